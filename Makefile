@@ -1,0 +1,79 @@
+# `make demo` and `make test` need Python 3.11 or newer and make; everything else they install into .venv by themselves.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+# To choose the interpreter: make PYTHON=/path/to/python3.12 demo
+PYTHON ?=
+PYTHONS := $(PYTHON) python3 python3.13 python3.12 python3.11 python3.14 python
+
+# Spark's Python workers must be this interpreter, and its driver must not depend on how the machine's name resolves.
+export PYSPARK_PYTHON := $(abspath $(BIN)/python)
+export SPARK_LOCAL_IP := 127.0.0.1
+export SPARK_LOCAL_HOSTNAME := localhost
+
+DEMO_ARGS ?=
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+
+.PHONY: help demo test lint format bench clean
+
+help:  ## what there is
+	@grep -hE '^[a-z]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+demo: $(VENV)/demo.stamp  ## a year of flights through Spark, with crashes, reruns and races; every flight once
+	@$(BIN)/python -m manifestcommit.demo $(DEMO_ARGS)
+
+test: lint  ## lint and all tests
+	@echo "--- tests: Spark in one worker, the rest beside it"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+	@echo "--- passed: ruff check, ruff format, mypy --strict, pytest"
+
+lint: $(VENV)/dev.stamp  ## ruff check, ruff format --check, mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/dev.stamp  ## put the code into its standard form
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(VENV)/dev.stamp  ## every benchmark, one after another; BENCH_ARGS=--quick for a first look
+	@$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+clean:  ## remove .venv and everything that tools left behind
+	@rm -rf $(VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse metastore_db derby.log
+	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
+
+# One stamp per set of extras: pip runs again only when pyproject.toml has changed.
+$(VENV)/demo.stamp: pyproject.toml | $(BIN)/python
+	@echo "--- installing manifestcommit[demo] into $(VENV) (minutes the first time: Spark is large)"
+	@$(PIP) install -e '.[demo]'
+	@touch $@
+
+$(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
+	@echo "--- installing manifestcommit[dev] into $(VENV) (minutes the first time: Spark is large)"
+	@$(PIP) install -e '.[dev]'
+	@touch $@ $(VENV)/demo.stamp
+
+$(BIN)/python:
+	@for candidate in $(PYTHONS); do \
+	  if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+	    if ! "$$candidate" -c 'import ensurepip, venv' >/dev/null 2>&1; then \
+	      echo "$$candidate has no venv or no ensurepip module, so $(VENV) cannot be made." >&2; \
+	      echo "On Debian and Ubuntu: apt install python3-venv (or python3.12-venv and so on, for the version used)." >&2; \
+	      exit 1; \
+	    fi; \
+	    echo "--- creating $(VENV) with $$candidate ($$("$$candidate" --version))"; \
+	    rm -rf $(VENV); \
+	    exec "$$candidate" -m venv $(VENV); \
+	  fi; \
+	done; \
+	echo "No Python 3.11 or newer was found (tried: $(PYTHONS))." >&2; \
+	echo "Install one, or name it: make PYTHON=/path/to/python3.12 demo" >&2; \
+	exit 1

@@ -1,0 +1,203 @@
+"""Rounds of contestants in turns, the CPU of a whole tree of processes, medians, and where results go."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+REPO = Path(__file__).resolve().parents[1]
+RESULTS = Path(__file__).resolve().parent / "results"
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+# What a round returns: figures by name, in the unit that the name ends in.
+Figures = Mapping[str, float]
+
+
+@dataclass(slots=True, kw_only=True)
+class Contestant:
+    """One side of a comparison. run(n): do the work of round n; what it returns is kept beside wall_s and cpu_s.
+
+    before(n): set up round n; after(n): check and clean up after it. Neither is measured.
+    """
+
+    name: str
+    run: Callable[[int], Figures | None]
+    before: Callable[[int], None] | None = None
+    after: Callable[[int], None] | None = None
+    rounds: list[dict[str, float]] = field(default_factory=list)
+
+    def median(self, figure: str) -> float:
+        """The median of one figure over all rounds that count."""
+        return statistics.median(one[figure] for one in self.rounds)
+
+
+def interleave(contestants: Sequence[Contestant], *, rounds: int, warm_up: int = 1) -> None:
+    """A B C, A B C, ...: a machine that slows down slows all of them. The first rounds are not counted."""
+    for number in range(warm_up + rounds):
+        for one in contestants:
+            if one.before:
+                one.before(number)
+            gc.collect()
+            cpu, start = tree_cpu_s(), time.perf_counter()
+            figures = one.run(number)
+            wall = time.perf_counter() - start
+            used = tree_cpu_s() - cpu
+            if number >= warm_up:
+                one.rounds.append({"wall_s": wall, "cpu_s": used, **(figures or {})})
+            if one.after:
+                one.after(number)
+        print(
+            f"    round {number + 1} of {warm_up + rounds}" + (" (warm-up)" if number < warm_up else ""),
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def tree_cpu_s() -> float:
+    """CPU seconds that this process and everything below it have used, those that have ended and been waited for included."""
+    stats = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                text = Path("/proc", entry, "stat").read_text("utf-8", "replace")
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it ended while we looked; its parent now carries what it used
+            after_name = text.rpartition(")")[2].split()
+            stats[int(entry)] = (int(after_name[1]), sum(int(word) for word in after_name[11:15]))
+    children: dict[int, list[int]] = {}
+    for process, (parent, _) in stats.items():
+        children.setdefault(parent, []).append(process)
+    ticks, todo = 0, [os.getpid()]
+    while todo:
+        process = todo.pop()
+        ticks += stats.get(process, (0, 0))[1]
+        todo += children.get(process, [])
+    return ticks / TICKS_PER_SECOND
+
+
+# --- reporting -----------------------------------------------------------------------------------------------------------
+
+
+def report(name: str, case: Mapping[str, Any], contestants: Sequence[Contestant], *, figures: Sequence[str]) -> None:
+    """Print medians and their ratios to the first contestant's; append everything to results/<name>.jsonl."""
+    first, others = contestants[0], contestants[1:]
+    print("\n" + ", ".join(f"{key} {_number(value)}" for key, value in case.items()))
+    print(f"  {'':<26}" + "".join(f"{figure:>16}" for figure in figures))
+    for one in contestants:
+        known = [figure for figure in figures if figure in one.rounds[0]]
+        print(f"  {one.name:<26}" + "".join(f"{_number(one.median(f)) if f in known else '-':>16}" for f in figures))
+    ratios = {}
+    for one in others:
+        ratios[one.name] = {
+            figure: first.median(figure) / one.median(figure)
+            for figure in figures
+            if figure in one.rounds[0] and figure in first.rounds[0] and one.median(figure)
+        }
+        row = "".join(f"{'x' + format(ratios[one.name][f], '.2f') if f in ratios[one.name] else '-':>16}" for f in figures)
+        print(f"  {first.name + ' / ' + one.name:<26}" + row)
+    line = {
+        "benchmark": name,
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "case": dict(case),
+        "medians": {one.name: {figure: one.median(figure) for figure in one.rounds[0]} for one in contestants},
+        "ratios": ratios,
+        "rounds": {one.name: one.rounds for one in contestants},
+        "machine": machine(),
+    }
+    RESULTS.mkdir(exist_ok=True)
+    with (RESULTS / f"{name}.jsonl").open("a", encoding="utf-8") as out:
+        out.write(json.dumps(_rounded(line)) + "\n")
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on; no name and no path of the machine."""
+    java = subprocess.run([_java(), "-version"], capture_output=True, text=True, check=False).stderr
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=REPO, capture_output=True, text=True, check=False).stdout.strip()
+    dirty = subprocess.run(["git", "status", "--porcelain"], cwd=REPO, capture_output=True, text=True, check=False).stdout
+    found = re.search(r'version "([^"]+)"', java)
+    return {
+        "cores": os.cpu_count(),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "java": found.group(1) if found else None,
+        **{name: version(name) for name in ("pyspark", "pyarrow", "fsspec", "msgspec")},
+        "commit": commit or None,
+        "changed_since_commit": bool(dirty.strip()),
+    }
+
+
+def _java() -> str:
+    return str(Path(os.environ["JAVA_HOME"], "bin", "java")) if os.environ.get("JAVA_HOME") else "java"
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.3f}" if value < 100 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, Mapping):
+        return {key: _rounded(one) for key, one in value.items()}
+    return [_rounded(one) for one in value] if isinstance(value, list) else value
+
+
+# --- what every benchmark needs -------------------------------------------------------------------------------------------
+
+
+def parser(what: str | None) -> argparse.ArgumentParser:
+    """The options that all of them have."""
+    made = argparse.ArgumentParser(description=(what or "").partition("\n")[0])
+    made.add_argument("--quick", action="store_true", help="small sizes and few rounds: does it run, roughly how fast")
+    made.add_argument("--rounds", type=int, help="rounds that count (default: 5, quick: 2)")
+    made.add_argument("--folder", type=Path, help="where to work (default: a temporary folder); what is made there is removed")
+    return made
+
+
+def rounds_of(options: argparse.Namespace) -> int:
+    """How many rounds count."""
+    return int(options.rounds or (2 if options.quick else 5))
+
+
+@contextmanager
+def work_folder(options: argparse.Namespace) -> Iterator[Path]:
+    """A folder that is gone afterwards."""
+    if options.folder:
+        options.folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="manifestcommit-bench-", dir=options.folder) as name:
+        yield Path(name)
+
+
+@contextmanager
+def spark_session(log: Path, *, cores: int = 2, memory: str = "4g") -> Iterator[SparkSession]:
+    """A local session without UI; what the JVM has to say goes to `log`, and to standard error if the benchmark fails."""
+    from manifestcommit.demo_month import open_session
+
+    try:
+        with open_session(log, cores=cores, config={"spark.driver.memory": memory}) as spark:
+            yield spark
+    except BaseException:
+        print("\n".join(log.read_text("utf-8", "replace").splitlines()[-40:]), file=sys.stderr)
+        raise

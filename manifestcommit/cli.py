@@ -1,0 +1,266 @@
+"""The `manifestcommit` command: a table for people, or one JSON document on standard output with --json.
+
+Exit status: 0 done; 1 the answer is no; 2 usage; 3 it could not be answered. Prose and progress go to standard error.
+Not here: anything that Python callers cannot do as well (table).
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import datetime as dt
+import decimal
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from .core.conflict import describe_touch
+from .core.schema import type_text
+from .core.snapshot import Snapshot
+from .errors import ManifestCommitError, UsageError
+from .render import render_table, shorten
+from .table import Table
+from .version import __version__
+
+Run = Callable[[argparse.Namespace], int]
+
+_EPILOG = """examples:
+  manifestcommit log /lake/flights                     what was committed, newest first
+  manifestcommit files /lake/flights --version 3       which files version 3 lists
+  manifestcommit diff /lake/flights 3 5                files added and removed after version 3, up to version 5
+  manifestcommit watermarks /lake/flights --json       how far every source has been read
+
+Secrets come from the environment or a configuration file, never from an argument.
+exit status: 0 done, 1 the answer is no, 2 usage, 3 it could not be answered"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit status."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    run: Run = options.run
+    try:
+        return run(options)
+    except UsageError as error:
+        print(f"manifestcommit: {error}", file=sys.stderr)
+        return 2
+    except ManifestCommitError as error:
+        print(f"manifestcommit: {error}", file=sys.stderr)
+        return 3
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="manifestcommit",
+        description="Look into tables that manifestcommit publishes.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"manifestcommit {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    log = _command(commands, "log", _log, "the commits, newest first, back to the oldest readable version")
+    log.add_argument("-n", "--limit", type=_positive, metavar="N", help="only the newest N commits")
+
+    show = _command(commands, "show", _show, "one version: schema, partitioning, totals, commits, properties, tags")
+    _add_choice(show)
+
+    files = _command(commands, "files", _files, "the files that a version lists, with partition values, rows and bytes")
+    _add_choice(files)
+    files.add_argument("--bounds", action="store_true", help="with nulls, minima and maxima per column (always there with --json)")
+
+    watermarks = _command(commands, "watermarks", _watermarks, "how far every source has been read")
+    _add_choice(watermarks)
+
+    diff = _command(commands, "diff", _diff, "the files added and removed after version START, up to version END")
+    diff.add_argument("start", type=_positive, metavar="START")
+    diff.add_argument("end", type=_positive, metavar="END", nargs="?", help="default: the newest version")
+
+    resolve = _command(commands, "resolve", _resolve, "what became of a job; exit status 1 unless it is committed")
+    resolve.add_argument("job_id", metavar="JOB", help="a job id, as an OutcomeUnknownError names it")
+    return parser
+
+
+def _command(commands: Any, name: str, run: Run, what: str) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
+    command.add_argument("path", metavar="PATH", help="the table's root: a local path or a URL")
+    command.add_argument("--json", action="store_true", help="one JSON document on standard output")
+    command.set_defaults(run=run)
+    return command
+
+
+def _add_choice(command: argparse.ArgumentParser) -> None:
+    choice = command.add_mutually_exclusive_group()
+    choice.add_argument("--version", type=_positive, metavar="N", help="this version instead of the newest")
+    choice.add_argument("--as-of", metavar="TIME", help="the version that was newest then, such as 2013-01-31T12:00:00Z")
+    choice.add_argument("--tag", metavar="NAME", help="the version with this tag")
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a number from 1 on, not {text!r}")
+    return int(text)
+
+
+def _log(options: argparse.Namespace) -> int:
+    rows = Table(options.path).history(options.limit)
+    if options.json:
+        return _print_json(rows)
+    print(
+        render_table(
+            ("version", "committed at (UTC)", "operation", "key", "+files", "-files", "+rows", "total rows", "job"),
+            [
+                (
+                    row["version"],
+                    f"{row['committed_at']:%Y-%m-%d %H:%M:%S}",
+                    row["operation"],
+                    row["key"] or "",
+                    row["summary"].get("files", 0),
+                    row["summary"].get("removed_files", 0),
+                    row["summary"].get("rows", 0),
+                    row["totals"].get("rows", 0),
+                    shorten(row["job"], 28),
+                )
+                for row in rows
+            ],
+        )
+    )
+    return 0
+
+
+def _show(options: argparse.Namespace) -> int:
+    snapshot = _snapshot(options)
+    document = _describe(snapshot, Table(options.path).url)
+    if options.json:
+        return _print_json(document)
+    columns = document.pop("columns")
+    commits = document.pop("commits")
+    simple = [(name, _text(value)) for name, value in document.items()]
+    print(render_table(("", ""), simple, header=False))
+    print("\ncolumns")
+    print(render_table(("id", "name", "type", "nullable"), [(str(c["id"]), c["name"], c["type"], _text(c["nullable"])) for c in columns]))
+    print("\ncommits")
+    rows = [
+        (c["operation"], c["key"] or "", c["job"], "; ".join(c["touched"][:4]) + (" …" if len(c["touched"]) > 4 else "")) for c in commits
+    ]
+    print(render_table(("operation", "key", "job", "touched"), rows))
+    return 0
+
+
+def _files(options: argparse.Namespace) -> int:
+    table = Table(options.path).files(version=options.version, as_of=options.as_of, tag=options.tag)
+    if options.json:
+        return _print_json(table.to_pylist())
+    print(_render_files(table, bounds=options.bounds))
+    print(f"{table.num_rows:,} files", file=sys.stderr)
+    return 0
+
+
+def _watermarks(options: argparse.Namespace) -> int:
+    marks = _snapshot(options).watermarks
+    if options.json:
+        return _print_json({source: {"position": mark.position, "origin": mark.origin} for source, mark in sorted(marks.items())})
+    rows = [(source, _text(mark.origin), _text(mark.position)) for source, mark in sorted(marks.items())]
+    print(render_table(("source", "origin", "position"), rows))
+    return 0
+
+
+def _diff(options: argparse.Namespace) -> int:
+    changes = Table(options.path).changes(options.start, options.end)
+    if options.json:
+        return _print_json({name: table.to_pylist() for name, table in changes.items()})
+    for name, table in changes.items():
+        print(f"{name}: {table.num_rows:,} files, {sum(table.column('rows').to_pylist()):,} rows")
+        if table.num_rows:
+            print(_render_files(table, bounds=False))
+    return 0
+
+
+def _resolve(options: argparse.Namespace) -> int:
+    status = Table(options.path).resolve(options.job_id)
+    if options.json:
+        _print_json({"job": options.job_id, "status": str(status), "version": status.version})
+    else:
+        print(f"{status} at version {status.version}" if status.version is not None else str(status))
+    return 0 if status == "committed" else 1
+
+
+def _snapshot(options: argparse.Namespace) -> Snapshot:
+    return Table(options.path).snapshot(version=options.version, as_of=options.as_of, tag=options.tag)
+
+
+def _describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
+    fields = snapshot.schema.fields if snapshot.schema else ()
+    names = {field.id: field.name for field in fields}
+    return {
+        "url": url,
+        "version": snapshot.version,
+        "committed_at": (dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=snapshot.committed_at)).isoformat(),
+        "table_id": snapshot.table_id,
+        "format_version": snapshot.format_version,
+        "writer": snapshot.writer,
+        "files": snapshot.totals.files,
+        "rows": snapshot.totals.rows,
+        "bytes": snapshot.totals.bytes,
+        "partition_by": [names[each] for each in snapshot.partition_by],
+        "sources": len(snapshot.watermarks),
+        "oldest_readable_version": snapshot.expired,
+        "fence": snapshot.fence,
+        "tags": {name: tag.version for name, tag in snapshot.tags.items()},
+        "properties": snapshot.properties,
+        "columns": [{"id": f.id, "name": f.name, "type": type_text(f.type), "nullable": f.nullable} for f in fields],
+        "commits": [
+            {
+                "job": commit.job,
+                "operation": commit.operation,
+                "key": commit.key,
+                "touched": [describe_touch(snapshot, touch) for touch in commit.touched],
+                "summary": msgspec.to_builtins(commit.summary),
+            }
+            for commit in snapshot.commits
+        ],
+    }
+
+
+def _render_files(table: pa.Table, *, bounds: bool) -> str:
+    hidden = {"digest", "job", "bounds"} if not bounds else {"digest", "job"}
+    names = [name for name in table.column_names if name not in hidden]
+    rows = [tuple(_text(value) for value in row.values()) for row in table.select(names).to_pylist()]
+    return render_table(names, rows)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return json.dumps(value, default=_plain, ensure_ascii=False) if value else ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return "null" if value is None else str(value)
+
+
+def _print_json(value: Any) -> int:
+    print(json.dumps(value, default=_plain, ensure_ascii=False, indent=2))
+    return 0
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dt.datetime | dt.date):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, decimal.Decimal | dt.timedelta):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

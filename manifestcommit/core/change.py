@@ -1,0 +1,229 @@
+"""What a job wants to do to a table, and the snapshot that results: `apply(head, change) -> next`. [CM9] [OB2]
+
+Pure: everything that had to be looked up comes in as `Found`. Not here: whether a change still holds (core.conflict), when
+inlined parts are spilled (core.spill).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from . import bitmap
+from .evolution import SchemaEdit, apply_edits
+from .manifest import Entry, ManifestRef
+from .schema import Schema
+from .snapshot import FORMAT_VERSION, Commit, KeyRecord, Snapshot, Summary, Totals
+from .touch import Matcher, Touch, compact, of_partition
+from .watermark import Advance, move
+
+ConflictChoice = Literal["serializable", "blind", "fail"]
+
+
+class Overwrite(msgspec.Struct, frozen=True, kw_only=True):
+    """Replace everything in these partitions. dynamic: the scope is what the job writes, known only when it is done. [CF3]"""
+
+    scope: tuple[Touch, ...] = ()
+    dynamic: bool = False
+    conflict: ConflictChoice = "serializable"
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job adds, removes and advances. [CM9]
+
+    schema: what its files were written with; edits: how the table's schema must change for them; initial: schema and partitioning
+    for a table that has none yet; touched: the partitions of what it adds; remove: paths that it replaces; declared: digest of
+    what the caller declared with the key.
+    """
+
+    job: str
+    birth: int
+    operation: str
+    key: str | None = None
+    declared: str | None = None
+    schema: Schema | None = None
+    partition_by: tuple[int, ...] | None = None
+    edits: tuple[SchemaEdit, ...] = ()
+    initial: Schema | None = None
+    add: tuple[Entry, ...] = ()
+    add_manifests: tuple[ManifestRef, ...] = ()
+    touched: tuple[Touch, ...] = ()
+    overwrite: Overwrite | None = None
+    remove: frozenset[str] = frozenset()
+    advances: tuple[Advance, ...] = ()
+    properties: dict[str, str | None] = {}
+    summary: Summary = Summary()
+
+    @property
+    def scope(self) -> tuple[Touch, ...] | None:
+        """The partitions that it empties first; None where it empties none."""
+        if self.overwrite is None:
+            return None
+        return self.touched if self.overwrite.dynamic else self.overwrite.scope
+
+
+class Taken(msgspec.Struct, frozen=True, kw_only=True):
+    """What a change takes out of one manifest. bitmap: rows gone, those taken earlier included; files, rows, bytes: newly taken."""
+
+    bitmap: int
+    files: int
+    rows: int
+    bytes: int
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What had to be looked up for a change. taken: manifest path -> what goes; gone: paths to remove that are not live;
+    live: paths to add that are live already."""
+
+    taken: dict[str, Taken] = {}
+    gone: frozenset[str] = frozenset()
+    live: frozenset[str] = frozenset()
+
+
+def create(*, table_id: str, job: str, commit_id: str, schema: Schema | None, partition_by: tuple[int, ...],
+           properties: Mapping[str, str], now_us: int, writer: str) -> Snapshot:  # fmt: skip
+    """Version 1: a table's id, its partitioning, and its schema if it is known. [CM13]"""
+    return Snapshot(
+        format_version=FORMAT_VERSION,
+        table_id=table_id,
+        version=1,
+        committed_at=now_us,
+        writer=writer,
+        commits=(Commit(job=job, commit_id=commit_id, operation="create"),),
+        schema=schema,
+        partition_by=partition_by,
+        properties=dict(properties),
+        recent_jobs={job: 1},
+    )
+
+
+def apply(head: Snapshot, change: Change, found: Found, *, parent_digest: str, commit_id: str, now_us: int, writer: str) -> Snapshot:
+    """The snapshot after `head` with exactly this change; what the change does not name is carried over. [OB2] [WM4]
+
+    Only for a change that `find_conflict` has passed against this very head.
+    """
+    version = head.version + 1
+    kept, dropped = _without(head.added, change)
+    everything = Matcher(change.scope or ()).everything
+    removed = _removed(head, change, found, everything)
+    manifests, bitmaps = _remaining(head, found, everything)
+    added = tuple(msgspec.structs.replace(entry, added=version) for entry in change.add)
+    references = tuple(msgspec.structs.replace(ref, added=version) for ref in change.add_manifests)
+    gained = _totals(change)
+    taken = _sum(removed, _entries_totals(dropped)) if not everything else head.totals
+    totals = Totals(
+        files=head.totals.files + gained.files - taken.files,
+        rows=head.totals.rows + gained.rows - taken.rows,
+        bytes=head.totals.bytes + gained.bytes - taken.bytes,
+        extra=head.totals.extra,
+    )
+    summary = msgspec.structs.replace(
+        change.summary, files=gained.files, rows=gained.rows, bytes=gained.bytes,
+        removed_files=taken.files, removed_rows=taken.rows, removed_bytes=taken.bytes,
+    )  # fmt: skip
+    commit = Commit(
+        job=change.job, commit_id=commit_id, key=change.key, operation=change.operation,
+        touched=_touched(head, change, found, dropped), summary=summary,
+    )  # fmt: skip
+    keys = dict(head.keys)
+    if change.key is not None:
+        keys[change.key] = KeyRecord(version=version, digest=change.declared or "")
+    return msgspec.structs.replace(
+        head,
+        version=version,
+        parent_digest=parent_digest,
+        committed_at=max(now_us, head.committed_at),
+        writer=writer,
+        commits=(commit,),
+        schema=_schema(head, change),
+        partition_by=_partition_by(head, change),
+        manifests=(*manifests, *references),
+        added=(*kept, *added),
+        removed=bitmaps,
+        removed_runs=() if everything else head.removed_runs,
+        watermarks=move(head.watermarks, change.advances),
+        keys=keys,
+        recent_jobs={**head.recent_jobs, change.job: version},
+        properties=_properties(head, change),
+        totals=totals,
+    )
+
+
+def declaration(*, mode: str, scope: object, advances: tuple[Advance, ...], fingerprint: str | None) -> str:
+    """The digest of what a caller declares with a key: mode, partitions, advances, fingerprint; files are not compared. [KY1]"""
+    said = [mode, scope, sorted(msgspec.to_builtins(advances), key=lambda a: (a["source"], str(a.get("start")))), fingerprint]
+    return hashlib.sha256(msgspec.json.encode(said, order="deterministic")).hexdigest()[:32]
+
+
+def _without(entries: tuple[Entry, ...], change: Change) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
+    if change.scope is None and not change.remove:
+        return entries, ()
+    matcher = Matcher(change.scope or ())
+    partition_by = change.partition_by or ()
+    goes = [entry.path in change.remove or matcher.holds(of_partition(partition_by, entry.partition)) for entry in entries]
+    kept = tuple(entry for entry, gone in zip(entries, goes, strict=True) if not gone)
+    return kept, tuple(entry for entry, gone in zip(entries, goes, strict=True) if gone)
+
+
+def _remaining(head: Snapshot, found: Found, everything: bool) -> tuple[tuple[ManifestRef, ...], dict[str, str]]:
+    if everything:
+        return (), {}
+    empty = {ref.path for ref in head.manifests if ref.path in found.taken and found.taken[ref.path].bitmap.bit_count() == ref.files}
+    bitmaps = {path: text for path, text in head.removed.items() if path not in empty}
+    bitmaps |= {path: bitmap.encode(taken.bitmap) for path, taken in found.taken.items() if path not in empty}
+    return tuple(ref for ref in head.manifests if ref.path not in empty), bitmaps
+
+
+def _removed(head: Snapshot, change: Change, found: Found, everything: bool) -> Totals:
+    if everything:
+        return head.totals
+    return Totals(
+        files=sum(taken.files for taken in found.taken.values()),
+        rows=sum(taken.rows for taken in found.taken.values()),
+        bytes=sum(taken.bytes for taken in found.taken.values()),
+    )
+
+
+def _entries_totals(entries: tuple[Entry, ...]) -> Totals:
+    return Totals(files=len(entries), rows=sum(e.rows for e in entries), bytes=sum(e.bytes for e in entries))
+
+
+def _totals(change: Change) -> Totals:
+    inlined = _entries_totals(change.add)
+    listed = Totals(
+        files=sum(ref.files for ref in change.add_manifests),
+        rows=sum(ref.rows for ref in change.add_manifests),
+        bytes=sum(ref.data_bytes for ref in change.add_manifests),
+    )
+    return _sum(inlined, listed)
+
+
+def _sum(one: Totals, other: Totals) -> Totals:
+    return Totals(files=one.files + other.files, rows=one.rows + other.rows, bytes=one.bytes + other.bytes)
+
+
+def _touched(head: Snapshot, change: Change, found: Found, dropped: tuple[Entry, ...]) -> tuple[Touch, ...]:
+    partition_by = _partition_by(head, change)
+    patterns = [*change.touched, *(change.scope or ())]
+    patterns += [of_partition(partition_by, entry.partition) for entry in dropped]
+    if change.remove and found.taken:
+        patterns.append({})  # replaced files inside manifests: their partitions are not looked up again
+    return compact(patterns)
+
+
+def _schema(head: Snapshot, change: Change) -> Schema | None:
+    if head.schema is None:
+        return change.initial
+    return apply_edits(head.schema, change.edits) if change.edits else head.schema
+
+
+def _partition_by(head: Snapshot, change: Change) -> tuple[int, ...]:
+    return head.partition_by if head.schema is not None or change.partition_by is None else change.partition_by
+
+
+def _properties(head: Snapshot, change: Change) -> dict[str, str]:
+    merged = {**head.properties, **change.properties}
+    return {name: value for name, value in merged.items() if value is not None}

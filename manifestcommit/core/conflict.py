@@ -1,0 +1,144 @@
+"""Whether a change still holds on top of what was committed since it began: one function per rule, listed in one tuple. [CF1]
+
+Pure. A conflict is a value here; the shell turns it into the exception that fits. Not here: loading the winners (engine.commit).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from .change import Change, Found
+from .evolution import SchemaConflict, apply_edits
+from .snapshot import Commit, Snapshot
+from .touch import Touch, meet, of_partition
+from .watermark import Misfit, find_misfit
+
+
+class Winner(msgspec.Struct, frozen=True, kw_only=True):
+    """One commit that landed after the change's birth."""
+
+    version: int
+    commit: Commit
+
+
+class Conflict(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a change cannot be applied. rule: its name; mine, winner: what collides; misfit: where it is a watermark. [CF1]"""
+
+    rule: str
+    mine: str
+    winner: str
+    misfit: Misfit | None = None
+
+
+Rule = Callable[[Snapshot, Change, Sequence[Winner], Found], Conflict | None]
+
+
+def find_conflict(head: Snapshot, change: Change, winners: Sequence[Winner], found: Found) -> Conflict | None:
+    """The first rule that the change breaks on top of `head`, or None: it may be applied. [CF1]"""
+    return next((conflict for rule in RULES if (conflict := rule(head, change, winners, found))), None)
+
+
+def needs_winners(change: Change) -> bool:
+    """Whether the commits since birth must be read; an append needs only the head. [CM12]"""
+    return change.overwrite is not None and change.overwrite.conflict == "serializable"
+
+
+def schema_is_other(head: Snapshot, change: Change, winners: Sequence[Winner], found: Found) -> Conflict | None:
+    """A schema change that does not commute, or files written with a column that the table no longer has so. [CF8]"""
+    if change.initial is not None and head.schema is not None:
+        return Conflict(rule="schema", mine="gives the table its first schema", winner="the table has one already")
+    try:
+        result = apply_edits(head.schema, change.edits) if head.schema and change.edits else head.schema
+    except SchemaConflict as clash:
+        return Conflict(rule="schema", mine=f"{change.operation} with a schema change", winner=str(clash))
+    if change.schema is None or result is None:
+        return None
+    now = {field.id: field for field in result.fields}
+    lost = [field.name for field in change.schema.fields if field.id not in now]
+    if lost:
+        return Conflict(rule="schema", mine=f"wrote the column {lost[0]!r}", winner="it was dropped from the table meanwhile")
+    return None
+
+
+def partitioning_is_other(head: Snapshot, change: Change, winners: Sequence[Winner], found: Found) -> Conflict | None:
+    """Files laid out for another partitioning than the table's. [CF9]"""
+    if change.partition_by is None or head.schema is None or change.partition_by == head.partition_by:
+        return None
+    return Conflict(rule="partitioning", mine=f"is partitioned by {_fields(head, change.partition_by)}",
+                    winner=f"the table is partitioned by {_fields(head, head.partition_by)}")  # fmt: skip
+
+
+def path_is_live(head: Snapshot, change: Change, winners: Sequence[Winner], found: Found) -> Conflict | None:
+    """A file that is in the table already: listing it again would double its rows. [CF10]"""
+    if not found.live:
+        return None
+    return Conflict(rule="path_is_live", mine=f"adds {min(found.live)!r}", winner=f"the table lists {len(found.live)} of the added files")
+
+
+def replaced_file_is_gone(head: Snapshot, change: Change, winners: Sequence[Winner], found: Found) -> Conflict | None:
+    """A file to be replaced that someone else has removed. [CF7]"""
+    if not found.gone:
+        return None
+    return Conflict(rule="replaced_file_is_gone", mine=f"replaces {min(found.gone)!r}", winner="that file is no longer in the table")
+
+
+def partition_was_touched(head: Snapshot, change: Change, winners: Sequence[Winner], found: Found) -> Conflict | None:
+    """Serializable overwrite: someone added to or removed from such a partition since birth, even an empty one. [CF3] [CF6]"""
+    if change.overwrite is None or change.overwrite.conflict != "serializable":
+        return None
+    for winner in winners:
+        shared = meet(change.scope or (), winner.commit.touched)
+        if shared is not None:
+            return Conflict(
+                rule="partition_was_touched",
+                mine=f"overwrites {describe_touch(head, shared)}",
+                winner=f"version {winner.version} ({winner.commit.operation} by job {winner.commit.job}) wrote there since {change.birth}",
+            )
+    return None
+
+
+def partition_is_filled(head: Snapshot, change: Change, winners: Sequence[Winner], found: Found) -> Conflict | None:
+    """Overwrite with conflict="fail": the partitions must hold nothing at all. [CF5]"""
+    if change.overwrite is None or change.overwrite.conflict != "fail":
+        return None
+    mine = change.scope or ()
+    inlined = next((each for e in head.added if meet(mine, [each := of_partition(head.partition_by, e.partition)]) is not None), None)
+    count = sum(taken.files for taken in found.taken.values())
+    if inlined is None and not count:
+        return None
+    where = describe_touch(head, inlined) if inlined is not None else f"{count} files"
+    return Conflict(rule="partition_is_filled", mine='overwrites only what is empty (conflict="fail")', winner=f"the table holds {where}")
+
+
+def watermark_misfits(head: Snapshot, change: Change, winners: Sequence[Winner], found: Found) -> Conflict | None:
+    """An advance that does not start where its source stands. [WM2]"""
+    misfit = find_misfit(head.watermarks, change.advances)
+    if misfit is None:
+        return None
+    return Conflict(rule=f"watermark_{misfit.kind}", mine=f"advances {misfit.source!r} from {misfit.want!r}",
+                    winner=f"the table stands at {misfit.have!r}", misfit=misfit)  # fmt: skip
+
+
+RULES: tuple[Rule, ...] = (
+    watermark_misfits,
+    schema_is_other,
+    partitioning_is_other,
+    path_is_live,
+    replaced_file_is_gone,
+    partition_was_touched,
+    partition_is_filled,
+)
+
+
+def describe_touch(head: Snapshot, touch: Touch) -> str:
+    """A pattern in the words of the table: "day=2013-01-01", or "the whole table"."""
+    names = {field.id: field.name for field in head.schema.fields} if head.schema else {}
+    parts = [f"{names.get(each, each)}={'null' if value is None else value}" for each, value in touch.items()]
+    return ", ".join(parts) or "the whole table"
+
+
+def _fields(head: Snapshot, partition_by: Sequence[int]) -> str:
+    names = {field.id: field.name for field in head.schema.fields} if head.schema else {}
+    return ", ".join(names.get(each, "a column that the table lacks") for each in partition_by) or "nothing"

@@ -1,0 +1,214 @@
+"""Name and bytes of every metadata object but manifests; mirrors spec/v1.md clause by clause. [LY1]-[LY7] [OB1]-[OB4]
+
+Pure. Not here: what the values mean (core.snapshot), manifests and runs, which are Parquet (core.manifest_table).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any
+
+import msgspec
+import zstandard
+
+from ..errors import CorruptMetadataError, UnsupportedFormatError
+from .manifest import Entry
+from .paths import UnsafePathError, check_path
+from .snapshot import FORMAT_VERSION, RunRef, Snapshot
+from .unknown import SPELLING, tuck, untuck
+
+ROOM = "_manifest"
+VERSIONS = f"{ROOM}/versions/"
+MANIFESTS = f"{ROOM}/manifests/"
+JOBS = f"{ROOM}/jobs/"
+HINT = f"{ROOM}/hint"
+
+MAX_OBJECT_BYTES = 64 * 1024 * 1024  # what a reader fetches of a metadata object at most
+MAX_RAW_BYTES = 256 * 1024 * 1024  # what a metadata object may decompress to at most
+_ZSTD_LEVEL = 3
+
+_VERSION_NAME = re.compile(re.escape(VERSIONS) + r"(\d{20})\.json\.zst")
+_JOB_ID = re.compile(r"v([1-9]\d{0,18})-([0-9a-f]{16})-[0-9a-f]{32}")
+_TABLE_ID = re.compile(r"[0-9a-f]{16}")
+
+
+class JobName(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job id says of its job. birth: the version that was head when it began. [LY4]"""
+
+    birth: int
+    table_id: str
+
+
+def version_name(version: int) -> str:
+    """The only name that the snapshot of `version` can have. [LY2]"""
+    return f"{VERSIONS}{version:020d}.json.zst"
+
+
+def parse_version(name: str) -> int | None:
+    """The version of a snapshot's name; None for anything else in that folder (intents, strangers). [LY2]"""
+    match = _VERSION_NAME.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def job_id(birth: int, table_id: str, randomness: bytes) -> str:
+    """A job id no other job can have: birth, table, 128 random bits. [LY4]"""
+    if len(randomness) != 16:
+        raise ValueError("a job id takes 16 random bytes")
+    return f"v{birth}-{table_id}-{randomness.hex()}"
+
+
+def parse_job_id(job: str) -> JobName:
+    """Birth and table of a job id; ValueError for anything else. [LY4]"""
+    match = _JOB_ID.fullmatch(job)
+    if not match:
+        raise ValueError(f"{job!r} is not a job id (v<birth>-<table id>-<32 hex digits>)")
+    return JobName(birth=int(match[1]), table_id=match[2])
+
+
+def manifest_name(job: str, randomness: bytes) -> str:
+    """The name of a manifest or run that `job` writes. [LY3]"""
+    return f"{MANIFESTS}{job}-{randomness.hex()}.parquet"
+
+
+def written_name(job: str, write_id: str) -> str:
+    """The name of the list of files that one write of `job` produced, handed from the engine's process to the caller's. [LY5]"""
+    return f"{JOBS}{job}/written-{write_id}.json.zst"
+
+
+def digest(data: bytes) -> str:
+    """sha256 of the object's bytes as stored. [OB1]"""
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def encode_hint(version: int) -> bytes:
+    """The hint: a version that was head once, in decimal. [LY7]"""
+    return str(version).encode("ascii")
+
+
+def decode_hint(data: bytes) -> int | None:
+    """The hinted version, or None where the hint is damaged: it proves nothing, so nothing depends on it. [LY7]"""
+    return int(data) if len(data) <= 19 and data.isdigit() else None
+
+
+def encode_snapshot(snapshot: Snapshot) -> bytes:
+    """The snapshot's object: JSON, one zstd frame that declares its size. [OB1]"""
+    return compress(encode_json(snapshot, Snapshot))
+
+
+def decode_snapshot(data: bytes, *, name: str) -> Snapshot:
+    """The snapshot in these bytes, checked against its name and the format's rules, or an error that names it. [OB3] [OB4]"""
+    raw = decompress(data, name=name)
+    snapshot: Snapshot = decode_json(raw, Snapshot, name=name)
+    try:
+        _check(snapshot, name)
+    except (UnsafePathError, ValueError) as error:
+        raise CorruptMetadataError(_damaged(name, str(error)), object_name=name) from None
+    return snapshot
+
+
+def encode_json(value: Any, kind: Any) -> bytes:
+    """JSON of a struct of the format, unknown members where they were. [OB12]"""
+    encoded = msgspec.json.encode(value)
+    if f'"{SPELLING}"'.encode() not in encoded:
+        return encoded
+    return msgspec.json.encode(untuck(msgspec.to_builtins(value, str_keys=True), kind))
+
+
+def decode_json(raw: bytes, kind: Any, *, name: str) -> Any:
+    """A struct of the format from JSON, or an error that names the object and the member. [OB3] [OB4]"""
+    _check_format_version(raw, name)
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.ValidationError as first:
+        # Only a newer writer's unknown members take the slow way; anything else fails again and is damage.
+        try:
+            return msgspec.convert(tuck(msgspec.json.decode(raw), kind), type=kind, strict=True, str_keys=True)
+        except (msgspec.ValidationError, RecursionError):
+            raise CorruptMetadataError(_damaged(name, str(first)), object_name=name) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CorruptMetadataError(_damaged(name, str(error)), object_name=name) from None
+
+
+def compress(raw: bytes) -> bytes:
+    """One zstd frame that declares its content size. [OB1]"""
+    return zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_content_size=True, write_checksum=True).compress(raw)
+
+
+def decompress(data: bytes, *, name: str) -> bytes:
+    """The frame's content; refused before any memory is taken where it declares too much or nothing. [OB4]"""
+    try:
+        declared = zstandard.get_frame_parameters(data).content_size
+        if declared in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR):
+            raise CorruptMetadataError(_damaged(name, "its zstd frame declares no size"), object_name=name)
+        if declared > MAX_RAW_BYTES:
+            reason = f"it claims {declared} bytes, more than the {MAX_RAW_BYTES} that are allowed"
+            raise CorruptMetadataError(_damaged(name, reason), object_name=name)
+        return zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise CorruptMetadataError(_damaged(name, str(error)), object_name=name) from None
+
+
+class _Head(msgspec.Struct):
+    format_version: int = 0
+
+
+def _check_format_version(raw: bytes, name: str) -> None:
+    try:
+        found = msgspec.json.decode(raw, type=_Head).format_version
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CorruptMetadataError(_damaged(name, str(error)), object_name=name) from None
+    if found != FORMAT_VERSION:
+        raise UnsupportedFormatError(
+            f"{name} has format_version {found}; this release reads {FORMAT_VERSION}. Nothing was read or changed: "
+            "use a release of manifestcommit that knows this format."
+        )
+
+
+def _check(snapshot: Snapshot, name: str) -> None:
+    version = parse_version(name)
+    if version is not None and version != snapshot.version:
+        raise ValueError(f"its name says version {version}, its content {snapshot.version}")
+    if snapshot.version < 1 or not _TABLE_ID.fullmatch(snapshot.table_id):
+        raise ValueError("version or table_id is malformed")
+    if not 1 <= snapshot.expired <= snapshot.fence <= snapshot.version:
+        raise ValueError("expired <= fence <= version does not hold")
+    if (snapshot.parent_digest is None) != (snapshot.version == 1):
+        raise ValueError("every version but the first has a parent_digest")
+    top = {field.id for field in snapshot.schema.fields} if snapshot.schema else set()
+    if not top.issuperset(snapshot.partition_by):
+        raise ValueError("partition_by names a field that the schema does not have")
+    width = len(snapshot.partition_by)
+    for entry in snapshot.added:
+        _check_entry(entry, width)
+    if len({entry.path for entry in snapshot.added}) != len(snapshot.added):
+        raise ValueError("a path is listed twice")
+    for ref in snapshot.manifests:
+        _check_object_path(ref.path)
+        if min(ref.files, ref.rows, ref.data_bytes, ref.bytes) < 0 or ref.files == 0:
+            raise ValueError(f"manifest {ref.path!r} has impossible counts")
+    for run in (*snapshot.key_runs, *snapshot.job_runs, *snapshot.removed_runs):
+        _check_object_path(run.path)
+
+
+def _check_entry(entry: Entry, width: int) -> None:
+    check_path(entry.path)
+    if entry.rows < 0 or entry.bytes < 0:
+        raise ValueError(f"file {entry.path!r} has negative counts")
+    if len(entry.partition) != width:
+        raise ValueError(f"file {entry.path!r} has {len(entry.partition)} partition values where the table has {width}")
+
+
+def _check_object_path(path: str) -> None:
+    if not path.startswith(MANIFESTS) or "/" in path[len(MANIFESTS) :] or path in (MANIFESTS, f"{MANIFESTS}..", f"{MANIFESTS}."):
+        raise ValueError(f"{path!r} is not below {MANIFESTS}")
+
+
+def _damaged(name: str, reason: str) -> str:
+    return (
+        f"{name} is damaged or was not written by manifestcommit: {reason}. Nothing was read from it and nothing was changed. "
+        "Restore the object from a backup or a bucket version, or read an earlier version of the table."
+    )
+
+
+__all__ = ["RunRef", "Snapshot"]

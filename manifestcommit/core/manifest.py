@@ -1,0 +1,81 @@
+"""Entries (one data file each) and references to manifests (many entries each). [OB5] [OB6]
+
+Pure. Not here: what a commit does with them (core.change), how a manifest looks as Parquet (core.manifest_table).
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+# A partition value or a bound as it stands in JSON; `core.values` translates it by the column's type.
+WireValue: TypeAlias = bool | int | float | str | None
+
+
+class ColumnStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What a file is known to hold in one leaf column; an absent value is unknown, never "none". [OB7]
+
+    nulls, nans: counts; min, max: wire values over rows that are neither null nor NaN; *_cut: the bound is a truncated
+    string (min: a prefix, still a lower bound; max: a prefix rounded up, still an upper bound).
+    """
+
+    nulls: int | None = None
+    nans: int | None = None
+    min: WireValue = None
+    max: WireValue = None
+    min_cut: bool = False
+    max_cut: bool = False
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class SourceRange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The half-open range of one source whose rows a file holds. [OB8]"""
+
+    source: str
+    start: int | str | None
+    end: int | str
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One data file. [OB5]
+
+    path: relative to the root; partition: wire values in the order of the table's partition_by; rows; bytes; digest:
+    "sha256:<hex>" or None where unknown; added: the version that added it (0 until a commit stamps it); job: who wrote or
+    added it; columns: field id -> stats; sources: which source ranges its rows come from.
+    """
+
+    path: str
+    partition: tuple[WireValue, ...] = ()
+    rows: int
+    bytes: int
+    digest: str | None = None
+    added: int = 0
+    job: str
+    columns: dict[int, ColumnStats] = {}
+    sources: tuple[SourceRange, ...] = ()
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class ManifestRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A manifest and what must be known without opening it. [OB6]
+
+    path; files, rows, data_bytes: totals of its entries as written; bytes: its own size; digest; added: the version that its
+    entries inherit where they carry none; lower, upper: per partition column the smallest and largest non-null wire value
+    (None where unknown), nulls: whether any value is null; first_path, last_path: code-point bounds of the paths in it.
+    """
+
+    path: str
+    files: int
+    rows: int
+    data_bytes: int
+    bytes: int
+    digest: str
+    added: int = 0
+    lower: tuple[WireValue, ...] = ()
+    upper: tuple[WireValue, ...] = ()
+    nulls: tuple[bool, ...] = ()
+    first_path: str
+    last_path: str
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")

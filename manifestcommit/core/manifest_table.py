@@ -1,0 +1,232 @@
+"""A manifest as an Arrow table: one row per entry, typed partition and bounds columns, sorted by partition, then path. [OB6] [OB13]
+
+Pure: tables in, tables out. Not here: Parquet bytes and the store (engine.manifests).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from . import bitmap, values
+from .arrow import arrow_type
+from .evolution import leaves
+from .manifest import ColumnStats, Entry, ManifestRef, SourceRange, WireValue
+from .schema import FieldType, Schema
+from .touch import Matcher, Touch
+
+_SOURCES = pa.list_(pa.struct([("source", pa.string()), ("start", pa.string()), ("end", pa.string())]))
+FIXED = (
+    ("path", pa.string()),
+    ("rows", pa.int64()),
+    ("bytes", pa.int64()),
+    ("digest", pa.string()),
+    ("added", pa.int64()),
+    ("job", pa.string()),
+    ("sources", _SOURCES),
+    ("extra", pa.string()),
+)
+# A path that climbs, hides or reaches into the metadata; the same rule as core.paths, for a whole column at once.
+_UNSAFE = r"(^|/)\.{0,2}(/|$)|(?i)^_manifest(/|$)|\x00|\\"
+
+
+def partition_types(schema: Schema | None, partition_by: Sequence[int]) -> tuple[FieldType, ...]:
+    """The partition columns' types, in order. [PT1]"""
+    by_id = {field.id: field.type for field in schema.fields} if schema else {}
+    return tuple(by_id[each] for each in partition_by)
+
+
+def to_table(entries: Sequence[Entry], *, schema: Schema, partition_by: Sequence[int]) -> pa.Table:
+    """The entries as a manifest's table, sorted; what an entry does not know is null. [OB13]"""
+    columns: dict[str, pa.Array] = {
+        "path": pa.array([entry.path for entry in entries], pa.string()),
+        "rows": pa.array([entry.rows for entry in entries], pa.int64()),
+        "bytes": pa.array([entry.bytes for entry in entries], pa.int64()),
+        "digest": pa.array([entry.digest for entry in entries], pa.string()),
+        "added": pa.array([entry.added or None for entry in entries], pa.int64()),
+        "job": pa.array([entry.job for entry in entries], pa.string()),
+        "sources": pa.array([_sources_out(entry.sources) for entry in entries], _SOURCES),
+        "extra": pa.array([msgspec.json.encode(e.extra).decode() if e.extra else None for e in entries], pa.string()),
+    }
+    for index, (each, kind) in enumerate(zip(partition_by, partition_types(schema, partition_by), strict=True)):
+        columns[f"partition.{each}"] = values.to_array([entry.partition[index] for entry in entries], kind)
+    known = {each for entry in entries for each in entry.columns}
+    for leaf in leaves(schema):
+        if leaf.id in known:
+            stats = [entry.columns.get(leaf.id, _NOTHING) for entry in entries]
+            columns |= _stats_columns(leaf.id, leaf.type, stats)
+    table = pa.table(columns)
+    return table.sort_by([*((f"partition.{each}", "ascending") for each in partition_by), ("path", "ascending")])
+
+
+def from_table(table: pa.Table, *, schema: Schema, partition_by: Sequence[int], inherited: int) -> list[Entry]:
+    """The entries of a manifest's table; those without a version of their own were added at `inherited`. [OB6]"""
+    types = partition_types(schema, partition_by)
+    partitions: list[list[WireValue]] = [
+        values.from_array(_typed(table.column(f"partition.{each}"), kind), kind) for each, kind in zip(partition_by, types, strict=True)
+    ]
+    stats = _stats_in(table, schema)
+    fixed = {name: table.column(name).to_pylist() for name, _ in FIXED}
+    return [
+        Entry(
+            path=fixed["path"][row],
+            partition=tuple(column[row] for column in partitions),
+            rows=fixed["rows"][row],
+            bytes=fixed["bytes"][row],
+            digest=fixed["digest"][row],
+            added=fixed["added"][row] or inherited,
+            job=fixed["job"][row],
+            columns={each: column[row] for each, column in stats.items() if column[row] != _NOTHING},
+            sources=_sources_in(fixed["sources"][row]),
+            extra=msgspec.json.decode(fixed["extra"][row]) if fixed["extra"][row] else {},
+        )
+        for row in range(table.num_rows)
+    ]
+
+
+def describe(table: pa.Table, *, schema: Schema, partition_by: Sequence[int]) -> dict[str, Any]:
+    """What a reference says of this manifest: totals, partition bounds, path bounds. [OB6]"""
+    lower, upper, nulls = [], [], []
+    for each, kind in zip(partition_by, partition_types(schema, partition_by), strict=True):
+        column = table.column(f"partition.{each}")
+        ends = pc.min_max(column)
+        lower.append(values.from_array(pa.array([ends["min"].as_py()], column.type), kind)[0])
+        upper.append(values.from_array(pa.array([ends["max"].as_py()], column.type), kind)[0])
+        nulls.append(column.null_count > 0)
+    paths = pc.min_max(table.column("path"))
+    return {
+        "files": table.num_rows,
+        "rows": pc.sum(table.column("rows")).as_py() or 0,
+        "data_bytes": pc.sum(table.column("bytes")).as_py() or 0,
+        "lower": tuple(lower),
+        "upper": tuple(upper),
+        "nulls": tuple(nulls),
+        "first_path": paths["min"].as_py(),
+        "last_path": paths["max"].as_py(),
+    }
+
+
+def check_table(table: pa.Table, ref: ManifestRef, partition_by: Sequence[int]) -> None:
+    """ValueError unless the table can be the manifest that the reference describes. [OB4] [LY1]"""
+    missing = {name for name, _ in FIXED} | {f"partition.{each}" for each in partition_by}
+    missing -= set(table.column_names)
+    if missing:
+        raise ValueError(f"it lacks the columns {sorted(missing)}")
+    for name, kind in FIXED:
+        if table.schema.field(name).type != kind:
+            raise ValueError(f"its column {name!r} is {table.schema.field(name).type}, not {kind}")
+    if table.num_rows != ref.files:
+        raise ValueError(f"it has {table.num_rows} entries, its reference says {ref.files}")
+    for name in ("path", "rows", "bytes", "job"):
+        if table.column(name).null_count:
+            raise ValueError(f"its column {name!r} has nulls")
+    for name in ("rows", "bytes"):
+        least = pc.min(table.column(name)).as_py()
+        if least is not None and least < 0:
+            raise ValueError(f"its column {name!r} has negative counts")
+    unsafe = table.filter(pc.match_substring_regex(table.column("path"), _UNSAFE)).column("path")
+    if len(unsafe):
+        raise ValueError(f"it lists {unsafe[0].as_py()!r}, which is not a path of a data file below the root")
+
+
+def live(table: pa.Table, removed: int) -> pa.Table:
+    """The rows that no bitmap has taken away. [OB9]"""
+    if not removed:
+        return table
+    return table.filter(pa.array([not gone for gone in bitmap.to_mask(removed, table.num_rows)]))
+
+
+def with_versions(table: pa.Table, inherited: int) -> pa.Table:
+    """The table with every entry's version spelled out, as it must be before it leaves its reference. [OB6]"""
+    index = table.column_names.index("added")
+    return table.set_column(index, "added", pc.fill_null(table.column("added"), inherited))
+
+
+def unite(tables: Sequence[pa.Table], *, schema: Schema, partition_by: Sequence[int]) -> pa.Table:
+    """One sorted manifest of several; bounds that only some have are null elsewhere, narrower types are widened. [OB13]"""
+    kinds = {f"{name}.{leaf.id}": arrow_type(leaf.type) for leaf in leaves(schema) for name in ("min", "max")}
+    types = partition_types(schema, partition_by)
+    kinds |= {f"partition.{each}": arrow_type(kind) for each, kind in zip(partition_by, types, strict=True)}
+    known = {each.id for each in leaves(schema)}
+    aligned = []
+    for table in tables:
+        # Bounds of dropped columns are dropped too; their ids are never used again.
+        names = [name for name in table.column_names if "." not in name or int(name.rpartition(".")[2]) in known]
+        fields = [pa.field(name, kinds.get(name, table.schema.field(name).type)) for name in names]
+        aligned.append(table.select(names).replace_schema_metadata(None).cast(pa.schema(fields)))
+    together = pa.concat_tables(aligned, promote_options="default")
+    return together.sort_by([*((f"partition.{each}", "ascending") for each in partition_by), ("path", "ascending")])
+
+
+def rows_matching(table: pa.Table, *, schema: Schema, partition_by: Sequence[int], scope: Matcher | None, paths: frozenset[str]) -> int:
+    """The bitmap of entries whose partition is in `scope` or whose path is among `paths`. [CF3] [CF7]"""
+    rows: list[int] = []
+    if paths:
+        found = pc.is_in(table.column("path"), value_set=pa.array(sorted(paths), pa.string()))
+        rows += pc.indices_nonzero(found.combine_chunks()).to_pylist()
+    if scope is not None:
+        rows += [row for row, partition in enumerate(partitions(table, schema, partition_by)) if scope.holds(partition)]
+    return bitmap.from_rows(rows)
+
+
+def partitions(table: pa.Table, schema: Schema, partition_by: Sequence[int]) -> Iterable[Touch]:
+    """The partition of every entry, as patterns with a value for each field."""
+    if not partition_by:
+        return [{} for _ in range(table.num_rows)]
+    types = partition_types(schema, partition_by)
+    columns = [
+        values.from_array(_typed(table.column(f"partition.{each}"), kind), kind) for each, kind in zip(partition_by, types, strict=True)
+    ]
+    return (dict(zip(partition_by, row, strict=True)) for row in zip(*columns, strict=True))
+
+
+_NOTHING = ColumnStats()
+
+
+def _stats_columns(each: int, kind: FieldType, stats: Sequence[ColumnStats]) -> dict[str, pa.Array]:
+    return {
+        f"nulls.{each}": pa.array([stat.nulls for stat in stats], pa.int64()),
+        f"nans.{each}": pa.array([stat.nans for stat in stats], pa.int64()),
+        f"min.{each}": values.to_array([stat.min for stat in stats], kind),
+        f"max.{each}": values.to_array([stat.max for stat in stats], kind),
+        f"cuts.{each}": pa.array([stat.min_cut + 2 * stat.max_cut for stat in stats], pa.int8()),
+    }
+
+
+def _stats_in(table: pa.Table, schema: Schema) -> dict[int, list[ColumnStats]]:
+    found = {}
+    for leaf in leaves(schema):
+        if f"min.{leaf.id}" not in table.column_names:
+            continue
+        nulls, nans, cuts = (table.column(f"{name}.{leaf.id}").to_pylist() for name in ("nulls", "nans", "cuts"))
+        low, high = (values.from_array(_typed(table.column(f"{n}.{leaf.id}"), leaf.type), leaf.type) for n in ("min", "max"))
+        found[leaf.id] = [
+            ColumnStats(nulls=n, nans=nan, min=lo, max=hi, min_cut=bool(cut & 1), max_cut=bool(cut & 2))
+            for n, nan, lo, hi, cut in zip(nulls, nans, low, high, cuts, strict=True)
+        ]
+    return found
+
+
+def _typed(column: pa.ChunkedArray, kind: FieldType) -> pa.ChunkedArray:
+    # A manifest written before a column was widened keeps its older, narrower type.
+    wanted = arrow_type(kind)
+    return column if column.type == wanted else column.cast(wanted)
+
+
+def _sources_out(ranges: Sequence[SourceRange]) -> list[dict[str, str | None]] | None:
+    if not ranges:
+        return None
+    return [
+        {"source": r.source, "start": msgspec.json.encode(r.start).decode(), "end": msgspec.json.encode(r.end).decode()} for r in ranges
+    ]
+
+
+def _sources_in(rows: list[dict[str, str]] | None) -> tuple[SourceRange, ...]:
+    return tuple(
+        SourceRange(source=row["source"], start=msgspec.json.decode(row["start"]), end=msgspec.json.decode(row["end"]))
+        for row in rows or ()
+    )

@@ -1,0 +1,269 @@
+"""The table's schema: types, field ids, and what a valid schema is. [SC1] [SC2]
+
+Pure. Not here: how schemas change (core.evolution), values in JSON (core.values), Arrow and Spark forms (core.arrow,
+core.spark_types).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import msgspec
+
+from manifestcommit.errors import SchemaMismatchError, UnsupportedTypeError
+
+
+class Field(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One column or nested member. Its id never changes and is never used again. [SC1]
+
+    id: 1 .. 2^31-1, random; name: what users see; type: a primitive's name or a nested type; physical: the name inside the
+    files where it is not `name` (a renamed column keeps it); metadata: what the engine that declared the column attached.
+    """
+
+    id: int
+    name: str
+    type: FieldType
+    nullable: bool = True
+    physical: str | None = None
+    metadata: dict[str, Any] = {}
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+    @property
+    def file_name(self) -> str:
+        """The column's name inside data files."""
+        return self.physical or self.name
+
+
+class StructType(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="struct"):
+    """A group of named members."""
+
+    fields: tuple[Field, ...]
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class ArrayType(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="array"):
+    """A list; the field of its elements is called `element`."""
+
+    element: Field
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class MapType(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="map"):
+    """A map; its fields are called `key` (never null) and `value`."""
+
+    key: Field
+    value: Field
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+# A primitive is one of PRIMITIVES, one of INTERVALS or "decimal(p,s)".
+FieldType: TypeAlias = str | StructType | ArrayType | MapType
+
+PRIMITIVES = frozenset(
+    {
+        "boolean", "byte", "short", "integer", "long", "float", "double", "string", "binary", "date",
+        "timestamp", "timestamp_ntz", "void", "variant",
+    }
+)  # fmt: skip
+
+_UNITS = ("day", "hour", "minute", "second")
+
+# Day-time intervals, named as Spark's JSON names them; all hold whole microseconds.
+INTERVALS = frozenset(
+    f"interval {first}" if first == last else f"interval {first} to {last}" for i, first in enumerate(_UNITS) for last in _UNITS[i:]
+)
+
+MAX_FIELD_ID = 2**31 - 1
+MAX_PRECISION = 38
+
+_DECIMAL = re.compile(r"decimal\((0|[1-9][0-9]?), ?(0|[1-9][0-9]?)\)", re.ASCII)
+
+
+class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The ordered columns of a table.
+
+    retired: the names inside files of dropped columns. Live files may still hold them, so no new column may take them. [SC6]
+    """
+
+    fields: tuple[Field, ...]
+    retired: tuple[str, ...] = ()
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+@lru_cache(maxsize=1024)
+def decimal_parts(type_name: str) -> tuple[int, int] | None:
+    """(precision, scale) of a "decimal(p,s)", or None where the name is no valid decimal. [SC2]"""
+    found = _DECIMAL.fullmatch(type_name)
+    if found is None:
+        return None
+    precision, scale = int(found[1]), int(found[2])
+    return (precision, scale) if 1 <= precision <= MAX_PRECISION and scale <= precision else None
+
+
+def is_primitive(type: FieldType) -> bool:
+    """True if the type is stored as one value per row and its name is known. [SC2]"""
+    return isinstance(type, str) and (type in PRIMITIVES or type in INTERVALS or decimal_parts(type) is not None)
+
+
+def type_text(type: FieldType) -> str:
+    """The type as a reader of an error message would write it: `array<integer>`."""
+    match type:
+        case StructType():
+            return "struct<" + ", ".join(f"{field.name}: {type_text(field.type)}" for field in type.fields) + ">"
+        case ArrayType():
+            return f"array<{type_text(type.element.type)}>"
+        case MapType():
+            return f"map<{type_text(type.key.type)}, {type_text(type.value.type)}>"
+        case _:
+            return type
+
+
+def members(type: FieldType) -> tuple[Field, ...]:
+    """The fields directly inside a type; none for a primitive."""
+    match type:
+        case StructType():
+            return type.fields
+        case ArrayType():
+            return (type.element,)
+        case MapType():
+            return (type.key, type.value)
+        case _:
+            return ()
+
+
+def walk(fields: tuple[Field, ...], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Field]]:
+    """Every field of the tree with its path of names, parents first, in the schema's order."""
+    for field in fields:
+        here = (*path, field.name)
+        yield here, field
+        if not isinstance(field.type, str):
+            yield from walk(members(field.type), here)
+
+
+def match_names(names: Sequence[str], fields: tuple[Field, ...], parent: tuple[str, ...] = ()) -> tuple[list[int | None], list[int]]:
+    """For each field the position in `names` of the column that feeds it, or None; and the positions that feed no field. [SC3]
+
+    Exactly by name, or in another case where only one column comes into question; SchemaMismatchError where several do.
+    """
+    if len(names) == len(fields) and all(field.name == name for field, name in zip(fields, names, strict=True)):
+        return list(range(len(names))), []
+    exact: dict[str, int] = {}
+    loose: dict[str, list[int]] = {}
+    for at, name in enumerate(names):
+        if exact.setdefault(name, at) != at:
+            raise SchemaMismatchError(f"The data has the column {show_path((*parent, name))} twice; rename or drop one.")
+        loose.setdefault(name.lower(), []).append(at)
+    found: list[int | None] = []
+    for field in fields:
+        candidates = [exact[field.name]] if field.name in exact else loose.get(field.name.lower(), [])
+        if len(candidates) > 1:
+            both = ", ".join(repr(names[at]) for at in candidates)
+            raise SchemaMismatchError(
+                f"Column {show_path((*parent, field.name))} could be any of {both}: rename the one that is meant to {field.name!r}."
+            )
+        found.append(candidates[0] if candidates else None)
+    taken = set(found)
+    return found, [at for at in range(len(names)) if at not in taken]
+
+
+def unique_ids(new_id: Callable[[], int], taken: Iterable[int] = ()) -> Callable[[], int]:
+    """`new_id`, and the next free number where that is in `taken` or was given before. [SC1]
+
+    Among 10,000 columns two random ids of 31 bits are the same in one schema of forty.
+    """
+    used = set(taken)
+
+    def draw() -> int:
+        id = new_id()
+        while id in used:
+            id = id % MAX_FIELD_ID + 1
+        used.add(id)
+        return id
+
+    return draw
+
+
+def show_path(path: tuple[str, ...]) -> str:
+    """A column's path for a message: 'a.b'."""
+    return "'" + ".".join(path) + "'"
+
+
+def check_schema(schema: Schema) -> None:
+    """The schema can be stored and read back by every reader, or an error that names the column. [SC1] [SC2]
+
+    UnsupportedTypeError: a type that is unknown, an empty struct, a map whose key may be null; SchemaMismatchError: names that
+    are empty or differ only in case, ids out of range or used twice, names inside files used twice, no column at all. Only
+    columns have a name inside files that is not their own: a nested member is never renamed.
+    """
+    if not schema.fields:
+        raise SchemaMismatchError("A table has at least one column; this schema has none.")
+    ids: dict[int, tuple[str, ...]] = {}
+    _check_names(schema.fields, ())
+    for path, field in walk(schema.fields):
+        if not 1 <= field.id <= MAX_FIELD_ID:
+            raise SchemaMismatchError(f"Column {show_path(path)} has the field id {field.id}; ids are 1 to {MAX_FIELD_ID}.")
+        if field.id in ids:
+            raise SchemaMismatchError(f"Columns {show_path(ids[field.id])} and {show_path(path)} share the field id {field.id}.")
+        ids[field.id] = path
+        _check_type(path, field)
+
+
+def _check_type(path: tuple[str, ...], field: Field) -> None:
+    match field.type:
+        case StructType():
+            if not field.type.fields:
+                raise UnsupportedTypeError(
+                    f"Column {show_path(path)} is a struct without members, which Parquet cannot hold. Drop the column or add a member."
+                )
+            _check_names(field.type.fields, path)
+        case ArrayType():
+            _check_member_name(path, field.type.element, "element")
+        case MapType():
+            _check_member_name(path, field.type.key, "key")
+            _check_member_name(path, field.type.value, "value")
+            if field.type.key.nullable:
+                raise UnsupportedTypeError(f"Column {show_path(path)} is a map with nullable keys; keys are never null.")
+            if field.type.key.type == "void":
+                raise UnsupportedTypeError(f"Column {show_path(path)} is a map with keys of type void, which has no values.")
+        case _:
+            if not is_primitive(field.type):
+                raise UnsupportedTypeError(
+                    f"Column {show_path(path)} has the type {field.type!r}, which cannot be stored so that every reader gets it "
+                    "back. Cast it to a supported type or drop it before writing."
+                )
+
+
+def _check_member_name(path: tuple[str, ...], field: Field, name: str) -> None:
+    if field.name != name or field.physical is not None:
+        raise SchemaMismatchError(f"Column {show_path(path)}: the member {field.name!r} has to be called {name!r}.")
+
+
+def _check_names(fields: tuple[Field, ...], parent: tuple[str, ...]) -> None:
+    names: dict[str, str] = {}
+    files: dict[str, str] = {}
+    for field in fields:
+        path = show_path((*parent, field.name))
+        if not field.name or not field.file_name:
+            raise SchemaMismatchError(f"A column of {show_path(parent) if parent else 'the table'} has an empty name.")
+        if parent and field.physical is not None:
+            raise SchemaMismatchError(f"Column {path} is a nested member with another name inside files; only columns have one.")
+        if not (_is_unicode(field.name) and _is_unicode(field.file_name)):
+            raise SchemaMismatchError(f"The column name {field.name!r} is not valid Unicode.")
+        if (twin := names.get(field.name.lower())) is not None:
+            raise SchemaMismatchError(
+                f"Columns {path} and {twin!r} differ only in case or not at all; engines could not tell them apart. Rename one."
+            )
+        if (twin := files.get(field.file_name.lower())) is not None:
+            raise SchemaMismatchError(f"Columns {path} and {twin!r} have the same name {field.file_name!r} inside data files.")
+        names[field.name.lower()] = files[field.file_name.lower()] = field.name
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

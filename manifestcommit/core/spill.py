@@ -1,0 +1,63 @@
+"""When the parts that a head carries inline move to objects of their own, and when small objects are merged. [CM12] [OB11]
+
+Pure. The budgets keep a head small however large the table or long its history; the fan-in keeps what one commit rewrites bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+
+from .manifest import Entry, ManifestRef
+from .snapshot import RunRef, Snapshot
+
+INLINE_ENTRY_BYTES = 256 * 1024  # JSON of the inlined entries, before zstd
+INLINE_KEYS = 512
+INLINE_JOBS = 512
+INLINE_REMOVED_BYTES = 64 * 1024
+FAN_IN = 8  # how many objects of one size are merged into one of the next
+MAX_MERGED_FILES = 65_536  # a commit never rewrites more entries than this; `compact` may
+MAX_MERGED_ROWS = 65_536  # likewise for keys and jobs
+
+_Ref = TypeVar("_Ref", ManifestRef, RunRef)
+
+
+def entries_overflow(entries: Sequence[Entry]) -> bool:
+    """Whether these entries are too many to be carried inline. [CM12]"""
+    return len(entries) > 0 and len(msgspec.json.encode(entries)) > INLINE_ENTRY_BYTES
+
+
+def removed_overflow(snapshot: Snapshot) -> bool:
+    """Whether the inlined bitmaps are too large. [CM12]"""
+    return sum(len(text) for text in snapshot.removed.values()) > INLINE_REMOVED_BYTES
+
+
+def manifests_to_merge(snapshot: Snapshot) -> tuple[ManifestRef, ...]:
+    """Up to FAN_IN manifests of one size class, or none where no class is full. [CM12]"""
+    return _full_tier([(ref, ref.files) for ref in snapshot.manifests], MAX_MERGED_FILES)
+
+
+def runs_to_merge(runs: Sequence[RunRef]) -> tuple[RunRef, ...]:
+    """Up to FAN_IN runs of one size class, or none. [CM12]"""
+    return _full_tier([(run, run.rows) for run in runs], MAX_MERGED_ROWS)
+
+
+def _full_tier(sized: Sequence[tuple[_Ref, int]], most: int) -> tuple[_Ref, ...]:
+    tiers: dict[int, list[tuple[_Ref, int]]] = {}
+    for ref, size in sized:
+        if size * FAN_IN <= most:
+            tiers.setdefault(_tier(size), []).append((ref, size))
+    full = [tier for tier, members in sorted(tiers.items()) if len(members) >= FAN_IN]
+    if not full:
+        return ()
+    return tuple(ref for ref, _ in tiers[full[0]][:FAN_IN])
+
+
+def _tier(size: int) -> int:
+    tier = 0
+    while size >= FAN_IN:
+        size //= FAN_IN
+        tier += 1
+    return tier

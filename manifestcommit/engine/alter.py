@@ -1,0 +1,72 @@
+"""Changes of a table that add no data: creation, columns, properties. [SC6] [CM9] [CM13]"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..core import format, partition
+from ..core.change import Change
+from ..core.evolution import SchemaEdit, assign_new_ids
+from ..core.schema import Schema
+from ..errors import SchemaMismatchError, TableNotFoundError, UsageError
+from .commit import commit, create_table
+from .head import Head
+from .outcome import Outcome
+from .roots import check_free_root
+from .session import Session
+
+Editing = Callable[[Schema, tuple[int, ...]], tuple[SchemaEdit, ...]]
+
+
+def create(session: Session, schema: Schema, partition_by: Sequence[str], properties: Mapping[str, str]) -> Head:
+    """A table with this schema: made by this call, or there already with columns of the same names. [CM13]"""
+    _check_properties(properties)
+    try:
+        head = session.open()
+    except TableNotFoundError:
+        check_free_root(session.store)
+        identified = assign_new_ids(schema, lambda: int.from_bytes(session.env.randomness(4), "big") & 0x7FFFFFFF or 1)
+        chosen = partition.check_partition_by(identified, partition_by)
+        head = create_table(session, schema=identified, partition_by=chosen, properties=dict(properties))
+    found = head.snapshot.schema
+    names = [field.name for field in schema.fields]
+    if found is None or [field.name for field in found.fields] != names:
+        raise SchemaMismatchError(f"{session.store.url} is a table already, with other columns than {names}; nothing was changed")
+    return head
+
+
+def edit_schema(session: Session, edit: Editing) -> Outcome:
+    """Change the columns in a commit of its own; the edits are made against the schema that it lands on. [SC6] [CF8]"""
+    head = session.open()
+    if head.snapshot.schema is None:
+        raise UsageError(f"{session.store.url} has no columns yet")
+    edits = edit(head.snapshot.schema, head.snapshot.partition_by)
+    return commit(session, head, _change(session, head, "schema", edits=edits))
+
+
+def set_properties(session: Session, properties: Mapping[str, str | None]) -> Outcome:
+    """Set properties, or take away those given as None, in a commit of its own; the last one wins. [CM9]"""
+    _check_properties(properties)
+    head = session.open()
+    return commit(session, head, _change(session, head, "properties", properties=dict(properties)))
+
+
+def _change(
+    session: Session,
+    head: Head,
+    operation: str,
+    *,
+    edits: tuple[SchemaEdit, ...] = (),
+    properties: Mapping[str, str | None] | None = None,
+) -> Change:
+    job = format.job_id(head.version, head.snapshot.table_id, session.env.randomness(16))
+    return Change(job=job, birth=head.version, operation=operation, edits=edits, properties=dict(properties or {}))
+
+
+def _check_properties(properties: Mapping[Any, Any]) -> None:
+    for name, value in properties.items():
+        if not (isinstance(name, str) and (value is None or isinstance(value, str))):
+            raise UsageError(f"a property is a text with a text as its value, not {name!r}: {value!r}")
+        if name.startswith("write.") and value is not None and not (value.isdigit() and int(value) > 0):
+            raise UsageError(f"property {name!r} is a number above 0, not {value!r}")

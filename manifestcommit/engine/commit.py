@@ -1,0 +1,234 @@
+"""The only commit loop: contend for head+1 with a conditional create, rebase on the winner, count only what stands. [CM1]-[CM8]
+
+Not here: the rules (core.conflict), the next snapshot (core.change), how a job gathers its change (engine.job).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Literal
+
+import msgspec
+
+from ..core import format
+from ..core.change import Change, apply, create
+from ..core.conflict import Conflict, find_conflict
+from ..core.schema import Schema
+from ..core.snapshot import KeyRecord, Snapshot, job_state
+from ..errors import StoreError, StoreUnclearError, TableNotFoundError
+from .head import Head, list_versions, newest_above, open_head, read_object
+from .outcome import Outcome
+from .session import Session
+from .spilling import JOB_COLUMNS, KEY_COLUMNS, Spiller
+from .survey import find_winners, survey
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a commit tries. attempts: versions contended for; unclear_tries: re-puts of the same bytes; *_s: seconds. [CM8]"""
+
+    attempts: int = 1000
+    unclear_tries: int = 8
+    first_pause_s: float = 0.005
+    longest_pause_s: float = 2.0
+
+
+DEFAULT_LIMITS = Limits()
+
+
+def commit(session: Session, head: Head, change: Change, limits: Limits = DEFAULT_LIMITS) -> Outcome:
+    """Commit the change once, whatever else commits beside it, or say why not. [CM1]-[CM8]
+
+    One create, one list and one put of the hint if nobody is in the way and nothing spills. A crash at any point leaves the
+    table at its old state or at its new one.
+    """
+    spiller = Spiller(session, change.job)
+    change = spiller.stage(change)
+    seen: dict[int, Head] = {}
+    sent = False
+    for attempt in range(1, limits.attempts + 1):
+        settled = settled_outcome(session, head, change, sent=sent)
+        if settled is not None:
+            return msgspec.structs.replace(settled, attempts=attempt - 1)
+        found = survey(session, head, change)
+        conflict = find_conflict(head.snapshot, change, find_winners(session, head, change, seen), found)
+        if conflict is not None:
+            session.known = head
+            return Outcome(kind="conflict", job_id=change.job, conflict=conflict, attempts=attempt - 1)
+        commit_id = f"{change.job}.{session.env.randomness(8).hex()}"
+        summary = msgspec.structs.replace(change.summary, attempts=attempt)
+        snapshot = apply(
+            head.snapshot,
+            msgspec.structs.replace(change, summary=summary),
+            found,
+            parent_digest=head.digest,
+            commit_id=commit_id,
+            now_us=session.env.now_us(),
+            writer=session.writer,
+        )
+        snapshot = spiller.settle(snapshot)
+        data = format.encode_snapshot(snapshot)
+        verdict, reason = _contend(session, snapshot, data, change.job, limits)
+        if verdict == "unknown":
+            return Outcome(kind="unknown", job_id=change.job, attempts=attempt, reason=reason)
+        sent = True
+        mine = Head(snapshot=snapshot, digest=format.digest(data))
+        try:
+            counted, newest = _look_above(session, head, mine, won=verdict == "mine")
+        except StoreError as error:
+            if verdict == "lost":
+                raise
+            return Outcome(kind="unknown", job_id=change.job, attempts=attempt, reason=f"it was created, but could not be counted: {error}")
+        if counted:
+            session.known = newest
+            _put_hint(session, mine.version)
+            return Outcome(kind="committed", job_id=change.job, version=mine.version, attempts=attempt)
+        head = newest
+        session.env.sleep(_pause(session, attempt, limits))
+    contention = Conflict(rule="contention", mine="wants to commit", winner=f"others won {limits.attempts} times in a row")
+    return Outcome(kind="conflict", job_id=change.job, conflict=contention, attempts=limits.attempts)
+
+
+def create_table(session: Session, *, schema: Schema | None, partition_by: tuple[int, ...], properties: dict[str, str]) -> Head:
+    """Version 1, by this call or by whoever won the race for it: the loser joins. [CM13]"""
+    table_id = session.env.randomness(8).hex()
+    job = format.job_id(1, table_id, session.env.randomness(16))
+    snapshot = create(
+        table_id=table_id,
+        job=job,
+        commit_id=f"{job}.{session.env.randomness(8).hex()}",
+        schema=schema,
+        partition_by=partition_by,
+        properties=properties,
+        now_us=session.env.now_us(),
+        writer=session.writer,
+    )
+    data = format.encode_snapshot(snapshot)
+    verdict, reason = _contend(session, snapshot, data, job, DEFAULT_LIMITS)
+    if verdict == "unknown":
+        raise StoreUnclearError(f"{session.store.url}: it is not known whether the table was created: {reason}. Trying again is safe.")
+    if verdict == "mine":
+        _put_hint(session, 1)
+    # Versions never restart at a root: an object of version 1 that could be created says nothing if later ones stand above it.
+    session.known = open_head(session.store)
+    return session.known
+
+
+def settled_outcome(session: Session, head: Head, change: Change, *, sent: bool) -> Outcome | None:
+    """What the head already says of this job or its key; None: it may contend. [CM1] [CM2] [KY2] [KY3]"""
+    snapshot = head.snapshot
+    state, version = find_job(session, snapshot, change.job)
+    if state == "given_up":
+        return Outcome(kind="aborted", job_id=change.job)
+    if state == "committed":
+        return Outcome(kind="committed", job_id=change.job, version=version)
+    record = find_key(session, snapshot, change.key) if change.key is not None else None
+    if record is not None:
+        return key_outcome(change, record)
+    if change.birth >= snapshot.fence and all(_birth(path) >= snapshot.fence for path in _own_objects(change)):
+        return None
+    if not sent:
+        return Outcome(kind="fenced", job_id=change.job)
+    # A create was sent, so only the whole history since birth can rule out that it landed.
+    for version in range(change.birth + 1, snapshot.version + 1):
+        found = read_object(session.store, version)
+        if found is None:
+            return Outcome(kind="unknown", job_id=change.job, reason=f"version {version}, which may carry it, is gone")
+        if any(each.job == change.job for each in found.snapshot.commits):
+            return Outcome(kind="committed", job_id=change.job, version=version)
+    return Outcome(kind="fenced", job_id=change.job)
+
+
+def key_outcome(change: Change, record: KeyRecord) -> Outcome:
+    """The same key again: the first version, if the same was declared; otherwise the key was reused. [KY2] [KY3]"""
+    if record.digest == change.declared:
+        return Outcome(kind="already_committed", job_id=change.job, version=record.version)
+    reason = (
+        f"the key {change.key!r} was committed at version {record.version} with another declaration (mode, partitions, watermark ranges or "
+        "fingerprint differ); nothing was committed now. Use the same declaration for a rerun, or another key for other work."
+    )
+    return Outcome(kind="key_reused", job_id=change.job, version=record.version, reason=reason)
+
+
+def find_key(session: Session, snapshot: Snapshot, key: str) -> KeyRecord | None:
+    """The record of a key, inlined or spilled; None: never committed, or forgotten. [KY1]"""
+    if key in snapshot.keys:
+        return snapshot.keys[key]
+    row = session.manifests.lookup(snapshot.key_runs, key, KEY_COLUMNS)
+    return None if row is None else KeyRecord(version=int(str(row["version"])), digest=str(row["digest"]))
+
+
+def find_job(session: Session, snapshot: Snapshot, job: str) -> tuple[Literal["committed", "given_up"] | None, int | None]:
+    """What the chain records of a job, inlined or spilled: its state and the version that carries it. [CM1]"""
+    if (state := job_state(snapshot, job)) is not None:
+        return state, snapshot.recent_jobs[job]
+    row = session.manifests.lookup(snapshot.job_runs, job, JOB_COLUMNS)
+    if row is None:
+        return None, None
+    return ("given_up", None) if row["version"] is None else ("committed", int(str(row["version"])))
+
+
+def _contend(session: Session, snapshot: Snapshot, data: bytes, job: str, limits: Limits) -> tuple[Literal["mine", "lost", "unknown"], str]:
+    """Create the version's object, or learn who did. After an unclear answer only the SAME bytes are put again. [CM3] [CM4] [CM6]"""
+    name = format.version_name(snapshot.version)
+    reason = ""
+    for tried in range(limits.unclear_tries):
+        try:
+            if session.store.put_if_absent(name, data):
+                return "mine", ""
+        except StoreUnclearError as error:
+            reason = str(error)
+        except StoreError as error:
+            if not reason:
+                raise  # refused before anything was sent
+            reason = f"{reason}; then {error}"
+        else:
+            # Taken; perhaps by this very call, if something below retried it by itself.
+            try:
+                winner = read_object(session.store, snapshot.version)
+            except StoreError as error:
+                reason = str(error)
+            else:
+                # A winner that is expired already is seen in the head.
+                is_mine = winner is not None and any(each.job == job for each in winner.snapshot.commits)
+                return ("mine" if is_mine else "lost"), ""
+        if tried + 1 < limits.unclear_tries:
+            session.env.sleep(_pause(session, tried + 1, limits))
+    return "unknown", reason
+
+
+def _look_above(session: Session, base: Head, mine: Head, *, won: bool) -> tuple[bool, Head]:
+    """Whether the created version counts, and the newest head: a create counts only by what stands above it. [CM5]"""
+    if won:
+        versions = list_versions(session.store, base.version)
+        if versions and versions[-1] == mine.version:
+            return True, mine
+        if not versions:
+            raise TableNotFoundError(f"the table at {session.store.url} was removed while this job committed; nothing of it remains")
+    newest = newest_above(session.store, base.version)
+    if newest is None:
+        raise TableNotFoundError(f"the table at {session.store.url} was removed while this job committed; nothing of it remains")
+    snapshot = newest.snapshot
+    if not won:
+        return False, newest
+    job = mine.snapshot.commits[-1].job
+    return mine.version >= snapshot.expired or find_job(session, snapshot, job)[0] == "committed", newest
+
+
+def _put_hint(session: Session, version: int) -> None:
+    with contextlib.suppress(StoreError):  # it only shortens a LIST [CM7]
+        session.store.put(format.HINT, format.encode_hint(version))
+
+
+def _pause(session: Session, tried: int, limits: Limits) -> float:
+    widest = min(limits.longest_pause_s, limits.first_pause_s * 2.0 ** min(tried, 20))
+    return widest * session.env.jitter()
+
+
+def _own_objects(change: Change) -> list[str]:
+    """Job ids inside the names of what the change lists anew: adopted work may be older than the job. [CM2]"""
+    names = [entry.job for entry in change.add] + [ref.path.removeprefix(format.MANIFESTS)[:-41] for ref in change.add_manifests]
+    return list(dict.fromkeys(names))
+
+
+def _birth(job: str) -> int:
+    return format.parse_job_id(job).birth

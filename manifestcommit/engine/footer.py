@@ -1,0 +1,215 @@
+"""What a Parquet footer says of each leaf column, as an entry's bounds. [OB7]
+
+Not here: writing files (engine.files), checking files from outside (engine.inspect), what bounds may skip (core.predicate).
+A bound is kept only where it is surely true: whatever is missing, odd or cannot be spelled is unknown.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..core import evolution, values
+from ..core.arrow import is_list, plain_type
+from ..core.manifest import ColumnStats, WireValue
+from ..core.schema import Schema
+from ..core.spark_types import COLLATIONS
+from ..errors import UsageError
+
+Path: TypeAlias = tuple[str, ...]
+
+BOUND_LENGTH = 64  # code points of a string bound, bytes of a binary one
+
+_UNORDERED = frozenset({"void", "variant"})
+_MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_MICROSECONDS_A_DAY = 86_400_000_000
+
+
+class TrackedLeaf(msgspec.Struct, frozen=True, kw_only=True):
+    """A leaf whose statistics are kept. path: physical names from the top; position: its column in the Parquet file;
+    stored: its Arrow type there, which may be narrower than the table's; bounded: whether bounds mean anything for it.
+    """
+
+    id: int
+    path: Path
+    type: str
+    position: int
+    stored: Any
+    bounded: bool
+
+
+def tracked_leaves(schema: Schema, file_schema: pa.Schema, limit: int) -> tuple[TrackedLeaf, ...]:
+    """The first `limit` leaves of the table, reached through structs only, as far as a file of `file_schema` has them. [OB7]"""
+    positions = leaf_positions(file_schema)
+    return tuple(
+        TrackedLeaf(
+            id=leaf.id,
+            path=leaf.path,
+            type=leaf.type,
+            position=positions[leaf.path].position,
+            stored=positions[leaf.path].type,
+            bounded=leaf.type not in _UNORDERED and not leaf.metadata.get(COLLATIONS),
+        )
+        for leaf in evolution.leaves(schema)[: max(limit, 0)]
+        if leaf.path in positions
+    )
+
+
+def leaf_positions(file_schema: pa.Schema) -> dict[Path, ParquetColumn]:
+    """The Parquet column of every leaf that is reached through structs only, by its path of names."""
+    return {column.path: column for column in parquet_columns(file_schema) if column.is_single}
+
+
+class ParquetColumn(NamedTuple):
+    """A leaf of a Parquet file. position: its number there; path: names from the top, `element`, `key` and `value` where they
+    lead into arrays and maps; is_single: whether it has one value per row, being reached through structs only.
+    """
+
+    position: int
+    path: Path
+    type: Any
+    is_single: bool
+
+
+def parquet_columns(file_schema: pa.Schema) -> Iterator[ParquetColumn]:
+    """Every leaf, in the order in which Parquet numbers them."""
+    positions = itertools.count()
+    for field in file_schema:
+        for path, type, is_single in _columns_below((field.name,), field.type, True):
+            yield ParquetColumn(next(positions), path, type, is_single)
+
+
+def _columns_below(path: Path, type: pa.DataType, is_single: bool) -> Iterator[tuple[Path, pa.DataType, bool]]:
+    type = plain_type(type.storage_type if isinstance(type, pa.BaseExtensionType) else type)
+    if pa.types.is_struct(type):
+        for child in type:
+            yield from _columns_below((*path, child.name), child.type, is_single)
+    elif pa.types.is_map(type):
+        yield from _columns_below((*path, "key"), type.key_type, False)
+        yield from _columns_below((*path, "value"), type.item_type, False)
+    elif is_list(type):
+        yield from _columns_below((*path, "element"), type.value_type, False)
+    else:
+        yield path, type, is_single
+
+
+def count_nans(table: pa.Table, leaves: Sequence[TrackedLeaf]) -> dict[int, int]:
+    """NaNs per float or double leaf of these rows: Parquet does not count them. [OB7]"""
+    counts = {}
+    for leaf in leaves:
+        if leaf.type in ("float", "double"):
+            column = table.column(leaf.path[0])
+            if len(leaf.path) > 1:
+                column = pc.struct_field(column, list(leaf.path[1:]))
+            counts[leaf.id] = pc.sum(pc.is_nan(column), min_count=0).as_py()
+    return counts
+
+
+def column_stats(metadata: Any, leaves: Sequence[TrackedLeaf], nans: Sequence[Mapping[int, int]] | None) -> dict[int, ColumnStats]:
+    """True statistics of a file from its row groups; nans: counts per row group, None where nobody counted. [OB7]"""
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    stats = {}
+    for leaf in leaves:
+        counted = [group.get(leaf.id, 0) for group in nans] if nans is not None else [0] * len(groups)
+        kept = _leaf_stats([group.column(leaf.position) for group in groups], leaf, counted, counts_known=nans is not None)
+        if kept != ColumnStats():
+            stats[leaf.id] = kept
+    return stats
+
+
+def _leaf_stats(chunks: Sequence[Any], leaf: TrackedLeaf, nans: Sequence[int], *, counts_known: bool) -> ColumnStats:
+    found = [chunk.statistics for chunk in chunks]
+    nulls = [s.null_count if s is not None and s.has_null_count else None for s in found]
+    kept = ColumnStats(
+        nulls=None if None in nulls else sum(n for n in nulls if n is not None),
+        nans=sum(nans) if counts_known and leaf.type in ("float", "double") else None,
+    )
+    if not leaf.bounded:
+        return kept
+    bounds: list[Any] = []
+    for chunk, statistics, null_count, nan_count in zip(chunks, found, nulls, nans, strict=True):
+        if null_count is not None and null_count + nan_count == chunk.num_values:
+            continue  # nothing in this row group that a bound would have to hold
+        if statistics is None or not statistics.has_min_max or chunk.physical_type == "INT96":
+            return kept
+        low, high = _comparable(statistics.min_raw, leaf), _comparable(statistics.max_raw, leaf)
+        if low is None or high is None or low > high:
+            return kept
+        bounds += (low, high)
+    return _with_bounds(kept, min(bounds), max(bounds), leaf.type) if bounds else kept
+
+
+def _comparable(raw: Any, leaf: TrackedLeaf) -> Any:
+    """A statistic as Parquet stores it, in the table's terms: bytes, bool, int, float or Decimal; None where it says nothing."""
+    stored, type = leaf.stored, leaf.type
+    if pa.types.is_decimal(stored):
+        unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else int(raw)
+        return Decimal((unscaled < 0, tuple(map(int, str(abs(unscaled)))), -stored.scale))
+    if pa.types.is_timestamp(stored):
+        return raw * _MICROSECONDS[stored.unit] if stored.unit in _MICROSECONDS else None
+    if pa.types.is_date32(stored):
+        return raw * _MICROSECONDS_A_DAY if type == "timestamp_ntz" else raw
+    if pa.types.is_floating(stored):
+        return raw if isinstance(raw, float) and not math.isnan(raw) else None
+    if pa.types.is_integer(stored):
+        # Parquet keeps large unsigned numbers as negative ones.
+        return None if pa.types.is_uint32(stored) or pa.types.is_uint64(stored) else float(raw) if type == "double" else raw
+    return raw if isinstance(raw, bool | int | bytes) else None
+
+
+def _with_bounds(kept: ColumnStats, low: Any, high: Any, type: str) -> ColumnStats:
+    try:
+        if type == "string":
+            return _with_text_bounds(kept, low.decode("utf-8"), high.decode("utf-8"))
+        if type == "binary":
+            return _with_binary_bounds(kept, low, high)
+        if isinstance(low, float):
+            # Parquet may say 0.0 where the rows hold -0.0, and the other way round.
+            low, high = (-0.0 if low == 0 else low), (0.0 if high == 0 else high)
+        return msgspec.structs.replace(kept, min=values.encode(low, type), max=values.encode(high, type))
+    except (UsageError, UnicodeDecodeError):
+        return kept  # another writer's statistics that are no values of the column's type
+
+
+def _with_text_bounds(kept: ColumnStats, low: str, high: str) -> ColumnStats:
+    cut_high: str | None = high[:BOUND_LENGTH]
+    if len(high) > BOUND_LENGTH:
+        cut_high = _rounded_up_text(high[:BOUND_LENGTH])
+    return _with_cut_bounds(kept, low[:BOUND_LENGTH], cut_high, len(low) > BOUND_LENGTH, len(high) > BOUND_LENGTH)
+
+
+def _with_binary_bounds(kept: ColumnStats, low: bytes, high: bytes) -> ColumnStats:
+    cut_high: bytes | None = high[:BOUND_LENGTH]
+    if len(high) > BOUND_LENGTH:
+        cut_high = _rounded_up_bytes(high[:BOUND_LENGTH])
+    wire_high = None if cut_high is None else values.encode(cut_high, "binary")
+    wire_low = values.encode(low[:BOUND_LENGTH], "binary")
+    return _with_cut_bounds(kept, wire_low, wire_high, len(low) > BOUND_LENGTH, len(high) > BOUND_LENGTH)
+
+
+def _with_cut_bounds(kept: ColumnStats, low: WireValue, high: WireValue, low_is_cut: bool, high_is_cut: bool) -> ColumnStats:
+    high_is_cut = high_is_cut and high is not None
+    return msgspec.structs.replace(kept, min=low, max=high, min_cut=low_is_cut, max_cut=high_is_cut)
+
+
+def _rounded_up_text(prefix: str) -> str | None:
+    """The smallest text of at most this length above everything that starts with `prefix`; None if there is none."""
+    for index in reversed(range(len(prefix))):
+        following = ord(prefix[index]) + 1
+        if following == 0xD800:
+            following = 0xE000  # surrogates are no text
+        if following <= 0x10FFFF:
+            return prefix[:index] + chr(following)
+    return None
+
+
+def _rounded_up_bytes(prefix: bytes) -> bytes | None:
+    stem = prefix.rstrip(b"\xff")
+    return stem[:-1] + bytes([stem[-1] + 1]) if stem else None

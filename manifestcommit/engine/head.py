@@ -1,0 +1,131 @@
+"""Reading the chain: the head in three requests, any version, and the second look that makes an older one trustworthy. [RD1]-[RD5]
+
+Not here: files inside a snapshot (engine.plan), writing a version (engine.commit).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from ..core import format
+from ..core.snapshot import Snapshot
+from ..errors import SnapshotExpiredError, StoreError, TableNotFoundError, VersionNotFoundError
+from ..store import Store
+
+_RESTARTS = 20  # a LIST whose highest name is gone by the GET: someone removed the table, or expired it very fast
+
+
+class Head(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot and the digest of the object that it was read from; head when it was read. [OB1]"""
+
+    snapshot: Snapshot
+    digest: str
+
+    @property
+    def version(self) -> int:
+        return self.snapshot.version
+
+
+def open_head(store: Store) -> Head:
+    """The head as of this call: hint, list, get. TableNotFoundError where there is no version at all. [RD1]"""
+    for _ in range(_RESTARTS):
+        highest = _highest(store)
+        if highest is None:
+            raise TableNotFoundError(f"there is no table at {store.url}; check the path, or create the table by a first write")
+        head = read_object(store, highest)
+        if head is not None:
+            return head
+    raise StoreError(f"{store.url}: the newest version vanished {_RESTARTS} times between list and get; is the table being removed?")
+
+
+def newest_above(store: Store, base: int) -> Head | None:
+    """The head, where a version of at least `base` is known to have existed: list and get. None: nothing from `base` on. [CM5]"""
+    for _ in range(_RESTARTS):
+        versions = list_versions(store, base)
+        if not versions:
+            return None
+        head = read_object(store, versions[-1])
+        if head is not None:
+            return head
+    raise StoreError(f"{store.url}: the newest version vanished {_RESTARTS} times between list and get; is the table being removed?")
+
+
+def list_versions(store: Store, start: int = 0) -> list[int]:
+    """Every version whose object exists, from `start` on, ascending. One request. [LY2] [ST3]"""
+    found = store.list(format.VERSIONS, start_from=format.version_name(start))
+    return [version for info in found if (version := format.parse_version(info.name)) is not None]
+
+
+def read_object(store: Store, version: int) -> Head | None:
+    """The snapshot object of `version`, checked; None where it does not exist. Says nothing of whether it may be read. [OB3] [OB4]"""
+    name = format.version_name(version)
+    try:
+        data = store.get(name, 0, format.MAX_OBJECT_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    snapshot = format.decode_snapshot(data, name=name)
+    return Head(snapshot=snapshot, digest=format.digest(data))
+
+
+def read_version(store: Store, head: Head, version: int) -> Head:
+    """A readable version; SnapshotExpiredError or VersionNotFoundError otherwise. [RD3] [RD4]
+
+    An object of an expired name may be a stalled writer's: after reading one below the head, the head is read again.
+    """
+    if version == head.version:
+        return head
+    if version > head.version:
+        head = open_head(store)
+        if version == head.version:
+            return head
+    _check_readable(store, head, version)
+    found = read_object(store, version)
+    newest = newest_above(store, head.version)
+    if newest is None:
+        raise TableNotFoundError(f"the table at {store.url} was removed while version {version} was read")
+    _check_readable(store, newest, version)
+    if found is None:
+        raise VersionNotFoundError(f"{store.url}: version {version} has no object although it is not expired; run verify")
+    return found
+
+
+def oldest_readable(head: Head) -> int:
+    """The lowest version that is not expired; tagged ones may lie below. [RD3]"""
+    return head.snapshot.expired
+
+
+def walk_back(store: Store, head: Head, *, down_to: int | None = None) -> Iterator[Head]:
+    """The head and its predecessors, newest first, down to the oldest readable version. One request each. [RD3]"""
+    lowest = max(head.snapshot.expired, down_to or 1)
+    yield head
+    for version in range(head.version - 1, lowest - 1, -1):
+        found = read_object(store, version)
+        if found is None:
+            newest = open_head(store)
+            if version < newest.snapshot.expired:
+                return  # expired while we walked: the history now ends here
+            raise VersionNotFoundError(f"{store.url}: version {version} has no object although it is not expired; run verify")
+        yield found
+
+
+def _highest(store: Store) -> int | None:
+    try:
+        hinted = format.decode_hint(store.get(format.HINT, 0, 64))
+    except FileNotFoundError:
+        hinted = None
+    versions = list_versions(store, hinted) if hinted is not None else []
+    if not versions:
+        versions = list_versions(store)
+    return versions[-1] if versions else None
+
+
+def _check_readable(store: Store, head: Head, version: int) -> None:
+    snapshot = head.snapshot
+    if version < 1 or version > snapshot.version:
+        raise VersionNotFoundError(f"{store.url} has no version {version}; it has {snapshot.expired} to {snapshot.version}")
+    if version < snapshot.expired and all(tag.version != version for tag in snapshot.tags.values()):
+        raise SnapshotExpiredError(
+            f"version {version} of {store.url} was expired and its files may be gone; the oldest readable version is {snapshot.expired}"
+        )

@@ -1,0 +1,353 @@
+"""A job from begin to outcome: what it declares, the files it gathers, and its one commit. [CM1] [KY3] [SC3]
+
+No Spark here: `plan_write` says how files must be written, `add_written` takes what came of it. Not here: the commit loop (engine.commit).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, cast, get_args
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..core import arrow, format, manifest_table, partition
+from ..core.change import Change, ConflictChoice, Overwrite, declaration
+from ..core.evolution import SchemaEdit, apply_edits, assign_new_ids, fit
+from ..core.manifest import Entry, ManifestRef
+from ..core.schema import Schema, walk
+from ..core.snapshot import KeyRecord, Summary
+from ..core.touch import Touch, compact, of_partition
+from ..core.watermark import Advance, check_advance
+from ..errors import ManifestCommitError, TableNotFoundError, UsageError
+from . import files
+from .commit import commit, create_table, find_key, key_outcome
+from .head import Head
+from .inspect import inspect_file
+from .outcome import Outcome
+from .roots import check_free_root
+from .session import Session
+
+Progress = Callable[[int, int], None]  # rows, files so far
+TARGET_FILE_SIZE = "write.target-file-size-bytes"
+BOUNDS_COLUMNS = "write.bounds-columns"
+
+
+class Job:
+    """One attempt to change a table. Nothing of it is visible before `commit` returns a committed outcome. [DF1] [CM10]
+
+    key: the caller's name for this unit of work, the same on every rerun; fingerprint: anything else that makes it the same work.
+    """
+
+    def __init__(self, session: Session, *, key: str | None = None, fingerprint: str | None = None) -> None:
+        _check_text("key", key)
+        _check_text("fingerprint", fingerprint)
+        self._session = session
+        self._key = key
+        self._fingerprint = fingerprint
+        self._began_us = session.env.now_us()
+        self._head: Head | None = None
+        self._id: str | None = None
+        self._record: KeyRecord | None = None
+        self._mode = "append"
+        self._overwrite: Mapping[str, Any] | Literal["dynamic"] | None = None
+        self._conflict: ConflictChoice = "serializable"
+        self._schema: Schema | None = None
+        self._partition_by: tuple[int, ...] | None = None
+        self._edits: list[SchemaEdit] = []
+        self._entries: list[Entry] = []
+        self._manifests: list[ManifestRef] = []
+        self._touched: list[Touch] = []
+        self._advances: list[Advance] = []
+        self._tasks = 0
+        self._over = ""
+        try:
+            self._head = session.open()
+        except TableNotFoundError:
+            check_free_root(session.store)
+        else:
+            self._begin()
+
+    @property
+    def already_committed(self) -> bool:
+        """Whether an earlier run committed this key, so that there is nothing to write. [KY3]"""
+        return self._record is not None
+
+    @property
+    def id(self) -> str:
+        """The job's id; a table that does not exist yet is created for it. [LY4]"""
+        self._table(None, ())
+        assert self._id is not None
+        return self._id
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was committed, refused or given up."""
+        return bool(self._over)
+
+    @property
+    def url(self) -> str:
+        return self._session.store.url
+
+    # --- what it declares ----------------------------------------------------------------------------------------------
+
+    def overwrite(self, overwrite: Mapping[str, Any] | Literal["dynamic"] | None, *, conflict: str = "serializable") -> None:
+        """Replace the whole table (None), the partitions that the job writes ("dynamic"), or those given. [CF3] [CF4] [CF5]"""
+        self._check_open()
+        if overwrite is not None and overwrite != "dynamic" and not isinstance(overwrite, Mapping):
+            raise UsageError(
+                f'overwrite is None for the whole table, "dynamic", or a mapping such as {{"day": "2013-01-01"}}, not {overwrite!r}'
+            )
+        if conflict not in get_args(ConflictChoice):
+            raise UsageError(f"conflict is one of {', '.join(get_args(ConflictChoice))}, not {conflict!r}")
+        if overwrite == {}:
+            raise UsageError("overwrite={} names no partition; give None to replace the whole table")
+        self._mode, self._overwrite, self._conflict = "overwrite", overwrite, cast(ConflictChoice, conflict)
+
+    def advance(self, source: str, start: int | str | None, end: int | str) -> None:
+        """Move a source's watermark from `start` to `end` together with the data. [WM2]"""
+        self._check_open()
+        try:
+            self._advances.append(check_advance(source, start, end))
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+
+    # --- what it writes ------------------------------------------------------------------------------------------------
+
+    def plan_write(
+        self,
+        data: Schema,
+        *,
+        partition_by: Sequence[str] | str | None = None,
+        merge_schema: bool = False,
+        target_file_size: int | None = None,
+    ) -> files.WritePlan:
+        """How tasks must write data of this schema; SchemaMismatchError before any of them starts. [SC3] [SC5] [PT1]"""
+        self._check_open()
+        names = [partition_by] if isinstance(partition_by, str) else partition_by
+        head = self._table(data, tuple(names or ()))
+        if head.snapshot.schema is None:
+            head = self._first_schema(head, data, tuple(names or ()))
+        before = self._schema or head.snapshot.schema
+        assert before is not None
+        edits = fit(before, assign_new_ids(data, self._new_id(before)), merge=merge_schema)
+        schema = apply_edits(before, edits)
+        chosen = head.snapshot.partition_by
+        if names is not None and partition.check_partition_by(schema, names) != chosen:
+            by_id = {field.id: field.name for field in schema.fields}
+            table = ", ".join(by_id[each] for each in chosen) or "nothing"
+            raise UsageError(
+                f"{self.url} is partitioned by {table}, not by {', '.join(names) or 'nothing'}; leave partition_by out, "
+                "or write another table"
+            )
+        self._schema, self._partition_by = schema, chosen
+        self._edits += edits
+        properties = head.snapshot.properties
+        return files.WritePlan(
+            url=self.url,
+            job=self.id,
+            schema=schema,
+            partition_by=chosen,
+            target_file_size=target_file_size or int(properties.get(TARGET_FILE_SIZE, files.DEFAULT_TARGET_FILE_SIZE)),
+            bounds_columns=self._bounds_columns(head),
+        )
+
+    def add_written(self, entries: Iterable[Entry], manifests: Sequence[ManifestRef] = (), *, tasks: int = 1) -> None:
+        """Take over what tasks wrote; it is this job's from now on, and still invisible. [SP2]"""
+        self._check_open()
+        self._entries += entries
+        self._manifests += manifests
+        if self._schema is not None and self._partition_by is not None:
+            for ref in manifests:  # which partitions they touch is known to their rows only
+                table = self._session.manifests.manifest(ref, self._partition_by)
+                self._touched += manifest_table.partitions(table, self._schema, self._partition_by)
+            self._touched = list(compact(self._touched))
+        self._tasks += tasks
+
+    def write_stream(
+        self, schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, progress: Progress | None = None, **options: Any
+    ) -> None:
+        """Write an Arrow stream in this process, through the path that Spark's tasks take. options: as for `plan_write`. [DF1] [DF2]"""
+        if self.already_committed:
+            return
+        plan = self.plan_write(arrow.from_arrow(schema, self._new_id(None)), **options)
+        attempt = self._session.env.randomness(8).hex()
+        rows = 0
+        with files.DataFileWriter(self._session.store, plan, task=self._tasks, attempt=attempt) as writer:
+            for batch in batches:
+                writer.write(batch)
+                rows += batch.num_rows
+                if progress is not None:
+                    progress(rows, 0)
+            self.add_written(writer.close())
+
+    def add_files(self, paths: Iterable[str]) -> None:
+        """List files that something else wrote below the root; each is checked now and left where it is. [AF1]"""
+        self._check_open()
+        if isinstance(paths, str):
+            raise UsageError("add_files takes a list of paths relative to the table's root, not one text")
+        if self.already_committed:
+            return
+        for path in paths:
+            head = self._table(None, ())
+            if (self._schema or head.snapshot.schema) is None:
+                self.plan_write(arrow.from_arrow(self._footer_schema(path), self._new_id(None)))
+            schema = self._schema or head.snapshot.schema
+            assert schema is not None
+            if any(entry.path == path for entry in self._entries):
+                raise UsageError(f"{path!r} is added twice by this job; its rows would be doubled")
+            chosen = self._partition_by if self._partition_by is not None else head.snapshot.partition_by
+            entry = inspect_file(
+                self._session.store,
+                path,
+                schema=schema,
+                partition_by=chosen,
+                job=self.id,
+                bounds_columns=self._bounds_columns(head),
+            )
+            self._schema, self._partition_by = schema, chosen
+            self._entries.append(entry)
+
+    # --- how it ends ---------------------------------------------------------------------------------------------------
+
+    def commit(self) -> Outcome:
+        """Everything that the job declared and wrote becomes visible at once, or nothing does. [CM1]-[CM8]"""
+        self._check_open()
+        change = self.change()
+        self._over = "was committed or refused"
+        if self._record is not None:
+            return key_outcome(change, self._record)
+        assert self._head is not None
+        known = self._session.known
+        base = known if known is not None and known.version > self._head.version else self._head
+        return commit(self._session, base, change)
+
+    def abandon(self) -> None:
+        """Stop. Nothing is deleted: what was written stays unlisted, and gc collects it. [AB1] [AB2]"""
+        self._over = self._over or "was given up"
+
+    def change(self) -> Change:
+        """What would be committed now."""
+        head = self._table(None, ())
+        scope = self._scope(head)
+        advances = tuple(self._advances)
+        by_id = self._partition_by if self._partition_by is not None else head.snapshot.partition_by
+        touched = compact([*self._touched, *(of_partition(by_id, entry.partition) for entry in self._entries)])
+        self._check_inside(scope, touched, head)
+        seconds = (self._session.env.now_us() - self._began_us) / 1e6
+        return Change(
+            job=self.id,
+            birth=head.version,
+            operation=self._mode,
+            key=self._key,
+            declared=declaration(mode=self._mode, scope=self._declared_scope(scope), advances=advances, fingerprint=self._fingerprint),
+            schema=self._schema,
+            partition_by=by_id,
+            edits=tuple(self._edits),
+            add=tuple(self._entries),
+            add_manifests=tuple(self._manifests),
+            touched=touched,
+            overwrite=scope,
+            advances=advances,
+            summary=Summary(tasks=self._tasks, seconds=round(seconds, 6)),
+        )
+
+    def _begin(self) -> None:
+        assert self._head is not None
+        snapshot = self._head.snapshot
+        self._id = format.job_id(self._head.version, snapshot.table_id, self._session.env.randomness(16))
+        if self._key is not None:
+            self._record = find_key(self._session, snapshot, self._key)
+
+    def _table(self, data: Schema | None, partition_by: tuple[str, ...]) -> Head:
+        """The head that this job was born under; where there is no table yet, it is created first. [CM13]"""
+        if self._head is None:
+            schema = assign_new_ids(data, self._new_id(None)) if data is not None else None
+            chosen = partition.check_partition_by(schema, partition_by) if schema is not None else ()
+            self._head = create_table(self._session, schema=schema, partition_by=chosen, properties={})
+            self._begin()
+        return self._head
+
+    def _first_schema(self, head: Head, data: Schema, partition_by: tuple[str, ...]) -> Head:
+        """Give a table without a schema its first one, in a commit of its own; whoever loses that race fits the winner's. [CF8]"""
+        schema = assign_new_ids(data, self._new_id(None))
+        job = format.job_id(head.version, head.snapshot.table_id, self._session.env.randomness(16))
+        change = Change(
+            job=job,
+            birth=head.version,
+            operation="schema",
+            initial=schema,
+            partition_by=partition.check_partition_by(schema, partition_by),
+        )
+        commit(self._session, head, change)
+        found = self._session.open()
+        if found.snapshot.schema is None:
+            raise ManifestCommitError(f"{self.url}: the table's first schema could not be set; run the job again")
+        self._head = found  # nothing has been written yet: the job is born again under the schema
+        self._begin()
+        return found
+
+    def _footer_schema(self, path: str) -> pa.Schema:
+        try:
+            with self._session.store.open_input(path) as stream:
+                return pq.read_schema(stream)
+        except (FileNotFoundError, ValueError, pa.ArrowException) as error:
+            raise UsageError(f"{self.url}/{path} cannot be read as a Parquet file: {error}. Nothing was added.") from error
+
+    def _new_id(self, schema: Schema | None) -> Callable[[], int]:
+        drawn = {field.id for _, field in walk(schema.fields)} if schema is not None else set()
+
+        def draw() -> int:
+            while True:
+                each = int.from_bytes(self._session.env.randomness(4), "big") & 0x7FFFFFFF
+                if each and each not in drawn:
+                    drawn.add(each)
+                    return each
+
+        return draw
+
+    def _bounds_columns(self, head: Head) -> int:
+        return int(head.snapshot.properties.get(BOUNDS_COLUMNS, files.DEFAULT_BOUNDS_COLUMNS))
+
+    def _scope(self, head: Head) -> Overwrite | None:
+        if self._mode != "overwrite":
+            return None
+        if self._overwrite == "dynamic":
+            return Overwrite(dynamic=True, conflict=self._conflict)
+        if self._overwrite is None:
+            return Overwrite(scope=({},), conflict=self._conflict)
+        schema = self._schema or head.snapshot.schema
+        if schema is None:
+            raise UsageError("overwrite names partitions, but the table has no columns yet")
+        by = self._partition_by if self._partition_by is not None else head.snapshot.partition_by
+        assert isinstance(self._overwrite, Mapping)
+        return Overwrite(scope=(partition.parse_static(schema, by, self._overwrite),), conflict=self._conflict)
+
+    def _declared_scope(self, scope: Overwrite | None) -> object:
+        if scope is None:
+            return None
+        return "dynamic" if scope.dynamic else [sorted((str(k), v) for k, v in touch.items()) for touch in scope.scope]
+
+    def _check_inside(self, scope: Overwrite | None, touched: Sequence[Touch], head: Head) -> None:
+        """Rows written outside the partitions that a static overwrite names would be doubled by its rerun. [PT3]"""
+        if scope is None or scope.dynamic or scope.scope == ({},):
+            return
+        static = scope.scope[0]
+        for touch in touched:
+            if any(touch.get(each) != value for each, value in static.items()):
+                schema = self._schema or head.snapshot.schema
+                names = {field.id: field.name for field in schema.fields} if schema else {}
+                wrote = ", ".join(f"{names.get(each)}={value}" for each, value in touch.items()) or "several partitions"
+                raise UsageError(
+                    f"the job overwrites {dict(self._overwrite or {})!r} but wrote rows of {wrote}; nothing was committed. "  # type: ignore[arg-type]
+                    'Filter the data, or use overwrite="dynamic".'
+                )
+
+    def _check_open(self) -> None:
+        if self._over:
+            raise UsageError(f"this job {self._over}; begin a new one")
+
+
+def _check_text(name: str, value: object) -> None:
+    if value is not None and not (isinstance(value, str) and value):
+        raise UsageError(f"{name} is a non-empty text that is the same on every rerun of this work, not {value!r}")

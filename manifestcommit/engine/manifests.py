@@ -1,0 +1,167 @@
+"""Manifests and runs as objects: Parquet bytes, bounded and verified on the way in, cached because they never change. [OB6] [OB11]
+
+Not here: what stands in their rows (core.manifest_table), when they are written (core.spill).
+"""
+
+from __future__ import annotations
+
+import io
+import secrets
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..core import bitmap, format, manifest_table
+from ..core.manifest import Entry, ManifestRef
+from ..core.schema import Schema
+from ..core.snapshot import RunRef, Snapshot
+from ..errors import CorruptMetadataError
+from ..store import Store
+
+MAX_MANIFEST_BYTES = 1 << 30  # of a manifest or run object
+MAX_MANIFEST_RAW_BYTES = 4 << 30  # of its pages once decompressed
+ROW_GROUP_ENTRIES = 16_384
+_CACHED = 64
+
+
+class ManifestReader:
+    """Manifests and runs of one table, each fetched once and checked against the digest in its reference. [OB4] [OB6]"""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._cache: OrderedDict[str, pa.Table] = OrderedDict()
+
+    def manifest(self, ref: ManifestRef, partition_by: Sequence[int]) -> pa.Table:
+        """The manifest's table, all rows as written. One request. [OB6]"""
+        table = self._read(ref.path, ref.bytes, ref.digest)
+        try:
+            manifest_table.check_table(table, ref, partition_by)
+        except ValueError as error:
+            raise CorruptMetadataError(_damaged(ref.path, str(error)), object_name=ref.path) from None
+        return table
+
+    def entries(self, ref: ManifestRef, snapshot: Snapshot) -> list[Entry]:
+        """The live entries of one manifest. [OB9]"""
+        table = manifest_table.live(self.manifest(ref, snapshot.partition_by), self.removed(snapshot).get(ref.path, 0))
+        assert snapshot.schema is not None  # a table without a schema has no files
+        return manifest_table.from_table(table, schema=snapshot.schema, partition_by=snapshot.partition_by, inherited=ref.added)
+
+    def removed(self, snapshot: Snapshot) -> dict[str, int]:
+        """Manifest path -> rows taken away, inlined and spilled together. [OB9]"""
+        united = {path: bitmap.decode(text) for path, text in snapshot.removed.items()}
+        for run in snapshot.removed_runs:
+            table = self.run(run, ("path", "bitmap"))
+            for path, text in zip(table.column("path").to_pylist(), table.column("bitmap").to_pylist(), strict=True):
+                united[path] = united.get(path, 0) | bitmap.decode(text)
+        return united
+
+    def run(self, ref: RunRef, columns: Sequence[str]) -> pa.Table:
+        """A run's table. One request. [OB11]"""
+        table = self._read(ref.path, ref.bytes, ref.digest)
+        if table.column_names != list(columns) or table.num_rows != ref.rows:
+            raise CorruptMetadataError(_damaged(ref.path, "its columns or its row count are not what the head says"), object_name=ref.path)
+        return table
+
+    def lookup(self, runs: Sequence[RunRef], wanted: str, columns: Sequence[str]) -> dict[str, object] | None:
+        """The row of a spilled key or job, or None. One request per run whose bounds contain it. [OB11]"""
+        for run in reversed(runs):
+            if run.first <= wanted <= run.last:
+                table = self.run(run, columns)
+                names = table.column(columns[0]).to_pylist()
+                if wanted in names:
+                    row: dict[str, object] = table.slice(names.index(wanted), 1).to_pylist()[0]
+                    return row
+        return None
+
+    def _read(self, path: str, size_bytes: int, digest: str) -> pa.Table:
+        if path in self._cache:
+            self._cache.move_to_end(path)
+            return self._cache[path]
+        if not 0 < size_bytes <= MAX_MANIFEST_BYTES:
+            raise CorruptMetadataError(_damaged(path, f"the head says that it has {size_bytes} bytes"), object_name=path)
+        try:
+            data = self._store.get(path, 0, size_bytes + 1)
+        except FileNotFoundError:
+            raise CorruptMetadataError(_damaged(path, "it is missing"), object_name=path) from None
+        if format.digest(data) != digest:
+            raise CorruptMetadataError(_damaged(path, "its bytes are not those that the head lists"), object_name=path)
+        table = _parse(data, path)
+        self._cache[path] = table
+        while len(self._cache) > _CACHED:
+            self._cache.popitem(last=False)
+        return table
+
+
+def write_manifest(
+    store: Store,
+    entries: Sequence[Entry],
+    *,
+    schema: Schema,
+    partition_by: Sequence[int],
+    job: str,
+    randomness: bytes | None = None,
+) -> ManifestRef:
+    """Put the entries as one manifest of `job` and return its reference; entries without a version inherit. One request. [OB6] [DF2]"""
+    return put_manifest(
+        store,
+        manifest_table.to_table(entries, schema=schema, partition_by=partition_by),
+        schema=schema,
+        partition_by=partition_by,
+        job=job,
+        randomness=randomness or secrets.token_bytes(16),
+    )
+
+
+def put_manifest(store: Store, table: pa.Table, *, schema: Schema, partition_by: Sequence[int], job: str, randomness: bytes) -> ManifestRef:
+    """Put a manifest's table and return its reference. One request. [OB6]"""
+    path, data = format.manifest_name(job, randomness), to_parquet(table)
+    if not store.put_if_absent(path, data):
+        raise CorruptMetadataError(f"{path} exists already although its name was just drawn at random", object_name=path)
+    described = manifest_table.describe(table, schema=schema, partition_by=partition_by)
+    return ManifestRef(path=path, bytes=len(data), digest=format.digest(data), **described)
+
+
+def put_run(store: Store, columns: Mapping[str, pa.Array], *, job: str, randomness: bytes) -> RunRef:
+    """Put a run, sorted by its first column, and return its reference. One request. [OB11]"""
+    first = next(iter(columns))
+    table = pa.table(dict(columns)).sort_by(first)
+    path, data = format.manifest_name(job, randomness), to_parquet(table)
+    if not store.put_if_absent(path, data):
+        raise CorruptMetadataError(f"{path} exists already although its name was just drawn at random", object_name=path)
+    names = table.column(first)
+    return RunRef(
+        path=path,
+        rows=table.num_rows,
+        bytes=len(data),
+        digest=format.digest(data),
+        first=names[0].as_py(),
+        last=names[-1].as_py(),
+    )
+
+
+def to_parquet(table: pa.Table) -> bytes:
+    """The table as Parquet: zstd, row groups that prune, statistics and page indexes. [OB13]"""
+    sink = io.BytesIO()
+    tagged = table.replace_schema_metadata({"manifestcommit.format_version": "1"})
+    pq.write_table(tagged, sink, compression="zstd", row_group_size=ROW_GROUP_ENTRIES, write_page_index=True)
+    return sink.getvalue()
+
+
+def _parse(data: bytes, path: str) -> pa.Table:
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data))
+        raw = sum(file.metadata.row_group(index).total_byte_size for index in range(file.metadata.num_row_groups))
+        if raw > MAX_MANIFEST_RAW_BYTES:
+            raise CorruptMetadataError(_damaged(path, f"it claims {raw} bytes once decompressed"), object_name=path)
+        return file.read()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptMetadataError(_damaged(path, str(error)), object_name=path) from None
+
+
+def _damaged(path: str, reason: str) -> str:
+    return (
+        f"{path} is damaged or was not written by manifestcommit: {reason}. Nothing was read from it and nothing was changed. "
+        "Restore the object from a backup or a bucket version, or read an earlier version of the table."
+    )

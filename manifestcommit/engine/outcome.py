@@ -1,0 +1,102 @@
+"""Outcomes of a commit as values, and the exceptions that they become at the library's surface. [CM10]
+
+Not here: how an outcome is reached (engine.commit).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from ..core.conflict import Conflict
+from ..errors import (
+    CommitConflictError,
+    JobAbortedError,
+    JobFencedError,
+    KeyReusedError,
+    ManifestCommitError,
+    OutcomeUnknownError,
+    WatermarkError,
+    WatermarkGapError,
+    WatermarkMismatchError,
+    WatermarkOverlapError,
+)
+
+Kind = Literal["committed", "already_committed", "conflict", "key_reused", "fenced", "aborted", "unknown"]
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a job. version: the one that carries it; attempts: creates tried; conflict: where there was one. [CM10]"""
+
+    kind: Kind
+    job_id: str
+    version: int | None = None
+    attempts: int = 0
+    conflict: Conflict | None = None
+    reason: str = ""
+
+    @property
+    def committed(self) -> bool:
+        """Whether the table holds the job's work, by this call or an earlier one."""
+        return self.kind in ("committed", "already_committed")
+
+    @property
+    def already_committed(self) -> bool:
+        """Whether an earlier run had committed the same work, so that this one did nothing."""
+        return self.kind == "already_committed"
+
+
+_WATERMARK_ERRORS: dict[str, type[WatermarkError]] = {
+    "gap": WatermarkGapError,
+    "overlap": WatermarkOverlapError,
+    "mismatch": WatermarkMismatchError,
+}
+
+
+def error_of(outcome: Outcome, url: str) -> ManifestCommitError | None:
+    """The exception that tells this outcome, or None for a commit. [CM10] [CF1]"""
+    if outcome.committed:
+        return None
+    if outcome.conflict is not None:
+        return _conflict_error(outcome.conflict, url)
+    if outcome.kind == "key_reused":
+        return KeyReusedError(f"{url}: {outcome.reason}")
+    if outcome.kind == "fenced":
+        return JobFencedError(
+            f"{url}: job {outcome.job_id} began before the table's fence and was not committed; nothing of it is visible. "
+            "Run it again: a new job reads the table afresh. A longer grace period in gc lets longer jobs finish."
+        )
+    if outcome.kind == "aborted":
+        return JobAbortedError(f"{url}: job {outcome.job_id} was given up and cannot commit; nothing of it is visible. Run it again.")
+    return OutcomeUnknownError(
+        f"{url}: it is not known whether job {outcome.job_id} was committed: {outcome.reason}. Nothing was deleted. "
+        f"Ask resolve({url!r}, {outcome.job_id!r}) before you run it again; a rerun with the same key is always safe.",
+        job_id=outcome.job_id,
+    )
+
+
+def _conflict_error(conflict: Conflict, url: str) -> ManifestCommitError:
+    misfit = conflict.misfit
+    if misfit is None:
+        return CommitConflictError(
+            f"{url}: this job {conflict.mine}, but {conflict.winner} (rule {conflict.rule}). Nothing of it was committed. "
+            "Read the table again and run the job anew if its result still holds.",
+            rule=conflict.rule,
+            mine=conflict.mine,
+            winner=conflict.winner,
+        )
+    what = {
+        "gap": "committing would lose what lies between",
+        "overlap": "committing would double what lies between",
+        "mismatch": "opaque positions must be equal",
+    }[misfit.kind]
+    done = " Every range of this job is in the table already, so a rerun may treat it as done." if misfit.all_covered else ""
+    return _WATERMARK_ERRORS[misfit.kind](
+        f"{url}: source {misfit.source!r} stands at {misfit.have!r}, this job starts at {misfit.want!r}: {what}. "
+        f"Nothing was committed.{done}",
+        source=misfit.source,
+        have=misfit.have,
+        want=misfit.want,
+        all_covered=misfit.all_covered,
+    )

@@ -1,0 +1,28 @@
+"""One process' view of one table: the store, the outside, and what is known already. [CM11]
+
+Not here: any rule. Everything that the engine's functions share is in this value.
+"""
+
+from __future__ import annotations
+
+from ..store import Store
+from ..version import __version__
+from .env import Env, SystemEnv
+from .head import Head, open_head
+from .manifests import ManifestReader
+
+
+class Session:
+    """A store with an outside, a manifest cache, and the newest head that this process has seen. Not shared between threads."""
+
+    def __init__(self, store: Store, env: Env | None = None) -> None:
+        self.store = store
+        self.env: Env = env or SystemEnv()
+        self.manifests = ManifestReader(store)
+        self.known: Head | None = None
+        self.writer = f"manifestcommit {__version__}"
+
+    def open(self) -> Head:
+        """The head as of this call. Three requests. [RD1]"""
+        self.known = open_head(self.store)
+        return self.known

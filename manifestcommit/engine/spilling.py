@@ -1,0 +1,153 @@
+"""Moving what outgrew the head into objects of its own, within a bounded amount of work. [CM12] [OB11]
+
+Not here: when to do it (core.spill). What a lost race leaves behind is an orphan named after its job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import pyarrow as pa
+
+from ..core import bitmap, manifest_table, spill
+from ..core.change import Change
+from ..core.manifest import Entry, ManifestRef
+from ..core.snapshot import RunRef, Snapshot
+from ..core.touch import compact, of_partition
+from .manifests import put_manifest, put_run, write_manifest
+from .session import Session
+
+KEY_COLUMNS = ("key", "version", "digest")
+JOB_COLUMNS = ("job", "version")
+REMOVED_COLUMNS = ("path", "bitmap")
+MANIFEST_ENTRIES = 65_536  # entries of one manifest that a commit writes
+
+
+class Spiller:
+    """Does for one job's commit what `core.spill` asks for; what it wrote for a lost attempt is used again where it still fits. [CM12]"""
+
+    def __init__(self, session: Session, job: str) -> None:
+        self._session = session
+        self._job = job
+        self._merged: dict[tuple[tuple[str, int], ...], ManifestRef] = {}
+
+    def stage(self, change: Change) -> Change:
+        """The change with its many entries in manifests of their own, written once before the first attempt. [CM12]"""
+        if not spill.entries_overflow(change.add) or change.schema is None:
+            return change
+        entries = sorted(change.add, key=lambda entry: entry.path)
+        references = [self._write(entries[i : i + MANIFEST_ENTRIES], change) for i in range(0, len(entries), MANIFEST_ENTRIES)]
+        partition_by = change.partition_by or ()
+        touched = compact([*change.touched, *(of_partition(partition_by, entry.partition) for entry in entries)])
+        kept = tuple(entry for entry in entries if change.job not in entry.path)
+        if kept:  # files of others must be looked for among the live ones, so they stay where the rules see them
+            return change
+        return msgspec.structs.replace(change, add=(), add_manifests=(*change.add_manifests, *references), touched=touched)
+
+    def settle(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot with everything that is over its budget spilled, and at most one full size class merged. [CM12]"""
+        if spill.entries_overflow(snapshot.added):
+            snapshot = self._spill_entries(snapshot)
+        if len(snapshot.keys) > spill.INLINE_KEYS:
+            snapshot = self._spill_keys(snapshot)
+        if len(snapshot.recent_jobs) > spill.INLINE_JOBS:
+            snapshot = self._spill_jobs(snapshot)
+        if spill.removed_overflow(snapshot):
+            snapshot = self._spill_removed(snapshot)
+        group = spill.manifests_to_merge(snapshot)
+        return self._merge_manifests(snapshot, group) if group else snapshot
+
+    def _write(self, entries: Sequence[Entry], change: Change) -> ManifestRef:
+        assert change.schema is not None
+        return write_manifest(
+            self._session.store,
+            entries,
+            schema=change.schema,
+            partition_by=change.partition_by or (),
+            job=self._job,
+            randomness=self._session.env.randomness(16),
+        )
+
+    def _spill_entries(self, snapshot: Snapshot) -> Snapshot:
+        assert snapshot.schema is not None
+        ref = write_manifest(
+            self._session.store,
+            snapshot.added,
+            schema=snapshot.schema,
+            partition_by=snapshot.partition_by,
+            job=self._job,
+            randomness=self._session.env.randomness(16),
+        )
+        stamped = msgspec.structs.replace(ref, added=snapshot.version)
+        return msgspec.structs.replace(snapshot, added=(), manifests=(*snapshot.manifests, stamped))
+
+    def _spill_keys(self, snapshot: Snapshot) -> Snapshot:
+        names = sorted(snapshot.keys)
+        columns = {
+            "key": pa.array(names, pa.string()),
+            "version": pa.array([snapshot.keys[name].version for name in names], pa.int64()),
+            "digest": pa.array([snapshot.keys[name].digest for name in names], pa.string()),
+        }
+        runs = (*snapshot.key_runs, self._put_run(columns))
+        return msgspec.structs.replace(snapshot, keys={}, key_runs=self._merge_runs(runs, KEY_COLUMNS))
+
+    def _spill_jobs(self, snapshot: Snapshot) -> Snapshot:
+        names = sorted(snapshot.recent_jobs)
+        columns = {
+            "job": pa.array(names, pa.string()),
+            "version": pa.array([snapshot.recent_jobs[name] for name in names], pa.int64()),
+        }
+        runs = (*snapshot.job_runs, self._put_run(columns))
+        # The newest stays inline: it is what a stalled writer asks the head for.
+        own = {self._job: snapshot.recent_jobs[self._job]} if self._job in snapshot.recent_jobs else {}
+        return msgspec.structs.replace(snapshot, recent_jobs=own, job_runs=self._merge_runs(runs, JOB_COLUMNS))
+
+    def _spill_removed(self, snapshot: Snapshot) -> Snapshot:
+        united = self._session.manifests.removed(snapshot)
+        live = {ref.path for ref in snapshot.manifests}
+        names = sorted(path for path in united if path in live)
+        columns = {
+            "path": pa.array(names, pa.string()),
+            "bitmap": pa.array([bitmap.encode(united[name]) for name in names], pa.string()),
+        }
+        return msgspec.structs.replace(snapshot, removed={}, removed_runs=(self._put_run(columns),))
+
+    def _put_run(self, columns: dict[str, pa.Array]) -> RunRef:
+        return put_run(self._session.store, columns, job=self._job, randomness=self._session.env.randomness(16))
+
+    def _merge_runs(self, runs: tuple[RunRef, ...], columns: Sequence[str]) -> tuple[RunRef, ...]:
+        group = spill.runs_to_merge(runs)
+        if not group:
+            return runs
+        tables = [self._session.manifests.run(run, columns) for run in group]
+        together = pa.concat_tables(tables)
+        merged = self._put_run({name: together.column(name).combine_chunks() for name in columns})
+        return (*(run for run in runs if run not in group), merged)
+
+    def _merge_manifests(self, snapshot: Snapshot, group: tuple[ManifestRef, ...]) -> Snapshot:
+        removed = self._session.manifests.removed(snapshot)
+        inputs = tuple((ref.path, removed.get(ref.path, 0)) for ref in group)
+        if inputs not in self._merged:
+            self._merged[inputs] = self._merge(snapshot, group, removed)
+        merged = self._merged[inputs]
+        paths = {ref.path for ref in group}
+        kept = tuple(ref for ref in snapshot.manifests if ref.path not in paths)
+        bitmaps = {path: text for path, text in snapshot.removed.items() if path not in paths}
+        stamped = msgspec.structs.replace(merged, added=snapshot.version)
+        return msgspec.structs.replace(snapshot, manifests=(*kept, stamped), removed=bitmaps)
+
+    def _merge(self, snapshot: Snapshot, group: tuple[ManifestRef, ...], removed: dict[str, int]) -> ManifestRef:
+        assert snapshot.schema is not None
+        tables = []
+        for ref in group:
+            table = manifest_table.live(self._session.manifests.manifest(ref, snapshot.partition_by), removed.get(ref.path, 0))
+            tables.append(manifest_table.with_versions(table, ref.added))
+        return put_manifest(
+            self._session.store,
+            manifest_table.unite(tables, schema=snapshot.schema, partition_by=snapshot.partition_by),
+            schema=snapshot.schema,
+            partition_by=snapshot.partition_by,
+            job=self._job,
+            randomness=self._session.env.randomness(16),
+        )

@@ -1,0 +1,93 @@
+"""Looking up what a change needs to know: entries that it takes away, paths that are live, commits that won. [CM12] [CF1]
+
+Reads only manifests whose bounds can matter. Not here: the rules that judge what was found (core.conflict).
+"""
+
+from __future__ import annotations
+
+import pyarrow.compute as pc
+
+from ..core import manifest_table, values
+from ..core.change import Change, Found, Taken
+from ..core.conflict import Winner, needs_winners
+from ..core.manifest import ManifestRef, WireValue
+from ..core.schema import FieldType
+from ..core.snapshot import Snapshot
+from ..core.touch import Matcher, Touch
+from ..errors import StoreError
+from .head import Head, read_object
+from .session import Session
+
+
+def find_winners(session: Session, head: Head, change: Change, seen: dict[int, Head]) -> list[Winner]:
+    """The commits after the change's birth, up to the head. One request per version not in `seen`; none for an append. [CF3]"""
+    if not needs_winners(change):
+        return []
+    seen[head.version] = head
+    winners = []
+    for version in range(change.birth + 1, head.version + 1):
+        if version not in seen:
+            found = read_object(session.store, version)
+            if found is None:
+                # `expired` never passes `fence`, and a fenced job was stopped before: only damage can bring us here.
+                raise StoreError(f"{session.store.url}: version {version} cannot be read, so conflicts cannot be ruled out; run verify")
+            seen[version] = found
+        winners += [Winner(version=version, commit=commit) for commit in seen[version].snapshot.commits if commit.job != change.job]
+    return winners
+
+
+def survey(session: Session, head: Head, change: Change) -> Found:
+    """What the change takes out of every manifest, and which of its paths are live or gone. [CF5] [CF7] [CF10]"""
+    snapshot = head.snapshot
+    foreign = frozenset(entry.path for entry in change.add if change.job not in entry.path)
+    inlined = frozenset(entry.path for entry in snapshot.added)
+    matcher = Matcher(change.scope) if change.scope is not None else None
+    # Emptying the whole table needs no manifest, unless the choice is to fail where there is anything.
+    if matcher is not None and matcher.everything and change.overwrite is not None and change.overwrite.conflict != "fail":
+        return Found(live=frozenset())
+    taken: dict[str, Taken] = {}
+    live = foreign & inlined
+    gone = change.remove - inlined
+    removed = session.manifests.removed(snapshot) if snapshot.manifests else {}
+    for ref in snapshot.manifests:
+        may_hold = matcher is not None and any(_may_hold(snapshot, ref, touch) for touch in change.scope or ())
+        wanted = frozenset(path for path in gone | foreign if ref.first_path <= path <= ref.last_path)
+        if not may_hold and not wanted:
+            continue
+        table = session.manifests.manifest(ref, snapshot.partition_by)
+        before = removed.get(ref.path, 0)
+        hits = _rows(snapshot, table, matcher if may_hold else None, wanted & gone) & ~before
+        if hits:
+            rows = manifest_table.live(table, ~hits & ((1 << table.num_rows) - 1))
+            taken[ref.path] = Taken(
+                bitmap=before | hits,
+                files=hits.bit_count(),
+                rows=pc.sum(rows.column("rows")).as_py() or 0,
+                bytes=pc.sum(rows.column("bytes")).as_py() or 0,
+            )
+        paths = frozenset(manifest_table.live(table, before).column("path").to_pylist()) if wanted else frozenset()
+        gone -= paths
+        live |= foreign & paths
+    return Found(taken=taken, gone=gone, live=live)
+
+
+def _rows(snapshot: Snapshot, table: object, matcher: Matcher | None, paths: frozenset[str]) -> int:
+    assert snapshot.schema is not None
+    return manifest_table.rows_matching(table, schema=snapshot.schema, partition_by=snapshot.partition_by, scope=matcher, paths=paths)
+
+
+def _may_hold(snapshot: Snapshot, ref: ManifestRef, touch: Touch) -> bool:
+    types = manifest_table.partition_types(snapshot.schema, snapshot.partition_by)
+    for index, (each, kind) in enumerate(zip(snapshot.partition_by, types, strict=True)):
+        if each in touch and not _between(ref, index, touch[each], kind):
+            return False
+    return True
+
+
+def _between(ref: ManifestRef, index: int, value: WireValue, kind: FieldType) -> bool:
+    if value is None:
+        return ref.nulls[index] if index < len(ref.nulls) else True
+    if index >= len(ref.lower) or ref.lower[index] is None or ref.upper[index] is None:
+        return True  # bounds that are not known rule nothing out
+    low, high, wanted = (values.decode(each, kind) for each in (ref.lower[index], ref.upper[index], value))
+    return bool(low <= wanted <= high)

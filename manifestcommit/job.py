@@ -1,0 +1,185 @@
+"""The library call at job end: `write`, `begin`, `resolve`. Spark is touched only when a Spark DataFrame is handed in. [CM10]
+
+Not here: tables and readers (table), the protocol (engine).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any, Literal
+
+from .engine import job as engine_job
+from .engine.outcome import Outcome, error_of
+from .engine.session import Session
+from .engine.streams import stream_batches
+from .errors import UsageError
+from .progress import Progress
+from .store import open_store
+
+Path = str | os.PathLike[str]
+Overwritten = Mapping[str, Any] | Literal["dynamic"] | None
+Ranges = Mapping[str, tuple[int | str | None, int | str]]
+
+
+def write(
+    data: Any,
+    df_path: Path,
+    *,
+    mode: Literal["append", "overwrite"] = "append",
+    partition_by: list[str] | str | None = None,
+    overwrite: Overwritten = None,
+    conflict: Literal["serializable", "blind", "fail"] = "serializable",
+    key: str | None = None,
+    fingerprint: str | None = None,
+    watermarks: Ranges | None = None,
+    merge_schema: bool = False,
+    target_file_size: int | None = None,
+    recoverable: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Outcome:
+    """Write `data` and commit it with its watermarks: all of it is visible at once and exactly once, or none of it. [CM1]-[CM10]
+
+    data: a Spark DataFrame, or whatever has `__arrow_c_stream__` (pyarrow, pandas, polars, DuckDB); df_path: the table's root, made a
+    table by the first write. mode="overwrite" replaces the whole table (overwrite=None), the partitions that are written ("dynamic"),
+    or those named ({"day": "2013-01-01"}). key: a name for this work that is the same on every rerun: the second run is a no-op that
+    returns the first version. watermarks: source -> (start, end), half-open. target_file_size: bytes.
+
+    Raises what stops a commit (see `manifestcommit.errors`): SchemaMismatchError and UsageError before any task starts,
+    CommitConflictError, WatermarkGapError, WatermarkOverlapError, KeyReusedError, JobFencedError with nothing committed, and
+    OutcomeUnknownError when the store did not say: then nothing is deleted, and a rerun with the same key is safe.
+    """
+    if mode not in ("append", "overwrite"):
+        raise UsageError(f'mode is "append" or "overwrite", not {mode!r}')
+    if mode == "append" and overwrite is not None:
+        raise UsageError('overwrite=… names what mode="overwrite" replaces; with mode="append" leave it out')
+    job = begin(df_path, key=key, fingerprint=fingerprint, recoverable=recoverable, storage_options=storage_options)
+    with job:
+        if mode == "overwrite":
+            job.overwrite(overwrite, conflict=conflict)
+        for source, (start, end) in _ranges(watermarks):
+            job.advance(source, start, end)
+        job.write(data, partition_by=partition_by, merge_schema=merge_schema, target_file_size=target_file_size)
+    assert job.outcome is not None
+    return job.outcome
+
+
+def begin(
+    df_path: Path,
+    key: str | None = None,
+    recoverable: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    *,
+    fingerprint: str | None = None,
+) -> Job:
+    """A job whose block commits when it is left, and gives up when it is left by an exception. [CM1] [AB1]
+
+    NotATableError where the folder holds plain files. Nothing is written by beginning.
+    """
+    if recoverable:
+        raise UsageError("recoverable=True is not available in this release: a rerun computes all tasks again. Leave it out.")
+    return Job(Session(open_store(df_path, storage_options)), key=key, fingerprint=fingerprint, storage_options=storage_options)
+
+
+class Job:
+    """One attempt to change a table: gather with `write`, `add_files`, `overwrite`, `advance`; leave the block to commit. [CM10]
+
+    outcome: None until the block was left. Nothing is visible before, and nothing of a job that raised is visible ever.
+    """
+
+    def __init__(
+        self, session: Session, *, key: str | None, fingerprint: str | None, storage_options: Mapping[str, Any] | None = None
+    ) -> None:
+        self._job = engine_job.Job(session, key=key, fingerprint=fingerprint)
+        self._storage_options = storage_options
+        self.outcome: Outcome | None = None
+
+    @property
+    def id(self) -> str:
+        """The job's id, for `resolve`; a table that does not exist yet is created. [LY4]"""
+        return self._job.id
+
+    @property
+    def already_committed(self) -> bool:
+        """Whether an earlier run committed this key: writes do nothing, the outcome is the first version. [KY3]"""
+        return self._job.already_committed
+
+    def write(
+        self,
+        data: Any,
+        partition_by: list[str] | str | None = None,
+        *,
+        merge_schema: bool = False,
+        target_file_size: int | None = None,
+    ) -> None:
+        """Write rows straight to the destination, invisible until the job commits; may be called again. [SP1] [DF1]
+
+        SchemaMismatchError, before any task starts, where the data does not fit the table.
+        """
+        if self.already_committed:
+            return
+        options = {"partition_by": partition_by, "merge_schema": merge_schema, "target_file_size": target_file_size}
+        if is_spark_dataframe(data):
+            from .spark.write import write_into  # late: pyspark is an extra
+
+            write_into(self._job, data, storage_options=self._storage_options, **options)
+            return
+        schema, batches = stream_batches(data)
+        with Progress(f"writing to {self._job.url}") as progress:
+            self._job.write_stream(schema, batches, progress=progress, **options)
+
+    def add_files(self, paths: Iterable[str]) -> None:
+        """List Parquet files that something else wrote below the root; paths are relative to it. [AF1]"""
+        self._job.add_files(paths)
+
+    def overwrite(self, overwrite: Overwritten = None, *, conflict: Literal["serializable", "blind", "fail"] = "serializable") -> None:
+        """Replace the whole table (None), the partitions that this job writes ("dynamic"), or {"day": …}. [CF3] [CF4] [CF5]"""
+        self._job.overwrite(overwrite, conflict=conflict)
+
+    def advance(self, source: str, start: int | str | None, end: int | str) -> None:
+        """Move a source's watermark from `start` to `end`, together with the data or not at all. [WM2]"""
+        self._job.advance(source, start, end)
+
+    def commit(self) -> Outcome:
+        """Commit now instead of on leaving the block. Raises what the outcome says where it is not a commit. [CM10]"""
+        outcome = self._job.commit()
+        error = error_of(outcome, self._job.url)
+        if error is not None:
+            raise error
+        self.outcome = outcome
+        return outcome
+
+    def abandon(self) -> None:
+        """Give up: nothing of the job becomes visible, and nothing is deleted. [AB1] [AB2]"""
+        self._job.abandon()
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is not None:
+            self.abandon()
+        elif self.outcome is None and not self._job.is_over:
+            self.commit()
+
+
+def is_spark_dataframe(data: Any) -> bool:
+    """Whether it is a Spark DataFrame, classic or Connect, told without importing pyspark."""
+    return any(
+        f"{each.__module__}.{each.__qualname__}".startswith("pyspark.sql.") and each.__name__ == "DataFrame" for each in type(data).__mro__
+    )
+
+
+def is_spark_column(value: Any) -> bool:
+    """Whether it is a Spark Column, classic or Connect, told without importing pyspark."""
+    return any(each.__module__.startswith("pyspark.sql.") and each.__name__ == "Column" for each in type(value).__mro__)
+
+
+def _ranges(watermarks: Ranges | None) -> Iterable[tuple[str, tuple[int | str | None, int | str]]]:
+    given: Any
+    for source, given in (watermarks or {}).items():
+        if not (isinstance(given, tuple | list) and len(given) == 2):
+            raise UsageError(f"watermarks maps a source to (start, end), half-open; {source!r} has {given!r}")
+        start, end = given
+        yield source, (start, end)

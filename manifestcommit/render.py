@@ -1,0 +1,44 @@
+"""Plain text tables for terminals: aligned columns, numbers to the right, control characters made visible."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+
+def render_table(names: Sequence[str], rows: Sequence[Sequence[Any]], *, header: bool = True) -> str:
+    """The rows below their names; a column of numbers only is aligned to the right."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    right = [
+        bool(rows) and all(isinstance(row[i], int) or _is_number(cells[n][i]) for n, row in enumerate(rows)) for i in range(len(names))
+    ]
+    lines = ([[*names]] if header else []) + cells
+    widths = [max((_width(line[i]) for line in lines), default=0) for i in range(len(names))]
+    padded = [[_pad(text, widths[i], right[i]) for i, text in enumerate(line)] for line in lines]
+    if header:
+        padded.insert(1, ["-" * width for width in widths])
+    return "\n".join("  ".join(line).rstrip() for line in padded)
+
+
+def shorten(text: str, length: int) -> str:
+    """The text, cut in its middle where it is longer."""
+    return text if len(text) <= length else f"{text[: length // 2]}…{text[-(length - length // 2 - 1) :]}"
+
+
+def _cell(value: Any) -> str:
+    text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(",", "").lstrip("-").isdigit()
+
+
+def _width(text: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(each) in "WF" else 0 if unicodedata.combining(each) else 1 for each in text)
+
+
+def _pad(text: str, width: int, right: bool) -> str:
+    space = " " * (width - _width(text))
+    return space + text if right else text + space

@@ -1,0 +1,1 @@
+"""Spark: tasks write data files, snapshots become DataFrames, `format("manifestcommit")`. Only this folder imports pyspark."""

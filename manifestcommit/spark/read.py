@@ -1,0 +1,62 @@
+"""A snapshot into a Spark DataFrame: the planned files, the columns asked for, the rows that match. [SP4] [RD7]
+
+Not here: how Spark is made to read exactly these files (spark.reader), which files (engine.plan).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ..core import evolution
+from ..core.predicate import Predicate
+from ..core.schema import Schema
+from ..core.snapshot import Snapshot
+from .reader import read_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+def active_session() -> SparkSession:
+    """The active Spark session, classic or Connect, or a new one where there is none."""
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+
+
+def read_snapshot(
+    spark: SparkSession,
+    url: str,
+    snapshot: Snapshot,
+    entries: pa.Table,
+    *,
+    columns: list[str] | None,
+    filter: Any,
+    predicate: Predicate | None,
+    storage_options: Mapping[str, Any] | None,
+) -> DataFrame:
+    """Exactly the rows of these entries that match the filter, or an error; never fewer. [SP4] [RD7]"""
+    schema = snapshot.schema or Schema(fields=())
+    wanted = None if columns is None else [evolution.find_column(schema, name).name for name in columns]
+    files = list(zip(entries.column("path").to_pylist(), entries.column("bytes").to_pylist(), strict=True))
+    df = read_files(spark, url, files, schema, storage_options=storage_options)
+    if predicate is not None:
+        df = df.filter(filter if _is_column(filter) else _column(predicate, schema))
+    return df if wanted is None else df.select(*(_quoted(name) for name in wanted))
+
+
+def _column(predicate: Predicate, schema: Schema) -> Column:
+    from .columns import to_column  # late: most reads have no filter
+
+    return to_column(predicate, schema)
+
+
+def _is_column(value: Any) -> bool:
+    return type(value).__module__.startswith("pyspark.")
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"

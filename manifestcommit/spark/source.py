@@ -1,0 +1,265 @@
+"""`format("manifestcommit")`: batch writes that commit, and reads of one snapshot, by Spark's own `save` and `load`. [SP4] [SP5]
+
+Spark plans, writes, commits and reads in processes of its own, so that errors reach the user as the text of Spark's exceptions;
+the library call (`manifestcommit.write`, `manifestcommit.read_committed`) raises and returns values. Not here: how tasks write
+(writer) and read (reader), what a commit is (engine).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from manifestcommit.core.schema import Schema
+from manifestcommit.core.spark_types import from_spark
+from manifestcommit.engine.files import WritePlan
+from manifestcommit.engine.head import read_version
+from manifestcommit.engine.job import Job
+from manifestcommit.engine.outcome import error_of
+from manifestcommit.engine.plan import entries_table
+from manifestcommit.engine.session import Session
+from manifestcommit.engine.times import choose_version
+from manifestcommit.errors import UsageError
+from manifestcommit.spark.reader import FilesReader, spark_schema
+from manifestcommit.spark.session import check_reachable
+from manifestcommit.spark.writer import TaskMessage, TaskWritten, collect, task_context, write_task
+from manifestcommit.store import open_store
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+    from manifestcommit.engine.head import Head
+
+WRITE_OPTIONS = (
+    "path", "partitionBy", "key", "fingerprint", "watermarks", "overwrite", "conflict", "mergeSchema", "targetFileSize",
+)  # fmt: skip
+READ_OPTIONS = ("path", "version", "versionAsOf", "timestampAsOf", "tag", "columns")
+_OVERWRITE_MODE = "partitionOverwriteMode"
+_SESSION_OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
+
+
+class ManifestCommitDataSource(DataSource):
+    """Tables as a Spark format: a write is one exactly-once commit, a DataFrame is one snapshot. [SP4] [SP5]
+
+    Write options: path (from `save`), partitionBy (`a,b` or a JSON list), key, fingerprint, watermarks (JSON: source to
+    [start, end]), mergeSchema, targetFileSize (bytes); with mode("overwrite") also conflict and overwrite ("all", "dynamic" or
+    JSON: column to value).
+    Read options: version or versionAsOf, timestampAsOf, tag, columns (`a,b` or a JSON list).
+    """
+
+    _pinned: int | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        return "manifestcommit"
+
+    def schema(self) -> StructType:
+        """The chosen snapshot's columns; pins the version, so that every later use of the DataFrame reads the same one. [SP4]"""
+        snapshot = self._chosen(self._session(READ_OPTIONS)).snapshot
+        self._pinned = snapshot.version
+        return select_columns(snapshot.schema or Schema(fields=()), _names(self.options.get("columns")))
+
+    def reader(self, schema: StructType) -> FilesReader:
+        session = self._session(READ_OPTIONS)
+        if self._pinned is None:
+            raise UsageError(
+                'format("manifestcommit") takes no schema of your own: a table has its columns. Leave out schema(...) and '
+                'choose columns with option("columns", ...) or select.'
+            )
+        snapshot = read_version(session.store, session.open(), self._pinned).snapshot
+        entries = entries_table(session, snapshot)
+        files = zip(entries.column("path").to_pylist(), entries.column("bytes").to_pylist(), strict=True)
+        return FilesReader(session.store.url, list(files), snapshot.schema or Schema(fields=()), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> TableWriter:
+        """Everything that can be refused is refused here, before any task starts. [SP5] [SC3]"""
+        _refuse_other_overwrites(self.options)
+        session = self._session(WRITE_OPTIONS)
+        return begin_write(session, schema, self.options, overwrite=overwrite)
+
+    def _session(self, known: tuple[str, ...]) -> Session:
+        path = self.options.get("path")
+        if not path:
+            raise UsageError(
+                'format("manifestcommit") needs a path: use save(path) or load(path). Tables of a catalog (saveAsTable, CREATE '
+                "TABLE, INSERT) arrive here without one and are not supported. Nothing was done."
+            )
+        lowered = {name.lower() for name in known}
+        if unknown := sorted(name for name in self.options if name.lower() not in lowered):
+            raise UsageError(
+                f'format("manifestcommit") does not know the option {", ".join(unknown)}; it knows {", ".join(known)}. Nothing was done.'
+            )
+        check_reachable(path)
+        return Session(open_store(path))
+
+    def _chosen(self, session: Session) -> Head:
+        given = {name: self.options[name] for name in READ_OPTIONS[1:5] if self.options.get(name) is not None}
+        if len(given) > 1:
+            raise UsageError(f"{' and '.join(given)} choose a version each; give one of them")
+        head = session.open()
+        name, text = next(iter(given.items()), ("", ""))
+        version = choose_version(
+            session.store,
+            head,
+            version=_integer(name, text) if name.startswith("version") else None,
+            as_of=text if name == "timestampAsOf" else None,
+            tag=text if name == "tag" else None,
+        )
+        return head if version is None else read_version(session.store, head, version)
+
+
+# --- writing --------------------------------------------------------------------------------------------------------------
+
+
+def begin_write(session: Session, struct: StructType, options: Mapping[str, str], *, overwrite: bool) -> TableWriter:
+    """The job and its plan, or the error that says why not; no task has started and nothing is visible. [SP5] [SC3]"""
+    job = Job(session, key=options.get("key"), fingerprint=options.get("fingerprint"))
+    chosen = _overwrite_option(options, overwrite)
+    if overwrite:
+        job.overwrite(None if chosen in (None, "all") else chosen, conflict=options.get("conflict") or "serializable")  # type: ignore[arg-type]  # "all" is gone
+    for source, (start, end) in _watermarks(options.get("watermarks")).items():
+        job.advance(source, start, end)
+    if job.already_committed:
+        outcome = job.commit()
+        if (error := error_of(outcome, job.url)) is not None:
+            raise error
+        return TableWriter(None, None, takes_all=False)
+    draw = iter(range(1, 2**31))  # the plan gives new columns their ids
+    plan = job.plan_write(
+        from_spark(struct.jsonValue(), lambda: next(draw)),
+        partition_by=_names(options.get("partitionBy")),
+        merge_schema=_flag("mergeSchema", options.get("mergeSchema")),
+        target_file_size=_integer("targetFileSize", options["targetFileSize"]) if options.get("targetFileSize") else None,
+    )
+    return TableWriter(job, plan, takes_all=overwrite and chosen is None)
+
+
+class TableWriter(DataSourceArrowWriter):
+    """Tasks write, then one commit in a process of Spark's; without a job, the work was committed before. [SP1]"""
+
+    def __init__(self, job: Job | None, plan: WritePlan | None, *, takes_all: bool) -> None:
+        self.job = job
+        self.plan = plan
+        self.takes_all = takes_all
+
+    def write(self, iterator: Iterator[RecordBatch]) -> TaskMessage:
+        if self.takes_all:
+            _refuse_dynamic_session()
+        if self.plan is None:
+            return TaskMessage(msgspec.json.encode(TaskWritten(task=task_context().partitionId())))
+        return write_task(self.plan, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """The job's one commit; what is no commit raises, and Spark's exception carries the text. [CM1] [CM10]"""
+        if self.job is None or self.plan is None:
+            return
+        written = collect(self.plan, messages)
+        self.job.add_written(written.entries, written.manifests, tasks=written.tasks)
+        if (error := error_of(self.job.commit(), self.job.url)) is not None:
+            raise error
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Deletes nothing: Spark calls this even where the commit landed, and attempts may still be writing. [SP3]"""
+
+
+def _refuse_dynamic_session() -> None:
+    """Spark turns a session's dynamic partition overwrite into an overwrite of everything; only tasks see the setting. [SP5]"""
+    mode = task_context().getLocalProperty(_SESSION_OVERWRITE_MODE)
+    if (mode or "").lower() == "dynamic":
+        raise UsageError(
+            f"the session's {_SESSION_OVERWRITE_MODE} is dynamic, but this write would replace the whole table; nothing was "
+            'committed. Say which is meant: option("overwrite", "dynamic") or option("overwrite", "all").'
+        )
+
+
+def _refuse_other_overwrites(options: Mapping[str, str]) -> None:
+    """What other formats understand and Spark would silently turn into an overwrite of everything. [SP5]"""
+    if options.get("replaceWhere") is not None:
+        raise UsageError(
+            'replaceWhere is not supported; nothing was written. Use option("overwrite", \'{"day": "2013-01-01"}\') to replace partitions.'
+        )
+    if options.get(_OVERWRITE_MODE) is not None:
+        raise UsageError(
+            f'{_OVERWRITE_MODE} is not supported; nothing was written. Use option("overwrite", "dynamic") to replace the '
+            'partitions that are written, option("overwrite", "all") to replace the table.'
+        )
+
+
+def _overwrite_option(options: Mapping[str, str], overwrite: bool) -> Mapping[str, Any] | Literal["dynamic", "all"] | None:
+    text = options.get("overwrite")
+    if text is not None and not overwrite:
+        raise UsageError('option("overwrite", ...) says what mode("overwrite") replaces; with mode("append") leave it out')
+    if options.get("conflict") is not None and not overwrite:
+        raise UsageError('option("conflict", ...) is for mode("overwrite"); an append conflicts with nothing that was written')
+    match text and text.strip().lower():
+        case None | "":
+            return None
+        case "dynamic":
+            return "dynamic"
+        case "all":
+            return "all"
+    values = _json("overwrite", text or "", 'all, dynamic or a JSON object such as {"day": "2013-01-01"}')
+    if not isinstance(values, dict):
+        raise UsageError(f'option("overwrite", ...) is all, dynamic or a JSON object such as {{"day": "2013-01-01"}}, not {text}')
+    return values
+
+
+def _watermarks(text: str | None) -> dict[str, tuple[int | str | None, int | str]]:
+    form = 'a JSON object such as {"flights:2013-01": [0, 27004]}'
+    given = _json("watermarks", text, form) if text else {}
+    if not isinstance(given, dict) or not all(isinstance(each, list) and len(each) == 2 for each in given.values()):
+        raise UsageError(f'option("watermarks", ...) is {form}, not {text}')
+    return {source: (start, end) for source, (start, end) in given.items()}
+
+
+# --- reading --------------------------------------------------------------------------------------------------------------
+
+
+def select_columns(schema: Schema, names: tuple[str, ...] | None) -> StructType:
+    """The schema as Spark shows it, or the named columns of it in that order."""
+    struct = spark_schema(schema)
+    if names is None:
+        return struct
+    if missing := [name for name in names if name not in struct.names]:
+        raise UsageError(f'option("columns", ...) names {", ".join(missing)}; the table has {", ".join(struct.names)}')
+    return StructType([struct[name] for name in names])
+
+
+# --- options as text ------------------------------------------------------------------------------------------------------
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    """`a, b` or `["a", "b, with a comma"]`."""
+    if not text or not text.strip():
+        return None
+    if not text.lstrip().startswith("["):
+        return tuple(name.strip() for name in text.split(","))
+    names = _json("columns", text, "a list of names")
+    if not all(isinstance(name, str) for name in names):
+        raise UsageError(f"a list of columns is `a, b` or a JSON list of texts, not {text}")
+    return tuple(names)
+
+
+def _json(option: str, text: str, form: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UsageError(f'option("{option}", ...) is {form}, not {text!r} ({error})') from None
+
+
+def _flag(option: str, text: str | None) -> bool:
+    if text is None or text.lower() in ("true", "false"):
+        return (text or "").lower() == "true"
+    raise UsageError(f'option("{option}", ...) is true or false, not {text!r}')
+
+
+def _integer(option: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f'option("{option}", ...) is a whole number, not {text!r}') from None

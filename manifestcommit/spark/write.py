@@ -1,0 +1,27 @@
+"""A Spark DataFrame into a job: checked first, then written by tasks, then the job's own. [SP1] [SP5]
+
+Not here: what runs inside Spark (spark.writer), the commit, which is the caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..core.spark_types import from_spark
+from ..engine.job import Job
+from .writer import write_dataframe
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def write_into(job: Job, df: DataFrame, *, storage_options: Mapping[str, Any] | None, **options: Any) -> None:
+    """Every row of `df` belongs to the job, still invisible; a misfit is raised before any task starts. [SP1] [SC3]
+
+    options: as for `engine.job.Job.plan_write`.
+    """
+    numbers = iter(range(1, 2**31))
+    plan = job.plan_write(from_spark(df.schema.jsonValue(), lambda: next(numbers)), **options)
+    written = write_dataframe(df, plan, storage_options=storage_options)
+    job.add_written(written.entries, written.manifests, tasks=written.tasks)

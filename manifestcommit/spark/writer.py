@@ -1,0 +1,193 @@
+"""Spark tasks write data files straight to the destination; what they wrote comes back as a value. [SP1] [SP2] [SP3]
+
+Nothing here commits to a table. Not here: how one file is written (engine.files), the commit (engine.commit), the data source
+that users name in `format(...)` (source).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+
+from manifestcommit import errors
+from manifestcommit.core.format import compress, decode_json, decompress, written_name
+from manifestcommit.core.manifest import Entry, ManifestRef
+from manifestcommit.core.snapshot import FORMAT_VERSION
+from manifestcommit.engine.files import DataFileWriter, WritePlan
+from manifestcommit.engine.manifests import write_manifest
+from manifestcommit.errors import ManifestCommitError, StoreError, UsageError
+from manifestcommit.spark.session import check_reachable, check_storage_options
+from manifestcommit.store import open_store
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from manifestcommit.store import Store
+
+FORMAT = "manifestcommit_write"
+# More than this and a task's entries travel as a manifest: the driver collects every message (spark.driver.maxResultSize).
+MESSAGE_LIMIT_BYTES = 1 << 20
+# More than this and the entries of many tasks become manifests before the caller gets them.
+WRITTEN_LIMIT_BYTES = 32 << 20
+
+_REGISTERED: weakref.WeakSet[Any] = weakref.WeakSet()
+_RAISED = re.compile(r"manifestcommit\.errors\.(\w+): ([^\n]+)")
+
+
+class Written(msgspec.Struct, frozen=True, kw_only=True):
+    """What one write put at the destination, every task once; nothing of it is visible before a commit lists it. [SP2]"""
+
+    format_version: int = FORMAT_VERSION
+    entries: tuple[Entry, ...] = ()
+    manifests: tuple[ManifestRef, ...] = ()
+    tasks: int = 0
+
+
+class TaskWritten(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one attempt of one task put at the destination."""
+
+    task: int
+    entries: tuple[Entry, ...] = ()
+    manifests: tuple[ManifestRef, ...] = ()
+
+
+@dataclass(frozen=True)
+class TaskMessage(WriterCommitMessage):
+    """A task's commit message: `TaskWritten` as JSON."""
+
+    data: bytes
+
+
+def write_dataframe(df: DataFrame, plan: WritePlan, *, storage_options: Mapping[str, Any] | None = None) -> Written:
+    """Every row of `df` is in exactly one of the returned files, and nothing of it is visible yet. [SP1] [SP2]
+
+    Runs one Spark job, in classic and Connect sessions. A crash or a failure anywhere leaves only files that no snapshot lists.
+    One put, one get and one delete beside what the tasks write. Errors of this package that tasks raised keep their type.
+    """
+    check_storage_options(storage_options)
+    check_reachable(plan.url)
+    spark = df.sparkSession
+    if spark not in _REGISTERED:
+        spark.dataSource.register(PlannedWrite)
+        _REGISTERED.add(spark)
+    write_id = secrets.token_hex(16)
+    options = {"plan": msgspec.json.encode(plan).decode(), "writeId": write_id}
+    try:
+        df.write.format(FORMAT).options(**options).mode("append").save()
+    except Exception as error:  # Spark wraps what its Python processes raised in classes of its own, as text
+        if (ours := raised_inside(error)) is not None:
+            raise ours from error
+        raise
+    return _take_written(open_store(plan.url), plan.job, write_id)
+
+
+def write_task(plan: WritePlan, batches: Iterable[RecordBatch]) -> TaskMessage:
+    """This attempt's rows are durable under names that no other attempt has, or it raises. Runs in a Spark task. [SP1]"""
+    task = task_context().partitionId()
+    store = open_store(plan.url)
+    with DataFileWriter(store, plan, task=task, attempt=secrets.token_hex(8)) as writer:
+        for batch in batches:
+            writer.write(batch)
+        entries = writer.close()
+    data = msgspec.json.encode(TaskWritten(task=task, entries=entries))
+    if len(data) > MESSAGE_LIMIT_BYTES:
+        data = msgspec.json.encode(TaskWritten(task=task, manifests=(spill_manifest(store, entries, plan),)))
+    return TaskMessage(data)
+
+
+def collect(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) -> Written:
+    """What all tasks wrote, each exactly once; an error if the engine's messages are not one per task. [SP2]
+
+    Entries beyond `WRITTEN_LIMIT_BYTES` are put into manifests, so that the caller's memory stays bounded.
+    """
+    tasks: set[int] = set()
+    entries: list[Entry] = []
+    manifests: list[ManifestRef] = []
+    size_bytes = 0
+    for message in messages:
+        if not isinstance(message, TaskMessage):
+            raise StoreError("Spark lost the message of a task that wrote data; nothing was committed. Run the write again.")
+        written = msgspec.json.decode(message.data, type=TaskWritten)
+        if written.task in tasks:
+            raise StoreError(f"Spark delivered two messages for task {written.task}; nothing was committed. Run the write again.")
+        tasks.add(written.task)
+        entries.extend(written.entries)
+        manifests.extend(written.manifests)
+        size_bytes += len(message.data) if written.entries else 0
+        if size_bytes > WRITTEN_LIMIT_BYTES:
+            manifests.append(spill_manifest(open_store(plan.url), entries, plan))
+            entries, size_bytes = [], 0
+    return Written(entries=tuple(entries), manifests=tuple(manifests), tasks=len(tasks))
+
+
+def spill_manifest(store: Store, entries: Sequence[Entry], plan: WritePlan) -> ManifestRef:
+    """The entries as one manifest of the plan's job, where messages or the caller's memory would outgrow their limit."""
+    return write_manifest(store, entries, schema=plan.schema, partition_by=plan.partition_by, job=plan.job)
+
+
+def task_context() -> TaskContext:
+    """The running Spark task."""
+    context = TaskContext.get()
+    if context is None:
+        raise UsageError("this runs inside Spark tasks only")
+    return context
+
+
+def raised_inside(error: BaseException) -> ManifestCommitError | None:
+    """The error of this package that one of Spark's Python processes raised and Spark reported as text, if it was one."""
+    for name, message in _RAISED.findall(str(error)):
+        kind = getattr(errors, name, None)
+        if isinstance(kind, type) and issubclass(kind, ManifestCommitError) and "__init__" not in vars(kind):
+            try:
+                return kind(message.strip())
+            except TypeError:  # a class that needs more than a message: its text stays with Spark's error
+                continue
+    return None
+
+
+class PlannedWrite(DataSource):
+    """The library's own way into Spark's tasks; users write with `manifestcommit.write` or `format("manifestcommit")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def writer(self, schema: StructType, overwrite: bool) -> PlannedWriter:
+        return PlannedWriter(msgspec.json.decode(self.options["plan"], type=WritePlan), self.options["writeId"])
+
+
+class PlannedWriter(DataSourceArrowWriter):
+    """Runs the plan in tasks; on success puts one object that the caller's process takes. Commits to no table. [SP1]"""
+
+    def __init__(self, plan: WritePlan, write_id: str) -> None:
+        self.plan = plan
+        self.write_id = write_id
+
+    def write(self, iterator: Iterator[RecordBatch]) -> TaskMessage:
+        return write_task(self.plan, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        written = collect(self.plan, messages)
+        open_store(self.plan.url).put(written_name(self.plan.job, self.write_id), compress(msgspec.json.encode(written)))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Deletes nothing: Spark calls this even where a commit landed, and attempts may still be writing. [SP3]"""
+
+
+def _take_written(store: Store, job: str, write_id: str) -> Written:
+    name = written_name(job, write_id)
+    written: Written = decode_json(decompress(store.get(name), name=name), Written, name=name)
+    with contextlib.suppress(StoreError):  # gc collects it by its name
+        store.delete([name])
+    return written

@@ -1,0 +1,83 @@
+"""What the protocol needs of an object store: six calls over names relative to one root. [ST1]-[ST5]
+
+Backends live beside this file, one each. Not here: retries of a commit (engine), the meaning of any name (core.format).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO, Protocol
+
+import msgspec
+
+
+class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One listed object. name: relative to the root, exactly as written; size_bytes; modified: store's clock, Unix seconds."""
+
+    name: str
+    size_bytes: int
+    modified: float
+
+
+class Output(Protocol):
+    """A stream whose object appears, whole and durable, only when `close()` returns; `discard()` gives up without a trace. [ST2]"""
+
+    @property
+    def closed(self) -> bool: ...
+
+    def write(self, data: Any, /) -> int: ...
+
+    def tell(self) -> int: ...
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def discard(self) -> None: ...
+
+
+class Store(Protocol):
+    """One root in one object store. All names are relative to it, `/`-separated, and never climb above it. [LY1]
+
+    Every call raises `StoreError` when the store fails; `get` and `open_input` raise `FileNotFoundError` for a missing object.
+    """
+
+    @property
+    def url(self) -> str:
+        """The canonical root URL, without credentials and without a trailing slash."""
+        ...
+
+    def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
+        """The whole object, or its bytes [start, end). One request; strongly consistent."""
+        ...
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write the whole object; the last writer wins; never seen half-written."""
+        ...
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        """Create the object atomically: True for exactly one of all racing creators, False if the name is taken. [ST1]
+
+        Raises `StoreUnclearError` (a `StoreError`) when it cannot know whether the object was created by this call.
+        """
+        ...
+
+    def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
+        """Every object whose name starts with `prefix` and is >= `start_from`, in code-point order of names. [ST3]"""
+        ...
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Remove the objects; a missing one is no error."""
+        ...
+
+    def create_output(self, name: str) -> Output:
+        """A stream for a data file, whose name no one else can have. [ST2]"""
+        ...
+
+    def open_input(self, name: str) -> BinaryIO:
+        """A seekable stream over the object, for Parquet footers and column reads."""
+        ...
+
+    def filesystem(self) -> tuple[Any, str]:
+        """(pyarrow filesystem, base path in it): how pyarrow reads data files below this root."""
+        ...

@@ -1,0 +1,232 @@
+"""Local and other POSIX file systems: create by link, so that an object is whole or absent, and fsync what was promised. [ST1] [ST2]
+
+O_EXCL alone would let a reader see an empty file; a rename would overwrite a winner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO
+
+from ..errors import StoreError, StoreUnclearError
+from .base import ObjectInfo, Output
+from .names import check_name
+
+_TEMPORARY = ".mc-tmp-"
+_SCANS = 64  # how often a folder whose names keep changing is scanned before the scans are united
+
+
+class LocalStore:
+    """One folder. All five calls of `store.base.Store`; survives kill -9 and power loss at any point. [ST1] [ST2]"""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    @property
+    def url(self) -> str:
+        return f"file://{self._root}"
+
+    def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
+        with _told(self, name), open(self._path(name), "rb") as file:
+            file.seek(start or 0)
+            return file.read() if end is None else file.read(end - (start or 0))
+
+    def put(self, name: str, data: bytes) -> None:
+        with _told(self, name):
+            temporary = self._write_temporary(name, data)
+            os.replace(temporary, self._path(name))
+            _sync_folder(os.path.dirname(self._path(name)))
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        path = self._path(name)
+        with _told(self, name):
+            temporary = self._write_temporary(name, data)
+        try:
+            with _told(self, name):
+                os.link(temporary, path)
+        except FileExistsError:
+            return False
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        try:
+            _sync_folder(os.path.dirname(path))
+        except OSError as error:  # the name is there, but a power cut could still take it back
+            raise StoreUnclearError(f"{self.url}/{name} was created, but its folder could not be made durable: {error}") from error
+        return True
+
+    def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
+        folder = prefix.rpartition("/")[0]
+        if folder:
+            check_name(folder)
+        with _told(self, prefix):
+            yield from self._walk(folder, prefix, start_from)
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            with _told(self, name), contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path(name))
+
+    def create_output(self, name: str) -> Output:
+        path = self._path(name)
+        with _told(self, name):
+            _make_folders(os.path.dirname(path))
+            return _Output(path)
+
+    def open_input(self, name: str) -> BinaryIO:
+        with _told(self, name):
+            return open(self._path(name), "rb")
+
+    def filesystem(self) -> tuple[Any, str]:
+        from pyarrow.fs import LocalFileSystem  # late: only readers need it
+
+        return LocalFileSystem(), self._root
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{check_name(name)}"
+
+    def _write_temporary(self, name: str, data: bytes) -> str:
+        folder = os.path.dirname(self._path(name))
+        _make_folders(folder)
+        temporary = f"{folder}/{_TEMPORARY}{secrets.token_hex(8)}"
+        try:
+            with open(temporary, "xb", buffering=0) as file:
+                view = memoryview(data)
+                while view:
+                    view = view[file.write(view) :]
+                os.fsync(file.fileno())
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+        return temporary
+
+    def _walk(self, folder: str, prefix: str, start_from: str) -> Iterator[ObjectInfo]:
+        base = f"{folder}/" if folder else ""
+        for name, is_folder in _scan(f"{self._root}/{folder}", base, prefix, start_from):
+            if is_folder:
+                yield from self._walk(name, prefix, start_from)
+                continue
+            try:
+                status = os.stat(f"{self._root}/{name}", follow_symlinks=False)
+            except FileNotFoundError:
+                continue  # deleted since the scan: as if listed a moment later
+            yield ObjectInfo(name=name, size_bytes=status.st_size, modified=status.st_mtime)
+
+
+class _Output:
+    """A file that takes its name when it is closed, whole and fsynced; `discard` leaves nothing behind."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._temporary = f"{os.path.dirname(path)}/{_TEMPORARY}{secrets.token_hex(8)}"
+        self._file = open(self._temporary, "xb")  # noqa: SIM115
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        return self._file.write(data)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        os.replace(self._temporary, self._path)
+        _sync_folder(os.path.dirname(self._path))
+
+    def discard(self) -> None:
+        """Give up: the object never appears."""
+        if not self.closed:
+            self.closed = True
+            self._file.close()
+            with contextlib.suppress(OSError):
+                os.unlink(self._temporary)
+
+
+def _scan(path: str, base: str, prefix: str, start_from: str) -> list[tuple[str, bool]]:
+    """The names of one folder in code-point order: a scan is no snapshot, so scan until two agree. [ST3]"""
+    seen = _scan_once(path, base, prefix, start_from)
+    united = dict(seen)
+    for _ in range(_SCANS):
+        again = _scan_once(path, base, prefix, start_from)
+        if again == seen:
+            return sorted(again.items(), key=_order)
+        united |= again
+        seen = again
+    return sorted(united.items(), key=_order)
+
+
+def _scan_once(path: str, base: str, prefix: str, start_from: str) -> dict[str, bool]:
+    found = {}
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.name.startswith(_TEMPORARY):
+                    continue
+                name, is_folder = base + entry.name, entry.is_dir(follow_symlinks=False)
+                if is_folder:
+                    below = f"{name}/"
+                    wanted = below.startswith(prefix) or prefix.startswith(below)
+                    wanted = wanted and (below >= start_from or start_from.startswith(below))
+                else:
+                    wanted = name.startswith(prefix) and name >= start_from
+                if wanted:
+                    found[name] = is_folder
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    return found
+
+
+def _order(item: tuple[str, bool]) -> str:
+    return f"{item[0]}/" if item[1] else item[0]
+
+
+def _make_folders(folder: str) -> None:
+    """Create the folder and its parents; each new one is durable before this returns. [ST2]"""
+    if os.path.isdir(folder):
+        return
+    parent = os.path.dirname(folder)
+    if parent != folder:
+        _make_folders(parent)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder)
+    _sync_folder(parent)
+
+
+def _sync_folder(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _told(store: LocalStore, name: str) -> Iterator[None]:
+    """Turn the system's errors into ours; what callers tell apart (missing, taken) passes through."""
+    try:
+        yield
+    except (FileNotFoundError, FileExistsError):
+        raise
+    except OSError as error:
+        raise StoreError(f"{store.url}/{name}: {error.strerror or error}") from error

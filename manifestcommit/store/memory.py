@@ -1,0 +1,95 @@
+"""Objects in this process' memory, over fsspec's MemoryFileSystem, with the lock that it lacks. For tests and notebooks. [ST1]"""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO
+
+from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
+
+from .base import ObjectInfo, Output
+from .names import check_name
+
+_LOCK = threading.RLock()  # fsspec's memory is one for the whole process, and so is its lock
+
+
+class MemoryStore:
+    """One root in fsspec's process-wide memory. Gone with the process; never under Spark, whose tasks are other processes. [ST1]"""
+
+    def __init__(self, root: str) -> None:
+        self._root = f"/{root.strip('/')}"
+        self._fs = MemoryFileSystem()
+
+    @property
+    def url(self) -> str:
+        return f"memory:/{self._root}"
+
+    def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
+        with _LOCK:
+            file = self._fs.store.get(self._path(name))
+            if file is None:
+                raise FileNotFoundError(f"{self.url}/{name}")
+            return bytes(file.getbuffer()[slice(start, end)])
+
+    def put(self, name: str, data: bytes) -> None:
+        with _LOCK:
+            self._fs.store[self._path(name)] = MemoryFile(self._fs, self._path(name), data)
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        with _LOCK:
+            if self._path(name) in self._fs.store:
+                return False
+            self.put(name, data)
+            return True
+
+    def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
+        base = f"{self._root}/"
+        with _LOCK:
+            files = {path.removeprefix(base): file for path, file in self._fs.store.items() if path.startswith(base)}
+            found = [
+                ObjectInfo(name=name, size_bytes=file.getbuffer().nbytes, modified=_modified(file))
+                for name, file in sorted(files.items())
+                if name.startswith(prefix) and name >= start_from
+            ]
+        yield from found
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            with _LOCK:
+                self._fs.store.pop(self._path(name), None)
+
+    def create_output(self, name: str) -> Output:
+        return _Output(self, check_name(name))
+
+    def open_input(self, name: str) -> BinaryIO:
+        return io.BytesIO(self.get(name))
+
+    def filesystem(self) -> tuple[Any, str]:
+        from pyarrow.fs import FSSpecHandler, PyFileSystem  # late: only readers need it
+
+        return PyFileSystem(FSSpecHandler(self._fs)), self._root
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{check_name(name)}"
+
+
+class _Output(io.BytesIO):
+    def __init__(self, store: MemoryStore, name: str) -> None:
+        super().__init__()
+        self._store, self._name = store, name
+
+    def close(self) -> None:
+        if not self.closed:
+            self._store.put(self._name, self.getvalue())
+        super().close()
+
+    def discard(self) -> None:
+        """Give up: the object never appears."""
+        super().close()
+
+
+def _modified(file: MemoryFile) -> float:
+    return float(file.modified.timestamp()) if file.modified else time.time()

@@ -1,0 +1,38 @@
+"""Names below a root, and root URLs in their one canonical spelling. [LY1] [ST4]"""
+
+from __future__ import annotations
+
+import os
+
+from ..errors import UsageError
+
+_ALIASES = {"s3a": "s3", "s3n": "s3", "local": "file", "gcs": "gs", "az": "abfs", "abfss": "abfs"}
+
+
+def check_name(name: str) -> str:
+    """The name, if it stays below the root; ValueError otherwise. Every backend asks before it touches anything. [LY1]"""
+    if not name or name.startswith("/") or "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
+        raise ValueError(f"{name!r} is not a name below a table's root")
+    return name
+
+
+def split_url(path: str | os.PathLike[str]) -> tuple[str, str]:
+    """(scheme, rest) of a root: one spelling per place, no trailing slash; a local path becomes absolute. [ST4]"""
+    text = os.fspath(path)
+    if not text.strip():
+        raise UsageError("df_path is the table's root: a local path or a URL such as s3://bucket/table; it is empty")
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        return "file", os.path.abspath(text)
+    scheme = _ALIASES.get(scheme.lower(), scheme.lower())
+    if scheme == "file":
+        # file:///x, and file://localhost/x as some tools write it
+        local = rest.removeprefix("localhost") if rest.startswith("localhost/") else rest
+        if not local.startswith("/"):
+            raise UsageError(f"file:// takes an absolute path (file:///folder/table), not {text!r}")
+        return scheme, os.path.abspath(local)
+    if "@" in rest.split("/", 1)[0] and scheme not in ("abfs",):
+        raise UsageError(
+            f"a {scheme}:// URL must not carry credentials; they would end up in logs. Give them in storage_options or in the environment."
+        )
+    return scheme, rest.rstrip("/")

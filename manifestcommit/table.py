@@ -1,0 +1,264 @@
+"""Tables and readers: `Table`, `read_committed`, `resolve`, `create_table`. [RD1]-[RD8]
+
+Not here: writing (job), the protocol (engine).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from .core import arrow, evolution, format
+from .core.predicate import Predicate
+from .core.schema import FieldType, Schema
+from .core.snapshot import Snapshot
+from .core.substrait import parse_expression
+from .engine import alter, plan
+from .engine.commit import find_job
+from .engine.dataset import open_dataset
+from .engine.head import Head, read_version, walk_back
+from .engine.outcome import Outcome, error_of
+from .engine.session import Session
+from .engine.times import choose_version, parse_moment
+from .errors import UsageError
+from .job import Path, is_spark_column
+from .store import open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Resolution(str):
+    """The answer of `resolve`, a text; version: where it is "committed"."""
+
+    version: int | None
+
+    def __new__(cls, status: str, version: int | None = None) -> Resolution:
+        made = super().__new__(cls, status)
+        made.version = version
+        return made
+
+
+class Table:
+    """A table at a root. Every method looks at the head as of its call; nothing is kept but what never changes. [RD1]"""
+
+    def __init__(self, df_path: Path, storage_options: Mapping[str, Any] | None = None) -> None:
+        self._session = Session(open_store(df_path, storage_options))
+        self._storage_options = storage_options
+
+    @property
+    def url(self) -> str:
+        """The canonical root URL."""
+        return self._session.store.url
+
+    def snapshot(self, version: int | None = None, as_of: str | dt.datetime | None = None, tag: str | None = None) -> Snapshot:
+        """Exactly one committed state: the head, or the one chosen. Three requests, two more below the head. [RD2] [RD4] [RD5]
+
+        Raises TableNotFoundError, VersionNotFoundError, SnapshotExpiredError.
+        """
+        return self._at(version, as_of, tag).snapshot
+
+    def files(
+        self, filter: Any = None, version: int | None = None, as_of: str | dt.datetime | None = None, tag: str | None = None
+    ) -> pa.Table:
+        """The live files, one row each: path, partition columns, rows, bytes, digest, added_version, job, bounds. [RD6]
+
+        filter: a pyarrow expression on columns of the table; files that cannot hold a matching row are left out.
+        """
+        snapshot = self.snapshot(version, as_of, tag)
+        return plan.describe_files(plan.entries_table(self._session, snapshot, self._predicate(filter, snapshot)), snapshot)
+
+    def dataset(self, version: int | None = None, as_of: str | dt.datetime | None = None, tag: str | None = None) -> ds.Dataset:
+        """The rows of exactly one snapshot for pyarrow, DuckDB, Polars and pandas; a file that is gone is an error. [RD2] [RD7]"""
+        snapshot = self.snapshot(version, as_of, tag)
+        return open_dataset(self._session, snapshot, plan.entries_table(self._session, snapshot))
+
+    def history(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """The commits, newest first, back to the oldest readable version. One request per version. [RD3]"""
+        return list(_limited(self._history(), limit))
+
+    def watermarks(self) -> dict[str, int | str]:
+        """How far every source has been read. [WM1]"""
+        return {source: mark.position for source, mark in self._session.open().snapshot.watermarks.items()}
+
+    def changes(self, start_version: int, end_version: int | None = None) -> dict[str, pa.Table]:
+        """The files that lie in `end_version` and not in `start_version` ("added"), and the reverse ("removed"). [RD8]"""
+        head = self._session.open()
+        start = read_version(self._session.store, head, start_version).snapshot
+        end = read_version(self._session.store, head, end_version).snapshot if end_version is not None else head.snapshot
+        if start.version > end.version:
+            raise UsageError(f"changes goes forward: start_version {start.version} lies after end_version {end.version}")
+        before, after = plan.differing_entries(self._session, start, end)
+        return {"added": plan.describe_files(after, end), "removed": plan.describe_files(before, start)}
+
+    def resolve(self, job_id: str) -> Resolution:
+        """What became of a job, asked from anywhere and at any time: see `resolve`. [CM10]"""
+        return _resolve(self._session, job_id)
+
+    def add_column(self, name: str, type: FieldType | pa.DataType) -> Outcome:
+        """Add a nullable column; it is null in every row that is there. [SC6]"""
+        kind = type if not isinstance(type, pa.DataType) else arrow.from_arrow(pa.schema([(name, type)]), _counter()).fields[0].type
+        return self._alter(lambda schema, _: evolution.add_column(schema, name, kind, new_id=self._new_id))
+
+    def rename_column(self, name: str, new_name: str) -> Outcome:
+        """Rename a column; its values stay, in old files and new ones. [SC6]"""
+        return self._alter(lambda schema, _: evolution.rename_column(schema, name, new_name))
+
+    def drop_column(self, name: str) -> Outcome:
+        """Drop a column; a later column of the same name does not show its values. [SC6]"""
+        return self._alter(lambda schema, partition_by: evolution.drop_column(schema, name, partition_by=partition_by))
+
+    def set_properties(self, properties: Mapping[str, str | None]) -> Outcome:
+        """Set the table's properties; None takes one away. Known: `write.target-file-size-bytes`, `write.bounds-columns`. [CM9]"""
+        return self._told(alter.set_properties(self._session, properties))
+
+    def read(self, **options: Any) -> DataFrame:
+        """`read_committed` of this table."""
+        return read_committed(self.url, storage_options=self._storage_options, **options)
+
+    def _at(self, version: int | None, as_of: str | dt.datetime | None, tag: str | None) -> Head:
+        head = self._session.open()
+        chosen = choose_version(self._session.store, head, version=version, as_of=as_of, tag=tag)
+        return head if chosen is None else read_version(self._session.store, head, chosen)
+
+    def _history(self) -> Iterator[dict[str, Any]]:
+        for each in walk_back(self._session.store, self._session.open()):
+            snapshot = each.snapshot
+            for commit in snapshot.commits:
+                yield {
+                    "version": snapshot.version,
+                    "committed_at": parse_moment(snapshot.committed_at),
+                    "operation": commit.operation,
+                    "key": commit.key,
+                    "job": commit.job,
+                    "summary": msgspec.to_builtins(commit.summary),
+                    "totals": msgspec.to_builtins(snapshot.totals),
+                    "writer": snapshot.writer,
+                }
+
+    def _predicate(self, filter: Any, snapshot: Snapshot) -> Predicate | None:
+        if filter is None or snapshot.schema is None:
+            return None
+        if is_spark_column(filter):
+            from .spark.columns import from_column
+
+            return from_column(filter)
+        return parse_expression(filter, arrow.arrow_schema(snapshot.schema, physical=False, ids=False))
+
+    def _alter(self, edit: alter.Editing) -> Outcome:
+        return self._told(alter.edit_schema(self._session, edit))
+
+    def _told(self, outcome: Outcome) -> Outcome:
+        error = error_of(outcome, self.url)
+        if error is not None:
+            raise error
+        return outcome
+
+    def _new_id(self) -> int:
+        return (int.from_bytes(self._session.env.randomness(4), "big") & 0x7FFFFFFF) or 1
+
+
+def read_committed(
+    df_path: Path,
+    *,
+    version: int | None = None,
+    as_of: str | dt.datetime | None = None,
+    tag: str | None = None,
+    columns: list[str] | None = None,
+    filter: Any = None,
+    spark: SparkSession | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> DataFrame:
+    """A Spark DataFrame of exactly one committed snapshot; what commits later changes nothing in it. [RD2] [SP4]
+
+    Once its files are expired and deleted it raises; it never has fewer rows. columns: the ones to read; filter: a pyarrow expression or
+    a Spark Column: files that cannot match are not even handed to Spark, the rest is filtered by row. spark: the session, by default
+    the active one.
+    """
+    from .spark.read import active_session, read_snapshot  # late: pyspark is an extra
+
+    table = Table(df_path, storage_options)
+    snapshot = table.snapshot(version, as_of, tag)
+    predicate = table._predicate(filter, snapshot)
+    entries = plan.entries_table(table._session, snapshot, predicate)
+    return read_snapshot(
+        spark or active_session(),
+        table.url,
+        snapshot,
+        entries,
+        columns=columns,
+        filter=filter,
+        predicate=predicate,
+        storage_options=storage_options,
+    )
+
+
+def resolve(df_path: Path, job_id: str, *, storage_options: Mapping[str, Any] | None = None) -> Resolution:
+    """What became of a job: "committed" (with .version), "not_committed", "aborted" or "forgotten". [CM10]
+
+    "not_committed": nothing of it is in the table as of this call; a process that still runs it may commit it later, unless the fence
+    has passed its birth. "forgotten": it began so long ago that the table no longer records what became of it.
+    """
+    return Table(df_path, storage_options).resolve(job_id)
+
+
+def create_table(
+    df_path: Path,
+    schema: Any,
+    *,
+    partition_by: list[str] | str | None = None,
+    properties: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Table:
+    """An empty table with this schema (a pyarrow schema or a Spark StructType), or the one that is there already. [CM13]"""
+    table = Table(df_path, storage_options)
+    alter.create(
+        table._session,
+        _schema_of(schema),
+        [partition_by] if isinstance(partition_by, str) else partition_by or [],
+        properties or {},
+    )
+    return table
+
+
+def _schema_of(schema: Any) -> Schema:
+    if isinstance(schema, pa.Schema):
+        return arrow.from_arrow(schema, _counter())
+    if hasattr(schema, "jsonValue"):
+        from .core.spark_types import from_spark
+
+        return from_spark(schema.jsonValue(), _counter())
+    raise UsageError(f"schema is a pyarrow.Schema or a Spark StructType, not a {type(schema).__qualname__}")
+
+
+def _resolve(session: Session, job_id: str) -> Resolution:
+    head = session.open()
+    try:
+        name = format.parse_job_id(job_id)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if name.table_id != head.snapshot.table_id:
+        raise UsageError(f"job {job_id} belongs to another table than the one at {session.store.url}")
+    state, version = find_job(session, head.snapshot, job_id)
+    if state == "committed":
+        return Resolution("committed", version)
+    if state == "given_up":
+        return Resolution("aborted")
+    return Resolution("forgotten" if name.birth < head.snapshot.fence else "not_committed")
+
+
+def _limited(rows: Iterator[dict[str, Any]], limit: int | None) -> Iterator[dict[str, Any]]:
+    for count, row in enumerate(rows):
+        if limit is not None and count >= limit:
+            return
+        yield row
+
+
+def _counter() -> Any:
+    drawn = iter(range(1, 2**31))
+    return lambda: next(drawn)

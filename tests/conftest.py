@@ -1,0 +1,41 @@
+"""What every test shares: one interpreter for Spark's workers, hypothesis profiles, the spark group, the count of clauses."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Before any session starts: Spark's Python workers are this interpreter, its driver listens on the loopback.
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
+
+# Two cores shared with a Spark session: wall time per example says nothing, so there is no deadline.
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", parent=settings.get_profile("default"), print_blob=True)
+settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=2_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default"))
+
+REPO = Path(__file__).resolve().parents[1]
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests in tests/spark, and those that ask for the `spark` fixture, share one worker: a session is too dear for two."""
+    for item in items:
+        if item.path.is_relative_to(REPO / "tests" / "spark") or "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+        if item.get_closest_marker("spark") is not None:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says aloud what of the specification the tests hold, and what is only planned."""
+    from tests.spec.clauses import report
+
+    for line in report(REPO):
+        terminalreporter.write_line(line)

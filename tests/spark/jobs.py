@@ -1,0 +1,90 @@
+"""What a test's driver process runs: `python -m tests.spark.jobs <answers' descriptor> <master> <conf as JSON>`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from typing import Any
+
+
+def numbers(spark: Any, *, tasks: int, rows: int, start: int = 0, key: str = "k") -> Any:
+    """`rows` rows in each of `tasks` partitions: n counts from `start`, day has the partition's parity, who names the run."""
+    from pyspark.sql import functions as F
+
+    frame = spark.range(start, start + tasks * rows, 1, tasks)
+    return frame.select(
+        F.col("id").alias("n"),
+        F.concat(F.lit("2013-01-0"), (F.col("id") % 2 + 1).cast("string")).alias("day"),
+        F.lit(key).alias("who"),
+    )
+
+
+def write(spark: Any, path: str, tasks: int = 4, rows: int = 250, start: int = 0, key: str = "k", **options: Any) -> Any:
+    """The library call at job end: what it says, as the caller sees it."""
+    import manifestcommit as mc
+
+    outcome = mc.write(numbers(spark, tasks=tasks, rows=rows, start=start, key=key), path, key=key, **options)
+    return {"version": outcome.version, "already": outcome.already_committed}
+
+
+def write_and_fail(spark: Any, path: str, task: int, tasks: int = 4, rows: int = 250, key: str = "k") -> None:
+    """A write of which one task fails at its last row, in every attempt, when the others are done."""
+    from pyspark.sql import functions as F
+
+    import manifestcommit as mc
+
+    last = (task + 1) * rows - 1
+    frame = numbers(spark, tasks=tasks, rows=rows, key=key)
+    broken = F.when(F.col("n") == last, F.raise_error(F.lit("the job of this test"))).otherwise(F.col("n"))
+    mc.write(frame.withColumn("n", broken.cast("long")), path, key=key)
+
+
+def save(spark: Any, path: str, tasks: int = 4, rows: int = 250, start: int = 0, key: str = "k", mode: str = "append") -> None:
+    """The same rows through `format("manifestcommit")`."""
+    numbers(spark, tasks=tasks, rows=rows, start=start, key=key).write.format("manifestcommit").option("key", key).mode(mode).save(path)
+
+
+def ready(spark: Any) -> str:
+    """The session runs."""
+    return str(spark.version)
+
+
+def open_session(master: str, conf: dict[str, str]) -> Any:
+    """A session that says little and runs on small batches, so that a task passes its traps more than once."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(master).appName("manifestcommit test driver")
+    defaults = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "600m",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "100",
+        "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
+        "spark.executorEnv.MANIFESTCOMMIT_TEST_TRAPS": os.environ["MANIFESTCOMMIT_TEST_TRAPS"],
+    }
+    for name, value in (defaults | conf).items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def main() -> None:
+    descriptor, master, conf = sys.argv[1:]
+    with os.fdopen(int(descriptor), "w", encoding="utf-8") as answers:
+        spark = open_session(master, json.loads(conf))
+        for line in sys.stdin:
+            request = json.loads(line)
+            try:
+                reply = {"value": globals()[request["function"]](spark, **request["arguments"])}
+            except Exception:
+                reply = {"error": traceback.format_exc()}
+            answers.write(json.dumps(reply) + "\n")
+            answers.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,325 @@
+"""The table that the golden objects in spec/v1/examples describe, as values; `write` makes the objects anew.
+
+A table written long ago must stay readable, so the objects are rewritten on purpose only: run spec/v1/examples/make.py if, and
+only if, you understand what caused the change and the specification changes with it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from manifestcommit.core import bitmap, format, manifest_table
+from manifestcommit.core.manifest import ColumnStats, Entry, ManifestRef, SourceRange
+from manifestcommit.core.schema import ArrayType, Field, MapType, Schema, StructType
+from manifestcommit.core.snapshot import Commit, KeyRecord, RunRef, Snapshot, Summary, Tag, Totals
+from manifestcommit.core.watermark import Watermark
+from manifestcommit.engine.manifests import to_parquet
+
+FOLDER = Path(__file__).resolve().parents[2] / "spec" / "v1" / "examples"
+
+TABLE_ID = "0a1b2c3d4e5f6071"
+OLD_JOB = f"v39-{TABLE_ID}-00112233445566778899aabbccddeeff"
+JOB = f"v40-{TABLE_ID}-ffeeddccbbaa99887766554433221100"
+OTHER_JOB = f"v40-{TABLE_ID}-0123456789abcdef0123456789abcdef"
+GIVEN_UP = f"v38-{TABLE_ID}-deadbeefdeadbeefdeadbeefdeadbeef"
+ATTEMPT = "9f8e7d6c5b4a3928"
+
+DAY, CARRIER = 102, 1_700_000_103
+
+SCHEMA = Schema(
+    fields=(
+        Field(id=101, name="id", type="long", nullable=False),
+        Field(id=DAY, name="day", type="date"),
+        Field(id=CARRIER, name="carrier", type="string", physical="air line", metadata={"comment": "IATA, 2 letters"}),
+        Field(id=104, name="price", type="decimal(12,2)"),
+        Field(id=105, name="weight", type="double"),
+        Field(id=106, name="ünïcode note", type="string"),
+        Field(id=107, name="at", type="timestamp"),
+        Field(id=108, name="local", type="timestamp_ntz"),
+        Field(id=109, name="delay", type="interval day to second"),
+        Field(id=110, name="blob", type="binary"),
+        Field(id=111, name="flag", type="boolean"),
+        Field(
+            id=112,
+            name="legs",
+            type=ArrayType(
+                element=Field(
+                    id=113,
+                    name="element",
+                    type=StructType(
+                        fields=(
+                            Field(id=114, name="from", type="string", nullable=False),
+                            Field(id=115, name="seat", type="byte"),
+                        )
+                    ),
+                )
+            ),
+        ),
+        Field(
+            id=116,
+            name="attributes",
+            type=MapType(
+                key=Field(id=117, name="key", type="string", nullable=False), value=Field(id=118, name="value", type="float")
+            ),
+        ),
+        Field(id=119, name="payload", type="variant"),
+        Field(id=2_147_483_647, name="nothing", type="void"),
+    )
+)
+
+INLINED = (
+    Entry(
+        path=f"day=2013-01-01/air line=A%2FA é/00003-{ATTEMPT}-0-{JOB}.parquet",
+        partition=("2013-01-01", "A/A é"),
+        rows=1000,
+        bytes=123_456,
+        digest="sha256:" + "ab" * 32,
+        added=42,
+        job=JOB,
+        columns={
+            101: ColumnStats(nulls=0, min=-9_007_199_254_740_993, max=9_223_372_036_854_775_807),
+            DAY: ColumnStats(nulls=0, min="2013-01-01", max="2013-01-01"),
+            104: ColumnStats(nulls=1, min="-9999999999.99", max="1.20"),
+            105: ColumnStats(nulls=2, nans=3, min="-Infinity", max=1.5),
+            106: ColumnStats(nulls=0, min="a" * 64, max="zz" + "a" * 61 + "b", min_cut=True, max_cut=True),
+            107: ColumnStats(nulls=0, min=-62_135_596_800_000_000, max=1_357_021_800_000_000),
+            108: ColumnStats(nulls=0, min=1_357_003_800_000_000, max=1_357_003_800_000_001),
+            109: ColumnStats(nulls=0, min=-1_000_000, max=86_400_000_000),
+            110: ColumnStats(nulls=0, min="", max="/////w=="),
+            111: ColumnStats(nulls=0, min=False, max=True),
+            2_147_483_647: ColumnStats(nulls=1000),
+        },
+        sources=(SourceRange(source="MyTopic:0", start=None, end=50), SourceRange(source="file:ä b%20", start="etag-1", end="etag-2")),
+    ),
+    Entry(
+        path="from outside/100% #1 'x'=+.parquet",
+        partition=("@-800000", None),
+        rows=0,
+        bytes=4,
+        added=42,
+        job=JOB,
+        columns={105: ColumnStats(nulls=0)},
+    ),
+)
+
+LISTED = (
+    Entry(
+        path=f"day=2012-12-31/air line=UA/00000-{ATTEMPT}-0-{OLD_JOB}.parquet",
+        partition=("2012-12-31", "UA"),
+        rows=10,
+        bytes=2_000,
+        digest="sha256:" + "01" * 32,
+        added=12,
+        job=OLD_JOB,
+        columns={
+            101: ColumnStats(nulls=0, min=1, max=10),
+            104: ColumnStats(nulls=0, min="0.00", max="99.90"),
+            105: ColumnStats(nulls=9, nans=1),
+            106: ColumnStats(nulls=0, min="a", max="zz\U0010ffff", max_cut=True),
+            107: ColumnStats(nulls=0, min=0, max=1),
+        },
+        sources=(SourceRange(source="MyTopic:0", start=-5, end=0),),
+    ),
+    Entry(
+        path=f"day=2012-12-31/air line=UA/00001-{ATTEMPT}-0-{OLD_JOB}.parquet",
+        partition=("2012-12-31", "UA"),
+        rows=20,
+        bytes=3_000,
+        job=OLD_JOB,
+    ),
+    Entry(
+        path=f"day=2012-12-31/air line=__HIVE_DEFAULT_PARTITION__/00002-{ATTEMPT}-0-{OLD_JOB}.parquet",
+        partition=("2012-12-31", None),
+        rows=30,
+        bytes=4_000,
+        digest="sha256:" + "03" * 32,
+        job=OLD_JOB,
+        columns={105: ColumnStats(nulls=0, nans=0, min=-1.5, max="Infinity")},
+        extra={"checked_by": "someone later"},
+    ),
+)  # in the manifest's order; those without a version inherit the reference's
+
+MANIFEST_ADDED = 40
+MANIFEST = f"{format.MANIFESTS}{OLD_JOB}-{'1' * 32}.parquet"
+KEY_RUN = f"{format.MANIFESTS}{OLD_JOB}-{'2' * 32}.parquet"
+JOB_RUN = f"{format.MANIFESTS}{OLD_JOB}-{'3' * 32}.parquet"
+REMOVED_RUN = f"{format.MANIFESTS}{OLD_JOB}-{'4' * 32}.parquet"
+MISSING_MANIFEST = f"{format.MANIFESTS}{OLD_JOB}-{'5' * 32}.parquet"
+
+RUNS: dict[str, dict[str, list[Any]]] = {
+    KEY_RUN: {"key": ["a key", "ключ"], "version": [2, 3], "digest": ["11" * 16, "22" * 16]},
+    JOB_RUN: {"job": [f"v1-{TABLE_ID}-{'0' * 32}", f"v2-{TABLE_ID}-{'0' * 32}"], "version": [2, None]},
+    REMOVED_RUN: {"path": [MISSING_MANIFEST], "bitmap": [bitmap.encode(1 << 300 | 1)]},
+}
+_RUN_TYPES = {"version": pa.int64()}
+
+FILES = {MANIFEST: "manifest.parquet", KEY_RUN: "keys.parquet", JOB_RUN: "jobs.parquet", REMOVED_RUN: "removed.parquet"}
+
+# The version in which the name of the golden snapshot and its content agree.
+VERSION = 42
+
+
+def stored(path: str) -> bytes:
+    """The golden bytes of a manifest or run."""
+    return (FOLDER / FILES[path]).read_bytes()
+
+
+def run_ref(path: str) -> RunRef:
+    """The reference to a golden run, digest and size from its golden bytes."""
+    names = next(iter(RUNS[path].values()))
+    data = stored(path)
+    return RunRef(path=path, rows=len(names), bytes=len(data), digest=format.digest(data), first=names[0], last=names[-1])
+
+
+def manifest_ref() -> ManifestRef:
+    """The reference to the golden manifest."""
+    data = stored(MANIFEST)
+    return ManifestRef(
+        path=MANIFEST,
+        files=3,
+        rows=60,
+        data_bytes=9_000,
+        bytes=len(data),
+        digest=format.digest(data),
+        added=MANIFEST_ADDED,
+        lower=("2012-12-31", "UA"),
+        upper=("2012-12-31", "UA"),
+        nulls=(False, True),
+        first_path=LISTED[0].path,
+        last_path=LISTED[2].path,
+    )
+
+
+def full() -> Snapshot:
+    """Version 42: every member that this version of the format has, but for those that are reserved."""
+    return Snapshot(
+        format_version=1,
+        table_id=TABLE_ID,
+        version=VERSION,
+        parent_digest="sha256:" + "cd" * 32,
+        committed_at=1_794_000_000_000_001,
+        writer="manifestcommit 0.1.0",
+        commits=(
+            Commit(
+                job=JOB,
+                commit_id=f"{JOB}.0123456789abcdef",
+                key="flights:2013-01",
+                operation="overwrite",
+                touched=({DAY: "2013-01-01"}, {DAY: "@-800000", CARRIER: None}),
+                summary=Summary(
+                    files=2, rows=1000, bytes=123_460, removed_files=1, removed_rows=20, removed_bytes=3_000, tasks=4,
+                    seconds=1.5, attempts=2, checks={"no nulls": True, "row count": False},
+                ),
+            ),
+            Commit(job=OTHER_JOB, commit_id=f"{OTHER_JOB}.fedcba9876543210", operation="an operation of a later release", touched=({},)),
+        ),  # fmt: skip
+        schema=SCHEMA,
+        partition_by=(DAY, CARRIER),
+        manifests=(manifest_ref(),),
+        added=INLINED,
+        removed={MANIFEST: bitmap.encode(0b010)},
+        removed_runs=(run_ref(REMOVED_RUN),),
+        watermarks={
+            "MyTopic:0": Watermark(position=50, origin=-5),
+            "MyTopic:1": Watermark(position=-9_223_372_036_854_775_808),
+            "file:ä b%20": Watermark(position="etag-2", origin="etag-0"),
+        },
+        keys={"flights:2013-01": KeyRecord(version=42, digest="33" * 16)},
+        key_runs=(run_ref(KEY_RUN),),
+        recent_jobs={JOB: 42, OTHER_JOB: 42, GIVEN_UP: None},
+        job_runs=(run_ref(JOB_RUN),),
+        fence=39,
+        expired=30,
+        tags={"before the merge": Tag(version=17, until=1_800_000_000_000_000), "for ever": Tag(version=42)},
+        properties={"owner": "team 'ä'", "": ""},
+        totals=Totals(files=4, rows=1040, bytes=129_460),
+    )
+
+
+def minimal() -> Snapshot:
+    """Version 1 of a table whose schema is not known yet: nothing that may be left out is there."""
+    job = f"v1-{TABLE_ID}-{'0' * 32}"
+    return Snapshot(
+        format_version=1,
+        table_id=TABLE_ID,
+        version=1,
+        committed_at=0,
+        writer="",
+        commits=(Commit(job=job, commit_id=f"{job}.0000000000000000", operation="create"),),
+    )
+
+
+def plain(snapshot: Snapshot) -> Any:
+    """The snapshot's JSON document as plain values, made without the code that these objects are to check."""
+    return json.loads(json.dumps(msgspec.to_builtins(snapshot, str_keys=True)))
+
+
+UNKNOWN = {"from": "2.0", "nested": [{"a": None}, 1.5, "é"]}
+
+
+def places(document: Any) -> list[dict[str, Any]]:
+    """Every JSON object of a snapshot's document whose members this format names: not the mappings with names of users' or ids."""
+    found = [document, *document["commits"], *document.get("manifests", []), document.get("totals", {})]
+    found += [commit["summary"] for commit in document["commits"] if "summary" in commit]
+    for name in ("removed_runs", "key_runs", "job_runs"):
+        found += document.get(name, [])
+    for name in ("watermarks", "keys", "tags"):
+        found += document.get(name, {}).values()
+    for entry in document.get("added", []):
+        found += [entry, *entry.get("columns", {}).values(), *entry.get("sources", [])]
+    if "schema" in document:
+        found.append(document["schema"])
+        found += _places_of_fields(document["schema"]["fields"])
+    return [place for place in found if place]
+
+
+def _places_of_fields(fields: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    found = []
+    for field in fields:
+        found.append(field)
+        if isinstance(field["type"], dict):
+            found.append(field["type"])
+            inner = field["type"]
+            found += _places_of_fields(inner.get("fields") or [inner[name] for name in ("element", "key", "value") if name in inner])
+    return found
+
+
+def future() -> Any:
+    """The full snapshot as a later release might write it: the same, with members that this one does not know, as plain JSON."""
+    document = plain(full())
+    document["writer"] = "manifestcommit 2.0.0"
+    for place in places(document):
+        place["later"] = UNKNOWN
+    return document
+
+
+def to_json(document: Any) -> bytes:
+    """The document's JSON as it is stored: UTF-8, no spaces. [OB1]"""
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def write() -> None:
+    """Write every golden object anew."""
+    table = manifest_table.to_table(LISTED, schema=SCHEMA, partition_by=(DAY, CARRIER))
+    (FOLDER / FILES[MANIFEST]).write_bytes(to_parquet(table))
+    for path, columns in RUNS.items():
+        run = pa.table({name: pa.array(column, _RUN_TYPES.get(name, pa.string())) for name, column in columns.items()})
+        (FOLDER / FILES[path]).write_bytes(to_parquet(run))
+    documents = {
+        "snapshot-full": to_json(plain(full())),
+        "snapshot-minimal": to_json(plain(minimal())),
+        "snapshot-future": to_json(future()),
+    }
+    for name, document in documents.items():
+        (FOLDER / f"{name}.json.zst").write_bytes(format.compress(document))
+        pretty = json.dumps(json.loads(document), ensure_ascii=False, indent=2)
+        (FOLDER / f"{name}.json").write_text(pretty + "\n", encoding="utf-8")
+    (FOLDER / "hint").write_bytes(format.encode_hint(VERSION))
+    names = sorted(path.name for path in FOLDER.iterdir() if path.suffix in (".zst", ".parquet"))
+    digests = {name: format.digest((FOLDER / name).read_bytes()) for name in names}
+    (FOLDER / "digests.json").write_text(msgspec.json.format(msgspec.json.encode(digests), indent=2).decode() + "\n", encoding="utf-8")

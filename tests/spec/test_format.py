@@ -1,0 +1,463 @@
+"""Names and bytes of metadata objects: what is accepted, what is refused, and that nothing else can happen."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manifestcommit.core import format
+from manifestcommit.core.manifest import Entry
+from manifestcommit.core.paths import UnsafePathError, check_path
+from manifestcommit.core.snapshot import Snapshot
+from manifestcommit.errors import CorruptMetadataError, UnsupportedFormatError
+from tests.spec import golden
+
+NAME = format.version_name(golden.VERSION)
+DOCUMENT = golden.plain(golden.full())
+HOSTILE = st.text(st.sampled_from(list("a/.\\\0 %+=#'\"?é\U0001f600\n~_")) | st.characters(codec="utf-8"), max_size=20)
+
+
+def decode_document(document: Any, name: str = NAME) -> Snapshot:
+    return format.decode_snapshot(format.compress(golden.to_json(document)), name=name)
+
+
+# --- names --------------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 10**20 - 1))
+def test_a_version_has_one_name_and_names_sort_as_versions_do(version: int) -> None:
+    """[LY2]"""
+    name = format.version_name(version)
+    assert format.parse_version(name) == version
+    assert format.version_name(version - 1) < name
+    assert len(name) == len("_manifest/versions/") + 20 + len(".json.zst")
+
+
+@pytest.mark.parametrize(
+    "stranger",
+    [
+        "_manifest/versions/42.json.zst",
+        "_manifest/versions/00000000000000000042.json",
+        "_manifest/versions/00000000000000000042.json.zst.tmp",
+        "_manifest/versions/00000000000000000042.json.zst\n",
+        "_manifest/versions/000000000000000000042.json.zst",
+        "_manifest/versions/-0000000000000000042.json.zst",
+        "_manifest/versions/+0000000000000000042.json.zst",
+        "_manifest/versions/0000000000000000_042.json.zst",
+        "_manifest/versions/00000000000000000042Xjson.zst",
+        "_manifest/versions/x/00000000000000000042.json.zst",
+        "_manifest/versions/" + "0" * 18 + "٤٢.json.zst",
+        f"_manifest/versions/i-{golden.JOB}",
+        "x/_manifest/versions/00000000000000000042.json.zst",
+        "_manifest/versions/",
+        "",
+    ],
+)
+def test_other_names_are_no_version(stranger: str) -> None:
+    """Two names for one version would be two winners. [LY2]"""
+    assert format.parse_version(stranger) is None
+
+
+@given(st.text(max_size=60) | st.from_regex(r"_manifest/versions/\d{20}\.json\.zst", fullmatch=True))
+def test_whatever_is_a_version_has_that_versions_name(name: str) -> None:
+    """[LY2]"""
+    version = format.parse_version(name)
+    assert version is None or format.version_name(version) == name
+
+
+@given(st.integers(1, 10**18), st.binary(min_size=8, max_size=8), st.binary(min_size=16, max_size=16))
+def test_a_job_id_tells_birth_and_table(birth: int, table: bytes, randomness: bytes) -> None:
+    """[LY4]"""
+    job = format.job_id(birth, table.hex(), randomness)
+    assert job == f"v{birth}-{table.hex()}-{randomness.hex()}"
+    assert format.parse_job_id(job) == format.JobName(birth=birth, table_id=table.hex())
+
+
+def test_a_job_id_takes_128_random_bits() -> None:
+    """[LY4]"""
+    for count in (0, 15, 17):
+        with pytest.raises(ValueError):
+            format.job_id(1, golden.TABLE_ID, b"x" * count)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "",
+        "v0" + golden.JOB[3:],
+        "v01" + golden.JOB[3:],
+        "v-1" + golden.JOB[3:],
+        "v٤" + golden.JOB[3:],
+        golden.JOB.upper(),
+        golden.JOB + "\n",
+        golden.JOB + "0",
+        golden.JOB[:-1],
+        golden.JOB[:-1] + "g",
+        f"x/{golden.JOB}",
+    ],
+)
+def test_other_texts_are_no_job_id(wrong: str) -> None:
+    """[LY4]"""
+    with pytest.raises(ValueError):
+        format.parse_job_id(wrong)
+
+
+def test_objects_are_named_after_their_job() -> None:
+    """[LY3] [LY5]"""
+    randomness = bytes(range(16))
+    assert format.manifest_name(golden.JOB, randomness) == f"_manifest/manifests/{golden.JOB}-{randomness.hex()}.parquet"
+    assert format.written_name(golden.JOB, "abc").startswith(f"_manifest/jobs/{golden.JOB}/")
+
+
+@given(st.integers(0, 10**18))
+def test_a_hint_is_a_version_in_ascii_digits(version: int) -> None:
+    """[LY7]"""
+    assert format.encode_hint(version) == b"%d" % version
+    assert format.decode_hint(format.encode_hint(version)) == version
+
+
+@given(st.binary(max_size=64))
+@pytest.mark.parametrize("appended", [b"", b"\n", b"42", b" 42", b"4_2", b"-1", b"\xd9\xa4", b"9" * 20, b"42.0"])
+def test_no_hint_does_harm(appended: bytes, data: bytes) -> None:
+    """Whatever stands there, reading it gives a number to start a list at, or none. [LY7]"""
+    hinted = format.decode_hint(data + appended)
+    assert hinted is None or (data + appended).isdigit() and format.version_name(hinted) > format.VERSIONS
+
+
+# --- paths --------------------------------------------------------------------------------------------------------------
+
+UNSAFE = [
+    "", "/", "/etc/passwd", "..", "../x", "a/../../x", "a/..", "./a", "a/./b", "a//b", "a/", "a\0b", "a\\b", "..\\x", "_manifest",
+    "_manifest/hint", "_manifest/versions/00000000000000000001.json.zst", "_MANIFEST/hint", "_Manifest/x",
+]  # fmt: skip
+SAFE = [
+    "a.parquet", "a b/c%20d/e+f=g#h.parquet", "day=2013-01-01/x", "...", "..a/b..", ".hidden", "'\"$(rm)`?*", "é/😀", "_manifest2/x",
+    "x/_manifest/y", "__HIVE_DEFAULT_PARTITION__/x", "a\nb", "C:x", "%2e%2e/x",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", UNSAFE)
+def test_a_snapshot_that_lists_a_path_outside_is_damaged(path: str) -> None:
+    """[LY1] [SE2]"""
+    with pytest.raises(UnsafePathError):
+        check_path(path)
+    document = copy.deepcopy(DOCUMENT)
+    document["added"][0]["path"] = path
+    with pytest.raises(CorruptMetadataError) as caught:
+        decode_document(document)
+    assert caught.value.object_name == NAME and NAME in str(caught.value)
+
+
+@pytest.mark.parametrize("path", SAFE)
+def test_a_hostile_but_honest_path_is_kept_as_written(path: str) -> None:
+    """[LY1]"""
+    check_path(path)
+    document = copy.deepcopy(DOCUMENT)
+    document["added"][0]["path"] = path
+    assert decode_document(document).added[0].path == path
+
+
+@given(HOSTILE)
+def test_an_accepted_path_stays_below_the_root(path: str) -> None:
+    """[LY1]"""
+    try:
+        check_path(path)
+    except UnsafePathError:
+        return
+    parts = path.split("/")
+    assert parts and not {"", ".", ".."} & set(parts) and "\0" not in path and parts[0].casefold() != "_manifest"
+
+
+@pytest.mark.parametrize("where", ["manifests", "key_runs", "job_runs", "removed_runs"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "", "x.parquet", "_manifest/manifests/", "_manifest/manifests/..", "_manifest/manifests/../versions/x", "_manifest/manifests/a/b",
+        "_manifest/versions/00000000000000000001.json.zst", "/_manifest/manifests/x", "_manifest/manifests/a\0b", "_manifest/manifests/a\\b",
+    ],
+)  # fmt: skip
+def test_a_reference_outside_its_folder_is_damage(where: str, path: str) -> None:
+    """[LY1] [LY3] [SE2]"""
+    document = copy.deepcopy(DOCUMENT)
+    document[where][0]["path"] = path
+    with pytest.raises(CorruptMetadataError):
+        decode_document(document)
+
+
+# --- the snapshot's own rules -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("found", [0, 2, 99, -1])
+def test_another_format_version_is_refused_before_anything_else(found: int) -> None:
+    """Even where nothing else of the document could be read. [OB3] [CP2]"""
+    for rest in ({}, DOCUMENT, {"version": "not a number", "added": 7}):
+        with pytest.raises(UnsupportedFormatError) as caught:
+            decode_document({**rest, "format_version": found})
+        assert NAME in str(caught.value) and str(found) in str(caught.value)
+
+
+def test_no_format_version_is_no_guess() -> None:
+    """[OB3] [OB4]"""
+    for document in ({}, {"version": 1}, [], "x", 1, None, {"format_version": "1"}, {"format_version": None}, {"format_version": 1.0}):
+        with pytest.raises((UnsupportedFormatError, CorruptMetadataError)):
+            decode_document(document)
+
+
+def test_a_snapshot_under_another_versions_name_is_damage() -> None:
+    """A copied or renamed object would otherwise be a version that nobody committed. [OB2] [LY2]"""
+    with pytest.raises(CorruptMetadataError):
+        decode_document(DOCUMENT, name=format.version_name(41))
+
+
+def _set(*path: Any) -> Callable[[Any], None]:
+    def change(document: Any) -> None:
+        for step in path[:-2]:
+            document = document[step]
+        document[path[-2]] = path[-1]
+
+    return change
+
+
+DAMAGED: dict[str, Callable[[Any], None]] = {
+    "a table id that is none": _set("table_id", "x"),
+    "expired above fence": _set("expired", 40),
+    "fence above version": _set("fence", 43),
+    "expired 0": _set("expired", 0),
+    "no parent": lambda document: document.pop("parent_digest"),
+    "no commits member": lambda document: document.pop("commits"),
+    "partitioned by a column that is not there": _set("partition_by", [golden.DAY, 7]),
+    "partitioned by a nested field": _set("partition_by", [golden.DAY, 114]),
+    "an entry with too few partition values": _set("added", 0, "partition", ["2013-01-01"]),
+    "a path listed twice": lambda document: document["added"].append(document["added"][0]),
+    "negative rows": _set("added", 0, "rows", -1),
+    "negative bytes": _set("added", 0, "bytes", -1),
+    "rows as text": _set("added", 0, "rows", "10"),
+    "a fraction of a row": _set("added", 0, "rows", 1.5),
+    "null as an entry": _set("added", 0, None),
+    "an unknown kind of nested type": _set("schema", "fields", 0, "type", {"type": "union", "members": []}),
+    "an unknown type": _set("schema", "fields", 0, "type", "geography"),
+    "a field id twice": _set("schema", "fields", 0, "id", golden.DAY),
+    "names that differ in case only": _set("schema", "fields", 0, "name", "DAY"),
+    "a column without a name": _set("schema", "fields", 0, "name", ""),
+    "a manifest of minus one file": _set("manifests", 0, "files", -1),
+    "a manifest of minus one byte": _set("manifests", 0, "bytes", -1),
+    "a manifest with one bound for two columns": _set("manifests", 0, "lower", ["2013-01-01"]),
+    "a run of minus one row": _set("key_runs", 0, "rows", -1),
+    "a bitmap that is no base64": _set("removed", golden.MANIFEST, "***"),
+    "a bitmap of no manifest": _set("removed", "../x", "AQ=="),
+    "a watermark without a position": _set("watermarks", "MyTopic:0", {}),
+    "a watermark at a fraction": _set("watermarks", "MyTopic:0", {"position": 0.5}),
+    "a job carried by a text": _set("recent_jobs", golden.JOB, "42"),
+    "statistics under a name": _set("added", 0, "columns", {"id": {}}),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGED)
+def test_a_snapshot_that_breaks_a_rule_is_damage(what: str) -> None:
+    """Never a table with less in it, and never an error that does not name the object. [OB2] [OB4] [OB5] [OB6] [OB9] [SC1] [SC2]"""
+    document = copy.deepcopy(DOCUMENT)
+    DAMAGED[what](document)
+    with pytest.raises(CorruptMetadataError) as caught:
+        decode_document(document)
+    assert caught.value.object_name == NAME and NAME in str(caught.value)
+
+
+# --- frames -------------------------------------------------------------------------------------------------------------
+
+FRAME = format.compress(golden.to_json(DOCUMENT))
+RAW = golden.to_json(DOCUMENT)
+
+
+def _declaring(size: int) -> bytes:
+    """A frame whose header declares `size` whatever it holds: magic, an 8-byte size in a single segment, one empty last block."""
+    return b"\x28\xb5\x2f\xfd" + bytes([0b1110_0000]) + size.to_bytes(8, "little") + b"\x01\x00\x00"
+
+
+BAD_FRAMES = {
+    "empty": b"",
+    "not zstd": RAW,
+    "the magic alone": FRAME[:4],
+    "truncated": FRAME[:-1],
+    "half": FRAME[: len(FRAME) // 2],
+    "trailing bytes": FRAME + b"\0",
+    "a second frame": FRAME + FRAME,
+    "a skippable frame before": b"\x50\x2a\x4d\x18\x01\x00\x00\x00x" + FRAME,
+    "no declared size": zstandard.ZstdCompressor(write_content_size=False).compress(RAW),
+    "declares more than it holds": _declaring(10),
+    "declares more than is allowed": _declaring(format.MAX_RAW_BYTES + 1),
+    "declares the whole address space": _declaring(2**64 - 3),
+    "a wrong checksum": FRAME[:-1] + bytes([FRAME[-1] ^ 1]),
+    "holds nothing": format.compress(b""),
+    "holds no UTF-8": format.compress(RAW.replace(b"team", b"te\xff\xfe")),
+    "holds two documents": format.compress(RAW + RAW),
+    "holds a document too deep": format.compress(b'{"format_version":1,"x":' + b"[" * 100_000),
+}
+
+
+@pytest.mark.parametrize("what", BAD_FRAMES)
+def test_a_bad_frame_is_damage(what: str) -> None:
+    """[OB1] [OB4]"""
+    with pytest.raises(CorruptMetadataError) as caught:
+        format.decode_snapshot(BAD_FRAMES[what], name=NAME)
+    assert caught.value.object_name == NAME
+
+
+def test_a_false_size_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The size is refused from the header alone: nothing is decompressed, nothing allocated. [OB4] [SE2]"""
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("decompressed")
+
+    monkeypatch.setattr(zstandard, "ZstdDecompressor", never)
+    with pytest.raises(CorruptMetadataError):
+        format.decompress(_declaring(format.MAX_RAW_BYTES + 1), name=NAME)
+
+
+def test_digests_are_of_the_stored_bytes() -> None:
+    """[OB1]"""
+    assert format.digest(b"") == "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+
+# --- unknown members ----------------------------------------------------------------------------------------------------
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+KNOWN = {name for place in golden.places(DOCUMENT) for name in place} | {"participants", "extra", "__unknown__"}
+UNKNOWN_NAME = st.text(max_size=8).filter(lambda name: name not in KNOWN) | st.just("later")
+PLACES = len(golden.places(DOCUMENT))
+
+
+@given(st.dictionaries(st.integers(0, PLACES - 1), st.dictionaries(UNKNOWN_NAME, JSON, min_size=1, max_size=2), min_size=1, max_size=4))
+def test_unknown_members_survive_at_every_depth(unknown: dict[int, dict[str, Any]]) -> None:
+    """[OB12] [CP2]"""
+    document = copy.deepcopy(DOCUMENT)
+    places = golden.places(document)
+    for index, members in unknown.items():
+        places[index].update(members)
+    again = json.loads(format.decompress(format.encode_snapshot(decode_document(document)), name=NAME))
+    assert again == document
+
+
+def test_an_unknown_member_survives_where_it_is_the_only_one() -> None:
+    """Each place by itself: another place's unknown member must not be what saves it. [OB12]"""
+    lost = []
+    for index in range(PLACES):
+        document = copy.deepcopy(DOCUMENT)
+        place = golden.places(document)[index]
+        place["later"] = golden.UNKNOWN
+        if json.loads(format.encode_json(decode_document(document), Snapshot)) != document:
+            lost.append(place)
+    assert not lost
+
+
+def test_users_own_names_are_never_taken_for_members() -> None:
+    """Keys, sources, properties and a column's metadata may be called like a member of the format. [OB12]"""
+    document = copy.deepcopy(DOCUMENT)
+    document["later"] = 1  # so that unknown members are looked for at all
+    document["properties"] = {"extra": "1", "__unknown__": "2", "version": "3"}
+    document["schema"]["fields"][0]["metadata"] = {"__unknown__": {"id": 7}, "type": "struct", "fields": [1]}
+    document["keys"]["version"] = {"version": 1, "digest": "x"}
+    document["watermarks"]["__unknown__"] = {"position": 1}
+    assert json.loads(format.encode_json(decode_document(document), Snapshot)) == document
+
+
+# --- anything else ------------------------------------------------------------------------------------------------------
+
+
+def _read_or_refused(data: bytes) -> None:
+    """A snapshot that can be written and read again, or one of the two errors; anything else is an error of its own."""
+    try:
+        snapshot = format.decode_snapshot(data, name=NAME)
+    except (CorruptMetadataError, UnsupportedFormatError) as error:
+        assert NAME in str(error)
+        return
+    assert isinstance(snapshot, Snapshot) and snapshot.version == golden.VERSION
+    again = format.decode_snapshot(format.encode_snapshot(snapshot), name=NAME)
+    assert again == snapshot
+
+
+EDITS = st.lists(st.tuples(st.floats(0, 1), st.sampled_from(["flip", "cut", "insert", "drop"]), st.integers(1, 255)), min_size=1, max_size=3)
+
+
+def _mutate(data: bytes, edits: list[tuple[float, str, int]]) -> bytes:
+    for where, kind, value in edits:
+        at = min(int(where * len(data)), max(len(data) - 1, 0))
+        match kind:
+            case "flip" if data:
+                data = data[:at] + bytes([data[at] ^ value]) + data[at + 1 :]
+            case "cut":
+                data = data[:at]
+            case "insert":
+                data = data[:at] + bytes([value]) * (value % 4 + 1) + data[at:]
+            case "drop":
+                data = data[:at] + data[at + value :]
+    return data
+
+
+@given(EDITS)
+def test_mutated_objects_are_read_or_refused(edits: list[tuple[float, str, int]]) -> None:
+    """[OB4]"""
+    _read_or_refused(_mutate(FRAME, edits))
+
+
+@given(EDITS, st.booleans())
+def test_mutated_documents_are_read_or_refused(edits: list[tuple[float, str, int]], later: bool) -> None:
+    """Below zstd's checksum: what a wrong or hostile writer could have compressed, with unknown members or without. [OB4] [SE2]"""
+    raw = golden.to_json(golden.future()) if later else RAW
+    _read_or_refused(format.compress(_mutate(raw, edits)))
+
+
+@given(st.data())
+def test_documents_with_a_wrong_value_anywhere_are_read_or_refused(data: st.DataObject) -> None:
+    """[OB4] [SE2]"""
+    document = copy.deepcopy(DOCUMENT)
+    node: Any = document
+    while True:
+        step = data.draw(st.sampled_from(sorted(node) if isinstance(node, dict) else range(len(node))))
+        inner = node[step]
+        if not (isinstance(inner, dict | list) and inner) or data.draw(st.booleans()):
+            break
+        node = inner
+    match data.draw(st.sampled_from(["replace", "remove", "rename", "twice"])):
+        case "replace":
+            node[step] = data.draw(JSON | HOSTILE)
+        case "remove":
+            del node[step]
+        case "rename" if isinstance(node, dict):
+            node[data.draw(HOSTILE | st.sampled_from(["__unknown__", "extra", "1", "-0"]))] = node.pop(step)
+        case _ if isinstance(node, list):
+            node.append(node[step])
+    _read_or_refused(format.compress(golden.to_json(document)))
+
+
+def test_a_damaged_text_in_an_unknown_member_is_damage() -> None:
+    """[OB4]"""
+    raw = b'{"aa":"\xff",' + RAW[1:]
+    with pytest.raises(CorruptMetadataError):
+        format.decode_snapshot(format.compress(raw), name=NAME)
+
+
+def test_a_member_of_the_reserved_name_is_damage() -> None:
+    """It would come back as other members than those that were written. [OB4] [OB12]"""
+    document = copy.deepcopy(DOCUMENT)
+    document["__unknown__"] = {"fence": 1}
+    with pytest.raises(CorruptMetadataError):
+        decode_document(document)
+
+
+def test_entries_alone_are_encoded_too() -> None:
+    """What tasks hand over is the same JSON as in a snapshot. [OB5]"""
+    encoded = format.encode_json(golden.INLINED[0], Entry)
+    assert json.loads(encoded) == DOCUMENT["added"][0]
+    assert msgspec.json.decode(encoded, type=Entry) == golden.INLINED[0]

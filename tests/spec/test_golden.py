@@ -1,0 +1,256 @@
+"""Golden objects: bytes that were written once, what they mean, and that they are written the same way today.
+
+A failure here says that tables of users are read differently, or that other software no longer reads what is written. See
+spec/v1/examples/make.py before changing an object.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import duckdb
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from jsonschema import Draft202012Validator
+
+from manifestcommit.core import bitmap, format, manifest_table
+from manifestcommit.core.change import Change, Found, apply
+from manifestcommit.core.schema import check_schema
+from manifestcommit.core.snapshot import Snapshot
+from tests.spec import golden
+
+NAMES = ("snapshot-full", "snapshot-minimal", "snapshot-future")
+SCHEMAS = golden.FOLDER.parent / "schemas"
+VALIDATOR = Draft202012Validator(json.loads((SCHEMAS / "snapshot.json").read_text("utf-8")))
+
+
+def stored(name: str) -> bytes:
+    return (golden.FOLDER / f"{name}.json.zst").read_bytes()
+
+
+def document(name: str) -> Any:
+    """The JSON in a golden object, read without the code under test."""
+    return json.loads(zstandard.ZstdDecompressor().decompress(stored(name)))
+
+
+def decode(name: str) -> Snapshot:
+    return format.decode_snapshot(stored(name), name=format.version_name(document(name)["version"]))
+
+
+# --- snapshots ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_golden_objects_are_those_that_were_once_written() -> None:
+    """[CP1] [OB1]"""
+    digests = json.loads((golden.FOLDER / "digests.json").read_text("utf-8"))
+    objects = [path for path in golden.FOLDER.iterdir() if path.suffix in (".zst", ".parquet")]
+    assert {path.name: format.digest(path.read_bytes()) for path in objects} == digests
+
+
+@pytest.mark.parametrize(("name", "expected"), [("snapshot-full", golden.full()), ("snapshot-minimal", golden.minimal())])
+def test_a_golden_snapshot_means_what_it_always_meant(name: str, expected: Snapshot) -> None:
+    """[CP1] [OB2] [OB5] [OB6] [OB7] [OB8] [OB9] [OB10] [OB11] [SC1] [SC7]"""
+    assert decode(name) == expected
+
+
+@pytest.mark.parametrize("name", ["snapshot-full", "snapshot-minimal"])
+def test_a_golden_snapshot_is_written_again_byte_for_byte(name: str) -> None:
+    """The frame may differ with the version of zstd; the JSON in it may not. [OB1]"""
+    encoded = format.encode_snapshot(decode(name))
+    raw = zstandard.ZstdDecompressor().decompress(encoded)
+    assert raw == zstandard.ZstdDecompressor().decompress(stored(name))
+    assert zstandard.get_frame_parameters(encoded).content_size == len(raw)
+
+
+def test_a_snapshot_of_a_later_release_is_written_again_with_all_that_it_holds() -> None:
+    """[OB12] [CP2]"""
+    encoded = format.encode_snapshot(decode("snapshot-future"))
+    assert json.loads(zstandard.ZstdDecompressor().decompress(encoded)) == document("snapshot-future")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_readable_copy_says_what_the_object_says(name: str) -> None:
+    """[CP3]"""
+    assert json.loads((golden.FOLDER / f"{name}.json").read_text("utf-8")) == document(name)
+
+
+def test_the_golden_schema_holds_every_rule_of_schemas() -> None:
+    """[SC1] [SC2]"""
+    check_schema(golden.SCHEMA)
+
+
+def test_a_snapshot_of_a_later_release_is_read_and_loses_nothing_in_the_next_version() -> None:
+    """Members that this release does not know stay where they were when it commits on top of them. [OB12] [CP2] [CM9] [CM17]"""
+    base = decode("snapshot-future")
+    change = Change(job=golden.OTHER_JOB, birth=golden.VERSION, operation="append")
+    after = apply(base, change, Found(), parent_digest="sha256:" + "0" * 64, commit_id="c", now_us=0, writer="now")
+    before, now = document("snapshot-future"), json.loads(format.decompress(format.encode_snapshot(after), name="x"))
+    assert now["later"] == golden.UNKNOWN
+    changed = {"commits", "committed_at", "parent_digest", "recent_jobs", "version", "writer"}
+    assert {name: value for name, value in now.items() if name not in changed} == {
+        name: value for name, value in before.items() if name not in changed
+    }
+
+
+def test_every_place_where_members_may_be_added_is_tried() -> None:
+    """The golden snapshot of a later release has an unknown member in every object that the JSON Schema describes. [OB12]"""
+    assert json.dumps(document("snapshot-future")).count('"later"') == _objects_with_named_members(document("snapshot-full"), VALIDATOR.schema)
+
+
+def _objects_with_named_members(value: Any, schema: Any) -> int:
+    """How many objects in `value` are of a kind that names its members; follows the JSON Schema beside it."""
+    while "$ref" in schema:
+        schema = VALIDATOR.schema["$defs"][schema["$ref"].rpartition("/")[2]]
+    if "allOf" in schema and any("$ref" in part for part in schema["allOf"]):
+        return _objects_with_named_members(value, next(part for part in schema["allOf"] if "$ref" in part))
+    if isinstance(value, list):
+        return sum(_objects_with_named_members(each, schema.get("items", {})) for each in value)
+    if not isinstance(value, dict):
+        return 0
+    if "anyOf" in schema:
+        return _objects_with_named_members(value, {"$ref": f"/{value['type']}"})
+    members = schema.get("properties", {})
+    other = schema.get("additionalProperties", {})
+    return bool(members) + sum(_objects_with_named_members(each, members.get(name, other)) for name, each in value.items())
+
+
+# --- manifests and runs -------------------------------------------------------------------------------------------------
+
+
+def table_of(path: str) -> Any:
+    return pq.read_table(io.BytesIO(golden.stored(path)))
+
+
+def test_the_golden_manifest_lists_what_it_always_listed() -> None:
+    """Entries without a version of their own inherit the reference's. [OB6] [OB13] [CP1]"""
+    ref, partition_by = golden.manifest_ref(), (golden.DAY, golden.CARRIER)
+    table = table_of(golden.MANIFEST)
+    manifest_table.check_table(table, ref, partition_by)
+    entries = manifest_table.from_table(table, schema=golden.SCHEMA, partition_by=partition_by, inherited=ref.added)
+    assert entries == [msgspec.structs.replace(entry, added=entry.added or golden.MANIFEST_ADDED) for entry in golden.LISTED]
+
+
+def test_a_reference_says_what_its_manifest_holds() -> None:
+    """[OB6]"""
+    partition_by = (golden.DAY, golden.CARRIER)
+    described = manifest_table.describe(table_of(golden.MANIFEST), schema=golden.SCHEMA, partition_by=partition_by)
+    ref = msgspec.structs.asdict(golden.manifest_ref())
+    assert described == {name: ref[name] for name in described}
+
+
+def test_the_golden_bitmap_takes_the_second_entry_away() -> None:
+    """[OB9]"""
+    gone = bitmap.decode(decode("snapshot-full").removed[golden.MANIFEST])
+    paths = manifest_table.live(table_of(golden.MANIFEST), gone).column("path").to_pylist()
+    assert paths == [golden.LISTED[0].path, golden.LISTED[2].path]
+
+
+@pytest.mark.parametrize("path", list(golden.RUNS))
+def test_the_golden_runs_hold_what_they_always_held(path: str) -> None:
+    """[OB11] [CP1]"""
+    table, ref = table_of(path), golden.run_ref(path)
+    assert table.to_pydict() == golden.RUNS[path]
+    first = table.column(0).to_pylist()
+    assert (ref.rows, ref.first, ref.last) == (len(first), first[0], first[-1]) and first == sorted(first)
+
+
+def test_other_software_reads_manifests() -> None:
+    """Typed columns of plain Parquet, so that SQL can ask where a value may be. [CP3] [OB13]"""
+    where = f"read_parquet('{golden.FOLDER / golden.FILES[golden.MANIFEST]}')"
+    rows = duckdb.sql(f'select path from {where} where "partition.{golden.DAY}" = date \'2012-12-31\' and "max.104" > 99').fetchall()
+    assert rows == [(golden.LISTED[0].path,)]
+
+
+def test_the_golden_hint_names_the_version() -> None:
+    """[LY7]"""
+    hint = (golden.FOLDER / "hint").read_bytes()
+    assert format.decode_hint(hint) == golden.VERSION and format.encode_hint(golden.VERSION) == hint
+    Draft202012Validator(json.loads((SCHEMAS / "hint.json").read_text("utf-8"))).validate(hint.decode("ascii"))
+
+
+# --- the JSON Schema ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_json_schema_accepts_the_golden_snapshots(name: str) -> None:
+    """[OB2] [OB12]"""
+    VALIDATOR.validate(document(name))
+
+
+@pytest.mark.parametrize("snapshot", [golden.full(), golden.minimal()])
+def test_the_json_schema_accepts_what_is_written_now(snapshot: Snapshot) -> None:
+    """[OB2]"""
+    VALIDATOR.validate(json.loads(format.decompress(format.encode_snapshot(snapshot), name="x")))
+
+
+def _set(*path: Any) -> Callable[[Any], None]:
+    """A change of a document: the last item becomes the value at the path before it."""
+
+    def change(wrong: Any) -> None:
+        for step in path[:-2]:
+            wrong = wrong[step]
+        wrong[path[-2]] = path[-1]
+
+    return change
+
+
+def _without(*path: Any) -> Callable[[Any], None]:
+    def change(wrong: Any) -> None:
+        for step in path[:-1]:
+            wrong = wrong[step]
+        del wrong[path[-1]]
+
+    return change
+
+
+WRONG = {
+    "another format": _set("format_version", 2),
+    "no format": _without("format_version"),
+    "no table id": _without("table_id"),
+    "a table id that is none": _set("table_id", "0A1B2C3D4E5F6071"),
+    "version 0": _set("version", 0),
+    "a later version without a parent": _without("parent_digest"),
+    "no commits": _set("commits", []),
+    "a commit without its job": _without("commits", 0, "job"),
+    "a job that is none": _set("commits", 0, "job", "job-1"),
+    "a commit id of no job": _set("commits", 0, "commit_id", "abc"),
+    "a pattern over a column's name": _set("commits", 0, "touched", [{"day": "2013-01-01"}]),
+    "a nested partition value": _set("added", 0, "partition", [["2013-01-01"], "AA"]),
+    "a path above the root": _set("added", 0, "path", "a/../../b.parquet"),
+    "an absolute path": _set("added", 0, "path", "/etc/passwd"),
+    "a path among the metadata": _set("added", 0, "path", "_manifest/versions/x"),
+    "negative rows": _set("added", 0, "rows", -1),
+    "an entry without its version": _without("added", 0, "added"),
+    "statistics under a name": _set("added", 0, "columns", {"id": {"nulls": 0}}),
+    "a range without an end": _without("added", 0, "sources", 0, "end"),
+    "a position that is a fraction": _set("watermarks", "MyTopic:0", "position", 1.5),
+    "a position beyond 64 bits": _set("watermarks", "MyTopic:0", "position", 2**63),
+    "an unknown type": _set("schema", "fields", 0, "type", "geography"),
+    "a decimal too wide": _set("schema", "fields", 3, "type", "decimal(39,2)"),
+    "a struct without members": _set("schema", "fields", 0, "type", {"type": "struct", "fields": []}),
+    "a map with nullable keys": _set("schema", "fields", 12, "type", "key", "nullable", True),
+    "field id 0": _set("schema", "fields", 0, "id", 0),
+    "a column without a name": _set("schema", "fields", 0, "name", ""),
+    "a manifest of nothing": _set("manifests", 0, "files", 0),
+    "a manifest outside its folder": _set("manifests", 0, "path", "elsewhere.parquet"),
+    "a manifest without a digest": _set("manifests", 0, "digest", "md5:00"),
+    "a bitmap that is no base64": _set("removed", golden.MANIFEST, "***"),
+    "a job given up by false": _set("recent_jobs", golden.GIVEN_UP, False),
+    "a tag of no version": _set("tags", "for ever", {}),
+    "a property that is no text": _set("properties", "owner", 1),
+    "a commit that spans tables": _set("participants", ["another table"]),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_the_json_schema_refuses(what: str) -> None:
+    """[OB2] [OB5] [OB6] [OB10]"""
+    wrong = copy.deepcopy(document("snapshot-full"))
+    WRONG[what](wrong)
+    assert not VALIDATOR.is_valid(wrong)
