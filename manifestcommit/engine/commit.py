@@ -198,20 +198,20 @@ def _contend(session: Session, snapshot: Snapshot, data: bytes, job: str, limits
 
 def _look_above(session: Session, base: Head, mine: Head, *, won: bool) -> tuple[bool, Head]:
     """Whether the created version counts, and the newest head: a create counts only by what stands above it. [CM5]"""
+    removed = f"the table at {session.store.url} was removed while this job committed; its rows are not in any table"
     if won:
         versions = list_versions(session.store, base.version)
-        if versions and versions[-1] == mine.version:
+        if base.version not in versions and (not versions or versions[-1] <= mine.version):
+            raise TableNotFoundError(removed)
+        if versions[-1] == mine.version:
             return True, mine
-        if not versions:
-            raise TableNotFoundError(f"the table at {session.store.url} was removed while this job committed; nothing of it remains")
     newest = newest_above(session.store, base.version)
     if newest is None:
-        raise TableNotFoundError(f"the table at {session.store.url} was removed while this job committed; nothing of it remains")
-    snapshot = newest.snapshot
+        raise TableNotFoundError(removed)
     if not won:
         return False, newest
-    job = mine.snapshot.commits[-1].job
-    return mine.version >= snapshot.expired or find_job(session, snapshot, job)[0] == "committed", newest
+    state, _ = find_job(session, newest.snapshot, mine.snapshot.commits[-1].job)
+    return mine.version >= newest.snapshot.expired or state == "committed", newest
 
 
 def _put_hint(session: Session, version: int) -> None:

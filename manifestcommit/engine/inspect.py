@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import unquote
 
 import msgspec
@@ -56,16 +56,51 @@ def inspect_file(
         with store.open_input(path) as stream:
             size = stream.seek(0, os.SEEK_END)
             stream.seek(0)
-            file = _Candidate(name, pq.ParquetFile(stream, coerce_int96_timestamp_unit="us"), schema, partition_by)
+            parquet = pq.ParquetFile(_Input(stream, name), coerce_int96_timestamp_unit="us")
+            file = _Candidate(name, parquet, schema, partition_by)
             file.check_columns()
             values_of = tuple(file.partition_value(index, path, partition, outside) for index in range(len(partition_by)))
             return Entry(path=path, partition=values_of, rows=file.rows, bytes=size, job=job, columns=file.column_stats(bounds_columns))
     except FileNotFoundError as error:
         raise UsageError(f"There is no file {name}. Nothing was added.") from error
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OSError) as error:  # Arrow calls a damaged footer an OSError
         raise UsageError(f"{name} cannot be read as a Parquet file: {error}. Nothing was added.") from error
-    except OSError as error:
-        raise StoreError(f"{name} could not be read: {error}. Nothing was added.") from error
+
+
+class _Input:
+    """The file for Arrow, whose own errors are about its content while those of the stream below are the store's. [ST5]"""
+
+    closed = False
+
+    def __init__(self, stream: BinaryIO, name: str) -> None:
+        self._stream, self._name = stream, name
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            return self._stream.read(size)
+        except OSError as error:
+            raise StoreError(f"{self._name} could not be read: {error}. Nothing was added.") from error
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return self._stream.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def flush(self) -> None:
+        """Nothing is written."""
+
+    def close(self) -> None:
+        """Its opener closes the stream."""
 
 
 class _Candidate:

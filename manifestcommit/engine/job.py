@@ -13,20 +13,22 @@ import pyarrow.parquet as pq
 
 from ..core import arrow, format, manifest_table, partition
 from ..core.change import Change, ConflictChoice, Overwrite, declaration
+from ..core.conflict import find_conflict
 from ..core.evolution import SchemaEdit, apply_edits, assign_new_ids, fit
 from ..core.manifest import Entry, ManifestRef
 from ..core.schema import Schema, walk
 from ..core.snapshot import KeyRecord, Summary
 from ..core.touch import Touch, compact, of_partition
-from ..core.watermark import Advance, check_advance
+from ..core.watermark import Advance, check_advance, find_misfit
 from ..errors import ManifestCommitError, TableNotFoundError, UsageError
 from . import files
 from .commit import commit, create_table, find_key, key_outcome
 from .head import Head
 from .inspect import inspect_file
-from .outcome import Outcome
+from .outcome import Outcome, error_of
 from .roots import check_free_root
 from .session import Session
+from .survey import survey
 
 Progress = Callable[[int, int], None]  # rows, files so far
 TARGET_FILE_SIZE = "write.target-file-size-bytes"
@@ -126,6 +128,7 @@ class Job:
         self._check_open()
         names = [partition_by] if isinstance(partition_by, str) else partition_by
         head = self._table(data, tuple(names or ()))
+        self._check_early(head)
         if head.snapshot.schema is None:
             head = self._first_schema(head, data, tuple(names or ()))
         before = self._schema or head.snapshot.schema
@@ -327,6 +330,21 @@ class Job:
         if scope is None:
             return None
         return "dynamic" if scope.dynamic else [sorted((str(k), v) for k, v in touch.items()) for touch in scope.scope]
+
+    def _check_early(self, head: Head) -> None:
+        """Refuse now, before any task starts, what no later commit of others can make right. [SC3] [WM2] [CF5]
+
+        A gap may close while this job runs; an overlap stays. What holds files already will not be empty.
+        """
+        misfit = find_misfit(head.snapshot.watermarks, self._advances)
+        change = self.change() if misfit is not None or self._conflict == "fail" else None
+        if change is None:
+            return
+        conflict = find_conflict(head.snapshot, change, (), survey(self._session, head, change))
+        if conflict is not None and conflict.rule in ("watermark_overlap", "partition_is_filled"):
+            error = error_of(Outcome(kind="conflict", job_id=self.id, conflict=conflict), self.url)
+            assert error is not None
+            raise error
 
     def _check_inside(self, scope: Overwrite | None, touched: Sequence[Touch], head: Head) -> None:
         """Rows written outside the partitions that a static overwrite names would be doubled by its rerun. [PT3]"""

@@ -14,7 +14,6 @@ from ..core import bitmap, manifest_table, spill
 from ..core.change import Change
 from ..core.manifest import Entry, ManifestRef
 from ..core.snapshot import RunRef, Snapshot
-from ..core.touch import compact, of_partition
 from .manifests import put_manifest, put_run, write_manifest
 from .session import Session
 
@@ -34,16 +33,12 @@ class Spiller:
 
     def stage(self, change: Change) -> Change:
         """The change with its many entries in manifests of their own, written once before the first attempt. [CM12]"""
-        if not spill.entries_overflow(change.add) or change.schema is None:
-            return change
+        foreign = any(change.job not in entry.path for entry in change.add)
+        if change.schema is None or foreign or not spill.entries_overflow(change.add):
+            return change  # the paths of foreign files stay where the rules look for live ones
         entries = sorted(change.add, key=lambda entry: entry.path)
         references = [self._write(entries[i : i + MANIFEST_ENTRIES], change) for i in range(0, len(entries), MANIFEST_ENTRIES)]
-        partition_by = change.partition_by or ()
-        touched = compact([*change.touched, *(of_partition(partition_by, entry.partition) for entry in entries)])
-        kept = tuple(entry for entry in entries if change.job not in entry.path)
-        if kept:  # files of others must be looked for among the live ones, so they stay where the rules see them
-            return change
-        return msgspec.structs.replace(change, add=(), add_manifests=(*change.add_manifests, *references), touched=touched)
+        return msgspec.structs.replace(change, add=(), add_manifests=(*change.add_manifests, *references))
 
     def settle(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot with everything that is over its budget spilled, and at most one full size class merged. [CM12]"""

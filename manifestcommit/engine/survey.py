@@ -40,6 +40,8 @@ def survey(session: Session, head: Head, change: Change) -> Found:
     """What the change takes out of every manifest, and which of its paths are live or gone. [CF5] [CF7] [CF10]"""
     snapshot = head.snapshot
     foreign = frozenset(entry.path for entry in change.add if change.job not in entry.path)
+    if change.scope is None and not change.remove and not foreign:
+        return Found()  # the usual append: nothing is looked up
     inlined = frozenset(entry.path for entry in snapshot.added)
     matcher = Matcher(change.scope) if change.scope is not None else None
     # Emptying the whole table needs no manifest, unless the choice is to fail where there is anything.

@@ -208,20 +208,27 @@ class Driver:
     def send(self, function: str, **arguments: Any) -> None:
         """Start a function; `answer` waits for what it returns."""
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"function": function, "arguments": arguments}) + "\n")
-        self.process.stdin.flush()
+        try:
+            self.process.stdin.write(json.dumps({"function": function, "arguments": arguments}) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise DriverDiedError(self.log()) from None
 
     def answer(self, *, seconds: float = 120.0) -> Any:
         """What the function returned; raises RuntimeError with the driver's traceback where it raised."""
         ready, _, _ = select.select([self._answers], [], [], seconds)
         line = self._answers.readline() if ready else ""
         if not line:
-            log = Path(self._log.name).read_text("utf-8", errors="replace")[-3000:]
-            raise DriverDiedError(f"no answer (exit code {self.process.poll()}): {log}")
+            raise DriverDiedError(self.log())
         reply = json.loads(line)
         if "error" in reply:
             raise RuntimeError(reply["error"])
         return reply["value"]
+
+    def log(self) -> str:
+        """Why it died, as far as it said."""
+        said = Path(self._log.name).read_text("utf-8", errors="replace").splitlines()
+        return "\n".join([f"exit code {self.process.poll()}", *(line for line in said if not line.startswith("\tat "))][-60:])
 
     def run(self, function: str, **arguments: Any) -> Any:
         """Run a function in the driver and give what it returns."""

@@ -70,8 +70,6 @@ def cluster_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]
         "spark.executor.memory": "512m",
         "spark.cores.max": "2",
         "spark.task.maxFailures": "4",
-        "spark.executor.heartbeatInterval": "1s",
-        "spark.network.timeout": "20s",
         "spark.speculation": "true",
         "spark.speculation.interval": "100ms",
         "spark.speculation.multiplier": "1.5",
@@ -83,6 +81,7 @@ def cluster_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]
     with standalone_cluster(scratch) as url:
         driver = Driver(scratch, url, conf)
         try:
+            driver.run("ready")
             yield driver
         finally:
             driver.close()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -42,7 +43,7 @@ def table(spark, root: str) -> str:
 
 
 @pytest.fixture
-def tasks_started(spark) -> Iterator[Any]:
+def tasks_started(spark) -> Callable[[], int]:
     """How many tasks Spark started since the fixture was set up; asks the driver's own bookkeeping."""
     tracker = spark.sparkContext.statusTracker()
     before = set(tracker.getJobIdsForGroup(None))
@@ -53,7 +54,7 @@ def tasks_started(spark) -> Iterator[Any]:
         infos = [tracker.getStageInfo(stage) for stage in stages]
         return sum(info.numActiveTasks + info.numCompletedTasks + info.numFailedTasks for info in infos if info)
 
-    yield count
+    return count
 
 
 # --- writing --------------------------------------------------------------------------------------------------------------
@@ -109,7 +110,7 @@ def test_a_gap_is_told_and_nothing_is_committed(spark, table: str) -> None:
 def test_merge_schema_adds_a_column(spark, table: str) -> None:
     """[SC5] Only where it is asked for."""
     wider = spark.createDataFrame([(10, "2013-01-01", "x")], "n long, day string, extra string")
-    with pytest.raises(Exception, match="SchemaMismatchError.*extra"):
+    with pytest.raises(Exception, match=r"SchemaMismatchError.*extra"):
         wider.write.format(FORMAT).mode("append").save(table)
     wider.write.format(FORMAT).option("mergeSchema", "true").mode("append").save(table)
     assert load(spark, table) == sorted([*[(*row, None) for row in rows(0, 10)], (10, "2013-01-01", "x")], key=lambda row: row[0])
@@ -131,12 +132,19 @@ REFUSED: dict[str, tuple[dict[str, str], str, str]] = {
 }
 
 
+def test_the_count_of_tasks_counts(spark, table: str, tasks_started) -> None:
+    """What the tests below rely on."""
+    assert tasks_started() == 0
+    frame_without_jobs(spark).write.format(FORMAT).mode("append").save(table)
+    assert tasks_started() > 0
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused_before_any_task_starts(spark, table: str, tasks_started, name: str) -> None:
     """[SP5] A message of ours, no task, no version, no file."""
     options, mode, said = REFUSED[name]
     before = everything_below(table)
-    with pytest.raises(Exception, match="manifestcommit.errors") as raised:
+    with pytest.raises(Exception, match=r"manifestcommit\.errors") as raised:
         frame_without_jobs(spark).write.format(FORMAT).options(**options).mode(mode).save(table)
     assert said in str(raised.value)
     assert tasks_started() == 0
@@ -200,7 +208,7 @@ def test_tables_of_a_catalog_are_refused(spark, table: str) -> None:
     """[SP5] They arrive without a path."""
     with pytest.raises(Exception, match="needs a path"):
         frame(spark, 0, 1).write.format(FORMAT).mode("append").saveAsTable("somewhere")
-    with pytest.raises(Exception, match="needs a path|path"):
+    with pytest.raises(Exception, match="path"):
         spark.sql(f"create table elsewhere using {FORMAT} as select 1 as n")
     with pytest.raises(Exception, match="needs a path"):
         spark.read.format(FORMAT).load()
@@ -214,7 +222,8 @@ def test_partition_by_of_the_writer_is_refused(spark, table: str) -> None:
 
 def test_a_folder_of_plain_parquet_is_no_table(spark, root: str) -> None:
     """[LY6]"""
-    frame(spark, 0, 5).write.parquet(Path(root).as_uri())
+    Path(root).mkdir()
+    pq.write_table(pa.table({"n": [1]}), Path(root) / "1.parquet")
     before = everything_below(root)
     with pytest.raises(Exception, match="NotATableError"):
         frame(spark, 0, 5).write.format(FORMAT).mode("append").save(root)

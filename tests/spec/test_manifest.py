@@ -1,0 +1,244 @@
+"""Manifests: entries that move out of a snapshot come back as they were, and a wrong manifest is damage, never fewer files."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manifestcommit.core import format, manifest_table, values
+from manifestcommit.core.manifest import ColumnStats, Entry, ManifestRef, SourceRange
+from manifestcommit.core.schema import Field, Schema
+from manifestcommit.engine.manifests import ManifestReader, to_parquet, write_manifest
+from manifestcommit.errors import CorruptMetadataError
+from manifestcommit.store import open_store
+from tests.spec import golden
+
+PARTITIONS = (golden.DAY, golden.CARRIER)
+INT64 = st.integers(-(2**63), 2**63 - 1)
+
+# Every type that may partition a table, and any value that its column can hold.
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "boolean": st.booleans(),
+    "byte": st.integers(-128, 127),
+    "long": INT64,
+    "string": st.text(max_size=8),
+    "date": st.integers(-(2**31), 2**31 - 1).map(lambda days: values.encode(days, "date")),
+    "timestamp": INT64,
+    "timestamp_ntz": INT64,
+    "decimal(5,2)": st.decimals(-999, 999, places=2).map(lambda number: values.encode(Decimal(number), "decimal(5,2)")),
+}
+MORE = {
+    "float": st.floats(width=32, allow_nan=False).map(lambda number: values.encode(number, "float")),
+    "double": st.floats(allow_nan=False).map(lambda number: values.encode(number, "double")),
+    "binary": st.binary(max_size=8).map(lambda data: values.encode(data, "binary")),
+    "interval day to second": INT64,
+}
+TYPES = [*VALUES, *MORE]
+SCHEMA = Schema(fields=tuple(Field(id=index + 1, name=f"column {index}", type=type) for index, type in enumerate(TYPES)))
+IDS = {type: index + 1 for index, type in enumerate(TYPES)}
+
+
+@st.composite
+def stats_of(draw: st.DrawFn, strategy: st.SearchStrategy[Any]) -> ColumnStats:
+    count = st.none() | st.integers(0, 2**40)
+    return ColumnStats(
+        nulls=draw(count), nans=draw(count), min=draw(st.none() | strategy), max=draw(st.none() | strategy),
+        min_cut=draw(st.booleans()), max_cut=draw(st.booleans()),
+    )  # fmt: skip
+
+
+@st.composite
+def entries_of(draw: st.DrawFn, partition_types: list[str]) -> list[Entry]:
+    paths = draw(st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=12), unique=True, min_size=1, max_size=6))
+    position = st.integers(-(2**63), 2**63 - 1) | st.text(max_size=3)
+    found = []
+    for path in paths:
+        columns = {IDS[type]: stats_of(strategy) for type, strategy in (VALUES | MORE).items()}
+        chosen = draw(st.fixed_dictionaries({}, optional=columns))
+        found.append(
+            Entry(
+                path=path,
+                partition=tuple(draw(st.none() | VALUES[type]) for type in partition_types),
+                rows=draw(st.integers(0, 2**40)),
+                bytes=draw(st.integers(0, 2**40)),
+                digest=draw(st.none() | st.just("sha256:" + "0" * 64)),
+                added=draw(st.integers(0, 2**40)),
+                job=golden.JOB,
+                columns={each: stats for each, stats in chosen.items() if stats not in (ColumnStats(),)},
+                sources=tuple(
+                    draw(st.lists(st.builds(SourceRange, source=st.text(max_size=3), start=st.none() | position, end=position), max_size=2))
+                ),
+                extra=draw(st.just({}) | st.just({"later": golden.UNKNOWN})),
+            )
+        )
+    return found
+
+
+def stored_and_read(table: pa.Table) -> pa.Table:
+    return pq.read_table(io.BytesIO(to_parquet(table)))
+
+
+def by_path(entries: list[Entry]) -> dict[str, Entry]:
+    return {entry.path: entry for entry in entries}
+
+
+PARTITION_TYPES = st.lists(st.sampled_from(list(VALUES)), max_size=3, unique=True)
+
+
+@given(PARTITION_TYPES.flatmap(lambda types: st.tuples(st.just(types), entries_of(types))))
+def test_entries_come_back_from_a_manifest_as_they_were(drawn: tuple[list[str], list[Entry]]) -> None:
+    """Whatever their values: years outside Python's, infinities, hostile texts, nulls, members of a later release. [OB13] [OB5] [SC7] [OB12]"""
+    types, entries = drawn
+    partition_by = [IDS[type] for type in types]
+    table = stored_and_read(manifest_table.to_table(entries, schema=SCHEMA, partition_by=partition_by))
+    again = manifest_table.from_table(table, schema=SCHEMA, partition_by=partition_by, inherited=7)
+    assert by_path(again) == by_path([msgspec.structs.replace(entry, added=entry.added or 7) for entry in entries])
+
+
+@given(PARTITION_TYPES.flatmap(lambda types: st.tuples(st.just(types), entries_of(types))))
+def test_a_references_bounds_hold_every_entry(drawn: tuple[list[str], list[Entry]]) -> None:
+    """[OB6] [RD6]"""
+    types, entries = drawn
+    partition_by = [IDS[type] for type in types]
+    table = manifest_table.to_table(entries, schema=SCHEMA, partition_by=partition_by)
+    described = manifest_table.describe(table, schema=SCHEMA, partition_by=partition_by)
+    assert described["files"] == len(entries) and described["rows"] == sum(entry.rows for entry in entries)
+    assert described["data_bytes"] == sum(entry.bytes for entry in entries)
+    assert (described["first_path"], described["last_path"]) == (min(by_path(entries)), max(by_path(entries)))
+    for index, type in enumerate(types):
+        held = [entry.partition[index] for entry in entries]
+        assert described["nulls"][index] == (None in held)
+        known = [wire for wire in held if wire is not None]
+        ends = [described[name][index] for name in ("lower", "upper")]
+        assert ends == ([None, None] if not known else _ends(known, type))
+
+
+def _ends(wires: list[Any], type: str) -> list[Any]:
+    """The smallest and the largest of wire values, by the order of the column's type."""
+    order = {"date": _days, "decimal(5,2)": Decimal}.get(type, lambda wire: wire)
+    return [min(wires, key=order), max(wires, key=order)]
+
+
+def _days(wire: str) -> int:
+    column = values.to_array([wire], "date").cast(pa.int32())
+    return int(column[0].as_py())
+
+
+@given(entries_of(["date"]), entries_of(["date"]))
+def test_united_manifests_list_what_each_listed(one: list[Entry], other: list[Entry]) -> None:
+    """Also where only one of them knows anything of a column. [OB13] [CM12]"""
+    other = [msgspec.structs.replace(entry, path=f"other/{entry.path}") for entry in other]
+    partition_by = [IDS["date"]]
+    tables = [
+        stored_and_read(manifest_table.to_table(entries, schema=SCHEMA, partition_by=partition_by)) for entries in (one, other)
+    ]
+    united = manifest_table.unite([manifest_table.with_versions(table, 7) for table in tables], schema=SCHEMA, partition_by=partition_by)
+    again = manifest_table.from_table(stored_and_read(united), schema=SCHEMA, partition_by=partition_by, inherited=99)
+    assert by_path(again) == by_path([msgspec.structs.replace(entry, added=entry.added or 7) for entry in [*one, *other]])
+
+
+def golden_table() -> pa.Table:
+    return pq.read_table(io.BytesIO(golden.stored(golden.MANIFEST)))
+
+
+def test_columns_of_a_later_release_are_passed_over() -> None:
+    """[OB13] [CP2]"""
+    table = golden_table()
+    for name in ("later", "later.101", "later.x"):
+        table = table.append_column(name, pa.array([1] * table.num_rows))
+    expected = manifest_table.from_table(golden_table(), schema=golden.SCHEMA, partition_by=PARTITIONS, inherited=40)
+    assert manifest_table.from_table(table, schema=golden.SCHEMA, partition_by=PARTITIONS, inherited=40) == expected
+    united = manifest_table.unite([table], schema=golden.SCHEMA, partition_by=PARTITIONS)
+    assert manifest_table.from_table(united, schema=golden.SCHEMA, partition_by=PARTITIONS, inherited=40) == expected
+
+
+def _with(name: str, column: list[Any], type: pa.DataType | None = None) -> Callable[[pa.Table], pa.Table]:
+    return lambda table: table.set_column(table.column_names.index(name), name, pa.array(column, type))
+
+
+WRONG: dict[str, Callable[[pa.Table], pa.Table]] = {
+    "an entry less": lambda table: table.slice(1),
+    "an entry twice": lambda table: pa.concat_tables([table, table.slice(0, 1)]),
+    "no paths": lambda table: table.drop_columns(["path"]),
+    "no jobs": lambda table: table.drop_columns(["job"]),
+    "no partition column": lambda table: table.drop_columns([f"partition.{golden.DAY}"]),
+    "a partition column of another type": _with(f"partition.{golden.DAY}", ["x", "y", "z"]),
+    "rows as text": _with("rows", ["1", "2", "3"]),
+    "negative rows": _with("rows", [1, -1, 2], pa.int64()),
+    "negative bytes": _with("bytes", [1, -1, 2], pa.int64()),
+    "a path that is null": _with("path", ["a", None, "b"]),
+    "a path above the root": _with("path", ["a", "x/../../b", "c"]),
+    "an absolute path": _with("path", ["a", "/etc/passwd", "c"]),
+    "a path among the metadata": _with("path", ["a", "_Manifest/hint", "c"]),
+    "a path with a backslash": _with("path", ["a", "..\\b", "c"]),
+    "a path twice": _with("path", ["a", "a", "c"]),
+    "members that are no JSON": _with("extra", ["{", None, None], pa.string()),
+    "members that are no object": _with("extra", ["[1]", None, None], pa.string()),
+    "minima without maxima": lambda table: table.drop_columns(["max.101"]),
+    "minima of another type": _with("min.101", ["a", "b", "c"]),
+    "null counts as text": _with("nulls.101", ["a", "b", "c"]),
+}
+
+
+def _stored(data: bytes) -> tuple[ManifestReader, ManifestRef]:
+    """A reader over a store whose only manifest has these bytes, and the reference that a hostile head would have to it."""
+    store = open_store(f"memory://spec-manifest/{format.digest(data)}")
+    store.put(golden.MANIFEST, data)
+    ref = msgspec.structs.replace(golden.manifest_ref(), bytes=len(data), digest=format.digest(data))
+    return ManifestReader(store), ref
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_manifest_is_damage(what: str) -> None:
+    """Never a foreign exception, and never a table with fewer files. [OB4] [LY1] [SE2]"""
+    reader, ref = _stored(to_parquet(WRONG[what](golden_table())))
+    snapshot = msgspec.structs.replace(golden.full(), removed={}, removed_runs=())
+    with pytest.raises(CorruptMetadataError) as caught:
+        reader.entries(ref, snapshot)
+    assert caught.value.object_name == golden.MANIFEST and golden.MANIFEST in str(caught.value)
+
+
+@given(st.integers(0, 13_000), st.integers(1, 255), st.booleans())
+def test_a_damaged_manifest_is_told_by_its_digest(at: int, value: int, cut: bool) -> None:
+    """[OB4] [OB6]"""
+    data = golden.stored(golden.MANIFEST)
+    at = min(at, len(data) - 1)
+    damaged = data[:at] if cut else data[:at] + bytes([data[at] ^ value]) + data[at + 1 :]
+    store = open_store("memory://spec-manifest/damaged")
+    store.put(golden.MANIFEST, damaged)
+    with pytest.raises(CorruptMetadataError):
+        ManifestReader(store).manifest(golden.manifest_ref(), PARTITIONS)
+
+
+def test_a_missing_manifest_is_damage() -> None:
+    """[OB4]"""
+    with pytest.raises(CorruptMetadataError, match="missing"):
+        ManifestReader(open_store("memory://spec-manifest/empty")).manifest(golden.manifest_ref(), PARTITIONS)
+
+
+@pytest.mark.parametrize("data", [b"", b"PAR1", b"x" * 100])
+def test_bytes_that_are_no_parquet_are_damage(data: bytes) -> None:
+    """Even if a hostile head lists them with their digest. [OB4]"""
+    reader, ref = _stored(data)
+    with pytest.raises(CorruptMetadataError):
+        reader.manifest(ref, PARTITIONS)
+
+
+def test_a_manifest_is_written_under_its_jobs_name_and_read_back() -> None:
+    """[LY3] [LY8] [OB6]"""
+    store = open_store("memory://spec-manifest/written")
+    ref = write_manifest(store, golden.LISTED, schema=golden.SCHEMA, partition_by=PARTITIONS, job=golden.OLD_JOB)
+    assert ref.path.startswith(f"{format.MANIFESTS}{golden.OLD_JOB}-") and ref.digest == format.digest(store.get(ref.path))
+    snapshot = msgspec.structs.replace(golden.full(), removed={}, removed_runs=())
+    stamped = msgspec.structs.replace(ref, added=golden.MANIFEST_ADDED)
+    expected = [msgspec.structs.replace(entry, added=entry.added or golden.MANIFEST_ADDED) for entry in golden.LISTED]
+    assert ManifestReader(store).entries(stamped, snapshot) == expected
