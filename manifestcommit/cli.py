@@ -16,12 +16,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
-from .core.conflict import describe_touch
-from .core.schema import type_text
-from .core.snapshot import Snapshot
 from .errors import ManifestCommitError, UsageError
 from .render import render_table, shorten
 from .table import Table
@@ -137,8 +133,7 @@ def _log(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    snapshot = _snapshot(options)
-    document = _describe(snapshot, Table(options.path).url)
+    document = Table(options.path).describe(**_chosen(options))
     if options.json:
         return _print_json(document)
     columns = document.pop("columns")
@@ -156,7 +151,7 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _files(options: argparse.Namespace) -> int:
-    table = Table(options.path).files(version=options.version, as_of=options.as_of, tag=options.tag)
+    table = Table(options.path).files(**_chosen(options))
     if options.json:
         return _print_json(table.to_pylist())
     print(_render_files(table, bounds=options.bounds))
@@ -165,7 +160,7 @@ def _files(options: argparse.Namespace) -> int:
 
 
 def _watermarks(options: argparse.Namespace) -> int:
-    marks = _snapshot(options).watermarks
+    marks = Table(options.path).snapshot(**_chosen(options)).watermarks
     if options.json:
         return _print_json({source: {"position": mark.position, "origin": mark.origin} for source, mark in sorted(marks.items())})
     rows = [(source, _text(mark.origin), _text(mark.position)) for source, mark in sorted(marks.items())]
@@ -193,41 +188,8 @@ def _resolve(options: argparse.Namespace) -> int:
     return 0 if status == "committed" else 1
 
 
-def _snapshot(options: argparse.Namespace) -> Snapshot:
-    return Table(options.path).snapshot(version=options.version, as_of=options.as_of, tag=options.tag)
-
-
-def _describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
-    fields = snapshot.schema.fields if snapshot.schema else ()
-    names = {field.id: field.name for field in fields}
-    return {
-        "url": url,
-        "version": snapshot.version,
-        "committed_at": (dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=snapshot.committed_at)).isoformat(),
-        "table_id": snapshot.table_id,
-        "format_version": snapshot.format_version,
-        "writer": snapshot.writer,
-        "files": snapshot.totals.files,
-        "rows": snapshot.totals.rows,
-        "bytes": snapshot.totals.bytes,
-        "partition_by": [names[each] for each in snapshot.partition_by],
-        "sources": len(snapshot.watermarks),
-        "oldest_readable_version": snapshot.expired,
-        "fence": snapshot.fence,
-        "tags": {name: tag.version for name, tag in snapshot.tags.items()},
-        "properties": snapshot.properties,
-        "columns": [{"id": f.id, "name": f.name, "type": type_text(f.type), "nullable": f.nullable} for f in fields],
-        "commits": [
-            {
-                "job": commit.job,
-                "operation": commit.operation,
-                "key": commit.key,
-                "touched": [describe_touch(snapshot, touch) for touch in commit.touched],
-                "summary": msgspec.to_builtins(commit.summary),
-            }
-            for commit in snapshot.commits
-        ],
-    }
+def _chosen(options: argparse.Namespace) -> dict[str, Any]:
+    return {"version": options.version, "as_of": options.as_of, "tag": options.tag}
 
 
 def _render_files(table: pa.Table, *, bounds: bool) -> str:

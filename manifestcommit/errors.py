@@ -10,7 +10,16 @@ from typing import Any
 
 
 class ManifestCommitError(Exception):
-    """Base of every error of this package."""
+    """Base of every error of this package. Survives pickling, as errors of worker processes must."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _revive, (type(self), self.args, self.__dict__)
+
+
+def _revive(kind: type[ManifestCommitError], args: tuple[Any, ...], state: dict[str, Any]) -> ManifestCommitError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 # --- The job did not commit; its inputs or the winners decide what to do ------------------------------------------------

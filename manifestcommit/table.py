@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from .core import arrow, evolution, format
+from .core.conflict import describe_touch
 from .core.predicate import Predicate
-from .core.schema import FieldType, Schema
+from .core.schema import FieldType, Schema, type_text
 from .core.snapshot import Snapshot
 from .core.substrait import parse_expression
 from .engine import alter, plan
 from .engine.commit import find_job
-from .engine.dataset import open_dataset
 from .engine.head import Head, read_version, walk_back
 from .engine.outcome import Outcome, error_of
 from .engine.session import Session
@@ -30,6 +29,7 @@ from .job import Path, is_spark_column
 from .store import open_store
 
 if TYPE_CHECKING:
+    import pyarrow.dataset as ds
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -75,6 +75,8 @@ class Table:
 
     def dataset(self, version: int | None = None, as_of: str | dt.datetime | None = None, tag: str | None = None) -> ds.Dataset:
         """The rows of exactly one snapshot for pyarrow, DuckDB, Polars and pandas; a file that is gone is an error. [RD2] [RD7]"""
+        from .engine.dataset import open_dataset  # late: pyarrow.dataset loads pandas
+
         snapshot = self.snapshot(version, as_of, tag)
         return open_dataset(self._session, snapshot, plan.entries_table(self._session, snapshot))
 
@@ -95,6 +97,10 @@ class Table:
             raise UsageError(f"changes goes forward: start_version {start.version} lies after end_version {end.version}")
         before, after = plan.differing_entries(self._session, start, end)
         return {"added": plan.describe_files(after, end), "removed": plan.describe_files(before, start)}
+
+    def describe(self, version: int | None = None, as_of: str | dt.datetime | None = None, tag: str | None = None) -> dict[str, Any]:
+        """A version in plain values, as `manifestcommit show` prints it: columns, partitioning, totals, commits. [RD2]"""
+        return _describe(self.snapshot(version, as_of, tag), self.url)
 
     def resolve(self, job_id: str) -> Resolution:
         """What became of a job, asked from anywhere and at any time: see `resolve`. [CM10]"""
@@ -250,6 +256,39 @@ def _resolve(session: Session, job_id: str) -> Resolution:
     if state == "given_up":
         return Resolution("aborted")
     return Resolution("forgotten" if name.birth < head.snapshot.fence else "not_committed")
+
+
+def _describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
+    fields = snapshot.schema.fields if snapshot.schema else ()
+    names = {field.id: field.name for field in fields}
+    return {
+        "url": url,
+        "version": snapshot.version,
+        "committed_at": parse_moment(snapshot.committed_at).isoformat(),
+        "table_id": snapshot.table_id,
+        "format_version": snapshot.format_version,
+        "writer": snapshot.writer,
+        "files": snapshot.totals.files,
+        "rows": snapshot.totals.rows,
+        "bytes": snapshot.totals.bytes,
+        "partition_by": [names[each] for each in snapshot.partition_by],
+        "sources": len(snapshot.watermarks),
+        "oldest_readable_version": snapshot.expired,
+        "fence": snapshot.fence,
+        "tags": {name: tag.version for name, tag in snapshot.tags.items()},
+        "properties": snapshot.properties,
+        "columns": [{"id": f.id, "name": f.name, "type": type_text(f.type), "nullable": f.nullable} for f in fields],
+        "commits": [
+            {
+                "job": commit.job,
+                "operation": commit.operation,
+                "key": commit.key,
+                "touched": [describe_touch(snapshot, touch) for touch in commit.touched],
+                "summary": msgspec.to_builtins(commit.summary),
+            }
+            for commit in snapshot.commits
+        ],
+    }
 
 
 def _limited(rows: Iterator[dict[str, Any]], limit: int | None) -> Iterator[dict[str, Any]]:

@@ -142,7 +142,7 @@ def _primitive(array: pa.Array, type: str, target: pa.DataType, path: Path) -> p
         raise _refusal(array.type, type, path)
     try:
         return array.cast(target)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except pa.ArrowException as error:
         raise SchemaMismatchError(
             f"Column {show_path(path)}: a value of the type {array.type} does not fit the column's type {type_text(type)} "
             f"without loss ({error}). Cast the column before writing."
@@ -179,7 +179,7 @@ def _interval(array: pa.Array, type: str, target: pa.DataType, path: Path) -> pa
     if array.type != target:
         try:
             result = array.cast(target)
-        except pa.ArrowInvalid as error:
+        except pa.ArrowException as error:
             raise _refusal(array.type, type, path, f" ({error})") from error
     unit = _UNIT_MICROS[type.split()[-1]]
     if unit > 1:

@@ -274,7 +274,7 @@ def _holds(table: FieldType, data: FieldType) -> bool:
     """True if a column of the table's type takes every value of the data's type unchanged, or refuses it when it is written."""
     if table == data or can_widen(data, table):
         return True
-    if table in INTERVALS and data in INTERVALS:  # Arrow has one duration; values that are no whole units are refused
+    if _is_interval(table) and _is_interval(data):  # Arrow has one duration; values that are no whole units are refused
         return True
     have, need = _decimal(table), _decimal(data)
     return have is not None and need is not None and need[1] <= have[1] and need[0] - need[1] <= have[0] - have[1]
@@ -296,11 +296,15 @@ def _way_out(table: Field, data: Field, path: Path, *, mergeable: bool) -> str:
     problem = f"Column {show_path(path)} is {old} in the table and {new} in the data"
     if mergeable:
         return f"{problem}. Cast the data, or let the table change (merge_schema=True)."
-    if {table.type, data.type} == {"timestamp", "timestamp_ntz"}:
+    if {old, new} == {"timestamp", "timestamp_ntz"}:
         return f"{problem}: only one of them has a time zone. Convert the data explicitly."
     if table.type == "void":
         return f"{problem}. A nested void member cannot get a type: drop the column {path[0]!r} and add it again."
     return f"{problem}. Cast the data to {old}, or drop the column and add it again as {new}."
+
+
+def _is_interval(type: FieldType) -> bool:
+    return isinstance(type, str) and type in INTERVALS
 
 
 def _decimal(type: FieldType) -> tuple[int, int] | None:

@@ -79,7 +79,7 @@ INTERVALS = frozenset(
 MAX_FIELD_ID = 2**31 - 1
 MAX_PRECISION = 38
 
-_DECIMAL = re.compile(r"decimal\((0|[1-9][0-9]?), ?(0|[1-9][0-9]?)\)", re.ASCII)
+_DECIMAL = re.compile(r"decimal\((0|[1-9][0-9]?),(0|[1-9][0-9]?)\)", re.ASCII)
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

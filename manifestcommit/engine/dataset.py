@@ -71,7 +71,7 @@ class RenamedDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow ships no type
         return ds.Scanner.from_batches(batches, columns=columns, filter=filter, **options)
 
     def to_batches(self, columns: Any = None, filter: Any = None, **options: Any) -> Iterator[pa.RecordBatch]:
-        return self.scanner(columns, filter, **options).to_batches()  # type: ignore[no-any-return]
+        yield from self.scanner(columns, filter, **options).to_batches()
 
     def to_table(self, columns: Any = None, filter: Any = None, **options: Any) -> pa.Table:
         return self.scanner(columns, filter, **options).to_table()

@@ -357,7 +357,7 @@ class Job:
                 names = {field.id: field.name for field in schema.fields} if schema else {}
                 wrote = ", ".join(f"{names.get(each)}={value}" for each, value in touch.items()) or "several partitions"
                 raise UsageError(
-                    f"the job overwrites {dict(self._overwrite or {})!r} but wrote rows of {wrote}; nothing was committed. "  # type: ignore[arg-type]
+                    f"the job overwrites {self._overwrite!r} but wrote rows of {wrote}; nothing was committed. "
                     'Filter the data, or use overwrite="dynamic".'
                 )
 

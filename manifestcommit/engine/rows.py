@@ -24,6 +24,7 @@ BUFFER_BYTES = 128 * 1024 * 1024
 # Many small batches take more memory than their bytes say: beyond so many they are joined.
 _MAX_BATCHES = 1024
 _MAX_JOINED_APART = 64
+_INT32_MAX = 2**31 - 1
 
 Partition: TypeAlias = tuple[WireValue, ...]
 
@@ -203,5 +204,8 @@ def pieces(batch: pa.RecordBatch, row_group_bytes: int = ROW_GROUP_BYTES) -> Ite
     """The batch in slices that are no larger than a row group, so that no copy of it is; none if it is empty."""
     rows = batch.num_rows
     size = ROW_GROUP_ROWS if not batch.nbytes else max(1, min(ROW_GROUP_ROWS, rows * row_group_bytes // batch.nbytes))
+    # Arrow casts no large_string that lies beyond 2 GiB in its buffer to string, however short the slice: copy such slices.
+    is_far = batch.get_total_buffer_size() > _INT32_MAX
     for start in range(0, rows, size):
-        yield batch.slice(start, size)
+        piece = batch.slice(start, size)
+        yield piece.take(pa.array(range(piece.num_rows), pa.int64())) if is_far else piece

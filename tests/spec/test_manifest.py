@@ -47,40 +47,32 @@ SCHEMA = Schema(fields=tuple(Field(id=index + 1, name=f"column {index}", type=ty
 IDS = {type: index + 1 for index, type in enumerate(TYPES)}
 
 
-@st.composite
-def stats_of(draw: st.DrawFn, strategy: st.SearchStrategy[Any]) -> ColumnStats:
-    count = st.none() | st.integers(0, 2**40)
-    return ColumnStats(
-        nulls=draw(count), nans=draw(count), min=draw(st.none() | strategy), max=draw(st.none() | strategy),
-        min_cut=draw(st.booleans()), max_cut=draw(st.booleans()),
-    )  # fmt: skip
+COUNT = st.none() | st.integers(0, 2**40)
+POSITION = INT64 | st.text(max_size=3)
 
 
-@st.composite
-def entries_of(draw: st.DrawFn, partition_types: list[str]) -> list[Entry]:
-    paths = draw(st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=12), unique=True, min_size=1, max_size=6))
-    position = st.integers(-(2**63), 2**63 - 1) | st.text(max_size=3)
-    found = []
-    for path in paths:
-        columns = {IDS[type]: stats_of(strategy) for type, strategy in (VALUES | MORE).items()}
-        chosen = draw(st.fixed_dictionaries({}, optional=columns))
-        found.append(
-            Entry(
-                path=path,
-                partition=tuple(draw(st.none() | VALUES[type]) for type in partition_types),
-                rows=draw(st.integers(0, 2**40)),
-                bytes=draw(st.integers(0, 2**40)),
-                digest=draw(st.none() | st.just("sha256:" + "0" * 64)),
-                added=draw(st.integers(0, 2**40)),
-                job=golden.JOB,
-                columns={each: stats for each, stats in chosen.items() if stats not in (ColumnStats(),)},
-                sources=tuple(
-                    draw(st.lists(st.builds(SourceRange, source=st.text(max_size=3), start=st.none() | position, end=position), max_size=2))
-                ),
-                extra=draw(st.just({}) | st.just({"later": golden.UNKNOWN})),
-            )
-        )
-    return found
+def stats_of(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[ColumnStats]:
+    bound, cut = st.none() | strategy, st.booleans()
+    return st.builds(ColumnStats, nulls=COUNT, nans=COUNT, min=bound, max=bound, min_cut=cut, max_cut=cut)
+
+
+def entries_of(partition_types: list[str]) -> st.SearchStrategy[list[Entry]]:
+    """Entries of one table, any two with different paths; of each, a few columns are known."""
+    stats = st.sampled_from(TYPES).flatmap(lambda type: st.tuples(st.just(IDS[type]), stats_of((VALUES | MORE)[type])))
+    entry = st.builds(
+        Entry,
+        path=st.text(st.characters(codec="utf-8"), min_size=1, max_size=8),
+        partition=st.tuples(*(st.none() | VALUES[type] for type in partition_types)),
+        rows=st.integers(0, 2**40),
+        bytes=st.integers(0, 2**40),
+        digest=st.none() | st.just("sha256:" + "0" * 64),
+        added=st.integers(0, 2**40),
+        job=st.just(golden.JOB),
+        columns=st.lists(stats, max_size=2).map(lambda known: {each: stats for each, stats in known if stats != ColumnStats()}),
+        sources=st.lists(st.builds(SourceRange, source=st.text(max_size=3), start=st.none() | POSITION, end=POSITION), max_size=2).map(tuple),
+        extra=st.sampled_from([{}, {"later": golden.UNKNOWN}]),
+    )
+    return st.lists(entry, min_size=1, max_size=4, unique_by=lambda each: each.path)
 
 
 def stored_and_read(table: pa.Table) -> pa.Table:

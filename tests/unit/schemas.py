@@ -22,7 +22,29 @@ from manifestcommit.core.schema import (
     decimal_parts,
 )
 
-HOSTILE_NAMES = ["a b", "%41", "a+b", "a=b", "#", "'", '"', "`", "a.b", "été", "日本", "🦆", "..", "_x", ".x", "\\", "/", "{", " ", "\t", "Ω"]
+HOSTILE_NAMES = [
+    "a b",
+    "%41",
+    "a+b",
+    "a=b",
+    "#",
+    "'",
+    '"',
+    "`",
+    "a.b",
+    "été",
+    "日本",
+    "🦆",
+    "..",
+    "_x",
+    ".x",
+    "\\",
+    "/",
+    "{",
+    " ",
+    "\t",
+    "Ω",
+]
 BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 
 names = st.sampled_from(HOSTILE_NAMES) | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8)
@@ -36,27 +58,27 @@ def counter() -> Callable[[], int]:
     return itertools.count(1).__next__
 
 
-def field_types(leaf: st.SearchStrategy[str] = primitives) -> st.SearchStrategy[FieldType]:
+def field_types(leaf: st.SearchStrategy[str] = primitives, name: st.SearchStrategy[str] = names) -> st.SearchStrategy[FieldType]:
     """Types nested a few levels deep; ids are all 1 until `schemas` numbers them."""
-    return st.recursive(leaf, _nested, max_leaves=4)
+    return st.recursive(leaf, lambda inner: _nested(inner, name), max_leaves=4)
 
 
-def _nested(inner: st.SearchStrategy[FieldType]) -> st.SearchStrategy[FieldType]:
+def _nested(inner: st.SearchStrategy[FieldType], name: st.SearchStrategy[str]) -> st.SearchStrategy[FieldType]:
     def member(name: str, nullable: bool | None = None) -> st.SearchStrategy[Field]:
         flags = st.booleans() if nullable is None else st.just(nullable)
         return st.builds(lambda type, flag: Field(id=1, name=name, type=type, nullable=flag), inner, flags)
 
     keys = inner.filter(lambda type: type != "void").map(lambda type: Field(id=1, name="key", type=type, nullable=False))
     return st.one_of(
-        struct_fields(inner).map(lambda fields: StructType(fields=fields)),
+        struct_fields(inner, name).map(lambda fields: StructType(fields=fields)),
         member("element").map(lambda element: ArrayType(element=element)),
         st.builds(lambda key, value: MapType(key=key, value=value), keys, member("value")),
     )
 
 
-def struct_fields(types: st.SearchStrategy[FieldType]) -> st.SearchStrategy[tuple[Field, ...]]:
+def struct_fields(types: st.SearchStrategy[FieldType], name: st.SearchStrategy[str]) -> st.SearchStrategy[tuple[Field, ...]]:
     """Fields with names that differ in more than case."""
-    one = st.builds(lambda name, type, nullable: Field(id=1, name=name, type=type, nullable=nullable), names, types, st.booleans())
+    one = st.builds(lambda name, type, nullable: Field(id=1, name=name, type=type, nullable=nullable), name, types, st.booleans())
     return st.lists(one, min_size=1, max_size=4, unique_by=lambda field: field.name.lower()).map(tuple)
 
 
@@ -67,9 +89,9 @@ def numbered(fields: tuple[Field, ...]) -> Schema:
     return assign_new_ids(Schema(fields=fields), counter())
 
 
-def schemas(leaf: st.SearchStrategy[str] = primitives) -> st.SearchStrategy[Schema]:
+def schemas(leaf: st.SearchStrategy[str] = primitives, name: st.SearchStrategy[str] = names) -> st.SearchStrategy[Schema]:
     """Valid schemas."""
-    return struct_fields(field_types(leaf)).map(numbered)
+    return struct_fields(field_types(leaf, name), name).map(numbered)
 
 
 def values(type: str) -> st.SearchStrategy[Any]:

@@ -321,7 +321,9 @@ def test_tables_of_other_libraries() -> None:
     frame = pd.DataFrame(
         {"s": pd.Series(["a", None], dtype="category"), "t": pd.to_datetime(["2020-01-01", None]), "u": pd.Series([1, 2], dtype="uint8")}
     )
-    polars = pl.DataFrame({"s": ["a", None], "t": [dt.datetime(2020, 1, 1), None], "l": [[1], None], "u": pl.Series([1, 2], dtype=pl.UInt8)})
+    polars = pl.DataFrame(
+        {"s": ["a", None], "t": [dt.datetime(2020, 1, 1), None], "l": [[1], None], "u": pl.Series([1, 2], dtype=pl.UInt8)}
+    )
     duck = duckdb.sql("select 'a' s, timestamp_ns '2020-01-01' t, [1::bigint] l, 1::utinyint u union all select null, null, null, 2")
     schema = from_arrow(
         pa.schema([("s", pa.string()), ("t", pa.timestamp("us")), ("l", pa.list_(pa.int64())), ("u", pa.int16())]), counter()
@@ -468,7 +470,11 @@ def test_what_a_null_hides_is_no_value() -> None:
 def test_columns_are_found_by_name() -> None:
     """[SC3] [SC4]"""
     schema = Schema(
-        fields=(Field(id=1, name="Day", type="long", nullable=False), Field(id=2, name="x", type=struct_of(NUMBER)), Field(id=3, name="gone", type="string"))
+        fields=(
+            Field(id=1, name="Day", type="long", nullable=False),
+            Field(id=2, name="x", type=struct_of(NUMBER)),
+            Field(id=3, name="gone", type="string"),
+        )
     )
     found = conform(batch(x=pa.array([{"X": 1}]), day=pa.array([5])), schema)
     assert found.to_pylist() == [{"Day": 5, "x": {"x": 1}, "gone": None}]

@@ -19,7 +19,9 @@ from manifestcommit.core.spark_types import from_spark, has_collation, to_spark
 from manifestcommit.errors import SchemaMismatchError, UnsupportedTypeError
 from tests.unit.schemas import counter, schemas
 
-json_values = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+)
 
 
 def struct(*fields: dict[str, Any]) -> dict[str, Any]:
@@ -73,7 +75,10 @@ def test_char_and_varchar_are_strings_that_remember() -> None:
     """[SC2]"""
     found = from_spark(struct(field("c", "char(5)"), field("v", "varchar(3)")), counter())
     assert [each.type for each in found.fields] == ["string", "string"]
-    assert [each.metadata for each in found.fields] == [{"__CHAR_VARCHAR_TYPE_STRING": "char(5)"}, {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}]
+    assert [each.metadata for each in found.fields] == [
+        {"__CHAR_VARCHAR_TYPE_STRING": "char(5)"},
+        {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"},
+    ]
 
 
 def test_a_collation_follows_its_column_to_its_new_name() -> None:

@@ -1,0 +1,127 @@
+"""A store that counts what passes through it: requests and bytes, by kind. For budgets in tests, ours and the users'. [CM11] [IV10]
+
+    store = CountingStore(open_store("file:///lake/flights"))
+    job = Job(Session(store), key="day 1")          # engine.job, engine.session
+    …
+    assert store.requests() == {"put_if_absent": 1, "list": 1, "put": 1}
+
+Not here: failures (testing.faults). Reads of data files through `filesystem()` go past it: they are the reader's, not the protocol's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO
+
+import msgspec
+
+from ..store.base import ObjectInfo, Output, Store
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """One request. kind: the store's method; name: the object, or a list's prefix; sent, received: bytes of content."""
+
+    kind: str
+    name: str
+    sent: int = 0
+    received: int = 0
+
+
+class CountingStore:
+    """Every call reaches the store inside unchanged and is recorded in `calls`, in order. One `delete` of n names is n calls. [IV10]"""
+
+    def __init__(self, inner: Store) -> None:
+        self._inner = inner
+        self.calls: list[Call] = []
+
+    @property
+    def url(self) -> str:
+        return self._inner.url
+
+    def reset(self) -> None:
+        """Forget what was counted so far."""
+        self.calls.clear()
+
+    def requests(self, *, under: str = "") -> Counter[str]:
+        """How many calls there were of each kind, of names that begin with `under`."""
+        return Counter(call.kind for call in self.calls if call.name.startswith(under))
+
+    def sent_bytes(self, kind: str | None = None, *, under: str = "") -> int:
+        """Bytes of content that went to the store."""
+        return sum(call.sent for call in self.calls if kind in (None, call.kind) and call.name.startswith(under))
+
+    def received_bytes(self, kind: str | None = None, *, under: str = "") -> int:
+        """Bytes of content that came from the store; for a list, of the names."""
+        return sum(call.received for call in self.calls if kind in (None, call.kind) and call.name.startswith(under))
+
+    def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
+        data = b""
+        try:
+            data = self._inner.get(name, start, end)
+        finally:  # a request for what is missing is a request too
+            self._record("get", name, received=len(data))
+        return data
+
+    def put(self, name: str, data: bytes) -> None:
+        self._record("put", name, sent=len(data))
+        self._inner.put(name, data)
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        self._record("put_if_absent", name, sent=len(data))
+        return self._inner.put_if_absent(name, data)
+
+    def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
+        found = list(self._inner.list(prefix, start_from=start_from))
+        self._record("list", prefix, received=sum(len(info.name.encode("utf-8", "surrogateescape")) for info in found))
+        return iter(found)
+
+    def delete(self, names: Iterable[str]) -> None:
+        wanted = list(names)
+        for name in wanted:
+            self._record("delete", name)
+        self._inner.delete(wanted)
+
+    def create_output(self, name: str) -> Output:
+        return _CountedOutput(self, name, self._inner.create_output(name))
+
+    def open_input(self, name: str) -> BinaryIO:
+        self._record("open_input", name)
+        return self._inner.open_input(name)
+
+    def filesystem(self) -> tuple[Any, str]:
+        return self._inner.filesystem()
+
+    def _record(self, kind: str, name: str, *, sent: int = 0, received: int = 0) -> None:
+        self.calls.append(Call(kind=kind, name=name, sent=sent, received=received))
+
+
+class _CountedOutput:
+    """An output is one call, recorded when it is closed; one that is discarded was none."""
+
+    def __init__(self, store: CountingStore, name: str, inner: Output) -> None:
+        self._store, self._name, self._inner = store, name, inner
+        self._sent = 0
+
+    @property
+    def closed(self) -> bool:
+        return self._inner.closed
+
+    def write(self, data: Any, /) -> int:
+        written = self._inner.write(data)
+        self._sent += written
+        return written
+
+    def tell(self) -> int:
+        return self._inner.tell()
+
+    def flush(self) -> None:
+        self._inner.flush()
+
+    def close(self) -> None:
+        if not self._inner.closed:
+            self._store._record("output", self._name, sent=self._sent)
+        self._inner.close()
+
+    def discard(self) -> None:
+        self._inner.discard()

@@ -1,0 +1,160 @@
+"""A store that fails where a test says so: before or after the effect of its n-th call, once, or for ever. [IV3] [IV4]
+
+    calls = FaultStore(inner)                       # first run: learn how many calls there are
+    publish(calls)
+    for number in range(1, calls.count + 1):        # then die at each of them
+        with contextlib.suppress(Died):
+            publish(FaultStore(fresh(), {number: "dies_after"}))
+
+Not here: counting bytes (testing.counting). Reads of data files through `filesystem()` go past it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, BinaryIO, Literal, TypeVar
+
+import msgspec
+
+from ..errors import StoreError, StoreUnclearError
+from ..store.base import ObjectInfo, Output, Store
+
+Fault = Literal["refused", "request_lost", "answer_lost", "dies_before", "dies_after"]
+_Result = TypeVar("_Result")
+
+
+class Died(BaseException):
+    """The process ended here. Not an Exception: no `except Exception` of the code under test may survive its own death."""
+
+
+class FaultCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One call. number: from 1 on; kind: the store's method, "close" for an output that takes its name; name: its object or prefix."""
+
+    number: int
+    kind: str
+    name: str
+
+
+class FaultStore:
+    """The store inside, but its calls whose numbers are in `faults` go wrong. [IV3] [IV4]
+
+    "refused": StoreError, nothing happened. "request_lost", "answer_lost": no answer, and the effect did not, or did, take place:
+    StoreUnclearError from `put_if_absent`, StoreError from any other call. "dies_before", "dies_after": `Died` is raised before or after
+    the effect, and by every call from then on: nothing that the process would still do reaches the store. Its open outputs never appear.
+
+    calls: what was called, in order; on_call: called with each before it takes place, for tests that act in between.
+    """
+
+    def __init__(
+        self, inner: Store, faults: Mapping[int, Fault] | None = None, *, on_call: Callable[[FaultCall], None] | None = None
+    ) -> None:
+        self._inner = inner
+        self._faults = dict(faults or {})
+        self._on_call = on_call
+        self._dead = False
+        self.calls: list[FaultCall] = []
+
+    @property
+    def url(self) -> str:
+        return self._inner.url
+
+    @property
+    def count(self) -> int:
+        """How many calls there were."""
+        return len(self.calls)
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the process has died."""
+        return self._dead
+
+    def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
+        return self._call("get", name, lambda: self._inner.get(name, start, end))
+
+    def put(self, name: str, data: bytes) -> None:
+        self._call("put", name, lambda: self._inner.put(name, data))
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        return self._call("put_if_absent", name, lambda: self._inner.put_if_absent(name, data))
+
+    def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
+        return iter(self._call("list", prefix, lambda: list(self._inner.list(prefix, start_from=start_from))))
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._call("delete", name, functools.partial(self._inner.delete, [name]))
+
+    def create_output(self, name: str) -> Output:
+        return _FaultOutput(self, name, self._call("create_output", name, lambda: self._inner.create_output(name)))
+
+    def open_input(self, name: str) -> BinaryIO:
+        return self._call("open_input", name, lambda: self._inner.open_input(name))
+
+    def filesystem(self) -> tuple[Any, str]:
+        return self._inner.filesystem()
+
+    def _call(self, kind: str, name: str, effect: Callable[[], _Result]) -> _Result:
+        if self._dead:
+            raise Died(f"{kind} {name} after the process had died")
+        call = FaultCall(number=len(self.calls) + 1, kind=kind, name=name)
+        self.calls.append(call)
+        if self._on_call is not None:
+            self._on_call(call)
+        fault = self._faults.get(call.number)
+        if fault == "refused":
+            raise StoreError(f"call {call.number}, {kind} {name}: refused by the test")
+        if fault == "request_lost":
+            raise self._unanswered(call)
+        if fault == "dies_before":
+            self._die(call)
+        result = effect()
+        if fault == "answer_lost":
+            raise self._unanswered(call)
+        if fault == "dies_after":
+            self._die(call)
+        return result
+
+    def _unanswered(self, call: FaultCall) -> StoreError:
+        kind = StoreUnclearError if call.kind == "put_if_absent" else StoreError
+        return kind(f"call {call.number}, {call.kind} {call.name}: no answer, by the test")
+
+    def _die(self, call: FaultCall) -> None:
+        self._dead = True
+        raise Died(f"at call {call.number}, {call.kind} {call.name}")
+
+
+class _FaultOutput:
+    """An output whose `close` is a call of its own; that of a process which died never appears."""
+
+    def __init__(self, store: FaultStore, name: str, inner: Output) -> None:
+        self._store, self._name, self._inner = store, name, inner
+
+    @property
+    def closed(self) -> bool:
+        return self._inner.closed
+
+    def write(self, data: Any, /) -> int:
+        return self._inner.write(data)
+
+    def tell(self) -> int:
+        return self._inner.tell()
+
+    def flush(self) -> None:
+        self._inner.flush()
+
+    def close(self) -> None:
+        if self._inner.closed:
+            return
+        if self._store.is_dead:
+            self._inner.discard()
+            return
+        try:
+            self._store._call("close", self._name, self._inner.close)
+        except BaseException:
+            if not self._inner.closed:
+                self._inner.discard()
+            raise
+
+    def discard(self) -> None:
+        self._inner.discard()
