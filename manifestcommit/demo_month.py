@@ -115,7 +115,7 @@ def failing_once(data: DataFrame, trail: Path) -> DataFrame:
     from pyspark.sql import functions as F
 
     trail.mkdir(parents=True, exist_ok=True)
-    return data.withColumn("distance", F.udf(_stumbling(str(trail)), "long")("distance"))
+    return data.withColumn("distance", F.udf(_stumbling(str(trail)), "long", useArrow=False)("distance"))
 
 
 def _stumbling(trail: str) -> Callable[[int], int]:
@@ -151,7 +151,7 @@ def main(arguments: list[str] | None = None) -> int:
     with mc.begin(str(options.table), key=name) as job:
         job.write(data, partition_by=["month"])
         job.advance(name, 0, rows)
-        _tell(written=True)
+        _tell(written=True, job=job.id)
         if options.die:
             os.kill(os.getpid(), signal.SIGKILL)
         sys.stdin.readline()

@@ -54,6 +54,10 @@ def write(
         raise UsageError(f'mode is "append" or "overwrite", not {mode!r}')
     if mode == "append" and overwrite is not None:
         raise UsageError('overwrite=… names what mode="overwrite" replaces; with mode="append" leave it out')
+    if mode == "append" and conflict != "serializable":
+        raise UsageError(f'conflict={conflict!r} says when mode="overwrite" gives up; an append conflicts with nothing that was written')
+    if target_file_size is not None and target_file_size < 1:
+        raise UsageError(f"target_file_size is a number of bytes above 0, not {target_file_size}")
     job = begin(df_path, key=key, fingerprint=fingerprint, recoverable=recoverable, storage_options=storage_options)
     with job:
         if mode == "overwrite":
@@ -94,6 +98,9 @@ class Job:
         self._job = engine_job.Job(session, key=key, fingerprint=fingerprint)
         self._storage_options = storage_options
         self.outcome: Outcome | None = None
+
+    def __repr__(self) -> str:
+        return f"Job({self._job.url!r}, outcome={self.outcome!r})"
 
     @property
     def id(self) -> str:

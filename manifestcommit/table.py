@@ -51,6 +51,9 @@ class Table:
         self._session = Session(open_store(df_path, storage_options))
         self._storage_options = storage_options
 
+    def __repr__(self) -> str:
+        return f"Table({self.url!r})"
+
     @property
     def url(self) -> str:
         """The canonical root URL."""
@@ -142,8 +145,8 @@ class Table:
                     "operation": commit.operation,
                     "key": commit.key,
                     "job": commit.job,
-                    "summary": msgspec.to_builtins(commit.summary),
-                    "totals": msgspec.to_builtins(snapshot.totals),
+                    "summary": _values(commit.summary),
+                    "totals": _values(snapshot.totals),
                     "writer": snapshot.writer,
                 }
 
@@ -284,11 +287,16 @@ def _describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
                 "operation": commit.operation,
                 "key": commit.key,
                 "touched": [describe_touch(snapshot, touch) for touch in commit.touched],
-                "summary": msgspec.to_builtins(commit.summary),
+                "summary": _values(commit.summary),
             }
             for commit in snapshot.commits
         ],
     }
+
+
+def _values(struct: msgspec.Struct) -> dict[str, Any]:
+    """The fields by name, zeros included, unknown ones left out."""
+    return {name: value for name, value in msgspec.structs.asdict(struct).items() if name != "extra"}
 
 
 def _limited(rows: Iterator[dict[str, Any]], limit: int | None) -> Iterator[dict[str, Any]]:

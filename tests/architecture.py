@@ -135,9 +135,7 @@ def broken_order(modules: Mapping[str, Module], folder: str, floors: Sequence[Se
 def circles(modules: Mapping[str, Module], package: str) -> Iterator[str]:
     """Modules that import each other round in a circle; imports for typing alone are no part of one."""
     graph = {
-        name: {
-            resolve(found.target, modules) for found in module.imports if within(found.target, package) and found.when != "typing"
-        }
+        name: {resolve(found.target, modules) for found in module.imports if within(found.target, package) and found.when != "typing"}
         - {name}
         for name, module in modules.items()
     }

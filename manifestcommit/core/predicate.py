@@ -140,27 +140,18 @@ def columns_of(predicate: Predicate) -> frozenset[ColumnPath]:
             return frozenset((predicate.column,))
 
 
-def unknowns_of(predicate: Predicate) -> tuple[str, ...]:
-    """What was not understood, part by part; () means that the predicate says all that the filter said."""
-    match predicate:
-        case And(args=args) | Or(args=args):
-            return tuple(why for arg in args for why in unknowns_of(arg))
-        case Not(arg=arg):
-            return unknowns_of(arg)
-        case Unknown(why=why):
-            return (why,)
-        case _:
-            return ()
-
-
 def may_match(predicate: Predicate, source: ColumnSource) -> pa.BooleanArray:
     """True for every file that may hold a row for which the predicate is true, by Arrow's or Spark's rules. [RD6]
 
     The mask has no nulls. False is a proof; a file without rows is always false.
     """
     rows = source.rows
-    has_rows = _unless_unknown(pc.greater(rows, 0))
+    has_rows = _possible(pc.greater(rows, 0))
     return pc.and_(_outcomes(predicate, _Files(source, rows)).true, has_rows)
+
+
+def _possible(fact: pa.BooleanArray) -> pa.BooleanArray:
+    return pc.fill_null(fact, True)
 
 
 class _Outcomes(NamedTuple):
@@ -200,13 +191,13 @@ class _Files:
 
     def _read(self, bounds: ColumnBounds) -> _Facts:
         kind = bounds.min.type
-        has_value = _unless_unknown(pc.less(bounds.nulls, self.rows))
+        has_value = _possible(pc.less(bounds.nulls, self.rows))
         has_nan, has_number = self.all(False), has_value
         if pa.types.is_floating(kind):
-            has_nan = pc.and_(has_value, _unless_unknown(pc.greater(bounds.nans, 0)))
+            has_nan = pc.and_(has_value, _possible(pc.greater(bounds.nans, 0)))
             not_numbers = pc.add(bounds.nulls, bounds.nans)
-            has_number = pc.and_(has_value, _unless_unknown(pc.less(not_numbers, self.rows)))
-        has_null = _unless_unknown(pc.greater(bounds.nulls, 0))
+            has_number = pc.and_(has_value, _possible(pc.less(not_numbers, self.rows)))
+        has_null = _possible(pc.greater(bounds.nulls, 0))
         plain = ColumnBounds(
             min=_comparable(bounds.min, _plain(kind)),
             max=_comparable(bounds.max, _plain(kind)),
@@ -214,10 +205,6 @@ class _Files:
             nans=bounds.nans,
         )
         return _Facts(kind, plain, has_null, has_value, has_nan, has_number)
-
-
-def _unless_unknown(fact: pa.BooleanArray) -> pa.BooleanArray:
-    return pc.fill_null(fact, True)
 
 
 def _outcomes(node: Predicate, files: _Files) -> _Outcomes:
@@ -272,12 +259,12 @@ def _compare(op: Op, literal: _Span | None, facts: _Facts) -> _Outcomes:
     low, high, lower, upper = literal.low, literal.high, facts.bounds.min, facts.bounds.max
     match op:
         case "=" | "!=":
-            true = pc.and_(_unless_unknown(pc.less_equal(lower, high)), _unless_unknown(pc.greater_equal(upper, low)))
+            true = pc.and_(_possible(pc.less_equal(lower, high)), _possible(pc.greater_equal(upper, low)))
             false = pc.invert(_all_equal(literal, facts))
         case "<" | ">=":
-            true, false = _unless_unknown(pc.less(lower, high)), _unless_unknown(pc.greater_equal(upper, low))
+            true, false = _possible(pc.less(lower, high)), _possible(pc.greater_equal(upper, low))
         case "<=" | ">":
-            true, false = _unless_unknown(pc.less_equal(lower, high)), _unless_unknown(pc.greater(upper, low))
+            true, false = _possible(pc.less_equal(lower, high)), _possible(pc.greater(upper, low))
     true, false = pc.and_(true, facts.has_number), pc.and_(false, facts.has_number)
     if op in ("!=", ">=", ">"):
         true, false = false, true
@@ -302,7 +289,7 @@ def _is_in(values: Sequence[Any], facts: _Facts, files: _Files) -> _Outcomes:
     spans = [_member_span(v, facts.type) for v in numbers]
     known = [s for s in spans if s is not None]
     # Values of several types are cast to one first, by rules that need not keep each one's meaning.
-    if len(known) < len(spans) or len({type(v) for v in values}) > 1:
+    if len(known) < len(spans) or len({type(v) for v in values}) > 1 or not _one_decimal(values, facts.type):
         return _Outcomes(facts.has_value, files.all(True))
     ranges = _neighbours(known)
     overlaps = (_compare("=", one, facts).true for one in ranges)
@@ -334,7 +321,7 @@ def _starts_with(prefix: str, facts: _Facts) -> _Outcomes:
         true = pc.and_kleene(true, pc.less(lower, end))
         inside = pc.and_kleene(inside, pc.less(upper, end))
     false = pc.invert(pc.fill_null(inside, False))
-    return _Outcomes(pc.and_(_unless_unknown(true), facts.has_value), pc.and_(false, facts.has_value))
+    return _Outcomes(pc.and_(_possible(true), facts.has_value), pc.and_(false, facts.has_value))
 
 
 class _Span(NamedTuple):
@@ -397,14 +384,10 @@ def _span(value: Any, kind: pa.DataType) -> _Span | None:
 
 
 def _member_span(value: Any, kind: pa.DataType) -> _Span | None:
-    """As `_span`, for a member of a list: Arrow rounds those to the column's precision and tells -0.0 from 0.0."""
-    found = _span(value, kind)
-    if found is None or not pa.types.is_floating(kind) or not isinstance(value, float):
-        return found
-    rounded = pa.scalar(value, pa.float64()).cast(kind, safe=False).as_py()
-    low, high = min(value, rounded), max(value, rounded)
-    tiny = 0.0 if value else math.ulp(0.0)  # zero is made inexact: no file is surely full of "this" zero
-    return _Span(pa.scalar(low - tiny), pa.scalar(high + tiny))
+    """As `_span`, for a member of a list: Arrow tells 0.0 from -0.0 there, so that no file is surely full of either."""
+    if pa.types.is_floating(kind) and value == 0:
+        return _Span(pa.scalar(-math.ulp(0.0)), pa.scalar(math.ulp(0.0)))
+    return _span(value, kind)
 
 
 def _ends(value: Any, kind: pa.DataType) -> tuple[Any, Any] | None:
@@ -464,6 +447,16 @@ def _fits(value: Decimal, whole: int, scale: int) -> bool:
     """Whether an engine can bring the literal and decimals of that many digits to one type of 38 digits without rounding."""
     digits, exponent = len(value.as_tuple().digits), int(value.as_tuple().exponent)
     return max(whole, digits + exponent) + max(scale, -exponent) <= 38
+
+
+def _one_decimal(values: Sequence[Any], kind: pa.DataType) -> bool:
+    """Whether all decimals of a list and the column's fit one type of 38 digits, to which an engine brings them."""
+    decimals = [v for v in values if isinstance(v, Decimal)]
+    if not decimals or not all(v.is_finite() for v in decimals):
+        return not decimals
+    whole, scale = (kind.precision - kind.scale, kind.scale) if pa.types.is_decimal(kind) else (_LONG_DIGITS, 0)
+    whole = max(whole, *(v.adjusted() + 1 for v in decimals))
+    return all(_fits(v, whole, max(scale, *(-int(w.as_tuple().exponent) for w in decimals))) for v in decimals)
 
 
 def _around(value: float) -> tuple[float, float]:

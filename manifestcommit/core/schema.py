@@ -143,6 +143,23 @@ def walk(fields: tuple[Field, ...], path: tuple[str, ...] = ()) -> Iterator[tupl
             yield from walk(members(field.type), here)
 
 
+def relaxed(schema: Schema) -> Schema:
+    """The same columns, all of which may be null, as every file source of Spark gives them. [SC3]"""
+    return msgspec.structs.replace(schema, fields=tuple(_relaxed(field) for field in schema.fields))
+
+
+def _relaxed(field: Field) -> Field:
+    kind = field.type
+    match kind:
+        case StructType():
+            kind = msgspec.structs.replace(kind, fields=tuple(_relaxed(each) for each in kind.fields))
+        case ArrayType():
+            kind = msgspec.structs.replace(kind, element=_relaxed(kind.element))
+        case MapType():  # a map's keys are never null
+            kind = msgspec.structs.replace(kind, value=_relaxed(kind.value))
+    return msgspec.structs.replace(field, type=kind, nullable=True)
+
+
 def match_names(names: Sequence[str], fields: tuple[Field, ...], parent: tuple[str, ...] = ()) -> tuple[list[int | None], list[int]]:
     """For each field the position in `names` of the column that feeds it, or None; and the positions that feed no field. [SC3]
 

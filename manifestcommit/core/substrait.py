@@ -18,6 +18,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from manifestcommit.core.predicate import (
     And,
@@ -57,7 +58,7 @@ def parse_expression(expression: Any, schema: pa.Schema) -> Predicate:
     What cannot be told becomes `Unknown`, never an error, except: UsageError where `expression` is no pyarrow expression, or
     names a column that the schema does not have. Cost grows with the expression's size.
     """
-    if not (isinstance(type(expression), type) and type(expression).__name__ == "Expression" and hasattr(expression, "to_substrait")):
+    if not isinstance(expression, pc.Expression):
         raise UsageError(f"filter has to be a pyarrow expression, not {type(expression).__name__}.")
     try:
         tree = _tree(expression)
@@ -106,8 +107,7 @@ def _tree(expression: Any) -> _Node:
         elif key == "end" and text == inner.name and len(open_calls) > 1:
             open_calls.pop()
         elif key == "options":
-            inner.args[:], options = inner.args, values.column(int(text))[0]
-            open_calls[-1] = _with_options(open_calls, options)
+            open_calls[-1] = _with_options(open_calls, values.column(int(text))[0])
         elif key == "literal":
             inner.args.append(_Literal(values.column(int(text))[0]))
         elif key == "field_ref":
@@ -333,7 +333,7 @@ def _fitting(scalar: pa.Scalar, kind: pa.DataType) -> Any:
         return _fitting(pa.array([scalar.as_py()])[0], kind)
     if _is_number(given) and _is_number(kind):
         return _number(scalar, kind)
-    if t.is_boolean(given) and t.is_boolean(kind) or _is_text(given) and _is_text(kind) or _is_bytes(given) and _is_bytes(kind):
+    if any(same(given) and same(kind) for same in (t.is_boolean, _is_text, _is_bytes)):
         return scalar.as_py()
     if (t.is_date32(given) or t.is_timestamp(given)) and (t.is_date32(kind) or t.is_timestamp(kind)):
         return _moment(scalar, kind)
@@ -348,12 +348,20 @@ def _number(scalar: pa.Scalar, kind: pa.DataType) -> int | float | Decimal:
     if t.is_integer(kind):
         if isinstance(value, float) and abs(value) >= 2**53 and math.isfinite(value):
             raise _UnclearError("a float literal so large that it stands for several integers")
-        whole = not isinstance(value, float | Decimal) or (math.isfinite(value) and value == int(value))
-        return int(value) if whole else value
+        if isinstance(value, Decimal) and value != int(value):
+            return _between_integers(value)
+        return int(value) if not isinstance(value, float) or value.is_integer() else value
     if t.is_floating(kind):
         # Arrow's own cast: refused where an integer has no float of its own, rounded as Arrow rounds decimals.
         return float(scalar.cast(pa.float64() if t.is_decimal(scalar.type) else kind).as_py()) if not isinstance(value, float) else value
     return value
+
+
+def _between_integers(value: Decimal) -> float:
+    """To integers, every number between two of them is the same."""
+    if abs(value) >= 2**52:
+        raise _UnclearError("a decimal literal between integers that a float cannot tell apart")
+    return math.floor(value) + 0.5
 
 
 def _member(scalar: pa.Scalar, kind: pa.DataType) -> Any:

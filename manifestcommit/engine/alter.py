@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from ..core import format, partition
 from ..core.change import Change
 from ..core.evolution import SchemaEdit, assign_new_ids
-from ..core.schema import Schema
+from ..core.schema import Schema, type_text
 from ..errors import SchemaMismatchError, TableNotFoundError, UsageError
 from .commit import commit, create_table
 from .head import Head
@@ -29,11 +30,20 @@ def create(session: Session, schema: Schema, partition_by: Sequence[str], proper
         identified = assign_new_ids(schema, lambda: int.from_bytes(session.env.randomness(4), "big") & 0x7FFFFFFF or 1)
         chosen = partition.check_partition_by(identified, partition_by)
         head = create_table(session, schema=identified, partition_by=chosen, properties=dict(properties))
-    found = head.snapshot.schema
-    names = [field.name for field in schema.fields]
-    if found is None or [field.name for field in found.fields] != names:
-        raise SchemaMismatchError(f"{session.store.url} is a table already, with other columns than {names}; nothing was changed")
+    _check_same(session, head, schema, partition_by)
     return head
+
+
+def _check_same(session: Session, head: Head, schema: Schema, partition_by: Sequence[str]) -> None:
+    found = head.snapshot.schema
+    columns = [(field.name, type_text(field.type)) for field in schema.fields]
+    there = [(field.name, type_text(field.type)) for field in found.fields] if found else []
+    if columns != there:
+        other = next((pair for pair in zip_longest(columns, there) if pair[0] != pair[1]), None)
+        raise SchemaMismatchError(f"{session.store.url} is a table already, with other columns (first: {other}); nothing was changed")
+    assert found is not None
+    if partition.check_partition_by(found, partition_by) != head.snapshot.partition_by:
+        raise SchemaMismatchError(f"{session.store.url} is a table already, with another partitioning; nothing was changed")
 
 
 def edit_schema(session: Session, edit: Editing) -> Outcome:

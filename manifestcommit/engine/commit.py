@@ -15,7 +15,7 @@ from ..core.change import Change, apply, create
 from ..core.conflict import Conflict, find_conflict
 from ..core.schema import Schema
 from ..core.snapshot import KeyRecord, Snapshot, job_state
-from ..errors import StoreError, StoreUnclearError, TableNotFoundError
+from ..errors import CorruptMetadataError, StoreError, StoreUnclearError, TableNotFoundError, UnsupportedFormatError
 from .head import Head, list_versions, newest_above, open_head, read_object
 from .outcome import Outcome
 from .session import Session
@@ -74,7 +74,7 @@ def commit(session: Session, head: Head, change: Change, limits: Limits = DEFAUL
         mine = Head(snapshot=snapshot, digest=format.digest(data))
         try:
             counted, newest = _look_above(session, head, mine, won=verdict == "mine")
-        except StoreError as error:
+        except (StoreError, CorruptMetadataError, UnsupportedFormatError) as error:
             if verdict == "lost":
                 raise
             return Outcome(kind="unknown", job_id=change.job, attempts=attempt, reason=f"it was created, but could not be counted: {error}")
@@ -130,7 +130,8 @@ def settled_outcome(session: Session, head: Head, change: Change, *, sent: bool)
         return Outcome(kind="fenced", job_id=change.job)
     # A create was sent, so only the whole history since birth can rule out that it landed.
     for version in range(change.birth + 1, snapshot.version + 1):
-        found = read_object(session.store, version)
+        # An object below `expired` may be one that this very job brought back after gc had deleted the version.
+        found = read_object(session.store, version) if version >= snapshot.expired else None
         if found is None:
             return Outcome(kind="unknown", job_id=change.job, reason=f"version {version}, which may carry it, is gone")
         if any(each.job == change.job for each in found.snapshot.commits):
@@ -210,6 +211,8 @@ def _look_above(session: Session, base: Head, mine: Head, *, won: bool) -> tuple
         raise TableNotFoundError(removed)
     if not won:
         return False, newest
+    if newest.version < mine.version:
+        raise StoreError(f"version {mine.version} is gone; is the table being removed?")
     state, _ = find_job(session, newest.snapshot, mine.snapshot.commits[-1].job)
     return mine.version >= newest.snapshot.expired or state == "committed", newest
 

@@ -206,7 +206,7 @@ class _Candidate:
             found = from_arrow(pa.schema([pa.field("column", type)]), lambda: 1).fields[0].type
         except UnsupportedTypeError:
             return False
-        return found == wanted or (can_widen(found, wanted))
+        return found == wanted or can_widen(found, wanted)
 
     def _spark_type(self, path: tuple[str, ...]) -> Any:
         """What Spark's own schema in the footer says of a top-level column."""

@@ -16,7 +16,7 @@ from ..core.change import Change, ConflictChoice, Overwrite, declaration
 from ..core.conflict import find_conflict
 from ..core.evolution import SchemaEdit, apply_edits, assign_new_ids, fit
 from ..core.manifest import Entry, ManifestRef
-from ..core.schema import Schema, walk
+from ..core.schema import Schema, relaxed, walk
 from ..core.snapshot import KeyRecord, Summary
 from ..core.touch import Touch, compact, of_partition
 from ..core.watermark import Advance, check_advance, find_misfit
@@ -265,7 +265,8 @@ class Job:
     def _table(self, data: Schema | None, partition_by: tuple[str, ...]) -> Head:
         """The head that this job was born under; where there is no table yet, it is created first. [CM13]"""
         if self._head is None:
-            schema = assign_new_ids(data, self._new_id(None)) if data is not None else None
+            # What happens to hold no null in the first data may well hold one in the next: only create_table binds columns.
+            schema = assign_new_ids(relaxed(data), self._new_id(None)) if data is not None else None
             chosen = partition.check_partition_by(schema, partition_by) if schema is not None else ()
             self._head = create_table(self._session, schema=schema, partition_by=chosen, properties={})
             self._begin()
@@ -273,7 +274,7 @@ class Job:
 
     def _first_schema(self, head: Head, data: Schema, partition_by: tuple[str, ...]) -> Head:
         """Give a table without a schema its first one, in a commit of its own; whoever loses that race fits the winner's. [CF8]"""
-        schema = assign_new_ids(data, self._new_id(None))
+        schema = assign_new_ids(relaxed(data), self._new_id(None))
         job = format.job_id(head.version, head.snapshot.table_id, self._session.env.randomness(16))
         change = Change(
             job=job,
@@ -293,8 +294,11 @@ class Job:
     def _footer_schema(self, path: str) -> pa.Schema:
         try:
             with self._session.store.open_input(path) as stream:
-                return pq.read_schema(stream)
-        except (FileNotFoundError, ValueError, pa.ArrowException) as error:
+                file = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
+                old = {column.path for column in file.schema if column.physical_type == "INT96"}
+                instants = [field.with_type(pa.timestamp("us", "UTC")) if field.name in old else field for field in file.schema_arrow]
+                return pa.schema(instants)  # INT96, as Spark writes it, is always an instant
+        except (OSError, ValueError, pa.ArrowException) as error:
             raise UsageError(f"{self.url}/{path} cannot be read as a Parquet file: {error}. Nothing was added.") from error
 
     def _new_id(self, schema: Schema | None) -> Callable[[], int]:

@@ -17,13 +17,14 @@ from ..core import bitmap, format, manifest_table
 from ..core.manifest import Entry, ManifestRef
 from ..core.schema import Schema
 from ..core.snapshot import RunRef, Snapshot
-from ..errors import CorruptMetadataError
+from ..errors import CorruptMetadataError, StoreUnclearError
 from ..store import Store
 
 MAX_MANIFEST_BYTES = 1 << 30  # of a manifest or run object
 MAX_MANIFEST_RAW_BYTES = 4 << 30  # of its pages once decompressed
 ROW_GROUP_ENTRIES = 16_384
 _CACHED = 64
+_TRIES = 4
 
 
 class ManifestReader:
@@ -117,8 +118,7 @@ def write_manifest(
 def put_manifest(store: Store, table: pa.Table, *, schema: Schema, partition_by: Sequence[int], job: str, randomness: bytes) -> ManifestRef:
     """Put a manifest's table and return its reference. One request. [OB6]"""
     path, data = format.manifest_name(job, randomness), to_parquet(table)
-    if not store.put_if_absent(path, data):
-        raise CorruptMetadataError(f"{path} exists already although its name was just drawn at random", object_name=path)
+    _create(store, path, data)
     described = manifest_table.describe(table, schema=schema, partition_by=partition_by)
     return ManifestRef(path=path, bytes=len(data), digest=format.digest(data), **described)
 
@@ -128,8 +128,7 @@ def put_run(store: Store, columns: Mapping[str, pa.Array], *, job: str, randomne
     first = next(iter(columns))
     table = pa.table(dict(columns)).sort_by(first)
     path, data = format.manifest_name(job, randomness), to_parquet(table)
-    if not store.put_if_absent(path, data):
-        raise CorruptMetadataError(f"{path} exists already although its name was just drawn at random", object_name=path)
+    _create(store, path, data)
     names = table.column(first)
     return RunRef(
         path=path,
@@ -139,6 +138,19 @@ def put_run(store: Store, columns: Mapping[str, pa.Array], *, job: str, randomne
         first=names[0].as_py(),
         last=names[-1].as_py(),
     )
+
+
+def _create(store: Store, path: str, data: bytes) -> None:
+    """Put an object under a name that no one else can have: after an unclear answer the same bytes again, taken by them is done. [LY8]"""
+    for tried in range(_TRIES):
+        try:
+            if store.put_if_absent(path, data) or format.digest(store.get(path, 0, len(data) + 1)) == format.digest(data):
+                return
+        except StoreUnclearError:
+            if tried + 1 == _TRIES:
+                raise
+        else:
+            raise CorruptMetadataError(f"{path} holds other bytes than its job wrote; run the job again", object_name=path)
 
 
 def to_parquet(table: pa.Table) -> bytes:

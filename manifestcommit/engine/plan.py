@@ -59,7 +59,7 @@ def describe_files(table: pa.Table, snapshot: Snapshot) -> pa.Table:
     bounds = {}
     for path, field in leaf_fields(schema).items():
         if f"min.{field.id}" in table.column_names:
-            bounds[".".join(path)] = _bounds_struct(table, field)
+            bounds[".".join(f"`{name}`" if "." in name else name for name in path)] = _bounds_struct(table, field)
     if bounds:
         columns["bounds"] = pa.StructArray.from_arrays([array.combine_chunks() for array in bounds.values()], names=list(bounds))
     return pa.table(columns)

@@ -10,8 +10,7 @@ from ..store import Store, open_store
 def check_free_root(store: Store) -> None:
     """NotATableError unless a new table may begin here. One list per level of the URL, one below it. [LY6]"""
     for info in store.list(""):
-        if f"/{format.VERSIONS}" in info.name:
-            inner = info.name.partition(f"/{format.VERSIONS}")[0]
+        if (inner := _table_around(store, info.name)) is not None:
             raise NotATableError(f"{store.url} has a table inside it, at {inner!r}; tables do not nest. Choose a path beside it.")
         if not _is_hidden(info.name):
             raise NotATableError(
@@ -21,6 +20,13 @@ def check_free_root(store: Store) -> None:
     for above in _levels_above(store.url):
         if next(iter(open_store(above).list(format.VERSIONS)), None) is not None:
             raise NotATableError(f"{store.url} lies inside the table at {above}; tables do not nest. Choose a path outside of it.")
+
+
+def _table_around(store: Store, name: str) -> str | None:
+    """The folder above the object that is a table's root, if one is."""
+    parts = name.split("/")[:-1]
+    roots = ("/".join(parts[:count]) for count in range(1, len(parts) + 1))
+    return next((root for root in roots if next(iter(store.list(f"{root}/{format.VERSIONS}")), None) is not None), None)
 
 
 def _is_hidden(name: str) -> bool:

@@ -42,6 +42,7 @@ MESSAGE_LIMIT_BYTES = 1 << 20
 WRITTEN_LIMIT_BYTES = 32 << 20
 
 _REGISTERED: weakref.WeakSet[Any] = weakref.WeakSet()
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '((?:manifestcommit|msgspec|pyarrow|zstandard)\b[\w.]*)'")
 _RAISED = re.compile(r"manifestcommit\.errors\.(\w+): ([^\n]+)")
 
 
@@ -146,6 +147,11 @@ def task_context() -> TaskContext:
 
 def raised_inside(error: BaseException) -> ManifestCommitError | None:
     """The error of this package that one of Spark's Python processes raised and Spark reported as text, if it was one."""
+    if missing := _MISSING.search(str(error)):
+        return UsageError(
+            f"Spark's Python processes cannot import {missing[1]}; nothing was written. They run $PYSPARK_PYTHON, by default the python3 "
+            "of their PATH: set it, before the session starts, to a Python that has manifestcommit installed."
+        )
     for name, message in _RAISED.findall(str(error)):
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, ManifestCommitError) and "__init__" not in vars(kind):

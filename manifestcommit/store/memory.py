@@ -76,19 +76,40 @@ class MemoryStore:
         return f"{self._root}/{check_name(name)}"
 
 
-class _Output(io.BytesIO):
+class _Output:
+    """Not a BytesIO: one of those closes itself when it is forgotten, and closing publishes."""
+
     def __init__(self, store: MemoryStore, name: str) -> None:
-        super().__init__()
         self._store, self._name = store, name
+        self._buffer = io.BytesIO()
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        return self._buffer.write(data)
+
+    def tell(self) -> int:
+        return self._buffer.tell()
+
+    def flush(self) -> None:
+        """Nothing appears before `close`."""
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
 
     def close(self) -> None:
         if not self.closed:
-            self._store.put(self._name, self.getvalue())
-        super().close()
+            self.closed = True
+            self._store.put(self._name, self._buffer.getvalue())
 
     def discard(self) -> None:
         """Give up: the object never appears."""
-        super().close()
+        self.closed = True
 
 
 def _modified(file: MemoryFile) -> float:

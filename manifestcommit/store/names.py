@@ -29,7 +29,7 @@ def split_url(path: str | os.PathLike[str]) -> tuple[str, str]:
         # file:///x, and file://localhost/x as some tools write it
         local = rest.removeprefix("localhost") if rest.startswith("localhost/") else rest
         if not local.startswith("/"):
-            raise UsageError(f"file:// takes an absolute path (file:///folder/table), not {text!r}")
+            raise UsageError("the path of a file:// URL is absolute, as in file:///folder/table; this one is not")
         return scheme, os.path.abspath(local)
     if "@" in rest.split("/", 1)[0] and scheme not in ("abfs",):
         raise UsageError(

@@ -46,16 +46,44 @@ def save(spark: Any, path: str, tasks: int = 4, rows: int = 250, start: int = 0,
     numbers(spark, tasks=tasks, rows=rows, start=start, key=key).write.format("manifestcommit").option("key", key).mode(mode).save(path)
 
 
+def read(spark: Any, path: str, **options: Any) -> list[list[Any]]:
+    """All rows by the library call, in order."""
+    import manifestcommit as mc
+
+    return sorted(list(row) for row in mc.read_committed(path, spark=spark, **options).collect())
+
+
+def load(spark: Any, path: str, **options: Any) -> list[list[Any]]:
+    """All rows by `format("manifestcommit")`, in order."""
+    return sorted(list(row) for row in spark.read.format("manifestcommit").options(**options).load(path).collect())
+
+
+def refused(spark: Any, path: str) -> str:
+    """What the caller gets for data that does not fit."""
+    import manifestcommit as mc
+
+    try:
+        mc.write(spark.sql("select 'x' as n"), path)
+    except Exception as error:
+        return type(error).__name__
+    return "nothing"
+
+
 def ready(spark: Any) -> str:
     """The session runs."""
     return str(spark.version)
 
 
 def open_session(master: str, conf: dict[str, str]) -> Any:
-    """A session that says little and runs on small batches, so that a task passes its traps more than once."""
+    """A session that says little and runs on small batches, so that a task passes its traps more than once.
+
+    master: as Spark knows it, or `connect:<n>` for a Spark Connect server of n cores with a client of its own.
+    """
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master(master).appName("manifestcommit test driver")
+    scheme, _, cores = master.partition(":")
+    builder = SparkSession.builder.remote(f"local[{cores}]") if scheme == "connect" else SparkSession.builder.master(master)
+    builder = builder.appName("manifestcommit test driver")
     defaults = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -162,6 +162,19 @@ def woken_at_the_end(trap: Path) -> Iterator[Any]:
                 os.kill(pid, signal.SIGCONT)
 
 
+@pytest.mark.parametrize(("point", "committed"), [("commit-before-create", False), ("commit-after-create", True)])
+def test_atomic_commit_of_the_data_source(spark, driver: Driver, table: str, point: str, committed: bool) -> None:
+    """[SP3] The process in which Spark runs the data source's commit is killed: Spark fails the write and calls abort, which must not
+    undo a commit that landed; a rerun with the same key converges."""
+    trap = set_trap(driver.scratch, point, "kill self")
+    with pytest.raises(RuntimeError):
+        driver.run("save", path=table, key="killed")
+    assert sprung(trap)["worker"] != driver.process.pid
+    assert rows_of(spark, table) == sorted(OLD + (new_rows("killed") if committed else []))
+    driver.run("save", path=table, key="killed")
+    assert_whole(spark, driver, table, "killed")
+
+
 # --- the driver -------------------------------------------------------------------------------------------------------------
 
 

@@ -255,6 +255,32 @@ def test_a_dataframe_stays_at_its_version(spark, table: str) -> None:
     assert df.union(spark.read.format(FORMAT).load(table)).count() == 30
 
 
+def test_a_cached_version_is_not_taken_for_another(spark, table: str) -> None:
+    """[RD2] Spark caches by plan; two versions of one table are two plans."""
+    old = mc.read_committed(table, spark=spark).cache()
+    old_too = spark.read.format(FORMAT).load(table).cache()
+    try:
+        assert (old.count(), old_too.count()) == (10, 10)
+        frame(spark, 10, 20).write.format(FORMAT).mode("append").save(table)
+        assert mc.read_committed(table, spark=spark).count() == 20
+        assert spark.read.format(FORMAT).load(table).count() == 20
+        assert (old.count(), old_too.count()) == (10, 10)
+        assert old.join(mc.read_committed(table, spark=spark), "n").count() == 10
+    finally:
+        old.unpersist()
+        old_too.unpersist()
+
+
+def test_the_library_call_overwrites_as_told_whatever_the_session_says(spark, table: str) -> None:
+    """[SP5] [CF5] Its own arguments say what is replaced, so a session's dynamic mode has no say."""
+    spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    try:
+        mc.write(spark.createDataFrame([(100, "2013-01-01")], "n long, day string"), table, mode="overwrite")
+    finally:
+        spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+    assert load(spark, table) == [(100, "2013-01-01")]
+
+
 def test_time_travel(spark, table: str) -> None:
     """[RD4]"""
     version = mc.Table(table).snapshot().version

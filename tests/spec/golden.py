@@ -63,9 +63,7 @@ SCHEMA = Schema(
         Field(
             id=116,
             name="attributes",
-            type=MapType(
-                key=Field(id=117, name="key", type="string", nullable=False), value=Field(id=118, name="value", type="float")
-            ),
+            type=MapType(key=Field(id=117, name="key", type="string", nullable=False), value=Field(id=118, name="value", type="float")),
         ),
         Field(id=119, name="payload", type="variant"),
         Field(id=2_147_483_647, name="nothing", type="void"),
@@ -212,12 +210,20 @@ def full() -> Snapshot:
                 operation="overwrite",
                 touched=({DAY: "2013-01-01"}, {DAY: "@-800000", CARRIER: None}),
                 summary=Summary(
-                    files=2, rows=1000, bytes=123_460, removed_files=1, removed_rows=20, removed_bytes=3_000, tasks=4,
-                    seconds=1.5, attempts=2, checks={"no nulls": True, "row count": False},
+                    files=2,
+                    rows=1000,
+                    bytes=123_460,
+                    removed_files=1,
+                    removed_rows=20,
+                    removed_bytes=3_000,
+                    tasks=4,
+                    seconds=1.5,
+                    attempts=2,
+                    checks={"no nulls": True, "row count": False},
                 ),
             ),
             Commit(job=OTHER_JOB, commit_id=f"{OTHER_JOB}.fedcba9876543210", operation="an operation of a later release", touched=({},)),
-        ),  # fmt: skip
+        ),
         schema=SCHEMA,
         partition_by=(DAY, CARRIER),
         manifests=(manifest_ref(),),

@@ -100,7 +100,9 @@ def test_a_snapshot_of_a_later_release_is_read_and_loses_nothing_in_the_next_ver
 
 def test_every_place_where_members_may_be_added_is_tried() -> None:
     """The golden snapshot of a later release has an unknown member in every object that the JSON Schema describes. [OB12]"""
-    assert json.dumps(document("snapshot-future")).count('"later"') == _objects_with_named_members(document("snapshot-full"), VALIDATOR.schema)
+    assert json.dumps(document("snapshot-future")).count('"later"') == _objects_with_named_members(
+        document("snapshot-full"), VALIDATOR.schema
+    )
 
 
 def _objects_with_named_members(value: Any, schema: Any) -> int:

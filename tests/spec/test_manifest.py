@@ -69,7 +69,9 @@ def entries_of(partition_types: list[str]) -> st.SearchStrategy[list[Entry]]:
         added=st.integers(0, 2**40),
         job=st.just(golden.JOB),
         columns=st.lists(stats, max_size=2).map(lambda known: {each: stats for each, stats in known if stats != ColumnStats()}),
-        sources=st.lists(st.builds(SourceRange, source=st.text(max_size=3), start=st.none() | POSITION, end=POSITION), max_size=2).map(tuple),
+        sources=st.lists(st.builds(SourceRange, source=st.text(max_size=3), start=st.none() | POSITION, end=POSITION), max_size=2).map(
+            tuple
+        ),
         extra=st.sampled_from([{}, {"later": golden.UNKNOWN}]),
     )
     return st.lists(entry, min_size=1, max_size=4, unique_by=lambda each: each.path)
@@ -88,7 +90,7 @@ PARTITION_TYPES = st.lists(st.sampled_from(list(VALUES)), max_size=3, unique=Tru
 
 @given(PARTITION_TYPES.flatmap(lambda types: st.tuples(st.just(types), entries_of(types))))
 def test_entries_come_back_from_a_manifest_as_they_were(drawn: tuple[list[str], list[Entry]]) -> None:
-    """Whatever their values: years outside Python's, infinities, hostile texts, nulls, members of a later release. [OB13] [OB5] [SC7] [OB12]"""
+    """Years outside Python's, infinities, hostile texts, nulls, members of a later release. [OB13] [OB5] [SC7] [OB12]"""
     types, entries = drawn
     partition_by = [IDS[type] for type in types]
     table = stored_and_read(manifest_table.to_table(entries, schema=SCHEMA, partition_by=partition_by))
@@ -130,9 +132,7 @@ def test_united_manifests_list_what_each_listed(one: list[Entry], other: list[En
     """Also where only one of them knows anything of a column. [OB13] [CM12]"""
     other = [msgspec.structs.replace(entry, path=f"other/{entry.path}") for entry in other]
     partition_by = [IDS["date"]]
-    tables = [
-        stored_and_read(manifest_table.to_table(entries, schema=SCHEMA, partition_by=partition_by)) for entries in (one, other)
-    ]
+    tables = [stored_and_read(manifest_table.to_table(entries, schema=SCHEMA, partition_by=partition_by)) for entries in (one, other)]
     united = manifest_table.unite([manifest_table.with_versions(table, 7) for table in tables], schema=SCHEMA, partition_by=partition_by)
     again = manifest_table.from_table(stored_and_read(united), schema=SCHEMA, partition_by=partition_by, inherited=99)
     assert by_path(again) == by_path([msgspec.structs.replace(entry, added=entry.added or 7) for entry in [*one, *other]])

@@ -26,7 +26,8 @@ from manifestcommit.store import LocalStore, MemoryStore, Store, open_store
 KINDS = ("local", "memory")
 HOSTILE = [
     "a b/c d", " ", "100%", "%2F", "%41", "a+b", "a=b", "day=1/#x", "'single'", '"double"', "`back`", "back\\slash", "tab\there",
-    "new\nline", "été", "e\u0301te\u0301", "日本/語", "🦆", "\ue000", "\U00010000", "*?[x]", "{brace}", "$HOME", "~", "-rf", "...", ".hidden",
+    "new\nline", "été", "e\u0301te\u0301", "日本/語", "🦆", "\ue000", "\U00010000", "*?[x]", "{brace}", "$HOME", "~", "-rf", "...",
+    ".hidden",
     "x" * 255, f"{'y' * 200}/{'z' * 200}/{'é' * 100}", "__HIVE_DEFAULT_PARTITION__", "a:b", "a|b", "\x01", "a;b",
 ]  # fmt: skip
 CLIMBING = ["", "/", "/etc/x", "..", "../x", "a/../../x", "a/..", ".", "./a", "a/./b", "a//b", "a/", "a\0b", "//a"]
@@ -181,7 +182,7 @@ def test_a_name_that_climbs_is_refused_by_every_call(store: Store, name: str) ->
 @pytest.mark.parametrize("prefix", ["../", "a/../../", "/etc/", "a//b"])
 def test_a_list_does_not_climb(store: Store, url: str, prefix: str) -> None:
     """[LY1] [SE2]"""
-    open_store(f"{url}/../beside").put("x", b"secret")
+    open_store(f"{url.removesuffix('root')}beside").put("x", b"secret")
     with contextlib.suppress(ValueError):
         assert names(store, prefix) == []
 

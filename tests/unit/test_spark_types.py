@@ -20,7 +20,9 @@ from manifestcommit.errors import SchemaMismatchError, UnsupportedTypeError
 from tests.unit.schemas import counter, schemas
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+    max_leaves=3,
 )
 
 

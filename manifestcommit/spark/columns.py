@@ -1,0 +1,395 @@
+"""Spark Columns and predicates, both ways: a Column into what planning can prove, a pyarrow filter into a Column. [RD6] [RD7]
+
+A classic Column is a tree in the JVM, reached through py4j; a Connect Column is a tree of Python objects. Neither is a public
+interface, so whatever does not look as expected becomes an `Unknown` part. Not here: reading (spark.reader), pyarrow
+expressions (core.substrait).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from operator import and_, eq, ge, gt, le, lt, ne, or_
+from typing import Any, TypeAlias
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from ..core.predicate import (
+    And,
+    ColumnPath,
+    Compare,
+    Constant,
+    IsIn,
+    IsNan,
+    IsNull,
+    Not,
+    Op,
+    Or,
+    Predicate,
+    StartsWith,
+    Unknown,
+)
+from ..core.schema import Field, Schema, StructType, decimal_parts, show_path
+from ..core.spark_types import CHAR_VARCHAR, has_collation
+from ..errors import UsageError
+
+_COMPARISONS: dict[str, Op] = {"=": "=", "==": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_MIRRORED: dict[Op, Op] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_MAX_DEPTH = 100  # of functions inside functions, where they are not one long `&` or `|`
+_EPOCH = datetime(1970, 1, 1)
+_MICROSECOND = timedelta(microseconds=1)
+_YEAR_1900 = datetime(1900, 1, 1, tzinfo=UTC)
+_MAX_DIGITS = 38
+_MAX_LONG = 2**63 - 1
+
+
+def from_column(column: Column) -> Predicate:
+    """What planning may take from a Spark Column, with Spark's meaning: a part that is not understood is `Unknown`. [RD6]
+
+    Never an error: Spark itself says what is wrong with a Column when it filters the rows. Needs a few calls into the JVM per
+    operator and literal of a classic Column.
+    """
+    try:
+        if type(column).__module__.startswith("pyspark.sql.connect."):
+            return _Translation(_read_connect).boolean(column._expr, 0)
+        return _Translation(_read_classic).boolean(column._jc.node(), 0)  # type: ignore[operator]  # `_jc` is private
+    except Exception as error:  # whatever private trees do: a file too many is the price
+        return Unknown(why=f"a Spark Column: {type(error).__name__}")
+
+
+# --- One node of either kind of tree --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Attribute:
+    path: ColumnPath
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Function:
+    name: str
+    args: Sequence[Any]  # nodes not yet read
+
+
+@dataclass(frozen=True, slots=True)
+class _Opaque:
+    what: str
+
+
+_Node: TypeAlias = _Attribute | _Value | _Function | _Opaque
+
+
+def _read_connect(node: Any) -> _Node:
+    kind = type(node).__name__
+    match kind:
+        case "UnresolvedFunction" if not node._is_distinct:
+            return _Function(node._name.lower(), node._args)
+        case "ColumnAlias":
+            return _read_connect(node._child)
+        case "ColumnReference" if not node._is_metadata_column:
+            return _Attribute(_name_parts(node._unparsed_identifier))
+        case "UnresolvedExtractValue":
+            return _member(_read_connect(node._child), _read_connect(node._extraction))
+        case "LiteralExpression":
+            return _connect_value(node._value, type(node._dataType).__name__)
+        case _:
+            return _Opaque(kind)
+
+
+def _connect_value(value: Any, kind: str) -> _Node:
+    """The literal of a LiteralExpression, which keeps Spark's internal numbers for dates and times."""
+    if value is None or kind in ("BooleanType", "ByteType", "ShortType", "IntegerType", "LongType", "DoubleType", "DecimalType"):
+        return _Value(value)
+    if kind == "StringType" or kind == "BinaryType":
+        return _Value(value if isinstance(value, str) else bytes(value))
+    if kind == "DateType":
+        return _Value(_EPOCH.date() + timedelta(days=value))
+    if kind == "DayTimeIntervalType":
+        return _Value(timedelta(microseconds=value))
+    if kind in ("TimestampType", "TimestampNTZType"):
+        return _Value(_EPOCH.replace(tzinfo=UTC if kind == "TimestampType" else None) + timedelta(microseconds=value))
+    return _Opaque(kind)
+
+
+def _name_parts(identifier: str) -> ColumnPath:
+    """`a.b` and `` `a.b`.`c``d` `` as Spark splits them; ValueError for what Spark would refuse."""
+    parts: list[str] = []
+    at = 0
+    while True:
+        if identifier[at : at + 1] == "`":
+            part, at = "", at + 1
+            while (end := identifier.index("`", at)) >= 0:
+                part, at = part + identifier[at:end], end + 1
+                if identifier[at : at + 1] != "`":
+                    break
+                part, at = part + "`", at + 1
+        else:
+            end = identifier.find(".", at)
+            end = len(identifier) if end < 0 else end
+            part, at = identifier[at:end], end
+            if not part or "`" in part:
+                raise ValueError(identifier)
+        parts.append(part)
+        if at == len(identifier):
+            return tuple(parts)
+        if identifier[at] != ".":
+            raise ValueError(identifier)
+        at += 1
+
+
+def _read_classic(node: Any) -> _Node:
+    kind = node.getClass().getSimpleName()
+    match kind:
+        case "UnresolvedFunction" if not node.isDistinct() and not node.isUserDefinedFunction():
+            return _Function(node.functionName().lower(), _items(node.arguments()))
+        case "Alias":
+            return _read_classic(node.child())
+        case "UnresolvedAttribute" if not node.isMetadataColumn():
+            return _Attribute(tuple(_items(node.nameParts())))
+        case "ExpressionColumnNode":  # df["x"]: found in df's own plan already
+            expression = node.expression()
+            found = expression.getClass().getSimpleName()
+            return _Attribute((expression.name(),)) if found == "AttributeReference" else _Opaque(found)
+        case "UnresolvedExtractValue":
+            return _member(_read_classic(node.child()), _read_classic(node.extraction()))
+        case "Literal" if node.dataType().isEmpty():
+            return _classic_value(node.value())
+        case _:
+            return _Opaque(kind)
+
+
+def _items(sequence: Any) -> list[Any]:
+    return [sequence.apply(index) for index in range(sequence.length())]
+
+
+def _classic_value(value: Any) -> _Node:
+    """py4j turns Java's numbers, texts, decimals and bytes into Python's own; dates and times it leaves in the JVM."""
+    if value is None or isinstance(value, bool | int | float | str | bytes | bytearray | Decimal):
+        return _Value(bytes(value) if isinstance(value, bytearray) else value)
+    match value.getClass().getName():
+        case "java.sql.Timestamp":
+            whole = timedelta(seconds=value.getTime() // 1000, microseconds=value.getNanos() // 1000)
+            moment = _EPOCH.replace(tzinfo=UTC) + whole
+            # Older ones pass through the Julian calendar and local mean times on their way into Spark.
+            return _Value(moment) if moment >= _YEAR_1900 else _Opaque("an old timestamp")
+        case "java.sql.Date":
+            day = date.fromisoformat(value.toString())
+            return _Value(day) if day >= _YEAR_1900.date() else _Opaque("an old date")
+        case "java.time.Duration":
+            return _Value(timedelta(seconds=value.getSeconds(), microseconds=value.getNano() // 1000))
+        case name:
+            return _Opaque(name)
+
+
+def _member(child: _Node, key: _Node) -> _Node:
+    if isinstance(child, _Attribute) and isinstance(key, _Value) and isinstance(key.value, str):
+        return _Attribute((*child.path, key.value))
+    return _Opaque("a member of something")
+
+
+# --- Spark's meaning ------------------------------------------------------------------------------------------------------
+
+
+class _Translation:
+    """From a tree of columns to a predicate."""
+
+    def __init__(self, read: Callable[[Any], _Node]) -> None:
+        self._read = read
+
+    def boolean(self, raw: Any, depth: int) -> Predicate:
+        node = self._read(raw) if depth <= _MAX_DEPTH else _Opaque("functions nested too deeply")
+        match node:
+            case _Value(value=None | bool() as value):
+                return Constant(value=value)
+            case _Attribute(path=path):
+                return Compare(op="=", column=path, value=True)
+            case _Function(name="and" | "or" as name, args=args):
+                terms = tuple(self.boolean(term, depth + 1) for term in self._chain(name, args))
+                return And(args=terms) if name == "and" else Or(args=terms)
+            case _Function(name="!" | "not", args=[arg]):
+                return Not(arg=self.boolean(arg, depth + 1))
+            case _Function(name=name, args=args):
+                return self._test(name, [self._read(arg) for arg in args])
+            case _Opaque(what=what):
+                return Unknown(why=what)
+        return Unknown(why="a part that is neither true nor false")
+
+    def _chain(self, name: str, args: Sequence[Any]) -> list[Any]:
+        """The terms of `a & b & c & ...`, which come nested; thousands of them must not nest our calls."""
+        terms: list[Any] = []
+        waiting = list(reversed(args))
+        while waiting:
+            raw = waiting.pop()
+            node = self._read(raw)
+            if isinstance(node, _Function) and node.name == name:
+                waiting += reversed(node.args)
+            else:
+                terms.append(raw)
+        return terms
+
+    def _test(self, name: str, args: Sequence[_Node]) -> Predicate:
+        match name, args:
+            case _, [_Value(value=value), _Attribute(path=path)] if name in _COMPARISONS:
+                return Compare(op=_MIRRORED[_COMPARISONS[name]], column=path, value=value)
+            case _, [_Attribute(path=path), _Value(value=value)] if name in _COMPARISONS:
+                return Compare(op=_COMPARISONS[name], column=path, value=value)
+            case "<=>" | "equal_null", [_Attribute(path=path), _Value(value=value)] | [_Value(value=value), _Attribute(path=path)]:
+                null = IsNull(column=path)
+                return null if value is None else And(args=(Not(arg=null), Compare(op="=", column=path, value=value)))
+            case "isnull", [_Attribute(path=path)]:
+                return IsNull(column=path)
+            case "isnotnull", [_Attribute(path=path)]:
+                return Not(arg=IsNull(column=path))
+            case "isnan", [_Attribute(path=path)]:
+                return IsNan(column=path)
+            case "startswith", [_Attribute(path=path), _Value(value=str() as prefix)]:
+                return StartsWith(column=path, prefix=prefix)
+            case "like", [_Attribute(path=path), _Value(value=str() as pattern)]:
+                return _like(path, pattern)
+            case "in", [_Attribute(path=path), *members] if all(isinstance(member, _Value) for member in members):
+                values = (member.value for member in members if isinstance(member, _Value))
+                return IsIn(column=path, values=tuple(value for value in values if value is not None))
+        return Unknown(why=f"the function {name}")
+
+
+def _like(column: ColumnPath, pattern: str) -> Predicate:
+    """LIKE: what stands before the first wildcard has to stand at the start."""
+    ends = [at for at in map(pattern.find, "%_\\") if at >= 0]
+    prefix = pattern[: min(ends)] if ends else pattern
+    if not ends:
+        return Compare(op="=", column=column, value=pattern)
+    starts = StartsWith(column=column, prefix=prefix)
+    return starts if pattern == prefix + "%" else And(args=(starts, Unknown(why=f"LIKE {pattern!r}")))
+
+
+# --- pyarrow's meaning, as a Column ---------------------------------------------------------------------------------------
+
+
+def to_column(predicate: Predicate, schema: Schema) -> Column:
+    """A Column that keeps exactly the rows that pyarrow keeps for the expression the predicate was parsed from. [RD7]
+
+    schema: the table's, for names and for the types on which the two differ: NaN (in Spark it equals itself and exceeds every
+    number), -0.0 in lists, collations. UsageError where a part was not understood or Spark would cast its way to other rows.
+    """
+    match predicate:
+        case And(args=args) | Or(args=args):
+            every = isinstance(predicate, And)
+            return _balanced([to_column(arg, schema) for arg in args], every)
+        case Not(arg=arg):
+            return ~to_column(arg, schema)
+        case Constant(value=value):
+            return F.lit(value).cast("boolean")
+        case Unknown(why=why):
+            raise UsageError(
+                f"filter cannot be given to Spark as a pyarrow expression because of {why}; nothing was read. Give a Spark Column instead."
+            )
+        case IsNull(column=path):
+            return _column(path).isNull()
+        case _:
+            return _leaf(predicate, _field(predicate.column, schema))
+
+
+def _balanced(terms: list[Column], every: bool) -> Column:
+    """All the terms joined; a tree of thousands stays shallow enough for the JVM's stack."""
+    if not terms:
+        return F.lit(every)
+    join = and_ if every else or_
+    while len(terms) > 1:
+        pairs = [join(left, right) for left, right in zip(terms[::2], terms[1::2], strict=False)]
+        terms = pairs + terms[len(pairs) * 2 :]
+    return terms[0]
+
+
+def _column(path: ColumnPath) -> Column:
+    return F.col(".".join(f"`{name.replace('`', '``')}`" for name in path))
+
+
+def _field(path: ColumnPath, schema: Schema) -> Field:
+    fields, found = schema.fields, None
+    for name in path:
+        found = next((field for field in fields if field.name == name), None)
+        fields = found.type.fields if found is not None and isinstance(found.type, StructType) else ()
+    if found is None:
+        raise UsageError(f"filter names the column {show_path(path)}, which the table does not have.")
+    return found
+
+
+def _leaf(node: Compare | IsIn | IsNan | StartsWith, field: Field) -> Column:
+    column = _column(node.column)
+    if has_collation(field):
+        column = F.collate(column, "UTF8_BINARY")
+    elif field.metadata.get(CHAR_VARCHAR, "").startswith("char("):
+        column = F.concat(column, F.lit(""))  # Spark pads what is compared with a bare char column
+    match node:
+        case IsNan():
+            return F.when(column.isNotNull(), F.isnan(column))  # pyarrow: null for null, Spark: false
+        case StartsWith(prefix=prefix):
+            return column.startswith(prefix)
+        case IsIn(values=values):
+            return _is_in(column, values, field, node.column)
+        case Compare(op=op, value=value):
+            return _compare(column, op, value, field, node.column)
+
+
+def _compare(column: Column, op: Op, value: Any, field: Field, path: ColumnPath) -> Column:
+    if isinstance(value, float) and math.isnan(value):
+        return F.when(column.isNotNull(), F.lit(op == "!="))
+    compared: Column = _OPERATORS[op](column, _literal(value, field, path))
+    if op in (">", ">=") and field.type in ("float", "double"):
+        return compared & ~F.isnan(column)
+    return compared
+
+
+_OPERATORS: dict[Op, Callable[[Any, Any], Any]] = {"=": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
+
+
+def _is_in(column: Column, values: Sequence[Any], field: Field, path: ColumnPath) -> Column:
+    """pyarrow's is_in: false for null, and it tells 0.0 from -0.0, which only their texts do in Spark."""
+    zeros = {str(value) for value in values if isinstance(value, float) and value == 0}
+    others = [_literal(value, field, path) for value in values if not (isinstance(value, float) and value == 0)]
+    found = [column.isin(*others)] if others else []
+    found += [(column == F.lit(0.0)) & (column.cast("string") == F.lit(zero)) for zero in sorted(zeros)]
+    return F.coalesce(_balanced(found, False), F.lit(False))
+
+
+def _literal(value: Any, field: Field, path: ColumnPath) -> Column:
+    """The value as a Spark literal; UsageError where comparing it with the column could round either of them."""
+    decimal = decimal_parts(field.type) if isinstance(field.type, str) else None
+    if isinstance(value, float) and decimal:
+        raise UsageError(
+            f"filter compares the decimal column {show_path(path)} with the float {value!r}, which engines round differently; "
+            "nothing was read. Give a Decimal instead."
+        )
+    if isinstance(value, int) and not isinstance(value, bool) and (decimal or abs(value) > _MAX_LONG):
+        value = Decimal(value)
+    if isinstance(value, Decimal):
+        return F.lit(_exact(value, decimal or (20, 0), path))
+    if isinstance(value, datetime):
+        micros = (value.replace(tzinfo=None) - _EPOCH) // _MICROSECOND  # pyarrow's are in UTC
+        if value.tzinfo is not None:
+            return F.timestamp_micros(F.lit(micros))
+        return F.expr(f"TIMESTAMP_NTZ'{value.isoformat(sep=' ')}'")
+    if isinstance(value, date):
+        return F.date_from_unix_date(F.lit((value - _EPOCH.date()).days))
+    return F.lit(value)
+
+
+def _exact(value: Decimal, parts: tuple[int, int], path: ColumnPath) -> Decimal:
+    """The decimal, if Spark can bring it and the column to one type without dropping digits."""
+    precision, scale = parts
+    digits, exponent = len(value.as_tuple().digits), int(value.as_tuple().exponent)
+    if max(precision - scale, digits + exponent) + max(scale, -exponent) > _MAX_DIGITS:
+        raise UsageError(
+            f"filter compares the column {show_path(path)} with {value}: together they need more than {_MAX_DIGITS} digits, "
+            "and Spark would round; nothing was read. Give a Spark Column instead."
+        )
+    return value

@@ -1,0 +1,175 @@
+"""Small tables over any store, wrapped or not: write them, read them back, copy them, and check what must always hold of them."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from manifestcommit.core import format
+from manifestcommit.core.change import Change
+from manifestcommit.core.snapshot import Commit, Snapshot
+from manifestcommit.engine import plan
+from manifestcommit.engine.commit import find_key
+from manifestcommit.engine.dataset import open_dataset
+from manifestcommit.engine.env import SystemEnv
+from manifestcommit.engine.head import Head, open_head, read_object
+from manifestcommit.engine.outcome import Outcome
+from manifestcommit.engine.session import Session
+from manifestcommit.job import Job
+from manifestcommit.store import MemoryStore, Store
+
+
+class Hasty(SystemEnv):
+    """The real outside, but nobody waits. slept: how often someone wanted to."""
+
+    def __init__(self) -> None:
+        self.slept = 0
+
+    def sleep(self, seconds: float) -> None:
+        self.slept += 1
+
+
+def memory() -> MemoryStore:
+    """An empty root that no other test has."""
+    return MemoryStore(secrets.token_hex(8))
+
+
+def clone(store: Store) -> MemoryStore:
+    """Every object of a store below a new root in memory."""
+    copy = memory()
+    for info in store.list(""):
+        copy.put(info.name, store.get(info.name))
+    return copy
+
+
+def session(store: Store) -> Session:
+    return Session(store, Hasty())
+
+
+def begin(store: Store, key: str | None = None, fingerprint: str | None = None) -> Job:
+    """A job as `manifestcommit.begin` makes it, over a store of the test's own."""
+    return Job(session(store), key=key, fingerprint=fingerprint)
+
+
+def rows(ids: Iterable[int], **parts: Any) -> pa.Table:
+    """Rows with these ids, and constant further columns."""
+    each = list(ids)
+    columns: dict[str, Any] = {"id": pa.array(each, pa.int64())}
+    for name, value in parts.items():
+        columns[name] = pa.array([value] * len(each), pa.string() if value is None or isinstance(value, str) else None)
+    return pa.table(columns)
+
+
+def write(
+    store: Store,
+    data: pa.Table,
+    *,
+    key: str | None = None,
+    fingerprint: str | None = None,
+    partition_by: list[str] | None = None,
+    watermarks: Mapping[str, tuple[Any, Any]] | None = None,
+    overwrite: Any = "no",
+    conflict: str = "serializable",
+    merge_schema: bool = False,
+) -> Outcome:
+    """One job from begin to outcome; errors come out as the public call's. overwrite="no": an append."""
+    with begin(store, key, fingerprint) as job:
+        if overwrite != "no":
+            job.overwrite(overwrite, conflict=conflict)  # type: ignore[arg-type]
+        for source, (start, end) in (watermarks or {}).items():
+            job.advance(source, start, end)
+        job.write(data, partition_by=partition_by, merge_schema=merge_schema)
+    assert job.outcome is not None
+    return job.outcome
+
+
+def read(store: Store, version: int | None = None) -> pa.Table:
+    """All rows of a version, the head by default."""
+    each = session(store)
+    head = open_head(store)
+    found = head if version is None else read_object(store, version)
+    assert found is not None
+    return open_dataset(each, found.snapshot, plan.entries_table(each, found.snapshot)).to_table()
+
+
+def read_ids(store: Store, version: int | None = None) -> list[int]:
+    """The ids of all rows, sorted; twice what is there twice. [] for a table without columns, or no table."""
+    if next(iter(store.list(format.VERSIONS)), None) is None:
+        return []
+    table = read(store, version)
+    return sorted(table.column("id").to_pylist()) if "id" in table.column_names else []
+
+
+def positions(store: Store) -> dict[str, Any]:
+    """Where every source stands."""
+    if next(iter(store.list(format.VERSIONS)), None) is None:
+        return {}
+    return {source: mark.position for source, mark in open_head(store).snapshot.watermarks.items()}
+
+
+def key_version(store: Store, key: str) -> int | None:
+    """The version that the head records for a key, inlined or spilled."""
+    each = session(store)
+    record = find_key(each, each.open().snapshot, key)
+    return None if record is None else record.version
+
+
+def all_snapshots(store: Store) -> Iterator[Head]:
+    """Every version whose object exists, ascending."""
+    for info in list(store.list(format.VERSIONS)):
+        version = format.parse_version(info.name)
+        if version is not None:
+            found = read_object(store, version)
+            assert found is not None
+            yield found
+
+
+def check_table(store: Store) -> None:
+    """What must hold of every table: no gap, an unbroken chain, totals that are true, no path twice, every file as it was listed."""
+    heads = list(all_snapshots(store))
+    assert [head.version for head in heads] == list(range(heads[0].version, heads[0].version + len(heads))), "[IV1]"
+    for parent, child in itertools.pairwise(heads):
+        assert child.snapshot.parent_digest == parent.digest, "[OB1]"
+        assert child.snapshot.table_id == parent.snapshot.table_id
+        assert child.snapshot.committed_at >= parent.snapshot.committed_at, "[CM14]"
+    jobs = [commit.job for head in heads for commit in head.snapshot.commits]
+    assert len(jobs) == len(set(jobs)), "a job in two versions"
+    check_head(store)
+
+
+def check_head(store: Store) -> None:
+    """The head's files: no path twice, all there with their length, and totals that are true of them. [IV6] [OB2]"""
+    each = session(store)
+    snapshot = each.open().snapshot
+    table = plan.entries_table(each, snapshot)
+    paths = table.column("path").to_pylist()
+    assert len(paths) == len(set(paths)), "a path is live twice [IV6]"
+    sizes = {info.name: info.size_bytes for info in store.list("")}
+    assert {path: sizes.get(path) for path in paths} == dict(zip(paths, table.column("bytes").to_pylist(), strict=True)), "[IV6] [CM18]"
+    totals = (len(paths), sum(table.column("rows").to_pylist()), sum(table.column("bytes").to_pylist()))
+    assert (snapshot.totals.files, snapshot.totals.rows, snapshot.totals.bytes) == totals, "[OB2]"
+    assert read(store).num_rows == totals[1]
+
+
+def put_version(store: Store, head: Head, *, commit: Commit | None = None, **changes: Any) -> Head:
+    """The version after `head` by another writer: its snapshot with these members changed."""
+    version = head.version + 1
+    job = format.job_id(head.version, head.snapshot.table_id, secrets.token_bytes(16))
+    record = commit or Commit(job=job, commit_id=f"{job}.{secrets.token_hex(8)}", operation="gc")
+    recent = changes.pop("recent_jobs", {**head.snapshot.recent_jobs, record.job: version})
+    snapshot: Snapshot = msgspec.structs.replace(
+        head.snapshot, version=version, parent_digest=head.digest, commits=(record,), recent_jobs=recent, **changes
+    )
+    data = format.encode_snapshot(snapshot)
+    assert store.put_if_absent(format.version_name(version), data)
+    return Head(snapshot=snapshot, digest=format.digest(data))
+
+
+def change_of(job: Job) -> Change:
+    """What the job would commit now."""
+    return job._job.change()

@@ -1,0 +1,310 @@
+"""Answers that are lost, late, or about oneself: a commit is told as what it is, once. [CM4] [CM6] [IV4]"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+import pytest
+
+from manifestcommit.core import format, spill
+from manifestcommit.engine.commit import find_job
+from manifestcommit.engine.head import open_head
+from manifestcommit.errors import CorruptMetadataError, ManifestCommitError, OutcomeUnknownError, StoreError, StoreUnclearError
+from manifestcommit.store import MemoryStore
+from manifestcommit.testing.faults import FaultStore
+from tests.faults.tables import all_snapshots, begin, check_table, key_version, memory, read_ids, rows, session, write
+
+
+class Scripted(MemoryStore):
+    """A store in memory whose creates of versions are answered by a script: one function per create, then as usual."""
+
+    def __init__(self, *script: Callable[[str, bytes], bool], of: str = format.VERSIONS) -> None:
+        super().__init__(secrets.token_hex(8))
+        self._of = of
+        self.script = list(script)
+        self.sent: list[tuple[str, bytes]] = []
+        write(self, rows([1]), key="before")
+        self.sent.clear()
+
+    def create(self, name: str, data: bytes) -> bool:
+        return super().put_if_absent(name, data)
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        if not name.startswith(self._of):
+            return self.create(name, data)
+        self.sent.append((name, data))
+        step = self.script.pop(0) if self.script else self.create
+        return step(name, data)
+
+    def unanswered(self, name: str, data: bytes) -> bool:
+        raise StoreUnclearError("no answer")
+
+    def answer_lost(self, name: str, data: bytes) -> bool:
+        self.create(name, data)
+        raise StoreUnclearError("no answer")
+
+    def retried_below(self, name: str, data: bytes) -> bool:
+        """As an SDK does that loses the answer, sends the request again, and is told that the name is taken."""
+        self.create(name, data)
+        return False
+
+
+def test_a_retry_below_that_lost_against_itself_is_a_success_told_once() -> None:
+    """icechunk#2099: the SDK's second request got 412 against its first, and the commit was reported lost. [CM4] [IV4]"""
+    store = Scripted()
+    store.script = [store.retried_below]
+    outcome = write(store, rows([2]), key="k")
+    assert outcome.kind == "committed" and outcome.version == 3
+    assert read_ids(store) == [1, 2] and len(list(all_snapshots(store))) == 3
+    check_table(store)
+
+
+def test_a_retry_below_that_lost_against_itself_creating_the_table() -> None:
+    """[CM4] [CM13]"""
+    store = memory()
+    real = store.put_if_absent
+    store.put_if_absent = lambda name, data: real(name, data) and False  # type: ignore[method-assign]
+    assert write(store, rows([1]), key="k").committed
+    assert read_ids(store) == [1]
+    check_table(store)
+
+
+def test_a_lost_answer_of_a_create_that_happened_is_a_success_told_once() -> None:
+    """[CM6] [IV4]"""
+    store = Scripted()
+    store.script = [store.answer_lost]
+    assert write(store, rows([2]), key="k").kind == "committed"
+    assert read_ids(store) == [1, 2]
+    check_table(store)
+
+
+def test_after_an_unclear_answer_the_same_bytes_go_to_the_same_name() -> None:
+    """Other bytes could be a second commit beside the first. [CM6]"""
+    store = Scripted()
+    store.script = [store.unanswered, store.unanswered]
+    assert write(store, rows([2]), key="k").version == 3
+    assert len(store.sent) == 3 and len(set(store.sent)) == 1
+    assert read_ids(store) == [1, 2]
+
+
+def test_a_create_that_lands_while_the_next_is_under_way_counts_once() -> None:
+    """[CM6] [IV4]"""
+    store = Scripted()
+    held: list[tuple[str, bytes]] = []
+
+    def hold(name: str, data: bytes) -> bool:
+        held.append((name, data))
+        raise StoreUnclearError("no answer")
+
+    def late_then_mine(name: str, data: bytes) -> bool:
+        store.create(*held.pop())
+        return store.create(name, data)
+
+    def mine_then_late(name: str, data: bytes) -> bool:
+        created = store.create(name, data)
+        assert not store.create(*held.pop())
+        return created
+
+    for number, step in enumerate((late_then_mine, mine_then_late)):
+        store.script = [hold, step]
+        outcome = write(store, rows([10 + number]), key=f"k{number}")
+        assert outcome.kind == "committed" and outcome.version == 3 + number
+    assert read_ids(store) == [1, 10, 11]
+    check_table(store)
+
+
+def test_an_unclear_create_that_another_writer_beats_is_rebased_and_lands_once() -> None:
+    """[CM4] [CM6]"""
+    store = Scripted()
+
+    def beaten(name: str, data: bytes) -> bool:
+        store.script = []
+        write(store, rows([7]), key="other")
+        raise StoreUnclearError("no answer")
+
+    store.script = [beaten]
+    outcome = write(store, rows([2]), key="k")
+    assert (outcome.kind, outcome.version) == ("committed", 4)
+    assert read_ids(store) == [1, 2, 7]
+    assert not store.create(*store.sent[0]), "the stalled request finds its name taken"
+    check_table(store)
+
+
+def test_a_create_that_no_one_answers_is_unknown_and_stays_so_until_it_lands() -> None:
+    """[CM6] [CM10] [AB1]"""
+    store = Scripted()
+    store.script = [store.unanswered] * 8
+    with pytest.raises(OutcomeUnknownError) as caught:
+        write(store, rows([2]), key="k")
+    assert len(set(store.sent)) == 1
+    assert len([info for info in store.list("") if info.name.endswith(".parquet")]) == 2, "nothing was deleted"
+    job = caught.value.job_id
+    assert find_job(session(store), open_head(store).snapshot, job) == (None, None)
+    assert store.create(*store.sent[0]), "it lands after all"
+    assert find_job(session(store), open_head(store).snapshot, job) == ("committed", 3)
+    again = write(store, rows([2]), key="k")
+    assert again.kind == "already_committed" and again.version == 3
+    assert read_ids(store) == [1, 2]
+    check_table(store)
+
+
+def test_a_create_that_lands_after_the_rerun_committed_is_refused_by_its_name() -> None:
+    """[CM6] [KY5]"""
+    store = Scripted()
+    store.script = [store.unanswered] * 8
+    with pytest.raises(OutcomeUnknownError):
+        write(store, rows([2]), key="k")
+    late = store.sent[0]
+    assert write(store, rows([2]), key="k").kind == "committed"
+    assert not store.create(*late)
+    assert read_ids(store) == [1, 2]
+    check_table(store)
+
+
+def test_a_refusal_after_an_unclear_answer_decides_nothing() -> None:
+    """The second request was refused; the first may still land. [CM6]"""
+    store = Scripted()
+
+    def refused(name: str, data: bytes) -> bool:
+        raise StoreError("no")
+
+    store.script = [store.unanswered, *[refused] * 7]
+    with pytest.raises(OutcomeUnknownError):
+        write(store, rows([2]), key="k")
+    store.script = [refused]
+    with pytest.raises(StoreError) as caught:
+        write(store, rows([2]), key="k")
+    assert not isinstance(caught.value, StoreUnclearError | OutcomeUnknownError), "refused at once: nothing was sent"
+    assert read_ids(store) == [1]
+
+
+@pytest.mark.parametrize("kind", ["list", "get"])
+def test_a_create_that_could_not_be_counted_is_unknown_not_failed(kind: str) -> None:
+    """[CM5] [CM6]"""
+    inner = memory()
+    write(inner, rows([1]), key="before")
+    created = False
+
+    def blind(call: object) -> None:
+        nonlocal created
+        if created and call.kind in ("list", "get"):  # type: ignore[attr-defined]
+            raise StoreError("the store went away")
+        if call.kind == "put_if_absent":  # type: ignore[attr-defined]
+            created = True
+            if kind == "get":  # something above it makes the look above a get
+                write(inner, rows([9]), key="winner")
+
+    with pytest.raises((OutcomeUnknownError, StoreError)) as caught:
+        write(FaultStore(inner, on_call=blind), rows([2]), key="k")
+    if kind == "list":
+        assert isinstance(caught.value, OutcomeUnknownError)
+        assert key_version(inner, "k") == 3
+    assert write(inner, rows([2]), key="k").committed
+    assert read_ids(inner) == ([1, 2] if kind == "list" else [1, 2, 9])
+
+
+@pytest.mark.parametrize("damage", ["garbage", "newer format"])
+def test_a_head_above_mine_that_cannot_be_read_makes_my_commit_unknown_not_failed(damage: str) -> None:
+    """My version is in the store, and what stands above it says nothing: an error that denies the commit would double it. [CM5] [CM6]"""
+    inner = memory()
+    write(inner, rows([1]), key="before")
+
+    def damaged_above(call: object) -> None:
+        if call.kind == "list" and len(list(inner.list(format.VERSIONS))) == 3:  # type: ignore[attr-defined]
+            body = b"garbage" if damage == "garbage" else format.compress(b'{"format_version": 2}')
+            inner.put(format.version_name(4), body)
+
+    with pytest.raises(ManifestCommitError) as caught:
+        write(FaultStore(inner, on_call=damaged_above), rows([2]), key="k")
+    assert isinstance(caught.value, OutcomeUnknownError), f"told as {type(caught.value).__name__}"
+    inner.delete([format.version_name(4)])
+    assert key_version(inner, "k") == 3 and read_ids(inner) == [1, 2]
+
+
+def test_a_hint_that_cannot_be_put_changes_nothing() -> None:
+    """[CM7] [LY7]"""
+    inner = memory()
+    write(inner, rows([1]))
+
+    def no_hint(call: object) -> None:
+        if call.name == format.HINT and call.kind == "put":  # type: ignore[attr-defined]
+            raise StoreError("no")
+
+    outcome = write(FaultStore(inner, on_call=no_hint), rows([2]), key="k")
+    assert (outcome.kind, outcome.version) == ("committed", 3)
+    assert inner.get(format.HINT) == b"2"
+    assert read_ids(inner) == [1, 2]
+
+
+@pytest.mark.parametrize("hint", [None, b"", b"0", b"1", b"2", b"4", b"999", b"-1", b"x" * 100, b"9" * 19, "٣".encode()])
+def test_no_hint_changes_what_is_read_or_where_a_commit_lands(hint: bytes | None) -> None:
+    """[LY7] [RD1]"""
+    store = memory()
+    for number in range(3):
+        write(store, rows([number]))
+    if hint is None:
+        store.delete([format.HINT])
+    else:
+        store.put(format.HINT, hint)
+    assert read_ids(store) == [0, 1, 2]
+    assert write(store, rows([3])).version == 5
+    assert read_ids(store) == [0, 1, 2, 3] and store.get(format.HINT) == b"5"
+
+
+def test_a_retry_below_of_a_manifest_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The SDK wrote the manifest, lost the answer and was told that the name is taken: by these very bytes. [IV4] [LY8]"""
+    monkeypatch.setattr(spill, "INLINE_ENTRY_BYTES", 0)
+    store = Scripted(of=format.MANIFESTS)
+    store.script = [store.retried_below]
+    try:
+        outcome = write(store, rows([2]), key="k")
+    except CorruptMetadataError as error:
+        pytest.fail(f"its own manifest was taken for damage: {error}")
+    assert outcome.committed and read_ids(store) == [1, 2]
+
+
+def test_a_lost_answer_about_a_manifest_does_not_stop_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sending the same bytes again to a name that no one else can have is always right. [IV4] [LY8]"""
+    monkeypatch.setattr(spill, "INLINE_ENTRY_BYTES", 0)
+    store = Scripted(of=format.MANIFESTS)
+    store.script = [store.answer_lost]
+    assert write(store, rows([2]), key="k").committed
+    assert read_ids(store) == [1, 2]
+
+
+def test_a_manifest_of_other_bytes_under_ones_own_name_is_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[OB4] [LY8]"""
+    monkeypatch.setattr(spill, "INLINE_ENTRY_BYTES", 0)
+    store = Scripted(of=format.MANIFESTS)
+
+    def stranger(name: str, data: bytes) -> bool:
+        store.create(name, b"not these bytes")
+        return False
+
+    store.script = [stranger]
+    with pytest.raises(CorruptMetadataError):
+        write(store, rows([2]), key="k")
+    assert read_ids(store) == [1]
+
+
+def test_losing_over_and_over_ends_with_an_answer() -> None:
+    """The loop is bounded, waits between attempts, and a job that gave up left nothing visible. [CM8] [CF1]"""
+    from manifestcommit.engine.commit import Limits, commit
+    from tests.faults.tables import Hasty, change_of
+
+    store = memory()
+    write(store, rows([0]))
+    job = begin(store)
+    job.write(rows([1]))
+
+    def beaten(call: object) -> None:
+        if call.kind == "put_if_absent":  # type: ignore[attr-defined]
+            write(store, rows([50]))
+
+    contender = session(FaultStore(store, on_call=beaten))
+    head = contender.open()
+    outcome = commit(contender, head, change_of(job), Limits(attempts=5))
+    assert outcome.kind == "conflict" and outcome.conflict is not None and outcome.conflict.rule == "contention"
+    assert outcome.attempts == 5 and isinstance(contender.env, Hasty) and contender.env.slept == 5
+    assert read_ids(store) == [0, *[50] * 5]

@@ -1,0 +1,348 @@
+"""Writers that slept through a gc, a fence, or the removal of the table: never acknowledged for what is not there. [CM2] [CM5] [IV8]"""
+
+from __future__ import annotations
+
+import secrets
+
+import pytest
+
+from manifestcommit.core import format
+from manifestcommit.core.snapshot import Commit, Tag
+from manifestcommit.engine.commit import commit, find_job
+from manifestcommit.engine.head import Head, open_head, read_object, read_version
+from manifestcommit.engine.outcome import error_of
+from manifestcommit.errors import (
+    JobAbortedError,
+    JobFencedError,
+    ManifestCommitError,
+    OutcomeUnknownError,
+    SnapshotExpiredError,
+    TableNotFoundError,
+)
+from manifestcommit.job import Job
+from manifestcommit.store import MemoryStore
+from manifestcommit.testing.faults import FaultCall, FaultStore
+from tests.faults.tables import begin, change_of, check_head, memory, positions, put_version, read_ids, rows, session, write
+
+
+def table(versions: int) -> MemoryStore:
+    """Version n has the ids 2 to n."""
+    store = memory()
+    for number in range(2, versions + 1):
+        write(store, rows([number]))
+    return store
+
+
+def expire(store: MemoryStore, *, fence: int, expired: int, **changes: object) -> Head:
+    """What gc does: a version that moves fence and expired, then the deletion of the versions below."""
+    head = put_version(store, open_head(store), fence=fence, expired=expired, **changes)
+    store.delete([format.version_name(version) for version in range(1, expired)])
+    return head
+
+
+def stalled(store: MemoryStore, *, key: str | None = None) -> tuple[Job, Head]:
+    """A job that has written, and the head that it knows."""
+    job = begin(store, key)
+    job.advance("s", 0, 5)
+    job.write(rows([77]))
+    return job, open_head(store)
+
+
+def test_a_stalled_writer_that_brings_a_deleted_version_back_is_not_acknowledged_for_it() -> None:
+    """slatedb#352: gc freed the number, and the writer created it "successfully". Its rows are in no head: they are lost. [CM5] [IV8]"""
+    store = table(3)
+    job, base = stalled(store)
+    for number in range(4, 8):
+        write(store, rows([number]))
+    expire(store, fence=7, expired=7)
+    assert read_object(store, 4) is None, "the name that the writer wants is free"
+    outcome = commit(session(store), base, change_of(job))
+    assert read_object(store, 4) is not None, "it did create it"
+    assert not outcome.committed, "acknowledged, but not in the head"
+    assert outcome.kind in ("fenced", "unknown")
+    assert 77 not in read_ids(store) and positions(store) == {}
+    check_head(store)
+
+
+def test_a_stalled_writer_above_the_fence_builds_on_the_head_and_commits_once() -> None:
+    """Its birth is above the fence, so nothing that it could bring back was deleted. [CM3] [CM5]"""
+    store = table(6)
+    job, base = stalled(store)
+    expire(store, fence=5, expired=5)
+    outcome = commit(session(store), base, change_of(job))
+    assert outcome.kind == "committed" and outcome.version == 8
+    assert read_ids(store) == [2, 3, 4, 5, 6, 77]
+    check_head(store)
+
+
+def test_a_version_that_came_back_is_acknowledged_where_the_head_says_that_its_job_is_committed() -> None:
+    """The job had committed, its answer was lost, its version was expired and deleted: it is in the head all the same. [CM5]"""
+    store = table(3)
+    job, base = stalled(store)
+    first = commit(session(store), base, change_of(job))
+    assert first.version == 4
+    for number in range(5, 8):
+        write(store, rows([number]))
+    expire(store, fence=7, expired=7)
+    again = commit(session(store), base, change_of(job))
+    assert again.committed and again.version == 4
+    assert read_ids(store).count(77) == 1
+
+
+@pytest.mark.parametrize("builds", [1, 3])
+def test_a_create_upon_which_others_built_counts(builds: int) -> None:
+    """Something stands above my version, and it is not expired. [CM5]"""
+    store = table(3)
+
+    def build_on_it(call: FaultCall) -> None:
+        if call.kind == "list" and call.name == format.VERSIONS and read_object(store, 4) is not None and read_object(store, 5) is None:
+            for number in range(builds):
+                write(store, rows([100 + number]))
+
+    slow = FaultStore(store, on_call=build_on_it)
+    outcome = write(slow, rows([77]))
+    assert (outcome.kind, outcome.version) == ("committed", 4)
+    assert read_ids(store) == [2, 3, 77, *range(100, 100 + builds)]
+
+
+def test_a_job_born_below_the_fence_is_fenced_and_commits_nothing() -> None:
+    """[CM2]"""
+    store = table(3)
+    job, _ = stalled(store, key="k")
+    write(store, rows([4]))
+    before = expire(store, fence=4, expired=1)
+    with pytest.raises(JobFencedError):
+        job.commit()
+    assert open_head(store).version == before.version and read_ids(store) == [2, 3, 4]
+    assert write(store, rows([77]), key="k").committed, "run again as a new job"
+
+
+def test_a_job_born_at_the_fence_commits() -> None:
+    """[CM2]"""
+    store = table(4)
+    job, _ = stalled(store)
+    expire(store, fence=4, expired=1)
+    assert job.commit().committed
+
+
+def test_a_job_that_lists_files_of_a_fenced_job_is_fenced() -> None:
+    """gc may delete them between the look and the create. [CM2]"""
+    store = table(3)
+    old, _ = stalled(store)
+    adopted = change_of(old).add
+    write(store, rows([4]))
+    expire(store, fence=4, expired=1)
+    new = begin(store)
+    new._job.add_written(adopted)
+    with pytest.raises(JobFencedError):
+        new.commit()
+    assert read_ids(store) == [2, 3, 4]
+
+
+def test_a_fenced_job_whose_create_was_sent_reads_the_history_before_it_says_so() -> None:
+    """It lost once, then slept, then was fenced; every version since its birth can be read and none has it. [CM2]"""
+    store = table(3)
+    job, base = stalled(store)
+
+    def beat_and_fence(call: FaultCall) -> None:
+        if call.kind == "put_if_absent" and open_head(store).version == 3:
+            write(store, rows([4]))
+            put_version(store, open_head(store), fence=5, expired=1)
+
+    outcome = commit(session(FaultStore(store, on_call=beat_and_fence)), base, change_of(job))
+    assert outcome.kind == "fenced" and read_ids(store) == [2, 3, 4]
+
+
+def test_a_fenced_job_that_had_committed_is_not_told_that_it_had_not() -> None:
+    """Its record left `recent_jobs`, as gc may do; the history since its birth still has it. [CM2]"""
+    store = table(3)
+    job, base = stalled(store)
+
+    def answer_lost_for_long(call: FaultCall) -> None:
+        if call.kind == "list" and open_head(store).version == 4:
+            write(store, rows([5]))
+            put_version(store, open_head(store), fence=6, expired=1, recent_jobs={})
+
+    outcome = commit(session(FaultStore(store, on_call=answer_lost_for_long)), base, change_of(job))
+    assert outcome.committed and outcome.version == 4 and read_ids(store) == [2, 3, 5, 77]
+
+
+def test_a_fenced_job_whose_history_is_gone_is_unknown() -> None:
+    """It may have been in a version that was deleted. [CM2] [CM6]"""
+    store = table(3)
+    job, base = stalled(store)
+
+    def beat_and_expire(call: FaultCall) -> None:
+        if call.kind == "put_if_absent" and open_head(store).version == 3:
+            for number in (4, 5, 6):
+                write(store, rows([number]))
+            put_version(store, open_head(store), fence=6, expired=6)
+
+    def forget(call: FaultCall) -> None:
+        beat_and_expire(call)
+        if call.kind == "list" and open_head(store).snapshot.expired == 6:
+            store.delete([format.version_name(version) for version in range(1, 6)])
+
+    outcome = commit(session(FaultStore(store, on_call=forget)), base, change_of(job))
+    assert outcome.kind == "unknown" and 77 not in read_ids(store)
+
+
+def test_a_job_that_was_given_up_commits_nothing() -> None:
+    """[CM1] [AB1]"""
+    store = table(3)
+    job, _ = stalled(store)
+    head = open_head(store)
+    put_version(store, head, recent_jobs={**head.snapshot.recent_jobs, job.id: None})
+    with pytest.raises(JobAbortedError):
+        job.commit()
+    assert read_ids(store) == [2, 3]
+    assert find_job(session(store), open_head(store).snapshot, job.id) == ("given_up", None)
+
+
+def test_a_job_that_someone_else_finished_is_committed_and_sends_nothing() -> None:
+    """[CM1]"""
+    store = table(3)
+    job, _ = stalled(store)
+    record = Commit(job=job.id, commit_id=f"{job.id}.x", operation="append")
+    put_version(store, open_head(store), commit=record)
+    outcome = job.commit()
+    assert (outcome.kind, outcome.version) == ("committed", 4) and open_head(store).version == 4
+
+
+# --- the table goes away ------------------------------------------------------------------------------------------------
+
+
+def remove(store: MemoryStore) -> None:
+    store.delete([info.name for info in store.list("")])
+
+
+@pytest.mark.parametrize("moment", ["put_if_absent", "list"])
+def test_a_commit_into_a_table_that_was_removed_is_not_acknowledged(moment: str) -> None:
+    """Nothing stands above my version, but its base is gone too: all other rows of the table are. [CM5]"""
+    store = table(4)
+    job = begin(store, "k")
+    job.write(rows([77]))
+
+    def removed(call: FaultCall) -> None:
+        if call.kind == moment and call.name.startswith(format.VERSIONS):
+            remove(store)
+
+    change, head = change_of(job), open_head(store)
+    with pytest.raises(TableNotFoundError, match="removed"):
+        commit(session(FaultStore(store, on_call=removed)), head, change)
+
+
+def test_a_commit_whose_version_vanished_is_not_acknowledged() -> None:
+    """A removal that has come as far as the newest versions. [CM5]"""
+    store = table(4)
+    job = begin(store)
+    job.write(rows([77]))
+    change, head = change_of(job), open_head(store)
+
+    def removed(call: FaultCall) -> None:
+        if call.kind == "list":
+            store.delete([format.version_name(5)])
+
+    try:
+        outcome = commit(session(FaultStore(store, on_call=removed)), head, change)
+    except ManifestCommitError:
+        return
+    assert not outcome.committed
+
+
+def test_a_job_does_not_commit_into_another_table_at_its_root() -> None:
+    """The table was removed and written anew while the job ran: its files went with the old one. [CM18] [IV6]"""
+    store = table(3)
+    job = begin(store, "k")
+    job.write(rows([77]))
+    remove(store)
+    for number in range(5):
+        write(store, rows([1000 + number]))
+    with pytest.raises(ManifestCommitError):
+        job.commit()
+    assert read_ids(store) == list(range(1000, 1005))
+    check_head(store)
+
+
+def test_an_empty_table_is_not_read_where_there_is_none() -> None:
+    """[RD1] [LY9]"""
+    with pytest.raises(TableNotFoundError):
+        open_head(memory())
+    store = table(3)
+    remove(store)
+    with pytest.raises(TableNotFoundError):
+        open_head(store)
+
+
+# --- reading beside gc --------------------------------------------------------------------------------------------------
+
+
+def test_a_version_that_came_back_from_the_dead_is_not_read() -> None:
+    """[RD3]"""
+    store = table(5)
+    body = store.get(format.version_name(2))
+    expire(store, fence=4, expired=4)
+    store.put_if_absent(format.version_name(2), body)
+    head = open_head(store)
+    with pytest.raises(SnapshotExpiredError, match="the oldest readable version is 4"):
+        read_version(store, head, 2)
+    assert read_version(store, head, 4).version == 4
+
+
+def test_a_version_that_expires_while_it_is_read_is_not_given_out() -> None:
+    """The second look: what was got may be a stalled writer's. [RD3]"""
+    store = table(5)
+    head = open_head(store)
+
+    def expire_meanwhile(call: FaultCall) -> None:
+        if call.name == format.version_name(2) and open_head(store).version == 5:
+            put_version(store, open_head(store), fence=4, expired=4)
+
+    with pytest.raises(SnapshotExpiredError):
+        read_version(FaultStore(store, on_call=expire_meanwhile), head, 2)
+
+
+def test_a_tagged_version_below_expired_is_read() -> None:
+    """[RD5] [RD3]"""
+    store = table(5)
+    head = put_version(store, open_head(store), fence=4, expired=4, tags={"keep": Tag(version=2)})
+    assert read_version(store, head, 2).version == 2
+
+
+def test_opening_starts_over_where_the_listed_head_is_gone() -> None:
+    """[RD1]"""
+    store = table(3)
+
+    def newer_and_gone(call: FaultCall) -> None:
+        if call.kind == "get" and call.name == format.version_name(3) and open_head(store).version == 3:
+            put_version(store, open_head(store), fence=4, expired=4)
+            store.delete([format.version_name(version) for version in (1, 2, 3)])
+
+    assert open_head(FaultStore(store, on_call=newer_and_gone)).version == 4
+
+
+def test_a_strangers_name_among_the_versions_is_passed_over() -> None:
+    """[LY2]"""
+    store = table(3)
+    for name in ("i-" + "x", f"{4:020d}.json", f"{4:020d}.json.zst.tmp", "4.json.zst", f"{4:021d}.json.zst", "zzz"):
+        store.put(format.VERSIONS + name, b"x")
+    assert open_head(store).version == 3
+    assert write(store, rows([4])).version == 4
+
+
+def test_a_job_of_another_table_is_not_taken_for_ones_own() -> None:
+    store = table(3)
+    foreign = format.job_id(1, secrets.token_hex(8), secrets.token_bytes(16))
+    assert find_job(session(store), open_head(store).snapshot, foreign) == (None, None)
+
+
+def test_a_store_that_never_answers_makes_a_commit_unknown() -> None:
+    """[CM6]"""
+    store = table(3)
+    job, base = stalled(store)
+    change = change_of(job)
+    outcome = commit(session(FaultStore(store, dict.fromkeys(range(1, 100), "request_lost"))), base, change)
+    assert outcome.kind == "unknown" and outcome.job_id == job.id
+    error = error_of(outcome, store.url)
+    assert isinstance(error, OutcomeUnknownError) and error.job_id == job.id
+    assert read_ids(store) == [2, 3]

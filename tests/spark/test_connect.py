@@ -1,0 +1,35 @@
+"""A Spark Connect client: no JVM within reach, the same guarantees. Needs grpcio, grpcio-status and googleapis-common-protos."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import manifestcommit as mc
+from tests.spark.clusters import Driver
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    driver = Driver(tmp_path_factory.mktemp("connect"), "connect:2")
+    try:
+        yield driver
+    finally:
+        driver.close()
+
+
+def rows(count: int, key: str) -> list[list[object]]:
+    return [[n, f"2013-01-0{n % 2 + 1}", key] for n in range(count)]
+
+
+def test_a_connect_client_writes_and_reads(client: Driver, root: str) -> None:
+    """[SP1] [SP4] [SP6] The library call from a Connect client: typed outcomes, exactly once, hostile root."""
+    assert client.run("write", path=root, key="a", partition_by=["day"])["already"] is False
+    assert client.run("write", path=root, key="a", partition_by=["day"])["already"] is True
+    assert client.run("read", path=root) == rows(1000, "a")
+    assert client.run("read", path=root, columns=["n"], version=mc.Table(root).snapshot().version) == [[n] for n in range(1000)]
+    assert client.run("refused", path=root) == "SchemaMismatchError"
+    client.run("save", path=root, key="b", start=1000, tasks=1, rows=10)
+    assert len(client.run("load", path=root)) == 1010
+    assert client.run("read", path=root)[:1000] == rows(1000, "a")

@@ -1,0 +1,181 @@
+"""Each rule alone, as a table of cases. The rules together, against brute force: tests/stateful/test_conflict_matrix.py. [CF1]-[CF10]"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from manifestcommit.core import conflict
+from manifestcommit.core.change import Change, Found, Overwrite, Taken, create
+from manifestcommit.core.conflict import Winner, find_conflict, needs_winners
+from manifestcommit.core.evolution import SchemaEdit, add_column, drop_column, rename_column, widen_column
+from manifestcommit.core.manifest import Entry
+from manifestcommit.core.schema import Field, Schema
+from manifestcommit.core.snapshot import Commit, Snapshot
+from manifestcommit.core.watermark import Advance, Watermark
+
+SCHEMA = Schema(fields=(Field(id=1, name="day", type="string"), Field(id=2, name="n", type="short"), Field(id=3, name="x", type="float")))
+
+
+def head(schema: Schema | None = SCHEMA, partition_by: tuple[int, ...] = (1,), **changes: Any) -> Snapshot:
+    made = create(table_id="0" * 16, job="j", commit_id="c", schema=schema, partition_by=partition_by, properties={}, now_us=0, writer="w")
+    return msgspec.structs.replace(made, **changes)
+
+
+def change(**given: Any) -> Change:
+    return Change(**({"job": "mine", "birth": 1, "operation": "append", "schema": SCHEMA, "partition_by": (1,)} | given))
+
+
+def won(*touched: dict[int, Any], version: int = 2) -> Winner:
+    return Winner(version=version, commit=Commit(job="theirs", commit_id="theirs.1", operation="append", touched=touched))
+
+
+def rule(made: Change, winners: list[Winner] | None = None, *, at: Snapshot | None = None, found: Found | None = None) -> str | None:
+    clash = find_conflict(at or head(), made, winners or [], found or Found())
+    return None if clash is None else clash.rule
+
+
+def overwrite(*scope: dict[int, Any], choice: str = "serializable") -> Change:
+    return change(operation="overwrite", overwrite=Overwrite(scope=scope, conflict=choice))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("scope", "touched", "clashes"),
+    [
+        ({1: "a"}, {1: "a"}, True), ({1: "a"}, {1: "b"}, False), ({1: None}, {1: ""}, False), ({1: None}, {1: None}, True),
+        ({}, {1: "a"}, True), ({1: "a"}, {}, True), ({}, {}, True),
+    ],
+)  # fmt: skip
+def test_a_serializable_overwrite_clashes_with_a_touched_partition(scope: dict[int, Any], touched: dict[int, Any], clashes: bool) -> None:
+    """[CF3] [CF6]"""
+    assert rule(overwrite(scope), [won({1: "zzz"}), won(touched)]) == ("partition_was_touched" if clashes else None)
+    assert rule(overwrite(scope, choice="blind"), [won(touched)]) is None
+    assert rule(overwrite(scope), [won()]) is None, "a commit without rows touched nothing"
+
+
+def test_a_conflict_names_the_partition_the_winner_and_its_version() -> None:
+    """[CF1]"""
+    clash = find_conflict(head(), overwrite({1: "2013-01-01"}), [won({1: "x"}), won({1: "2013-01-01"}, version=41)], Found())
+    assert clash is not None
+    assert "day=2013-01-01" in clash.mine and "41" in clash.winner and "theirs" in clash.winner
+    whole = find_conflict(head(), overwrite({}), [won({})], Found())
+    assert whole is not None and "the whole table" in whole.mine
+
+
+def test_an_append_needs_no_winners_and_meets_none() -> None:
+    """[CF2] [CM12]"""
+    assert not needs_winners(change()) and rule(change(touched=({1: "a"},)), [won({1: "a"}), won({})]) is None
+    assert (
+        needs_winners(overwrite({}))
+        and not needs_winners(overwrite({}, choice="blind"))
+        and not needs_winners(overwrite({}, choice="fail"))
+    )
+
+
+def test_a_failing_overwrite_clashes_with_anything_that_is_there() -> None:
+    """[CF5]"""
+    filled = head(added=(Entry(path="p", partition=("a",), rows=0, bytes=1, job="j"),))
+    for scope, expected in (({1: "a"}, "partition_is_filled"), ({1: "b"}, None), ({}, "partition_is_filled"), ({1: None}, None)):
+        assert rule(overwrite(scope, choice="fail"), at=filled) == expected
+        assert rule(overwrite(scope), at=filled) is None
+    taken = Found(taken={"m": Taken(bitmap=1, files=1, rows=0, bytes=0)})
+    assert rule(overwrite({1: "b"}, choice="fail"), found=taken) == "partition_is_filled"
+
+
+def test_live_and_gone_paths_clash() -> None:
+    """[CF7] [CF10]"""
+    assert rule(change(), found=Found(live=frozenset({"p"}))) == "path_is_live"
+    assert rule(change(operation="replace"), found=Found(gone=frozenset({"p"}))) == "replaced_file_is_gone"
+
+
+def test_other_partitioning_clashes() -> None:
+    """[CF9]"""
+    assert rule(change(partition_by=())) == rule(change(partition_by=(2,))) == rule(change(partition_by=(1, 2))) == "partitioning"
+    assert rule(change(partition_by=None)) is None
+    assert rule(change(partition_by=(2,)), at=head(schema=None, partition_by=())) is None
+
+
+def test_watermarks_come_first() -> None:
+    """What a rerun must hear is that its ranges are covered, not that a partition was touched. [WM2]"""
+    at = head(watermarks={"s": Watermark(position=5, origin=0)})
+    made = msgspec.structs.replace(overwrite({}), advances=(Advance(source="s", start=0, end=5),))
+    clash = find_conflict(at, made, [won({})], Found())
+    assert clash is not None and clash.rule == "watermark_overlap" and clash.misfit is not None and clash.misfit.all_covered
+
+
+def ids(start: int) -> Any:
+    return iter(range(start, 10_000)).__next__
+
+
+def edited(*edits: tuple[SchemaEdit, ...], base: Schema = SCHEMA) -> Schema:
+    from manifestcommit.core.evolution import apply_edits
+
+    for each in edits:
+        base = apply_edits(base, each)
+    return base
+
+
+ADD_Y = add_column(SCHEMA, "y", "long", new_id=ids(100))
+ADD_Y_TOO = add_column(SCHEMA, "y", "long", new_id=ids(200))
+ADD_Y_UPPER = add_column(SCHEMA, "Y", "string", new_id=ids(300))
+ADD_Z = add_column(SCHEMA, "z", "string", new_id=ids(400))
+WIDEN_INT = widen_column(SCHEMA, "n", "integer")
+WIDEN_LONG = widen_column(SCHEMA, "n", "long")
+WIDEN_X = widen_column(SCHEMA, "x", "double")
+DROP_N = drop_column(SCHEMA, "n")
+DROP_X = drop_column(SCHEMA, "x")
+RENAME_N = rename_column(SCHEMA, "n", "m")
+RENAME_N_TO_Y = rename_column(SCHEMA, "n", "y")
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "commutes"),
+    [
+        (ADD_Y, ADD_Z, True), (ADD_Y, ADD_Y_TOO, False), (ADD_Y, ADD_Y_UPPER, False), (ADD_Y, ADD_Y, True),
+        (WIDEN_LONG, WIDEN_LONG, True), (WIDEN_LONG, WIDEN_INT, False), (WIDEN_INT, WIDEN_LONG, False), (WIDEN_LONG, WIDEN_X, True),
+        (WIDEN_LONG, DROP_N, False), (DROP_N, DROP_X, True), (DROP_N, DROP_N, False), (DROP_X, WIDEN_LONG, True),
+        (RENAME_N, WIDEN_LONG, True), (RENAME_N, DROP_N, False), (RENAME_N_TO_Y, ADD_Y, False), (ADD_Y, RENAME_N_TO_Y, False),
+        (RENAME_N, RENAME_N_TO_Y, False), (RENAME_N, RENAME_N, True), (ADD_Y, DROP_N, True),
+    ],
+)  # fmt: skip
+def test_schema_changes_commute_or_clash(mine: tuple[SchemaEdit, ...], theirs: tuple[SchemaEdit, ...], commutes: bool) -> None:
+    """[CF8] [SC5] [SC6]"""
+    made = change(operation="schema", edits=mine, schema=None)
+    found = rule(made, at=head(schema=edited(theirs)))
+    assert found == (None if commutes else "schema")
+
+
+@pytest.mark.parametrize(("theirs", "fits"), [(ADD_Y, True), (WIDEN_LONG, True), (RENAME_N, True), (DROP_N, False), (DROP_X, False)])
+def test_data_written_under_the_schema_at_birth_fits_or_clashes(theirs: tuple[SchemaEdit, ...], fits: bool) -> None:
+    """A file with a dropped column's values would show them under its next bearer's name. [CF8] [SC6]"""
+    assert rule(change(), at=head(schema=edited(theirs))) == (None if fits else "schema")
+
+
+def test_a_column_dropped_and_added_again_is_another_column() -> None:
+    """[CF8] [SC6]"""
+    dropped = edited(DROP_N)
+    again = edited(add_column(dropped, "n", "short", new_id=ids(500)), base=dropped)
+    assert [field.name for field in again.fields] == ["day", "x", "n"]
+    assert rule(change(), at=head(schema=again)) == "schema"
+
+
+def test_a_second_first_schema_clashes() -> None:
+    """[CF8]"""
+    assert rule(change(operation="schema", initial=SCHEMA, schema=None)) == "schema"
+    assert rule(change(operation="schema", initial=SCHEMA, schema=None), at=head(schema=None, partition_by=())) is None
+
+
+def test_every_rule_of_the_module_is_in_the_list() -> None:
+    """A rule that nobody asks protects nobody. [CF1]"""
+
+    def is_rule(function: Any) -> bool:
+        return (
+            callable(function)
+            and getattr(function, "__module__", "") == conflict.__name__
+            and "winners" in getattr(getattr(function, "__code__", None), "co_varnames", ())
+        )
+
+    named = {each for each in vars(conflict).values() if is_rule(each)} - {find_conflict}
+    assert named == set(conflict.RULES)

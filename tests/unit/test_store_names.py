@@ -1,0 +1,78 @@
+"""One place has one name, and no name leaves its root. [ST4] [LY1]"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manifestcommit.errors import UnsafeStoreError, UsageError
+from manifestcommit.store import open_store
+from manifestcommit.store.names import check_name, split_url
+
+
+@given(name=st.text(st.sampled_from("ab./\\% \0"), max_size=8))
+def test_an_accepted_name_stays_below_its_root(name: str) -> None:
+    """[LY1] [SE2]"""
+    try:
+        accepted = check_name(name)
+    except ValueError:
+        assert not name or "\0" in name or name.startswith("/") or {"", ".", ".."} & set(name.split("/"))
+    else:
+        assert accepted == name
+        assert os.path.normpath(f"/root/{name}") == f"/root/{name}"
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    ["/lake/t", "/lake/t/", "/lake//t", "/lake/x/../t", "file:///lake/t", "file:///lake/t/", "FILE:///lake/t", "file://localhost/lake/t",
+     "local:///lake/t", Path("/lake/t")],
+)  # fmt: skip
+def test_every_spelling_of_a_local_root_is_one_root(spelling: str | Path) -> None:
+    """[ST4]"""
+    assert split_url(spelling) == ("file", "/lake/t")
+    assert open_store(spelling).url == "file:///lake/t"
+
+
+def test_a_relative_path_is_below_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[ST4]"""
+    monkeypatch.chdir(tmp_path)
+    assert open_store("a b%20").url == f"file://{tmp_path}/a b%20"
+
+
+@pytest.mark.parametrize(
+    ("alias", "scheme"), [("s3a", "s3"), ("s3n", "s3"), ("S3", "s3"), ("gcs", "gs"), ("az", "abfs"), ("abfss", "abfs")]
+)
+def test_aliases_are_one_scheme(alias: str, scheme: str) -> None:
+    """s3:// compared with s3a:// once deleted live data. [ST4]"""
+    assert split_url(f"{alias}://bucket/t/") == (scheme, "bucket/t")
+
+
+@pytest.mark.parametrize("root", ["", "  ", "file://", "file://host/x", "file://x"])
+def test_what_is_no_root_is_refused(root: str) -> None:
+    with pytest.raises(UsageError):
+        open_store(root)
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs", "hdfs", "ftp", "viewfs"])
+def test_a_store_that_proved_nothing_is_refused_by_its_name(scheme: str) -> None:
+    """[ST7]"""
+    with pytest.raises(UnsafeStoreError, match=f"^{scheme}://"):
+        open_store(f"{scheme}://bucket/t")
+
+
+def test_a_url_with_credentials_is_refused_without_repeating_them() -> None:
+    """[ST4] [SE1]"""
+    with pytest.raises(UsageError) as caught:
+        open_store("s3://AKIA:secret@bucket/t")
+    assert "secret" not in str(caught.value) and "AKIA" not in str(caught.value)
+
+
+def test_options_that_a_store_does_not_take_are_refused_by_name_not_value() -> None:
+    """[SE1]"""
+    with pytest.raises(UsageError, match="password") as caught:
+        open_store("memory://t", {"password": "hunter2"})
+    assert "hunter2" not in str(caught.value)
