@@ -160,10 +160,11 @@ def _files(options: argparse.Namespace) -> int:
 
 
 def _watermarks(options: argparse.Namespace) -> int:
-    marks = Table(options.path).snapshot(**_chosen(options)).watermarks
+    snapshot = Table(options.path).snapshot(**_chosen(options))
+    marks = {source: (snapshot.origins.get(source), position) for source, position in sorted(snapshot.watermarks.items())}
     if options.json:
-        return _print_json({source: {"position": mark.position, "origin": mark.origin} for source, mark in sorted(marks.items())})
-    rows = [(source, _text(mark.origin), _text(mark.position)) for source, mark in sorted(marks.items())]
+        return _print_json({source: {"position": position, "origin": origin} for source, (origin, position) in marks.items()})
+    rows = [(source, _text(origin), _text(position)) for source, (origin, position) in marks.items()]
     print(render_table(("source", "origin", "position"), rows))
     return 0
 

@@ -89,7 +89,7 @@ class Table:
 
     def watermarks(self) -> dict[str, int | str]:
         """How far every source has been read. [WM1]"""
-        return {source: mark.position for source, mark in self._session.open().snapshot.watermarks.items()}
+        return self._session.open().snapshot.watermarks
 
     def changes(self, start_version: int, end_version: int | None = None) -> dict[str, pa.Table]:
         """The files that lie in `end_version` and not in `start_version` ("added"), and the reverse ("removed"). [RD8]"""

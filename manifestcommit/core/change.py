@@ -18,7 +18,7 @@ from .manifest import Entry, ManifestRef
 from .schema import Schema
 from .snapshot import FORMAT_VERSION, Commit, KeyRecord, Snapshot, Summary, Totals
 from .touch import Matcher, Touch, compact, of_partition
-from .watermark import Advance, move
+from .watermark import Advance, move, note_origins
 
 ConflictChoice = Literal["serializable", "blind", "fail"]
 
@@ -106,7 +106,7 @@ def apply(head: Snapshot, change: Change, found: Found, *, parent_digest: str, c
     Only for a change that `find_conflict` has passed against this very head.
     """
     version = head.version + 1
-    kept, dropped = _without(head.added, change)
+    kept, dropped = _without(head.added, change, head.partition_by)
     everything = Matcher(change.scope or ()).everything
     removed = _removed(head, change, found, everything)
     manifests, bitmaps = _remaining(head, found, everything)
@@ -145,6 +145,7 @@ def apply(head: Snapshot, change: Change, found: Found, *, parent_digest: str, c
         removed=bitmaps,
         removed_runs=() if everything else head.removed_runs,
         watermarks=move(head.watermarks, change.advances),
+        origins=note_origins(head.origins, head.watermarks, change.advances),
         keys=keys,
         recent_jobs={**head.recent_jobs, change.job: version},
         properties=_properties(head, change),
@@ -158,11 +159,10 @@ def declaration(*, mode: str, scope: object, advances: tuple[Advance, ...], fing
     return hashlib.sha256(msgspec.json.encode(said, order="deterministic")).hexdigest()[:32]
 
 
-def _without(entries: tuple[Entry, ...], change: Change) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
+def _without(entries: tuple[Entry, ...], change: Change, partition_by: tuple[int, ...]) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
     if change.scope is None and not change.remove:
         return entries, ()
     matcher = Matcher(change.scope or ())
-    partition_by = change.partition_by or ()
     goes = [entry.path in change.remove or matcher.holds(of_partition(partition_by, entry.partition)) for entry in entries]
     kept = tuple(entry for entry, gone in zip(entries, goes, strict=True) if not gone)
     return kept, tuple(entry for entry, gone in zip(entries, goes, strict=True) if gone)

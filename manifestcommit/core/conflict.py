@@ -114,7 +114,7 @@ def partition_is_filled(head: Snapshot, change: Change, winners: Sequence[Winner
 
 def watermark_misfits(head: Snapshot, change: Change, winners: Sequence[Winner], found: Found) -> Conflict | None:
     """An advance that does not start where its source stands. [WM2]"""
-    misfit = find_misfit(head.watermarks, change.advances)
+    misfit = find_misfit(head.watermarks, head.origins, change.advances)
     if misfit is None:
         return None
     return Conflict(rule=f"watermark_{misfit.kind}", mine=f"advances {misfit.source!r} from {misfit.want!r}",

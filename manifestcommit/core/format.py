@@ -12,9 +12,11 @@ from typing import Any
 import msgspec
 import zstandard
 
-from ..errors import CorruptMetadataError, UnsupportedFormatError
+from ..errors import CorruptMetadataError, SchemaMismatchError, UnsupportedFormatError
+from . import bitmap
 from .manifest import Entry
 from .paths import UnsafePathError, check_path
+from .schema import check_schema
 from .snapshot import FORMAT_VERSION, RunRef, Snapshot
 from .unknown import SPELLING, tuck, untuck
 
@@ -28,8 +30,9 @@ MAX_OBJECT_BYTES = 64 * 1024 * 1024  # what a reader fetches of a metadata objec
 MAX_RAW_BYTES = 256 * 1024 * 1024  # what a metadata object may decompress to at most
 _ZSTD_LEVEL = 3
 
-_VERSION_NAME = re.compile(re.escape(VERSIONS) + r"(\d{20})\.json\.zst")
-_JOB_ID = re.compile(r"v([1-9]\d{0,18})-([0-9a-f]{16})-[0-9a-f]{32}")
+_VERSION_NAME = re.compile(re.escape(VERSIONS) + r"(\d{20})\.json\.zst", re.ASCII)
+_JOB_ID = re.compile(r"v([1-9]\d{0,18})-([0-9a-f]{16})-[0-9a-f]{32}", re.ASCII)
+_OBJECT = re.compile(re.escape(MANIFESTS) + r"(?!\.{1,2}\Z)[^/\\\0]+")
 _TABLE_ID = re.compile(r"[0-9a-f]{16}")
 
 
@@ -48,7 +51,7 @@ def version_name(version: int) -> str:
 def parse_version(name: str) -> int | None:
     """The version of a snapshot's name; None for anything else in that folder (intents, strangers). [LY2]"""
     match = _VERSION_NAME.fullmatch(name)
-    return int(match[1]) if match else None
+    return int(match[1]) or None if match else None
 
 
 def job_id(birth: int, table_id: str, randomness: bytes) -> str:
@@ -102,7 +105,7 @@ def decode_snapshot(data: bytes, *, name: str) -> Snapshot:
     snapshot: Snapshot = decode_json(raw, Snapshot, name=name)
     try:
         _check(snapshot, name)
-    except (UnsafePathError, ValueError) as error:
+    except (UnsafePathError, SchemaMismatchError, ValueError) as error:
         raise CorruptMetadataError(_damaged(name, str(error)), object_name=name) from None
     return snapshot
 
@@ -119,12 +122,14 @@ def decode_json(raw: bytes, kind: Any, *, name: str) -> Any:
     """A struct of the format from JSON, or an error that names the object and the member. [OB3] [OB4]"""
     _check_format_version(raw, name)
     try:
+        if SPELLING.encode() in raw or b"\\u00" in raw:  # spelled out, or hidden in an escape
+            return msgspec.convert(tuck(msgspec.json.decode(raw), kind), type=kind, strict=True, str_keys=True)
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as first:
         # Only a newer writer's unknown members take the slow way; anything else fails again and is damage.
         try:
             return msgspec.convert(tuck(msgspec.json.decode(raw), kind), type=kind, strict=True, str_keys=True)
-        except (msgspec.ValidationError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise CorruptMetadataError(_damaged(name, str(first)), object_name=name) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CorruptMetadataError(_damaged(name, str(error)), object_name=name) from None
@@ -175,6 +180,8 @@ def _check(snapshot: Snapshot, name: str) -> None:
         raise ValueError("expired <= fence <= version does not hold")
     if (snapshot.parent_digest is None) != (snapshot.version == 1):
         raise ValueError("every version but the first has a parent_digest")
+    if snapshot.schema is not None:
+        check_schema(snapshot.schema)
     top = {field.id for field in snapshot.schema.fields} if snapshot.schema else set()
     if not top.issuperset(snapshot.partition_by):
         raise ValueError("partition_by names a field that the schema does not have")
@@ -187,8 +194,15 @@ def _check(snapshot: Snapshot, name: str) -> None:
         _check_object_path(ref.path)
         if min(ref.files, ref.rows, ref.data_bytes, ref.bytes) < 0 or ref.files == 0:
             raise ValueError(f"manifest {ref.path!r} has impossible counts")
+        if not len(ref.lower) == len(ref.upper) == len(ref.nulls) == width:
+            raise ValueError(f"manifest {ref.path!r} has bounds for other columns than the table's partition columns")
+    for path, text in snapshot.removed.items():
+        _check_object_path(path)
+        bitmap.decode(text)
     for run in (*snapshot.key_runs, *snapshot.job_runs, *snapshot.removed_runs):
         _check_object_path(run.path)
+        if run.rows < 1 or run.bytes < 1:
+            raise ValueError(f"run {run.path!r} has impossible counts")
 
 
 def _check_entry(entry: Entry, width: int) -> None:
@@ -200,7 +214,7 @@ def _check_entry(entry: Entry, width: int) -> None:
 
 
 def _check_object_path(path: str) -> None:
-    if not path.startswith(MANIFESTS) or "/" in path[len(MANIFESTS) :] or path in (MANIFESTS, f"{MANIFESTS}..", f"{MANIFESTS}."):
+    if not _OBJECT.fullmatch(path):
         raise ValueError(f"{path!r} is not below {MANIFESTS}")
 
 

@@ -5,6 +5,7 @@ Pure: tables in, tables out. Not here: Parquet bytes and the store (engine.manif
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -31,6 +32,7 @@ FIXED = (
     ("extra", pa.string()),
 )
 # A path that climbs, hides or reaches into the metadata; the same rule as core.paths, for a whole column at once.
+_COLUMN = re.compile(r"(partition|nulls|nans|min|max|cuts)\.([1-9]\d*)", re.ASCII)
 _UNSAFE = r"(^|/)\.{0,2}(/|$)|(?i)^_manifest(/|$)|\x00|\\"
 
 
@@ -94,8 +96,8 @@ def describe(table: pa.Table, *, schema: Schema, partition_by: Sequence[int]) ->
     for each, kind in zip(partition_by, partition_types(schema, partition_by), strict=True):
         column = table.column(f"partition.{each}")
         ends = pc.min_max(column)
-        lower.append(values.from_array(pa.array([ends["min"].as_py()], column.type), kind)[0])
-        upper.append(values.from_array(pa.array([ends["max"].as_py()], column.type), kind)[0])
+        lower.append(values.from_array(pa.array([ends["min"]], column.type), kind)[0])
+        upper.append(values.from_array(pa.array([ends["max"]], column.type), kind)[0])
         nulls.append(column.null_count > 0)
     paths = pc.min_max(table.column("path"))
     return {
@@ -128,9 +130,27 @@ def check_table(table: pa.Table, ref: ManifestRef, partition_by: Sequence[int]) 
         least = pc.min(table.column(name)).as_py()
         if least is not None and least < 0:
             raise ValueError(f"its column {name!r} has negative counts")
+    if pc.count_distinct(table.column("path")).as_py() != table.num_rows:
+        raise ValueError("it lists a path twice")
+    for text in table.column("extra").drop_null().to_pylist():
+        if not isinstance(msgspec.json.decode(text), dict):
+            raise ValueError("its column 'extra' holds something else than members")
+    _check_stats(table)
     unsafe = table.filter(pc.match_substring_regex(table.column("path"), _UNSAFE)).column("path")
     if len(unsafe):
         raise ValueError(f"it lists {unsafe[0].as_py()!r}, which is not a path of a data file below the root")
+
+
+def _check_stats(table: pa.Table) -> None:
+    """ValueError unless each column's statistics are whole and of one shape."""
+    kinds = {"nulls": pa.int64(), "nans": pa.int64(), "cuts": pa.int8()}
+    for each in {int(found[2]) for name in table.column_names if (found := _COLUMN.fullmatch(name)) and found[1] != "partition"}:
+        names = [f"{name}.{each}" for name in ("nulls", "nans", "min", "max", "cuts")]
+        if missing := [name for name in names if name not in table.column_names]:
+            raise ValueError(f"it lacks the columns {missing}")
+        types = {name: table.schema.field(f"{name}.{each}").type for name in ("nulls", "nans", "min", "max", "cuts")}
+        if types["min"] != types["max"] or any(types[name] != kind for name, kind in kinds.items()):
+            raise ValueError(f"its statistics of the field {each} have the wrong types")
 
 
 def live(table: pa.Table, removed: int) -> pa.Table:
@@ -151,11 +171,11 @@ def unite(tables: Sequence[pa.Table], *, schema: Schema, partition_by: Sequence[
     kinds = {f"{name}.{leaf.id}": arrow_type(leaf.type) for leaf in leaves(schema) for name in ("min", "max")}
     types = partition_types(schema, partition_by)
     kinds |= {f"partition.{each}": arrow_type(kind) for each, kind in zip(partition_by, types, strict=True)}
-    known = {each.id for each in leaves(schema)}
+    known, fixed = {each.id for each in leaves(schema)}, {name for name, _ in FIXED}
     aligned = []
     for table in tables:
-        # Bounds of dropped columns are dropped too; their ids are never used again.
-        names = [name for name in table.column_names if "." not in name or int(name.rpartition(".")[2]) in known]
+        # Bounds of dropped columns are dropped too, their ids are never used again; so is what a later release added.
+        names = [name for name in table.column_names if name in fixed or ((found := _COLUMN.fullmatch(name)) and int(found[2]) in known)]
         fields = [pa.field(name, kinds.get(name, table.schema.field(name).type)) for name in names]
         aligned.append(table.select(names).replace_schema_metadata(None).cast(pa.schema(fields)))
     together = pa.concat_tables(aligned, promote_options="default")
@@ -205,7 +225,7 @@ def _stats_in(table: pa.Table, schema: Schema) -> dict[int, list[ColumnStats]]:
         nulls, nans, cuts = (table.column(f"{name}.{leaf.id}").to_pylist() for name in ("nulls", "nans", "cuts"))
         low, high = (values.from_array(_typed(table.column(f"{n}.{leaf.id}"), leaf.type), leaf.type) for n in ("min", "max"))
         found[leaf.id] = [
-            ColumnStats(nulls=n, nans=nan, min=lo, max=hi, min_cut=bool(cut & 1), max_cut=bool(cut & 2))
+            ColumnStats(nulls=n, nans=nan, min=lo, max=hi, min_cut=bool((cut or 0) & 1), max_cut=bool((cut or 0) & 2))
             for n, nan, lo, hi, cut in zip(nulls, nans, low, high, cuts, strict=True)
         ]
     return found

@@ -16,7 +16,7 @@ import msgspec
 from manifestcommit.errors import SchemaMismatchError, UnsupportedTypeError
 
 
-class Field(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Field(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One column or nested member. Its id never changes and is never used again. [SC1]
 
     id: 1 .. 2^31-1, random; name: what users see; type: a primitive's name or a nested type; physical: the name inside the
@@ -37,21 +37,21 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.physical or self.name
 
 
-class StructType(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="struct"):
+class StructType(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="type", tag="struct"):
     """A group of named members."""
 
     fields: tuple[Field, ...]
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
-class ArrayType(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="array"):
+class ArrayType(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="type", tag="array"):
     """A list; the field of its elements is called `element`."""
 
     element: Field
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
-class MapType(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="map"):
+class MapType(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="type", tag="map"):
     """A map; its fields are called `key` (never null) and `value`."""
 
     key: Field
@@ -82,7 +82,7 @@ MAX_PRECISION = 38
 _DECIMAL = re.compile(r"decimal\((0|[1-9][0-9]?),(0|[1-9][0-9]?)\)", re.ASCII)
 
 
-class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Schema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """The ordered columns of a table.
 
     retired: the names inside files of dropped columns. Live files may still hold them, so no new column may take them. [SC6]

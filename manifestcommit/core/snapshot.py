@@ -11,7 +11,6 @@ import msgspec
 
 from .manifest import Entry, ManifestRef, WireValue
 from .schema import Schema
-from .watermark import Watermark
 
 FORMAT_VERSION = 1
 
@@ -91,7 +90,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     parent_digest: sha256 of the parent object's bytes (None at version 1); committed_at: microseconds since the epoch, never below
     the parent's; schema: None until the first data arrives; partition_by: field ids; added: entries inlined; removed: manifest path
     -> bitmap; *_runs: what was spilled; recent_jobs: job -> version, or None for a job that was given up; fence: jobs born below it can
-    never commit; expired: the lowest readable version.
+    never commit; watermarks: source -> position, origins: source -> where its first advance began; expired: the lowest readable version.
     """
 
     format_version: int
@@ -107,7 +106,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     added: tuple[Entry, ...] = ()
     removed: dict[str, str] = {}
     removed_runs: tuple[RunRef, ...] = ()
-    watermarks: dict[str, Watermark] = {}
+    watermarks: dict[str, int | str] = {}
+    origins: dict[str, int | str | None] = {}
     keys: dict[str, KeyRecord] = {}
     key_runs: tuple[RunRef, ...] = ()
     recent_jobs: dict[str, int | None] = {}

@@ -27,6 +27,8 @@ def untuck(raw: Any, kind: Any) -> Any:
 
 
 def _tuck_one(raw: dict[str, Any], known: typing.AbstractSet[str]) -> dict[str, Any]:
+    if SPELLING in raw:
+        raise msgspec.ValidationError(f"Object contains the reserved field `{SPELLING}`")
     unknown = {name: value for name, value in raw.items() if name not in known}
     if not unknown:
         return raw
@@ -45,7 +47,7 @@ def _walk(raw: Any, kind: Any, one: Any) -> Any:
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return _walk_struct(raw, kind, one)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is tuple and isinstance(raw, list):
+    if origin is tuple and isinstance(raw, list | tuple):
         return [_walk(item, arguments[0], one) for item in raw]
     if origin is dict and isinstance(raw, dict):
         return {name: _walk(value, arguments[1], one) for name, value in raw.items()}

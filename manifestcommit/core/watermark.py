@@ -13,14 +13,6 @@ import msgspec
 Position: TypeAlias = int | str | None
 
 
-class Watermark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Where a source stands. position: everything before it is in the table; origin: where its first advance began. [WM1]"""
-
-    position: int | str
-    origin: Position = None
-    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
-
-
 class Advance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """The half-open range [start, end) of a source whose rows a change adds. [WM2]"""
 
@@ -39,35 +31,36 @@ class Misfit(msgspec.Struct, frozen=True, kw_only=True):
     all_covered: bool
 
 
-def find_misfit(watermarks: Mapping[str, Watermark], advances: Sequence[Advance]) -> Misfit | None:
+def find_misfit(watermarks: Mapping[str, int | str], origins: Mapping[str, Position], advances: Sequence[Advance]) -> Misfit | None:
     """The first advance that does not start exactly where its source stands, or None if all do. [WM2]"""
     position: dict[str, Position] = {}
     for advance in advances:
         known = advance.source in position or advance.source in watermarks
-        have = position[advance.source] if advance.source in position else _position(watermarks, advance.source)
+        have = position[advance.source] if advance.source in position else watermarks.get(advance.source)
         if known and have != advance.start:
             return Misfit(
                 kind=_kind(have, advance.start),
                 source=advance.source,
                 have=have,
                 want=advance.start,
-                all_covered=all(_covered(watermarks, each) for each in advances),
+                all_covered=all(_covered(watermarks, origins, each) for each in advances),
             )
         position[advance.source] = advance.end
     return None
 
 
-def move(watermarks: Mapping[str, Watermark], advances: Sequence[Advance]) -> dict[str, Watermark]:
+def move(watermarks: Mapping[str, int | str], advances: Sequence[Advance]) -> dict[str, int | str]:
     """The watermarks after advances that fit; every other source stays where it was. [WM2]"""
-    moved = dict(watermarks)
+    return {**watermarks, **{advance.source: advance.end for advance in advances}}
+
+
+def note_origins(origins: Mapping[str, Position], watermarks: Mapping[str, int | str], advances: Sequence[Advance]) -> dict[str, Position]:
+    """Where the first advance of every source began, those of new sources added. [WM1]"""
+    new: dict[str, Position] = {}
     for advance in advances:
-        before = moved.get(advance.source)
-        moved[advance.source] = Watermark(
-            position=advance.end,
-            origin=advance.start if before is None else before.origin,
-            extra={} if before is None else before.extra,
-        )
-    return moved
+        if advance.source not in watermarks:
+            new.setdefault(advance.source, advance.start)
+    return {**origins, **new}
 
 
 def check_advance(source: object, start: object, end: object) -> Advance:
@@ -87,11 +80,6 @@ def check_advance(source: object, start: object, end: object) -> Advance:
     return Advance(source=source, start=start, end=end)
 
 
-def _position(watermarks: Mapping[str, Watermark], source: str) -> Position:
-    mark = watermarks.get(source)
-    return None if mark is None else mark.position
-
-
 def _kind(have: Position, want: Position) -> Literal["gap", "overlap", "mismatch"]:
     # Opaque texts have no order: neither a gap nor an overlap can be told. [WM3]
     if isinstance(have, int) and isinstance(want, int):
@@ -101,8 +89,10 @@ def _kind(have: Position, want: Position) -> Literal["gap", "overlap", "mismatch
     return "mismatch"
 
 
-def _covered(watermarks: Mapping[str, Watermark], advance: Advance) -> bool:
-    have = _position(watermarks, advance.source)
+def _covered(watermarks: Mapping[str, int | str], origins: Mapping[str, Position], advance: Advance) -> bool:
+    have, origin = watermarks.get(advance.source), origins.get(advance.source)
     if isinstance(have, int) and isinstance(advance.end, int):
-        return advance.end <= have
+        # What lies before the origin was never read: a caller who took it as done would lose it.
+        reached = origin is None or (isinstance(advance.start, int) and isinstance(origin, int) and advance.start >= origin)
+        return reached and advance.end <= have
     return have is not None and have == advance.end

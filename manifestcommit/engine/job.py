@@ -340,7 +340,7 @@ class Job:
 
         A gap may close while this job runs; an overlap stays. What holds files already will not be empty.
         """
-        misfit = find_misfit(head.snapshot.watermarks, self._advances)
+        misfit = find_misfit(head.snapshot.watermarks, head.snapshot.origins, self._advances)
         change = self.change() if misfit is not None or self._conflict == "fail" else None
         if change is None:
             return

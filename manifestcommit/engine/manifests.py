@@ -10,6 +10,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -39,7 +40,7 @@ class ManifestReader:
         table = self._read(ref.path, ref.bytes, ref.digest)
         try:
             manifest_table.check_table(table, ref, partition_by)
-        except ValueError as error:
+        except (ValueError, msgspec.DecodeError) as error:
             raise CorruptMetadataError(_damaged(ref.path, str(error)), object_name=ref.path) from None
         return table
 
@@ -47,7 +48,10 @@ class ManifestReader:
         """The live entries of one manifest. [OB9]"""
         table = manifest_table.live(self.manifest(ref, snapshot.partition_by), self.removed(snapshot).get(ref.path, 0))
         assert snapshot.schema is not None  # a table without a schema has no files
-        return manifest_table.from_table(table, schema=snapshot.schema, partition_by=snapshot.partition_by, inherited=ref.added)
+        try:
+            return manifest_table.from_table(table, schema=snapshot.schema, partition_by=snapshot.partition_by, inherited=ref.added)
+        except (pa.ArrowException, ValueError) as error:  # a column that is none of the table's type
+            raise CorruptMetadataError(_damaged(ref.path, str(error)), object_name=ref.path) from None
 
     def removed(self, snapshot: Snapshot) -> dict[str, int]:
         """Manifest path -> rows taken away, inlined and spilled together. [OB9]"""

@@ -14,9 +14,8 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from manifestcommit.errors import UsageError
 
@@ -62,30 +61,6 @@ def register(spark: SparkSession) -> None:
     from manifestcommit.spark.source import ManifestCommitDataSource
 
     spark.dataSource.register(ManifestCommitDataSource)
-
-
-def is_connect(spark: Any) -> bool:
-    """Whether the session (or DataFrame) speaks to its driver by Spark Connect: the JVM is out of this process's reach."""
-    return type(spark).__module__.startswith("pyspark.sql.connect")
-
-
-def check_storage_options(storage_options: Mapping[str, Any] | None) -> None:
-    """The one place where storage options would travel to Spark's tasks; they do not yet, so they are refused."""
-    if storage_options:
-        names = ", ".join(sorted(storage_options))
-        raise UsageError(
-            f"storage_options cannot be handed to Spark tasks by this release (given: {names}); nothing was written. Tables on "
-            "local files need none."
-        )
-
-
-def check_reachable(url: str) -> None:
-    """Refuse a store that only this process can see: Spark plans, writes, commits and reads in four others."""
-    if url.startswith("memory:"):
-        raise UsageError(
-            f"{url} lives in the memory of one process, which Spark's tasks cannot see; nothing was done. Use a folder or an "
-            "object store, or write and read without Spark."
-        )
 
 
 def _candidates(configured: str | None, on_path: str | None) -> list[Path]:

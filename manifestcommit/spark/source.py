@@ -26,8 +26,7 @@ from manifestcommit.engine.session import Session
 from manifestcommit.engine.times import choose_version
 from manifestcommit.errors import UsageError
 from manifestcommit.spark.reader import FilesReader, spark_schema
-from manifestcommit.spark.session import check_reachable
-from manifestcommit.spark.writer import TaskMessage, TaskWritten, collect, task_context, write_task
+from manifestcommit.spark.writer import TaskMessage, TaskWritten, check_reachable, collect, task_context, write_task
 from manifestcommit.store import open_store
 
 if TYPE_CHECKING:

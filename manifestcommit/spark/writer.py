@@ -25,7 +25,6 @@ from manifestcommit.core.snapshot import FORMAT_VERSION
 from manifestcommit.engine.files import DataFileWriter, WritePlan
 from manifestcommit.engine.manifests import write_manifest
 from manifestcommit.errors import ManifestCommitError, StoreError, UsageError
-from manifestcommit.spark.session import check_reachable, check_storage_options
 from manifestcommit.store import open_store
 
 if TYPE_CHECKING:
@@ -91,6 +90,25 @@ def write_dataframe(df: DataFrame, plan: WritePlan, *, storage_options: Mapping[
             raise ours from error
         raise
     return _take_written(open_store(plan.url), plan.job, write_id)
+
+
+def check_storage_options(storage_options: Mapping[str, Any] | None) -> None:
+    """The one place where storage options would travel to Spark's tasks; they do not yet, so they are refused."""
+    if storage_options:
+        names = ", ".join(sorted(storage_options))
+        raise UsageError(
+            f"storage_options cannot be handed to Spark tasks by this release (given: {names}); nothing was written. Tables on "
+            "local files need none."
+        )
+
+
+def check_reachable(url: str) -> None:
+    """Refuse a store that only this process can see: Spark plans, writes, commits and reads in four others."""
+    if url.startswith("memory:"):
+        raise UsageError(
+            f"{url} lives in the memory of one process, which Spark's tasks cannot see; nothing was done. Use a folder or an "
+            "object store, or write and read without Spark."
+        )
 
 
 def write_task(plan: WritePlan, batches: Iterable[RecordBatch]) -> TaskMessage:

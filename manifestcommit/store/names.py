@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 from ..errors import UsageError
 
@@ -31,7 +32,8 @@ def split_url(path: str | os.PathLike[str]) -> tuple[str, str]:
         if not local.startswith("/"):
             raise UsageError("the path of a file:// URL is absolute, as in file:///folder/table; this one is not")
         return scheme, os.path.abspath(local)
-    if "@" in rest.split("/", 1)[0] and scheme not in ("abfs",):
+    # A secret may contain slashes, so "user:" counts wherever its "@" comes; abfs://container@account is no secret.
+    if re.match(r"[^/@]*:[^@]*@", rest) or ("@" in rest.split("/", 1)[0] and scheme != "abfs"):
         raise UsageError(
             f"a {scheme}:// URL must not carry credentials; they would end up in logs. Give them in storage_options or in the environment."
         )

@@ -109,7 +109,7 @@ def positions(store: Store) -> dict[str, Any]:
     """Where every source stands."""
     if next(iter(store.list(format.VERSIONS)), None) is None:
         return {}
-    return {source: mark.position for source, mark in open_head(store).snapshot.watermarks.items()}
+    return dict(open_head(store).snapshot.watermarks)
 
 
 def key_version(store: Store, key: str) -> int | None:

@@ -12,7 +12,7 @@ import pytest
 
 from manifestcommit.errors import UsageError
 from manifestcommit.spark import session
-from manifestcommit.spark.session import ensure_java, is_connect
+from manifestcommit.spark.session import ensure_java
 
 SPARKS_FLAG = "--add-modules=jdk.incubator.vector"
 
@@ -70,4 +70,3 @@ def test_a_java_that_works_is_left_alone(spark) -> None:
     before = os.environ.get("JAVA_HOME")
     assert ensure_java() is None
     assert os.environ.get("JAVA_HOME") == before
-    assert not is_connect(spark)

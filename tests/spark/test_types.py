@@ -130,12 +130,14 @@ ODD_SETTINGS = {
 @pytest.mark.parametrize("name", ODD_SETTINGS)
 def test_a_sessions_settings_change_no_value(spark, table: str, name: str) -> None:
     """[SP4] Settings that change how Spark guesses the types of plain Parquet files, or which of its readers it takes."""
-    expected = as_text(mc.read_committed(table, spark=spark))
+    # Under binaryAsString Spark fails, aloud, on any variant in any Parquet file; nobody else is the worse for it.
+    columns = [each for each in ["row", *VALUES] if not (name.endswith("binaryAsString") and each.startswith("variant"))]
+    expected = as_text(mc.read_committed(table, spark=spark, columns=columns))
     before = spark.conf.get(name, None)
     spark.conf.set(name, ODD_SETTINGS[name])
     try:
-        df = mc.read_committed(table, spark=spark)
-        assert df.schema == relaxed(frame(spark).schema) or name == "spark.sql.legacy.charVarcharAsString"
+        df = mc.read_committed(table, spark=spark, columns=columns)
+        assert df.schema == relaxed(frame(spark).select(*columns).schema) or name == "spark.sql.legacy.charVarcharAsString"
         assert as_text(df) == expected
     finally:
         spark.conf.set(name, before) if before is not None else spark.conf.unset(name)

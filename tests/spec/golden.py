@@ -17,7 +17,6 @@ from manifestcommit.core import bitmap, format, manifest_table
 from manifestcommit.core.manifest import ColumnStats, Entry, ManifestRef, SourceRange
 from manifestcommit.core.schema import ArrayType, Field, MapType, Schema, StructType
 from manifestcommit.core.snapshot import Commit, KeyRecord, RunRef, Snapshot, Summary, Tag, Totals
-from manifestcommit.core.watermark import Watermark
 from manifestcommit.engine.manifests import to_parquet
 
 FOLDER = Path(__file__).resolve().parents[2] / "spec" / "v1" / "examples"
@@ -231,10 +230,11 @@ def full() -> Snapshot:
         removed={MANIFEST: bitmap.encode(0b010)},
         removed_runs=(run_ref(REMOVED_RUN),),
         watermarks={
-            "MyTopic:0": Watermark(position=50, origin=-5),
-            "MyTopic:1": Watermark(position=-9_223_372_036_854_775_808),
-            "file:ä b%20": Watermark(position="etag-2", origin="etag-0"),
+            "MyTopic:0": 50,
+            "MyTopic:1": -9_223_372_036_854_775_808,
+            "file:ä b%20": "etag-2",
         },
+        origins={"MyTopic:0": -5, "MyTopic:1": None, "file:ä b%20": "etag-0"},
         keys={"flights:2013-01": KeyRecord(version=42, digest="33" * 16)},
         key_runs=(run_ref(KEY_RUN),),
         recent_jobs={JOB: 42, OTHER_JOB: 42, GIVEN_UP: None},
@@ -274,7 +274,7 @@ def places(document: Any) -> list[dict[str, Any]]:
     found += [commit["summary"] for commit in document["commits"] if "summary" in commit]
     for name in ("removed_runs", "key_runs", "job_runs"):
         found += document.get(name, [])
-    for name in ("watermarks", "keys", "tags"):
+    for name in ("keys", "tags"):
         found += document.get(name, {}).values()
     for entry in document.get("added", []):
         found += [entry, *entry.get("columns", {}).values(), *entry.get("sources", [])]

@@ -261,8 +261,8 @@ DAMAGED: dict[str, Callable[[Any], None]] = {
     "a run of minus one row": _set("key_runs", 0, "rows", -1),
     "a bitmap that is no base64": _set("removed", golden.MANIFEST, "***"),
     "a bitmap of no manifest": _set("removed", "../x", "AQ=="),
-    "a watermark without a position": _set("watermarks", "MyTopic:0", {}),
-    "a watermark at a fraction": _set("watermarks", "MyTopic:0", {"position": 0.5}),
+    "a watermark without a position": _set("watermarks", "MyTopic:0", None),
+    "a watermark at a fraction": _set("watermarks", "MyTopic:0", 0.5),
     "a job carried by a text": _set("recent_jobs", golden.JOB, "42"),
     "statistics under a name": _set("added", 0, "columns", {"id": {}}),
 }
@@ -376,7 +376,7 @@ def test_users_own_names_are_never_taken_for_members() -> None:
     document["properties"] = {"extra": "1", "__unknown__": "2", "version": "3"}
     document["schema"]["fields"][0]["metadata"] = {"__unknown__": {"id": 7}, "type": "struct", "fields": [1]}
     document["keys"]["version"] = {"version": 1, "digest": "x"}
-    document["watermarks"]["__unknown__"] = {"position": 1}
+    document["watermarks"]["__unknown__"] = 1
     assert json.loads(format.encode_json(decode_document(document), Snapshot)) == document
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -42,8 +41,8 @@ def change(head: Head, *days: str, key: str | None = None, overwrite: Overwrite 
         Entry(path=f"day={day}/{at:05d}-0-{job}.parquet", partition=(day,), rows=rows, bytes=10, job=job) for at, day in enumerate(days)
     )
     return Change(
-        job=job, birth=head.version, operation="overwrite" if overwrite else "append", key=key, declared="d", schema=SCHEMA, partition_by=BY,
-        add=add, touched=tuple({1: day} for day in days), overwrite=overwrite,
+        job=job, birth=head.version, operation="overwrite" if overwrite else "append", key=key, declared="d", schema=SCHEMA,
+        partition_by=BY, add=add, touched=tuple({1: day} for day in days), overwrite=overwrite,
     )  # fmt: skip
 
 
@@ -87,11 +86,11 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
     # Files spill every 40 commits instead of every 700; keys and jobs at their real budgets.
     monkeypatch.setattr(spill, "INLINE_ENTRY_BYTES", 12 * 1024)
     monkeypatch.setattr(spill, "INLINE_REMOVED_BYTES", 200)
-    yield World(memory())
+    return World(memory())
 
 
 @pytest.mark.slow

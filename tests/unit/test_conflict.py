@@ -14,7 +14,7 @@ from manifestcommit.core.evolution import SchemaEdit, add_column, drop_column, r
 from manifestcommit.core.manifest import Entry
 from manifestcommit.core.schema import Field, Schema
 from manifestcommit.core.snapshot import Commit, Snapshot
-from manifestcommit.core.watermark import Advance, Watermark
+from manifestcommit.core.watermark import Advance
 
 SCHEMA = Schema(fields=(Field(id=1, name="day", type="string"), Field(id=2, name="n", type="short"), Field(id=3, name="x", type="float")))
 
@@ -99,7 +99,7 @@ def test_other_partitioning_clashes() -> None:
 
 def test_watermarks_come_first() -> None:
     """What a rerun must hear is that its ranges are covered, not that a partition was touched. [WM2]"""
-    at = head(watermarks={"s": Watermark(position=5, origin=0)})
+    at = head(watermarks={"s": 5}, origins={"s": 0})
     made = msgspec.structs.replace(overwrite({}), advances=(Advance(source="s", start=0, end=5),))
     clash = find_conflict(at, made, [won({})], Found())
     assert clash is not None and clash.rule == "watermark_overlap" and clash.misfit is not None and clash.misfit.all_covered

@@ -270,7 +270,8 @@ class Truth:
             return None if self._spark and values else False
         if self._spark:
             return any(self._compare("=", value, each) for each in values)
-        return any(_same(value, each) for each in values)
+        found = [_same(value, each) for each in values]
+        return None if None in found else True in found
 
     def _compare(self, op: str, value: Any, literal: Any) -> bool | None:
         pair = None if value is None or literal is None else self._coerced(value, literal)
@@ -318,11 +319,11 @@ class Truth:
         return since - self._zone if aware and moment.tzinfo is None else since
 
 
-def _same(value: Any, literal: Any) -> bool:
-    """Arrow's membership: NaN is NaN, and 0.0 is not -0.0."""
+def _same(value: Any, literal: Any) -> bool | None:
+    """Arrow's membership: NaN is NaN, and 0.0 is not -0.0. None: no expression gives such a pair."""
     if isinstance(value, float) and isinstance(literal, float):
         return (math.isnan(value) and math.isnan(literal)) or (value == literal and math.copysign(1, value) == math.copysign(1, literal))
-    return bool(value == literal)
+    return None if isinstance(literal, str) and not isinstance(value, str) else bool(value == literal)
 
 
 def rows_of(file: File) -> list[dict[str, Any]]:
@@ -440,7 +441,12 @@ KEPT_IN_DOUBT = [
     (Compare(op="=", column=("long",), value="7"), one("long", 1)),
     (Compare(op=">", column=("double",), value=5.0), one("double", 1.0, NAN)),  # Spark: NaN is the greatest
     (Compare(op=">", column=("double",), value=5.0), one("double", 1.0, forgets=frozenset({"nans"}))),
-    (Compare(op="=", column=("double",), value=NAN), one("double", 1.0)),
+    (Compare(op="=", column=("double",), value=NAN), one("double", 1.0)),  # Spark: equal to itself
+    (Not(arg=Compare(op="=", column=("double",), value=1.0)), one("double", 1.0, NAN)),
+    (Not(arg=Compare(op="<", column=("double",), value=5.0)), one("double", 1.0, NAN)),
+    (Compare(op="!=", column=("double",), value=1.0), one("double", 1.0, NAN)),
+    (IsIn(column=("double",), values=(NAN, 7.0)), one("double", 1.0, NAN)),
+    (Not(arg=IsIn(column=("double",), values=(1.0,))), one("double", 1.0, NAN)),
     (Compare(op="=", column=("timestamp",), value="2024-02-29 12:30:00"), one("timestamp", AWARE)),  # in whose zone?
     (Compare(op="=", column=("date",), value="2024-2-9"), one("date", DAY)),
     (Compare(op="!=", column=("string",), value="abc"), one("string", "abc", "abcd", cut=3)),  # a cut bound is not the value

@@ -486,23 +486,36 @@ right_or_refused(lambda: dataset.filter(pc.field('w') > 0).to_table())
 right_or_refused(lambda: pa.concat_tables([each.to_table() for each in dataset.get_fragments()]))
 right_or_refused(lambda: dataset.replace_schema(dataset.schema).to_table())
 """
+
+
+def _run(statements: str, table: mc.Table, copy: Path) -> None:
+    command = [sys.executable, "-c", PROGRAM, table.url, str(copy)]
+    done = subprocess.run(command, input=statements.strip(), capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 0, f"{done.returncode} in or after {done.stdout.strip().splitlines()[-1:]}: {done.stderr[-1500:]}"
+    assert done.stdout.strip() == statements.strip()
+
+
+def test_no_call_on_the_dataset_of_a_renamed_table_ends_the_process(renamed: mc.Table, tmp_path: Path) -> None:
+    """Each works, or says what to call instead; none crashes, and none shows other names or rows. [RD2] [RD7]"""
+    _run(WHOLE_READS, renamed, tmp_path / "copy")
+
+
 BROKEN_OFF_READS = """
-assert dataset.head(1).num_rows == 1
-assert dataset.head(9, columns=['w'], filter=pc.field('w') > 10).num_rows == 3
-assert next(iter(dataset.to_batches(batch_size=1))).num_rows == 1
-assert next(iter(dataset.to_batches(batch_size=1, filter=pc.field('w') > 10))).num_rows == 1
+assert dataset.head(9, columns=['w'], filter=pc.field('w') > 10, batch_size=10).num_rows == 9
+assert next(iter(dataset.to_batches(batch_size=10, filter=pc.field('w') > 10))).num_rows <= 10
 assert len(duckdb.from_arrow(dataset).limit(1).fetchall()) == 1
 assert pl.scan_pyarrow_dataset(dataset).head(1).collect().height == 1
+assert dataset.head(1, batch_size=10).num_rows == 1
 """
 
 
-@pytest.mark.parametrize("statements", [WHOLE_READS, BROKEN_OFF_READS, BROKEN_OFF_READS], ids=["whole", "broken off", "once more"])
-def test_no_call_on_the_dataset_of_a_renamed_table_ends_the_process(renamed: mc.Table, tmp_path: Path, statements: str) -> None:
-    """Each works, or says what to call instead; none crashes, at exit neither, and none shows other names or rows. [RD2] [RD7]"""
-    command = [sys.executable, "-c", PROGRAM, renamed.url, str(tmp_path / "copy")]
-    done = subprocess.run(command, input=statements.strip(), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{done.returncode} in or after {done.stdout.strip().splitlines()[-1:]}: {done.stderr[-1500:]}"
-    assert done.stdout.strip() == statements.strip()
+@pytest.mark.parametrize("time", range(2))  # what a race decides may go well once
+def test_a_read_of_a_renamed_table_that_is_broken_off_lets_the_process_end(root: Path, tmp_path: Path, time: int) -> None:
+    """The rest is not read ahead while the interpreter ends: no abort, no hang. [RD2]"""
+    mc.write(pa.table({"id": range(100_000), "u": range(100_000)}), root)
+    table = mc.Table(root)
+    table.rename_column("u", "w")
+    _run(BROKEN_OFF_READS, table, tmp_path / "copy")
 
 
 def test_reading_one_column_of_a_renamed_table_reads_only_that_one(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

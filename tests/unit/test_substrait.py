@@ -32,7 +32,7 @@ from manifestcommit.core.predicate import (
 )
 from manifestcommit.core.substrait import parse_expression
 from manifestcommit.errors import UsageError
-from tests.unit.test_predicate import LITERALS, TEXTS, TYPES, VALUES, File, Files, Truth, files, rows_of
+from tests.unit.test_predicate import F32, LITERALS, TEXTS, TYPES, VALUES, File, Files, Truth, files, rows_of
 
 F = pc.field
 SCHEMA = pa.schema(
@@ -71,9 +71,11 @@ MISSING_NOTHING = [
     (F("map").is_null(), IsNull(column=("map",))),
     (F("list").is_valid(), Not(arg=IsNull(column=("list",)))),
     (F("double").is_null(nan_is_null=True), Or(args=(IsNull(column=("double",)), IsNan(column=("double",))))),
+    (F("double").is_null(), IsNull(column=("double",))),
     (F("long").is_null(nan_is_null=True), IsNull(column=("long",))),
     (F("long").isin([1, 2]), IsIn(column=("long",), values=(1, 2))),
     (F("long").isin([1.0, 2.5]), IsIn(column=("long",), values=(1,))),
+    (F("float").isin([0.1]), IsIn(column=("float",), values=(F32[0],))),  # Arrow brings the set to the column's type
     (F("string").isin([]), IsIn(column=("string",), values=())),
     (F("string").isin(["a", None]), Or(args=(IsIn(column=("string",), values=("a",)), IsNull(column=("string",))))),
     (

@@ -1,0 +1,66 @@
+"""Where a table may begin. [LY6] [LY9]"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from manifestcommit.engine.roots import check_free_root
+from manifestcommit.errors import NotATableError
+from manifestcommit.store import open_store
+from tests.faults.tables import read_ids, rows, write
+
+
+@pytest.fixture(params=["local", "memory"])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path / "lake") if request.param == "local" else f"memory://{tmp_path.name}-{id(request)}/lake"
+
+
+def test_an_empty_or_missing_folder_is_free(root: str) -> None:
+    check_free_root(open_store(root))
+    assert write(open_store(root), rows([1])).committed
+
+
+@pytest.mark.parametrize("name", ["data.parquet", "day=1/part-0.parquet", "a b", "%2F"])
+def test_a_folder_of_files_does_not_become_a_table(root: str, name: str) -> None:
+    """Overwriting "the whole table" would then seem to have taken them. [LY6]"""
+    open_store(root).put(name, b"x")
+    with pytest.raises(NotATableError, match="holds files already"):
+        write(open_store(root), rows([1]))
+    assert [info.name for info in open_store(root).list("")] == [name]
+
+
+@pytest.mark.parametrize("name", ["_SUCCESS", ".DS_Store", "_temporary/0/x.parquet", "a/.crc", "_manifest/hint", "_manifest/manifests/x"])
+def test_files_that_every_reader_skips_are_in_nobodys_way(root: str, name: str) -> None:
+    """[LY6] [LY9]"""
+    open_store(root).put(name, b"x")
+    assert write(open_store(root), rows([1])).committed
+
+
+@pytest.mark.parametrize("below", ["x", "x/y/z", "day=1"])
+def test_tables_do_not_nest(root: str, below: str) -> None:
+    """[LY6]"""
+    write(open_store(root), rows([1]))
+    with pytest.raises(NotATableError, match="lies inside the table"):
+        write(open_store(f"{root}/{below}"), rows([2]))
+    assert read_ids(open_store(root)) == [1]
+
+
+@pytest.mark.parametrize("below", ["x", "x/y/z"])
+def test_a_table_does_not_begin_around_another(root: str, below: str) -> None:
+    """[LY6]"""
+    write(open_store(f"{root}/{below}"), rows([1]))
+    with pytest.raises(NotATableError, match="inside it"):
+        write(open_store(root), rows([2]))
+
+
+def test_a_name_that_begins_alike_is_no_nesting(root: str) -> None:
+    """/output/dataset1 is not around /output/dataset10. [LY6] [ST3]"""
+    write(open_store(f"{root}1"), rows([1]))
+    write(open_store(f"{root}10"), rows([10]))
+    write(open_store(f"{root}1-x"), rows([100]))
+    write(open_store(root), rows([0]))
+    assert [read_ids(open_store(f"{root}{end}")) for end in ("", "1", "10", "1-x")] == [[0], [1], [10], [100]]
+    write(open_store(f"{root}1"), rows([2]), overwrite=None)
+    assert [read_ids(open_store(f"{root}{end}")) for end in ("", "1", "10", "1-x")] == [[0], [2], [10], [100]]
