@@ -166,19 +166,21 @@ def with_versions(table: pa.Table, inherited: int) -> pa.Table:
     return table.set_column(index, "added", pc.fill_null(table.column("added"), inherited))
 
 
-def unite(tables: Sequence[pa.Table], *, schema: Schema, partition_by: Sequence[int]) -> pa.Table:
-    """One sorted manifest of several; bounds that only some have are null elsewhere, narrower types are widened. [OB13]"""
+def align(table: pa.Table, *, schema: Schema, partition_by: Sequence[int]) -> pa.Table:
+    """The columns that this schema knows, in its types: bounds of dropped columns go, narrower types are widened. [OB13]"""
     kinds = {f"{name}.{leaf.id}": arrow_type(leaf.type) for leaf in leaves(schema) for name in ("min", "max")}
     types = partition_types(schema, partition_by)
     kinds |= {f"partition.{each}": arrow_type(kind) for each, kind in zip(partition_by, types, strict=True)}
     known, fixed = {each.id for each in leaves(schema)}, {name for name, _ in FIXED}
-    aligned = []
-    for table in tables:
-        # Bounds of dropped columns are dropped too, their ids are never used again; so is what a later release added.
-        names = [name for name in table.column_names if name in fixed or ((found := _COLUMN.fullmatch(name)) and int(found[2]) in known)]
-        fields = [pa.field(name, kinds.get(name, table.schema.field(name).type)) for name in names]
-        aligned.append(table.select(names).replace_schema_metadata(None).cast(pa.schema(fields)))
-    together = pa.concat_tables(aligned, promote_options="default")
+    # The ids of dropped columns are never used again; what a later release added is passed over.
+    names = [name for name in table.column_names if name in fixed or ((found := _COLUMN.fullmatch(name)) and int(found[2]) in known)]
+    fields = [pa.field(name, kinds.get(name, table.schema.field(name).type)) for name in names]
+    return table.select(names).replace_schema_metadata(None).cast(pa.schema(fields))
+
+
+def unite(tables: Sequence[pa.Table], *, schema: Schema, partition_by: Sequence[int]) -> pa.Table:
+    """One sorted manifest of several; bounds that only some of them have are null elsewhere. [OB13]"""
+    together = pa.concat_tables([align(table, schema=schema, partition_by=partition_by) for table in tables], promote_options="default")
     return together.sort_by([*((f"partition.{each}", "ascending") for each in partition_by), ("path", "ascending")])
 
 

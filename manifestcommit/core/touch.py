@@ -20,12 +20,15 @@ def of_partition(partition_by: Sequence[int], values: Sequence[WireValue]) -> To
     return dict(zip(partition_by, values, strict=True))
 
 
+def once(touched: Iterable[Touch]) -> tuple[Touch, ...]:
+    """The same patterns, each once."""
+    return tuple({tuple(sorted(touch.items())): touch for touch in touched}.values())
+
+
 def compact(touched: Iterable[Touch]) -> tuple[Touch, ...]:
     """The same patterns once each; everything, where there are too many to record. [OB10]"""
-    once = {tuple(sorted(touch.items())): touch for touch in touched}
-    if len(once) > MAX_TOUCHED or () in once:
-        return ({},)
-    return tuple(once.values())
+    patterns = once(touched)
+    return ({},) if len(patterns) > MAX_TOUCHED or {} in patterns else patterns
 
 
 def meet(mine: Sequence[Touch], theirs: Sequence[Touch]) -> Touch | None:

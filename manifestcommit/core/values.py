@@ -156,6 +156,13 @@ def _encode_plain(wire: bool | int | float | str, type: FieldType) -> WireValue:
     return None
 
 
+def order_key(wire: WireValue, type: FieldType) -> Any:
+    """What orders wire values of one type as the column's values are ordered; null has no place. [SC7]"""
+    if type == "date":
+        return _days(wire)
+    return Decimal(str(wire)) if decimal_parts(str(type)) is not None else wire
+
+
 def _of(kind: type[Any], wire: Any) -> Any:
     if not isinstance(wire, kind) or isinstance(wire, bool):
         raise ValueError(wire)

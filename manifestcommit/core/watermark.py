@@ -6,7 +6,7 @@ Pure. Not here: when they are checked (core.conflict), where they are stored (co
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 

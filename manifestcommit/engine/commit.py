@@ -44,13 +44,17 @@ def commit(session: Session, head: Head, change: Change, limits: Limits = DEFAUL
     spiller = Spiller(session, change.job)
     change = spiller.stage(change)
     seen: dict[int, Head] = {}
-    sent = False
+    sent = fresh = False
     for attempt in range(1, limits.attempts + 1):
         settled = settled_outcome(session, head, change, sent=sent)
         if settled is not None:
             return msgspec.structs.replace(settled, attempts=attempt - 1)
         found = survey(session, head, change)
         conflict = find_conflict(head.snapshot, change, find_winners(session, head, change, seen), found)
+        if conflict is not None and not fresh:
+            # A known head may be old news: what is in the way there may be out of the way by now, such as a gap that was closed.
+            head, fresh = newest_above(session.store, head.version) or head, True
+            continue
         if conflict is not None:
             session.known = head
             return Outcome(kind="conflict", job_id=change.job, conflict=conflict, attempts=attempt - 1)
@@ -67,7 +71,7 @@ def commit(session: Session, head: Head, change: Change, limits: Limits = DEFAUL
         )
         snapshot = spiller.settle(snapshot)
         data = format.encode_snapshot(snapshot)
-        verdict, reason = _contend(session, snapshot, data, change.job, limits)
+        verdict, reason = _contend(session, snapshot, data, limits)
         if verdict == "unknown":
             return Outcome(kind="unknown", job_id=change.job, attempts=attempt, reason=reason)
         sent = True
@@ -82,7 +86,7 @@ def commit(session: Session, head: Head, change: Change, limits: Limits = DEFAUL
             session.known = newest
             _put_hint(session, mine.version)
             return Outcome(kind="committed", job_id=change.job, version=mine.version, attempts=attempt)
-        head = newest
+        head, fresh = newest, True
         session.env.sleep(_pause(session, attempt, limits))
     contention = Conflict(rule="contention", mine="wants to commit", winner=f"others won {limits.attempts} times in a row")
     return Outcome(kind="conflict", job_id=change.job, conflict=contention, attempts=limits.attempts)
@@ -103,7 +107,7 @@ def create_table(session: Session, *, schema: Schema | None, partition_by: tuple
         writer=session.writer,
     )
     data = format.encode_snapshot(snapshot)
-    verdict, reason = _contend(session, snapshot, data, job, DEFAULT_LIMITS)
+    verdict, reason = _contend(session, snapshot, data, DEFAULT_LIMITS)
     if verdict == "unknown":
         raise StoreUnclearError(f"{session.store.url}: it is not known whether the table was created: {reason}. Trying again is safe.")
     if verdict == "mine":
@@ -116,7 +120,8 @@ def create_table(session: Session, *, schema: Schema | None, partition_by: tuple
 def settled_outcome(session: Session, head: Head, change: Change, *, sent: bool) -> Outcome | None:
     """What the head already says of this job or its key; None: it may contend. [CM1] [CM2] [KY2] [KY3]"""
     snapshot = head.snapshot
-    state, version = find_job(session, snapshot, change.job)
+    # Before a create was sent, no one but the head itself can know of the job: the runs need not be asked.
+    state, version = find_job(session, snapshot, change.job, runs=sent)
     if state == "given_up":
         return Outcome(kind="aborted", job_id=change.job)
     if state == "committed":
@@ -151,26 +156,33 @@ def key_outcome(change: Change, record: KeyRecord) -> Outcome:
 
 
 def find_key(session: Session, snapshot: Snapshot, key: str) -> KeyRecord | None:
-    """The record of a key, inlined or spilled; None: never committed, or forgotten. [KY1]"""
+    """The record of a key, inlined or spilled; None: never committed, or forgotten. Asks no run twice for the same key. [KY1]"""
     if key in snapshot.keys:
         return snapshot.keys[key]
-    row = session.manifests.lookup(snapshot.key_runs, key, KEY_COLUMNS)
-    return None if row is None else KeyRecord(version=int(str(row["version"])), digest=str(row["digest"]))
+    asked = session.absent_keys.setdefault(key, set())
+    runs = [run for run in snapshot.key_runs if run.path not in asked]
+    row = session.manifests.lookup(runs, key, KEY_COLUMNS)
+    if row is None:
+        asked.update(run.path for run in runs)
+        return None
+    return KeyRecord(version=int(str(row["version"])), digest=str(row["digest"]))
 
 
-def find_job(session: Session, snapshot: Snapshot, job: str) -> tuple[Literal["committed", "given_up"] | None, int | None]:
-    """What the chain records of a job, inlined or spilled: its state and the version that carries it. [CM1]"""
+def find_job(
+    session: Session, snapshot: Snapshot, job: str, *, runs: bool = True
+) -> tuple[Literal["committed", "given_up"] | None, int | None]:
+    """What the chain records of a job, inlined or (with `runs`) spilled: its state and the version that carries it. [CM1]"""
     if (state := job_state(snapshot, job)) is not None:
         return state, snapshot.recent_jobs[job]
-    row = session.manifests.lookup(snapshot.job_runs, job, JOB_COLUMNS)
+    row = session.manifests.lookup(snapshot.job_runs, job, JOB_COLUMNS) if runs else None
     if row is None:
         return None, None
     return ("given_up", None) if row["version"] is None else ("committed", int(str(row["version"])))
 
 
-def _contend(session: Session, snapshot: Snapshot, data: bytes, job: str, limits: Limits) -> tuple[Literal["mine", "lost", "unknown"], str]:
+def _contend(session: Session, snapshot: Snapshot, data: bytes, limits: Limits) -> tuple[Literal["mine", "lost", "unknown"], str]:
     """Create the version's object, or learn who did. After an unclear answer only the SAME bytes are put again. [CM3] [CM4] [CM6]"""
-    name = format.version_name(snapshot.version)
+    name, commit_id = format.version_name(snapshot.version), snapshot.commits[-1].commit_id
     reason = ""
     for tried in range(limits.unclear_tries):
         try:
@@ -189,8 +201,8 @@ def _contend(session: Session, snapshot: Snapshot, data: bytes, job: str, limits
             except StoreError as error:
                 reason = str(error)
             else:
-                # A winner that is expired already is seen in the head.
-                is_mine = winner is not None and any(each.job == job for each in winner.snapshot.commits)
+                # A winner that is expired already, or that someone else created for this job, is seen in the head.
+                is_mine = winner is not None and any(each.commit_id == commit_id for each in winner.snapshot.commits)
                 return ("mine" if is_mine else "lost"), ""
         if tried + 1 < limits.unclear_tries:
             session.env.sleep(_pause(session, tried + 1, limits))

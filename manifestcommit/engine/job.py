@@ -18,9 +18,9 @@ from ..core.evolution import SchemaEdit, apply_edits, assign_new_ids, fit
 from ..core.manifest import Entry, ManifestRef
 from ..core.schema import Schema, relaxed, walk
 from ..core.snapshot import KeyRecord, Summary
-from ..core.touch import Touch, compact, of_partition
+from ..core.touch import Touch, of_partition, once
 from ..core.watermark import Advance, check_advance, find_misfit
-from ..errors import ManifestCommitError, TableNotFoundError, UsageError
+from ..errors import ManifestCommitError, NotATableError, TableNotFoundError, UsageError
 from . import files
 from .commit import commit, create_table, find_key, key_outcome
 from .head import Head
@@ -66,8 +66,8 @@ class Job:
         try:
             self._head = session.open()
         except TableNotFoundError:
-            check_free_root(session.store)
-        else:
+            self._head = self._first_look()
+        if self._head is not None:
             self._begin()
 
     @property
@@ -128,9 +128,9 @@ class Job:
         self._check_open()
         names = [partition_by] if isinstance(partition_by, str) else partition_by
         head = self._table(data, tuple(names or ()))
-        self._check_early(head)
         if head.snapshot.schema is None:
             head = self._first_schema(head, data, tuple(names or ()))
+        self._check_early(head)
         before = self._schema or head.snapshot.schema
         assert before is not None
         edits = fit(before, assign_new_ids(data, self._new_id(before)), merge=merge_schema)
@@ -164,7 +164,7 @@ class Job:
             for ref in manifests:  # which partitions they touch is known to their rows only
                 table = self._session.manifests.manifest(ref, self._partition_by)
                 self._touched += manifest_table.partitions(table, self._schema, self._partition_by)
-            self._touched = list(compact(self._touched))
+            self._touched = list(once(self._touched))
         self._tasks += tasks
 
     def write_stream(
@@ -235,7 +235,7 @@ class Job:
         scope = self._scope(head)
         advances = tuple(self._advances)
         by_id = self._partition_by if self._partition_by is not None else head.snapshot.partition_by
-        touched = compact([*self._touched, *(of_partition(by_id, entry.partition) for entry in self._entries)])
+        touched = once([*self._touched, *(of_partition(by_id, entry.partition) for entry in self._entries)])
         self._check_inside(scope, touched, head)
         seconds = (self._session.env.now_us() - self._began_us) / 1e6
         return Change(
@@ -245,7 +245,7 @@ class Job:
             key=self._key,
             declared=declaration(mode=self._mode, scope=self._declared_scope(scope), advances=advances, fingerprint=self._fingerprint),
             schema=self._schema,
-            partition_by=by_id,
+            partition_by=by_id if self._schema is not None else None,  # a job that lays out no file fits any partitioning
             edits=tuple(self._edits),
             add=tuple(self._entries),
             add_manifests=tuple(self._manifests),
@@ -254,6 +254,18 @@ class Job:
             advances=advances,
             summary=Summary(tasks=self._tasks, seconds=round(seconds, 6)),
         )
+
+    def _first_look(self) -> Head | None:
+        """None where a table may begin; the head, where another writer made it a table while this one looked around. [LY6] [CM13]"""
+        try:
+            check_free_root(self._session.store)
+        except NotATableError:
+            try:
+                return self._session.open()
+            except TableNotFoundError:
+                pass
+            raise
+        return None
 
     def _begin(self) -> None:
         assert self._head is not None

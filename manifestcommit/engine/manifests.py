@@ -44,14 +44,30 @@ class ManifestReader:
             raise CorruptMetadataError(_damaged(ref.path, str(error)), object_name=ref.path) from None
         return table
 
-    def entries(self, ref: ManifestRef, snapshot: Snapshot) -> list[Entry]:
-        """The live entries of one manifest. [OB9]"""
-        table = manifest_table.live(self.manifest(ref, snapshot.partition_by), self.removed(snapshot).get(ref.path, 0))
+    def live(self, ref: ManifestRef, snapshot: Snapshot, removed: int) -> pa.Table:
+        """The live rows of one manifest, in the types of the snapshot's schema, each with its version. [OB9] [OB13]"""
         assert snapshot.schema is not None  # a table without a schema has no files
+        table = manifest_table.live(self.manifest(ref, snapshot.partition_by), removed)
         try:
-            return manifest_table.from_table(table, schema=snapshot.schema, partition_by=snapshot.partition_by, inherited=ref.added)
+            aligned = manifest_table.align(table, schema=snapshot.schema, partition_by=snapshot.partition_by)
         except (pa.ArrowException, ValueError) as error:  # a column that is none of the table's type
             raise CorruptMetadataError(_damaged(ref.path, str(error)), object_name=ref.path) from None
+        return manifest_table.with_versions(aligned, ref.added)
+
+    def entries(self, ref: ManifestRef, snapshot: Snapshot) -> list[Entry]:
+        """The live entries of one manifest. [OB9]"""
+        assert snapshot.schema is not None
+        table = self.live(ref, snapshot, self.removed(snapshot).get(ref.path, 0))
+        return manifest_table.from_table(table, schema=snapshot.schema, partition_by=snapshot.partition_by, inherited=ref.added)
+
+    def inlined(self, snapshot: Snapshot) -> pa.Table:
+        """The entries that the snapshot itself carries, in the form of a manifest's table. No request. [OB5]"""
+        assert snapshot.schema is not None
+        try:
+            return manifest_table.to_table(snapshot.added, schema=snapshot.schema, partition_by=snapshot.partition_by)
+        except (pa.ArrowException, ValueError) as error:  # a partition value or a bound that its column's type does not have
+            name = format.version_name(snapshot.version)
+            raise CorruptMetadataError(_damaged(name, str(error)), object_name=name) from None
 
     def removed(self, snapshot: Snapshot) -> dict[str, int]:
         """Manifest path -> rows taken away, inlined and spilled together. [OB9]"""

@@ -30,12 +30,10 @@ def entries_table(session: Session, snapshot: Snapshot, predicate: Predicate | N
     if snapshot.schema is None:
         return pa.table({name: pa.array([], kind) for name, kind in manifest_table.FIXED})
     schema, partition_by = snapshot.schema, snapshot.partition_by
-    tables = [manifest_table.to_table(snapshot.added, schema=schema, partition_by=partition_by)]
+    tables = [session.manifests.inlined(snapshot)]
     references = snapshot.manifests if predicate is None else _matching_manifests(snapshot, predicate)
     removed = session.manifests.removed(snapshot) if references else {}
-    for ref in references:
-        table = manifest_table.live(session.manifests.manifest(ref, snapshot.partition_by), removed.get(ref.path, 0))
-        tables.append(manifest_table.with_versions(table, ref.added))
+    tables += [session.manifests.live(ref, snapshot, removed.get(ref.path, 0)) for ref in references]
     together = manifest_table.unite(tables, schema=schema, partition_by=partition_by)
     if predicate is None:
         return together

@@ -20,6 +20,7 @@ class Session:
         self.env: Env = env or SystemEnv()
         self.manifests = ManifestReader(store)
         self.known: Head | None = None
+        self.absent_keys: dict[str, set[str]] = {}  # key -> runs, which never change, that do not have it
         self.writer = f"manifestcommit {__version__}"
 
     def open(self) -> Head:

@@ -88,14 +88,14 @@ class Spiller:
         return msgspec.structs.replace(snapshot, keys={}, key_runs=self._merge_runs(runs, KEY_COLUMNS))
 
     def _spill_jobs(self, snapshot: Snapshot) -> Snapshot:
-        names = sorted(snapshot.recent_jobs)
+        # The newest stays inline: it is what a stalled writer asks the head for.
+        own = {job: version for job, version in snapshot.recent_jobs.items() if job == self._job}
+        names = sorted(snapshot.recent_jobs.keys() - own.keys())
         columns = {
             "job": pa.array(names, pa.string()),
             "version": pa.array([snapshot.recent_jobs[name] for name in names], pa.int64()),
         }
         runs = (*snapshot.job_runs, self._put_run(columns))
-        # The newest stays inline: it is what a stalled writer asks the head for.
-        own = {self._job: snapshot.recent_jobs[self._job]} if self._job in snapshot.recent_jobs else {}
         return msgspec.structs.replace(snapshot, recent_jobs=own, job_runs=self._merge_runs(runs, JOB_COLUMNS))
 
     def _spill_removed(self, snapshot: Snapshot) -> Snapshot:
@@ -134,10 +134,7 @@ class Spiller:
 
     def _merge(self, snapshot: Snapshot, group: tuple[ManifestRef, ...], removed: dict[str, int]) -> ManifestRef:
         assert snapshot.schema is not None
-        tables = []
-        for ref in group:
-            table = manifest_table.live(self._session.manifests.manifest(ref, snapshot.partition_by), removed.get(ref.path, 0))
-            tables.append(manifest_table.with_versions(table, ref.added))
+        tables = [self._session.manifests.live(ref, snapshot, removed.get(ref.path, 0)) for ref in group]
         return put_manifest(
             self._session.store,
             manifest_table.unite(tables, schema=snapshot.schema, partition_by=snapshot.partition_by),

@@ -28,7 +28,7 @@ Told = list[tuple[str, Any]]
 
 
 def rows(*ids: int, day: str = "a") -> pa.Table:
-    return pa.table({"id": pa.array(ids, pa.int64()), "day": [day] * len(ids)})
+    return pa.table({"id": pa.array(ids, pa.int64()), "day": pa.array([day] * len(ids), pa.string())})
 
 
 @pytest.fixture
@@ -54,11 +54,11 @@ def running(work: Callable[..., None], arguments: list[tuple[Any, ...]]) -> Iter
 
 
 def told(work: Callable[..., None], arguments: list[tuple[Any, ...]]) -> Told:
-    """What the processes put into the queue that each gets as its last argument, one thing each."""
+    """What the processes put into the queue that each gets as its last argument, one thing each, once all have ended well."""
     answers: multiprocessing.Queue[Any] = processes.Queue()
     with running(work, [(*each, answers) for each in arguments]):
-        found = [answers.get(timeout=120) for _ in arguments]
-    return found
+        pass
+    return [answers.get(timeout=10) for _ in arguments]
 
 
 # --- appends ------------------------------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ def move_money(root: str, number: int, until: float) -> None:
     each = 0
     while time.time() < until:
         each += 1
-        amount = number * 100_000 + each
+        amount = (number + 1) * 100_000 + each
         halves = pa.table({"id": [amount, -amount], "day": ["plus", "minus"]})
         if each % 7 == 0:
             mc.write(pa.table({"id": [amount, -amount], "day": [f"own {number}"] * 2}), root, mode="overwrite",

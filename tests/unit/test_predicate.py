@@ -454,6 +454,11 @@ KEPT_IN_DOUBT = [
     (Not(arg=IsIn(column=("long",), values=(1,))), one("long", 1, None)),  # Arrow: a null is not in the list
     (IsIn(column=("long",), values=(7, 7.5)), one("long", 1)),
     (Compare(op="=", column=("long",), value=2.0**53), one("long", 2**53 + 1)),  # equal as doubles
+    (Compare(op="<", column=("long",), value=1.5), one("long", 1)),
+    (Compare(op=">", column=("long",), value=Decimal("-1.5")), one("long", -1)),
+    (Compare(op="<", column=("decimal",), value=Decimal("1.505")), one("decimal", Decimal("1.50"))),
+    (Compare(op="=", column=("double",), value=Decimal("0.1")), one("double", math.nextafter(0.1, 1))),  # rounded by whom?
+    (Not(arg=IsNan(column=("double",))), one("double", NAN, None)),  # Spark: a null is not NaN
     (Compare(op="=", column=("nowhere",), value=1), one("long", 1)),
     (IsNull(column=("long",)), one("long", 1, forgets=frozenset({"nulls"}))),
     (Compare(op="=", column=("long",), value=9), one("long", 1, forgets=frozenset({"max"}))),
