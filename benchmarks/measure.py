@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -57,12 +58,12 @@ def interleave(contestants: Sequence[Contestant], *, rounds: int, warm_up: int =
             if one.before:
                 one.before(number)
             gc.collect()
-            cpu, start = tree_cpu_s(), time.perf_counter()
-            figures = one.run(number)
-            wall = time.perf_counter() - start
-            used = tree_cpu_s() - cpu
+            with CpuMeter() as cpu:
+                start = time.perf_counter()
+                figures = one.run(number)
+                wall = time.perf_counter() - start
             if number >= warm_up:
-                one.rounds.append({"wall_s": wall, "cpu_s": used, **(figures or {})})
+                one.rounds.append({"wall_s": wall, "cpu_s": cpu.seconds, **(figures or {})})
             if one.after:
                 one.after(number)
         print(
@@ -72,26 +73,93 @@ def interleave(contestants: Sequence[Contestant], *, rounds: int, warm_up: int =
         )
 
 
-def tree_cpu_s() -> float:
-    """CPU seconds that this process and everything below it have used, those that have ended and been waited for included."""
-    stats = {}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """One process at one moment, in ticks. own: its CPU; reaped: that of its children that it has waited for."""
+
+    parent: int
+    own: int
+    reaped: int
+
+    @property
+    def total(self) -> int:
+        """All that would be lost if the process ended and nobody waited for it."""
+        return self.own + self.reaped
+
+
+# A process id may be used again; with the moment of its start it is unique.
+ProcessId = tuple[int, int]
+
+
+class CpuMeter:
+    """CPU seconds used, inside a `with` block, by this process and everything below it. Needs Linux.
+
+    The difference of two sums over the tree will not do: Spark's Python daemon does not wait for its workers, so the CPU of a worker
+    that ends, a minute after its last task, belongs to nobody, and the sum falls. So each process is followed by itself, by looking
+    twice a second. What a process uses between the last look and its end is lost, unless its parent waits for it: then the kernel
+    adds its whole life to the parent, and what had been counted already is taken off again.
+    """
+
+    EVERY_S = 0.5
+
+    def __enter__(self) -> CpuMeter:
+        self._ticks = 0
+        self._seen = _processes({})
+        self._ended = threading.Event()
+        self._looking = threading.Thread(target=self._look_on, daemon=True)
+        self._looking.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._looking.join()
+        self._look()
+
+    @property
+    def seconds(self) -> float:
+        """What was used; whole once the block has been left."""
+        return self._ticks / TICKS_PER_SECOND
+
+    def _look_on(self) -> None:
+        while not self._ended.wait(self.EVERY_S):
+            self._look()
+
+    def _look(self) -> None:
+        before, now = self._seen, _processes(self._seen)
+        grown = {key: usage.reaped - (before[key].reaped if key in before else 0) for key, usage in now.items()}
+        self._ticks += sum(usage.total - (before[key].total if key in before else 0) for key, usage in now.items())
+        by_number = {key[0]: key for key in now}
+        for key in before.keys() - now.keys():
+            parent = by_number.get(before[key].parent)
+            if parent is not None and grown[parent] >= before[key].total:  # it was waited for: its whole life is in there now
+                grown[parent] -= before[key].total
+                self._ticks -= before[key].total
+        self._seen = now
+
+
+def _processes(known: Mapping[ProcessId, Usage]) -> dict[ProcessId, Usage]:
+    """This process, all below it, and those that were known: they may have lost their parent."""
+    found: dict[ProcessId, Usage] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
                 text = Path("/proc", entry, "stat").read_text("utf-8", "replace")
             except (FileNotFoundError, ProcessLookupError):
-                continue  # it ended while we looked; its parent now carries what it used
-            after_name = text.rpartition(")")[2].split()
-            stats[int(entry)] = (int(after_name[1]), sum(int(word) for word in after_name[11:15]))
-    children: dict[int, list[int]] = {}
-    for process, (parent, _) in stats.items():
-        children.setdefault(parent, []).append(process)
-    ticks, todo = 0, [os.getpid()]
+                continue  # it ended while we looked
+            words = text.rpartition(")")[2].split()
+            own, reaped = int(words[11]) + int(words[12]), int(words[13]) + int(words[14])
+            found[int(entry), int(words[19])] = Usage(parent=int(words[1]), own=own, reaped=reaped)
+    children: dict[int, list[ProcessId]] = {}
+    for key, usage in found.items():
+        children.setdefault(usage.parent, []).append(key)
+    todo = [key for key in found if key[0] == os.getpid() or key in known]
+    ours: dict[ProcessId, Usage] = {}
     while todo:
-        process = todo.pop()
-        ticks += stats.get(process, (0, 0))[1]
-        todo += children.get(process, [])
-    return ticks / TICKS_PER_SECOND
+        key = todo.pop()
+        if key not in ours:
+            ours[key] = found[key]
+            todo += children.get(key[0], [])
+    return ours
 
 
 # --- reporting -----------------------------------------------------------------------------------------------------------
@@ -136,6 +204,7 @@ def machine() -> dict[str, Any]:
     found = re.search(r'version "([^"]+)"', java)
     return {
         "cores": os.cpu_count(),
+        "load_15m": round(os.getloadavg()[2], 2),  # above what a benchmark itself makes (about its cores), others were at work too
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
         "kernel": platform.release(),
         "python": platform.python_version(),

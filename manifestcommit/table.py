@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from .core import arrow, evolution, format
 from .core.conflict import describe_touch
+from .core.expression import parse_expression
 from .core.predicate import Predicate
 from .core.schema import FieldType, Schema, type_text
 from .core.snapshot import Snapshot
-from .core.substrait import parse_expression
 from .engine import alter, plan
 from .engine.commit import find_job
 from .engine.head import Head, read_version, walk_back

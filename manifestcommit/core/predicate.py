@@ -3,7 +3,7 @@
 A predicate says true, false or null of a row. `may_match` asks, for many files at once, whether any row can make it true, in
 Arrow's meaning or in Spark's: they differ (Arrow: comparisons with NaN are false; Spark: NaN equals NaN and is the greatest;
 a literal of another type than the column's is cast by rules of their own), so wherever either could say true, the file stays.
-Pure. Not here: where predicates come from (core.substrait, spark.columns), how a source knows bounds (engine).
+Pure. Not here: where predicates come from (core.expression, spark.columns), how a source knows bounds (engine).
 
 Why there is no third vector for null: And, Or and Not can only turn a null into something else if every value in its place
 would do the same, so a null can never make a whole true that neither true nor false in its place makes true. Operators that

@@ -78,6 +78,11 @@ def has_collation(field: Field) -> bool:
     return bool(field.metadata.get(COLLATIONS))
 
 
+def has_own_order(field: Field) -> bool:
+    """True if engines compare the column's values otherwise than as they are stored: collated, or char, which Spark pads. [RD6]"""
+    return has_collation(field) or str(field.metadata.get(CHAR_VARCHAR, "")).startswith("char(")
+
+
 def _from_field(spark: Mapping[str, Any], new_id: Callable[[], int], parent: tuple[str, ...]) -> Field:
     name = spark["name"]
     path = (*parent, name)

@@ -16,7 +16,7 @@ from ..core.manifest import ManifestRef, WireValue
 from ..core.predicate import ColumnBounds, Predicate, columns_of, may_match
 from ..core.schema import Field, Schema, StructType
 from ..core.snapshot import Snapshot
-from ..core.spark_types import has_collation
+from ..core.spark_types import has_own_order
 from .session import Session
 
 _BOOKKEEPING = ("path", "rows", "bytes", "digest", "added", "job")
@@ -78,7 +78,7 @@ class EntrySource:
 
     def bounds(self, column: tuple[str, ...]) -> ColumnBounds | None:
         field = self._leaves.get(column)
-        if field is None or column not in self._named or has_collation(field):
+        if field is None or column not in self._named or has_own_order(field):
             return None
         if field.id in self._partition_by:
             value = _whole(self._table.column(f"partition.{field.id}"))
@@ -104,7 +104,7 @@ class ManifestSource:
 
     def bounds(self, column: tuple[str, ...]) -> ColumnBounds | None:
         field = self._leaves.get(column)
-        if field is None or field.id not in self._partition_by:
+        if field is None or field.id not in self._partition_by or has_own_order(field):
             return None
         index = self._partition_by.index(field.id)
         low = values.to_array([_at(ref.lower, index) for ref in self._references], field.type)
@@ -113,9 +113,7 @@ class ManifestSource:
         return ColumnBounds(min=low, max=high, nulls=nulls, nans=_zeros(len(low)))
 
     def _nulls(self, ref: ManifestRef, index: int) -> int | None:
-        if index >= len(ref.nulls) or not ref.nulls[index]:
-            return 0 if index < len(ref.nulls) else None
-        return ref.rows if _at(ref.lower, index) is None else None
+        return 0 if index < len(ref.nulls) and not ref.nulls[index] else None
 
 
 def leaf_fields(schema: Schema) -> dict[tuple[str, ...], Field]:

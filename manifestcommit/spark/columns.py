@@ -2,7 +2,7 @@
 
 A classic Column is a tree in the JVM, reached through py4j; a Connect Column is a tree of Python objects. Neither is a public
 interface, so whatever does not look as expected becomes an `Unknown` part. Not here: reading (spark.reader), pyarrow
-expressions (core.substrait).
+expressions (core.expression).
 """
 
 from __future__ import annotations

@@ -186,9 +186,9 @@ def test_a_process_that_is_killed_at_any_moment_and_run_again_writes_exactly_onc
     """Whatever it was doing, a rerun with the same keys ends in the same table. [IV3] [KY3] [ST9]"""
     dice = random.Random(20130101)
     store, at, kills = LocalStore(root), 1, 0
-    until = time.monotonic() + 14
+    until = time.monotonic() + 12
     while time.monotonic() < until:
-        begun = processes.Value("q", 0)
+        begun = processes.Value("q", 0, lock=False)  # a killed process would take a lock with it
         process = processes.Process(target=write_until_killed, args=(root, at, begun))
         process.start()
         deadline = time.monotonic() + 60
@@ -230,7 +230,7 @@ def move_money(root: str, number: int, until: float) -> None:
 def test_each_read_while_others_commit_is_exactly_one_snapshot(root: str) -> None:
     """Every committed state adds up to nothing: a read of half a commit, or of two states, would not. [IV3] [RD2] [RD1] [ST3]"""
     mc.write(pa.table({"id": [1, -1], "day": ["plus", "minus"]}), root, partition_by=["day"])
-    until = time.time() + 9
+    until = time.time() + 7
     table, reads, last = mc.Table(root), 0, 0
     with running(move_money, [(root, number, until) for number in range(4)]):
         while time.time() < until:
@@ -245,5 +245,5 @@ def test_each_read_while_others_commit_is_exactly_one_snapshot(root: str) -> Non
             reads += 1
     assert reads >= 10 and last > 20
     check_table(LocalStore(root))
-    for head in list(all_snapshots(LocalStore(root)))[1::10]:
+    for head in list(all_snapshots(LocalStore(root)))[2::25]:
         assert sum(read_ids(LocalStore(root), head.version)) == 0

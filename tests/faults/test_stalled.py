@@ -250,17 +250,23 @@ def test_a_commit_whose_version_vanished_is_not_acknowledged() -> None:
     assert not outcome.committed
 
 
-def test_a_job_does_not_commit_into_another_table_at_its_root() -> None:
-    """The table was removed and written anew while the job ran: its files went with the old one. [CM18] [IV6]"""
+@pytest.mark.parametrize("with_rows", [True, False])
+def test_a_job_does_not_commit_into_another_table_at_its_root(with_rows: bool) -> None:
+    """The table was removed and written anew while the job ran: its files went with the old one, its watermark is not the new one's.
+
+    [CM18] [IV6] [WM4]
+    """
     store = table(3)
     job = begin(store, "k")
-    job.write(rows([77]))
+    job.advance("s", 0, 5)
+    if with_rows:
+        job.write(rows([77]))
     remove(store)
     for number in range(5):
         write(store, rows([1000 + number]))
     with pytest.raises(ManifestCommitError):
         job.commit()
-    assert read_ids(store) == list(range(1000, 1005))
+    assert read_ids(store) == list(range(1000, 1005)) and positions(store) == {}
     check_head(store)
 
 

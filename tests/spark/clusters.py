@@ -71,10 +71,8 @@ def set_trap(scratch: Path, name: str, action: str) -> Path:
 
 
 def sprung(trap: Path) -> dict[str, int]:
-    """Waits until a process stepped into the trap; the pids of it ("worker") and of the JVM above it ("executor")."""
-    pids = trap.with_name(trap.name + ".pids")
-    wait_for(pids.exists, what=f"{trap.name} to be sprung")
-    found: dict[str, int] = json.loads(pids.read_text("utf-8"))
+    """The pids of the process that stepped into the trap ("worker") and of the JVM above it ("executor")."""
+    found: dict[str, int] = json.loads(trap.with_name(trap.name + ".pids").read_text("utf-8"))
     return found
 
 
@@ -229,6 +227,21 @@ class Driver:
         """Why it died, as far as it said."""
         said = Path(self._log.name).read_text("utf-8", errors="replace").splitlines()
         return "\n".join([f"exit code {self.process.poll()}", *(line for line in said if not line.startswith("\tat "))][-60:])
+
+    def reaches(self, trap: Path, *, seconds: float = 120.0) -> dict[str, int]:
+        """Waits until the running function stepped into the trap; fails at once, and says why, where it ended without."""
+        pids = trap.with_name(trap.name + ".pids")
+
+        def there() -> bool:
+            if not pids.exists() and select.select([self._answers], [], [], 0)[0]:
+                raise AssertionError(f"the function never came to {trap.name}; it gave {self.answer()!r}")
+            return pids.exists()
+
+        try:
+            wait_for(there, seconds=seconds, what=f"{trap.name} to be reached")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.log()}") from None
+        return sprung(trap)
 
     def run(self, function: str, **arguments: Any) -> Any:
         """Run a function in the driver and give what it returns."""

@@ -105,7 +105,7 @@ def test_uncommitted_task_output_is_not_observable(spark, driver: Driver, table:
     """[SP1] While a task runs and files of others are there, readers see the old state."""
     trap = set_trap(driver.scratch, "task-3-writing", "wait")
     driver.send("write", path=table, key="running")
-    sprung(trap)
+    driver.reaches(trap)
     wait_for(lambda: data_files(table) > before, what="files of other tasks")
     assert rows_of(spark, table) == sorted(OLD)
     assert listed_files(table) == before
@@ -118,7 +118,7 @@ def test_committed_task_output_is_not_observable_before_the_job_commits(spark, d
     """[SP1] [SP6] All tasks are done and their files there; readers see the old state until the one create."""
     trap = set_trap(driver.scratch, "commit-before-create", "wait")
     driver.send("write", path=table, key="done but for the commit")
-    assert sprung(trap)["worker"] == driver.process.pid  # the caller's own process commits
+    assert driver.reaches(trap)["worker"] == driver.process.pid  # the caller's own process commits
     assert all(attempts(data_files(table), task) for task in range(TASKS))
     assert rows_of(spark, table) == sorted(OLD)
     release(trap)
@@ -157,7 +157,7 @@ def woken_at_the_end(trap: Path) -> Iterator[Any]:
     try:
         yield lambda: sprung(trap)
     finally:
-        for pid in sprung(trap).values():
+        for pid in sprung(trap).values() if trap.with_name(trap.name + ".pids").exists() else ():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
@@ -185,6 +185,7 @@ def doomed(tmp_path: Path) -> Iterator[Driver]:
     scratch.mkdir()
     driver = Driver(scratch, "local[2]")
     try:
+        driver.run("ready")
         yield driver
     finally:
         driver.close()
@@ -198,7 +199,7 @@ def test_atomic_job_commit(spark, doomed: Driver, table: str, point: str, commit
     with the same key makes it the new one, once."""
     trap = set_trap(doomed.scratch, point, "wait")
     doomed.send("write", path=table, key="atomic", tasks=TASKS, rows=ROWS)
-    sprung(trap)
+    doomed.reaches(trap)
     doomed.close()
     assert rows_of(spark, table) == sorted(OLD + (new_rows("atomic") if committed else []))
     rerun = mc.write(spark.createDataFrame(new_rows("atomic"), "n long, day string, who string"), table, key="atomic")

@@ -8,11 +8,13 @@ import itertools
 import multiprocessing
 import os
 import secrets
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -290,41 +292,46 @@ def test_a_list_is_the_sorted_names_with_the_prefix_from_the_start_on(
         assert names(store, prefix, start) == expected
 
 
-def come_and_go(root: str, until: float) -> None:
+def come_and_go(root: str, number: int, started: Any, over: Any) -> None:
     store = LocalStore(root)
-    for number in itertools.count():
-        if time.time() > until:
+    for each in itertools.count():
+        if over.is_set():
             return
-        store.put_if_absent(f"versions/new-{number:06}", b"x")
-        if number >= 5:
-            store.delete([f"versions/new-{number - 5:06}"])
+        store.put_if_absent(f"versions/new-{number}-{each:06}", b"x")
+        if each >= 5:
+            store.delete([f"versions/new-{number}-{each - 5:06}"])
+            started.set()
 
 
 @pytest.mark.slow
 def test_a_list_never_misses_what_was_there_before_it_began(local: LocalStore, tmp_path: Path) -> None:
     """A scan of a folder is no snapshot while names come and go; the list must be one. [ST3]"""
     kept = [f"versions/{number:06}" for number in range(400)]
+    (tmp_path / "root" / "versions").mkdir(parents=True)
     for name in kept:
-        (tmp_path / "root" / "versions").mkdir(parents=True, exist_ok=True)
         (tmp_path / "root" / name).write_bytes(b"x")
-    until = time.time() + 6
-    writers = [processes.Process(target=come_and_go, args=(str(tmp_path / "root"), until)) for _ in range(2)]
-    for writer in writers:
-        writer.start()
-    scans, newest = 0, 400
-    while time.time() < until:
-        if scans % 5 == 0:
-            assert local.put_if_absent(f"versions/{newest:06}", b"x")
-            kept.append(f"versions/{newest:06}")
-            newest += 1
-        found = names(local, "versions/0")
-        assert set(kept) <= set(found), f"missed {set(kept) - set(found)} in scan {scans}"
-        assert found == sorted(found)
-        scans += 1
-    for writer in writers:
-        writer.join(30)
+    over, started = processes.Event(), [processes.Event(), processes.Event()]
+    arguments = [(str(tmp_path / "root"), number, event, over) for number, event in enumerate(started)]
+    writers = [processes.Process(target=come_and_go, args=each) for each in arguments]
+    try:
+        for writer in writers:
+            writer.start()
+        assert all(event.wait(60) for event in started)
+        until = time.monotonic() + 5
+        for scan in itertools.count():
+            if scan >= 30 and time.monotonic() > until:
+                break
+            if scan % 5 == 0:
+                kept.append(f"versions/{len(kept):06}")
+                assert local.put_if_absent(kept[-1], b"x")
+            found = names(local, "versions/0")
+            assert found == kept, f"missed {set(kept) - set(found)} in scan {scan}"
+    finally:
+        over.set()
+        for writer in writers:
+            writer.join(30)
+            writer.kill()
     assert [writer.exitcode for writer in writers] == [0, 0]
-    assert scans > 20
 
 
 def test_a_scan_that_misses_a_name_is_scanned_again(local: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -511,3 +518,22 @@ def test_a_system_failure_is_a_store_error(local: LocalStore, tmp_path: Path, mo
         with pytest.raises(StoreError, match="No space left"):
             local.put_if_absent(f"{folder}/new", b"")
     assert names(local) == ["a/file"]
+
+
+@pytest.mark.parametrize("call", ["os.link", "os.replace"])
+def test_a_folder_that_vanishes_under_a_write_is_a_store_error(
+    local: LocalStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: str
+) -> None:
+    """Someone removes the table: FileNotFoundError would say that the caller's own data is missing. [ST5] [ST8]"""
+    real = getattr(os, call.partition(".")[2])
+
+    def removed(source: str, target: str) -> None:
+        shutil.rmtree(tmp_path / "root")
+        real(source, target)
+
+    monkeypatch.setattr(call, removed)
+    with pytest.raises(StoreError):
+        if call == "os.link":
+            local.put_if_absent("a/b", b"x")
+        else:
+            local.put("a/b", b"x")

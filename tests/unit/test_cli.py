@@ -1,0 +1,438 @@
+"""The `manifestcommit` command as people and scripts meet it: tables, one JSON document, exit statuses, hostile values."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import manifestcommit as mc
+from manifestcommit.cli import main
+
+COMMANDS = ["log", "show", "files", "watermarks", "diff", "resolve"]
+ESCAPES = "\x1b[31m\x9b32m\x07\x7f\u202e"
+
+
+class Ran:
+    """What one run of the command gave."""
+
+    def __init__(self, status: int, out: str, err: str) -> None:
+        self.status, self.out, self.err = status, out, err
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+    @property
+    def json(self) -> Any:
+        """The one document on standard output, by the standard's rules: no NaN, no Infinity."""
+        assert self.status == 0 and self.err == "", self.err
+
+        def refuse(text: str) -> Any:
+            raise AssertionError(f"{text} is no JSON")
+
+        return json.loads(self.out, parse_constant=refuse)
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def once(*arguments: Any) -> Ran:
+        capsys.readouterr()
+        try:
+            status = main([str(each) for each in arguments])
+        except SystemExit as left:  # argparse leaves this way
+            status = int(left.code or 0)
+        found = capsys.readouterr()
+        return Ran(status, found.out, found.err)
+
+    return once
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Versions: 1 create, 2 and 3 append, 4 overwrite of a partition, 5 properties, 6 a renaming."""
+    root = tmp_path_factory.mktemp("cli") / "flights"
+    days = pa.table({"day": ["2013-01-01", "2013-01-02"], "year": [2013, None], "flight": [1545, 1714], "delay": [-math.inf, math.nan]})
+    mc.write(days, root, partition_by=["day", "year"], key="flights:1", watermarks={"faa": (0, 27_004), "nws": (None, "2013-01-01T05")})
+    mc.write(days, root, key="flights:2", watermarks={"faa": (27_004, 28_000_000)})
+    mc.write(days.slice(0, 1), root, mode="overwrite", overwrite={"day": "2013-01-01"})
+    table = mc.Table(root)
+    table.set_properties({"owner": "air traffic"})
+    table.rename_column("flight", "number")
+    return root
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Escapes, line breaks and quotes wherever a user's text can stand."""
+    root = tmp_path_factory.mktemp("cli") / f"a b{ESCAPES}\n%41"
+    text = f"x{ESCAPES}\n\"'日本🦆"
+    rows = {f"p{ESCAPES}": [text, "", None, "null"], f"v{ESCAPES}": [text, None, "", "z"], "b": [b"\x00\xff"] * 4}
+    mc.write(pa.table(rows), root, partition_by=f"p{ESCAPES}", key=text, watermarks={text: (None, text)})
+    mc.Table(root).set_properties({text: text})
+    return root
+
+
+def columns(line: str) -> list[str]:
+    return [each for each in line.split("  ") if each.strip()]
+
+
+# --- every command ---------------------------------------------------------------------------------------------------
+
+
+def test_log_shows_the_newest_first(run: Run, root: Path) -> None:
+    """[RD3]"""
+    found = run("log", root)
+    assert found.status == 0 and found.err == ""
+    assert found.lines[0].split()[0] == "version" and set(found.lines[1]) == {"-", " "}
+    assert [line.split()[0] for line in found.lines[2:]] == ["6", "5", "4", "3", "2", "1"]
+    assert [line.split()[3] for line in found.lines[2:]] == ["schema", "properties", "overwrite", "append", "append", "create"]
+    assert "flights:2" in found.lines[5] and "UTC" in found.lines[0]
+    assert [line.split()[0] for line in run("log", root, "-n", "2").lines[2:]] == ["6", "5"]
+
+
+def test_log_as_json_has_every_member_in_every_row(run: Run, root: Path) -> None:
+    """A script may index what it reads: zeros are there too. [RD3]"""
+    rows = run("log", root, "--json").json
+    assert [row["version"] for row in rows] == [6, 5, 4, 3, 2, 1]
+    assert [row["totals"]["rows"] for row in rows] == [3, 3, 3, 4, 2, 0]
+    assert [row["summary"]["rows"] for row in rows] == [0, 0, 1, 2, 2, 0]
+    assert [row["summary"]["removed_files"] for row in rows] == [0, 0, 2, 0, 0, 0]
+    assert all({"files", "rows", "bytes", "removed_rows", "seconds", "attempts"} <= set(row["summary"]) for row in rows)
+    assert rows[3]["key"] == "flights:2" and rows[0]["key"] is None
+    moments = [dt.datetime.fromisoformat(row["committed_at"]) for row in rows]
+    assert moments == sorted(moments, reverse=True) and moments[0].tzinfo is not None
+    assert len(run("log", root, "--json", "--limit", "1").json) == 1
+
+
+def test_show_tells_what_a_version_is(run: Run, root: Path) -> None:
+    """[OB2]"""
+    found = run("show", root)
+    assert found.status == 0 and found.err == ""
+    for expected in (f"file://{root}", "air traffic", "double", "number", "day", "schema"):
+        assert expected in found.out
+    document = run("show", root, "--json").json
+    assert document["version"] == 6 and document["rows"] == 3 and document["partition_by"] == ["day", "year"]
+    assert [column["name"] for column in document["columns"]] == ["day", "year", "number", "delay"]
+    assert document["properties"] == {"owner": "air traffic"} and document["sources"] == 2
+    older = run("show", root, "--version", "4", "--json").json
+    assert older["commits"][0]["operation"] == "overwrite" and older["commits"][0]["touched"] == ["day=2013-01-01"]
+    assert "flight" in [column["name"] for column in older["columns"]]
+
+
+def test_show_is_what_describe_gives_python(run: Run, root: Path) -> None:
+    """[RD2]"""
+    assert run("show", root, "--json").json == json.loads(json.dumps(mc.Table(root).describe()))
+
+
+def test_files_lists_what_table_files_does(run: Run, root: Path) -> None:
+    """[RD6]"""
+    listed = mc.Table(root).files()
+    found = run("files", root)
+    assert found.status == 0 and len(found.lines) == 2 + listed.num_rows
+    assert "3 files" in found.err and "3 rows" in found.err
+    for path in listed["path"].to_pylist():
+        assert path in found.out
+    document = run("files", root, "--json").json
+    assert [row["path"] for row in document] == listed["path"].to_pylist()
+    assert {row["bounds"]["number"]["max"] for row in document} == {1545, 1714}
+    assert {row["year"] for row in document} == {2013, None}
+    assert len(run("files", root, "--json", "--version", "3").json) == 4
+    assert "bounds" in run("files", root, "--bounds").lines[0] and "bounds" not in found.lines[0]
+
+
+def test_a_year_is_not_a_number_of_things(run: Run, root: Path) -> None:
+    """A partition value is shown as it is written: 2013, not 2,013. [SC7]"""
+    assert "2013" in run("files", root).out.replace("2013-01-0", "").replace("year=2013", "")
+    assert "2,013" not in run("files", root).out
+
+
+def test_an_infinite_bound_is_json_too(run: Run, root: Path) -> None:
+    """Spelled as the format spells it. [SC7]"""
+    bounds = [row["bounds"]["delay"] for row in run("files", root, "--json").json]
+    assert "-Infinity" in [each["min"] for each in bounds]
+    assert all(row["bounds"]["delay"] for row in run("diff", root, "1", "--json").json["added"])
+
+
+def test_watermarks_shows_where_every_source_stands(run: Run, root: Path) -> None:
+    """A position is a number to copy: shown without marks, in the table as in JSON. [WM1]"""
+    found = run("watermarks", root)
+    rows = {line.split()[0]: line.split()[1:] for line in found.lines[2:]}
+    assert rows["faa"][-1] == "28000000" and rows["nws"][-1] == "2013-01-01T05"
+    assert run("watermarks", root, "--json").json == {
+        "faa": {"position": 28_000_000, "origin": 0},
+        "nws": {"position": "2013-01-01T05", "origin": None},
+    }
+    assert run("watermarks", root, "--version", "2", "--json").json["faa"]["position"] == 27_004
+    assert run("watermarks", root, "--version", "1", "--json").json == {}
+
+
+def test_diff_shows_what_came_and_went(run: Run, root: Path) -> None:
+    """[RD8]"""
+    found = run("diff", root, "3", "4")
+    assert found.status == 0
+    assert [line for line in found.lines if "files" in line] == ["added: 1 files, 1 rows", "removed: 2 files, 2 rows"]
+    document = run("diff", root, "3", "--json").json
+    assert (len(document["added"]), len(document["removed"])) == (1, 2)
+    assert run("diff", root, "4", "6", "--json").json == {"added": [], "removed": []}
+
+
+def test_resolve_answers_with_its_exit_status(run: Run, root: Path) -> None:
+    """0 only where the job is committed. [CM10]"""
+    job = mc.Table(root).history()[2]["job"]
+    found = run("resolve", root, job)
+    assert (found.status, found.out) == (0, "committed at version 4\n")
+    assert run("resolve", root, job, "--json").json == {"job": job, "status": "committed", "version": 4}
+    open_job = mc.begin(root).id
+    found = run("resolve", root, open_job)
+    assert (found.status, found.out) == (1, "not_committed\n")
+    found = run("resolve", root, open_job, "--json")
+    assert found.status == 1 and json.loads(found.out) == {"job": open_job, "status": "not_committed", "version": None}
+
+
+@pytest.mark.parametrize("command", ["show", "files", "watermarks"])
+def test_any_version_can_be_looked_at_by_number_and_time(run: Run, root: Path, command: str) -> None:
+    """[RD4]"""
+    history = {row["version"]: row["committed_at"].isoformat() for row in mc.Table(root).history()}
+    assert run(command, root, "--as-of", history[3], "--json").out == run(command, root, "--version", 3, "--json").out
+    assert run(command, root, "--version", 3).out == run(command, root, "--as-of", history[3]).out
+
+
+# --- exit statuses and errors ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["log", "NOWHERE"], 3, "no table at file://"),
+        (["show", "ROOT", "--version", "99"], 3, "no version 99; it has 1 to 6"),
+        (["files", "ROOT", "--tag", "nope"], 3, "no tag 'nope'"),
+        (["files", "ROOT", "--as-of", "1999-01-01"], 3, "1999-01-01"),
+        (["diff", "ROOT", "1", "99"], 3, "no version 99"),
+        (["log", "s3://bucket/x"], 3, "s3:// is not supported"),
+        (["files", "ROOT", "--as-of", "yesterday"], 2, "2013-01-31T12:00:00Z"),
+        (["diff", "ROOT", "4", "2"], 2, "start_version 4"),
+        (["resolve", "ROOT", "42"], 2, "not a job id"),
+        (["log", ""], 2, "path"),
+        (["show", "ROOT", "--version", "0"], 2, "a number from 1 on"),
+        (["show", "ROOT", "--version", "x"], 2, "a number from 1 on"),
+        (["show", "ROOT", "--version", "1", "--tag", "x"], 2, "not allowed with"),
+        (["diff", "ROOT"], 2, "START"),
+        (["log"], 2, "PATH"),
+        ([], 2, "COMMAND"),
+        (["nosuch", "ROOT"], 2, "nosuch"),
+        (["log", "ROOT", "--nosuch"], 2, "nosuch"),
+    ],
+)
+def test_an_error_is_one_sentence_on_standard_error(run: Run, root: Path, arguments: list[str], status: int, message: str) -> None:
+    """2: asked wrongly, 3: it could not be answered; standard output stays empty, with --json too. [RD4] [RD1]"""
+    given = [str(root) if each == "ROOT" else str(root / "x" / "nowhere") if each == "NOWHERE" else each for each in arguments]
+    for more in ([], ["--json"]) if given else ([],):
+        found = run(*given, *more)
+        assert (found.status, found.out) == (status, "")
+        assert message in found.err and "Traceback" not in found.err
+        assert "manifestcommit" in found.err.splitlines()[-1].split(":")[0]
+
+
+def test_damage_is_an_error_that_names_the_object(run: Run, root: Path, tmp_path: Path) -> None:
+    """[OB4]"""
+    copy = Path(shutil.copytree(root, tmp_path / "copy"))
+    newest = sorted((copy / "_manifest" / "versions").iterdir())[-1]
+    newest.write_bytes(newest.read_bytes()[:-3])
+    for command in (["log"], ["show"], ["files"], ["watermarks"]):
+        found = run(*command, copy)
+        assert found.status == 3 and found.out == "" and newest.name in found.err
+
+
+def test_a_secret_in_the_path_is_not_repeated(run: Run) -> None:
+    """[SE1]"""
+    for url in ("s3://AKIA:hunter2@bucket/x", "s3://AKIA:hun/ter2hunter2@bucket/x", "file://u:hunter2@host/x"):
+        for arguments in (["log", url], ["files", url, "--json"], [url], ["log", url, url]):
+            found = run(*arguments)
+            assert found.status in (2, 3) and "hunter2" not in found.out + found.err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_explains_the_command_and_its_arguments(run: Run, command: str) -> None:
+    found = run(command, "--help")
+    assert found.status == 0 and found.err == ""
+    words = " ".join(found.out.split())
+    assert "PATH the table's root" in words and "--json one JSON document" in words
+    description = found.out.partition("\n\n")[2].partition("\n\n")[0].strip()
+    assert len(description.split()) >= 5 and description.endswith(".")
+
+
+def test_help_lists_every_command_with_examples_and_exit_statuses(run: Run) -> None:
+    found = run("--help")
+    for command in COMMANDS:
+        assert f"    {command}" in found.out
+    assert "exit status: 0 done, 1 the answer is no, 2 usage, 3" in found.out and "manifestcommit log /lake" in found.out
+    assert run("--version").out.strip() == f"manifestcommit {mc.__version__}"
+
+
+# --- hostile values --------------------------------------------------------------------------------------------------
+
+
+def commands_for(root: Path) -> list[list[str]]:
+    job = mc.Table(root).history()[0]["job"]
+    given = [["log"], ["show"], ["show", "--version", "2"], ["files"], ["files", "--bounds"], ["watermarks"], ["diff", "1"], ["resolve", job]]
+    return [[each[0], str(root), *each[1:]] for each in given]
+
+
+def test_nothing_that_a_user_named_reaches_the_terminal_as_a_command(run: Run, hostile: Path) -> None:
+    """Keys, sources, properties, partition values, names of columns, bounds, the path itself: in tables and in errors. [LY1]"""
+    ours = commands_for(hostile) + [["log", f"{hostile}x"], ["show", str(hostile), "--tag", f"t{ESCAPES}"], ["resolve", str(hostile), f"j{ESCAPES}"]]
+    for arguments in ours:
+        found = run(*arguments)
+        assert "Traceback" not in found.err
+        for text in (found.out, found.err):
+            assert all(each.isprintable() or each == "\n" for each in text), (arguments[0], text)
+
+
+def test_a_row_stays_a_row(run: Run, hostile: Path) -> None:
+    """A line break in a value does not break the table. [PT2]"""
+    assert len(run("files", hostile).lines) == 2 + 4
+    assert len(run("watermarks", hostile).lines) == 2 + 1
+    assert len(run("log", hostile).lines) == 2 + 3
+
+
+def test_json_gives_hostile_values_back_as_they_are(run: Run, hostile: Path) -> None:
+    """[LY1] [PT2]"""
+    text = f"x{ESCAPES}\n\"'日本🦆"
+    files = run("files", hostile, "--json").json
+    assert {row[f"p{ESCAPES}"] for row in files} == {text, "", None, "null"}
+    assert all((hostile / row["path"]).is_file() for row in files)
+    assert {row["bounds"]["b"]["min"] for row in files} == {"AP8="}
+    assert list(run("watermarks", hostile, "--json").json) == [text]
+    assert run("show", hostile, "--json").json["properties"] == {text: text}
+    assert run("log", hostile, "--json").json[1]["key"] == text
+    raw = run("show", hostile, "--json").out
+    assert all(each.isprintable() or each == "\n" for each in raw), "a terminal shows JSON as well"
+
+
+def test_null_the_empty_text_and_the_word_are_told_apart(run: Run, hostile: Path) -> None:
+    """[PT2] [SC7]"""
+    shown = run("files", hostile).lines[2:]
+    rows = mc.Table(hostile).files().to_pylist()
+    cells = {}
+    for line, row in zip(shown, rows, strict=True):
+        path = row["path"].encode("unicode_escape").decode("ascii")[:20]
+        cells[row[f"p{ESCAPES}"]] = " ".join(part for part in line.split("  ") if part and path not in part)
+    assert len({cells[value].split(row_end(rows, value))[0].strip() for value in (None, "", "null")}) == 3
+
+
+def row_end(rows: list[dict[str, Any]], value: Any) -> str:
+    return f"{next(row['bytes'] for row in rows if row[f'p{ESCAPES}'] == value):,}"
+
+
+def test_every_column_of_a_listing_is_aligned(run: Run, root: Path) -> None:
+    for arguments in (["log"], ["files"], ["watermarks"]):
+        lines = run(arguments[0], root).lines
+        borders = [at for at, each in enumerate(lines[1]) if each == " "]
+        for line in lines[2:]:
+            assert all(line[at] == " " for at in borders if at < len(line)), line
+
+
+def test_a_table_without_columns_can_be_looked_at(run: Run, tmp_path: Path) -> None:
+    """[CM16]"""
+    with mc.begin(tmp_path / "t") as job:
+        job.advance("faa", 0, 5)
+    for command in ("log", "show", "files", "watermarks"):
+        assert run(command, tmp_path / "t").status == 0
+        assert run(command, tmp_path / "t", "--json").json is not None
+    assert run("files", tmp_path / "t", "--json").json == []
+    assert run("diff", tmp_path / "t", "1", "--json").json == {"added": [], "removed": []}
+
+
+VALUES = {
+    "date": (pa.date32(), dt.date(2013, 1, 31)),
+    "timestamp": (pa.timestamp("us", "UTC"), dt.datetime(2013, 1, 31, 12, 0, 0, 5, tzinfo=dt.UTC)),
+    "ntz": (pa.timestamp("us"), dt.datetime(2013, 1, 31, 12)),
+    "decimal": (pa.decimal128(9, 2), "1.50"),
+    "interval": (pa.duration("us"), dt.timedelta(hours=1)),
+    "binary": (pa.binary(), b"\xff"),
+    "nan": (pa.float64(), math.nan),
+    "infinity": (pa.float32(), math.inf),
+    "list": (pa.list_(pa.int64()), [1]),
+}
+
+
+def test_bounds_of_every_type_have_a_json_form(run: Run, tmp_path: Path) -> None:
+    """[SC7] [OB7]"""
+    import decimal
+
+    data = {name: pa.array([decimal.Decimal(value) if name == "decimal" else value], kind) for name, (kind, value) in VALUES.items()}
+    mc.write(pa.table(data), tmp_path / "t", partition_by=["date", "decimal", "timestamp"])
+    row = run("files", tmp_path / "t", "--json").json[0]
+    bounds = {name: each["min"] for name, each in row["bounds"].items()}
+    assert row["date"] == bounds["date"] == "2013-01-31" and row["decimal"] == bounds["decimal"] == "1.50"
+    assert bounds["timestamp"] == "2013-01-31T12:00:00.000005+00:00" and bounds["ntz"] == "2013-01-31T12:00:00"
+    assert bounds["infinity"] == "Infinity" and bounds["nan"] is None and row["bounds"]["nan"]["nans"] == 1
+    assert bounds["binary"] == "/w==" and "list" not in bounds
+    assert run("files", tmp_path / "t", "--bounds").status == 0
+
+
+# --- as a process ----------------------------------------------------------------------------------------------------
+
+
+def command(*arguments: Any, **options: Any) -> subprocess.CompletedProcess[bytes]:
+    given = [sys.executable, "-m", "manifestcommit.cli", *map(str, arguments)]
+    return subprocess.run(given, capture_output=True, check=False, timeout=60, **options)
+
+
+def test_the_command_runs_as_a_process_of_its_own(root: Path) -> None:
+    """Standard output is the document and nothing else."""
+    done = command("files", root, "--json")
+    assert done.returncode == 0 and done.stderr == b"" and len(json.loads(done.stdout)) == 3
+    done = command("log", root / "x" / "nowhere")
+    assert (done.returncode, done.stdout) == (3, b"") and done.stderr.startswith(b"manifestcommit: there is no table at file://")
+
+
+def test_a_terminal_without_unicode_still_gets_an_answer(hostile: Path) -> None:
+    """An ASCII terminal, as in many containers and cron jobs: characters it lacks are escaped, not a crash."""
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    for arguments in (["files", hostile], ["show", hostile, "--json"], ["log", hostile]):
+        done = command(*arguments, env=environment)
+        assert done.returncode == 0 and b"Traceback" not in done.stderr, done.stderr.decode()
+        assert done.stdout.isascii()
+
+
+@pytest.mark.parametrize("arguments", [["log"], ["files", "--json"], ["show"]])
+def test_a_reader_that_has_seen_enough_is_no_error(root: Path, arguments: list[str]) -> None:
+    """`manifestcommit log PATH | head -1`: no traceback, whether the output is long or short."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        given = [sys.executable, "-m", "manifestcommit.cli", arguments[0], str(root), *arguments[1:]]
+        done = subprocess.run(given, stdout=writing, stderr=subprocess.PIPE, check=False, timeout=60)
+    finally:
+        os.close(writing)
+    assert b"Traceback" not in done.stderr and b"BrokenPipe" not in done.stderr and b"Exception ignored" not in done.stderr
+    assert done.returncode == 0
+
+
+def test_long_output_into_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
+    rows = 300
+    mc.write(pa.table({"p": range(rows), "v": list(itertools.repeat("x" * 50, rows))}), tmp_path / "t", partition_by="p")
+    reading, writing = os.pipe()
+    given = [sys.executable, "-m", "manifestcommit.cli", "files", str(tmp_path / "t"), "--json"]
+    with subprocess.Popen(given, stdout=writing, stderr=subprocess.PIPE) as process:
+        os.close(writing)
+        os.read(reading, 10)
+        os.close(reading)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 0 and b"Traceback" not in err and b"Exception ignored" not in err
