@@ -35,17 +35,17 @@ class LocalStore:
             return file.read() if end is None else file.read(end - (start or 0))
 
     def put(self, name: str, data: bytes) -> None:
-        with _told(self, name):
+        with _told(self, name, writing=True):
             temporary = self._write_temporary(name, data)
             os.replace(temporary, self._path(name))
             _sync_folder(os.path.dirname(self._path(name)))
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         path = self._path(name)
-        with _told(self, name):
+        with _told(self, name, writing=True):
             temporary = self._write_temporary(name, data)
         try:
-            with _told(self, name):
+            with _told(self, name, writing=True):
                 os.link(temporary, path)
         except FileExistsError:
             return False
@@ -72,7 +72,7 @@ class LocalStore:
 
     def create_output(self, name: str) -> Output:
         path = self._path(name)
-        with _told(self, name):
+        with _told(self, name, writing=True):
             _make_folders(os.path.dirname(path))
             return _Output(path)
 
@@ -222,11 +222,13 @@ def _sync_folder(folder: str) -> None:
 
 
 @contextlib.contextmanager
-def _told(store: LocalStore, name: str) -> Iterator[None]:
+def _told(store: LocalStore, name: str, *, writing: bool = False) -> Iterator[None]:
     """Turn the system's errors into ours; what callers tell apart (missing, taken) passes through."""
     try:
         yield
-    except (FileNotFoundError, FileExistsError):
+    except FileExistsError:
         raise
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and not writing:  # a write misses no object: its folder went away under it
+            raise
         raise StoreError(f"{store.url}/{name}: {error.strerror or error}") from error

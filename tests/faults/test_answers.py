@@ -56,6 +56,7 @@ def test_a_retry_below_that_lost_against_itself_is_a_success_told_once() -> None
     store.script = [store.retried_below]
     outcome = write(store, rows([2]), key="k")
     assert outcome.kind == "committed" and outcome.version == 3
+    assert store.get(format.HINT) == b"3", "it goes on as a create that succeeded"
     assert read_ids(store) == [1, 2] and len(list(all_snapshots(store))) == 3
     check_table(store)
 

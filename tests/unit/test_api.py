@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import shutil
@@ -176,7 +177,7 @@ def test_columns_are_found_by_name_in_any_order_and_case(root: Path) -> None:
     """[SC3]"""
     mc.write(MONTH, root)
     mc.write(pa.table({"FLIGHT": [1], "day": ["x"]}), root)
-    assert mc.Table(root).dataset().to_table()["flight"].to_pylist()[-1] == 1
+    assert flights(root) == [1, 725, 1545, 1714]
     with pytest.raises(mc.SchemaMismatchError, match="'flight' and 'flight'"):
         mc.write(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["flight", "flight"]), root)
 
@@ -248,10 +249,11 @@ def test_a_block_commits_all_its_writes_at_once(root: Path) -> None:
 def test_a_block_left_by_an_exception_changes_nothing(root: Path) -> None:
     """Its files stay in the store and are listed by nothing. [AB1] [IV5]"""
     mc.write(MONTH, root)
-    with pytest.raises(RuntimeError, match="mine"), mc.begin(root, key="k") as job:
+    job = mc.begin(root, key="k")
+    with contextlib.suppress(KeyboardInterrupt), job:
         job.write(day("2013-01-03", 11))
         job.advance("MyTopic:0", 0, 100)
-        raise RuntimeError("mine")
+        raise KeyboardInterrupt
     table = mc.Table(root)
     assert job.outcome is None and table.snapshot().version == 2
     assert len(flights(root)) == 3 and table.watermarks() == {} and mc.resolve(root, job.id) == "not_committed"
@@ -556,7 +558,7 @@ def test_a_place_without_versions_is_no_table(root: Path) -> None:
     """Reading never makes one. [LY9] [RD1]"""
     table = mc.Table(root)
     for read in (table.snapshot, table.files, table.dataset, table.history, table.watermarks, lambda: table.changes(1)):
-        with pytest.raises(mc.TableNotFoundError, match="no table at file://.*flights"):
+        with pytest.raises(mc.TableNotFoundError, match=r"no table at file://.*flights"):
             read()
     for change in (lambda: table.add_column("a", "long"), lambda: table.set_properties({"a": "b"}), lambda: mc.resolve(root, "v1-x")):
         with pytest.raises(mc.TableNotFoundError):
@@ -853,7 +855,7 @@ def test_outcomes_and_tables_show_themselves_without_what_they_were_opened_with(
     """[SE1] [CM10]"""
     outcome = mc.write(MONTH, root)
     assert "committed" in repr(outcome) and str(outcome.version) in repr(outcome)
-    assert outcome.committed and outcome == outcome  # noqa: PLR0124
+    assert outcome.committed
     with pytest.raises(AttributeError):
         outcome.version = 7  # type: ignore[misc]
     assert str(root) in repr(mc.Table(root))
@@ -871,8 +873,7 @@ def test_a_root_with_a_hostile_name_is_kept_as_it_is(tmp_path: Path, name: str) 
     mc.write(MONTH, root, partition_by="day", key=name, watermarks={name: (0, 3)})
     table = mc.Table(root)
     assert (root / "_manifest").is_dir() and table.watermarks() == {name: 3}
-    dataset = table.dataset()
-    assert duckdb.sql("select count(*) from dataset").fetchall() == [(3,)]
+    assert duckdb.from_arrow(table.dataset()).count("*").fetchall() == [(3,)]
     assert mc.write(MONTH, root, key=name, watermarks={name: (0, 3)}).already_committed
     assert json.loads(json.dumps(table.files().to_pylist(), default=str))
 

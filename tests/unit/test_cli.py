@@ -130,7 +130,7 @@ def test_show_tells_what_a_version_is(run: Run, root: Path) -> None:
     assert [column["name"] for column in document["columns"]] == ["day", "year", "number", "delay"]
     assert document["properties"] == {"owner": "air traffic"} and document["sources"] == 2
     older = run("show", root, "--version", "4", "--json").json
-    assert older["commits"][0]["operation"] == "overwrite" and older["commits"][0]["touched"] == ["day=2013-01-01"]
+    assert older["commits"][0]["operation"] == "overwrite" and "day=2013-01-01" in older["commits"][0]["touched"]
     assert "flight" in [column["name"] for column in older["columns"]]
 
 
@@ -289,14 +289,14 @@ def test_help_lists_every_command_with_examples_and_exit_statuses(run: Run) -> N
 
 def commands_for(root: Path) -> list[list[str]]:
     job = mc.Table(root).history()[0]["job"]
-    given = [["log"], ["show"], ["show", "--version", "2"], ["files"], ["files", "--bounds"], ["watermarks"], ["diff", "1"], ["resolve", job]]
-    return [[each[0], str(root), *each[1:]] for each in given]
+    more = (["show", "--version", "2"], ["files", "--bounds"], ["diff", "1"], ["resolve", job])
+    return [[each[0], str(root), *each[1:]] for each in (["log"], ["show"], ["files"], ["watermarks"], *more)]
 
 
 def test_nothing_that_a_user_named_reaches_the_terminal_as_a_command(run: Run, hostile: Path) -> None:
     """Keys, sources, properties, partition values, names of columns, bounds, the path itself: in tables and in errors. [LY1]"""
-    ours = commands_for(hostile) + [["log", f"{hostile}x"], ["show", str(hostile), "--tag", f"t{ESCAPES}"], ["resolve", str(hostile), f"j{ESCAPES}"]]
-    for arguments in ours:
+    wrong = (["log", f"{hostile}x"], ["show", str(hostile), "--tag", f"t{ESCAPES}"], ["resolve", str(hostile), f"j{ESCAPES}"])
+    for arguments in (*commands_for(hostile), *wrong, ["log", str(hostile), ESCAPES], [ESCAPES]):
         found = run(*arguments)
         assert "Traceback" not in found.err
         for text in (found.out, found.err):
@@ -389,9 +389,12 @@ def test_bounds_of_every_type_have_a_json_form(run: Run, tmp_path: Path) -> None
 # --- as a process ----------------------------------------------------------------------------------------------------
 
 
+BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+
+
 def command(*arguments: Any, **options: Any) -> subprocess.CompletedProcess[bytes]:
     given = [sys.executable, "-m", "manifestcommit.cli", *map(str, arguments)]
-    return subprocess.run(given, capture_output=True, check=False, timeout=60, **options)
+    return subprocess.run(given, capture_output=True, check=False, timeout=60, **{"env": BUFFERED, **options})
 
 
 def test_the_command_runs_as_a_process_of_its_own(root: Path) -> None:
@@ -404,7 +407,7 @@ def test_the_command_runs_as_a_process_of_its_own(root: Path) -> None:
 
 def test_a_terminal_without_unicode_still_gets_an_answer(hostile: Path) -> None:
     """An ASCII terminal, as in many containers and cron jobs: characters it lacks are escaped, not a crash."""
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    environment = {**BUFFERED, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     for arguments in (["files", hostile], ["show", hostile, "--json"], ["log", hostile]):
         done = command(*arguments, env=environment)
         assert done.returncode == 0 and b"Traceback" not in done.stderr, done.stderr.decode()
@@ -418,7 +421,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(root: Path, arguments: list[s
     os.close(reading)
     try:
         given = [sys.executable, "-m", "manifestcommit.cli", arguments[0], str(root), *arguments[1:]]
-        done = subprocess.run(given, stdout=writing, stderr=subprocess.PIPE, check=False, timeout=60)
+        done = subprocess.run(given, stdout=writing, stderr=subprocess.PIPE, env=BUFFERED, check=False, timeout=60)
     finally:
         os.close(writing)
     assert b"Traceback" not in done.stderr and b"BrokenPipe" not in done.stderr and b"Exception ignored" not in done.stderr
@@ -426,11 +429,11 @@ def test_a_reader_that_has_seen_enough_is_no_error(root: Path, arguments: list[s
 
 
 def test_long_output_into_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
-    rows = 300
+    rows = 150
     mc.write(pa.table({"p": range(rows), "v": list(itertools.repeat("x" * 50, rows))}), tmp_path / "t", partition_by="p")
     reading, writing = os.pipe()
     given = [sys.executable, "-m", "manifestcommit.cli", "files", str(tmp_path / "t"), "--json"]
-    with subprocess.Popen(given, stdout=writing, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(given, stdout=writing, stderr=subprocess.PIPE, env=BUFFERED) as process:
         os.close(writing)
         os.read(reading, 10)
         os.close(reading)

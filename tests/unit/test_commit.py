@@ -22,6 +22,7 @@ from manifestcommit.engine.session import Session
 from manifestcommit.engine.spilling import JOB_COLUMNS, KEY_COLUMNS
 from manifestcommit.store import MemoryStore, Store
 from manifestcommit.testing.counting import CountingStore
+from manifestcommit.testing.faults import FaultCall, FaultStore
 from tests.faults.tables import memory, put_version, session
 
 SCHEMA = Schema(fields=(Field(id=1, name="day", type="string"), Field(id=2, name="id", type="long")))
@@ -183,8 +184,6 @@ def test_runs_are_sorted_and_free_of_duplicates() -> None:
 @pytest.mark.usefixtures("tiny")
 def test_a_race_lost_in_the_middle_of_spills_and_merges_loses_nothing() -> None:
     """What was merged for the lost attempt must not hide what the winner removed. [CM12] [OB9]"""
-    from manifestcommit.testing.faults import FaultCall, FaultStore
-
     world = World(memory())
     for number in range(20):
         world.commit(f"d{number % 4}", f"e{number}")
@@ -205,6 +204,37 @@ def test_a_race_lost_in_the_middle_of_spills_and_merges_loses_nothing() -> None:
         world.states[outcome.version], world.jobs[made.job] = world.live, outcome.version
         world.own.open()
         world.check(open_head(world.store))
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_merge_that_was_made_for_a_lost_attempt_does_not_bring_back_what_the_winner_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same manifests are merged again, but another bitmap lies over them now. [CM12] [OB9]"""
+    monkeypatch.setattr(spill, "INLINE_ENTRY_BYTES", 0)
+    monkeypatch.setattr(spill, "INLINE_REMOVED_BYTES", 10_000)
+    monkeypatch.setattr(spill, "FAN_IN", 1000)
+    world = World(memory())
+    for number in range(3):
+        world.commit("kept", f"d{number}")
+    merged = 0
+
+    def beat(call: FaultCall) -> None:
+        nonlocal merged
+        merged += call.kind == "put_if_absent" and call.name.startswith(format.MANIFESTS)
+        if call.kind == "put_if_absent" and call.name == format.version_name(5) and open_head(world.store).version == 4:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(spill, "FAN_IN", 1000)  # the winner itself merges nothing
+                world.commit(scope=({1: "d0"},))
+
+    slow = session(FaultStore(world.store, on_call=beat))
+    head = slow.open()
+    made = change(head, "loser")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spill, "FAN_IN", 2)
+        outcome = run(slow, made)
+    assert (outcome.kind, outcome.attempts, outcome.version) == ("committed", 2, 6) and merged >= 3
+    world.live = world.live | {entry.path: str(entry.partition[0]) for entry in made.add}
+    world.states[6], world.jobs[made.job] = world.live, 6
+    world.check(open_head(world.store))
 
 
 # --- what it costs ---------------------------------------------------------------------------------------------------------

@@ -26,43 +26,43 @@ UTC = dt.UTC
 def flights(tmp_path_factory: pytest.TempPathFactory) -> mc.Table:
     """A file for each of three carriers on each of four days, and one of an unknown carrier."""
     root = tmp_path_factory.mktemp("planning") / "flights"
-    for day in range(1, 5):
+    for on in range(1, 5):
         rows = {
-            "day": [dt.date(2013, 1, day)] * 4,
+            "day": [dt.date(2013, 1, on)] * 4,
             "carrier": ["AA", "UA", "9E", None],
-            "flight": [day * 100 + n for n in range(4)],
-            "delay": [float(day), math.nan, None, -math.inf],
-            "at": [dt.datetime(2013, 1, day, hour, tzinfo=UTC) for hour in (6, 12, 18, 23)],
-            "plane": [{"tail": f"N{day}", "seats": 100 + day}] * 4,
-            "stops": [[day], [], None, [None]],
+            "flight": [on * 100 + n for n in range(4)],
+            "delay": [float(on), math.nan, None, -math.inf],
+            "at": [dt.datetime(2013, 1, on, hour, tzinfo=UTC) for hour in (6, 12, 18, 23)],
+            "plane": [{"tail": f"N{on}", "seats": 100 + on}] * 4,
+            "stops": [[on], [], None, [None]],
         }
         mc.write(pa.table(rows), root, partition_by=["day", "carrier"])
     return mc.Table(root)
 
 
-DAY = pc.field("day")
-CARRIER = pc.field("carrier")
-NUMBER = pc.field("flight")
+day = pc.field("day")
+carrier = pc.field("carrier")
+number = pc.field("flight")
 
 
 @pytest.mark.parametrize(
     ("condition", "count"),
     [
-        (DAY == dt.date(2013, 1, 2), 4),
-        (dt.date(2013, 1, 2) == DAY, 4),
-        (DAY.isin([dt.date(2013, 1, 1), dt.date(2014, 1, 1)]), 4),
-        ((DAY > dt.date(2013, 1, 1)) & (DAY <= dt.date(2013, 1, 3)), 8),
-        (CARRIER == "UA", 4),
-        (CARRIER.is_null(), 4),
-        (CARRIER.is_valid(), 12),
-        (~(CARRIER == "UA"), 8),
-        ((CARRIER == "UA") | (DAY == dt.date(2013, 1, 1)), 7),
-        (pc.starts_with(CARRIER, "9"), 4),
-        (NUMBER == 302, 1),
-        (NUMBER < 200, 4),
-        ((NUMBER >= 200) & (CARRIER == "AA"), 3),
-        (NUMBER.isin([100, 401, 999]), 2),
-        (NUMBER > 9_999, 0),
+        (day == dt.date(2013, 1, 2), 4),
+        (dt.date(2013, 1, 2) == day, 4),
+        (day.isin([dt.date(2013, 1, 1), dt.date(2014, 1, 1)]), 4),
+        ((day > dt.date(2013, 1, 1)) & (day <= dt.date(2013, 1, 3)), 8),
+        (carrier == "UA", 4),
+        (carrier.is_null(), 4),
+        (carrier.is_valid(), 12),
+        (~(carrier == "UA"), 8),
+        ((carrier == "UA") | (day == dt.date(2013, 1, 1)), 7),
+        (pc.starts_with(carrier, "9"), 4),
+        (number == 302, 1),
+        (number < 200, 4),
+        ((number >= 200) & (carrier == "AA"), 3),
+        (number.isin([100, 401, 999]), 2),
+        (number > 9_999, 0),
         (pc.field("delay") > 1e9, 4),  # the files of NaN: to Spark it is the greatest number
         (pc.field("delay").is_null(), 4),
         (pc.field("delay").is_null(nan_is_null=True), 8),
@@ -83,20 +83,20 @@ def test_a_filter_leaves_exactly_the_files_that_can_match(flights: mc.Table, con
     "condition",
     [
         pc.list_value_length(pc.field("stops")) > 0,
-        pc.utf8_upper(CARRIER) == "ua",
-        NUMBER + 1 == 101,
-        NUMBER == pc.field("plane", "seats"),
+        pc.utf8_upper(carrier) == "ua",
+        number + 1 == 101,
+        number == pc.field("plane", "seats"),
         pc.field("stops").is_null(),
-        pc.match_substring_regex(CARRIER, "A"),
-        pc.if_else(NUMBER > 100, True, False),
+        pc.match_substring_regex(carrier, "A"),
+        pc.if_else(number > 100, True, False),
     ],
     ids=str,
 )
 def test_what_bounds_cannot_decide_leaves_every_file(flights: mc.Table, condition: Any) -> None:
     """A part that is not understood skips nothing, and hides nothing beside it. [RD6]"""
     assert flights.files(filter=condition).num_rows == 16
-    assert flights.files(filter=condition & (DAY == dt.date(2013, 1, 2))).num_rows == 4
-    assert flights.files(filter=~condition | (DAY == dt.date(2013, 1, 2))).num_rows == 16
+    assert flights.files(filter=condition & (day == dt.date(2013, 1, 2))).num_rows == 4
+    assert flights.files(filter=~condition | (day == dt.date(2013, 1, 2))).num_rows == 16
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,11 @@ def test_a_filter_on_the_partition_opens_no_other_file(tmp_path: Path) -> None:
 
 # --- whatever the rows and the filter are ------------------------------------------------------------------------------
 
-_MOMENTS = [dt.datetime(2013, 1, 1, tzinfo=UTC), dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC), dt.datetime(2999, 1, 1, tzinfo=UTC)]
+_MOMENTS = [
+    dt.datetime(2013, 1, 1, tzinfo=UTC),
+    dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+    dt.datetime(2999, 1, 1, tzinfo=UTC),
+]
 COLUMNS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "p": (pa.string(), st.sampled_from(["", "a", "a/b", "é"])),
     "q": (pa.int32(), st.sampled_from([-1, 0, 2**31 - 1])),
