@@ -10,16 +10,19 @@ import argparse
 import base64
 import datetime as dt
 import decimal
+import io
 import json
+import math
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
 from .errors import ManifestCommitError, UsageError
-from .render import render_table, shorten
+from .render import render_table, visible
 from .table import Table
 from .version import __version__
 
@@ -35,26 +38,41 @@ Secrets come from the environment or a configuration file, never from an argumen
 exit status: 0 done, 1 the answer is no, 2 usage, 3 it could not be answered"""
 
 
+_COUNTS = ("files", "rows", "bytes", "sources")  # the rest are names, positions and values: written as they are
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal without unicode is no reason to give up
     parser = _parser()
     options = parser.parse_args(arguments)
     run: Run = options.run
     try:
-        return run(options)
+        status = run(options)
+        sys.stdout.flush()  # a closed pipe shows here, not when the interpreter ends
+        return status
     except UsageError as error:
-        print(f"manifestcommit: {error}", file=sys.stderr)
+        print(f"manifestcommit: {visible(str(error))}", file=sys.stderr)
         return 2
     except ManifestCommitError as error:
-        print(f"manifestcommit: {error}", file=sys.stderr)
+        print(f"manifestcommit: {visible(str(error))}", file=sys.stderr)
         return 3
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong with the arguments without repeating escapes or credentials that stand in them."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(visible(re.sub(r"://[^@'\s]*@", "://...@", message)))
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="manifestcommit",
         description="Look into tables that manifestcommit publishes.",
         epilog=_EPILOG,
@@ -123,7 +141,7 @@ def _log(options: argparse.Namespace) -> int:
                     row["summary"].get("removed_files", 0),
                     row["summary"].get("rows", 0),
                     row["totals"].get("rows", 0),
-                    shorten(row["job"], 28),
+                    row["job"],
                 )
                 for row in rows
             ],
@@ -138,7 +156,7 @@ def _show(options: argparse.Namespace) -> int:
         return _print_json(document)
     columns = document.pop("columns")
     commits = document.pop("commits")
-    simple = [(name, _text(value)) for name, value in document.items()]
+    simple = [(name, f"{value:,}" if name in _COUNTS else _text(value)) for name, value in document.items()]
     print(render_table(("", ""), simple, header=False))
     print("\ncolumns")
     print(render_table(("id", "name", "type", "nullable"), [(str(c["id"]), c["name"], c["type"], _text(c["nullable"])) for c in columns]))
@@ -155,7 +173,8 @@ def _files(options: argparse.Namespace) -> int:
     if options.json:
         return _print_json(table.to_pylist())
     print(_render_files(table, bounds=options.bounds))
-    print(f"{table.num_rows:,} files", file=sys.stderr)
+    rows, size = (sum(table.column(name).to_pylist()) for name in ("rows", "bytes"))
+    print(f"{table.num_rows:,} files, {rows:,} rows, {size:,} bytes", file=sys.stderr)
     return 0
 
 
@@ -194,25 +213,39 @@ def _chosen(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _render_files(table: pa.Table, *, bounds: bool) -> str:
-    hidden = {"digest", "job", "bounds"} if not bounds else {"digest", "job"}
-    names = [name for name in table.column_names if name not in hidden]
-    rows = [tuple(_text(value) for value in row.values()) for row in table.select(names).to_pylist()]
+    hidden = {"digest", "job", "bounds", "path"} if not bounds else {"digest", "job", "path"}
+    names = [name for name in table.column_names if name not in hidden] + ["path"]  # last: it is the longest by far
+    rows = [tuple(value if name in _COUNTS else _value(value) for name, value in row.items()) for row in table.select(names).to_pylist()]
     return render_table(names, rows)
+
+
+def _value(value: Any) -> str:
+    """A value of the user's: a text that could be taken for a null, or for nothing, stands in quotes."""
+    return json.dumps(value) if isinstance(value, str) and (value in ("", "null") or value.startswith('"')) else _text(value)
 
 
 def _text(value: Any) -> str:
     if isinstance(value, dict | list):
-        return json.dumps(value, default=_plain, ensure_ascii=False) if value else ""
+        return json.dumps(_jsonable(value), ensure_ascii=False) if value else ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
     return "null" if value is None else str(value)
 
 
 def _print_json(value: Any) -> int:
-    print(json.dumps(value, default=_plain, ensure_ascii=False, indent=2))
+    text = json.dumps(_jsonable(value), ensure_ascii=False, indent=2, allow_nan=False)
+    print("".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text))
     return 0
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _jsonable(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_jsonable(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"  # as the format spells them [SC7]
+    return value if value is None or isinstance(value, str | int | float) else _plain(value)
 
 
 def _plain(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +14,7 @@ def render_table(names: Sequence[str], rows: Sequence[Sequence[Any]], *, header:
     right = [
         bool(rows) and all(isinstance(row[i], int) or _is_number(cells[n][i]) for n, row in enumerate(rows)) for i in range(len(names))
     ]
-    lines = ([[*names]] if header else []) + cells
+    lines = ([[visible(name) for name in names]] if header else []) + cells
     widths = [max((_width(line[i]) for line in lines), default=0) for i in range(len(names))]
     padded = [[_pad(text, widths[i], right[i]) for i, text in enumerate(line)] for line in lines]
     if header:
@@ -26,13 +27,18 @@ def shorten(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length // 2]}…{text[-(length - length // 2 - 1) :]}"
 
 
-def _cell(value: Any) -> str:
-    text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+def visible(text: str) -> str:
+    """The text with everything escaped that a terminal would obey instead of showing it."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
 
 
+def _cell(value: Any) -> str:
+    text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return visible(text)
+
+
 def _is_number(text: str) -> bool:
-    return text.replace(",", "").lstrip("-").isdigit()
+    return re.fullmatch(r"-?[0-9][0-9,]*", text) is not None
 
 
 def _width(text: str) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import difflib
 import math
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple, TypeAlias
@@ -49,6 +49,7 @@ _MIRRORED: dict[Op, Op] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<",
 _MAX_DEPTH = 100  # of calls inside calls, where they are not one long `&` or `|`
 _MAX_TEXT = 300
 _EPOCH = datetime(1970, 1, 1)
+_UNREADABLE = (pa.ArrowException, struct.error, ValueError, LookupError, TypeError, AttributeError, NotImplementedError)
 _UNITS = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
 
 
@@ -62,12 +63,20 @@ def parse_expression(expression: Any, schema: pa.Schema) -> Predicate:
         raise UsageError(f"filter has to be a pyarrow expression, not {type(expression).__name__}.")
     try:
         tree = _tree(expression)
-    except (pa.ArrowException, struct.error, ValueError, LookupError, TypeError, AttributeError, NotImplementedError) as error:
+    except _UNREADABLE as error:
         text = str(expression)
         shown = text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "..."
         return Unknown(why=f"{shown} ({str(error).partition(chr(10))[0]})")
     _check_names(tree, schema)
     return _Translation(schema).boolean(tree, 0)
+
+
+def columns_in(expression: Any) -> frozenset[ColumnPath] | None:
+    """Every column that a pyarrow expression names, whatever it means; None where its form is not known."""
+    try:
+        return frozenset(node.path for node in _nodes(_tree(expression)) if isinstance(node, _Column))
+    except _UNREADABLE:
+        return None
 
 
 # --- The pickled form -----------------------------------------------------------------------------------------------------
@@ -173,13 +182,18 @@ def _string(flat: bytes, at: int) -> str:
 
 def _check_names(tree: _Node, schema: pa.Schema) -> None:
     """UsageError if the tree names a column that is not there, even in a part that is not understood."""
+    for node in _nodes(tree):
+        if isinstance(node, _Column) and _type_at(node.path, schema) is None:
+            raise UsageError(_no_column(".".join(node.path), [".".join(path) for path in _paths(schema)]))
+
+
+def _nodes(tree: _Node) -> Iterator[_Node]:
     waiting = [tree]
     while waiting:
         node = waiting.pop()
+        yield node
         if isinstance(node, _Call):
             waiting += node.args
-        elif isinstance(node, _Column) and _type_at(node.path, schema) is None:
-            raise UsageError(_no_column(".".join(node.path), [".".join(path) for path in _paths(schema)]))
 
 
 def _no_column(name: str, names: Sequence[str]) -> str:

@@ -122,7 +122,8 @@ def settled_outcome(session: Session, head: Head, change: Change, *, sent: bool)
     snapshot = head.snapshot
     if format.parse_job_id(change.job).table_id != snapshot.table_id:
         raise TableNotFoundError(
-            f"the table at {session.store.url} was removed and another one stands there now; nothing of this job was committed. Run it again."
+            f"the table at {session.store.url} was removed and another one stands there now; nothing of this job "
+            "was committed. Run it again."
         )
     # Before a create was sent, no one but the head itself can know of the job: the runs need not be asked.
     state, version = find_job(session, snapshot, change.job, runs=sent)

@@ -11,8 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from pyarrow.fs import LocalFileSystem
 
 from ..core import arrow
+from ..core.expression import columns_in
 from ..core.schema import Schema
 from ..core.snapshot import Snapshot
 from .session import Session
@@ -40,13 +42,21 @@ def open_dataset(session: Session, snapshot: Snapshot, table: pa.Table) -> ds.Da
     return dataset if logical.equals(physical) else RenamedDataset(dataset, logical, physical)
 
 
-class RenamedDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow ships no types
+_ADVICE = "the columns of this table were renamed: read its dataset with scanner(), to_table() or to_batches()"
+
+
+class RenamedDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow ships no types
     """A dataset whose columns were renamed after their files were written: the new names over the old files. [SC6]
 
-    What pyarrow's own consumers call (DuckDB: scanner; Polars: to_table) works; filters are applied after the renaming.
+    What pyarrow's own consumers call (DuckDB: scanner; Polars: to_table) works. Columns that neither `columns` nor `filter` names are
+    not read; filters are applied after the renaming.
     """
 
     def __init__(self, dataset: ds.Dataset, logical: pa.Schema, physical: pa.Schema) -> None:
+        # Whoever goes past Python to the C++ dataset below this object (Scanner.from_dataset, a join) finds one fragment, whose only
+        # content is an error that says what to call. Without any, pyarrow would end the process.
+        parquet, nowhere = ds.ParquetFileFormat(), LocalFileSystem()
+        super().__init__([parquet.make_fragment(_ADVICE, nowhere)], logical, parquet, nowhere)
         self._dataset = dataset
         self._logical = logical
         self._names = dict(zip(logical.names, physical.names, strict=True))
@@ -65,10 +75,12 @@ class RenamedDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow ships no type
         return files
 
     def scanner(self, columns: Any = None, filter: Any = None, **options: Any) -> ds.Scanner:
-        renamed = {name: pc.field(physical) for name, physical in self._names.items()}
-        inner = self._dataset.scanner(columns=renamed, **options)
-        batches = pa.RecordBatchReader.from_batches(self._logical, _conforming(inner, self._logical))
-        return ds.Scanner.from_batches(batches, columns=columns, filter=filter, **options)
+        needed = self._needed(columns, filter)
+        inner = self._dataset.scanner(columns={name: pc.field(self._names[name]) for name in needed}, **options)
+        if filter is None and (columns is None or needed == columns):
+            return inner
+        # Batches stay in C++: a Python iterator that is read ahead while the interpreter ends would abort or hang the process.
+        return ds.Scanner.from_batches(inner.to_reader(), columns=columns, filter=filter, **options)
 
     def to_batches(self, columns: Any = None, filter: Any = None, **options: Any) -> Iterator[pa.RecordBatch]:
         yield from self.scanner(columns, filter, **options).to_batches()
@@ -80,24 +92,39 @@ class RenamedDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow ships no type
         return self.scanner(columns, filter, **options).head(num_rows)
 
     def count_rows(self, filter: Any = None, **options: Any) -> int:
-        return int(self.scanner(None, filter, **options).count_rows())
+        if filter is None:
+            return int(self._dataset.count_rows(**options))
+        return int(self.scanner([], filter, **options).count_rows())
 
     def take(self, indices: Any, columns: Any = None, filter: Any = None, **options: Any) -> pa.Table:
         return self.to_table(columns, filter, **options).take(indices)
 
+    def sort_by(self, sorting: Any, **options: Any) -> ds.Dataset:
+        return ds.dataset(self.to_table().sort_by(sorting, **options))
+
+    def join(self, right_dataset: ds.Dataset, *args: Any, **options: Any) -> ds.Dataset:
+        return ds.dataset(self.to_table().join(right_dataset.to_table(), *args, **options))
+
+    def join_asof(self, right_dataset: ds.Dataset, *args: Any, **options: Any) -> ds.Dataset:
+        return ds.dataset(self.to_table().join_asof(right_dataset.to_table(), *args, **options))
+
     def get_fragments(self, filter: Any = None) -> Any:
-        raise NotImplementedError("fragments show a file's own column names, not the table's; use scanner(), to_table() or to_batches()")
+        raise NotImplementedError(_ADVICE)  # fragments show a file's own column names
 
     def filter(self, expression: Any) -> Any:
-        raise NotImplementedError("give the filter to scanner(), to_table() or to_batches()")
+        raise NotImplementedError(_ADVICE)
 
     def replace_schema(self, schema: pa.Schema) -> Any:
-        raise NotImplementedError("the schema is the table's")
+        raise NotImplementedError(_ADVICE)
 
-
-def _conforming(scanner: ds.Scanner, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for batch in scanner.to_batches():
-        yield batch if batch.schema.equals(schema) else batch.cast(schema)
+    def _needed(self, columns: Any, filter: Any) -> list[str]:
+        """The columns that such a scan has to read: all of them where that cannot be told."""
+        if not isinstance(columns, list) or not set(columns) <= self._names.keys():
+            return list(self._names)
+        filtered = frozenset() if filter is None else columns_in(filter)
+        if filtered is None:
+            return list(self._names)
+        return list(dict.fromkeys([*columns, *(path[0] for path in filtered if path[0] in self._names)]))
 
 
 def _guarantees(table: pa.Table, snapshot: Snapshot, physical: pa.Schema) -> Sequence[ds.Expression]:

@@ -36,7 +36,7 @@ def _reader(data: Any) -> pa.RecordBatchReader:
         return pa.RecordBatchReader.from_batches(data.schema, [data])
     if isinstance(data, pa.RecordBatchReader):
         return data
-    if type(data).__module__.startswith("pyarrow._dataset"):
+    if any(each.__module__.startswith("pyarrow._dataset") for each in type(data).__mro__):  # told without importing it
         scanner = data.scanner() if hasattr(data, "scanner") else data
         return scanner.to_reader()
     if type(data).__module__.startswith("pandas") and hasattr(data, "reset_index") and hasattr(data, "columns"):
