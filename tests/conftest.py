@@ -1,4 +1,4 @@
-"""What every test shares: one interpreter for Spark's workers, hypothesis profiles, the spark group, the count of clauses."""
+"""What every test shares: one interpreter for Spark's workers, hypothesis profiles, the spark mark, the count of clauses."""
 
 from __future__ import annotations
 
@@ -16,21 +16,20 @@ os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
 
 # Two cores shared with a Spark session: wall time per example says nothing, so there is no deadline.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", parent=settings.get_profile("default"), print_blob=True)
+# The same examples every time: a change is judged by what it changed. New ones are looked for everywhere else.
+settings.register_profile("ci", parent=settings.get_profile("default"), print_blob=True, derandomize=True)
 settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default"))
 
 REPO = Path(__file__).resolve().parents[1]
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests in tests/spark, and those that ask for the `spark` fixture, share one worker: a session is too dear for two."""
+    """Tests in tests/spark, and those that ask for the `spark` fixture, are marked: `make test` runs them in one process."""
     for item in items:
         if item.path.is_relative_to(REPO / "tests" / "spark") or "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-        if item.get_closest_marker("spark") is not None:
-            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -30,7 +30,7 @@ def struct(*fields: dict[str, Any]) -> dict[str, Any]:
     return {"type": "struct", "fields": list(fields)}
 
 
-def field(name: str, type: Any, nullable: bool = True, **metadata: Any) -> dict[str, Any]:
+def field(name: str, type: Any, nullable: bool = True, /, **metadata: Any) -> dict[str, Any]:
     return {"name": name, "type": type, "nullable": nullable, "metadata": metadata}
 
 
