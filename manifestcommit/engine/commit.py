@@ -44,11 +44,11 @@ def commit(session: Session, head: Head, change: Change, limits: Limits = DEFAUL
     spiller = Spiller(session, change.job)
     change = spiller.stage(change)
     seen: dict[int, Head] = {}
-    sent = fresh = False
-    for attempt in range(1, limits.attempts + 1):
-        settled = settled_outcome(session, head, change, sent=sent)
+    creates, fresh = 0, False
+    while creates < limits.attempts:
+        settled = settled_outcome(session, head, change, sent=creates > 0)
         if settled is not None:
-            return msgspec.structs.replace(settled, attempts=attempt - 1)
+            return msgspec.structs.replace(settled, attempts=creates)
         found = survey(session, head, change)
         conflict = find_conflict(head.snapshot, change, find_winners(session, head, change, seen), found)
         if conflict is not None and not fresh:
@@ -57,9 +57,10 @@ def commit(session: Session, head: Head, change: Change, limits: Limits = DEFAUL
             continue
         if conflict is not None:
             session.known = head
-            return Outcome(kind="conflict", job_id=change.job, conflict=conflict, attempts=attempt - 1)
+            return Outcome(kind="conflict", job_id=change.job, conflict=conflict, attempts=creates)
+        creates += 1
         commit_id = f"{change.job}.{session.env.randomness(8).hex()}"
-        summary = msgspec.structs.replace(change.summary, attempts=attempt)
+        summary = msgspec.structs.replace(change.summary, attempts=creates)
         snapshot = apply(
             head.snapshot,
             msgspec.structs.replace(change, summary=summary),
@@ -73,21 +74,20 @@ def commit(session: Session, head: Head, change: Change, limits: Limits = DEFAUL
         data = format.encode_snapshot(snapshot)
         verdict, reason = _contend(session, snapshot, data, limits)
         if verdict == "unknown":
-            return Outcome(kind="unknown", job_id=change.job, attempts=attempt, reason=reason)
-        sent = True
+            return Outcome(kind="unknown", job_id=change.job, attempts=creates, reason=reason)
         mine = Head(snapshot=snapshot, digest=format.digest(data))
         try:
             counted, newest = _look_above(session, head, mine, won=verdict == "mine")
         except (StoreError, CorruptMetadataError, UnsupportedFormatError) as error:
             if verdict == "lost":
                 raise
-            return Outcome(kind="unknown", job_id=change.job, attempts=attempt, reason=f"it was created, but could not be counted: {error}")
+            return Outcome(kind="unknown", job_id=change.job, attempts=creates, reason=f"it was created, but could not be counted: {error}")
         if counted:
             session.known = newest
             _put_hint(session, mine.version)
-            return Outcome(kind="committed", job_id=change.job, version=mine.version, attempts=attempt)
+            return Outcome(kind="committed", job_id=change.job, version=mine.version, attempts=creates)
         head, fresh = newest, True
-        session.env.sleep(_pause(session, attempt, limits))
+        session.env.sleep(_pause(session, creates, limits))
     contention = Conflict(rule="contention", mine="wants to commit", winner=f"others won {limits.attempts} times in a row")
     return Outcome(kind="conflict", job_id=change.job, conflict=contention, attempts=limits.attempts)
 
