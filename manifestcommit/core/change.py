@@ -84,7 +84,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def create(*, table_id: str, job: str, commit_id: str, schema: Schema | None, partition_by: tuple[int, ...],
-           properties: Mapping[str, str], now_us: int, writer: str) -> Snapshot:  # fmt: skip
+           properties: Mapping[str, str], provisional: bool = False, now_us: int, writer: str) -> Snapshot:  # fmt: skip
     """Version 1: a table's id, its partitioning, and its schema if it is known. [CM13]"""
     return Snapshot(
         format_version=FORMAT_VERSION,
@@ -96,6 +96,7 @@ def create(*, table_id: str, job: str, commit_id: str, schema: Schema | None, pa
         schema=schema,
         partition_by=partition_by,
         properties=dict(properties),
+        provisional=provisional,
         recent_jobs={job: 1},
     )
 
@@ -150,6 +151,7 @@ def apply(head: Snapshot, change: Change, found: Found, *, parent_digest: str, c
         recent_jobs={**head.recent_jobs, change.job: version},
         properties=_properties(head, change),
         totals=totals,
+        provisional=False,
     )
 
 
@@ -215,13 +217,13 @@ def _touched(head: Snapshot, change: Change, found: Found, dropped: tuple[Entry,
 
 
 def _schema(head: Snapshot, change: Change) -> Schema | None:
-    if head.schema is None:
-        return change.initial
+    if change.initial is not None or head.schema is None:
+        return change.initial  # of a table that has no schema, or whose schema no commit has used
     return apply_edits(head.schema, change.edits) if change.edits else head.schema
 
 
 def _partition_by(head: Snapshot, change: Change) -> tuple[int, ...]:
-    return head.partition_by if head.schema is not None or change.partition_by is None else change.partition_by
+    return head.partition_by if change.initial is None or change.partition_by is None else change.partition_by
 
 
 def _properties(head: Snapshot, change: Change) -> dict[str, str]:

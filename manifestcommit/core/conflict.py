@@ -47,8 +47,10 @@ def needs_winners(change: Change) -> bool:
 
 def schema_is_other(head: Snapshot, change: Change, winners: Sequence[Winner], found: Found) -> Conflict | None:
     """A schema change that does not commute, or files written with a column that the table no longer has so. [CF8]"""
-    if change.initial is not None and head.schema is not None:
-        return Conflict(rule="schema", mine="gives the table its first schema", winner="the table has one already")
+    if change.initial is not None:
+        if head.schema is None or head.provisional:
+            return None
+        return Conflict(rule="schema", mine="gives the table its first columns", winner="another first write was committed before")
     try:
         result = apply_edits(head.schema, change.edits) if head.schema and change.edits else head.schema
     except SchemaConflict as clash:
@@ -64,7 +66,7 @@ def schema_is_other(head: Snapshot, change: Change, winners: Sequence[Winner], f
 
 def partitioning_is_other(head: Snapshot, change: Change, winners: Sequence[Winner], found: Found) -> Conflict | None:
     """Files laid out for another partitioning than the table's. [CF9]"""
-    if change.partition_by is None or head.schema is None or change.partition_by == head.partition_by:
+    if change.partition_by in (None, head.partition_by) or change.initial is not None or head.schema is None:
         return None
     return Conflict(rule="partitioning", mine=f"is partitioned by {_fields(head, change.partition_by)}",
                     winner=f"the table is partitioned by {_fields(head, head.partition_by)}")  # fmt: skip

@@ -90,7 +90,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     parent_digest: sha256 of the parent object's bytes (None at version 1); committed_at: microseconds since the epoch, never below
     the parent's; schema: None until the first data arrives; partition_by: field ids; added: entries inlined; removed: manifest path
     -> bitmap; *_runs: what was spilled; recent_jobs: job -> version, or None for a job that was given up; fence: jobs born below it can
-    never commit; watermarks: source -> position, origins: source -> where its first advance began; expired: the lowest readable version.
+    never commit; watermarks: source -> position, origins: source -> where its first advance began; expired: the lowest readable version;
+    keys, recent_jobs: those that are not spilled; provisional: a first write made the table and nothing has been committed since.
     """
 
     format_version: int
@@ -117,6 +118,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     tags: dict[str, Tag] = {}
     properties: dict[str, str] = {}
     totals: Totals = Totals()
+    provisional: bool = False
     participants: tuple[str, ...] = ()
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 

@@ -92,7 +92,14 @@ def commit(session: Session, head: Head, change: Change, limits: Limits = DEFAUL
     return Outcome(kind="conflict", job_id=change.job, conflict=contention, attempts=limits.attempts)
 
 
-def create_table(session: Session, *, schema: Schema | None, partition_by: tuple[int, ...], properties: dict[str, str]) -> Head:
+def create_table(
+    session: Session,
+    *,
+    schema: Schema | None,
+    partition_by: tuple[int, ...],
+    properties: dict[str, str],
+    provisional: bool = False,
+) -> Head:
     """Version 1, by this call or by whoever won the race for it: the loser joins. [CM13]"""
     table_id = session.env.randomness(8).hex()
     job = format.job_id(1, table_id, session.env.randomness(16))
@@ -103,6 +110,7 @@ def create_table(session: Session, *, schema: Schema | None, partition_by: tuple
         schema=schema,
         partition_by=partition_by,
         properties=properties,
+        provisional=provisional,
         now_us=session.env.now_us(),
         writer=session.writer,
     )

@@ -16,8 +16,8 @@ from ..core.change import Change, ConflictChoice, Overwrite, declaration
 from ..core.conflict import find_conflict
 from ..core.evolution import SchemaEdit, apply_edits, assign_new_ids, fit
 from ..core.manifest import Entry, ManifestRef
-from ..core.schema import Schema, relaxed, walk
-from ..core.snapshot import KeyRecord, Summary
+from ..core.schema import Schema, relaxed, type_text, walk
+from ..core.snapshot import KeyRecord, Snapshot, Summary
 from ..core.touch import Touch, of_partition, once
 from ..core.watermark import Advance, check_advance, find_misfit
 from ..errors import ManifestCommitError, NotATableError, TableNotFoundError, UsageError
@@ -56,6 +56,7 @@ class Job:
         self._conflict: ConflictChoice = "serializable"
         self._schema: Schema | None = None
         self._partition_by: tuple[int, ...] | None = None
+        self._initial: Schema | None = None
         self._edits: list[SchemaEdit] = []
         self._entries: list[Entry] = []
         self._manifests: list[ManifestRef] = []
@@ -131,11 +132,15 @@ class Job:
         if head.snapshot.schema is None:
             head = self._first_schema(head, data, tuple(names or ()))
         self._check_early(head)
+        if self._schema is None and head.snapshot.provisional and not _suits(head.snapshot, data, names):
+            # Whoever made the table has committed nothing: of such first writes the first to commit gives it its columns.
+            self._initial = self._schema = assign_new_ids(relaxed(data), self._new_id(None))
+            self._partition_by = partition.check_partition_by(self._initial, names or ())
         before = self._schema or head.snapshot.schema
         assert before is not None
         edits = fit(before, assign_new_ids(data, self._new_id(before)), merge=merge_schema)
         schema = apply_edits(before, edits)
-        chosen = head.snapshot.partition_by
+        chosen = head.snapshot.partition_by if self._initial is None or self._partition_by is None else self._partition_by
         if names is not None and partition.check_partition_by(schema, names) != chosen:
             by_id = {field.id: field.name for field in schema.fields}
             table = ", ".join(by_id[each] for each in chosen) or "nothing"
@@ -144,7 +149,10 @@ class Job:
                 "or write another table"
             )
         self._schema, self._partition_by = schema, chosen
-        self._edits += edits
+        if self._initial is None:
+            self._edits += edits
+        else:
+            self._initial = schema
         properties = head.snapshot.properties
         return files.WritePlan(
             url=self.url,
@@ -240,13 +248,14 @@ class Job:
         seconds = (self._session.env.now_us() - self._began_us) / 1e6
         return Change(
             job=self.id,
-            birth=head.version,
+            birth=format.parse_job_id(self.id).birth,
             operation=self._mode,
             key=self._key,
             declared=declaration(mode=self._mode, scope=self._declared_scope(scope), advances=advances, fingerprint=self._fingerprint),
             schema=self._schema,
             partition_by=by_id if self._schema is not None else None,  # a job that lays out no file fits any partitioning
             edits=tuple(self._edits),
+            initial=self._initial,
             add=tuple(self._entries),
             add_manifests=tuple(self._manifests),
             touched=touched,
@@ -280,12 +289,12 @@ class Job:
             # What happens to hold no null in the first data may well hold one in the next: only create_table binds columns.
             schema = assign_new_ids(relaxed(data), self._new_id(None)) if data is not None else None
             chosen = partition.check_partition_by(schema, partition_by) if schema is not None else ()
-            self._head = create_table(self._session, schema=schema, partition_by=chosen, properties={})
+            self._head = create_table(self._session, schema=schema, partition_by=chosen, properties={}, provisional=True)
             self._begin()
         return self._head
 
     def _first_schema(self, head: Head, data: Schema, partition_by: tuple[str, ...]) -> Head:
-        """Give a table without a schema its first one, in a commit of its own; whoever loses that race fits the winner's. [CF8]"""
+        """Give a table its first schema in a commit of its own; whoever loses that race fits the winner's. [CF8]"""
         schema = assign_new_ids(relaxed(data), self._new_id(None))
         job = format.job_id(head.version, head.snapshot.table_id, self._session.env.randomness(16))
         change = Change(
@@ -299,8 +308,7 @@ class Job:
         found = self._session.open()
         if found.snapshot.schema is None:
             raise ManifestCommitError(f"{self.url}: the table's first schema could not be set; run the job again")
-        self._head = found  # nothing has been written yet: the job is born again under the schema
-        self._begin()
+        self._head = found  # the job's birth stays what its id says
         return found
 
     def _footer_schema(self, path: str) -> pa.Schema:
@@ -380,6 +388,14 @@ class Job:
     def _check_open(self) -> None:
         if self._over:
             raise UsageError(f"this job {self._over}; begin a new one")
+
+
+def _suits(snapshot: Snapshot, data: Schema, names: Sequence[str] | None) -> bool:
+    """Whether the columns that an earlier first write, one that committed nothing, gave the table do for this data."""
+    assert snapshot.schema is not None
+    by_id = {field.id: field.name for field in snapshot.schema.fields}
+    there, here = ([(field.name, type_text(field.type)) for field in each.fields] for each in (snapshot.schema, data))
+    return there == here and [by_id[each] for each in snapshot.partition_by] == list(names or ())
 
 
 def _check_text(name: str, value: object) -> None:
