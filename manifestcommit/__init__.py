@@ -23,6 +23,7 @@ from .errors import (
     SchemaMismatchError,
     SnapshotExpiredError,
     StoreError,
+    StoreUnclearError,
     TableNotFoundError,
     UnsafeStoreError,
     UnsupportedFormatError,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 
 def register(spark: "SparkSession") -> None:
-    """Make `format("manifestcommit")` known to this session; an installed package makes it known by itself. [SP6]"""
+    """Make `format("manifestcommit")` known to this session; an installed package makes it known by itself."""
     from .spark.session import register as register_in  # late: pyspark is an extra
 
     register_in(spark)
@@ -63,6 +64,7 @@ __all__ = [
     "SchemaMismatchError",
     "SnapshotExpiredError",
     "StoreError",
+    "StoreUnclearError",
     "Table",
     "TableNotFoundError",
     "UnsafeStoreError",

@@ -104,7 +104,7 @@ class TableNotFoundError(ManifestCommitError):
 
 
 class NotATableError(ManifestCommitError):
-    """The folder holds files but no table; writing here would mix the two. `adopt` makes a table of it. [LY6]"""
+    """The folder holds files but no table; writing here would mix the two. A later `adopt` makes a table of it. [LY6]"""
 
 
 class VersionNotFoundError(ManifestCommitError):
@@ -125,6 +125,11 @@ class CorruptMetadataError(ManifestCommitError):
         super().__init__(message)
         self.object_name = object_name
 
+    @property
+    def object(self) -> str:
+        """The damaged object's name, relative to the table's root."""
+        return self.object_name
+
 
 class UnsupportedFormatError(ManifestCommitError):
     """The object was written in a format version that this release does not know; it never guesses. [OB3]"""
@@ -138,9 +143,12 @@ class StoreError(ManifestCommitError):
     """The store failed or refused a request; what was asked may be tried again. [ST5]"""
 
 
-class UsageError(ManifestCommitError, ValueError):
-    """An argument is wrong; nothing was done. The message names the argument and what it may be."""
-
-
 class StoreUnclearError(StoreError):
     """The store gave no clear answer to a request that may have taken effect. [ST5]"""
+
+
+# --- The call itself is wrong -------------------------------------------------------------------------------------------
+
+
+class UsageError(ManifestCommitError, ValueError):
+    """An argument is wrong; nothing was done. The message names the argument and what it may be."""

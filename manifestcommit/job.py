@@ -1,4 +1,4 @@
-"""The library call at job end: `write`, `begin`, `resolve`. Spark is touched only when a Spark DataFrame is handed in. [CM10]
+"""The library call at job end: `write`, `begin`. Spark is touched only when a Spark DataFrame is handed in. [CM10]
 
 Not here: tables and readers (table), the protocol (engine).
 """
@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from .engine import job as engine_job
-from .engine.outcome import Outcome, error_of
+from .engine.outcome import Outcome, committed_or_raise
 from .engine.session import Session
 from .engine.streams import stream_batches
 from .errors import UsageError
@@ -97,7 +97,14 @@ class Job:
     ) -> None:
         self._job = engine_job.Job(session, key=key, fingerprint=fingerprint)
         self._storage_options = storage_options
+        self._process = os.getpid()
         self.outcome: Outcome | None = None
+
+    def __reduce__(self) -> Any:
+        raise UsageError(
+            "a job cannot leave its process: what a copy of it writes would be in no commit. Hand the data to the process that began the "
+            "job, and write there"
+        )
 
     def __repr__(self) -> str:
         return f"Job({self._job.url!r}, outcome={self.outcome!r})"
@@ -124,6 +131,7 @@ class Job:
 
         SchemaMismatchError, before any task starts, where the data does not fit the table.
         """
+        self._check_home()
         if self.already_committed:
             return
         options = {"partition_by": partition_by, "merge_schema": merge_schema, "target_file_size": target_file_size}
@@ -150,16 +158,17 @@ class Job:
 
     def commit(self) -> Outcome:
         """Commit now instead of on leaving the block. Raises what the outcome says where it is not a commit. [CM10]"""
-        outcome = self._job.commit()
-        error = error_of(outcome, self._job.url)
-        if error is not None:
-            raise error
-        self.outcome = outcome
-        return outcome
+        self._check_home()
+        self.outcome = committed_or_raise(self._job.commit(), self._job.url)
+        return self.outcome
 
     def abandon(self) -> None:
         """Give up: nothing of the job becomes visible, and nothing is deleted. [AB1] [AB2]"""
         self._job.abandon()
+
+    def _check_home(self) -> None:
+        if os.getpid() != self._process:
+            raise UsageError("this job was begun in the process that forked this one, and commits there; begin a job of your own here")
 
     def __enter__(self) -> Job:
         return self

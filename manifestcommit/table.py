@@ -21,7 +21,7 @@ from .core.snapshot import Snapshot
 from .engine import alter, plan
 from .engine.commit import find_job
 from .engine.head import Head, read_version, walk_back
-from .engine.outcome import Outcome, error_of
+from .engine.outcome import Outcome, committed_or_raise
 from .engine.session import Session
 from .engine.times import choose_version, parse_moment
 from .errors import UsageError
@@ -106,7 +106,7 @@ class Table:
         return _describe(self.snapshot(version, as_of, tag), self.url)
 
     def resolve(self, job_id: str) -> Resolution:
-        """What became of a job, asked from anywhere and at any time: see `resolve`. [CM10]"""
+        """What became of a job, asked from anywhere and at any time: see `resolve`. [CM23]"""
         return _resolve(self._session, job_id)
 
     def add_column(self, name: str, type: FieldType | pa.DataType) -> Outcome:
@@ -124,7 +124,7 @@ class Table:
 
     def set_properties(self, properties: Mapping[str, str | None]) -> Outcome:
         """Set the table's properties; None takes one away. Known: `write.target-file-size-bytes`, `write.bounds-columns`. [CM9]"""
-        return self._told(alter.set_properties(self._session, properties))
+        return committed_or_raise(alter.set_properties(self._session, properties), self.url)
 
     def read(self, **options: Any) -> DataFrame:
         """`read_committed` of this table."""
@@ -160,13 +160,7 @@ class Table:
         return parse_expression(filter, arrow.arrow_schema(snapshot.schema, physical=False, ids=False))
 
     def _alter(self, edit: alter.Editing) -> Outcome:
-        return self._told(alter.edit_schema(self._session, edit))
-
-    def _told(self, outcome: Outcome) -> Outcome:
-        error = error_of(outcome, self.url)
-        if error is not None:
-            raise error
-        return outcome
+        return committed_or_raise(alter.edit_schema(self._session, edit), self.url)
 
     def _new_id(self) -> int:
         return (int.from_bytes(self._session.env.randomness(4), "big") & 0x7FFFFFFF) or 1
@@ -208,7 +202,7 @@ def read_committed(
 
 
 def resolve(df_path: Path, job_id: str, *, storage_options: Mapping[str, Any] | None = None) -> Resolution:
-    """What became of a job: "committed" (with .version), "not_committed", "aborted" or "forgotten". [CM10]
+    """What became of a job: "committed" (with .version), "not_committed", "aborted" or "forgotten". [CM23]
 
     "not_committed": nothing of it is in the table as of this call; a process that still runs it may commit it later, unless the fence
     has passed its birth. "forgotten": it began so long ago that the table no longer records what became of it.

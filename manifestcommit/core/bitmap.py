@@ -34,9 +34,5 @@ def from_rows(rows: list[int]) -> int:
 
 def to_mask(bitmap: int, length: int) -> list[bool]:
     """One bool per row, True where the bit is set."""
-    return [bool(bitmap >> row & 1) for row in range(length)] if length < 64 else _mask(bitmap, length)
-
-
-def _mask(bitmap: int, length: int) -> list[bool]:
     data = bitmap.to_bytes((length + 7) // 8, "little")
     return [bool(data[row >> 3] >> (row & 7) & 1) for row in range(length)]

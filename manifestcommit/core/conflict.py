@@ -41,7 +41,7 @@ def find_conflict(head: Snapshot, change: Change, winners: Sequence[Winner], fou
 
 
 def needs_winners(change: Change) -> bool:
-    """Whether the commits since birth must be read; an append needs only the head. [CM12]"""
+    """Whether the commits since birth must be read; an append needs only the head. [CF2] [CF3]"""
     return change.overwrite is not None and change.overwrite.conflict == "serializable"
 
 

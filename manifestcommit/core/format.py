@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 import zstandard
 
-from ..errors import CorruptMetadataError, SchemaMismatchError, UnsupportedFormatError
+from ..errors import CorruptMetadataError, SchemaMismatchError, UnsupportedFormatError, UsageError
 from . import bitmap
 from .manifest import Entry
 from .paths import UnsafePathError, check_path
 from .schema import check_schema
-from .snapshot import FORMAT_VERSION, RunRef, Snapshot
+from .snapshot import FORMAT_VERSION, Snapshot
 from .unknown import SPELLING, tuck, untuck
 
 ROOM = "_manifest"
@@ -32,6 +32,7 @@ _ZSTD_LEVEL = 3
 
 _VERSION_NAME = re.compile(re.escape(VERSIONS) + r"(\d{20})\.json\.zst", re.ASCII)
 _JOB_ID = re.compile(r"v([1-9]\d{0,18})-([0-9a-f]{16})-[0-9a-f]{32}", re.ASCII)
+_DATA_FILE = re.compile(r"-(v[1-9]\d{0,18}-[0-9a-f]{16}-[0-9a-f]{32})\.parquet\Z", re.ASCII)
 _OBJECT = re.compile(re.escape(MANIFESTS) + r"(?!\.{1,2}\Z)[^/\\\0]+")
 _TABLE_ID = re.compile(r"[0-9a-f]{16}")
 
@@ -74,6 +75,17 @@ def manifest_name(job: str, randomness: bytes) -> str:
     return f"{MANIFESTS}{job}-{randomness.hex()}.parquet"
 
 
+def job_of_data_file(path: str) -> str | None:
+    """The id of the job that wrote a data file; None where something else did. [DF1]"""
+    match = _DATA_FILE.search(path)
+    return match[1] if match else None
+
+
+def job_of_manifest(name: str) -> str:
+    """The id of the job that wrote a manifest or run. [LY3]"""
+    return name.removeprefix(MANIFESTS).rpartition("-")[0]
+
+
 def written_name(job: str, write_id: str) -> str:
     """The name of the list of files that one write of `job` produced, handed from the engine's process to the caller's. [LY5]"""
     return f"{JOBS}{job}/written-{write_id}.json.zst"
@@ -95,8 +107,15 @@ def decode_hint(data: bytes) -> int | None:
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
-    """The snapshot's object: JSON, one zstd frame that declares its size. [OB1]"""
-    return compress(encode_json(snapshot, Snapshot))
+    """The snapshot's object: JSON, one zstd frame that declares its size; UsageError rather than one that no reader accepts. [OB1] [OB4]"""
+    raw = encode_json(snapshot, Snapshot)
+    data = compress(raw) if len(raw) <= MAX_RAW_BYTES else raw
+    if len(raw) > MAX_RAW_BYTES or len(data) > MAX_OBJECT_BYTES:
+        raise UsageError(
+            f"version {snapshot.version} would take {len(raw)} bytes ({len(data)} stored), more than readers accept; nothing was "
+            "committed. Use fewer or shorter keys, sources, text positions and properties."
+        )
+    return data
 
 
 def decode_snapshot(data: bytes, *, name: str) -> Snapshot:
@@ -106,7 +125,7 @@ def decode_snapshot(data: bytes, *, name: str) -> Snapshot:
     try:
         _check(snapshot, name)
     except (UnsafePathError, SchemaMismatchError, ValueError) as error:
-        raise CorruptMetadataError(_damaged(name, str(error)), object_name=name) from None
+        raise CorruptMetadataError(damaged(name, str(error)), object_name=name) from None
     return snapshot
 
 
@@ -130,9 +149,9 @@ def decode_json(raw: bytes, kind: Any, *, name: str) -> Any:
         try:
             return msgspec.convert(tuck(msgspec.json.decode(raw), kind), type=kind, strict=True, str_keys=True)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise CorruptMetadataError(_damaged(name, str(first)), object_name=name) from None
+            raise CorruptMetadataError(damaged(name, str(first)), object_name=name) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CorruptMetadataError(_damaged(name, str(error)), object_name=name) from None
+        raise CorruptMetadataError(damaged(name, str(error)), object_name=name) from None
 
 
 def compress(raw: bytes) -> bytes:
@@ -145,13 +164,13 @@ def decompress(data: bytes, *, name: str) -> bytes:
     try:
         declared = zstandard.get_frame_parameters(data).content_size
         if declared in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR):
-            raise CorruptMetadataError(_damaged(name, "its zstd frame declares no size"), object_name=name)
+            raise CorruptMetadataError(damaged(name, "its zstd frame declares no size"), object_name=name)
         if declared > MAX_RAW_BYTES:
             reason = f"it claims {declared} bytes, more than the {MAX_RAW_BYTES} that are allowed"
-            raise CorruptMetadataError(_damaged(name, reason), object_name=name)
+            raise CorruptMetadataError(damaged(name, reason), object_name=name)
         return zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
     except zstandard.ZstdError as error:
-        raise CorruptMetadataError(_damaged(name, str(error)), object_name=name) from None
+        raise CorruptMetadataError(damaged(name, str(error)), object_name=name) from None
 
 
 class _Head(msgspec.Struct):
@@ -162,7 +181,7 @@ def _check_format_version(raw: bytes, name: str) -> None:
     try:
         found = msgspec.json.decode(raw, type=_Head).format_version
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CorruptMetadataError(_damaged(name, str(error)), object_name=name) from None
+        raise CorruptMetadataError(damaged(name, str(error)), object_name=name) from None
     if found != FORMAT_VERSION:
         raise UnsupportedFormatError(
             f"{name} has format_version {found}; this release reads {FORMAT_VERSION}. Nothing was read or changed: "
@@ -218,11 +237,9 @@ def _check_object_path(path: str) -> None:
         raise ValueError(f"{path!r} is not below {MANIFESTS}")
 
 
-def _damaged(name: str, reason: str) -> str:
+def damaged(name: str, reason: str) -> str:
+    """What a `CorruptMetadataError` says: which object, why, and the way out. [OB4]"""
     return (
         f"{name} is damaged or was not written by manifestcommit: {reason}. Nothing was read from it and nothing was changed. "
         "Restore the object from a backup or a bucket version, or read an earlier version of the table."
     )
-
-
-__all__ = ["RunRef", "Snapshot"]

@@ -31,8 +31,8 @@ FIXED = (
     ("sources", _SOURCES),
     ("extra", pa.string()),
 )
-# A path that climbs, hides or reaches into the metadata; the same rule as core.paths, for a whole column at once.
 _COLUMN = re.compile(r"(partition|nulls|nans|min|max|cuts)\.([1-9]\d*)", re.ASCII)
+# A path that climbs, hides or reaches into the metadata; the same rule as core.paths, for a whole column at once.
 _UNSAFE = r"(^|/)\.{0,2}(/|$)|(?i)^_manifest(/|$)|\x00|\\"
 
 

@@ -65,9 +65,9 @@ def note_origins(origins: Mapping[str, Position], watermarks: Mapping[str, int |
 
 def check_advance(source: object, start: object, end: object) -> Advance:
     """A well-formed advance: text source, int or str positions of one kind, never backwards; ValueError otherwise. [WM3]"""
-    if not isinstance(source, str) or not source:
+    if not (isinstance(source, str) and source and is_unicode(source)):
         raise ValueError(f"a watermark's source is a non-empty text, not {source!r}")
-    if isinstance(end, bool) or not isinstance(end, int | str):
+    if isinstance(end, bool) or not isinstance(end, int | str) or not all(is_unicode(p) for p in (start, end) if isinstance(p, str)):
         raise ValueError(f"watermark {source!r}: the end is an integer or a text, not {end!r}")
     if start is not None and (isinstance(start, bool) or not isinstance(start, type(end))):
         raise ValueError(f"watermark {source!r}: start {start!r} and end {end!r} are not of one kind")
@@ -77,7 +77,16 @@ def check_advance(source: object, start: object, end: object) -> Advance:
         if isinstance(start, int) and end < start:
             raise ValueError(f"watermark {source!r}: the end {end} lies before the start {start}; a range never runs backwards")
     assert start is None or isinstance(start, int | str)
-    return Advance(source=source, start=start, end=end)
+    return Advance(source=str(source), start=start, end=end)
+
+
+def is_unicode(text: str) -> bool:
+    """Whether UTF-8 can carry the text: lone surrogates cannot be stored."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _kind(have: Position, want: Position) -> Literal["gap", "overlap", "mismatch"]:

@@ -10,23 +10,23 @@ from ..core import format, partition
 from ..core.change import Change
 from ..core.evolution import SchemaEdit, assign_new_ids
 from ..core.schema import Schema, type_text
-from ..errors import SchemaMismatchError, TableNotFoundError, UsageError
+from ..errors import SchemaMismatchError, UsageError
 from .commit import commit, create_table
+from .files import BOUNDS_COLUMNS, TARGET_FILE_SIZE
 from .head import Head
 from .outcome import Outcome
-from .roots import check_free_root
+from .roots import open_or_free
 from .session import Session
 
+KNOWN = (TARGET_FILE_SIZE, BOUNDS_COLUMNS)  # the properties that mean something to this release
 Editing = Callable[[Schema, tuple[int, ...]], tuple[SchemaEdit, ...]]
 
 
 def create(session: Session, schema: Schema, partition_by: Sequence[str], properties: Mapping[str, str]) -> Head:
     """A table with this schema: made by this call, or there already with columns of the same names. [CM13]"""
     _check_properties(properties)
-    try:
-        head = session.open()
-    except TableNotFoundError:
-        check_free_root(session.store)
+    head = open_or_free(session)
+    if head is None:
         identified = assign_new_ids(schema, lambda: int.from_bytes(session.env.randomness(4), "big") & 0x7FFFFFFF or 1)
         chosen = partition.check_partition_by(identified, partition_by)
         head = create_table(session, schema=identified, partition_by=chosen, properties=dict(properties))
@@ -47,11 +47,13 @@ def _check_same(session: Session, head: Head, schema: Schema, partition_by: Sequ
 
 
 def edit_schema(session: Session, edit: Editing) -> Outcome:
-    """Change the columns in a commit of its own; the edits are made against the schema that it lands on. [SC6] [CF8]"""
+    """Change the columns in a commit of its own; a conflict where a winner's edits do not commute with them. [SC6] [CF8]"""
     head = session.open()
     if head.snapshot.schema is None:
         raise UsageError(f"{session.store.url} has no columns yet")
     edits = edit(head.snapshot.schema, head.snapshot.partition_by)
+    if not edits:  # it is as asked for already
+        return Outcome(kind="already_committed", job_id=head.snapshot.commits[-1].job, version=head.version)
     return commit(session, head, _change(session, head, "schema", edits=edits))
 
 
@@ -78,5 +80,9 @@ def _check_properties(properties: Mapping[Any, Any]) -> None:
     for name, value in properties.items():
         if not (isinstance(name, str) and (value is None or isinstance(value, str))):
             raise UsageError(f"a property is a text with a text as its value, not {name!r}: {value!r}")
-        if name.startswith("write.") and value is not None and not (value.isdigit() and int(value) > 0):
+        if not name.startswith("write."):
+            continue
+        if name not in KNOWN:
+            raise UsageError(f"there is no property {name!r}; of those that begin with write. there are: {', '.join(KNOWN)}")
+        if value is not None and not (value.isascii() and value.isdecimal() and int(value) > 0):
             raise UsageError(f"property {name!r} is a number above 0, not {value!r}")

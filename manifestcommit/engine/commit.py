@@ -17,9 +17,10 @@ from ..core.schema import Schema
 from ..core.snapshot import KeyRecord, Snapshot, job_state
 from ..errors import CorruptMetadataError, StoreError, StoreUnclearError, TableNotFoundError, UnsupportedFormatError
 from .head import Head, list_versions, newest_above, open_head, read_object
+from .manifests import JOB_RUN, KEY_RUN
 from .outcome import Outcome
 from .session import Session
-from .spilling import JOB_COLUMNS, KEY_COLUMNS, Spiller
+from .spilling import Spiller
 from .survey import find_winners, survey
 
 
@@ -142,7 +143,7 @@ def settled_outcome(session: Session, head: Head, change: Change, *, sent: bool)
     record = find_key(session, snapshot, change.key) if change.key is not None else None
     if record is not None:
         return key_outcome(change, record)
-    if change.birth >= snapshot.fence and all(_birth(path) >= snapshot.fence for path in _own_objects(change)):
+    if change.birth >= snapshot.fence and all(_birth(job) >= snapshot.fence for job in _jobs_listed(change)):
         return None
     if not sent:
         return Outcome(kind="fenced", job_id=change.job)
@@ -174,7 +175,7 @@ def find_key(session: Session, snapshot: Snapshot, key: str) -> KeyRecord | None
         return snapshot.keys[key]
     asked = session.absent_keys.setdefault(key, set())
     runs = [run for run in snapshot.key_runs if run.path not in asked]
-    row = session.manifests.lookup(runs, key, KEY_COLUMNS)
+    row = session.manifests.lookup(runs, key, KEY_RUN)
     if row is None:
         asked.update(run.path for run in runs)
         return None
@@ -187,7 +188,7 @@ def find_job(
     """What the chain records of a job, inlined or (with `runs`) spilled: its state and the version that carries it. [CM1]"""
     if (state := job_state(snapshot, job)) is not None:
         return state, snapshot.recent_jobs[job]
-    row = session.manifests.lookup(snapshot.job_runs, job, JOB_COLUMNS) if runs else None
+    row = session.manifests.lookup(snapshot.job_runs, job, JOB_RUN) if runs else None
     if row is None:
         return None, None
     return ("given_up", None) if row["version"] is None else ("committed", int(str(row["version"])))
@@ -224,7 +225,10 @@ def _contend(session: Session, snapshot: Snapshot, data: bytes, limits: Limits) 
 
 def _look_above(session: Session, base: Head, mine: Head, *, won: bool) -> tuple[bool, Head]:
     """Whether the created version counts, and the newest head: a create counts only by what stands above it. [CM5]"""
-    removed = f"the table at {session.store.url} was removed while this job committed; its rows are not in any table"
+    removed = (
+        f"the table at {session.store.url} was removed while this job committed. Version {mine.version}, which this job created, may stand "
+        "there alone and list files that are gone: remove it, and run the job again"
+    )
     if won:
         versions = list_versions(session.store, base.version)
         if base.version not in versions and (not versions or versions[-1] <= mine.version):
@@ -252,10 +256,10 @@ def _pause(session: Session, tried: int, limits: Limits) -> float:
     return widest * session.env.jitter()
 
 
-def _own_objects(change: Change) -> list[str]:
-    """Job ids inside the names of what the change lists anew: adopted work may be older than the job. [CM2]"""
-    names = [entry.job for entry in change.add] + [ref.path.removeprefix(format.MANIFESTS)[:-41] for ref in change.add_manifests]
-    return list(dict.fromkeys(names))
+def _jobs_listed(change: Change) -> list[str]:
+    """The jobs that wrote what the change lists anew: adopted work may be older than the job. [CM2]"""
+    jobs = [entry.job for entry in change.add] + [format.job_of_manifest(ref.path) for ref in change.add_manifests]
+    return list(dict.fromkeys(jobs))
 
 
 def _birth(job: str) -> int:

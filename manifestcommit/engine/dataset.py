@@ -33,7 +33,7 @@ def open_dataset(session: Session, snapshot: Snapshot, table: pa.Table) -> ds.Da
     dataset = ds.FileSystemDataset.from_paths(
         [f"{base}/{path}" for path in table.column("path").to_pylist()],
         schema=physical,
-        format=ds.ParquetFileFormat(),
+        format=ds.ParquetFileFormat(coerce_int96_timestamp_unit="us"),
         filesystem=filesystem,
         partitions=_guarantees(table, snapshot, physical),
         root_partition=pc.scalar(True),

@@ -100,28 +100,49 @@ def _columns_below(path: Path, type: pa.DataType, is_single: bool) -> Iterator[t
         yield path, type, is_single
 
 
-def count_nans(table: pa.Table, leaves: Sequence[TrackedLeaf]) -> dict[int, int]:
-    """NaNs per float or double leaf of these rows: Parquet does not count them. [OB7]"""
-    counts = {}
+class FloatStats(NamedTuple):
+    """What a row group holds in one float or double leaf. Parquet's own statistics leave NaN out, and readers prune by them."""
+
+    nulls: int
+    nans: int
+    min: float | None
+    max: float | None
+
+
+def float_stats(table: pa.Table, leaves: Sequence[TrackedLeaf]) -> dict[int, FloatStats]:
+    """The statistics of every float or double leaf of these rows. [OB7]"""
+    found = {}
     for leaf in leaves:
         if leaf.type in ("float", "double"):
             column = table.column(leaf.path[0])
             if len(leaf.path) > 1:
                 column = pc.struct_field(column, list(leaf.path[1:]))
-            counts[leaf.id] = pc.sum(pc.is_nan(column), min_count=0).as_py()
-    return counts
+            is_nan = pc.fill_null(pc.is_nan(column), False)
+            ends = pc.min_max(pc.if_else(is_nan, None, column))
+            nans = pc.sum(is_nan, min_count=0).as_py()
+            found[leaf.id] = FloatStats(column.null_count, nans, ends["min"].as_py(), ends["max"].as_py())
+    return found
 
 
-def column_stats(metadata: Any, leaves: Sequence[TrackedLeaf], nans: Sequence[Mapping[int, int]] | None) -> dict[int, ColumnStats]:
-    """True statistics of a file from its row groups; nans: counts per row group, None where nobody counted. [OB7]"""
+def column_stats(metadata: Any, leaves: Sequence[TrackedLeaf], floats: Sequence[Mapping[int, FloatStats]] | None) -> dict[int, ColumnStats]:
+    """True statistics of a file from its row groups; floats: those of its float leaves per row group, None where nobody counted. [OB7]"""
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
     stats = {}
     for leaf in leaves:
-        counted = [group.get(leaf.id, 0) for group in nans] if nans is not None else [0] * len(groups)
-        kept = _leaf_stats([group.column(leaf.position) for group in groups], leaf, counted, counts_known=nans is not None)
+        if floats is not None and leaf.type in ("float", "double"):
+            kept = _counted([group[leaf.id] for group in floats], leaf.type)
+        else:
+            kept = _leaf_stats([group.column(leaf.position) for group in groups], leaf, [0] * len(groups), counts_known=False)
         if kept != ColumnStats():
             stats[leaf.id] = kept
     return stats
+
+
+def _counted(groups: Sequence[FloatStats], type: str) -> ColumnStats:
+    kept = ColumnStats(nulls=sum(group.nulls for group in groups), nans=sum(group.nans for group in groups))
+    low = [group.min for group in groups if group.min is not None]
+    high = [group.max for group in groups if group.max is not None]
+    return _with_bounds(kept, min(low), max(high), type) if low and high else kept
 
 
 def _leaf_stats(chunks: Sequence[Any], leaf: TrackedLeaf, nans: Sequence[int], *, counts_known: bool) -> ColumnStats:

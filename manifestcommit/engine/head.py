@@ -11,7 +11,7 @@ import msgspec
 
 from ..core import format
 from ..core.snapshot import Snapshot
-from ..errors import SnapshotExpiredError, StoreError, TableNotFoundError, VersionNotFoundError
+from ..errors import CorruptMetadataError, SnapshotExpiredError, StoreError, TableNotFoundError, VersionNotFoundError
 from ..store import Store
 
 _RESTARTS = 20  # a LIST whose highest name is gone by the GET: someone removed the table, or expired it very fast
@@ -87,18 +87,13 @@ def read_version(store: Store, head: Head, version: int) -> Head:
         raise TableNotFoundError(f"the table at {store.url} was removed while version {version} was read")
     _check_readable(store, newest, version)
     if found is None:
-        raise VersionNotFoundError(f"{store.url}: version {version} has no object although it is not expired; run verify")
+        raise missing_version(version)
     return found
 
 
-def oldest_readable(head: Head) -> int:
-    """The lowest version that is not expired; tagged ones may lie below. [RD3]"""
-    return head.snapshot.expired
-
-
-def walk_back(store: Store, head: Head, *, down_to: int | None = None) -> Iterator[Head]:
+def walk_back(store: Store, head: Head) -> Iterator[Head]:
     """The head and its predecessors, newest first, down to the oldest readable version. One request each. [RD3]"""
-    lowest = max(head.snapshot.expired, down_to or 1)
+    lowest = head.snapshot.expired
     yield head
     for version in range(head.version - 1, lowest - 1, -1):
         found = read_object(store, version)
@@ -106,8 +101,14 @@ def walk_back(store: Store, head: Head, *, down_to: int | None = None) -> Iterat
             newest = open_head(store)
             if version < newest.snapshot.expired:
                 return  # expired while we walked: the history now ends here
-            raise VersionNotFoundError(f"{store.url}: version {version} has no object although it is not expired; run verify")
+            raise missing_version(version)
         yield found
+
+
+def missing_version(version: int) -> CorruptMetadataError:
+    """The error of a version that must be there and is not. [OB4] [IV1]"""
+    name = format.version_name(version)
+    return CorruptMetadataError(format.damaged(name, "it is missing although the version is not expired"), object_name=name)
 
 
 def _highest(store: Store) -> int | None:

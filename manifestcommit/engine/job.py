@@ -19,20 +19,18 @@ from ..core.manifest import Entry, ManifestRef
 from ..core.schema import Schema, relaxed, type_text, walk
 from ..core.snapshot import KeyRecord, Snapshot, Summary
 from ..core.touch import Touch, of_partition, once
-from ..core.watermark import Advance, check_advance, find_misfit
-from ..errors import ManifestCommitError, NotATableError, TableNotFoundError, UsageError
+from ..core.watermark import Advance, check_advance, find_misfit, is_unicode
+from ..errors import ManifestCommitError, UsageError
 from . import files
-from .commit import commit, create_table, find_key, key_outcome
+from .commit import commit, create_table, find_job, find_key, key_outcome
 from .head import Head
 from .inspect import inspect_file
 from .outcome import Outcome, error_of
-from .roots import check_free_root
+from .roots import open_or_free
 from .session import Session
 from .survey import survey
 
 Progress = Callable[[int, int], None]  # rows, files so far
-TARGET_FILE_SIZE = "write.target-file-size-bytes"
-BOUNDS_COLUMNS = "write.bounds-columns"
 
 
 class Job:
@@ -45,8 +43,8 @@ class Job:
         _check_text("key", key)
         _check_text("fingerprint", fingerprint)
         self._session = session
-        self._key = key
-        self._fingerprint = fingerprint
+        self._key = None if key is None else str(key)
+        self._fingerprint = None if fingerprint is None else str(fingerprint)
         self._began_us = session.env.now_us()
         self._head: Head | None = None
         self._id: str | None = None
@@ -64,10 +62,7 @@ class Job:
         self._advances: list[Advance] = []
         self._tasks = 0
         self._over = ""
-        try:
-            self._head = session.open()
-        except TableNotFoundError:
-            self._head = self._first_look()
+        self._head = open_or_free(session)
         if self._head is not None:
             self._begin()
 
@@ -105,6 +100,8 @@ class Job:
             raise UsageError(f"conflict is one of {', '.join(get_args(ConflictChoice))}, not {conflict!r}")
         if overwrite == {}:
             raise UsageError("overwrite={} names no partition; give None to replace the whole table")
+        if self._mode == "overwrite" and self._overwrite != overwrite:
+            raise UsageError(f"this job overwrites {self._overwrite!r} already; one job replaces one set of partitions. Use a second job.")
         self._mode, self._overwrite, self._conflict = "overwrite", overwrite, cast(ConflictChoice, conflict)
 
     def advance(self, source: str, start: int | str | None, end: int | str) -> None:
@@ -159,7 +156,7 @@ class Job:
             job=self.id,
             schema=schema,
             partition_by=chosen,
-            target_file_size=target_file_size or int(properties.get(TARGET_FILE_SIZE, files.DEFAULT_TARGET_FILE_SIZE)),
+            target_file_size=target_file_size or int(properties.get(files.TARGET_FILE_SIZE, files.DEFAULT_TARGET_FILE_SIZE)),
             bounds_columns=self._bounds_columns(head),
         )
 
@@ -207,6 +204,7 @@ class Job:
             assert schema is not None
             if any(entry.path == path for entry in self._entries):
                 raise UsageError(f"{path!r} is added twice by this job; its rows would be doubled")
+            self._check_settled(path, head)
             chosen = self._partition_by if self._partition_by is not None else head.snapshot.partition_by
             entry = inspect_file(
                 self._session.store,
@@ -264,17 +262,13 @@ class Job:
             summary=Summary(tasks=self._tasks, seconds=round(seconds, 6)),
         )
 
-    def _first_look(self) -> Head | None:
-        """None where a table may begin; the head, where another writer made it a table while this one looked around. [LY6] [CM13]"""
-        try:
-            check_free_root(self._session.store)
-        except NotATableError:
-            try:
-                return self._session.open()
-            except TableNotFoundError:
-                pass
-            raise
-        return None
+    def _check_settled(self, path: str, head: Head) -> None:
+        """A file of a job that may still commit would be listed twice: a job does not look for its own paths. [CF10] [AF1]"""
+        writer = format.job_of_data_file(path)
+        if writer is None or format.parse_job_id(writer).table_id != head.snapshot.table_id:
+            return
+        if find_job(self._session, head.snapshot, writer)[0] != "committed":
+            raise UsageError(f"{path!r} was written by job {writer}, which has not committed and may still do so. Nothing was added.")
 
     def _begin(self) -> None:
         assert self._head is not None
@@ -334,7 +328,7 @@ class Job:
         return draw
 
     def _bounds_columns(self, head: Head) -> int:
-        return int(head.snapshot.properties.get(BOUNDS_COLUMNS, files.DEFAULT_BOUNDS_COLUMNS))
+        return int(head.snapshot.properties.get(files.BOUNDS_COLUMNS, files.DEFAULT_BOUNDS_COLUMNS))
 
     def _scope(self, head: Head) -> Overwrite | None:
         if self._mode != "overwrite":
@@ -399,5 +393,5 @@ def _suits(snapshot: Snapshot, data: Schema, names: Sequence[str] | None) -> boo
 
 
 def _check_text(name: str, value: object) -> None:
-    if value is not None and not (isinstance(value, str) and value):
+    if value is not None and not (isinstance(value, str) and value and is_unicode(value)):
         raise UsageError(f"{name} is a non-empty text that is the same on every rerun of this work, not {value!r}")

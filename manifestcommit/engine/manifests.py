@@ -1,12 +1,11 @@
 """Manifests and runs as objects: Parquet bytes, bounded and verified on the way in, cached because they never change. [OB6] [OB11]
 
-Not here: what stands in their rows (core.manifest_table), when they are written (core.spill).
+Not here: what stands in their rows (core.manifest_table), when they are written (core.spill, engine.spilling).
 """
 
 from __future__ import annotations
 
 import io
-import secrets
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
@@ -25,6 +24,9 @@ MAX_MANIFEST_BYTES = 1 << 30  # of a manifest or run object
 MAX_MANIFEST_RAW_BYTES = 4 << 30  # of its pages once decompressed
 ROW_GROUP_ENTRIES = 16_384
 _CACHED = 64
+KEY_RUN = pa.schema([pa.field("key", pa.string(), False), pa.field("version", pa.int64(), False), pa.field("digest", pa.string(), False)])
+JOB_RUN = pa.schema([pa.field("job", pa.string(), False), pa.field("version", pa.int64())])  # null: given up
+REMOVED_RUN = pa.schema([pa.field("path", pa.string(), False), pa.field("bitmap", pa.string(), False)])
 _TRIES = 4
 
 
@@ -41,17 +43,19 @@ class ManifestReader:
         try:
             manifest_table.check_table(table, ref, partition_by)
         except (ValueError, msgspec.DecodeError) as error:
-            raise CorruptMetadataError(_damaged(ref.path, str(error)), object_name=ref.path) from None
+            raise CorruptMetadataError(format.damaged(ref.path, str(error)), object_name=ref.path) from None
         return table
 
     def live(self, ref: ManifestRef, snapshot: Snapshot, removed: int) -> pa.Table:
         """The live rows of one manifest, in the types of the snapshot's schema, each with its version. [OB9] [OB13]"""
         assert snapshot.schema is not None  # a table without a schema has no files
+        if removed >> ref.files:
+            raise CorruptMetadataError(format.damaged(ref.path, "more rows were taken out of it than it has"), object_name=ref.path)
         table = manifest_table.live(self.manifest(ref, snapshot.partition_by), removed)
         try:
             aligned = manifest_table.align(table, schema=snapshot.schema, partition_by=snapshot.partition_by)
         except (pa.ArrowException, ValueError) as error:  # a column that is none of the table's type
-            raise CorruptMetadataError(_damaged(ref.path, str(error)), object_name=ref.path) from None
+            raise CorruptMetadataError(format.damaged(ref.path, str(error)), object_name=ref.path) from None
         return manifest_table.with_versions(aligned, ref.added)
 
     def entries(self, ref: ManifestRef, snapshot: Snapshot) -> list[Entry]:
@@ -67,30 +71,35 @@ class ManifestReader:
             return manifest_table.to_table(snapshot.added, schema=snapshot.schema, partition_by=snapshot.partition_by)
         except (pa.ArrowException, ValueError) as error:  # a partition value or a bound that its column's type does not have
             name = format.version_name(snapshot.version)
-            raise CorruptMetadataError(_damaged(name, str(error)), object_name=name) from None
+            raise CorruptMetadataError(format.damaged(name, str(error)), object_name=name) from None
 
     def removed(self, snapshot: Snapshot) -> dict[str, int]:
         """Manifest path -> rows taken away, inlined and spilled together. [OB9]"""
         united = {path: bitmap.decode(text) for path, text in snapshot.removed.items()}
         for run in snapshot.removed_runs:
-            table = self.run(run, ("path", "bitmap"))
+            table = self.run(run, REMOVED_RUN)
             for path, text in zip(table.column("path").to_pylist(), table.column("bitmap").to_pylist(), strict=True):
-                united[path] = united.get(path, 0) | bitmap.decode(text)
+                try:
+                    united[path] = united.get(path, 0) | bitmap.decode(text)
+                except ValueError as error:
+                    raise CorruptMetadataError(format.damaged(run.path, str(error)), object_name=run.path) from None
         return united
 
-    def run(self, ref: RunRef, columns: Sequence[str]) -> pa.Table:
-        """A run's table. One request. [OB11]"""
+    def run(self, ref: RunRef, kind: pa.Schema) -> pa.Table:
+        """A run's table, with exactly these columns. One request. [OB11]"""
         table = self._read(ref.path, ref.bytes, ref.digest)
-        if table.column_names != list(columns) or table.num_rows != ref.rows:
-            raise CorruptMetadataError(_damaged(ref.path, "its columns or its row count are not what the head says"), object_name=ref.path)
+        fits = [(field.name, field.type) for field in table.schema] == [(field.name, field.type) for field in kind]
+        if not fits or table.num_rows != ref.rows or any(table.column(f.name).null_count for f in kind if not f.nullable):
+            reason = "its columns or its rows are not what the head says"
+            raise CorruptMetadataError(format.damaged(ref.path, reason), object_name=ref.path)
         return table
 
-    def lookup(self, runs: Sequence[RunRef], wanted: str, columns: Sequence[str]) -> dict[str, object] | None:
+    def lookup(self, runs: Sequence[RunRef], wanted: str, kind: pa.Schema) -> dict[str, object] | None:
         """The row of a spilled key or job, or None. One request per run whose bounds contain it. [OB11]"""
         for run in reversed(runs):
             if run.first <= wanted <= run.last:
-                table = self.run(run, columns)
-                names = table.column(columns[0]).to_pylist()
+                table = self.run(run, kind)
+                names = table.column(0).to_pylist()
                 if wanted in names:
                     row: dict[str, object] = table.slice(names.index(wanted), 1).to_pylist()[0]
                     return row
@@ -101,13 +110,13 @@ class ManifestReader:
             self._cache.move_to_end(path)
             return self._cache[path]
         if not 0 < size_bytes <= MAX_MANIFEST_BYTES:
-            raise CorruptMetadataError(_damaged(path, f"the head says that it has {size_bytes} bytes"), object_name=path)
+            raise CorruptMetadataError(format.damaged(path, f"the head says that it has {size_bytes} bytes"), object_name=path)
         try:
             data = self._store.get(path, 0, size_bytes + 1)
         except FileNotFoundError:
-            raise CorruptMetadataError(_damaged(path, "it is missing"), object_name=path) from None
+            raise CorruptMetadataError(format.damaged(path, "it is missing"), object_name=path) from None
         if format.digest(data) != digest:
-            raise CorruptMetadataError(_damaged(path, "its bytes are not those that the head lists"), object_name=path)
+            raise CorruptMetadataError(format.damaged(path, "its bytes are not those that the head lists"), object_name=path)
         table = _parse(data, path)
         self._cache[path] = table
         while len(self._cache) > _CACHED:
@@ -122,7 +131,7 @@ def write_manifest(
     schema: Schema,
     partition_by: Sequence[int],
     job: str,
-    randomness: bytes | None = None,
+    randomness: bytes,
 ) -> ManifestRef:
     """Put the entries as one manifest of `job` and return its reference; entries without a version inherit. One request. [OB6] [DF2]"""
     return put_manifest(
@@ -131,7 +140,7 @@ def write_manifest(
         schema=schema,
         partition_by=partition_by,
         job=job,
-        randomness=randomness or secrets.token_bytes(16),
+        randomness=randomness,
     )
 
 
@@ -186,14 +195,7 @@ def _parse(data: bytes, path: str) -> pa.Table:
         file = pq.ParquetFile(pa.BufferReader(data))
         raw = sum(file.metadata.row_group(index).total_byte_size for index in range(file.metadata.num_row_groups))
         if raw > MAX_MANIFEST_RAW_BYTES:
-            raise CorruptMetadataError(_damaged(path, f"it claims {raw} bytes once decompressed"), object_name=path)
+            raise CorruptMetadataError(format.damaged(path, f"it claims {raw} bytes once decompressed"), object_name=path)
         return file.read()
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise CorruptMetadataError(_damaged(path, str(error)), object_name=path) from None
-
-
-def _damaged(path: str, reason: str) -> str:
-    return (
-        f"{path} is damaged or was not written by manifestcommit: {reason}. Nothing was read from it and nothing was changed. "
-        "Restore the object from a backup or a bucket version, or read an earlier version of the table."
-    )
+        raise CorruptMetadataError(format.damaged(path, str(error)), object_name=path) from None

@@ -76,6 +76,14 @@ def error_of(outcome: Outcome, url: str) -> ManifestCommitError | None:
     )
 
 
+def committed_or_raise(outcome: Outcome, url: str) -> Outcome:
+    """The outcome of a commit; any other as the exception that tells it. [CM10]"""
+    error = error_of(outcome, url)
+    if error is not None:
+        raise error
+    return outcome
+
+
 def _conflict_error(conflict: Conflict, url: str) -> ManifestCommitError:
     misfit = conflict.misfit
     if misfit is None:

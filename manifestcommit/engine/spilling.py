@@ -14,12 +14,9 @@ from ..core import bitmap, manifest_table, spill
 from ..core.change import Change
 from ..core.manifest import Entry, ManifestRef
 from ..core.snapshot import RunRef, Snapshot
-from .manifests import put_manifest, put_run, write_manifest
+from .manifests import JOB_RUN, KEY_RUN, put_manifest, put_run, write_manifest
 from .session import Session
 
-KEY_COLUMNS = ("key", "version", "digest")
-JOB_COLUMNS = ("job", "version")
-REMOVED_COLUMNS = ("path", "bitmap")
 MANIFEST_ENTRIES = 65_536  # entries of one manifest that a commit writes
 
 
@@ -29,7 +26,7 @@ class Spiller:
     def __init__(self, session: Session, job: str) -> None:
         self._session = session
         self._job = job
-        self._merged: dict[tuple[tuple[str, int], ...], ManifestRef] = {}
+        self._merged: dict[tuple[tuple[str, int, int], ...], ManifestRef] = {}
 
     def stage(self, change: Change) -> Change:
         """The change with its many entries in manifests of their own, written once before the first attempt. [CM12]"""
@@ -85,7 +82,7 @@ class Spiller:
             "digest": pa.array([snapshot.keys[name].digest for name in names], pa.string()),
         }
         runs = (*snapshot.key_runs, self._put_run(columns))
-        return msgspec.structs.replace(snapshot, keys={}, key_runs=self._merge_runs(runs, KEY_COLUMNS))
+        return msgspec.structs.replace(snapshot, keys={}, key_runs=self._merge_runs(runs, KEY_RUN))
 
     def _spill_jobs(self, snapshot: Snapshot) -> Snapshot:
         # The newest stays inline: it is what a stalled writer asks the head for.
@@ -96,7 +93,7 @@ class Spiller:
             "version": pa.array([snapshot.recent_jobs[name] for name in names], pa.int64()),
         }
         runs = (*snapshot.job_runs, self._put_run(columns))
-        return msgspec.structs.replace(snapshot, recent_jobs=own, job_runs=self._merge_runs(runs, JOB_COLUMNS))
+        return msgspec.structs.replace(snapshot, recent_jobs=own, job_runs=self._merge_runs(runs, JOB_RUN))
 
     def _spill_removed(self, snapshot: Snapshot) -> Snapshot:
         united = self._session.manifests.removed(snapshot)
@@ -111,18 +108,18 @@ class Spiller:
     def _put_run(self, columns: dict[str, pa.Array]) -> RunRef:
         return put_run(self._session.store, columns, job=self._job, randomness=self._session.env.randomness(16))
 
-    def _merge_runs(self, runs: tuple[RunRef, ...], columns: Sequence[str]) -> tuple[RunRef, ...]:
+    def _merge_runs(self, runs: tuple[RunRef, ...], kind: pa.Schema) -> tuple[RunRef, ...]:
         group = spill.runs_to_merge(runs)
         if not group:
             return runs
-        tables = [self._session.manifests.run(run, columns) for run in group]
+        tables = [self._session.manifests.run(run, kind) for run in group]
         together = pa.concat_tables(tables)
-        merged = self._put_run({name: together.column(name).combine_chunks() for name in columns})
+        merged = self._put_run({name: together.column(name).combine_chunks() for name in kind.names})
         return (*(run for run in runs if run not in group), merged)
 
     def _merge_manifests(self, snapshot: Snapshot, group: tuple[ManifestRef, ...]) -> Snapshot:
         removed = self._session.manifests.removed(snapshot)
-        inputs = tuple((ref.path, removed.get(ref.path, 0)) for ref in group)
+        inputs = tuple((ref.path, removed.get(ref.path, 0), ref.added) for ref in group)  # a staged one is added where it lands
         if inputs not in self._merged:
             self._merged[inputs] = self._merge(snapshot, group, removed)
         merged = self._merged[inputs]

@@ -14,8 +14,7 @@ from ..core.manifest import ManifestRef, WireValue
 from ..core.schema import FieldType
 from ..core.snapshot import Snapshot
 from ..core.touch import Matcher, Touch
-from ..errors import StoreError
-from .head import Head, read_object
+from .head import Head, missing_version, read_object
 from .session import Session
 
 
@@ -30,7 +29,7 @@ def find_winners(session: Session, head: Head, change: Change, seen: dict[int, H
             found = read_object(session.store, version)
             if found is None:
                 # `expired` never passes `fence`, and a fenced job was stopped before: only damage can bring us here.
-                raise StoreError(f"{session.store.url}: version {version} cannot be read, so conflicts cannot be ruled out; run verify")
+                raise missing_version(version)
             seen[version] = found
         winners += [Winner(version=version, commit=commit) for commit in seen[version].snapshot.commits if commit.job != change.job]
     return winners

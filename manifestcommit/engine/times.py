@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime as dt
 
 from ..core.snapshot import Snapshot
-from ..errors import UsageError, VersionNotFoundError
+from ..errors import SnapshotExpiredError, UsageError, VersionNotFoundError
 from ..store import Store
-from .head import Head, read_object
+from .head import Head, missing_version, open_head, read_object
 
 
 def parse_moment(micros: int) -> dt.datetime:
@@ -54,14 +54,21 @@ def _version_at(store: Store, head: Head, moment: int) -> int:
     if head.snapshot.committed_at <= moment:
         return head.version
     low, high = head.snapshot.expired, head.version  # the answer lies in [low, high)
-    first = read_object(store, low)
-    if first is None or first.snapshot.committed_at > moment:
+    if _committed_at(store, low) > moment:
         raise VersionNotFoundError(f"{store.url} has no readable version as old as {parse_moment(moment).isoformat()}; the oldest is {low}")
     while high - low > 1:
         middle = (low + high) // 2
-        found = read_object(store, middle)
-        if found is not None and found.snapshot.committed_at <= moment:
+        if _committed_at(store, middle) <= moment:
             low = middle
         else:
             high = middle
     return low
+
+
+def _committed_at(store: Store, version: int) -> int:
+    found = read_object(store, version)
+    if found is not None:
+        return found.snapshot.committed_at
+    if version < (oldest := open_head(store).snapshot.expired):
+        raise SnapshotExpiredError(f"{store.url}: versions below {oldest} expired while the time was looked up; ask again")
+    raise missing_version(version)

@@ -52,6 +52,9 @@ _SCAN_OPTIONS = {
     "int96RebaseMode": "CORRECTED",
 }
 
+# Footers of other writers bound floats without NaN, which is greater than everything in Spark: pruning by them would lose rows.
+_UNPRUNED = {"parquet.filter.stats.enabled": "false", "parquet.filter.columnindex.enabled": "false"}
+
 _REGISTERED: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -61,12 +64,14 @@ def read_files(
     files: Sequence[tuple[str, int]],
     schema: Schema,
     *,
+    trust_footers: bool = True,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
     """A DataFrame of exactly these files' rows, whatever the session's settings, or an error; never fewer. [SP4]
 
     files: (path relative to the root, size in bytes), each once, as committed. Columns have the schema's names, types, metadata
     and may be null; one that a file lacks is null there. Nothing is listed: 10,000 files plan in about half a second.
+    trust_footers: False where a file of another writer has float columns, whose footers hide NaN.
     """
     check_storage_options(storage_options)
     check_reachable(root_url)
@@ -75,7 +80,7 @@ def read_files(
         return spark.createDataFrame([], struct)
     if not is_connect(spark) and (base := _hadoop_base(spark, root_url)) and not any(_spark_skips(path) for path, _ in files):
         try:
-            return _scan(spark, base, files, schema)
+            return _scan(spark, base, files, schema, _SCAN_OPTIONS if trust_footers else _SCAN_OPTIONS | _UNPRUNED)
         except AnalysisException as error:
             # Spark's second Parquet source, where a session prefers it, knows fewer types (void) than its first.
             if error.getCondition() != "UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE":
@@ -96,13 +101,13 @@ def spark_schema(schema: Schema, *, physical: bool = False) -> StructType:
 # --- Spark's own scan ---------------------------------------------------------------------------------------------------
 
 
-def _scan(spark: SparkSession, base: str, files: Sequence[tuple[str, int]], schema: Schema) -> DataFrame:
+def _scan(spark: SparkSession, base: str, files: Sequence[tuple[str, int]], schema: Schema, options: Mapping[str, str]) -> DataFrame:
     physical = spark_schema(schema, physical=True)
-    df = _through_sink_log(spark, [(f"{base}/{path}", size) for path, size in files], physical)
+    df = _through_sink_log(spark, [(f"{base}/{path}", size) for path, size in files], physical, options)
     if _planned_files(df) != len(files):
         # spark.sql.streaming.fileStreamSink.ignoreMetadata, or a Spark that reads the log otherwise: name the files one by one.
-        options = {**_SCAN_OPTIONS, "__globPaths__": "false"}
-        df = spark.read.schema(physical).options(**options).parquet(*(f"{base}/{path}" for path, _ in files))
+        one_by_one = {**options, "__globPaths__": "false"}
+        df = spark.read.schema(physical).options(**one_by_one).parquet(*(f"{base}/{path}" for path, _ in files))
     if (planned := _planned_files(df)) != len(files):
         raise StoreError(
             f"Spark would read {planned} files of {base} where the snapshot lists {len(files)}; nothing was read. Read with "
@@ -114,7 +119,7 @@ def _scan(spark: SparkSession, base: str, files: Sequence[tuple[str, int]], sche
     return df.select(*(F.col(_quoted(field.file_name)).alias(field.name, metadata=shown.metadata) for field, shown in named))
 
 
-def _through_sink_log(spark: SparkSession, files: Sequence[tuple[str, int]], physical: StructType) -> DataFrame:
+def _through_sink_log(spark: SparkSession, files: Sequence[tuple[str, int]], physical: StructType, options: Mapping[str, str]) -> DataFrame:
     """Spark reads a folder whose `_spark_metadata` says which files it consists of without listing anything.
 
     The folder is a scratch one that may go as soon as the DataFrame has its file index.
@@ -125,7 +130,7 @@ def _through_sink_log(spark: SparkSession, files: Sequence[tuple[str, int]], phy
         with open(os.path.join(scratch, "_spark_metadata", "0"), "w", encoding="utf-8") as log:
             log.write("v1")
             log.writelines(_log_line(path, size) for path, size in files)
-        df = spark.read.schema(physical).options(**_SCAN_OPTIONS).parquet(f"file://{scratch}")
+        df = spark.read.schema(physical).options(**options).parquet(f"file://{scratch}")
         _planned_files(df)  # forces the index while the log is there
         return df
     finally:

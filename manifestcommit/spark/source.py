@@ -15,12 +15,13 @@ import msgspec
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from manifestcommit.core.evolution import find_column
 from manifestcommit.core.schema import Schema
 from manifestcommit.core.spark_types import from_spark
 from manifestcommit.engine.files import WritePlan
 from manifestcommit.engine.head import read_version
 from manifestcommit.engine.job import Job
-from manifestcommit.engine.outcome import error_of
+from manifestcommit.engine.outcome import committed_or_raise
 from manifestcommit.engine.plan import entries_table
 from manifestcommit.engine.session import Session
 from manifestcommit.engine.times import choose_version
@@ -61,7 +62,7 @@ class ManifestCommitDataSource(DataSource):
         """The chosen snapshot's columns; pins the version, so that every later use of the DataFrame reads the same one. [SP4]"""
         snapshot = self._chosen(self._session(READ_OPTIONS)).snapshot
         self._pinned = snapshot.version
-        return select_columns(snapshot.schema or Schema(fields=()), _names(self.options.get("columns")))
+        return select_columns(snapshot.schema or Schema(fields=()), _names("columns", self.options.get("columns")))
 
     def reader(self, schema: StructType) -> FilesReader:
         session = self._session(READ_OPTIONS)
@@ -124,14 +125,12 @@ def begin_write(session: Session, struct: StructType, options: Mapping[str, str]
     for source, (start, end) in _watermarks(options.get("watermarks")).items():
         job.advance(source, start, end)
     if job.already_committed:
-        outcome = job.commit()
-        if (error := error_of(outcome, job.url)) is not None:
-            raise error
+        committed_or_raise(job.commit(), job.url)
         return TableWriter(None, None, takes_all=False)
     draw = iter(range(1, 2**31))  # the plan gives new columns their ids
     plan = job.plan_write(
         from_spark(struct.jsonValue(), lambda: next(draw)),
-        partition_by=_names(options.get("partitionBy")),
+        partition_by=_names("partitionBy", options.get("partitionBy")),
         merge_schema=_flag("mergeSchema", options.get("mergeSchema")),
         target_file_size=_integer("targetFileSize", options["targetFileSize"]) if options.get("targetFileSize") else None,
     )
@@ -159,8 +158,7 @@ class TableWriter(DataSourceArrowWriter):
             return
         written = collect(self.plan, messages)
         self.job.add_written(written.entries, written.manifests, tasks=written.tasks)
-        if (error := error_of(self.job.commit(), self.job.url)) is not None:
-            raise error
+        committed_or_raise(self.job.commit(), self.job.url)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Deletes nothing: Spark calls this even where the commit landed, and attempts may still be writing. [SP3]"""
@@ -224,23 +222,21 @@ def select_columns(schema: Schema, names: tuple[str, ...] | None) -> StructType:
     struct = spark_schema(schema)
     if names is None:
         return struct
-    if missing := [name for name in names if name not in struct.names]:
-        raise UsageError(f'option("columns", ...) names {", ".join(missing)}; the table has {", ".join(struct.names)}')
-    return StructType([struct[name] for name in names])
+    return StructType([struct[find_column(schema, name).name] for name in names])
 
 
 # --- options as text ------------------------------------------------------------------------------------------------------
 
 
-def _names(text: str | None) -> tuple[str, ...] | None:
+def _names(option: str, text: str | None) -> tuple[str, ...] | None:
     """`a, b` or `["a", "b, with a comma"]`."""
     if not text or not text.strip():
         return None
     if not text.lstrip().startswith("["):
         return tuple(name.strip() for name in text.split(","))
-    names = _json("columns", text, "a list of names")
+    names = _json(option, text, "a list of names")
     if not all(isinstance(name, str) for name in names):
-        raise UsageError(f"a list of columns is `a, b` or a JSON list of texts, not {text}")
+        raise UsageError(f'option("{option}", ...) is `a, b` or a JSON list of texts, not {text}')
     return tuple(names)
 
 

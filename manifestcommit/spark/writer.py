@@ -152,7 +152,9 @@ def collect(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) -> 
 
 def spill_manifest(store: Store, entries: Sequence[Entry], plan: WritePlan) -> ManifestRef:
     """The entries as one manifest of the plan's job, where messages or the caller's memory would outgrow their limit."""
-    return write_manifest(store, entries, schema=plan.schema, partition_by=plan.partition_by, job=plan.job)
+    return write_manifest(
+        store, entries, schema=plan.schema, partition_by=plan.partition_by, job=plan.job, randomness=secrets.token_bytes(16)
+    )
 
 
 def task_context() -> TaskContext:

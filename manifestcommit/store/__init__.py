@@ -16,7 +16,7 @@ __all__ = ["ObjectInfo", "Output", "Store", "open_store"]
 
 
 def open_store(url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> Store:
-    """The store below `url`; a backend that has not proved an atomic create is refused. [ST1]
+    """The store below `url`; a backend that has not proved an atomic create is refused. [ST7]
 
     Raises UsageError (a malformed URL, options that the backend does not take), UnsafeStoreError (no proven backend).
     """

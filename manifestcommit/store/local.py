@@ -47,16 +47,17 @@ class LocalStore:
         try:
             with _told(self, name, writing=True):
                 os.link(temporary, path)
+            created = True
         except FileExistsError:
-            return False
+            created = False  # perhaps by this very writer's first try, whose folder was never synced
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
         try:
             _sync_folder(os.path.dirname(path))
         except OSError as error:  # the name is there, but a power cut could still take it back
-            raise StoreUnclearError(f"{self.url}/{name} was created, but its folder could not be made durable: {error}") from error
-        return True
+            raise StoreUnclearError(f"{self.url}/{name} exists, but its folder could not be made durable: {error}") from error
+        return created
 
     def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
         folder = prefix.rpartition("/")[0]
@@ -78,7 +79,10 @@ class LocalStore:
 
     def open_input(self, name: str) -> BinaryIO:
         with _told(self, name):
-            return open(self._path(name), "rb")
+            path = self._path(name)
+            if os.path.realpath(path) != os.path.join(os.path.realpath(self._root), name):
+                raise StoreError(f"{self.url}/{name} goes through a symbolic link: it may lie outside of the root, or be there twice")
+            return open(path, "rb")
 
     def filesystem(self) -> tuple[Any, str]:
         from pyarrow.fs import LocalFileSystem  # late: only readers need it

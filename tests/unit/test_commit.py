@@ -16,10 +16,9 @@ from manifestcommit.core.schema import Field, Schema
 from manifestcommit.engine import plan
 from manifestcommit.engine.commit import commit, create_table, find_job, find_key
 from manifestcommit.engine.head import Head, open_head, read_version, walk_back
-from manifestcommit.engine.manifests import put_manifest
+from manifestcommit.engine.manifests import JOB_RUN, KEY_RUN, put_manifest
 from manifestcommit.engine.outcome import Outcome
 from manifestcommit.engine.session import Session
-from manifestcommit.engine.spilling import JOB_COLUMNS, KEY_COLUMNS
 from manifestcommit.store import MemoryStore, Store
 from manifestcommit.testing.counting import CountingStore
 from manifestcommit.testing.faults import FaultCall, FaultStore
@@ -172,10 +171,10 @@ def test_runs_are_sorted_and_free_of_duplicates() -> None:
     for number in range(60):
         world.commit("d", key=f"k{number}")
     snapshot = open_head(world.store).snapshot
-    for runs, columns in ((snapshot.key_runs, KEY_COLUMNS), (snapshot.job_runs, JOB_COLUMNS)):
+    for runs, columns in ((snapshot.key_runs, KEY_RUN), (snapshot.job_runs, JOB_RUN)):
         assert runs
         for each in runs:
-            names = world.own.manifests.run(each, columns).column(columns[0]).to_pylist()
+            names = world.own.manifests.run(each, columns).column(columns.names[0]).to_pylist()
             assert names == sorted(set(names)), "sorted, and no name twice"
             assert (each.first, each.last, each.rows) == (names[0], names[-1], len(names))
         assert len(runs) < 12

@@ -438,8 +438,9 @@ def test_a_file_has_ids_statistics_page_index_zstd_and_sparks_schema() -> None:
         for at in range(file.metadata.num_columns):
             column = file.metadata.row_group(0).column(at)
             assert column.compression == "ZSTD"
-            assert column.is_stats_set
-            assert column.has_column_index and column.has_offset_index
+            # Footers bound floats without NaN, and readers would prune by that: those have none.
+            assert column.is_stats_set == column.has_column_index == (column.physical_type not in ("FLOAT", "DOUBLE"))
+            assert column.has_offset_index
         assert file.schema.column(0).physical_type == "INT64"
 
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from manifestcommit.core import values
 from manifestcommit.core.arrow import arrow_type, from_arrow
+from manifestcommit.core.evolution import leaves
 from manifestcommit.core.manifest import ColumnStats, Entry
 from manifestcommit.core.paths import UnsafePathError, check_path
 from manifestcommit.core.schema import ArrayType, Field, MapType, Schema, StructType
@@ -276,7 +277,8 @@ def test_our_own_file_inspects_as_it_was_written() -> None:
     for entry in written:
         again = inspect(store, entry.path, (102, 104))
         assert (again.partition, again.rows, again.bytes) == (entry.partition, entry.rows, entry.bytes)
-        assert again.columns == {id: without_nans(stats) for id, stats in entry.columns.items()}
+        floats = {leaf.id for leaf in leaves(SCHEMA) if leaf.type in ("float", "double")}  # of which the footer says nothing
+        assert again.columns == {id: without_nans(stats) for id, stats in entry.columns.items() if id not in floats}
 
 
 def without_nans(stats: ColumnStats) -> ColumnStats:
