@@ -305,7 +305,7 @@ def test_chosen_columns_are_all_that_is_read(spark, table: str) -> None:
     assert df.columns == ["day"] and df.count() == 10
     swapped = spark.read.format(FORMAT).option("columns", '["day", "n"]').load(table)
     assert sorted(map(tuple, swapped.collect())) == sorted((day, n) for n, day in rows(0, 10))
-    with pytest.raises(Exception, match="no column .x."):
+    with pytest.raises(Exception, match=r"no column .x."):
         spark.read.format(FORMAT).option("columns", "x").load(table)
 
 
