@@ -112,7 +112,7 @@ class Table:
     def add_column(self, name: str, type: FieldType | pa.DataType) -> Outcome:
         """Add a nullable column; it is null in every row that is there. [SC6]"""
         kind = type if not isinstance(type, pa.DataType) else arrow.from_arrow(pa.schema([(name, type)]), _counter()).fields[0].type
-        return self._alter(lambda schema, _: evolution.add_column(schema, name, kind, new_id=self._new_id))
+        return self._alter(lambda schema, _: evolution.add_column(schema, name, kind, new_id=self._session.new_field_id))
 
     def rename_column(self, name: str, new_name: str) -> Outcome:
         """Rename a column; its values stay, in old files and new ones. [SC6]"""
@@ -161,9 +161,6 @@ class Table:
 
     def _alter(self, edit: alter.Editing) -> Outcome:
         return committed_or_raise(alter.edit_schema(self._session, edit), self.url)
-
-    def _new_id(self) -> int:
-        return (int.from_bytes(self._session.env.randomness(4), "big") & 0x7FFFFFFF) or 1
 
 
 def read_committed(

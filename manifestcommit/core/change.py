@@ -109,12 +109,11 @@ def apply(head: Snapshot, change: Change, found: Found, *, parent_digest: str, c
     version = head.version + 1
     kept, dropped = _without(head.added, change, head.partition_by)
     everything = Matcher(change.scope or ()).everything
-    removed = _removed(head, change, found, everything)
     manifests, bitmaps = _remaining(head, found, everything)
     added = tuple(msgspec.structs.replace(entry, added=version) for entry in change.add)
     references = tuple(msgspec.structs.replace(ref, added=version) for ref in change.add_manifests)
     gained = _totals(change)
-    taken = _sum(removed, _entries_totals(dropped)) if not everything else head.totals
+    taken = head.totals if everything else _sum(_taken_totals(found), _entries_totals(dropped))
     totals = Totals(
         files=head.totals.files + gained.files - taken.files,
         rows=head.totals.rows + gained.rows - taken.rows,
@@ -179,14 +178,9 @@ def _remaining(head: Snapshot, found: Found, everything: bool) -> tuple[tuple[Ma
     return tuple(ref for ref in head.manifests if ref.path not in empty), bitmaps
 
 
-def _removed(head: Snapshot, change: Change, found: Found, everything: bool) -> Totals:
-    if everything:
-        return head.totals
-    return Totals(
-        files=sum(taken.files for taken in found.taken.values()),
-        rows=sum(taken.rows for taken in found.taken.values()),
-        bytes=sum(taken.bytes for taken in found.taken.values()),
-    )
+def _taken_totals(found: Found) -> Totals:
+    taken = found.taken.values()
+    return Totals(files=sum(each.files for each in taken), rows=sum(each.rows for each in taken), bytes=sum(each.bytes for each in taken))
 
 
 def _entries_totals(entries: tuple[Entry, ...]) -> Totals:

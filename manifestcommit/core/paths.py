@@ -5,6 +5,8 @@ Pure. Not here: hive-style folders and their escaping (core.partition), names of
 
 from __future__ import annotations
 
+from .text import is_unicode
+
 _METADATA_FOLDER = "_manifest"
 
 
@@ -28,11 +30,8 @@ def _objection(path: str) -> str | None:
         return "it is empty"
     if "\0" in path or "\\" in path:
         return "it has a NUL or a backslash"
-    if not path.isascii():
-        try:
-            path.encode("utf-8")
-        except UnicodeEncodeError:
-            return "it is not text that UTF-8 can carry"
+    if not is_unicode(path):
+        return "it is not text that UTF-8 can carry"
     components = path.split("/")
     if "" in components:
         return "it begins or ends with a slash, or has two in a row"

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from manifestcommit.core.text import is_unicode
 from manifestcommit.errors import SchemaMismatchError, UnsupportedTypeError
 
 
@@ -267,7 +268,7 @@ def _check_names(fields: tuple[Field, ...], parent: tuple[str, ...]) -> None:
             raise SchemaMismatchError(f"A column of {show_path(parent) if parent else 'the table'} has an empty name.")
         if parent and field.physical is not None:
             raise SchemaMismatchError(f"Column {path} is a nested member with another name inside files; only columns have one.")
-        if not (_is_unicode(field.name) and _is_unicode(field.file_name)):
+        if not (is_unicode(field.name) and is_unicode(field.file_name)):
             raise SchemaMismatchError(f"The column name {field.name!r} is not valid Unicode.")
         if (twin := names.get(field.name.lower())) is not None:
             raise SchemaMismatchError(
@@ -276,11 +277,3 @@ def _check_names(fields: tuple[Field, ...], parent: tuple[str, ...]) -> None:
         if (twin := files.get(field.file_name.lower())) is not None:
             raise SchemaMismatchError(f"Columns {path} and {twin!r} have the same name {field.file_name!r} inside data files.")
         names[field.name.lower()] = files[field.file_name.lower()] = field.name
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -19,6 +19,7 @@ import pyarrow as pa
 from manifestcommit.core.arrow import arrow_type
 from manifestcommit.core.manifest import WireValue
 from manifestcommit.core.schema import INTERVALS, FieldType, decimal_parts, type_text
+from manifestcommit.core.text import is_unicode
 from manifestcommit.errors import UsageError
 
 _EPOCH = datetime(1970, 1, 1)
@@ -117,7 +118,7 @@ def _encode(value: Any, type: str) -> WireValue:
     if type in _BITS:
         return value if isinstance(value, int) and _fits(value, _BITS[type]) else None
     if type == "string":
-        return value if isinstance(value, str) and _is_unicode(value) else None
+        return value if isinstance(value, str) and is_unicode(value) else None
     if (parts := decimal_parts(type)) is not None:
         return _decimal_text(value, *parts)
     encoder = _ENCODERS.get("interval" if type in INTERVALS else type)
@@ -171,14 +172,6 @@ def _of(kind: type[Any], wire: Any) -> Any:
 
 def _fits(value: int, bits: int) -> bool:
     return -(1 << (bits - 1)) <= value < 1 << (bits - 1)
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _float_wire(value: Any) -> WireValue:

@@ -10,6 +10,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from .text import is_unicode
+
 Position: TypeAlias = int | str | None
 
 
@@ -78,15 +80,6 @@ def check_advance(source: object, start: object, end: object) -> Advance:
             raise ValueError(f"watermark {source!r}: the end {end} lies before the start {start}; a range never runs backwards")
     assert start is None or isinstance(start, int | str)
     return Advance(source=str(source), start=start, end=end)
-
-
-def is_unicode(text: str) -> bool:
-    """Whether UTF-8 can carry the text: lone surrogates cannot be stored."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _kind(have: Position, want: Position) -> Literal["gap", "overlap", "mismatch"]:

@@ -27,7 +27,7 @@ def create(session: Session, schema: Schema, partition_by: Sequence[str], proper
     _check_properties(properties)
     head = open_or_free(session)
     if head is None:
-        identified = assign_new_ids(schema, lambda: int.from_bytes(session.env.randomness(4), "big") & 0x7FFFFFFF or 1)
+        identified = assign_new_ids(schema, session.new_field_id)
         chosen = partition.check_partition_by(identified, partition_by)
         head = create_table(session, schema=identified, partition_by=chosen, properties=dict(properties))
     _check_same(session, head, schema, partition_by)

@@ -35,7 +35,7 @@ def open_dataset(session: Session, snapshot: Snapshot, table: pa.Table) -> ds.Da
         schema=physical,
         format=ds.ParquetFileFormat(coerce_int96_timestamp_unit="us"),
         filesystem=filesystem,
-        partitions=_guarantees(table, snapshot, physical),
+        partitions=_guarantees(table, snapshot),
         root_partition=pc.scalar(True),
     )
     logical = arrow.arrow_schema(schema, physical=False, ids=False)
@@ -127,7 +127,7 @@ class RenamedDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow shi
         return list(dict.fromkeys([*columns, *(path[0] for path in filtered if path[0] in self._names)]))
 
 
-def _guarantees(table: pa.Table, snapshot: Snapshot, physical: pa.Schema) -> Sequence[ds.Expression]:
+def _guarantees(table: pa.Table, snapshot: Snapshot) -> Sequence[ds.Expression]:
     if not snapshot.partition_by:
         return [pc.scalar(True)] * table.num_rows
     assert snapshot.schema is not None

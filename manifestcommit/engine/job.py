@@ -16,10 +16,11 @@ from ..core.change import Change, ConflictChoice, Overwrite, declaration
 from ..core.conflict import find_conflict
 from ..core.evolution import SchemaEdit, apply_edits, assign_new_ids, fit
 from ..core.manifest import Entry, ManifestRef
-from ..core.schema import Schema, relaxed, type_text, walk
+from ..core.schema import Schema, relaxed, type_text
 from ..core.snapshot import KeyRecord, Snapshot, Summary
+from ..core.text import is_unicode
 from ..core.touch import Touch, of_partition, once
-from ..core.watermark import Advance, check_advance, find_misfit, is_unicode
+from ..core.watermark import Advance, check_advance, find_misfit
 from ..errors import ManifestCommitError, UsageError
 from . import files
 from .commit import commit, create_table, find_job, find_key, key_outcome
@@ -131,11 +132,11 @@ class Job:
         self._check_early(head)
         if self._schema is None and head.snapshot.provisional and not _suits(head.snapshot, data, names):
             # Whoever made the table has committed nothing: of such first writes the first to commit gives it its columns.
-            self._initial = self._schema = assign_new_ids(relaxed(data), self._new_id(None))
+            self._initial = self._schema = assign_new_ids(relaxed(data), self._session.new_field_id)
             self._partition_by = partition.check_partition_by(self._initial, names or ())
         before = self._schema or head.snapshot.schema
         assert before is not None
-        edits = fit(before, assign_new_ids(data, self._new_id(before)), merge=merge_schema)
+        edits = fit(before, assign_new_ids(data, self._session.new_field_id), merge=merge_schema)
         schema = apply_edits(before, edits)
         chosen = head.snapshot.partition_by if self._initial is None or self._partition_by is None else self._partition_by
         if names is not None and partition.check_partition_by(schema, names) != chosen:
@@ -178,7 +179,7 @@ class Job:
         """Write an Arrow stream in this process, through the path that Spark's tasks take. options: as for `plan_write`. [DF1] [DF2]"""
         if self.already_committed:
             return
-        plan = self.plan_write(arrow.from_arrow(schema, self._new_id(None)), **options)
+        plan = self.plan_write(arrow.from_arrow(schema, self._session.new_field_id), **options)
         attempt = self._session.env.randomness(8).hex()
         rows = 0
         with files.DataFileWriter(self._session.store, plan, task=self._tasks, attempt=attempt) as writer:
@@ -199,7 +200,7 @@ class Job:
         for path in paths:
             head = self._table(None, ())
             if (self._schema or head.snapshot.schema) is None:
-                self.plan_write(arrow.from_arrow(self._footer_schema(path), self._new_id(None)))
+                self.plan_write(arrow.from_arrow(self._footer_schema(path), self._session.new_field_id))
             schema = self._schema or head.snapshot.schema
             assert schema is not None
             if any(entry.path == path for entry in self._entries):
@@ -281,7 +282,7 @@ class Job:
         """The head that this job was born under; where there is no table yet, it is created first. [CM13]"""
         if self._head is None:
             # What happens to hold no null in the first data may well hold one in the next: only create_table binds columns.
-            schema = assign_new_ids(relaxed(data), self._new_id(None)) if data is not None else None
+            schema = assign_new_ids(relaxed(data), self._session.new_field_id) if data is not None else None
             chosen = partition.check_partition_by(schema, partition_by) if schema is not None else ()
             self._head = create_table(self._session, schema=schema, partition_by=chosen, properties={}, provisional=True)
             self._begin()
@@ -289,7 +290,7 @@ class Job:
 
     def _first_schema(self, head: Head, data: Schema, partition_by: tuple[str, ...]) -> Head:
         """Give a table its first schema in a commit of its own; whoever loses that race fits the winner's. [CF8]"""
-        schema = assign_new_ids(relaxed(data), self._new_id(None))
+        schema = assign_new_ids(relaxed(data), self._session.new_field_id)
         job = format.job_id(head.version, head.snapshot.table_id, self._session.env.randomness(16))
         change = Change(
             job=job,
@@ -314,18 +315,6 @@ class Job:
                 return pa.schema(instants)  # INT96, as Spark writes it, is always an instant
         except (OSError, ValueError, pa.ArrowException) as error:
             raise UsageError(f"{self.url}/{path} cannot be read as a Parquet file: {error}. Nothing was added.") from error
-
-    def _new_id(self, schema: Schema | None) -> Callable[[], int]:
-        drawn = {field.id for _, field in walk(schema.fields)} if schema is not None else set()
-
-        def draw() -> int:
-            while True:
-                each = int.from_bytes(self._session.env.randomness(4), "big") & 0x7FFFFFFF
-                if each and each not in drawn:
-                    drawn.add(each)
-                    return each
-
-        return draw
 
     def _bounds_columns(self, head: Head) -> int:
         return int(head.snapshot.properties.get(files.BOUNDS_COLUMNS, files.DEFAULT_BOUNDS_COLUMNS))

@@ -23,6 +23,10 @@ class Session:
         self.absent_keys: dict[str, set[str]] = {}  # key -> runs, which never change, that do not have it
         self.writer = f"manifestcommit {__version__}"
 
+    def new_field_id(self) -> int:
+        """A field id drawn at random; whoever gives it to a schema sees to it that no two fields share one. [SC1]"""
+        return (int.from_bytes(self.env.randomness(4), "big") & 0x7FFFFFFF) or 1
+
     def open(self) -> Head:
         """The head as of this call. Three requests. [RD1]"""
         self.known = open_head(self.store)
