@@ -31,7 +31,10 @@ demo: $(VENV)/demo.stamp  ## a year of flights through Spark, with crashes, reru
 
 # Two runs instead of pytest-xdist's groups: under pytest 9.2, xdist 3.8 takes `--dist loadgroup` and groups nothing, silently,
 # and two workers with a session and a cluster each are too much for two cores. Both runs are made, whatever the first says.
+#
+# First the real servers that tests run against: installing them may take minutes, once, and no test's time limit covers that.
 test: lint  ## lint and all tests
+	@$(BIN)/python -m tests.servers
 	@failed=; \
 	echo "--- tests without Spark, on two workers"; \
 	$(BIN)/python -m pytest -n 2 -m "not spark" $(PYTEST_ARGS) || failed="$$failed tests-without-Spark"; \

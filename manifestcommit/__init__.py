@@ -22,6 +22,7 @@ from .errors import (
     OutcomeUnknownError,
     SchemaMismatchError,
     SnapshotExpiredError,
+    StoreDeniedError,
     StoreError,
     StoreUnclearError,
     TableNotFoundError,
@@ -40,14 +41,21 @@ from .table import Table, create_table, read_committed, resolve
 from .version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
     from pyspark.sql import SparkSession
 
 
-def register(spark: "SparkSession") -> None:
-    """Make `format("manifestcommit")` known to this session; an installed package makes it known by itself."""
+def register(spark: "SparkSession", storage_options: "Mapping[str, Any] | None" = None) -> None:
+    """Make `format("manifestcommit")` known to this session; an installed package makes it known by itself. [SE1]
+
+    storage_options: what reaches the object stores of this session's tables, credentials included; Spark's processes get it and no plan,
+    log or page of Spark shows it. Calling it again replaces what was given before, with none by the environment.
+    """
     from .spark.session import register as register_in  # late: pyspark is an extra
 
-    register_in(spark)
+    register_in(spark, storage_options)
 
 
 __all__ = [
@@ -63,6 +71,7 @@ __all__ = [
     "OutcomeUnknownError",
     "SchemaMismatchError",
     "SnapshotExpiredError",
+    "StoreDeniedError",
     "StoreError",
     "StoreUnclearError",
     "Table",

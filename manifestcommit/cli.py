@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+import msgspec
 import pyarrow as pa
 
 from .errors import ManifestCommitError, UsageError
@@ -33,11 +34,17 @@ _EPILOG = """examples:
   manifestcommit files /lake/flights --version 3       which files version 3 lists
   manifestcommit diff /lake/flights 3 5                files added and removed after version 3, up to version 5
   manifestcommit watermarks /lake/flights --json       how far every source has been read
+  manifestcommit doctor s3://bucket/lake               whether commits are safe there
 
-Secrets come from the environment or a configuration file, never from an argument.
+Secrets come from the environment or from the file of --storage-options, never from an argument.
 exit status: 0 done, 1 the answer is no, 2 usage, 3 it could not be answered"""
 
 
+_VERDICTS = {
+    "safe": "safe for commits, as far as probes can show.",
+    "unsafe": "NOT safe for commits. Use another store; on Ceph, a bucket without versioning.",
+    "unknown": "it could not be found out whether it is safe for commits. Try again.",
+}
 _COUNTS = ("files", "rows", "bytes", "sources")  # the rest are names, positions and values: written as they are
 
 
@@ -100,6 +107,10 @@ def _parser() -> argparse.ArgumentParser:
 
     resolve = _command(commands, "resolve", _resolve, "what became of a job; exit status 1 unless it is committed")
     resolve.add_argument("job_id", metavar="JOB", help="a job id, as an OutcomeUnknownError names it")
+
+    _command(
+        commands, "doctor", _doctor, "whether a store keeps what commits rely on; writes probes, and removes them; exit status 1 if not"
+    )
     return parser
 
 
@@ -107,6 +118,7 @@ def _command(commands: Any, name: str, run: Run, what: str) -> argparse.Argument
     command: argparse.ArgumentParser = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
     command.add_argument("path", metavar="PATH", help="the table's root: a local path or a URL")
     command.add_argument("--json", action="store_true", help="one JSON document on standard output")
+    command.add_argument("--storage-options", metavar="FILE", help="a JSON file with the store's options: endpoint, secrets and so on")
     command.set_defaults(run=run)
     return command
 
@@ -125,7 +137,7 @@ def _positive(text: str) -> int:
 
 
 def _log(options: argparse.Namespace) -> int:
-    rows = Table(options.path).history(options.limit)
+    rows = _table(options).history(options.limit)
     if options.json:
         return _print_json(rows)
     print(
@@ -151,7 +163,7 @@ def _log(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    document = Table(options.path).describe(**_chosen(options))
+    document = _table(options).describe(**_chosen(options))
     if options.json:
         return _print_json(document)
     columns = document.pop("columns")
@@ -169,7 +181,7 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _files(options: argparse.Namespace) -> int:
-    table = Table(options.path).files(**_chosen(options))
+    table = _table(options).files(**_chosen(options))
     if options.json:
         return _print_json(table.to_pylist())
     print(_render_files(table, bounds=options.bounds))
@@ -179,7 +191,7 @@ def _files(options: argparse.Namespace) -> int:
 
 
 def _watermarks(options: argparse.Namespace) -> int:
-    snapshot = Table(options.path).snapshot(**_chosen(options))
+    snapshot = _table(options).snapshot(**_chosen(options))
     marks = {source: (snapshot.origins.get(source), position) for source, position in sorted(snapshot.watermarks.items())}
     if options.json:
         return _print_json({source: {"position": position, "origin": origin} for source, (origin, position) in marks.items()})
@@ -189,7 +201,7 @@ def _watermarks(options: argparse.Namespace) -> int:
 
 
 def _diff(options: argparse.Namespace) -> int:
-    changes = Table(options.path).changes(options.start, options.end)
+    changes = _table(options).changes(options.start, options.end)
     if options.json:
         return _print_json({name: table.to_pylist() for name, table in changes.items()})
     for name, table in changes.items():
@@ -200,12 +212,65 @@ def _diff(options: argparse.Namespace) -> int:
 
 
 def _resolve(options: argparse.Namespace) -> int:
-    status = Table(options.path).resolve(options.job_id)
+    status = _table(options).resolve(options.job_id)
     if options.json:
         _print_json({"job": options.job_id, "status": str(status), "version": status.version})
     else:
         print(f"{status} at version {status.version}" if status.version is not None else str(status))
     return 0 if status == "committed" else 1
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    with _CheckLine() as line:
+        report = _table(options).doctor(progress=line)
+    if options.json:
+        _print_json(msgspec.to_builtins(report))
+    else:
+        print(render_table(("check", "result", ""), [(each.check, each.result, each.detail) for each in report.findings]))
+        if report.latencies:
+            rows = [(each.call, f"{each.median_ms:,.1f}", f"{each.worst_ms:,.1f}") for each in report.latencies]
+            print("\n" + render_table(("request", "median ms", "worst ms"), rows))
+        print(f"\n{visible(report.store)}: {_VERDICTS[report.verdict]}")
+    return {"safe": 0, "unsafe": 1}.get(report.verdict, 3)
+
+
+class _CheckLine:
+    """Shows on a terminal what is being checked, in one line that is gone in the end."""
+
+    def __init__(self) -> None:
+        self._width = 0
+
+    def __call__(self, check: str) -> None:
+        if sys.stderr.isatty():
+            print(f"\r{check.ljust(self._width)}", end="", file=sys.stderr, flush=True)
+            self._width = len(check)
+
+    def __enter__(self) -> _CheckLine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._width:
+            print(f"\r{' ' * self._width}\r", end="", file=sys.stderr, flush=True)
+
+
+def _table(options: argparse.Namespace) -> Table:
+    return Table(options.path, _storage_options(options.storage_options))
+
+
+def _storage_options(file: str | None) -> dict[str, Any] | None:
+    """What the file holds. Neither its content nor its name is ever repeated: who mistook the option may have written a secret there."""
+    if file is None:
+        return None
+    try:
+        with open(file, "rb") as stream:
+            given = json.load(stream)
+    except OSError as error:
+        raise UsageError(f"--storage-options takes the name of a JSON file, and that file cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError):  # not JSON, not UTF-8, or no name of a file at all
+        given = None
+    if not isinstance(given, dict):
+        raise UsageError('--storage-options takes the name of a file with one JSON object, such as {"endpoint_url": …}; this is none')
+    return given
 
 
 def _chosen(options: argparse.Namespace) -> dict[str, Any]:

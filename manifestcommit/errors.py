@@ -143,6 +143,10 @@ class StoreError(ManifestCommitError):
     """The store failed or refused a request; what was asked may be tried again. [ST5]"""
 
 
+class StoreDeniedError(StoreError):
+    """The store knows the caller and does not let it do this; nothing was done. [ST5]"""
+
+
 class StoreUnclearError(StoreError):
     """The store gave no clear answer to a request that may have taken effect. [ST5]"""
 

@@ -6,7 +6,7 @@ Not here: writing (job), the protocol (engine).
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -27,6 +27,7 @@ from .engine.times import choose_version, parse_moment
 from .errors import UsageError
 from .job import Path, is_spark_column
 from .store import open_store
+from .store.doctor import Report, examine
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
@@ -108,6 +109,13 @@ class Table:
     def resolve(self, job_id: str) -> Resolution:
         """What became of a job, asked from anywhere and at any time: see `resolve`. [CM23]"""
         return _resolve(self._session, job_id)
+
+    def doctor(self, *, progress: Callable[[str], None] | None = None) -> Report:
+        """Whether the store keeps what commits rely on, found out with probes; there need be no table. [ST12]
+
+        Some 700 requests and 85 MB. progress: called with the name of each check. Raises StoreError where nothing can be written.
+        """
+        return examine(self._session.store, progress=progress)
 
     def add_column(self, name: str, type: FieldType | pa.DataType) -> Outcome:
         """Add a nullable column; it is null in every row that is there. [SC6]"""

@@ -21,6 +21,7 @@ from .touch import Matcher, Touch, compact, of_partition
 from .watermark import Advance, move, note_origins
 
 ConflictChoice = Literal["serializable", "blind", "fail"]
+_STORES_KEPT = 8
 
 
 class Overwrite(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +85,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def create(*, table_id: str, job: str, commit_id: str, schema: Schema | None, partition_by: tuple[int, ...],
-           properties: Mapping[str, str], provisional: bool = False, now_us: int, writer: str) -> Snapshot:  # fmt: skip
+           properties: Mapping[str, str], provisional: bool = False, now_us: int, writer: str, store: str = "") -> Snapshot:  # fmt: skip
     """Version 1: a table's id, its partitioning, and its schema if it is known. [CM13]"""
     return Snapshot(
         format_version=FORMAT_VERSION,
@@ -97,14 +98,16 @@ def create(*, table_id: str, job: str, commit_id: str, schema: Schema | None, pa
         partition_by=partition_by,
         properties=dict(properties),
         provisional=provisional,
+        proven=(store,) if store else (),
         recent_jobs={job: 1},
     )
 
 
-def apply(head: Snapshot, change: Change, found: Found, *, parent_digest: str, commit_id: str, now_us: int, writer: str) -> Snapshot:
+def apply(head: Snapshot, change: Change, found: Found, *, parent_digest: str, commit_id: str, now_us: int, writer: str,
+          store: str = "") -> Snapshot:  # fmt: skip
     """The snapshot after `head` with exactly this change; what the change does not name is carried over. [OB2] [WM4]
 
-    Only for a change that `find_conflict` has passed against this very head.
+    Only for a change that `find_conflict` has passed against this very head. store: the proved store that it goes through. [ST12]
     """
     version = head.version + 1
     kept, dropped = _without(head.added, change, head.partition_by)
@@ -151,6 +154,7 @@ def apply(head: Snapshot, change: Change, found: Found, *, parent_digest: str, c
         properties=_properties(head, change),
         totals=totals,
         provisional=False,
+        proven=head.proven if not store or store in head.proven else (*head.proven, store)[-_STORES_KEPT:],
     )
 
 

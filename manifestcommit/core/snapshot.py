@@ -91,7 +91,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     the parent's; schema: None until the first data arrives; partition_by: field ids; added: entries inlined; removed: manifest path
     -> bitmap; *_runs: what was spilled; recent_jobs: job -> version, or None for a job that was given up; fence: jobs born below it can
     never commit; watermarks: source -> position, origins: source -> where its first advance began; expired: the lowest readable version;
-    keys, recent_jobs: those that are not spilled; provisional: a first write made the table and nothing has been committed since.
+    keys, recent_jobs: those that are not spilled; provisional: a first write made the table and nothing has been committed since;
+    proven: the stores whose create was raced before a commit went through them.
     """
 
     format_version: int
@@ -119,6 +120,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     properties: dict[str, str] = {}
     totals: Totals = Totals()
     provisional: bool = False
+    proven: tuple[str, ...] = ()
     participants: tuple[str, ...] = ()
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 

@@ -25,12 +25,17 @@ from .survey import find_winners, survey
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a commit tries. attempts: versions contended for; unclear_tries: re-puts of the same bytes; *_s: seconds. [CM8]"""
+    """How long a commit tries. attempts: versions contended for; unclear_tries: puts of the same bytes; *_s: seconds. [CM8]
+
+    The pauses double up to the longest: between versions they let others pass, after unclear answers they let the store recover.
+    """
 
     attempts: int = 1000
-    unclear_tries: int = 8
     first_pause_s: float = 0.005
     longest_pause_s: float = 2.0
+    unclear_tries: int = 10
+    first_unclear_pause_s: float = 0.1
+    longest_unclear_pause_s: float = 8.0
 
 
 DEFAULT_LIMITS = Limits()
@@ -42,6 +47,7 @@ def commit(session: Session, head: Head, change: Change, limits: Limits = DEFAUL
     One create, one list and one put of the hint if nobody is in the way and nothing spills. A crash at any point leaves the
     table at its old state or at its new one.
     """
+    session.prove(head.snapshot.proven)
     spiller = Spiller(session, change.job)
     change = spiller.stage(change)
     seen: dict[int, Head] = {}
@@ -70,6 +76,7 @@ def commit(session: Session, head: Head, change: Change, limits: Limits = DEFAUL
             commit_id=commit_id,
             now_us=session.env.now_us(),
             writer=session.writer,
+            store=session.store.identity,
         )
         snapshot = spiller.settle(snapshot)
         data = format.encode_snapshot(snapshot)
@@ -88,7 +95,7 @@ def commit(session: Session, head: Head, change: Change, limits: Limits = DEFAUL
             _put_hint(session, mine.version)
             return Outcome(kind="committed", job_id=change.job, version=mine.version, attempts=creates)
         head, fresh = newest, True
-        session.env.sleep(_pause(session, creates, limits))
+        session.env.sleep(_pause(session, creates, limits.first_pause_s, limits.longest_pause_s))
     contention = Conflict(rule="contention", mine="wants to commit", winner=f"others won {limits.attempts} times in a row")
     return Outcome(kind="conflict", job_id=change.job, conflict=contention, attempts=limits.attempts)
 
@@ -102,6 +109,7 @@ def create_table(
     provisional: bool = False,
 ) -> Head:
     """Version 1, by this call or by whoever won the race for it: the loser joins. [CM13]"""
+    session.prove(())
     table_id = session.env.randomness(8).hex()
     job = format.job_id(1, table_id, session.env.randomness(16))
     snapshot = create(
@@ -114,6 +122,7 @@ def create_table(
         provisional=provisional,
         now_us=session.env.now_us(),
         writer=session.writer,
+        store=session.store.identity,
     )
     data = format.encode_snapshot(snapshot)
     verdict, reason = _contend(session, snapshot, data, DEFAULT_LIMITS)
@@ -219,7 +228,7 @@ def _contend(session: Session, snapshot: Snapshot, data: bytes, limits: Limits) 
                 is_mine = winner is not None and any(each.commit_id == commit_id for each in winner.snapshot.commits)
                 return ("mine" if is_mine else "lost"), ""
         if tried + 1 < limits.unclear_tries:
-            session.env.sleep(_pause(session, tried + 1, limits))
+            session.env.sleep(_pause(session, tried, limits.first_unclear_pause_s, limits.longest_unclear_pause_s))
     return "unknown", reason
 
 
@@ -251,9 +260,8 @@ def _put_hint(session: Session, version: int) -> None:
         session.store.put(format.HINT, format.encode_hint(version))
 
 
-def _pause(session: Session, tried: int, limits: Limits) -> float:
-    widest = min(limits.longest_pause_s, limits.first_pause_s * 2.0 ** min(tried, 20))
-    return widest * session.env.jitter()
+def _pause(session: Session, tried: int, first_s: float, longest_s: float) -> float:
+    return min(longest_s, first_s * 2.0 ** min(tried, 20)) * session.env.jitter()
 
 
 def _jobs_listed(change: Change) -> list[str]:

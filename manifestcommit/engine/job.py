@@ -279,13 +279,14 @@ class Job:
             self._record = find_key(self._session, snapshot, self._key)
 
     def _table(self, data: Schema | None, partition_by: tuple[str, ...]) -> Head:
-        """The head that this job was born under; where there is no table yet, it is created first. [CM13]"""
+        """The head that this job was born under; where there is no table yet, it is created first. [CM13] [ST12]"""
         if self._head is None:
             # What happens to hold no null in the first data may well hold one in the next: only create_table binds columns.
             schema = assign_new_ids(relaxed(data), self._session.new_field_id) if data is not None else None
             chosen = partition.check_partition_by(schema, partition_by) if schema is not None else ()
             self._head = create_table(self._session, schema=schema, partition_by=chosen, properties={}, provisional=True)
             self._begin()
+        self._session.prove(self._head.snapshot.proven)
         return self._head
 
     def _first_schema(self, head: Head, data: Schema, partition_by: tuple[str, ...]) -> Head:

@@ -19,6 +19,7 @@ from ..core.schema import Schema
 from ..core.snapshot import RunRef, Snapshot
 from ..errors import CorruptMetadataError, StoreUnclearError
 from ..store import Store
+from ..store.retry import USUAL, TransientError, persist
 
 MAX_MANIFEST_BYTES = 1 << 30  # of a manifest or run object
 MAX_MANIFEST_RAW_BYTES = 4 << 30  # of its pages once decompressed
@@ -27,7 +28,6 @@ _CACHED = 64
 KEY_RUN = pa.schema([pa.field("key", pa.string(), False), pa.field("version", pa.int64(), False), pa.field("digest", pa.string(), False)])
 JOB_RUN = pa.schema([pa.field("job", pa.string(), False), pa.field("version", pa.int64())])  # null: given up
 REMOVED_RUN = pa.schema([pa.field("path", pa.string(), False), pa.field("bitmap", pa.string(), False)])
-_TRIES = 4
 
 
 class ManifestReader:
@@ -171,15 +171,15 @@ def put_run(store: Store, columns: Mapping[str, pa.Array], *, job: str, randomne
 
 def _create(store: Store, path: str, data: bytes) -> None:
     """Put an object under a name that no one else can have: after an unclear answer the same bytes again, taken by them is done. [LY8]"""
-    for tried in range(_TRIES):
+
+    def create() -> bool:
         try:
-            if store.put_if_absent(path, data) or format.digest(store.get(path, 0, len(data) + 1)) == format.digest(data):
-                return
-        except StoreUnclearError:
-            if tried + 1 == _TRIES:
-                raise
-        else:
-            raise CorruptMetadataError(f"{path} holds other bytes than its job wrote; run the job again", object_name=path)
+            return store.put_if_absent(path, data)
+        except StoreUnclearError as error:
+            raise TransientError(str(error), sent=True) from None
+
+    if not persist(create, lambda: USUAL) and format.digest(store.get(path, 0, len(data) + 1)) != format.digest(data):
+        raise CorruptMetadataError(f"{path} holds other bytes than its job wrote; run the job again", object_name=path)
 
 
 def to_parquet(table: pa.Table) -> bytes:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from ..core import format
-from ..errors import NotATableError, TableNotFoundError
-from ..store import Store, open_store
+from ..errors import NotATableError, StoreDeniedError, TableNotFoundError
+from ..store import Store
 from .head import Head
 from .session import Session
 
@@ -39,9 +41,12 @@ def check_free_root(store: Store) -> None:
             f"{store.url} holds files already (the first is {info.name!r}) but no table. Writing here would mix the two, so nothing was "
             "written. Write to a new path, or write the rows of these files through a job there; a later release can adopt them in place."
         )
-    for above in _levels_above(store.url):
-        if next(iter(open_store(above).list(format.VERSIONS)), None) is not None:
-            raise NotATableError(f"{store.url} lies inside the table at {above}; tables do not nest. Choose a path outside of it.")
+    above = store.above()
+    while above is not None:
+        with contextlib.suppress(StoreDeniedError):  # whoever may only see the root itself can not be told more
+            if next(iter(above.list(format.VERSIONS)), None) is not None:
+                raise NotATableError(f"{store.url} lies inside the table at {above.url}; tables do not nest. Choose a path outside of it.")
+        above = above.above()
 
 
 def _table_around(store: Store, name: str) -> str | None:
@@ -54,10 +59,3 @@ def _table_around(store: Store, name: str) -> str | None:
 def _is_hidden(name: str) -> bool:
     """Names that every reader of a folder skips, such as _SUCCESS or .DS_Store."""
     return any(part.startswith(("_", ".")) for part in name.split("/"))
-
-
-def _levels_above(url: str) -> list[str]:
-    scheme, _, path = url.partition("://")
-    parts = path.rstrip("/").split("/")
-    lowest = 2 if scheme == "file" else 1
-    return [f"{scheme}://{'/'.join(parts[:count])}" for count in range(len(parts) - 1, lowest - 1, -1)]

@@ -5,7 +5,10 @@ Not here: any rule. Everything that the engine's functions share is in this valu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..store import Store
+from ..store.doctor import prove
 from ..version import __version__
 from .env import Env, SystemEnv
 from .head import Head, open_head
@@ -21,11 +24,21 @@ class Session:
         self.manifests = ManifestReader(store)
         self.known: Head | None = None
         self.absent_keys: dict[str, set[str]] = {}  # key -> runs, which never change, that do not have it
+        self._has_proven = False
         self.writer = f"manifestcommit {__version__}"
 
     def new_field_id(self) -> int:
         """A field id drawn at random; whoever gives it to a schema sees to it that no two fields share one. [SC1]"""
         return (int.from_bytes(self.env.randomness(4), "big") & 0x7FFFFFFF) or 1
+
+    def prove(self, proven: Sequence[str]) -> None:
+        """The store lets one of many racing creators win, or UnsafeStoreError before anything is written. [ST7] [ST12]
+
+        proven: the stores of which the table's head knows it. Elsewhere (a new table, a copy on another store) creators are raced, once.
+        """
+        if self.store.identity and self.store.identity not in proven and not self._has_proven:
+            prove(self.store)
+            self._has_proven = True
 
     def open(self) -> Head:
         """The head as of this call. Three requests. [RD1]"""

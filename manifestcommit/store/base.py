@@ -47,6 +47,15 @@ class Store(Protocol):
         """The canonical root URL, without credentials and without a trailing slash."""
         ...
 
+    @property
+    def identity(self) -> str:
+        """Which store this is, without credentials, for the record that its create was proved; empty where that needs no proof. [ST12]"""
+        ...
+
+    def above(self) -> Store | None:
+        """The store whose root is one level up; None where there is none. [LY6]"""
+        ...
+
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
         """The whole object, or its bytes [start, end). One request; strongly consistent."""
         ...

@@ -6,12 +6,13 @@ O_EXCL alone would let a reader see an empty file; a rename would overwrite a wi
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
-from ..errors import StoreError, StoreUnclearError
+from ..errors import StoreDeniedError, StoreError, StoreUnclearError
 from .base import ObjectInfo, Output
 from .names import check_name
 
@@ -28,6 +29,14 @@ class LocalStore:
     @property
     def url(self) -> str:
         return f"file://{self._root}"
+
+    @property
+    def identity(self) -> str:
+        return ""  # link is atomic by POSIX
+
+    def above(self) -> LocalStore | None:
+        parent = os.path.dirname(self._root)
+        return LocalStore(parent) if parent != os.path.dirname(parent) else None
 
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
         with _told(self, name), open(self._path(name), "rb") as file:
@@ -235,4 +244,5 @@ def _told(store: LocalStore, name: str, *, writing: bool = False) -> Iterator[No
     except OSError as error:
         if isinstance(error, FileNotFoundError) and not writing:  # a write misses no object: its folder went away under it
             raise
-        raise StoreError(f"{store.url}/{name}: {error.strerror or error}") from error
+        kind = StoreDeniedError if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) else StoreError
+        raise kind(f"{store.url}/{name}: {error.strerror or error}") from error

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
 from .base import ObjectInfo, Output
-from .names import check_name
+from .names import check_name, check_root
 
 _LOCK = threading.RLock()  # fsspec's memory is one for the whole process, and so is its lock
 
@@ -20,12 +20,20 @@ class MemoryStore:
     """One root in fsspec's process-wide memory. Gone with the process; never under Spark, whose tasks are other processes. [ST1]"""
 
     def __init__(self, root: str) -> None:
-        self._root = f"/{root.strip('/')}"
+        self._root = f"/{check_root('memory', root.strip('/'))}"
         self._fs = MemoryFileSystem()
 
     @property
     def url(self) -> str:
         return f"memory:/{self._root}"
+
+    @property
+    def identity(self) -> str:
+        return ""  # one lock for the one process that can see it
+
+    def above(self) -> MemoryStore | None:
+        parent = self._root.rpartition("/")[0]
+        return MemoryStore(parent) if parent else None
 
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
         with _LOCK:

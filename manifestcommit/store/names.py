@@ -17,6 +17,21 @@ def check_name(name: str) -> str:
     return name
 
 
+# What XML 1.0, in which services list and bulk-delete, cannot hold; and the carriage return, which its readers turn into a newline.
+NOT_IN_XML = re.compile(r"[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def check_root(scheme: str, root: str) -> str:
+    """The root of an object store, bucket first, if every part of it is a name; UsageError otherwise. [ST4]"""
+    try:
+        return check_name(root)
+    except ValueError:
+        raise UsageError(
+            f"{scheme}://{root} is no root of a table: give the bucket and the folders below it, as in {scheme}://bucket/lake/flights, "
+            "without empty parts, `.` and `..`"
+        ) from None
+
+
 def split_url(path: str | os.PathLike[str]) -> tuple[str, str]:
     """(scheme, rest) of a root: one spelling per place, no trailing slash; a local path becomes absolute. [ST4]"""
     text = os.fspath(path)
@@ -36,5 +51,10 @@ def split_url(path: str | os.PathLike[str]) -> tuple[str, str]:
     if re.match(r"[^/@]*:[^@]*@", rest) or ("@" in rest.split("/", 1)[0] and scheme != "abfs"):
         raise UsageError(
             f"a {scheme}:// URL must not carry credentials; they would end up in logs. Give them in storage_options or in the environment."
+        )
+    if "?" in rest:
+        raise UsageError(
+            f"a {scheme}:// URL of a table has no `?`: what follows one is often a signature or a token, and would end up in logs. Give "
+            "credentials in storage_options or in the environment."
         )
     return scheme, rest.rstrip("/")

@@ -55,6 +55,13 @@ class CountingStore:
         """Bytes of content that came from the store; for a list, of the names."""
         return sum(call.received for call in self.calls if kind in (None, call.kind) and call.name.startswith(under))
 
+    @property
+    def identity(self) -> str:
+        return self._inner.identity
+
+    def above(self) -> Store | None:
+        return self._inner.above()
+
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
         data = b""
         try:

@@ -12,6 +12,7 @@ Not here: counting bytes (testing.counting). Reads of data files through `filesy
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, Literal, TypeVar
 
@@ -53,6 +54,7 @@ class FaultStore:
         self._faults = dict(faults or {})
         self._on_call = on_call
         self._dead = False
+        self._lock = threading.Lock()
         self.calls: list[FaultCall] = []
 
     @property
@@ -68,6 +70,13 @@ class FaultStore:
     def is_dead(self) -> bool:
         """Whether the process has died."""
         return self._dead
+
+    @property
+    def identity(self) -> str:
+        return self._inner.identity
+
+    def above(self) -> Store | None:
+        return self._inner.above()
 
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
         return self._call("get", name, lambda: self._inner.get(name, start, end))
@@ -95,10 +104,11 @@ class FaultStore:
         return self._inner.filesystem()
 
     def _call(self, kind: str, name: str, effect: Callable[[], _Result]) -> _Result:
-        if self._dead:
-            raise Died(f"{kind} {name} after the process had died")
-        call = FaultCall(number=len(self.calls) + 1, kind=kind, name=name)
-        self.calls.append(call)
+        with self._lock:
+            if self._dead:
+                raise Died(f"{kind} {name} after the process had died")
+            call = FaultCall(number=len(self.calls) + 1, kind=kind, name=name)
+            self.calls.append(call)
         if self._on_call is not None:
             self._on_call(call)
         fault = self._faults.get(call.number)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -39,9 +39,19 @@ def memory() -> MemoryStore:
     return MemoryStore(secrets.token_hex(8))
 
 
-def clone(store: Store) -> MemoryStore:
-    """Every object of a store below a new root in memory."""
-    copy = memory()
+class Service(MemoryStore):
+    """Memory that has to be proved before a first write, as if it were a service. [ST12]"""
+
+    name = "s3://lake at http://127.0.0.1:9000"
+
+    @property
+    def identity(self) -> str:
+        return self.name
+
+
+def clone(store: Store, fresh: Callable[[], Store] = memory) -> Store:
+    """Every object of a store below a new root, by default in memory."""
+    copy = fresh()
     for info in store.list(""):
         copy.put(info.name, store.get(info.name))
     return copy

@@ -8,12 +8,14 @@ from collections.abc import Callable
 import pytest
 
 from manifestcommit.core import format, spill
-from manifestcommit.engine.commit import find_job
+from manifestcommit.engine.commit import DEFAULT_LIMITS, find_job
 from manifestcommit.engine.head import open_head
 from manifestcommit.errors import CorruptMetadataError, ManifestCommitError, OutcomeUnknownError, StoreError, StoreUnclearError
 from manifestcommit.store import MemoryStore
 from manifestcommit.testing.faults import FaultStore
 from tests.faults.tables import all_snapshots, begin, check_table, key_version, memory, read_ids, rows, session, write
+
+UNCLEAR = DEFAULT_LIMITS.unclear_tries
 
 
 class Scripted(MemoryStore):
@@ -135,7 +137,7 @@ def test_an_unclear_create_that_another_writer_beats_is_rebased_and_lands_once()
 def test_a_create_that_no_one_answers_is_unknown_and_stays_so_until_it_lands() -> None:
     """[CM6] [CM10] [AB1]"""
     store = Scripted()
-    store.script = [store.unanswered] * 8
+    store.script = [store.unanswered] * UNCLEAR
     with pytest.raises(OutcomeUnknownError) as caught:
         write(store, rows([2]), key="k")
     assert len(set(store.sent)) == 1
@@ -153,7 +155,7 @@ def test_a_create_that_no_one_answers_is_unknown_and_stays_so_until_it_lands() -
 def test_a_create_that_lands_after_the_rerun_committed_is_refused_by_its_name() -> None:
     """[CM6] [KY5]"""
     store = Scripted()
-    store.script = [store.unanswered] * 8
+    store.script = [store.unanswered] * UNCLEAR
     with pytest.raises(OutcomeUnknownError):
         write(store, rows([2]), key="k")
     late = store.sent[0]
@@ -170,7 +172,7 @@ def test_a_refusal_after_an_unclear_answer_decides_nothing() -> None:
     def refused(name: str, data: bytes) -> bool:
         raise StoreError("no")
 
-    store.script = [store.unanswered, *[refused] * 7]
+    store.script = [store.unanswered, *[refused] * (UNCLEAR - 1)]
     with pytest.raises(OutcomeUnknownError):
         write(store, rows([2]), key="k")
     store.script = [refused]

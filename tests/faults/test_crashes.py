@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from typing import Any, get_args
 
@@ -13,9 +14,9 @@ from manifestcommit.core import evolution, spill
 from manifestcommit.engine import alter
 from manifestcommit.engine.head import open_head
 from manifestcommit.errors import ManifestCommitError, OutcomeUnknownError, StoreError, StoreUnclearError
-from manifestcommit.store import Store
+from manifestcommit.store import Store, open_store
 from manifestcommit.testing.faults import Died, Fault, FaultStore
-from tests.faults.tables import check_table, clone, key_version, memory, positions, read_ids, rows, session, write
+from tests.faults.tables import Service, check_table, clone, key_version, memory, positions, read_ids, rows, session, write
 
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 READS = ("get", "list", "open_input")
@@ -93,17 +94,35 @@ def state(store: Store) -> tuple[list[int], dict[str, Any]]:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_after_a_fault_at_any_call_there_is_the_old_state_or_the_new_and_a_rerun_converges(name: str) -> None:
     """What was acknowledged is there; what failed for sure is not; the same key again gives the new state once. [IV3] [IV4] [CM6] [KY3]"""
-    prepare, publish = SCENARIOS[name]
-    base = memory()
+    every_fault(*SCENARIOS[name], memory)
+
+
+@pytest.mark.usefixtures("tight")
+def test_a_fault_at_any_call_of_a_proof_leaves_no_table_or_the_table() -> None:
+    """A first write through a service races it first: a crash in between leaves probes and no table. [IV3] [ST12]"""
+    every_fault(*SCENARIOS["first write"], lambda: Service(secrets.token_hex(8)), step=7)
+
+
+@pytest.mark.usefixtures("tight")
+@pytest.mark.parametrize("name", ["append", "dynamic overwrite"])
+def test_it_is_the_same_on_a_real_object_store(name: str, rgw: Any) -> None:
+    """[IV3] [IV4] [CM6] [KY3]"""
+    bucket = rgw.bucket()
+    every_fault(*SCENARIOS[name], lambda: open_store(f"s3://{bucket}/{secrets.token_hex(8)}", rgw.storage_options))
+
+
+def every_fault(prepare: Callable[[Store], Any], publish: Callable[[Store], mc.Outcome], fresh: Callable[[], Store], step: int = 1) -> None:
+    """Publish once for each (or each step-th) call of a healthy run and each fault at that call, on a copy of the same table."""
+    base = fresh()
     prepare(base)
     old = state(base)
-    healthy = FaultStore(clone(base))
+    healthy = FaultStore(clone(base, fresh))
     publish(healthy)
     new = state(healthy)
     assert new != old
-    for number in range(1, healthy.count + 1):
+    for number in range(1, healthy.count + 1, step):
         for fault in faults_of(healthy, number):
-            inner = clone(base)
+            inner = clone(base, fresh)
             store = FaultStore(inner, {number: fault})
             told = attempt(publish, store)
             # Which runs are looked into depends on random ids: the last calls of a scenario are not always reached.
@@ -120,6 +139,24 @@ def test_after_a_fault_at_any_call_there_is_the_old_state_or_the_new_and_a_rerun
             assert again.committed and state(inner) == new, where
             assert again.already_committed == (found == new), where
             check_table(inner)
+
+
+@pytest.mark.usefixtures("tight")
+@pytest.mark.parametrize("prepare", [small, full])
+def test_a_fault_at_any_call_of_a_read_shows_the_table_or_an_error(prepare: Callable[[Store], Any]) -> None:
+    """[RD2] [IV3]"""
+    base = memory()
+    prepare(base)
+    expected = state(base)
+    healthy = FaultStore(base)
+    assert state(healthy) == expected
+    for number in range(1, healthy.count + 1):
+        faulty = FaultStore(base, {number: "refused"})
+        try:
+            assert state(faulty) == expected
+        except StoreError:
+            continue
+        assert faulty.count < number, "a call that failed was not told"
 
 
 def faults_of(healthy: FaultStore, number: int) -> tuple[Fault, ...]:

@@ -341,7 +341,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
-KNOWN = {name for place in golden.places(DOCUMENT) for name in place} | {"participants", "extra", "__unknown__"}
+KNOWN = {name for place in golden.places(DOCUMENT) for name in place} | {"participants", "proven", "extra", "__unknown__"}
 UNKNOWN_NAME = st.text(max_size=8).filter(lambda name: name not in KNOWN) | st.just("later")
 PLACES = len(golden.places(DOCUMENT))
 

@@ -246,6 +246,8 @@ WRONG = {
     "a job given up by false": _set("recent_jobs", golden.GIVEN_UP, False),
     "a tag of no version": _set("tags", "for ever", {}),
     "a property that is no text": _set("properties", "owner", 1),
+    "a store without a name": _set("proven", [""]),
+    "a store twice": _set("proven", ["s3://lake", "s3://lake"]),
     "a commit that spans tables": _set("participants", ["another table"]),
 }
 

@@ -20,7 +20,7 @@ import pytest
 import manifestcommit as mc
 from manifestcommit.cli import main
 
-COMMANDS = ["log", "show", "files", "watermarks", "diff", "resolve"]
+COMMANDS = ["log", "show", "files", "watermarks", "diff", "resolve", "doctor"]
 ESCAPES = "\x1b[31m\x9b32m\x07\x7f\u202e"
 
 
@@ -223,7 +223,7 @@ def test_any_version_can_be_looked_at_by_number_and_time(run: Run, root: Path, c
         (["files", "ROOT", "--tag", "nope"], 3, "no tag 'nope'"),
         (["files", "ROOT", "--as-of", "1999-01-01"], 3, "1999-01-01"),
         (["diff", "ROOT", "1", "99"], 3, "no version 99"),
-        (["log", "s3://bucket/x"], 3, "s3:// is not supported"),
+        (["log", "hdfs://bucket/x"], 3, "hdfs://"),
         (["files", "ROOT", "--as-of", "yesterday"], 2, "2013-01-31T12:00:00Z"),
         (["diff", "ROOT", "4", "2"], 2, "start_version 4"),
         (["resolve", "ROOT", "42"], 2, "not a job id"),
@@ -272,6 +272,7 @@ def test_help_explains_the_command_and_its_arguments(run: Run, command: str) -> 
     assert found.status == 0 and found.err == ""
     words = " ".join(found.out.split())
     assert "PATH the table's root" in words and "--json one JSON document" in words
+    assert "--storage-options FILE a JSON file" in words
     description = found.out.partition("\n\n")[2].partition("\n\n")[0].strip()
     assert len(description.split()) >= 5 and description.endswith(".")
 
@@ -284,12 +285,109 @@ def test_help_lists_every_command_with_examples_and_exit_statuses(run: Run) -> N
     assert run("--version").out.strip() == f"manifestcommit {mc.__version__}"
 
 
+# --- doctor, and options of a store -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def options_file(tmp_path: Path, rgw: Any) -> Path:
+    """What reaches the S3 server, and nothing in the environment does."""
+    file = tmp_path / "a b.json"
+    file.write_text(json.dumps(rgw.storage_options), "utf-8")
+    return file
+
+
+def test_doctor_says_that_a_store_is_safe(run: Run, rgw: Any, options_file: Path) -> None:
+    """A table for people, one document for scripts; there need be no table. [ST12]"""
+    url = f"s3://{rgw.bucket()}/lake/flights"
+    found = run("doctor", url, "--storage-options", options_file)
+    assert (found.status, found.err) == (0, "")
+    assert found.lines[0].split() == ["check", "result"] and "one of many creators wins" in found.lines[2]
+    assert found.out.count("passed") == 17 and "failed" not in found.out
+    assert any(line.startswith("put_if_absent ") for line in found.lines)
+    assert found.lines[-1] == f"{url.rpartition('/lake')[0]} at {rgw.endpoint}: safe for commits, as far as probes can show."
+    report = run("doctor", url, "--storage-options", options_file, "--json").json
+    assert (report["verdict"], report["url"], len(report["findings"]), len(report["latencies"])) == ("safe", url, 17, 3)
+    assert rgw.secret not in json.dumps(report)
+
+
+def test_doctor_says_that_a_store_is_not_safe(run: Run, rgw: Any, options_file: Path) -> None:
+    """By its exit status, too. [ST1] [ST12]"""
+    url = f"s3://{rgw.bucket(versioned=True)}/t"
+    found = run("doctor", url, "--storage-options", options_file)
+    assert (found.status, found.err) == (1, "")
+    assert "32 of 32 racing creators" in found.out and "NOT safe for commits" in found.lines[-1]
+    found = run("doctor", url, "--json", "--storage-options", options_file)
+    assert found.status == 1 and json.loads(found.out)["verdict"] == "unsafe"
+
+
+def test_doctor_says_that_it_could_not_find_out(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither yes nor no. [ST5]"""
+
+    def fail(site: Any) -> Any:
+        raise mc.StoreError("the store is busy, by the test")
+
+    monkeypatch.setattr("manifestcommit.store.doctor.CHECKS", (("busy", fail),))
+    found = run("doctor", tmp_path)
+    assert found.status == 3 and "unclear" in found.out and "by the test" in found.out and "could not be found out" in found.lines[-1]
+    found = run("doctor", tmp_path, "--json")
+    assert found.status == 3 and json.loads(found.out)["verdict"] == "unknown"
+    file = tmp_path / "file"
+    file.write_bytes(b"")
+    found = run("doctor", file / "below", "--json")
+    assert (found.status, found.out) == (3, "") and "Not a directory" in found.err
+
+
+def test_doctor_gives_python_what_it_prints(run: Run, tmp_path: Path) -> None:
+    """[ST12]"""
+    report = mc.Table(tmp_path / "t").doctor()
+    printed = run("doctor", tmp_path / "t", "--json").json
+    assert printed["findings"] == [{"check": each.check, "result": each.result, "detail": each.detail} for each in report.findings]
+    assert (printed["url"], printed["verdict"]) == (report.url, report.verdict) == (f"file://{tmp_path / 't'}", "safe")
+
+
+def test_every_command_takes_storage_options(run: Run, rgw: Any, options_file: Path) -> None:
+    """[SE1]"""
+    url = f"s3://{rgw.bucket()}/t"
+    mc.write(pa.table({"a": [1, 2]}), url, key="k", storage_options=rgw.storage_options)
+    job = mc.Table(url, rgw.storage_options).history()[0]["job"]
+    more = {"diff": ["1"], "resolve": [job]}
+    for command in COMMANDS:
+        found = run(command, url, *more.get(command, []), "--storage-options", options_file)
+        assert (found.status, "Traceback" in found.err) == (0, False), found.err
+        assert rgw.secret not in found.out + found.err
+    assert run("files", url, "--json", "--storage-options", options_file).json[0]["rows"] == 2
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b'["hunter2"]', b'{"secret": "hunter2"', b'"hunter2"', b"secret = hunter2", b"\xffhunter2", b"", b"null", b"[" * 100_000, None],
+)
+def test_storage_options_that_are_none_are_not_repeated(run: Run, root: Path, tmp_path: Path, content: bytes | None) -> None:
+    """Nor is what stands where the name of a file should. [SE1]"""
+    file = tmp_path / "hunter2.json"
+    if content is not None:
+        file.write_bytes(content)
+    given = [file, '{"key": "AKIA", "secret": "hunter2"}', "secret=hunter2\0"]
+    for text in given if content is None else given[:1]:
+        found = run("log", root, "--storage-options", text)
+        assert (found.status, found.out) == (2, "") and "--storage-options takes the name of a" in found.err
+        assert "hunter2" not in found.err and "Traceback" not in found.err and len(found.err.splitlines()) == 1
+
+
+def test_storage_options_that_a_store_does_not_take_are_named_without_their_values(run: Run, root: Path, tmp_path: Path) -> None:
+    """[SE1]"""
+    file = tmp_path / "o.json"
+    file.write_text('{"secret": "hunter2"}', "utf-8")
+    found = run("log", root, "--storage-options", file)
+    assert found.status == 2 and "secret" in found.err and "hunter2" not in found.err
+
+
 # --- hostile values --------------------------------------------------------------------------------------------------
 
 
 def commands_for(root: Path) -> list[list[str]]:
     job = mc.Table(root).history()[0]["job"]
-    more = (["show", "--version", "2"], ["files", "--bounds"], ["diff", "1"], ["resolve", job])
+    more = (["show", "--version", "2"], ["files", "--bounds"], ["diff", "1"], ["resolve", job], ["doctor"])
     return [[each[0], str(root), *each[1:]] for each in (["log"], ["show"], ["files"], ["watermarks"], *more)]
 
 
@@ -351,7 +449,7 @@ def test_a_table_without_columns_can_be_looked_at(run: Run, tmp_path: Path) -> N
     """[CM16]"""
     with mc.begin(tmp_path / "t") as job:
         job.advance("faa", 0, 5)
-    for command in ("log", "show", "files", "watermarks"):
+    for command in ("log", "show", "files", "watermarks", "doctor"):
         assert run(command, tmp_path / "t").status == 0
         assert run(command, tmp_path / "t", "--json").json is not None
     assert run("files", tmp_path / "t", "--json").json == []

@@ -32,6 +32,7 @@ TREE = {
     "UnsupportedFormatError": "ManifestCommitError",
     "UnsafeStoreError": "ManifestCommitError",
     "StoreError": "ManifestCommitError",
+    "StoreDeniedError": "StoreError",
     "StoreUnclearError": "StoreError",
     "UsageError": "ManifestCommitError",
 }

@@ -1,0 +1,7 @@
+"""`python -m manifestcommit`: the command where no script is installed."""
+
+import sys
+
+from .cli import main
+
+sys.exit(main())

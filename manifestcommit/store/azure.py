@@ -1,0 +1,245 @@
+"""Azure Blob Storage and Data Lake Gen2: one PUT with `If-None-Match: *` per create. [ST10] [ST13]
+
+adlfs finds credentials and endpoints as its users know it, and keeps the connections; the requests are made through the SDK's client
+inside of it, since adlfs asks before it acts, splits names at `?versionid=`, and keeps listings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from ..errors import StoreDeniedError, StoreError, UsageError
+from .base import ObjectInfo
+from .names import NOT_IN_XML
+from .options import StorageOptions
+from .requests import CONNECT_S, READ_S, Backend, Upload, wait
+from .retry import TransientError
+
+_PAGE = 5000
+_BUSY_STATUS = frozenset({408, 500, 502, 503, 504})
+_BAD_CREDENTIALS = frozenset({"AuthenticationFailed", "InvalidAuthenticationInfo", "NoAuthenticationInformation"})
+_TAKEN = frozenset({"BlobAlreadyExists", "UnauthorizedBlobOverwrite", "ConditionNotMet"})
+_HOST = re.compile(r"([^.]+)((?:\.[^.]+)*)\.(?:dfs|blob)\.(.+)")
+
+
+class AzureBackend(Backend):
+    """Requests to one container, each sent once. [ST14]"""
+
+    name = "abfs://"
+    extra = "pip install 'manifestcommit[azure]'"
+
+    def __init__(self, place: str, options: StorageOptions) -> None:
+        """place: container, or container@account.dfs.core.windows.net."""
+        super().__init__(options, place.partition("@")[2])
+        self._container = place.partition("@")[0]
+        if not self._container or (self._place and not _HOST.fullmatch(self._place)):
+            raise UsageError(
+                f"abfs://{place} names no container of an account: write abfs://container@account.dfs.core.windows.net/folder, "
+                "or abfs://container/folder and account_name in storage_options"
+            )
+        service = self.connection().fs.service_client
+        endpoint = str(service.primary_endpoint)
+        self._endpoint, host = endpoint.rstrip("/"), urlsplit(endpoint).hostname or ""
+        usual = _HOST.fullmatch(host)
+        # An emulator, or a domain of one's own: found by storage_options, as the endpoints of S3 are, and no part of the URL.
+        self._url = f"abfs://{self._container}" + (f"@{usual[1]}{usual[2]}.dfs.{usual[3]}" if usual else "")
+        if self._place and self._place.partition(".")[0] != service.account_name:
+            raise UsageError(
+                f"abfs://{place} names another account than storage_options or the environment, which lead to {service.account_name}: "
+                "name one account only"
+            )
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    @property
+    def identity(self) -> str:
+        return self._url if "@" in self._url else f"{self._url} at {self._endpoint}"
+
+    def connect(self) -> Any:
+        from adlfs import AzureBlobFileSystem  # late: an extra
+
+        given = dict(self._options)
+        for unwanted in ("use_listings_cache", "skip_instance_cache", "asynchronous", "loop"):
+            given.pop(unwanted, None)
+        if found := _HOST.fullmatch(self._place):
+            given.setdefault("account_name", found[1])
+            given.setdefault("account_host", f"{found[1]}{found[2]}.blob.{found[3]}")
+        fs = AzureBlobFileSystem(use_listings_cache=False, skip_instance_cache=True, **given)
+        wait(fs, _repeat_nothing(fs.service_client))
+        return fs
+
+    def scrub(self, text: str) -> str:
+        fields = [field.partition("=") for field in str(self._options.get("connection_string") or "").split(";")]
+        secrets = [value for name, _, value in fields if name in ("AccountKey", "SharedAccessSignature")]
+        return StorageOptions({"secrets": secrets}).scrub(super().scrub(text))
+
+    def read(self, key: str, start: int | None, end: int | None) -> bytes:
+        length = None if end is None else end - (start or 0)
+        offset = start or (0 if length is not None else None)
+
+        async def download(blob: Any) -> bytes:
+            stream = await blob.download_blob(offset=offset, length=length, max_concurrency=1, **self._sent_once())
+            return bytes(await stream.readall())
+
+        try:
+            return bytes(self._blob(key, download))
+        except _NothingThereError:
+            return b""
+
+    def tail(self, key: str) -> tuple[bytes, int]:
+        """Only the length: a range that counts from the end is none of Azure's."""
+        found = self._blob(key, lambda blob: blob.get_blob_properties(**self._sent_once()))
+        return b"", int(found.size)
+
+    def write(self, key: str, data: bytes) -> None:
+        self._put(key, data, overwrite=True)
+
+    def create(self, key: str, data: bytes) -> bool:
+        try:
+            self._put(key, data, overwrite=False)
+            return True
+        except _TakenError:
+            return False
+
+    def page(self, prefix: str, start_from: str, mark: str) -> tuple[Sequence[ObjectInfo], str]:
+        """Unordered, as far as we know: nobody promises code points, and folders of a hierarchical namespace have an order of their own."""
+
+        async def ask(container: Any) -> tuple[list[ObjectInfo], str]:
+            listing = container.list_blobs(name_starts_with=prefix, include=["metadata"], results_per_page=_PAGE, **self._sent_once())
+            pages = listing.by_page(continuation_token=mark or None)
+            found = [_info(blob) async for blob in await anext(pages) if not _is_folder(blob)]
+            return found, str(pages.continuation_token or "")
+
+        result: tuple[list[ObjectInfo], str] = self._ask(prefix, ask)
+        return result
+
+    def remove(self, key: str) -> None:
+        self._blob(key, lambda blob: blob.delete_blob(**self._sent_once()))
+
+    def upload(self, key: str) -> Upload:
+        return _Blocks(self, key)
+
+    def stage(self, key: str, block: str, data: bytes) -> None:
+        self._blob(key, lambda blob: blob.stage_block(block, data, length=len(data), **self._sent_once()))
+
+    def commit(self, key: str, blocks: Sequence[str]) -> None:
+        from azure.storage.blob import BlobBlock
+
+        self._blob(key, lambda blob: blob.commit_block_list([BlobBlock(block_id=block) for block in blocks], **self._sent_once()))
+
+    def meaning(self, error: Exception, told: str) -> tuple[Exception, bool]:
+        from azure.core import exceptions as azure
+
+        if isinstance(error, azure.HttpResponseError) and error.status_code:
+            headers = getattr(error.response, "headers", {})
+            return self._answer(int(error.status_code), str(headers.get("x-ms-error-code", error.status_code)), told), True
+        if isinstance(error, azure.ClientAuthenticationError):
+            return StoreError(f"{told}: no usable credentials were found. {_GIVE_CREDENTIALS}"), False
+        inner = getattr(error, "inner_exception", None) or error
+        if _never_left(inner):
+            return TransientError(f"{told}: no connection to {self._endpoint}; check the account and the network", sent=False), False
+        if isinstance(error, azure.AzureError | OSError | TimeoutError):
+            return TransientError(f"{told}: the connection to {self._endpoint} failed ({type(inner).__name__})", sent=True), False
+        return StoreError(f"{told}: the client refuses the request ({type(error).__name__}: {error})"), False
+
+    def _answer(self, status: int, code: str, told: str) -> Exception:
+        if code in ("ContainerNotFound", "ContainerBeingDeleted", "ContainerDisabled"):
+            return StoreError(f"{told}: there is no container {self._container} ({code}); check the name and the account, or create it")
+        if status == 404:
+            return FileNotFoundError(told)
+        if status == 416:
+            return _NothingThereError(told)
+        if code in _TAKEN:
+            return _TakenError(f"{told}: taken ({code})")
+        if status in _BUSY_STATUS or status == 429:
+            return TransientError(f"{told}: the store is busy or failed (HTTP {status}, {code})", sent=status != 429)
+        if code in _BAD_CREDENTIALS or status == 401:
+            return StoreError(f"{told}: the store does not accept the credentials ({code}). {_GIVE_CREDENTIALS}")
+        if status == 403:
+            return StoreDeniedError(
+                f"{told}: access denied ({code}): these credentials may not do this; spec/stores.md tells what is needed"
+            )
+        return StoreError(f"{told}: refused by the store (HTTP {status}, {code})")
+
+    def _sent_once(self) -> dict[str, Any]:
+        """What every request is given: the SDK repeats nothing, and waits for nothing for long. [ST14]"""
+        return {
+            "retry_total": 0,
+            "connection_timeout": self._options.get("connection_timeout", CONNECT_S),
+            "read_timeout": self._options.get("read_timeout", READ_S),
+        }
+
+    def _put(self, key: str, data: bytes, *, overwrite: bool) -> None:
+        self._blob(key, lambda blob: blob.upload_blob(data, length=len(data), overwrite=overwrite, max_concurrency=1, **self._sent_once()))
+
+    def _blob(self, key: str, work: Any) -> Any:
+        if "\\" in key:
+            raise StoreError(f"{self.told(key)}: Azure takes a backslash for a slash, so that this would become another name")
+        if NOT_IN_XML.search(key):
+            raise StoreError(f"{self.told(key)}: Azure could not list a name with this control character")
+        return self._ask(key, lambda container: work(container.get_blob_client(key)))
+
+    def _ask(self, key: str, work: Any) -> Any:
+        return self.once(key, lambda fs: wait(fs, work(fs.service_client.get_container_client(self._container))))
+
+
+class _TakenError(StoreError):
+    """The condition of a create did not hold."""
+
+
+class _NothingThereError(StoreError):
+    """A range begins at or behind the end."""
+
+
+class _Blocks:
+    """Blocks that no one sees before their list is committed; what is never committed, Azure removes after a week."""
+
+    def __init__(self, backend: AzureBackend, key: str) -> None:
+        self._backend, self._key = backend, key
+        self._blocks: list[str] = []
+
+    def send(self, data: bytes) -> None:
+        block = f"{len(self._blocks):06}"
+        self._backend.persist(lambda: self._backend.stage(self._key, block, data))
+        self._blocks.append(block)
+
+    def finish(self, data: bytes) -> None:
+        self.send(data)
+        self._backend.persist(lambda: self._backend.commit(self._key, self._blocks))
+
+    def discard(self) -> None:
+        self._blocks.clear()
+
+
+async def _repeat_nothing(service: Any) -> None:
+    """aiohttp sends a PUT again when the connection ends without an answer: a create that succeeded would seem to be taken. [ST5]"""
+    transport = service._pipeline._transport
+    await transport.open()
+    transport.session._retry_connection = False
+
+
+def _never_left(error: Any) -> bool:
+    """The SDK's own distinction is none: what it calls a failed request may well have been carried out."""
+    import aiohttp
+
+    return isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+
+
+def _info(blob: Any) -> ObjectInfo:
+    return ObjectInfo(name=blob.name, size_bytes=blob.size, modified=blob.last_modified.timestamp())
+
+
+def _is_folder(blob: Any) -> bool:
+    """A hierarchical namespace lists its folders as blobs."""
+    return any(name.lower() == "hdi_isfolder" and value == "true" for name, value in (blob.metadata or {}).items())
+
+
+_GIVE_CREDENTIALS = (
+    "Give account_key, sas_token, connection_string or client_id, client_secret and tenant_id in storage_options, or the same in the "
+    "environment as AZURE_STORAGE_ACCOUNT_KEY and so on; for a public container anon=True."
+)

@@ -1,0 +1,263 @@
+"""Google Cloud Storage: one upload with `ifGenerationMatch=0` per create. [ST10] [ST13]
+
+gcsfs finds credentials as its users know it, and keeps the connections; the requests are made here, by the JSON API, since gcsfs sends
+each up to six times (a create that succeeded unheard comes back as a conflict), keeps listings, and frames an upload by a boundary that
+may occur in its bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from ..errors import StoreDeniedError, StoreError, UsageError
+from .base import ObjectInfo
+from .options import StorageOptions
+from .ranged import TAIL_BYTES
+from .requests import CONNECT_S, READ_S, Backend, Upload, wait
+from .retry import TransientError
+
+_BUSY_STATUS = frozenset({408, 409, 429, 500, 502, 503, 504})
+_REFUSED_UNDONE = frozenset({429})
+_OWN_HOST = "https://storage.googleapis.com/"
+_LISTED = "items(name,size,timeCreated),nextPageToken"
+
+
+class _Answer(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class _RefusalError(Exception):
+    """An answer that is not what was asked for."""
+
+    def __init__(self, answer: _Answer) -> None:
+        super().__init__(answer.status)
+        self.answer = answer
+
+
+class GcsBackend(Backend):
+    """Requests to one bucket, each sent once. [ST14]"""
+
+    name = "gs://"
+    extra = "pip install 'manifestcommit[gcs]'"
+    pages_are_ordered = True
+
+    def __init__(self, bucket: str, options: StorageOptions) -> None:
+        super().__init__(options, "")
+        self._bucket = bucket
+        self._endpoint = str(self.connection().fs.base).removesuffix("storage/v1/")
+        self._objects = f"{self._endpoint}storage/v1/b/{_quoted(bucket)}/o"
+        self._uploads = f"{self._endpoint}upload/storage/v1/b/{_quoted(bucket)}/o"
+
+    @property
+    def url(self) -> str:
+        return f"gs://{self._bucket}"
+
+    @property
+    def identity(self) -> str:
+        return self.url + ("" if self._endpoint == _OWN_HOST else f" at {self._endpoint.rstrip('/')}")
+
+    def connect(self) -> Any:
+        from gcsfs.core import GCSFileSystem  # late: an extra; of gcsfs' two classes the one that only speaks HTTP
+
+        given = dict(self._options)
+        for unwanted in ("use_listings_cache", "skip_instance_cache", "asynchronous", "loop", "cache_timeout"):
+            given.pop(unwanted, None)
+        return GCSFileSystem(use_listings_cache=False, skip_instance_cache=True, **given)
+
+    def read(self, key: str, start: int | None, end: int | None) -> bytes:
+        span = "" if start is None and end is None else f"bytes={start or 0}-{'' if end is None else end - 1}"
+        return self._fetch(key, span)[0]
+
+    def tail(self, key: str) -> tuple[bytes, int]:
+        return self._fetch(key, f"bytes=-{TAIL_BYTES}")
+
+    def write(self, key: str, data: bytes) -> None:
+        self._put(key, data, {})
+
+    def create(self, key: str, data: bytes) -> bool:
+        return self._put(key, data, {"ifGenerationMatch": "0"}).status != 412
+
+    def page(self, prefix: str, start_from: str, mark: str) -> tuple[Sequence[ObjectInfo], str]:
+        query = {"prefix": prefix, "fields": _LISTED}
+        if start_from > prefix:
+            query["startOffset"] = start_from
+        if mark:
+            query["pageToken"] = mark
+        found = json.loads(self._send("GET", prefix, self._objects, query).body)
+        return [_info(item) for item in found.get("items", ())], str(found.get("nextPageToken") or "")
+
+    def remove(self, key: str) -> None:
+        self._send("DELETE", key, self._object(key), {})
+
+    def upload(self, key: str) -> Upload:
+        return _Resumable(self, key)
+
+    def begin(self, key: str) -> str:
+        """The address of a new resumable upload: whoever has it may write, so it is never told."""
+        query = {"uploadType": "resumable", "name": key}
+        answer = self._send("POST", key, self._uploads, query, headers={"X-Upload-Content-Type": "application/octet-stream"})
+        return str(answer.headers["Location"])
+
+    def push(self, key: str, session: str, span: str, data: bytes) -> int | None:
+        """Send bytes of a resumable upload; how many are stored by now, None when it is complete."""
+        answer = self._send("PUT", key, session, {}, data, headers={"Content-Range": f"bytes {span}"}, expected=(308,))
+        if answer.status != 308:
+            return None
+        stored = answer.headers.get("Range", "")
+        return int(stored.rpartition("-")[2]) + 1 if stored else 0
+
+    def forget(self, key: str, session: str) -> None:
+        self._send("DELETE", key, session, {}, expected=(499,))
+
+    def meaning(self, error: Exception, told: str) -> tuple[Exception, bool]:
+        import aiohttp
+        from google.auth import exceptions as auth
+
+        if isinstance(error, _RefusalError):
+            return self._refusal(error.answer, told), True
+        if isinstance(error, auth.GoogleAuthError) and not isinstance(error, auth.TransportError):
+            return StoreError(
+                f"{told}: no usable credentials were found ({type(error).__name__}). Give token in storage_options, "
+                "GOOGLE_APPLICATION_CREDENTIALS in the environment, or log in by gcloud; for a public bucket token='anon'."
+            ), False
+        if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | auth.TransportError):
+            return TransientError(f"{told}: no connection to {self._endpoint}; check the endpoint and the network", sent=False), False
+        if isinstance(error, aiohttp.ClientError | asyncio.TimeoutError | OSError):
+            return TransientError(f"{told}: the connection to {self._endpoint} failed ({type(error).__name__})", sent=True), False
+        return StoreError(f"{told}: the client refuses the request ({type(error).__name__}: {error})"), False
+
+    def _refusal(self, answer: _Answer, told: str) -> Exception:
+        status, (text, reason) = answer.status, _reason(answer.body)
+        if status == 404:
+            if "bucket does not exist" in text:
+                return StoreError(f"{told}: there is no bucket {self._bucket}; check its name, or create it")
+            return FileNotFoundError(told)
+        if status in _BUSY_STATUS or reason in ("rateLimitExceeded", "userRateLimitExceeded"):
+            return TransientError(f"{told}: the store is busy or failed (HTTP {status})", sent=status not in _REFUSED_UNDONE)
+        if status == 401:
+            return StoreError(f"{told}: the store does not accept the credentials (HTTP 401); check the token")
+        if status == 403:
+            return StoreDeniedError(
+                f"{told}: access denied ({reason or 403}): these credentials may not do this here. spec/stores.md lists the permissions."
+            )
+        if status == 400 and "requester pays" in text:
+            return UsageError(f"{told}: the requester pays for this bucket; give requester_pays=True in storage_options")
+        return StoreError(f"{told}: refused by the store (HTTP {status}: {text})")
+
+    def _object(self, key: str) -> str:
+        return f"{self._objects}/{_quoted(key)}"
+
+    def _fetch(self, key: str, span: str) -> tuple[bytes, int]:
+        """The bytes asked for, and the length of the whole object; no bytes where the range begins at or behind its end."""
+        headers = {"Range": span} if span else {}
+        answer = self._send("GET", key, self._object(key), {"alt": "media"}, headers=headers, expected=(416,))
+        if answer.status == 416:
+            return b"", 0
+        return answer.body, int(answer.headers.get("Content-Range", f"/{len(answer.body)}").rpartition("/")[2])
+
+    def _put(self, key: str, data: bytes, condition: Mapping[str, str]) -> _Answer:
+        query = {"uploadType": "media", "name": key, **condition}
+        headers = {"Content-Type": "application/octet-stream"}
+        return self._send("POST", key, self._uploads, query, data, headers=headers, expected=(412,) if condition else ())
+
+    def _send(
+        self,
+        method: str,
+        key: str,
+        url: str,
+        query: Mapping[str, str],
+        data: bytes = b"",
+        *,
+        headers: Mapping[str, str] = {},  # never changed
+        expected: Sequence[int] = (),
+    ) -> _Answer:
+        """One request. Answers below 300 and those expected are returned."""
+
+        async def ask(fs: Any) -> _Answer:
+            import aiohttp
+            from yarl import URL
+
+            await fs._set_session()
+            asked = "&".join(f"{name}={_quoted(str(each))}" for name, each in fs._get_params(dict(query)).items())  # and who pays
+            target = URL(url + (f"{'&' if '?' in url else '?'}{asked}" if asked else ""), encoded=True)
+            patience = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=READ_S)
+            async with fs.session.request(
+                method,
+                target,
+                data=io.BytesIO(data) if data else None,
+                headers=fs._get_headers(dict(headers)),
+                timeout=patience,
+                allow_redirects=False,
+            ) as response:
+                answer = _Answer(response.status, dict(response.headers), await response.read())
+            if answer.status >= 300 and answer.status not in expected:
+                raise _RefusalError(answer)
+            return answer
+
+        answer: _Answer = self.once(key, lambda fs: wait(fs, ask(fs)))
+        return answer
+
+
+class _Resumable:
+    """A resumable upload: nothing is seen of it before its last byte; Google forgets an unfinished one after a week."""
+
+    def __init__(self, backend: GcsBackend, key: str) -> None:
+        self._backend, self._key = backend, key
+        self._session = backend.persist(lambda: backend.begin(key))
+        self._stored = 0
+        self._waiting = b""
+
+    def send(self, data: bytes) -> None:
+        self._waiting += data
+        self._backend.persist(lambda: self._push(""))
+
+    def finish(self, data: bytes) -> None:
+        self._waiting += data
+        total = self._stored + len(self._waiting)
+        self._backend.persist(lambda: self._push(str(total)))
+
+    def discard(self) -> None:
+        self._backend.persist(lambda: self._backend.forget(self._key, self._session))
+
+    def _push(self, total: str) -> None:
+        """Sent again, it sends bytes that the store has already: those it disregards."""
+        last = self._stored + len(self._waiting) - 1
+        span = f"{self._stored}-{last}" if self._waiting else "*"
+        try:
+            stored = self._backend.push(self._key, self._session, f"{span}/{total or '*'}", self._waiting)
+        except FileNotFoundError as error:
+            raise StoreError(f"{error}: the store has forgotten this upload; run the task again") from None
+        if stored is None:
+            if not total:
+                raise StoreError(f"{self._backend.told(self._key)}: the store ended the upload too early; run the task again")
+            return
+        self._waiting = self._waiting[stored - self._stored :]
+        self._stored = stored
+        if total:
+            raise TransientError(f"{self._backend.told(self._key)}: the store took a part only", sent=False)
+
+
+def _info(item: Mapping[str, str]) -> ObjectInfo:
+    return ObjectInfo(name=item["name"], size_bytes=int(item["size"]), modified=datetime.fromisoformat(item["timeCreated"]).timestamp())
+
+
+def _quoted(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _reason(body: bytes) -> tuple[str, str]:
+    """What an error says, and its reason by name."""
+    text = body.decode("utf-8", "replace")
+    try:
+        error = json.loads(text)["error"]
+        return str(error["message"]), str(error["errors"][0]["reason"])
+    except (ValueError, LookupError, TypeError):
+        return text[:300], ""

@@ -1,0 +1,302 @@
+"""Every way in which a request to a real S3 server can go wrong, at every step of a commit, and what the caller is told. [CM3]-[CM6] [IV4]
+
+The table that these runs make is `spec/faults.md`: it is compared here, and written anew with MC_REWRITE=1.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import manifestcommit as mc
+from manifestcommit.engine.alter import set_properties
+from manifestcommit.engine.commit import DEFAULT_LIMITS
+from manifestcommit.store import Store, open_store, retry
+from tests.faults.proxy import Fault, FaultProxy, Request, to
+from tests.faults.tables import check_table, read_ids, rows, session, write
+
+PAGE = Path(__file__).resolve().parents[2] / "spec" / "faults.md"
+KEY = "the same on every rerun"
+CREATE = to("PUT", "/_manifest/versions/")
+MOST_CREATES = 2 * DEFAULT_LIMITS.unclear_tries  # an HTTP library repeats each once where a kept connection breaks
+
+FAULTS: dict[str, Fault] = {
+    "request lost, no answer": Fault(kind="request_dropped"),
+    "connection reset before the request": Fault(kind="request_reset"),
+    "request lands after the client gave up": Fault(kind="lands_late", delay_s=math.inf),
+    "carried out, no answer": Fault(kind="answer_dropped"),
+    "carried out, connection closed": Fault(kind="answer_closed"),
+    "carried out, answer cut off": Fault(kind="answer_cut", cut="head"),
+    "carried out, answer after the timeout": Fault(kind="answer_delayed", delay_s=3),
+    "carried out, answered 500": Fault(kind="status_after", status=500),
+    "carried out, answered 503": Fault(kind="status_after", status=503),
+    "carried out, answered 409": Fault(kind="status_after", status=409),
+    "carried out twice": Fault(kind="doubled"),
+    "refused with 500": Fault(kind="status_before", status=500),
+    "refused with 503 SlowDown": Fault(kind="status_before", status=503),
+    "refused with 429": Fault(kind="status_before", status=429),
+    "refused with 409": Fault(kind="status_before", status=409),
+    "refused with 403": Fault(kind="status_before", status=403),
+}
+STEPS: dict[str, Callable[[Request], bool]] = {
+    "reading the head (GET)": lambda each: each.method == "GET" and "/_manifest/versions/" in each.name,
+    "writing a data file (PUT)": lambda each: each.method == "PUT" and each.name.endswith(".parquet"),
+    "creating the version (PUT)": CREATE,
+    "looking above it (LIST)": lambda each: each.method == "GET" and "list-type" in each.query,
+    "putting the hint (PUT)": to("PUT", "/_manifest/hint"),
+}
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run came to."""
+
+    outcome: str
+    resolved: str = ""
+    later: str = ""
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many tries as ever, and no time between them."""
+    for name in ("USUAL", "FIRST_CONTACT"):
+        patience = msgspec.structs.replace(getattr(retry, name), first_pause_s=0.001)
+        monkeypatch.setattr(f"manifestcommit.store.requests.{name}", patience)
+
+
+@pytest.fixture
+def proxy(rgw: Any) -> Iterator[FaultProxy]:
+    with FaultProxy(rgw.endpoint) as proxy:
+        yield proxy
+
+
+class Run:
+    """A table of five rows, one job that adds three through a proxy, and somebody else."""
+
+    def __init__(self, rgw: Any, bucket: str, proxy: FaultProxy) -> None:
+        self.url = f"s3://{bucket}/{secrets.token_hex(6)}"
+        self.options = rgw.storage_options
+        self.proxy = proxy
+        self.direct = open_store(self.url, self.options)
+        self.faulty = open_store(self.url, {**self.options, "endpoint_url": proxy.url, "config_kwargs": {"read_timeout": 0.4}})
+        write(self.direct, rows(range(5)), key="before")
+        set_properties(session(self.faulty), {"proved": "through the proxy, too"})
+        proxy.reset()
+
+    def rival(self) -> None:
+        """Somebody else's append."""
+        write(self.direct, rows([99]), key="rival")
+
+    def job(self, store: Store, **options: Any) -> mc.Outcome:
+        return write(store, rows([5, 6, 7]), key=KEY, **options)
+
+    def told(self, **options: Any) -> Told:
+        """What the caller learns, then what another process learns by `resolve`, and again when nothing is on its way any more."""
+        try:
+            outcome = self.job(self.faulty, **options)
+        except mc.OutcomeUnknownError as error:
+            job = error.job_id
+            assert not [each for each in self.proxy.requests if each.method in ("DELETE", "POST")], "nothing is deleted on unknown"
+            self.proxy.faults = []
+            resolved = self.resolve(job)
+            self.proxy.settle(now=True)
+            return Told(
+                outcome="OutcomeUnknownError", resolved=resolved, later=str(mc.resolve(self.url, job, storage_options=self.options))
+            )
+        except mc.ManifestCommitError as error:
+            self.proxy.settle(now=True)
+            return Told(outcome=type(error).__name__)
+        finally:
+            self.proxy.faults = []
+        self.proxy.settle(now=True)
+        return Told(outcome=outcome.kind.replace("_", " "))
+
+    def resolve(self, job: str) -> str:
+        """`manifestcommit resolve`, in a process of its own."""
+        environment = {
+            **os.environ,
+            "AWS_ACCESS_KEY_ID": self.options["key"],
+            "AWS_SECRET_ACCESS_KEY": self.options["secret"],
+            "AWS_ENDPOINT_URL": self.options["endpoint_url"],
+        }
+        command = [sys.executable, "-m", "manifestcommit", "resolve", self.url, job, "--json"]
+        answer = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        assert answer.returncode in (0, 1), answer.stderr
+        return str(json.loads(answer.stdout)["status"])
+
+    def check(self, told: Told, *, rival: bool = False, overwrote: bool = False) -> None:
+        """What was told is so; a rerun with the same key converges; every row is there once."""
+        found = read_ids(self.direct)
+        others = [99] * rival
+        old, new = [*range(5), *others], ([5, 6, 7, *others] if overwrote else [*range(8), *others])
+        if told.outcome == "committed":
+            assert sorted(found) == sorted([5, 6, 7] if overwrote else new)
+        elif told.outcome == "OutcomeUnknownError":
+            assert sorted(found) == sorted(new if told.later == "committed" else old)
+        else:
+            assert sorted(found) == sorted(old)
+        if not overwrote:
+            again = self.job(self.direct)
+            assert again.committed and sorted(read_ids(self.direct)) == sorted(new)
+            assert again.already_committed == (found == sorted(new))
+        check_table(self.direct)
+        creates = [each for each in self.proxy.requests if CREATE(each)]
+        assert len(creates) <= MOST_CREATES and len(self.proxy.requests) <= MOST_CREATES + 40
+
+
+@pytest.fixture(scope="session")
+def bucket(rgw: Any) -> str:
+    return str(rgw.bucket())
+
+
+@pytest.fixture
+def run(rgw: Any, bucket: str, proxy: FaultProxy, hasty: None) -> Run:
+    return Run(rgw, bucket, proxy)
+
+
+def once(match: Callable[[Request], bool], fault: Fault, then: Callable[[], None] | None = None) -> Callable[[Request], Fault | None]:
+    """The fault for the first request that matches; before the second one, `then` happens."""
+    seen: list[int] = []
+
+    def faults(request: Request) -> Fault | None:
+        if not match(request):
+            return None
+        seen.append(request.number)
+        if len(seen) == 2 and then is not None:
+            then()
+        return fault if len(seen) == 1 else None
+
+    return faults
+
+
+def always(match: Callable[[Request], bool], fault: Fault) -> Callable[[Request], Fault | None]:
+    return lambda request: fault if match(request) else None
+
+
+EXPECTED_ONCE = {name: "StoreDeniedError" if name == "refused with 403" else "committed" for name in FAULTS}
+LANDS_FIRST = {"carried out twice", *(name for name, fault in FAULTS.items() if fault.kind.startswith(("answer_", "status_after")))}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_one_fault_at_the_create(run: Run, name: str) -> None:
+    """[CM6] [IV4] [ST5]"""
+    run.proxy.faults = once(CREATE, FAULTS[name])
+    told = run.told()
+    assert told == Told(outcome=EXPECTED_ONCE[name])
+    run.check(told)
+
+
+@pytest.mark.parametrize("name", [name for name in FAULTS if name not in ("refused with 403", "carried out twice")])
+def test_one_fault_at_the_create_and_a_rival_takes_the_name(run: Run, name: str) -> None:
+    """An append is committed above the rival, or it had been committed below. [CM4] [CM6]"""
+    run.proxy.faults = once(CREATE, FAULTS[name], run.rival)
+    told = run.told()
+    assert told == Told(outcome="committed")
+    run.check(told, rival=True)
+
+
+@pytest.mark.parametrize("name", [name for name in FAULTS if name not in ("refused with 403", "carried out twice")])
+def test_one_fault_at_an_overwrite_and_a_rival_takes_the_name(run: Run, name: str) -> None:
+    """The rival won where the create had not taken effect; then the overwrite conflicts. [CM4] [CF3]"""
+    run.proxy.faults = once(CREATE, FAULTS[name], run.rival)
+    told = run.told(overwrite=None)
+    first = name in LANDS_FIRST
+    assert told == Told(outcome="committed" if first else "CommitConflictError")
+    found = sorted(read_ids(run.direct))
+    assert found == ([5, 6, 7, 99] if first else [0, 1, 2, 3, 4, 99])
+    check_table(run.direct)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_at_every_create(run: Run, name: str) -> None:
+    """It ends: with the truth, or by saying that it is not known; and then `resolve` tells it. [CM6] [CM8] [CM23]"""
+    run.proxy.faults = always(CREATE, FAULTS[name])
+    told = run.told()
+    assert told == EXPECTED_ALWAYS[name]
+    run.check(told)
+
+
+UNKNOWN_COMMITTED = Told(outcome="OutcomeUnknownError", resolved="committed", later="committed")
+UNKNOWN_NOT = Told(outcome="OutcomeUnknownError", resolved="not_committed", later="not_committed")
+EXPECTED_ALWAYS = {name: UNKNOWN_COMMITTED if name in LANDS_FIRST else UNKNOWN_NOT for name in FAULTS} | {
+    "carried out twice": Told(outcome="committed"),
+    "refused with 403": Told(outcome="StoreDeniedError"),
+    "request lands after the client gave up": Told(outcome="OutcomeUnknownError", resolved="not_committed", later="committed"),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("lasts", [False, True], ids=["once", "always"])
+def test_a_fault_at_each_step(run: Run, step: str, lasts: bool) -> None:
+    """A store that answers nothing at one kind of request, for a moment or for good. [ST14] [CM5] [CM7]"""
+    match = STEPS[step]
+    if "LIST" in step:  # opening lists, too
+        match = lambda each: STEPS[step](each) and any(CREATE(other) for other in run.proxy.requests)  # noqa: E731
+    run.proxy.faults = (always if lasts else once)(match, FAULTS["refused with 503 SlowDown"])
+    told = run.told()
+    assert any(each.fault is not None for each in run.proxy.requests), "the fault was there"
+    assert told == (EXPECTED_STEPS[step] if lasts else Told(outcome="committed"))
+    run.check(told)
+
+
+EXPECTED_STEPS = {
+    "reading the head (GET)": Told(outcome="StoreError"),
+    "writing a data file (PUT)": Told(outcome="StoreError"),
+    "creating the version (PUT)": UNKNOWN_NOT,
+    "looking above it (LIST)": UNKNOWN_COMMITTED,
+    "putting the hint (PUT)": Told(outcome="committed"),
+}
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------------
+
+
+def shown(told: Told) -> str:
+    if told.outcome != "OutcomeUnknownError":
+        return "committed" if told.outcome == "committed" else f"`{told.outcome}`, nothing committed"
+    later = "" if told.later == told.resolved else f"; once the request has landed `{told.later}`"
+    return f"`OutcomeUnknownError`; `resolve`: `{told.resolved}`{later}"
+
+
+def page() -> str:
+    """The table as users read it, from what the tests above assert of real runs."""
+    lines = [
+        "# What a commit tells when requests go wrong",
+        "",
+        "Made by `tests/faults/test_matrix.py`, which runs every cell through a proxy before a real S3 server and compares this page; "
+        "`MC_REWRITE=1` writes it anew.",
+        "In every cell: no commit is applied twice, nothing is deleted, what the caller is told is so, and a rerun with the same key "
+        f"leaves each row there once. A create is sent at most {MOST_CREATES} times.",
+        "",
+        "## At the create of the version",
+        "",
+        "| fault | once | once, and another append wins the version | the same for an overwrite of the table | at every create |",
+        "|---|---|---|---|---|",
+    ]
+    for name in FAULTS:
+        alone = shown(Told(outcome=EXPECTED_ONCE[name]))
+        if name in ("refused with 403", "carried out twice"):
+            rival = overwrite = "–"
+        else:
+            rival = "committed, in either order"
+            overwrite = "committed before it" if name in LANDS_FIRST else "`CommitConflictError`"
+        lines.append(f"| {name} | {alone} | {rival} | {overwrite} | {shown(EXPECTED_ALWAYS[name])} |")
+    lines += ["", "## At other steps: the store refuses with 503", "", "| step | once | for good |", "|---|---|---|"]
+    lines += [f"| {step} | committed | {shown(EXPECTED_STEPS[step])} |" for step in STEPS]
+    return "\n".join(lines) + "\n"
+
+
+def test_the_page_is_what_the_tests_assert() -> None:
+    """[CM6]"""
+    if os.environ.get("MC_REWRITE"):
+        PAGE.write_text(page(), "utf-8")
+    assert PAGE.read_text("utf-8") == page()

@@ -1,0 +1,466 @@
+"""The fault proxy itself: what the client saw, what the server carried out, byte for byte, for every fault."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import logging
+import math
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple, get_args
+from urllib.parse import quote, urlsplit
+
+import botocore.exceptions
+import pytest
+import s3fs
+
+from tests.faults.proxy import Fault, FaultProxy, Kind, Request, Rule, to
+from tests.servers.servers import S3Server
+
+HOSTILE = "/b%20/%25%2F../%E2%98%83+=&%23'%22//a;b,c:@%7E~!$()*"
+READ_S = 0.3  # the clients' read timeout here
+
+
+class Arrived(NamedTuple):
+    line: str
+    headers: list[tuple[str, str]]
+    body: bytes  # as it came, chunks included
+
+
+class Upstream(ThreadingHTTPServer):
+    """A tiny object store that keeps what reached it. GET ?chunked and ?until-close choose how an answer's body is framed.
+
+    PUT /slow is carried out when `go` is set.
+    """
+
+    request_queue_size = 256
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Answers)
+        self.arrived: list[Arrived] = []
+        self.objects: dict[str, bytes] = {}
+        self.lock = threading.Lock()
+        self.go = threading.Event()
+
+    @property
+    def lines(self) -> list[str]:
+        return [arrived.line.removesuffix(" HTTP/1.1") for arrived in self.arrived]
+
+
+class Answers(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Upstream
+
+    def do_PUT(self) -> None:
+        body = self._arrive()
+        if self.path == "/slow":
+            self.server.go.wait(30)
+        with self.server.lock:
+            taken = "If-None-Match" in self.headers and self.path in self.server.objects
+            if not taken:
+                self.server.objects[self.path] = body
+        self._answer(412 if taken else 200, b"stored: no" if taken else b"stored: yes")
+
+    def do_GET(self) -> None:
+        self._arrive()
+        path, _, query = self.path.partition("?")
+        body = self.server.objects.get(path)
+        if body is None or query == "unchanged":
+            self._answer(404 if body is None else 304)
+        elif query == "chunked":
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            self.wfile.write(b"%X;name=value\r\n%s\r\n0\r\nTrailer: yes\r\n\r\n" % (len(body), body))
+        elif query == "until-close":
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+            self.close_connection = True
+        else:
+            self._answer(200, body)
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_DELETE(self) -> None:
+        self._arrive()
+        self._answer(204)
+
+    def _arrive(self) -> bytes:
+        body = b""
+        if self.headers.get("Transfer-Encoding") == "chunked":
+            while not body.endswith(b"0\r\nTrailer: yes\r\n\r\n"):
+                body += self.rfile.readline()
+        else:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        with self.server.lock:
+            self.server.arrived.append(Arrived(self.requestline, self.headers.items(), body))
+        return body
+
+    def _answer(self, status: int, body: bytes = b"") -> None:
+        self.send_response(status)
+        if status not in (204, 304):
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def upstream() -> Iterator[Upstream]:
+    with Upstream() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def proxy(upstream: Upstream, caplog: pytest.LogCaptureFixture) -> Iterator[FaultProxy]:
+    with FaultProxy(f"http://127.0.0.1:{upstream.server_port}") as proxy:
+        yield proxy
+    assert [
+        record for record in (*caplog.get_records("call"), *caplog.records) if record.levelno >= logging.ERROR
+    ] == []  # no task died unseen
+
+
+@contextlib.contextmanager
+def client(proxy: FaultProxy, *, kept: bool = False, timeout_s: float = READ_S) -> Iterator[http.client.HTTPConnection]:
+    """A connection; a kept one has already had an answer."""
+    connection = http.client.HTTPConnection(urlsplit(proxy.url).netloc, timeout=timeout_s)
+    with contextlib.closing(connection):
+        if kept:
+            assert ask(connection, "DELETE", "/before") == (204, b"")
+            proxy.reset()
+        yield connection
+
+
+def ask(connection: http.client.HTTPConnection, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, bytes]:
+    connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+    answer = connection.getresponse()
+    return answer.status, answer.read()
+
+
+def raw(proxy: FaultProxy, sent: bytes) -> bytes:
+    """Everything that comes back for these bytes until the proxy closes."""
+    parts = urlsplit(proxy.url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
+        connection.sendall(sent)
+        answer = b""
+        while part := connection.recv(1 << 16):
+            answer += part
+        return answer
+
+
+class Case(NamedTuple):
+    fault: Fault
+    seen: type[Exception] | int
+    carried_out: int
+    landed: int = 0  # more, after settle(now=True)
+
+
+CASES = [
+    Case(Fault(kind="request_dropped"), TimeoutError, 0),
+    Case(Fault(kind="request_reset"), ConnectionResetError, 0),
+    Case(Fault(kind="answer_dropped"), TimeoutError, 1),
+    Case(Fault(kind="answer_closed"), http.client.RemoteDisconnected, 1),
+    Case(Fault(kind="answer_cut"), http.client.IncompleteRead, 1),
+    Case(Fault(kind="answer_delayed", delay_s=30), TimeoutError, 1),
+    Case(Fault(kind="status_after", status=500), 500, 1),
+    Case(Fault(kind="status_after", status=409), 409, 1),
+    Case(Fault(kind="status_before", status=503), 503, 0),
+    Case(Fault(kind="status_before", status=403, code="RequestTimeTooSkewed"), 403, 0),
+    Case(Fault(kind="lands_late", delay_s=math.inf), TimeoutError, 0, 1),
+    Case(Fault(kind="lands_late", delay_s=math.inf, hang=False), http.client.RemoteDisconnected, 0, 1),
+    Case(Fault(kind="doubled"), 412, 2),
+]
+CODES = {500: b"InternalError", 409: b"ConditionalRequestConflict", 503: b"SlowDown", 403: b"RequestTimeTooSkewed"}
+
+
+def test_every_fault_is_tried() -> None:
+    assert {case.fault.kind for case in CASES} == set(get_args(Kind))
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["fresh", "kept"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.fault.kind}-{case.fault.status or case.fault.hang}")
+def test_fault(proxy: FaultProxy, upstream: Upstream, case: Case, kept: bool) -> None:
+    """The client sees the fault, the server has carried out what it should have, and the next request is untouched."""
+    with client(proxy, kept=kept) as connection:
+        upstream.arrived.clear()
+        rule = Rule(match=to("PUT", "/versions/"), fault=case.fault)
+        proxy.faults = [rule]
+        if isinstance(case.seen, int):
+            status, body = ask(connection, "PUT", "/b/versions/1", b"data", If_None_Match="*")
+            assert status == case.seen and CODES.get(status, b"stored: no") in body
+            assert ask(connection, "DELETE", "/same-connection") == (204, b"")
+        else:
+            with pytest.raises(case.seen) as caught:
+                ask(connection, "PUT", "/b/versions/1", b"data", If_None_Match="*")
+            assert caught.type is case.seen  # RemoteDisconnected is a ConnectionResetError, too
+    put = "PUT /b/versions/1"
+    assert upstream.lines.count(put) == case.carried_out
+    proxy.settle(now=True)
+    assert upstream.lines.count(put) == case.carried_out + case.landed
+    with client(proxy) as connection:
+        assert ask(connection, "PUT", "/b/versions/2", b"data")[0] == 200  # the fault was for one request
+    first = proxy.requests[0]
+    expected = {0: (), 1: (200,), 2: (200, 412)}[case.carried_out + case.landed]
+    assert (rule.used, first.fault, first.statuses, first.status) == (1, case.fault, expected, expected[-1] if expected else None)
+    assert first.answered == (case.seen if isinstance(case.seen, int) else None)
+    assert first.finished is not None and first.finished >= (first.landed or first.started) >= first.started
+
+
+def test_answer_that_is_awaited_comes_late(proxy: FaultProxy, upstream: Upstream) -> None:
+    """answer_delayed, to a client that is patient: the answer is the server's, and the connection goes on."""
+    proxy.faults = [Rule(match=to("PUT"), fault=Fault(kind="answer_delayed", delay_s=READ_S))]
+    with client(proxy, timeout_s=10) as connection:
+        start = time.monotonic()
+        assert ask(connection, "PUT", "/late", b"data") == (200, b"stored: yes")
+        assert time.monotonic() - start >= READ_S
+        assert ask(connection, "GET", "/late") == (200, b"data")
+    assert len(upstream.arrived) == 2
+
+
+def test_late_request_lands_by_itself(proxy: FaultProxy, upstream: Upstream) -> None:
+    """After its delay, behind what the client sent since: it loses against the client's own second try."""
+    proxy.faults = [Rule(match=to("PUT"), fault=Fault(kind="lands_late", delay_s=READ_S, hang=False))]
+    with client(proxy) as connection, pytest.raises(http.client.RemoteDisconnected):
+        ask(connection, "PUT", "/v", b"first", If_None_Match="*")
+    with client(proxy) as connection:
+        assert ask(connection, "PUT", "/v", b"second", If_None_Match="*")[0] == 200
+    proxy.settle()
+    assert [(request.number, request.statuses) for request in proxy.requests] == [(1, (412,)), (2, (200,))]
+    assert upstream.objects == {"/v": b"second"}
+
+
+def test_late_request_waits_for_its_client(proxy: FaultProxy, upstream: Upstream) -> None:
+    """However short the delay: never before the client has given up. What settle(now=True) cut short is not short for the next."""
+    proxy.faults = [Rule(match=to("PUT", f"/{delay_s}"), fault=Fault(kind="lands_late", delay_s=delay_s)) for delay_s in (0, 1e6, 2e6)]
+    for delay_s in (0, 1e6, 2e6):
+        with client(proxy) as connection:
+            with pytest.raises(TimeoutError):
+                ask(connection, "PUT", f"/{delay_s}")
+            given_up = time.monotonic()
+        if delay_s:
+            with pytest.raises(TimeoutError):
+                proxy.settle(timeout_s=0.1)
+        proxy.settle(now=bool(delay_s))
+        landed = proxy.requests[-1].landed
+        assert landed is not None and landed >= given_up
+    assert [len(request.statuses) for request in proxy.requests] == [1, 1, 1]
+
+
+def test_leaving_lands_what_is_late_and_ends_what_hangs(upstream: Upstream) -> None:
+    """Whoever has left the proxy may look at the store: nothing comes later."""
+    threads = set(threading.enumerate())
+    with contextlib.ExitStack() as clients, ThreadPoolExecutor(3) as pool:
+        with FaultProxy(f"http://127.0.0.1:{upstream.server_port}") as proxy:
+            proxy.faults = [
+                Rule(match=to("PUT", "/v"), fault=Fault(kind="lands_late", delay_s=math.inf)),
+                Rule(match=to("GET"), fault=Fault(kind="request_dropped")),
+            ]
+            asked = [("PUT", "/v"), ("GET", "/v"), ("PUT", "/slow")]
+            connections = [clients.enter_context(client(proxy, timeout_s=30)) for _ in asked]
+            hangs = [pool.submit(ask, connection, *what) for connection, what in zip(connections, asked, strict=True)]
+            while len(proxy.requests) < 3 or not upstream.arrived:
+                time.sleep(0.01)
+            with pytest.raises(TimeoutError, match="not answered: 2"):
+                proxy.settle(timeout_s=0.05)
+            assert upstream.lines == ["PUT /slow"] and not upstream.objects
+            going = threading.Timer(READ_S, upstream.go.set)
+            going.start()
+        assert set(upstream.objects) == {"/v", "/slow"}
+        going.join()
+        assert all(isinstance(hang.exception(timeout=10), ConnectionError) for hang in hangs)
+        assert {(request.method, request.path): request.statuses for request in proxy.requests} == dict(
+            zip(asked, ((200,), (), (200,)), strict=True)
+        )
+        with client(proxy) as connection, pytest.raises(ConnectionRefusedError):
+            ask(connection, "GET", "/v")
+    assert not [thread for thread in set(threading.enumerate()) - threads if thread.name == "fault proxy"]
+
+
+def test_bytes_pass_unchanged(proxy: FaultProxy, upstream: Upstream) -> None:
+    """A hostile target, Host, header case and order, chunks with an extension and a trailer."""
+    head = [("hOsT", "signed.example:1"), ("X-Twice", "1"), ("X-Twice", "2"), ("transfer-encoding", "chunked"), ("Connection", "close")]
+    lines = "".join(f"{name}: {value}\r\n" for name, value in head)
+    body = b"3;extension=1\r\nabc\r\n1\r\n\x00\r\n0\r\nTrailer: yes\r\n\r\n"
+    line = f"PUT {HOSTILE}?x-id=Put%20Object&y=?# HTTP/1.1"
+    answer = raw(proxy, f"{line}\r\n{lines}\r\n".encode() + body)
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n") and answer.endswith(b"\r\n\r\nstored: yes")
+    assert upstream.arrived == [Arrived(line, head, body)]
+    [request] = proxy.requests
+    assert (request.path, request.query, request.body_size) == (HOSTILE, "x-id=Put%20Object&y=?#", 4)
+    assert request.name == "/b /%/../☃+=&#'\"//a;b,c:@~~!$()*" and not request.has_if_none_match
+
+
+def test_answers_of_every_framing(proxy: FaultProxy, upstream: Upstream) -> None:
+    """On one connection: no body for HEAD, 204 and 304, empty ones, chunks; a body until the close ends the connection."""
+    with client(proxy) as connection:
+        for body in (b"", b"x", b"0\r\n\r\n" * 100_000):
+            assert ask(connection, "PUT", "/o", body)[0] == 200
+            assert ask(connection, "HEAD", "/o") == (200, b"")
+            assert ask(connection, "GET", "/o?unchanged") == (304, b"")
+            assert ask(connection, "DELETE", "/other") == (204, b"")
+            if body:
+                assert ask(connection, "GET", "/o?chunked") == (200, body)
+            assert ask(connection, "GET", "/o") == (200, body)
+            assert ask(connection, "GET", "/none") == (404, b"")
+        peer = connection.sock.getsockname()
+        assert ask(connection, "GET", "/o?until-close") == (200, body)
+        assert ask(connection, "GET", "/o") == (200, body) and connection.sock.getsockname() != peer
+    assert all(request.answered == request.status and request.fault is None for request in proxy.requests)
+
+
+def test_expect_continue(proxy: FaultProxy, upstream: Upstream) -> None:
+    """The client gets one 100 before it sends the body, and no other."""
+    parts = urlsplit(proxy.url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
+        connection.sendall(b"PUT /o HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 4\r\nConnection: close\r\n\r\n")
+        assert connection.recv(1 << 16) == b"HTTP/1.1 100 Continue\r\n\r\n" and upstream.arrived == []
+        connection.sendall(b"data")
+        assert connection.makefile("rb").read().startswith(b"HTTP/1.1 200 OK\r\n")
+    assert upstream.objects == {"/o": b"data"}
+
+
+@pytest.mark.parametrize(("cut", "query", "whole"), [("body", "", 2), ("head", "", 2), ("body", "?chunked", 2), ("body", "?unchanged", 1)])
+def test_cut(proxy: FaultProxy, upstream: Upstream, cut: Any, query: str, whole: int) -> None:
+    """Half of the head, or the head and half of the body; an answer without a body is cut in its head."""
+    upstream.objects["/o"] = secrets.token_bytes(1000)
+    asked = f"GET /o{query} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n".encode()
+    answer = raw(proxy, asked)
+    proxy.faults = [Rule(match=to("GET"), fault=Fault(kind="answer_cut", cut=cut))]
+    head, blank, body = answer.partition(b"\r\n\r\n")
+    head += blank
+    assert len(raw(proxy, asked)) == (len(head) + len(body) // 2 if cut == "body" and body else len(head) // 2) < len(answer)
+    assert len(upstream.arrived) == 2
+
+
+def test_errors_without_a_body(proxy: FaultProxy, upstream: Upstream) -> None:
+    """The answer to a HEAD has none, or the connection would be out of step; a 200 may well have an error."""
+    proxy.faults = [
+        Rule(match=to("HEAD"), fault=Fault(kind="status_before", status=503)),
+        Rule(match=to("PUT"), fault=Fault(kind="status_after", status=200, code="InternalError")),
+    ]
+    answer = raw(proxy, b"HEAD /o HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+    assert (
+        answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\n") and answer.endswith(b"\r\n\r\n") and b"Content-Length: 0" not in answer
+    )
+    with client(proxy) as connection:
+        status, body = ask(connection, "PUT", "/o", b"data")
+        assert status == 200 and b"<Code>InternalError</Code>" in body
+        assert ask(connection, "GET", "/o") == (200, b"data")
+
+
+def test_rules_and_functions(proxy: FaultProxy, upstream: Upstream) -> None:
+    """A rule applies `times`; the first that applies wins; a function sees every request; reset() forgets all of it."""
+    twice = Rule(match=to("PUT", "/a b/"), fault=Fault(kind="status_before", status=429), times=2)
+    always = Rule(match=to("PUT"), fault=Fault(kind="status_before", status=500), times=None)
+    proxy.faults = [twice, always]
+    with client(proxy) as connection:
+        statuses = [ask(connection, "PUT", path, b"")[0] for path in ("/a%20b/c", "/x", "/a%20b/c", "/a%20b/c", "/x")]
+        assert statuses == [429, 500, 429, 500, 500] and (twice.used, always.used) == (2, 3)
+        proxy.reset()
+        assert proxy.requests == [] and proxy.faults == []
+
+        def third(request: Request) -> Fault | None:
+            return Fault(kind="status_before", status=409) if request.number == 3 and request.has_if_none_match else None
+
+        proxy.faults = third
+        assert [ask(connection, "PUT", "/x", b"", If_None_Match="*")[0] for _ in range(4)] == [200, 412, 409, 412]
+        assert [request.number for request in proxy.requests] == [1, 2, 3, 4] and len(upstream.arrived) == 3
+
+
+def test_mistakes_in_a_script_are_loud(upstream: Upstream) -> None:
+    proxy = FaultProxy(f"http://127.0.0.1:{upstream.server_port}").__enter__()
+    proxy.faults = [Rule(match=lambda request: request.nonsense, fault=Fault(kind="doubled"))]  # type: ignore[attr-defined]
+    with client(proxy) as connection, pytest.raises(http.client.RemoteDisconnected):
+        ask(connection, "GET", "/o")
+    with pytest.raises(RuntimeError, match="failed 1 times") as caught:
+        proxy.__exit__(None, None, None)
+    assert isinstance(caught.value.__cause__, AttributeError) and upstream.arrived == []
+    for wrong in ({"kind": "status_before"}, {"kind": "doubled", "status": 500}, {"kind": "answer_delayed"}):
+        with pytest.raises(ValueError):
+            Fault(**wrong)
+
+
+def test_server_that_is_down() -> None:
+    """No answer where there is none."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with FaultProxy(f"http://127.0.0.1:{port}") as proxy, client(proxy) as connection:
+        with pytest.raises(http.client.RemoteDisconnected):
+            ask(connection, "GET", "/o")
+        assert [(request.status, request.answered) for request in proxy.requests] == [(None, None)]
+
+
+def test_many_connections_and_large_bodies(proxy: FaultProxy, upstream: Upstream) -> None:
+    """64 clients at once, each with its own bodies; then one body of 50 MB."""
+    proxy.faults = [Rule(match=to("PUT"), fault=Fault(kind="answer_closed"), times=10)]
+    together = threading.Barrier(64)
+
+    def run(number: int) -> int:
+        body, failed = secrets.token_bytes(50_000 + number), 0
+        with client(proxy, timeout_s=60) as connection:
+            together.wait(60)
+            for _ in range(3):
+                try:
+                    assert ask(connection, "PUT", f"/{number}", body)[0] == 200
+                except http.client.RemoteDisconnected:
+                    failed += 1
+                assert ask(connection, "GET", f"/{number}") == (200, body)
+        return failed
+
+    with ThreadPoolExecutor(64) as pool:
+        assert sum(pool.map(run, range(64))) == 10
+    assert len(upstream.arrived) == len(proxy.requests) == 64 * 6
+    body = secrets.token_bytes(50_000_000)
+    with client(proxy, timeout_s=60) as connection:
+        assert ask(connection, "PUT", "/large", body)[0] == 200
+        assert ask(connection, "GET", "/large?chunked") == (200, body)
+
+
+def s3(endpoint: str, rgw: S3Server) -> s3fs.S3FileSystem:
+    options: dict[str, Any] = {"retries": {"max_attempts": 1}, "read_timeout": 2}
+    return s3fs.S3FileSystem(
+        key=rgw.key, secret=rgw.secret, endpoint_url=endpoint, config_kwargs=options, skip_instance_cache=True, use_listings_cache=False
+    )
+
+
+def test_real_s3(rgw: S3Server) -> None:
+    """A real client's signatures stay valid through the proxy, and a create that the client has given up lands later."""
+    bucket = rgw.bucket()
+    names = [f"{bucket}/{name}" for name in ("plain", "a b/c%20d+e=f&g#h", "'quoted\" (☃)/ö~!*,;:@$", "x//y/._-")]
+    with FaultProxy(rgw.endpoint) as proxy:
+        fs, direct = s3(proxy.url, rgw), s3(rgw.endpoint, rgw)
+        for name, size in [*((name, size) for name in names for size in (0, 1)), (names[2], 20_000_000)]:
+            data = secrets.token_bytes(size)
+            fs.pipe_file(name, data)
+            assert fs.cat_file(name) == direct.cat_file(name) == data
+        assert sorted(fs.find(bucket)) == sorted(names)
+        assert {request.name for request in proxy.requests if request.method == "PUT"} == {f"/{name}" for name in names}
+        assert all(quote(request.name, safe="/~") == request.path for request in proxy.requests if request.method == "PUT")
+
+        proxy.reset()
+        rule = Rule(match=to("PUT", "/versions/"), fault=Fault(kind="lands_late", delay_s=math.inf), times=None)
+        proxy.faults = [rule]
+        fs.retries = 1  # s3fs' own, around botocore's
+        with pytest.raises(botocore.exceptions.ReadTimeoutError):
+            fs.call_s3("put_object", Bucket=bucket, Key="_manifest/versions/1 %", Body=b"late", IfNoneMatch="*")
+        late = proxy.requests
+        assert len(late) == rule.used >= 1 and all(request.has_if_none_match and request.body_size == 4 for request in late)
+        assert not direct.exists(f"{bucket}/_manifest/versions/1 %")
+        proxy.settle(now=True)
+        assert direct.cat_file(f"{bucket}/_manifest/versions/1 %") == b"late"
+        assert sorted(request.statuses for request in proxy.requests) == [(200,)] + [(412,)] * (rule.used - 1)

@@ -1,0 +1,37 @@
+"""Where the suite of all stores runs: a fresh root on each kind of store, and how any process opens it."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from manifestcommit.store import Store, open_store
+
+processes = multiprocessing.get_context("forkserver")
+processes.set_forkserver_preload(["manifestcommit", "tests.store.places", "s3fs", "adlfs"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A root on a store, in the form that travels to another process."""
+
+    url: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def open(self) -> Store:
+        """A store object of its own."""
+        return open_store(self.url, self.options)
+
+    def named(self, url: str) -> Place:
+        """Another root on the same store."""
+        return Place(url=url, options=self.options)
+
+
+def names(store: Store, prefix: str = "", start_from: str = "") -> list[str]:
+    """The names of a list."""
+    return [info.name for info in store.list(prefix, start_from=start_from)]
+
+
+Maker = Callable[[], Place]

@@ -1,0 +1,207 @@
+"""What is special about local and other POSIX file systems: links, fsync, scans that are no snapshots. [ST1]-[ST3] [ST9]"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import multiprocessing
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manifestcommit.errors import StoreError
+from manifestcommit.store import LocalStore
+from tests.store.places import names, processes
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> LocalStore:
+    return LocalStore(str(tmp_path / "root"))
+
+
+# --- lists --------------------------------------------------------------------------------------------------------------
+
+
+def come_and_go(root: str, number: int, started: Any, over: Any) -> None:
+    store = LocalStore(root)
+    for each in itertools.count():
+        if over.is_set():
+            return
+        store.put_if_absent(f"versions/new-{number}-{each:06}", b"x")
+        if each >= 5:
+            store.delete([f"versions/new-{number}-{each - 5:06}"])
+            started.set()
+
+
+@pytest.mark.slow
+def test_a_list_never_misses_what_was_there_before_it_began(local: LocalStore, tmp_path: Path) -> None:
+    """A scan of a folder is no snapshot while names come and go; the list must be one. [ST3]"""
+    kept = [f"versions/{number:06}" for number in range(400)]
+    (tmp_path / "root" / "versions").mkdir(parents=True)
+    for name in kept:
+        (tmp_path / "root" / name).write_bytes(b"x")
+    over, started = processes.Event(), [processes.Event(), processes.Event()]
+    arguments = [(str(tmp_path / "root"), number, event, over) for number, event in enumerate(started)]
+    writers = [processes.Process(target=come_and_go, args=each) for each in arguments]
+    try:
+        for writer in writers:
+            writer.start()
+        assert all(event.wait(60) for event in started)
+        until = time.monotonic() + 5
+        for scan in itertools.count():
+            if scan >= 30 and time.monotonic() > until:
+                break
+            if scan % 5 == 0:
+                kept.append(f"versions/{len(kept):06}")
+                assert local.put_if_absent(kept[-1], b"x")
+            found = names(local, "versions/0")
+            assert found == kept, f"missed {set(kept) - set(found)} in scan {scan}"
+    finally:
+        over.set()
+        for writer in writers:
+            writer.join(30)
+            writer.kill()
+    assert [writer.exitcode for writer in writers] == [0, 0]
+
+
+def test_a_scan_that_misses_a_name_is_scanned_again(local: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two scans in a row must agree; what the kernel seldom does is done here on purpose: the first scan misses the newest. [ST3]"""
+    for number in range(3):
+        local.put(f"versions/{number}", b"")
+    real, scans = os.scandir, []
+
+    @contextlib.contextmanager
+    def forgetful(path: str) -> Iterator[list[os.DirEntry[str]]]:
+        with real(path) as entries:
+            found = list(entries)
+        scans.append(path)
+        yield [entry for entry in found if entry.name != "2"] if len(scans) == 1 else found
+
+    monkeypatch.setattr("os.scandir", forgetful)
+    assert names(local, "versions/") == ["versions/0", "versions/1", "versions/2"]
+    assert len(scans) == 3, "one that missed it, two that agree"
+
+
+# --- leftovers ---------------------------------------------------------------------------------------------------------
+
+
+def write_for_ever(root: str, ready: multiprocessing.Queue[int]) -> None:
+    store = LocalStore(root)
+    output = store.create_output("day=1/open")
+    output.write(b"half")
+    output.flush()
+    body = bytes(4_000_000)
+    ready.put(1)
+    for number in itertools.count():
+        store.put_if_absent(f"day=1/{number}", body)
+        store.put("day=1/hint", body)
+
+
+def test_what_a_killed_writer_leaves_is_not_listed(local: LocalStore, tmp_path: Path) -> None:
+    """Whole objects only, and no temporary names. [ST2] [ST9]"""
+    root = tmp_path / "root"
+    for _ in range(3):
+        ready: multiprocessing.Queue[int] = processes.Queue()
+        writer = processes.Process(target=write_for_ever, args=(str(root), ready))
+        writer.start()
+        ready.get(timeout=60)
+        time.sleep(0.05)
+        writer.kill()
+        writer.join()
+        assert any(path.name.startswith(".mc-tmp-") for path in root.rglob("*")), "the open output left a temporary file"
+        listed = list(local.list("day=1/"))
+        assert all(info.name.rpartition("/")[2].isdigit() or info.name == "day=1/hint" for info in listed)
+        assert {info.size_bytes for info in listed} <= {4_000_000}
+        local.delete([info.name for info in listed])
+
+
+# --- local: link, never rename ------------------------------------------------------------------------------------------
+
+
+def test_a_local_create_does_not_overwrite_a_winner(local: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that is taken between the write and the link stays the winner's: os.link fails, os.rename would not. [ST1] [ST9]"""
+    real = os.link
+
+    def late(source: str, target: str) -> None:
+        Path(target).write_bytes(b"the winner's")
+        real(source, target)
+
+    monkeypatch.setattr("os.link", late)
+    assert local.put_if_absent("v/1", b"mine") is False
+    assert local.get("v/1") == b"the winner's"
+
+
+def test_every_new_folder_and_file_is_synced_before_a_call_returns(
+    local: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[ST2] [ST9]"""
+    synced: list[str] = []
+    real = os.fsync
+
+    def seen(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
+
+    monkeypatch.setattr("os.fsync", seen)
+    root = tmp_path / "root"
+    for write in (lambda: local.put_if_absent("a/b/1", b"x"), lambda: local.put("c/d/2", b"x"), lambda: finished(local, "e/f/3")):
+        synced.clear()
+        write()
+        top, second = synced_folders(synced, root)
+        assert {str(top.parent), str(top), str(second)} <= set(synced), "the file's folder and each parent that got a new name"
+        assert any(".mc-tmp-" in name for name in synced), "the bytes, before the name"
+        assert synced.index(next(name for name in synced if ".mc-tmp-" in name)) < len(synced) - 1
+
+
+def finished(store: LocalStore, name: str) -> None:
+    output = store.create_output(name)
+    output.write(b"x")
+    output.close()
+
+
+def synced_folders(synced: list[str], root: Path) -> tuple[Path, Path]:
+    file = Path(next(name for name in synced if ".mc-tmp-" in name))
+    return file.parents[1], file.parent
+
+
+def test_a_system_failure_is_a_store_error(local: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[ST5]"""
+    local.put("a/file", b"")
+    (tmp_path / "root" / "a" / "folder").mkdir()
+    with pytest.raises(StoreError):
+        local.get("a/folder")
+    with pytest.raises(StoreError):
+        local.put_if_absent("x" * 300, b"")
+    with pytest.raises(StoreError):
+        local.put("a/file/below", b"")
+    for folder in ("a", "b"):
+
+        def full(source: str, target: str, folder: str = folder) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr("os.link", full)
+        with pytest.raises(StoreError, match="No space left"):
+            local.put_if_absent(f"{folder}/new", b"")
+    assert names(local) == ["a/file"]
+
+
+@pytest.mark.parametrize("call", ["os.link", "os.replace"])
+def test_a_folder_that_vanishes_under_a_write_is_a_store_error(
+    local: LocalStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: str
+) -> None:
+    """Someone removes the table: FileNotFoundError would say that the caller's own data is missing. [ST5] [ST8]"""
+    real = getattr(os, call.partition(".")[2])
+
+    def removed(source: str, target: str) -> None:
+        shutil.rmtree(tmp_path / "root")
+        real(source, target)
+
+    monkeypatch.setattr(call, removed)
+    write = local.put_if_absent if call == "os.link" else local.put
+    with pytest.raises(StoreError):
+        write("a/b", b"x")

@@ -1,0 +1,122 @@
+"""When a store is proved, and what the table remembers of it. [ST7] [ST12]"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from manifestcommit.core.format import VERSIONS
+from manifestcommit.engine.alter import set_properties
+from manifestcommit.engine.job import Job
+from manifestcommit.engine.session import Session
+from manifestcommit.errors import UnsafeStoreError
+from manifestcommit.store import Store
+from manifestcommit.testing.counting import CountingStore
+from tests.faults.tables import Service
+
+DATA = pa.table({"a": [1, 2, 3]})
+
+
+class Overwriting(Service):
+    """Accepts the condition and ignores it, as a versioned bucket of Ceph does."""
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        self.put(name, data)
+        return True
+
+
+def append(store: Store) -> int | None:
+    job = Job(Session(store))
+    job.write_stream(DATA.schema, DATA.to_batches())
+    outcome = job.commit()
+    assert outcome.committed, outcome
+    return outcome.version
+
+
+def probes(store: CountingStore) -> int:
+    return sum(call.kind == "put_if_absent" and "/doctor/" in call.name for call in store.calls)
+
+
+def test_a_new_table_is_proved_once_and_remembers_where() -> None:
+    """[ST12]"""
+    root = secrets.token_hex(8)
+    store = CountingStore(Service(root))
+    append(store)
+    assert probes(store) >= 32
+    snapshot = Session(store).open().snapshot
+    assert snapshot.version == 2 and snapshot.proven == (Service.name,)
+    assert not [info.name for info in store.list("_manifest/doctor/")], "the probes are gone"
+    again = CountingStore(Service(root))
+    append(again)
+    assert probes(again) == 0
+
+
+def test_a_table_that_was_moved_is_proved_again_where_it_lies_now() -> None:
+    """A copy on another store is read at once; a commit there is a new promise. [ST12]"""
+    root, copy = secrets.token_hex(8), secrets.token_hex(8)
+    append(Service(root))
+    moved = CountingStore(Moved(copy))
+    for info in Service(root).list(""):
+        moved.put(info.name, Service(root).get(info.name))
+    assert Session(moved).open().version == 2 and probes(moved) == 0
+    append(moved)
+    assert probes(moved) >= 32
+    assert Session(moved).open().snapshot.proven == (Service.name, Moved.name)
+
+
+class Moved(Service):
+    name = "s3://other"
+
+
+def test_the_last_eight_stores_are_remembered() -> None:
+    """[ST12]"""
+    root = secrets.token_hex(8)
+    for number in range(12):
+        store = Service(root)
+        store.__class__ = type("Each", (Service,), {"name": f"s3://bucket-{number}"})
+        append(store)
+    assert Session(Service(root)).open().snapshot.proven == tuple(f"s3://bucket-{number}" for number in range(4, 12))
+
+
+def written(store: Store) -> Iterable[str]:
+    return [info.name for info in store.list("")]
+
+
+def test_nothing_is_written_through_a_store_that_lets_two_win() -> None:
+    """[ST7] [ST12]"""
+    store = Overwriting(secrets.token_hex(8))
+    with pytest.raises(UnsafeStoreError, match="lake at http"):
+        append(store)
+    assert written(store) == []
+
+
+def test_a_table_that_was_moved_to_a_liar_is_read_and_not_written() -> None:
+    """[ST7] [ST12]"""
+    root = secrets.token_hex(8)
+    append(Service(root))
+    liar = Overwriting(root)
+    liar.__class__ = type("Liar", (Overwriting,), {"name": "s3://elsewhere"})
+    before = written(liar)
+    assert Session(liar).open().version == 2
+    job = Job(Session(liar))
+    with pytest.raises(UnsafeStoreError, match="elsewhere"):
+        job.write_stream(DATA.schema, DATA.to_batches())
+    session = Session(liar)
+    session.open()
+    with pytest.raises(UnsafeStoreError, match="elsewhere"):
+        set_properties(session, {"owner": "me"})
+    assert written(liar) == before
+
+
+def test_a_local_table_needs_no_proof(tmp_path: Path) -> None:
+    """[ST12]"""
+    from manifestcommit.store.local import LocalStore
+
+    store = CountingStore(LocalStore(str(tmp_path / "t")))
+    append(store)
+    assert probes(store) == 0 and Session(store).open().snapshot.proven == ()
+    assert all("doctor" not in name for name in written(store)) and any(name.startswith(VERSIONS) for name in written(store))

@@ -1,0 +1,422 @@
+"""What is special about S3: how many requests a call is, whose repeats they are, and what its refusals become. [ST10]-[ST14]
+
+Through a proxy that records every request, or loses some, before a real S3 server.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import secrets
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import manifestcommit as mc
+from manifestcommit.errors import StoreDeniedError, StoreError, StoreUnclearError, UnsafeStoreError, UsageError
+from manifestcommit.store import StorageOptions, Store, open_store
+from manifestcommit.store.objects import PART_BYTES
+from manifestcommit.store.s3 import _just_below
+from tests.faults.proxy import Fault, FaultProxy, Rule, to
+from tests.store.places import Place, names, processes
+
+PATIENCE_REQUESTS = 8  # the most that one call may send
+
+
+@pytest.fixture
+def proxy(rgw: Any) -> Iterator[FaultProxy]:
+    with FaultProxy(rgw.endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def place(s3_root: Place, proxy: FaultProxy) -> Place:
+    """A fresh root that is reached through the proxy."""
+    options = {**s3_root.options, "endpoint_url": proxy.url, "config_kwargs": {"read_timeout": 2}}
+    return Place(url=f"{s3_root.url}/{secrets.token_hex(8)}", options=options)
+
+
+@pytest.fixture
+def store(place: Place) -> Store:
+    return place.open()
+
+
+def sent(proxy: FaultProxy) -> list[str]:
+    """What was sent since the last time that this was asked."""
+    found = [each.method for each in proxy.requests]
+    proxy.reset()
+    return found
+
+
+# --- requests -------------------------------------------------------------------------------------------------------------
+
+
+def test_each_call_is_one_request(store: Store, proxy: FaultProxy) -> None:
+    """No HEAD before a GET, no list before a PUT. [ST10] [ST13]"""
+    assert store.put_if_absent("v/1", b"x" * 100) and sent(proxy) == ["PUT"]
+    assert not store.put_if_absent("v/1", b"y") and sent(proxy) == ["PUT"]
+    assert store.get("v/1") and sent(proxy) == ["GET"]
+    assert store.get("v/1", 5, 10) == b"xxxxx" and sent(proxy) == ["GET"]
+    assert store.get("v/1", 100, 110) == b"" and sent(proxy) == ["GET"]
+    store.put("hint", b"1")
+    assert sent(proxy) == ["PUT"]
+    assert names(store, "v/", "v/0") == ["v/1"] and sent(proxy) == ["GET"]
+    store.delete(["v/1", "hint", "absent"])
+    assert sent(proxy) == ["POST"]
+    with pytest.raises(FileNotFoundError):
+        store.get("v/1")
+    assert sent(proxy) == ["GET"]
+
+
+def test_a_create_is_one_conditional_put_whatever_its_size(store: Store, proxy: FaultProxy) -> None:
+    """Stores ignore the condition on a multipart upload. [ST10] [ST11]"""
+    for number, size in enumerate((0, 1, 3 * PART_BYTES, 80 * 1024 * 1024)):
+        assert store.put_if_absent(f"v/{number}", bytes(size))
+        assert [(each.method, each.has_if_none_match, each.body_size) for each in proxy.requests] == [("PUT", True, size)]
+        proxy.reset()
+        assert not store.put_if_absent(f"v/{number}", b"")
+        assert not store.put_if_absent(f"v/{number}", bytes(PART_BYTES + 1))
+        assert sent(proxy) == ["PUT", "PUT"]
+
+
+def test_a_small_parquet_file_is_one_request_to_write_and_one_to_read(store: Store, proxy: FaultProxy) -> None:
+    """[ST13]"""
+    table = pa.table({"a": range(100)})
+    output = store.create_output("a b/%2F.parquet")
+    pq.write_table(table, output)
+    output.close()
+    assert sent(proxy) == ["PUT"]
+    with store.open_input("a b/%2F.parquet") as stream:
+        assert pq.read_table(stream).equals(table)
+    assert sent(proxy) == ["GET"]
+    filesystem, base = store.filesystem()
+    assert pq.ParquetFile(filesystem.open_input_file(f"{base}/a b/%2F.parquet")).read().equals(table)
+    assert sent(proxy) == ["GET"]
+
+
+def test_a_column_is_read_without_the_others(store: Store, proxy: FaultProxy) -> None:
+    """[ST8]"""
+    noise = secrets.token_bytes(4_000_000)
+    table = pa.table({"wide": [noise[start : start + 4000] for start in range(0, 4_000_000, 4000)], "narrow": range(1000)})
+    output = store.create_output("x.parquet")
+    pq.write_table(table, output, compression="none", use_dictionary=False)
+    output.close()
+    received = []
+    original = store.get
+
+    def counted(name: str, start: int | None = None, end: int | None = None) -> bytes:
+        data = original(name, start, end)
+        received.append(len(data))
+        return data
+
+    store.get = counted  # type: ignore[method-assign]
+    with store.open_input("x.parquet") as stream:
+        assert pq.ParquetFile(stream, pre_buffer=True).read(columns=["narrow"]).equals(table.select(["narrow"]))
+    assert sum(received) < 100_000
+
+
+def test_a_large_output_goes_up_in_parts_of_one_size(store: Store, proxy: FaultProxy) -> None:
+    """[ST2]"""
+    output = store.create_output("big")
+    written = secrets.token_bytes(1_000_000)
+    for _ in range(20):
+        output.write(written)
+    assert names(store) == []
+    output.close()
+    parts = [each.body_size for each in proxy.requests if each.method == "PUT"]
+    assert parts == [PART_BYTES, PART_BYTES, 20_000_000 - 2 * PART_BYTES]
+    assert store.get("big") == written * 20
+
+
+def test_a_discarded_upload_leaves_nothing_that_is_billed(store: Store, proxy: FaultProxy, rgw: Any, s3_root: Place) -> None:
+    """[ST2] [AB2]"""
+    output = store.create_output("big")
+    output.write(bytes(3 * PART_BYTES))
+    output.discard()
+    output.close()
+    assert names(store) == []
+    assert [each.method for each in proxy.requests][-2:] == ["DELETE", "GET"]
+
+
+def test_a_list_has_as_many_requests_as_pages_and_begins_where_it_is_told(store: Store, proxy: FaultProxy) -> None:
+    """[ST3] [CM11]"""
+    written = [f"versions/{number:020d}.json.zst" for number in range(1, 1101)]
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda name: store.put(name, b""), written))
+    proxy.reset()
+    assert names(store, "versions/") == written
+    assert len(sent(proxy)) == 2
+    assert names(store, "versions/", written[1050]) == written[1050:]
+    assert len(sent(proxy)) == 1
+    store.delete(written)
+    assert len(sent(proxy)) == 2
+    assert names(store) == []
+
+
+@given(st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1))
+def test_a_list_starts_a_little_below_its_first_name(name: str) -> None:
+    """[ST3]"""
+    assert _just_below(name) < name
+    _just_below(name).encode()
+
+
+# --- nothing stale ----------------------------------------------------------------------------------------------------------
+
+
+def commit_one(place: Place, day: str) -> int | None:
+    return mc.write(pa.table({"day": [day]}), place.url, storage_options=place.options).version
+
+
+def test_a_version_committed_by_another_process_is_seen_after_our_first_list(s3_root: Place) -> None:
+    """s3fs' own listings cache hides it from every later call of the process. [ST13] [RD1]"""
+    place = s3_root.named(f"{s3_root.url}/{secrets.token_hex(8)}")
+    commit_one(place, "1")
+    table = mc.Table(place.url, storage_options=place.options)
+    store = place.open()
+    before = names(store)
+    assert table.snapshot().version == 2 and table.files().num_rows == 1
+    with processes.Pool(1) as pool:
+        assert pool.apply(commit_one, (place, "2")) == 3
+    assert table.snapshot().version == 3 and table.files().num_rows == 2
+    assert table.dataset().to_table().num_rows == 2
+    assert len(names(store)) == len(before) + 2
+    assert mc.write(pa.table({"day": ["3"]}), place.url, storage_options=place.options).version == 4
+
+
+def write_after_fork(store: Store, place: Place, answers: Any) -> None:
+    found = store.get("from the parent")
+    store.put("from the child", found)
+    answers.put((names(store), mc.Table(place.url, storage_options=place.options).snapshot().version))
+
+
+def test_a_forked_process_uses_the_store_of_its_parent(s3_root: Place) -> None:
+    """A client is not fork-safe: its loop runs in a thread that the child does not have. Spark forks its workers. [ST13]"""
+    place = s3_root.named(f"{s3_root.url}/{secrets.token_hex(8)}")
+    store = place.open()
+    store.put("_manifest/from before", b"")
+    commit_one(place, "1")
+    store.put("from the parent", b"x")
+    fork = multiprocessing.get_context("fork")
+    answers = fork.Queue()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python says that forking with threads is dangerous; it is, and it is done
+        child = fork.Process(target=write_after_fork, args=(store, place, answers))
+        child.start()
+    listed, version = answers.get(timeout=60)
+    child.join(60)
+    assert child.exitcode == 0 and "from the child" in listed and version == 2
+    assert store.get("from the child") == b"x", "and the parent goes on"
+
+
+# --- unclear answers, busy stores -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [500, 503, 429, 409])
+def test_a_busy_store_is_asked_again(store: Store, proxy: FaultProxy, status: int) -> None:
+    """[ST14]"""
+    store.put("x", b"1")
+    calls = (lambda: store.get("x"), lambda: store.put("x", b"1"), lambda: names(store), lambda: store.delete(["y"]))
+    for call, method in zip(calls, ("GET", "PUT", "GET", "POST"), strict=True):
+        proxy.reset()
+        proxy.faults = [Rule(match=to(method), fault=Fault(kind="status_before", status=status), times=2)]
+        call()
+        assert sent(proxy) == [method] * 3
+
+
+def test_a_store_that_stays_busy_is_not_asked_for_ever(store: Store, proxy: FaultProxy) -> None:
+    """An SDK's retries of retries made 50 requests of one call. [ST14]"""
+    store.put("x", b"1")
+    proxy.reset()
+    proxy.faults = [Rule(match=to("GET"), fault=Fault(kind="status_before", status=503), times=None)]
+    with pytest.raises(StoreError, match="busy"):
+        store.get("x")
+    assert len(proxy.requests) == PATIENCE_REQUESTS
+
+
+@pytest.mark.parametrize(
+    ("fault", "lands"),
+    [
+        (Fault(kind="status_before", status=503), False),
+        (Fault(kind="status_before", status=500), False),
+        (Fault(kind="status_before", status=409), False),
+        (Fault(kind="status_after", status=500), True),
+        (Fault(kind="status_after", status=503), True),
+        (Fault(kind="status_after", status=409), True),
+        (Fault(kind="request_reset"), False),
+        (Fault(kind="request_dropped"), False),
+        (Fault(kind="answer_closed"), True),
+        (Fault(kind="answer_dropped"), True),
+        (Fault(kind="answer_cut", cut="head"), True),
+    ],
+    ids=lambda value: f"{value.kind}-{value.status}" if isinstance(value, Fault) else "",
+)
+def test_a_create_without_a_clear_answer_is_unclear(store: Store, proxy: FaultProxy, fault: Fault, lands: bool) -> None:
+    """Never reported as won, nor as lost; whether to ask again is the commit's to decide. [ST5] [ST14] [CM6] [IV4]"""
+    store.put("warm", b"")
+    proxy.reset()
+    proxy.faults = [Rule(match=to("PUT"), fault=fault, times=None)]
+    with pytest.raises(StoreUnclearError, match="may have been created"):
+        store.put_if_absent("v/1", b"x")
+    proxy.faults = []
+    # aiohttp repeats a PUT by itself, once, where a connection that it had kept breaks: the commit compares whatever it is told.
+    broken = fault.kind in ("request_reset", "answer_closed", "answer_cut")
+    assert len([each for each in proxy.requests if each.method == "PUT"]) == 1 + broken
+    assert (names(store, "v/") == ["v/1"]) == lands
+
+
+def test_an_upload_whose_completion_was_answered_by_nothing_is_complete(store: Store, proxy: FaultProxy) -> None:
+    """Asked again, S3 knows no such upload any more. [ST2] [ST14]"""
+    output = store.create_output("big")
+    output.write(bytes(PART_BYTES + 1))
+    proxy.faults = [Rule(match=lambda each: each.method == "POST" and "uploadId=" in each.query, fault=Fault(kind="answer_closed"))]
+    output.close()
+    assert [info.size_bytes for info in store.list("big")] == [PART_BYTES + 1]
+
+
+def test_a_part_that_is_lost_is_sent_again(store: Store, proxy: FaultProxy) -> None:
+    """[ST14]"""
+    proxy.faults = [Rule(match=lambda each: "partNumber=2" in each.query, fault=Fault(kind="request_reset"))]
+    body = secrets.token_bytes(2 * PART_BYTES + 1)
+    output = store.create_output("big")
+    output.write(body)
+    output.close()
+    assert store.get("big") == body
+
+
+def test_an_answer_that_is_cut_off_is_asked_for_again(store: Store, proxy: FaultProxy) -> None:
+    """[ST8] [ST14]"""
+    body = secrets.token_bytes(1_000_000)
+    store.put("x", body)
+    proxy.faults = [Rule(match=to("GET"), fault=Fault(kind="answer_cut"))]
+    assert store.get("x") == body
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------------
+
+
+def every_call(store: Store) -> list[Any]:
+    return [
+        lambda: store.get("x"),
+        lambda: store.put("x", b""),
+        lambda: store.put_if_absent("x", b""),
+        lambda: names(store),
+        lambda: store.delete(["x"]),
+        lambda: store.open_input("x"),
+        lambda: store.create_output("x").close(),
+    ]
+
+
+def refusals(store: Store, kind: type[StoreError], text: str, secret: str) -> None:
+    for call in every_call(store):
+        with pytest.raises(kind, match=text) as told:
+            call()
+        assert secret not in str(told.value) and secret not in repr(told.value)
+
+
+def test_a_missing_bucket_is_named(place: Place, proxy: FaultProxy) -> None:
+    """[ST5]"""
+    refusals(place.named("s3://there-is-no-such-bucket/t").open(), StoreError, "no bucket there-is-no-such-bucket", place.options["secret"])
+    assert len(proxy.requests) == len(every_call(place.open())), "each is told at the first answer"
+
+
+def test_wrong_credentials_are_told_and_not_shown(place: Place, proxy: FaultProxy) -> None:
+    """[ST5] [SE1]"""
+    wrong = secrets.token_hex(20)
+    refusals(open_store(place.url, {**place.options, "secret": wrong}), StoreError, "does not accept the credentials", wrong)
+    refusals(open_store(place.url, {**place.options, "key": wrong}), StoreError, "does not accept the credentials", wrong)
+    assert len(proxy.requests) == 2 * len(every_call(place.open()))
+
+
+def test_no_connection_is_told_after_a_few_tries(place: Place) -> None:
+    """[ST5] [ST14]"""
+    store = open_store(place.url, {**place.options, "endpoint_url": "http://127.0.0.1:9"})
+    with pytest.raises(StoreError, match=r"no connection to http://127\.0\.0\.1:9; .*\(asked 3 times\)"):
+        store.put_if_absent("x", b"")
+    with pytest.raises(StoreError, match="no connection"):
+        mc.write(pa.table({"a": [1]}), place.url, storage_options={**place.options, "endpoint_url": "http://127.0.0.1:9"})
+
+
+def test_a_read_only_bucket_is_told_before_anything_is_written(rgw: Any) -> None:
+    """[ST5]"""
+    bucket = rgw.bucket()
+    rgw.make_read_only(bucket)
+    place = Place(url=f"s3://{bucket}/t", options=rgw.storage_options)
+    with pytest.raises(StoreDeniedError, match=r"access denied \(AccessDenied\)"):
+        mc.write(pa.table({"a": [1]}), place.url, storage_options=place.options)
+    assert names(place.open()) == []
+
+
+def test_a_store_that_knows_no_condition_is_unsafe(store: Store, proxy: FaultProxy) -> None:
+    """[ST7] [ST10]"""
+    proxy.faults = [Rule(match=to("PUT"), fault=Fault(kind="status_before", status=501, code="NotImplemented"))]
+    with pytest.raises(UnsafeStoreError, match="no conditional create"):
+        store.put_if_absent("v/1", b"")
+
+
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [
+        ("s3://", "no root"),
+        ("s3:///x", "no root"),
+        ("s3://b//x", "no root"),
+        ("s3://b/../c", "no root"),
+        ("s3://b/./c", "no root"),
+        ("s3://fast--usw2-az1--x-s3/t", "directory bucket"),
+        ("s3://arn:aws:s3:us-west-2:1:accesspoint/t", "alias"),
+        ("s3://key:secret@b/t", "must not carry credentials"),
+    ],
+)
+def test_a_root_that_cannot_be_is_refused_without_a_request(url: str, text: str) -> None:
+    """[ST4] [ST7] [SE1]"""
+    with pytest.raises(UsageError, match=text):
+        open_store(url)
+
+
+def test_options_that_no_client_takes_are_named(place: Place) -> None:
+    """[ST5]"""
+    with pytest.raises(UsageError, match="no client for s3:// can be made"):
+        open_store(place.url, {**place.options, "config_kwargs": {"no_such_setting": 1}}).get("x")
+
+
+# --- secrets ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_store_and_its_options_show_no_value(place: Place) -> None:
+    """[SE1]"""
+    store = place.open()
+    options = StorageOptions({**place.options, "client_kwargs": {"aws_session_token": "a deeper secret"}})
+    for text in (repr(store), str(store.__dict__), repr(options), str(options), f"{options}", store.url, store.identity):
+        assert place.options["secret"] not in text and "deeper" not in text
+    assert options.scrub(f"no {place.options['secret']} and no a deeper secret") == "no *** and no ***"
+    again = pickle.loads(pickle.dumps(store))
+    again.put("x", b"1")
+    assert store.get("x") == b"1"
+
+
+def test_the_root_one_level_up(place: Place) -> None:
+    """[LY6]"""
+    bucket = place.url.split("/")[2]
+    store = place.named(f"s3://{bucket}/a/b").open()
+    above = store.above()
+    assert above is not None and above.url == f"s3://{bucket}/a"
+    top = above.above()
+    assert top is not None and top.url == f"s3://{bucket}" and top.above() is None
+
+
+def test_credentials_may_come_from_the_environment(place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """[SE1]"""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", place.options["key"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", place.options["secret"])
+    monkeypatch.setenv("AWS_ENDPOINT_URL", place.options["endpoint_url"])
+    store = open_store(place.url)
+    store.put("x", os.urandom(3))
+    assert names(store) == ["x"] and store.identity.endswith(place.options["endpoint_url"])
