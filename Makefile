@@ -21,13 +21,16 @@ DEMO_ARGS ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo demo-s3 test lint format bench clean
 
 help:  ## what there is
-	@grep -hE '^[a-z]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
 demo: $(VENV)/demo.stamp  ## a year of flights through Spark, with crashes, reruns and races; every flight once
 	@$(BIN)/python -m manifestcommit.demo $(DEMO_ARGS)
+
+demo-s3: $(VENV)/dev.stamp  ## the same on a real S3 server (Ceph RGW), which it starts and ends
+	@$(BIN)/python -m tests.servers demo $(DEMO_ARGS)
 
 # Two runs instead of pytest-xdist's groups: under pytest 9.2, xdist 3.8 takes `--dist loadgroup` and groups nothing, silently,
 # and two workers with a session and a cluster each are too much for two cores. Both runs are made, whatever the first says.

@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 import manifestcommit as mc
 from manifestcommit import demo_month
 from manifestcommit.demo_month import IDENTITY, SIGN, open_session, read_month, run_month, source_name
+from manifestcommit.store import Store, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,8 +39,9 @@ MONTHS = [date(2013, month, 1).strftime("%B") for month in range(1, 13)]
 class Story:
     """One run of the demo: where things lie, what was found wrong so far."""
 
-    def __init__(self, folder: Path) -> None:
-        self.table = folder / "flights"
+    def __init__(self, folder: Path, table: str | None) -> None:
+        self.table = table or str(folder / "flights")
+        self.store = open_store(self.table)
         self.source = folder / "source"
         self.trail = folder / "attempts"
         self.log = folder / "spark.log"
@@ -62,7 +64,7 @@ class Story:
 
     def month_files(self, month: int) -> int:
         """How many Parquet files lie in the month's folder, listed or not."""
-        return len(list(self.table.glob(f"month={month}/*.parquet")))
+        return sum(info.name.endswith(".parquet") for info in self.store.list(f"month={month}/"))
 
     def version(self) -> int:
         """The table's newest version."""
@@ -113,7 +115,7 @@ def twice(story: Story, spark: SparkSession, rows: dict[int, int]) -> None:
     source = source_name(TWICE)
     try:
         data = read_month(spark, story.source, TWICE)
-        mc.write(data, str(story.table), partition_by=["month"], key="by hand", watermarks={source: (0, rows[TWICE])})
+        mc.write(data, story.table, partition_by=["month"], key="by hand", watermarks={source: (0, rows[TWICE])})
         story.check("someone who loads it by hand, under another key, is refused", False)
     except mc.WatermarkOverlapError as error:
         refused = f"have {error.have:,}, want to start at {error.want:,}"
@@ -168,7 +170,7 @@ def show(story: Story, rows: dict[int, int]) -> None:
         for line in (result.stdout or result.stderr).splitlines():
             story.say(line)
         story.check(f"manifestcommit {verb} answers", result.returncode == 0)
-    held = mc.Table(str(story.table)).watermarks()
+    held = mc.Table(story.table).watermarks()
     story.check("every month stands at its number of rows", held == {source_name(month): rows[month] for month in rows})
 
 
@@ -176,7 +178,7 @@ def prove(story: Story, spark: SparkSession, rows: dict[int, int]) -> None:
     """What is committed against the source, row by row, and against what lies in the folder."""
     total = sum(rows.values())
     story.heading("The proof:")
-    held = mc.read_committed(str(story.table), spark=spark).toArrow()
+    held = mc.read_committed(story.table, spark=spark).toArrow()
     story.check(f"read_committed holds {held.num_rows:,} rows, the source {total:,}", held.num_rows == total)
     flights = held.group_by(list(IDENTITY)).aggregate([]).num_rows
     story.check(f"they are {flights:,} flights, each there once", flights == held.num_rows)
@@ -184,14 +186,14 @@ def prove(story: Story, spark: SparkSession, rows: dict[int, int]) -> None:
     origin = pa.concat_tables(pq.read_table(story.source / f"2013-{month:02d}.parquet") for month in rows).sort_by(order)
     same = held.select(origin.column_names).cast(origin.schema).sort_by(order).equals(origin)
     story.check(f"sorted, they equal the source's in each of the {origin.num_columns} columns", same)
-    live = set(mc.Table(str(story.table)).files().column("path").to_pylist())
-    found = {path.relative_to(story.table).as_posix(): path for path in story.table.glob("month=*/*.parquet")}
-    dead = found.keys() - live
-    dead_rows = sum(pq.read_metadata(found[name]).num_rows for name in dead)
+    live = set(mc.Table(story.table).files().column("path").to_pylist())
+    found = {info.name for info in story.store.list("month=") if info.name.endswith(".parquet")}
+    dead = found - live
+    dead_rows = sum(parquet_rows(story.store, name) for name in dead)
     story.say(f"A plain listing of the folder would read {total + dead_rows:,} rows from {len(found)} files;")
     story.check(
         f"{len(dead)} of them, with {dead_rows:,} rows, are of attempts that never committed, and no reader sees them",
-        live <= found.keys() and dead_rows > 0 and len(live) + len(dead) == len(found),
+        live <= found and dead_rows > 0 and len(live) + len(dead) == len(found),
     )
 
 
@@ -200,12 +202,18 @@ def prove(story: Story, spark: SparkSession, rows: dict[int, int]) -> None:
 
 def committed(story: Story, spark: SparkSession, month: int) -> int:
     """How many rows of the month a reader sees."""
-    return int(mc.read_committed(str(story.table), spark=spark).where(f"month = {month}").count())
+    return int(mc.read_committed(story.table, spark=spark).where(f"month = {month}").count())
 
 
-def command(verb: str, table: Path) -> subprocess.CompletedProcess[str]:
+def parquet_rows(store: Store, name: str) -> int:
+    """How many rows a file has, listed or not."""
+    with store.open_input(name) as stream:
+        return int(pq.read_metadata(stream).num_rows)
+
+
+def command(verb: str, table: str) -> subprocess.CompletedProcess[str]:
     """The command line's answer."""
-    words = [sys.executable, "-m", "manifestcommit.cli", verb, str(table)]
+    words = [sys.executable, "-m", "manifestcommit.cli", verb, table]
     return subprocess.run(words, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
 
 
@@ -213,7 +221,7 @@ def command(verb: str, table: Path) -> subprocess.CompletedProcess[str]:
 def child(story: Story, month: int, *more: str) -> Iterator[subprocess.Popen[str]]:
     """A driver of its own for one month; when the block is left, it and its JVM are gone."""
     words = [sys.executable, "-m", "manifestcommit.demo_month", "--month", str(month), *more]
-    words += ["--table", str(story.table), "--source", str(story.source), "--log", str(story.log)]
+    words += ["--table", story.table, "--source", str(story.source), "--log", str(story.log)]
     with (
         story.log.open("ab") as log,
         subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True) as process,
@@ -233,9 +241,9 @@ def lines(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
             yield json.loads(line.removeprefix(SIGN))
 
 
-def run(folder: Path) -> int:
-    """The whole story in `folder`; 0 if every check held."""
-    story = Story(folder)
+def run(folder: Path, table: str | None) -> int:
+    """The whole story in `folder`, and its table there or at a URL; 0 if every check held."""
+    story = Story(folder, table)
     story.heading("The source: every flight that left New York in 2013.")
     rows = demo_month.prepare_source(story.source)
     story.say(f"{sum(rows.values()):,} flights in {len(rows)} months, each named once by {', '.join(IDENTITY)}.")
@@ -263,15 +271,20 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the demo in a temporary folder, or in --folder, which is then kept."""
     parser = argparse.ArgumentParser(prog="python -m manifestcommit.demo", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--folder", type=Path, help="an empty or new folder to work in and to keep (default: a temporary one)")
+    parser.add_argument(
+        "--table", metavar="URL", help="where the table is made, such as s3://bucket/flights; credentials come from the environment"
+    )
     options = parser.parse_args(arguments)
+    if options.table is not None and next(iter(open_store(options.table).list("")), None) is not None:
+        parser.error(f"{options.table} is not empty")
     if options.folder is not None:
         options.folder.mkdir(parents=True, exist_ok=True)
         if any(options.folder.iterdir()):
             parser.error(f"{options.folder} is not empty")
-        return run(options.folder.resolve())
+        return run(options.folder.resolve(), options.table)
     folder = Path(tempfile.mkdtemp(prefix="manifestcommit-demo-"))
     try:
-        return run(folder)
+        return run(folder, options.table)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -104,10 +104,10 @@ def read_month(spark: SparkSession, source: Path, month: int) -> DataFrame:
     return spark.read.parquet(str(source / f"2013-{month:02d}.parquet")).repartition(TASKS)
 
 
-def run_month(data: DataFrame, table: Path, month: int, rows: int) -> mc.Outcome:
+def run_month(data: DataFrame, table: str, month: int, rows: int) -> mc.Outcome:
     """The job as anyone would write it: one call, with a key and the range of the source that it consumed."""
     name = source_name(month)
-    return mc.write(data, str(table), partition_by=["month"], key=name, watermarks={name: (0, rows)})
+    return mc.write(data, table, partition_by=["month"], key=name, watermarks={name: (0, rows)})
 
 
 def failing_once(data: DataFrame, trail: Path) -> DataFrame:
@@ -139,7 +139,7 @@ def _stumbling(trail: str) -> Callable[[int], int]:
 def main(arguments: list[str] | None = None) -> int:
     """Run one month in this process: write it, tell the parent, then commit when told to, or die before it."""
     parser = argparse.ArgumentParser(prog="python -m manifestcommit.demo_month", description="One month of the demo.")
-    parser.add_argument("--table", type=Path, required=True)
+    parser.add_argument("--table", required=True)
     parser.add_argument("--source", type=Path, required=True)
     parser.add_argument("--log", type=Path, required=True)
     parser.add_argument("--month", type=int, required=True)
@@ -148,7 +148,7 @@ def main(arguments: list[str] | None = None) -> int:
     spark = open_session(options.log)
     data = read_month(spark, options.source, options.month)
     name, rows = source_name(options.month), data.count()
-    with mc.begin(str(options.table), key=name) as job:
+    with mc.begin(options.table, key=name) as job:
         job.write(data, partition_by=["month"])
         job.advance(name, 0, rows)
         _tell(written=True, job=job.id)

@@ -1,10 +1,12 @@
-"""`python -m tests.servers` installs what is missing; `python -m tests.servers azurite|rclone|s3rver` runs one until Ctrl-C.
+"""`python -m tests.servers` installs what is missing; `python -m tests.servers azurite|rclone|s3rver` runs one until Ctrl-C;
+`python -m tests.servers demo` starts an S3 server, runs the demo with its table there, and ends the server.
 
 The gateway has a script of its own: tests/servers/rgw.sh.
 """
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import subprocess
@@ -46,10 +48,24 @@ def run(name: str) -> None:
             print("stopped", file=sys.stderr)
 
 
+def demo(arguments: list[str]) -> int:
+    """The demo on real S3: a gateway of its own, or the developer's where one runs."""
+    with tempfile.TemporaryDirectory(prefix="manifestcommit-rgw-") as folder:
+        server = servers.developers_rgw() or servers.start_rgw(Path(folder), for_pid=os.getpid())
+        try:
+            table = f"s3://{server.bucket()}/flights"
+            words = [sys.executable, "-m", "manifestcommit.demo", "--table", table, *arguments]
+            return subprocess.run(words, env={**os.environ, **server.environment}, check=False).returncode
+        finally:
+            servers.stop_rgw(Path(folder))
+
+
 match sys.argv[1:]:
     case []:
         install()
     case ["azurite" | "rclone" | "s3rver" as name]:
         run(name)
+    case ["demo", *arguments]:
+        sys.exit(demo(arguments))
     case _:
         sys.exit(__doc__)

@@ -42,7 +42,7 @@ ARROWS: dict[str, set[str]] = {
     "": {"errors", "version", "engine", "spark", "job", "table"},
     "cli": {"", "errors", "version", "progress", "render", "table"},
     "__main__": {"cli"},
-    "demo": {"", "errors", "table", "spark", "demo_month"},
+    "demo": {"", "errors", "store", "table", "spark", "demo_month"},
     "demo_month": {"", "errors", "table", "spark"},
 }
 

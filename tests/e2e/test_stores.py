@@ -1,0 +1,179 @@
+"""Whole tables on a real S3 server: many writers, the permissions that the page names, a table that moves. [IV9] [CM8] [SE1]"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import secrets
+import statistics
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import manifestcommit as mc
+from manifestcommit.errors import StoreDeniedError, StoreError
+from manifestcommit.store import open_store
+from tests.faults.tables import check_table, read_ids
+from tests.store.places import Place, processes
+
+pytestmark = pytest.mark.slow
+
+PAGE = Path(__file__).resolve().parents[2] / "spec" / "stores.md"
+PROCESSES, THREADS, COMMITS = 5, 10, 3
+
+
+@pytest.fixture
+def place(rgw: Any) -> Place:
+    return Place(url=f"s3://{rgw.bucket()}/lake/flights", options=rgw.storage_options)
+
+
+def append(place: Place, *ids: int, **options: Any) -> mc.Outcome:
+    return mc.write(pa.table({"id": pa.array(ids, pa.int64())}), place.url, storage_options=place.options, **options)
+
+
+# --- contention -------------------------------------------------------------------------------------------------------------
+
+
+def contend(place: Place, process: int, ready: Any, start: Any, told: Any) -> None:
+    """Ten threads, each of which commits several times: what each commit came to, and when."""
+
+    def work(thread: int) -> list[tuple[int, int, int, float]]:
+        found = []
+        for number in range(COMMITS):
+            each = ((process * THREADS) + thread) * COMMITS + number
+            outcome = append(place, each, key=f"key {each}")
+            found.append((each, outcome.version or 0, outcome.attempts, time.time()))
+        return found
+
+    mc.Table(place.url, storage_options=place.options).snapshot()  # connected
+    ready.release()
+    start.wait()
+    with ThreadPoolExecutor(THREADS) as pool:
+        told.put([each for found in pool.map(work, range(THREADS)) for each in found])
+
+
+def test_fifty_writers_on_one_table_all_get_through(place: Place) -> None:
+    """Blind retries once failed 54 commits under contention. Every commit takes a version of its own, none many attempts. [IV9] [CM8]"""
+    append(place, -1)
+    ready, start, told = processes.Semaphore(0), processes.Event(), processes.Queue()
+    running = [processes.Process(target=contend, args=(place, number, ready, start, told)) for number in range(PROCESSES)]
+    for process in running:
+        process.start()
+    assert all(ready.acquire(timeout=120) for _ in running)
+    start.set()
+    commits = [each for _ in running for each in told.get(timeout=240)]
+    for process in running:
+        process.join(60)
+    total = PROCESSES * THREADS * COMMITS
+    assert [process.exitcode for process in running] == [0] * PROCESSES
+    assert len(commits) == total and len({version for _, version, _, _ in commits}) == total
+    attempts = sorted(count for _, _, count, _ in commits)
+    print(f"attempts: median {statistics.median(attempts)}, mean {statistics.mean(attempts):.1f}, most {attempts[-1]}")
+    assert attempts[-1] <= MOST_ATTEMPTS and statistics.mean(attempts) <= MEAN_ATTEMPTS
+    assert read_ids(open_store(place.url, place.options)) == [-1, *range(total)]
+
+
+# Fifty contend at once: were one of them chosen by chance for each version, the unluckiest of all commits would need several hundred.
+MOST_ATTEMPTS, MEAN_ATTEMPTS = 150, 25
+
+
+# --- permissions ------------------------------------------------------------------------------------------------------------
+
+
+def policy(bucket: str) -> dict[str, Any]:
+    """The page's policy for the table at lake/flights, as refusals that bind a bucket's owner: all that it does not allow is denied."""
+    found = re.search(r"```json\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    assert found is not None
+    allowed = json.loads(found[1].replace("arn:aws:s3:::lake", f"arn:aws:s3:::{bucket}").replace("flights/", "lake/flights/"))["Statement"]
+    denied: list[dict[str, Any]] = [
+        {"NotAction": [action for each in allowed for action in _listed(each["Action"])], "Resource": [f"arn:aws:s3:::{bucket}/*"]}
+    ]
+    for each in allowed:
+        if condition := each.get("Condition"):
+            assert list(condition) == ["StringLike"]
+            denied.append({"Action": each["Action"], "Resource": each["Resource"], "Condition": {"StringNotLike": condition["StringLike"]}})
+        else:
+            # Ceph asks for a bulk delete of the bucket itself first, then of each object.
+            denied.append({"Action": each["Action"], "NotResource": [each["Resource"], f"arn:aws:s3:::{bucket}"]})
+    return {"Version": "2012-10-17", "Statement": [{"Effect": "Deny", "Principal": "*", **each} for each in denied]}
+
+
+def _listed(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
+
+
+def test_the_permissions_on_the_page_are_enough_and_not_more(place: Place, rgw: Any) -> None:
+    """[SE1] [ST5]"""
+    bucket = place.url.split("/")[2]
+    rgw.call("put_bucket_policy", Bucket=bucket, Policy=json.dumps(policy(bucket)))
+    append(place, 1, 2, key="a")
+    assert append(place, 1, 2, key="a").already_committed
+    big = pa.table({"id": pa.array([3], pa.int64()), "payload": [secrets.token_bytes(12_000_000)]})
+    mc.write(big, place.url, merge_schema=True, storage_options=place.options)
+    table = mc.Table(place.url, storage_options=place.options)
+    assert sorted(table.dataset().to_table().column("id").to_pylist()) == [1, 2, 3]
+    assert table.doctor().verdict == "safe"
+    assert not [info.name for info in open_store(place.url, place.options).list("_manifest/doctor/")]
+    outside = place.named(f"s3://{bucket}/other")
+    with pytest.raises(StoreDeniedError, match=r"access denied .*spec/stores\.md"):
+        append(outside, 1)
+    data_file = table.files().column("path").to_pylist()[0]
+    with pytest.raises(StoreError, match=r"could not be deleted|access denied"):
+        open_store(place.url, place.options).delete([data_file])
+    assert table.dataset().to_table().num_rows == 3
+
+
+# --- a table that moves -----------------------------------------------------------------------------------------------------
+
+
+def test_a_table_that_was_copied_elsewhere_is_the_same_table(place: Place, tmp_path: Path, rgw: Any) -> None:
+    """Every name in it is relative to its root. From S3 to a folder, and on to another bucket. [LY1] [ST12]"""
+    append(place, 1, 2, key="a", watermarks={"s %": (0, 2)})
+    append(place, 3, key="b", watermarks={"s %": (2, 3)})
+    original = mc.Table(place.url, storage_options=place.options)
+    source = open_store(place.url, place.options)
+    for target in (
+        Place(url=str(tmp_path / "copy of it")),
+        Place(url=f"s3://{rgw.bucket()}/x y%20", options=rgw.storage_options),
+    ):
+        store = target.open()
+        for info in source.list(""):
+            store.put(info.name, source.get(info.name))
+        copy = mc.Table(target.url, storage_options=target.options)
+        assert copy.snapshot() == original.snapshot()
+        assert copy.snapshot(version=2) == original.snapshot(version=2)
+        assert sorted(copy.dataset().to_table().column("id").to_pylist()) == [1, 2, 3]
+        assert append(target, 9, key="a", watermarks={"s %": (0, 2)}).already_committed
+        assert append(target, 4, key="c", watermarks={"s %": (3, 4)}).version == 4
+        check_table(store)
+    assert original.snapshot().version == 3
+
+
+# --- many readers while writers write -----------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def writing(place: Place) -> Iterator[None]:
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(lambda: [append(place, *range(start, start + 10)) for start in range(0, 200, 10)])
+        yield
+        done.result()
+
+
+def test_every_read_beside_a_writer_is_one_snapshot(place: Place) -> None:
+    """[RD2]"""
+    append(place)
+    with writing(place):
+        table = mc.Table(place.url, storage_options=place.options)
+        seen = []
+        while not seen or seen[-1] < 200:
+            ids = table.dataset().to_table().column("id").to_pylist()
+            assert sorted(ids) == list(range(len(ids))) and len(ids) % 10 == 0
+            seen.append(len(ids))
+    assert seen == sorted(seen)
