@@ -55,7 +55,7 @@ format: $(VENV)/dev.stamp  ## put the code into its standard form
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(VENV)/dev.stamp  ## every benchmark, one after another; BENCH_ARGS=--quick for a first look
+bench: $(VENV)/bench.stamp  ## every benchmark, one after another; BENCH_ARGS=--quick for a first look
 	@$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 clean:  ## remove .venv and everything that tools left behind
@@ -72,6 +72,11 @@ $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
 	@echo "--- installing manifestcommit[dev] into $(VENV) (minutes the first time: Spark is large)"
 	@$(PIP) install -e '.[dev]'
 	@touch $@ $(VENV)/demo.stamp
+
+$(VENV)/bench.stamp: $(VENV)/dev.stamp
+	@echo "--- installing the peers of the benchmarks into $(VENV)"
+	@$(PIP) install -e '.[bench]'
+	@touch $@
 
 $(BIN)/python:
 	@for candidate in $(PYTHONS); do \

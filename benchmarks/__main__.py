@@ -6,7 +6,7 @@ import argparse
 import subprocess
 import sys
 
-ALL = ("write_throughput", "read_scan", "job_commit")
+ALL = ("write_throughput", "read_scan", "job_commit", "contention", "costs")
 
 
 def main() -> int:

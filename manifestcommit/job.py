@@ -16,7 +16,7 @@ from .engine.session import Session
 from .engine.streams import stream_batches
 from .errors import UsageError
 from .progress import Progress
-from .store import open_store
+from .store import StorageOptions, open_store
 
 Path = str | os.PathLike[str]
 Overwritten = Mapping[str, Any] | Literal["dynamic"] | None
@@ -96,7 +96,7 @@ class Job:
         self, session: Session, *, key: str | None, fingerprint: str | None, storage_options: Mapping[str, Any] | None = None
     ) -> None:
         self._job = engine_job.Job(session, key=key, fingerprint=fingerprint)
-        self._storage_options = storage_options
+        self._storage_options = StorageOptions(storage_options)
         self._process = os.getpid()
         self.outcome: Outcome | None = None
 

@@ -26,7 +26,7 @@ from .engine.session import Session
 from .engine.times import choose_version, parse_moment
 from .errors import UsageError
 from .job import Path, is_spark_column
-from .store import open_store
+from .store import StorageOptions, open_store
 from .store.doctor import Report, examine
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ class Table:
     """A table at a root. Every method looks at the head as of its call; nothing is kept but what never changes. [RD1]"""
 
     def __init__(self, df_path: Path, storage_options: Mapping[str, Any] | None = None) -> None:
-        self._session = Session(open_store(df_path, storage_options))
-        self._storage_options = storage_options
+        self._storage_options = StorageOptions(storage_options)
+        self._session = Session(open_store(df_path, self._storage_options))
 
     def __repr__(self) -> str:
         return f"Table({self.url!r})"

@@ -177,6 +177,11 @@ class _Head(msgspec.Struct):
     format_version: int = 0
 
 
+# msgspec looks into a class when it first meets it, and takes no lock: threads that are first together end the interpreter.
+for _kind in (Snapshot, _Head):
+    msgspec.json.Decoder(_kind)
+
+
 def _check_format_version(raw: bytes, name: str) -> None:
     try:
         found = msgspec.json.decode(raw, type=_Head).format_version

@@ -32,7 +32,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     attempts: int = 1000
     first_pause_s: float = 0.005
-    longest_pause_s: float = 2.0
+    longest_pause_s: float = 0.5
     unclear_tries: int = 10
     first_unclear_pause_s: float = 0.1
     longest_unclear_pause_s: float = 8.0
@@ -84,6 +84,9 @@ def commit(session: Session, head: Head, change: Change, limits: Limits = DEFAUL
         if verdict == "unknown":
             return Outcome(kind="unknown", job_id=change.job, attempts=creates, reason=reason)
         mine = Head(snapshot=snapshot, digest=format.digest(data))
+        if verdict == "lost":
+            # Wait first, then look: what was read before a pause is old by its end, and would lose again.
+            session.env.sleep(_pause(session, creates, limits.first_pause_s, limits.longest_pause_s))
         try:
             counted, newest = _look_above(session, head, mine, won=verdict == "mine")
         except (StoreError, CorruptMetadataError, UnsupportedFormatError) as error:
@@ -95,7 +98,6 @@ def commit(session: Session, head: Head, change: Change, limits: Limits = DEFAUL
             _put_hint(session, mine.version)
             return Outcome(kind="committed", job_id=change.job, version=mine.version, attempts=creates)
         head, fresh = newest, True
-        session.env.sleep(_pause(session, creates, limits.first_pause_s, limits.longest_pause_s))
     contention = Conflict(rule="contention", mine="wants to commit", winner=f"others won {limits.attempts} times in a row")
     return Outcome(kind="conflict", job_id=change.job, conflict=contention, attempts=limits.attempts)
 

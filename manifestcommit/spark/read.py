@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ..core import evolution
-from ..core.predicate import Predicate
+from ..core.predicate import And, Not, Or, Predicate, Unknown, columns_of
 from ..core.schema import Schema, walk
 from ..core.snapshot import Snapshot
+from ..errors import UsageError
 from .reader import read_files
 
 if TYPE_CHECKING:
@@ -44,10 +45,41 @@ def read_snapshot(
     files = list(zip(entries.column("path").to_pylist(), entries.column("bytes").to_pylist(), strict=True))
     only_own = entries.column("digest").null_count == 0  # what a job of ours wrote has no float statistics in its footers
     has_floats = any(field.type in ("float", "double") for _, field in walk(schema.fields))
-    df = read_files(spark, url, files, schema, trust_footers=only_own or not has_floats, storage_options=storage_options)
+    df = read_files(
+        spark,
+        url,
+        files,
+        schema,
+        columns=None if wanted is None else _looked_at(schema, wanted, predicate),
+        trust_footers=only_own or not has_floats,
+        storage_options=storage_options,
+    )
     if predicate is not None:
         df = df.filter(filter if _is_column(filter) else _column(predicate, schema))
     return df if wanted is None else df.select(*(_quoted(name) for name in wanted))
+
+
+def _looked_at(schema: Schema, wanted: list[str], predicate: Predicate | None) -> list[str] | None:
+    """The columns that such a read needs, in the table's order; None, for all, where the filter does not tell its own."""
+    names = set(wanted)
+    if predicate is not None:
+        if not _is_understood(predicate):
+            return None
+        try:
+            names |= {evolution.find_column(schema, path[0]).name for path in columns_of(predicate)}
+        except UsageError:  # Spark will say so, or knows better
+            return None
+    return [field.name for field in schema.fields if field.name in names] or None
+
+
+def _is_understood(predicate: Predicate) -> bool:
+    match predicate:
+        case And(args=args) | Or(args=args):
+            return all(_is_understood(arg) for arg in args)
+        case Not(arg=arg):
+            return _is_understood(arg)
+        case _:
+            return not isinstance(predicate, Unknown)
 
 
 def _column(predicate: Predicate, schema: Schema) -> Column:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import os
 import shutil
 import tempfile
-import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -22,19 +25,21 @@ import pyarrow.parquet as pq
 import zstandard
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from manifestcommit.core.schema import Schema
 from manifestcommit.core.spark_types import to_spark
 from manifestcommit.errors import StoreError
-from manifestcommit.spark.writer import check_reachable, check_storage_options
-from manifestcommit.store import open_store
+from manifestcommit.spark.registered import StoreSource, registered_name
+from manifestcommit.spark.writer import check_reachable
+from manifestcommit.store import StorageOptions, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+LOG = logging.getLogger("manifestcommit.spark")
 FORMAT = "manifestcommit_files"
 # How Spark names file systems that it can read itself, by our scheme.
 _HADOOP_SCHEMES = {"file": "file", "s3": "s3a", "gs": "gs", "abfs": "abfs", "abfss": "abfss"}
@@ -42,6 +47,10 @@ _HADOOP_SCHEMES = {"file": "file", "s3": "s3a", "gs": "gs", "abfs": "abfs", "abf
 _PARTITION_BYTES = 128 << 20
 _OPEN_COST_BYTES = 4 << 20
 _BATCH_ROWS = 64 * 1024
+# What a task fetches at once of a file, and, while it waits for one small file, of the next ones.
+_PORTION_BYTES = 64 << 20
+_SMALL_FILE_BYTES = 4 << 20
+_FILES_AHEAD = 4
 # A session's own settings must not thin or change a snapshot. Rebasing: files without Spark's mark hold proleptic dates.
 _SCAN_OPTIONS = {
     "recursiveFileLookup": "true",
@@ -55,7 +64,15 @@ _SCAN_OPTIONS = {
 # Footers of other writers bound floats without NaN, which is greater than everything in Spark: pruning by them would lose rows.
 _UNPRUNED = {"parquet.filter.stats.enabled": "false", "parquet.filter.columnindex.enabled": "false"}
 
-_REGISTERED: weakref.WeakSet[Any] = weakref.WeakSet()
+# A Hadoop file system that has no answer tries for minutes; one try proves whether it reaches a file.
+_ONE_TRY = {
+    "fs.s3a.attempts.maximum": "1",
+    "fs.s3a.retry.limit": "0",
+    "fs.s3a.connection.establish.timeout": "5s",
+    "fs.s3a.connection.timeout": "10s",
+    "fs.azure.io.retry.max.retries": "0",
+    "fs.gs.http.max.retry": "1",
+}
 
 
 def read_files(
@@ -64,6 +81,7 @@ def read_files(
     files: Sequence[tuple[str, int]],
     schema: Schema,
     *,
+    columns: Sequence[str] | None = None,
     trust_footers: bool = True,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
@@ -71,21 +89,24 @@ def read_files(
 
     files: (path relative to the root, size in bytes), each once, as committed. Columns have the schema's names, types, metadata
     and may be null; one that a file lacks is null there. Nothing is listed: 10,000 files plan in about half a second.
+    columns: all that the caller will look at; others may be left out.
     trust_footers: False where a file of another writer has float columns, whose footers hide NaN.
     """
-    check_storage_options(storage_options)
     check_reachable(root_url)
+    given = StorageOptions(storage_options)
+    open_store(root_url, given)  # refuses options that the store does not take
     struct = spark_schema(schema)
     if not files:
         return spark.createDataFrame([], struct)
-    if not is_connect(spark) and (base := _hadoop_base(spark, root_url)) and not any(_spark_skips(path) for path, _ in files):
+    if not is_connect(spark) and not any(_spark_skips(path) for path, _ in files) and (base := _hadoop_base(spark, root_url, files[0])):
         try:
             return _scan(spark, base, files, schema, _SCAN_OPTIONS if trust_footers else _SCAN_OPTIONS | _UNPRUNED)
         except AnalysisException as error:
             # Spark's second Parquet source, where a session prefers it, knows fewer types (void) than its first.
             if error.getCondition() != "UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE":
                 raise
-    return _read_in_tasks(spark, root_url, files, schema)
+    plan = _ReadPlan(url=root_url, files=tuple(files), schema=schema, columns=tuple(columns) if columns else None)
+    return _read_in_tasks(spark, plan, given)
 
 
 def is_connect(spark: Any) -> bool:
@@ -156,22 +177,32 @@ def _planned_files(df: Any) -> int:
     return len(df._jdf.inputFiles())
 
 
-def _hadoop_base(spark: Any, root_url: str) -> str | None:
-    """The root as Hadoop names it, None where this JVM has no file system for it."""
+def _hadoop_base(spark: Any, root_url: str, sample: tuple[str, int]) -> str | None:
+    """The root as Hadoop names it; None where this JVM cannot reach it, which the sample proves: one of its files, with its size."""
     scheme, rest = root_url.split("://", 1)
     hadoop = _HADOOP_SCHEMES.get(scheme)
     if hadoop == "file":
         return root_url
     if hadoop is None:
         return None
-    from py4j.protocol import Py4JJavaError
+    from py4j.protocol import Py4JError
 
+    base = f"{hadoop}://{rest}"
+    hadoop_fs = spark._jvm.org.apache.hadoop.fs
     try:
-        configuration = spark._jsc.hadoopConfiguration()
-        spark._jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(hadoop, configuration)
-    except Py4JJavaError:  # UnsupportedFileSystemException, or its classes are not there
+        configuration = spark._jsparkSession.sessionState().newHadoopConf()
+        for name, value in _ONE_TRY.items():
+            configuration.set(name, value)
+        path = hadoop_fs.Path(f"{base}/{sample[0]}")
+        file_system = hadoop_fs.FileSystem.newInstance(path.toUri(), configuration)
+        try:
+            size_bytes = file_system.getFileStatus(path).getLen()
+        finally:
+            file_system.close()
+    except Py4JError as error:  # no such file system, other credentials, another endpoint, no network: tasks have their own way
+        LOG.debug("Hadoop does not reach %s (%s): tasks read it with pyarrow", base, type(error).__name__)
         return None
-    return f"{hadoop}://{rest}"
+    return base if size_bytes == sample[1] else None
 
 
 def _spark_skips(path: str) -> bool:
@@ -197,11 +228,14 @@ class FileGroup(InputPartition):
 class FilesReader(DataSourceReader):
     """Reads exactly the given files with pyarrow, as columns of `struct` (a selection of the table's columns). [SP4]"""
 
-    def __init__(self, url: str, files: Sequence[tuple[str, int]], schema: Schema, struct: StructType) -> None:
+    def __init__(
+        self, url: str, files: Sequence[tuple[str, int]], schema: Schema, struct: StructType, *, storage_options: StorageOptions
+    ) -> None:
         names = {field.name: field.file_name for field in schema.fields}
         self.url = url
         self.files = tuple(files)
         self.struct = struct
+        self.storage_options = storage_options
         self.file_names = tuple(names[field.name] for field in struct.fields)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -213,11 +247,30 @@ class FilesReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, FileGroup):  # what Spark plans where there are no files at all
             return
-        store = open_store(self.url)
+        store = open_store(self.url, self.storage_options)
         target = to_arrow_schema(self.struct, timezone="UTC")
-        for path, _ in partition.files:
+
+        def read_file(path: str) -> Iterator[pa.RecordBatch]:
             with store.open_input(path) as source:
                 yield from read_batches(source, target, self.file_names)
+
+        yield from read_ahead(partition.files, read_file)
+
+
+def read_ahead(files: Iterable[tuple[str, int]], read_file: Callable[[str], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    """Every file's batches, in the files' order; while one is waited for, the small ones behind it are fetched already."""
+    with ThreadPoolExecutor(_FILES_AHEAD, thread_name_prefix="manifestcommit-read") as pool:
+        due: deque[Callable[[], Iterable[pa.RecordBatch]]] = deque()
+        for path, size_bytes in files:
+            due.append(pool.submit(_whole, read_file, path).result if size_bytes <= _SMALL_FILE_BYTES else partial(read_file, path))
+            if len(due) > _FILES_AHEAD:
+                yield from due.popleft()()
+        while due:
+            yield from due.popleft()()
+
+
+def _whole(read_file: Callable[[str], Iterator[pa.RecordBatch]], path: str) -> list[pa.RecordBatch]:
+    return list(read_file(path))
 
 
 def pack(files: Sequence[tuple[str, int]]) -> list[tuple[tuple[str, int], ...]]:
@@ -240,12 +293,28 @@ def read_batches(source: Any, target: pa.Schema, file_names: Sequence[str]) -> I
     parquet = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True)
     present = set(parquet.schema_arrow.names)
     wanted = [name for name in file_names if name in present]
-    for batch in parquet.iter_batches(batch_size=_BATCH_ROWS, columns=wanted):
-        columns = [
-            _fit(batch.column(name), field.type) if name in present else pa.nulls(batch.num_rows, field.type)
-            for name, field in zip(file_names, target, strict=True)
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=target)
+    for groups in _portions(parquet.metadata):
+        for batch in parquet.iter_batches(batch_size=_BATCH_ROWS, row_groups=groups, columns=wanted):
+            columns = [
+                _fit(batch.column(name), field.type) if name in present else pa.nulls(batch.num_rows, field.type)
+                for name, field in zip(file_names, target, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def _portions(metadata: pq.FileMetaData) -> Iterator[list[int]]:
+    """Neighbouring row groups of a bounded size together: pyarrow keeps in memory all that it was asked for at once."""
+    groups: list[int] = []
+    size_bytes = 0
+    for group in range(metadata.num_row_groups):
+        more = metadata.row_group(group).total_byte_size
+        if groups and size_bytes + more > _PORTION_BYTES:
+            yield groups
+            groups, size_bytes = [], 0
+        groups.append(group)
+        size_bytes += more
+    if groups:
+        yield groups
 
 
 def _fit(array: pa.Array, target: pa.DataType) -> pa.Array:
@@ -291,19 +360,19 @@ def _offsets(array: pa.Array) -> tuple[pa.Array, int, int]:
     return pa.compute.if_else(missing, pa.scalar(None, pa.int32()), shifted), first, last
 
 
-class PlannedRead(DataSource):
+class PlannedRead(StoreSource):
     """The library's own way to read a list of files in tasks; users read with `manifestcommit.read_committed`."""
 
-    @classmethod
-    def name(cls) -> str:
-        return FORMAT
+    format_name = FORMAT
 
     def schema(self) -> StructType:
-        return spark_schema(self._plan().schema)
+        plan = self._plan()
+        struct = spark_schema(plan.schema)
+        return struct if plan.columns is None else StructType([struct[name] for name in plan.columns])
 
     def reader(self, schema: StructType) -> FilesReader:
         plan = self._plan()
-        return FilesReader(plan.url, plan.files, plan.schema, schema)
+        return FilesReader(plan.url, plan.files, plan.schema, schema, storage_options=self.storage_options)
 
     def _plan(self) -> _ReadPlan:
         packed = base64.b64decode(self.options["plan"])
@@ -314,12 +383,9 @@ class _ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     files: tuple[tuple[str, int], ...]
     schema: Schema
+    columns: tuple[str, ...] | None
 
 
-def _read_in_tasks(spark: SparkSession, root_url: str, files: Sequence[tuple[str, int]], schema: Schema) -> DataFrame:
-    if spark not in _REGISTERED:
-        spark.dataSource.register(PlannedRead)
-        _REGISTERED.add(spark)
-    plan = msgspec.json.encode(_ReadPlan(url=root_url, files=tuple(files), schema=schema))
-    packed = base64.b64encode(zstandard.ZstdCompressor().compress(plan)).decode()
-    return spark.read.format(FORMAT).option("plan", packed).load()
+def _read_in_tasks(spark: SparkSession, plan: _ReadPlan, storage_options: StorageOptions) -> DataFrame:
+    packed = base64.b64encode(zstandard.ZstdCompressor().compress(msgspec.json.encode(plan))).decode()
+    return spark.read.format(registered_name(spark, PlannedRead, storage_options)).option("plan", packed).load()

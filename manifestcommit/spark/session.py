@@ -14,10 +14,12 @@ import shutil
 import stat
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from manifestcommit.errors import UsageError
+from manifestcommit.store import StorageOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,11 +58,15 @@ def ensure_java() -> Path | None:
     )
 
 
-def register(spark: SparkSession) -> None:
-    """Make `format("manifestcommit")` known to this session. Calling it again changes nothing."""
-    from manifestcommit.spark.source import ManifestCommitDataSource
+def register(spark: SparkSession, storage_options: Mapping[str, Any] | None = None) -> None:
+    """Make `format("manifestcommit")` known to this session, with these options and no others; they are shown nowhere. [SE1]
 
-    spark.dataSource.register(ManifestCommitDataSource)
+    Calling it again replaces what was registered; Spark says so in its log.
+    """
+    from manifestcommit.spark.registered import register_with
+    from manifestcommit.spark.source import ManifestCommitDataSource as Source
+
+    register_with(spark, Source, StorageOptions(storage_options), Source.format_name)
 
 
 def _candidates(configured: str | None, on_path: str | None) -> list[Path]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
-from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from manifestcommit.core.evolution import find_column
@@ -27,8 +27,10 @@ from manifestcommit.engine.session import Session
 from manifestcommit.engine.times import choose_version
 from manifestcommit.errors import UsageError
 from manifestcommit.spark.reader import FilesReader, spark_schema
+from manifestcommit.spark.registered import StoreSource
 from manifestcommit.spark.writer import TaskMessage, TaskWritten, check_reachable, collect, task_context, write_task
-from manifestcommit.store import open_store
+from manifestcommit.store import StorageOptions, open_store
+from manifestcommit.store.names import split_url
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -43,20 +45,20 @@ _OVERWRITE_MODE = "partitionOverwriteMode"
 _SESSION_OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 
 
-class ManifestCommitDataSource(DataSource):
+class ManifestCommitDataSource(StoreSource):
     """Tables as a Spark format: a write is one exactly-once commit, a DataFrame is one snapshot. [SP4] [SP5]
 
     Write options: path (from `save`), partitionBy (`a,b` or a JSON list), key, fingerprint, watermarks (JSON: source to
     [start, end]), mergeSchema, targetFileSize (bytes); with mode("overwrite") also conflict and overwrite ("all", "dynamic" or
     JSON: column to value).
     Read options: version or versionAsOf, timestampAsOf, tag, columns (`a,b` or a JSON list).
+    Object stores are reached as the environment of Spark's processes says (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, profiles, instance
+    roles), or with what `manifestcommit.register(spark, storage_options={...})` was given. Never by an option here: Spark shows
+    options in plans. [SE1]
     """
 
+    format_name = "manifestcommit"
     _pinned: int | None = None
-
-    @classmethod
-    def name(cls) -> str:
-        return "manifestcommit"
 
     def schema(self) -> StructType:
         """The chosen snapshot's columns; pins the version, so that every later use of the DataFrame reads the same one. [SP4]"""
@@ -74,13 +76,14 @@ class ManifestCommitDataSource(DataSource):
         snapshot = read_version(session.store, session.open(), self._pinned).snapshot
         entries = entries_table(session, snapshot)
         files = zip(entries.column("path").to_pylist(), entries.column("bytes").to_pylist(), strict=True)
-        return FilesReader(session.store.url, list(files), snapshot.schema or Schema(fields=()), schema)
+        url = session.store.url
+        return FilesReader(url, list(files), snapshot.schema or Schema(fields=()), schema, storage_options=self._options_for(url))
 
     def writer(self, schema: StructType, overwrite: bool) -> TableWriter:
         """Everything that can be refused is refused here, before any task starts. [SP5] [SC3]"""
         _refuse_other_overwrites(self.options)
         session = self._session(WRITE_OPTIONS)
-        return begin_write(session, schema, self.options, overwrite=overwrite)
+        return begin_write(session, schema, self.options, overwrite=overwrite, storage_options=self._options_for(session.store.url))
 
     def _session(self, known: tuple[str, ...]) -> Session:
         path = self.options.get("path")
@@ -92,10 +95,16 @@ class ManifestCommitDataSource(DataSource):
         lowered = {name.lower() for name in known}
         if unknown := sorted(name for name in self.options if name.lower() not in lowered):
             raise UsageError(
-                f'format("manifestcommit") does not know the option {", ".join(unknown)}; it knows {", ".join(known)}. Nothing was done.'
+                f'format("manifestcommit") does not know the option {", ".join(unknown)}; it knows {", ".join(known)}. Nothing was done. '
+                "What reaches a store (credentials, endpoint) is no option here, because Spark shows options in plans: use "
+                "manifestcommit.register(spark, storage_options={...}), or the environment."
             )
         check_reachable(path)
-        return Session(open_store(path))
+        return Session(open_store(path, self._options_for(path)))
+
+    def _options_for(self, path: str) -> StorageOptions:
+        """A session that was given options still has local tables, which take none."""
+        return StorageOptions() if split_url(path)[0] == "file" else self.storage_options
 
     def _chosen(self, session: Session) -> Head:
         given = {name: self.options[name] for name in READ_OPTIONS[1:5] if self.options.get(name) is not None}
@@ -116,7 +125,9 @@ class ManifestCommitDataSource(DataSource):
 # --- writing --------------------------------------------------------------------------------------------------------------
 
 
-def begin_write(session: Session, struct: StructType, options: Mapping[str, str], *, overwrite: bool) -> TableWriter:
+def begin_write(
+    session: Session, struct: StructType, options: Mapping[str, str], *, overwrite: bool, storage_options: StorageOptions
+) -> TableWriter:
     """The job and its plan, or the error that says why not; no task has started and nothing is visible. [SP5] [SC3]"""
     job = Job(session, key=options.get("key"), fingerprint=options.get("fingerprint"))
     chosen = _overwrite_option(options, overwrite)
@@ -126,7 +137,7 @@ def begin_write(session: Session, struct: StructType, options: Mapping[str, str]
         job.advance(source, start, end)
     if job.already_committed:
         committed_or_raise(job.commit(), job.url)
-        return TableWriter(None, None, takes_all=False)
+        return TableWriter(None, None, takes_all=False, storage_options=storage_options)
     draw = iter(range(1, 2**31))  # the plan gives new columns their ids
     plan = job.plan_write(
         from_spark(struct.jsonValue(), lambda: next(draw)),
@@ -134,29 +145,30 @@ def begin_write(session: Session, struct: StructType, options: Mapping[str, str]
         merge_schema=_flag("mergeSchema", options.get("mergeSchema")),
         target_file_size=_integer("targetFileSize", options["targetFileSize"]) if options.get("targetFileSize") else None,
     )
-    return TableWriter(job, plan, takes_all=overwrite and chosen is None)
+    return TableWriter(job, plan, takes_all=overwrite and chosen is None, storage_options=storage_options)
 
 
 class TableWriter(DataSourceArrowWriter):
     """Tasks write, then one commit in a process of Spark's; without a job, the work was committed before. [SP1]"""
 
-    def __init__(self, job: Job | None, plan: WritePlan | None, *, takes_all: bool) -> None:
+    def __init__(self, job: Job | None, plan: WritePlan | None, *, takes_all: bool, storage_options: StorageOptions) -> None:
         self.job = job
         self.plan = plan
         self.takes_all = takes_all
+        self.storage_options = storage_options
 
     def write(self, iterator: Iterator[RecordBatch]) -> TaskMessage:
         if self.takes_all:
             _refuse_dynamic_session()
         if self.plan is None:
             return TaskMessage(msgspec.json.encode(TaskWritten(task=task_context().partitionId())))
-        return write_task(self.plan, iterator)
+        return write_task(self.plan, iterator, self.storage_options)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """The job's one commit; what is no commit raises, and Spark's exception carries the text. [CM1] [CM10]"""
         if self.job is None or self.plan is None:
             return
-        written = collect(self.plan, messages)
+        written = collect(self.plan, messages, self.storage_options)
         self.job.add_written(written.entries, written.manifests, tasks=written.tasks)
         committed_or_raise(self.job.commit(), self.job.url)
 

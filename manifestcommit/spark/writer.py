@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
-import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from manifestcommit import errors
 from manifestcommit.core.format import compress, decode_json, decompress, written_name
@@ -25,7 +24,8 @@ from manifestcommit.core.snapshot import FORMAT_VERSION
 from manifestcommit.engine.files import DataFileWriter, WritePlan
 from manifestcommit.engine.manifests import write_manifest
 from manifestcommit.errors import ManifestCommitError, StoreError, UsageError
-from manifestcommit.store import open_store
+from manifestcommit.spark.registered import StoreSource, registered_name
+from manifestcommit.store import StorageOptions, open_store
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -40,9 +40,9 @@ MESSAGE_LIMIT_BYTES = 1 << 20
 # More than this and the entries of many tasks become manifests before the caller gets them.
 WRITTEN_LIMIT_BYTES = 32 << 20
 
-_REGISTERED: weakref.WeakSet[Any] = weakref.WeakSet()
+_NO_OPTIONS = StorageOptions()
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '((?:manifestcommit|msgspec|pyarrow|zstandard)\b[\w.]*)'")
-_RAISED = re.compile(r"manifestcommit\.errors\.(\w+): ([^\n]+)")
+_RAISED = re.compile(r"manifestcommit\.(errors|store\.\w+)\.(\w+): ([^\n]+)")
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,31 +75,19 @@ def write_dataframe(df: DataFrame, plan: WritePlan, *, storage_options: Mapping[
     Runs one Spark job, in classic and Connect sessions. A crash or a failure anywhere leaves only files that no snapshot lists.
     One put, one get and one delete beside what the tasks write. Errors of this package that tasks raised keep their type.
     """
-    check_storage_options(storage_options)
     check_reachable(plan.url)
-    spark = df.sparkSession
-    if spark not in _REGISTERED:
-        spark.dataSource.register(PlannedWrite)
-        _REGISTERED.add(spark)
+    given = StorageOptions(storage_options)
+    store = open_store(plan.url, given)
+    name = registered_name(df.sparkSession, PlannedWrite, given)
     write_id = secrets.token_hex(16)
     options = {"plan": msgspec.json.encode(plan).decode(), "writeId": write_id}
     try:
-        df.write.format(FORMAT).options(**options).mode("append").save()
+        df.write.format(name).options(**options).mode("append").save()
     except Exception as error:  # Spark wraps what its Python processes raised in classes of its own, as text
         if (ours := raised_inside(error)) is not None:
             raise ours from error
         raise
-    return _take_written(open_store(plan.url), plan.job, write_id)
-
-
-def check_storage_options(storage_options: Mapping[str, Any] | None) -> None:
-    """The one place where storage options would travel to Spark's tasks; they do not yet, so they are refused."""
-    if storage_options:
-        names = ", ".join(sorted(storage_options))
-        raise UsageError(
-            f"storage_options cannot be handed to Spark tasks by this release (given: {names}); nothing was written. Tables on "
-            "local files need none."
-        )
+    return _take_written(store, plan.job, write_id)
 
 
 def check_reachable(url: str) -> None:
@@ -111,10 +99,10 @@ def check_reachable(url: str) -> None:
         )
 
 
-def write_task(plan: WritePlan, batches: Iterable[RecordBatch]) -> TaskMessage:
+def write_task(plan: WritePlan, batches: Iterable[RecordBatch], storage_options: StorageOptions = _NO_OPTIONS) -> TaskMessage:
     """This attempt's rows are durable under names that no other attempt has, or it raises. Runs in a Spark task. [SP1]"""
     task = task_context().partitionId()
-    store = open_store(plan.url)
+    store = open_store(plan.url, storage_options)
     with DataFileWriter(store, plan, task=task, attempt=secrets.token_hex(8)) as writer:
         for batch in batches:
             writer.write(batch)
@@ -125,7 +113,7 @@ def write_task(plan: WritePlan, batches: Iterable[RecordBatch]) -> TaskMessage:
     return TaskMessage(data)
 
 
-def collect(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) -> Written:
+def collect(plan: WritePlan, messages: Sequence[WriterCommitMessage | None], storage_options: StorageOptions = _NO_OPTIONS) -> Written:
     """What all tasks wrote, each exactly once; an error if the engine's messages are not one per task. [SP2]
 
     Entries beyond `WRITTEN_LIMIT_BYTES` are put into manifests, so that the caller's memory stays bounded.
@@ -145,7 +133,7 @@ def collect(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) -> 
         manifests.extend(written.manifests)
         size_bytes += len(message.data) if written.entries else 0
         if size_bytes > WRITTEN_LIMIT_BYTES:
-            manifests.append(spill_manifest(open_store(plan.url), entries, plan))
+            manifests.append(spill_manifest(open_store(plan.url, storage_options), entries, plan))
             entries, size_bytes = [], 0
     return Written(entries=tuple(entries), manifests=tuple(manifests), tasks=len(tasks))
 
@@ -172,8 +160,9 @@ def raised_inside(error: BaseException) -> ManifestCommitError | None:
             f"Spark's Python processes cannot import {missing[1]}; nothing was written. They run $PYSPARK_PYTHON, by default the python3 "
             "of their PATH: set it, before the session starts, to a Python that has manifestcommit installed."
         )
-    for name, message in _RAISED.findall(str(error)):
-        kind = getattr(errors, name, None)
+    for module, name, message in _RAISED.findall(str(error)):
+        # A backend's own classes are store errors of its own wording.
+        kind = getattr(errors, name, None if module == "errors" else StoreError)
         if isinstance(kind, type) and issubclass(kind, ManifestCommitError) and "__init__" not in vars(kind):
             try:
                 return kind(message.strip())
@@ -182,30 +171,30 @@ def raised_inside(error: BaseException) -> ManifestCommitError | None:
     return None
 
 
-class PlannedWrite(DataSource):
+class PlannedWrite(StoreSource):
     """The library's own way into Spark's tasks; users write with `manifestcommit.write` or `format("manifestcommit")`."""
 
-    @classmethod
-    def name(cls) -> str:
-        return FORMAT
+    format_name = FORMAT
 
     def writer(self, schema: StructType, overwrite: bool) -> PlannedWriter:
-        return PlannedWriter(msgspec.json.decode(self.options["plan"], type=WritePlan), self.options["writeId"])
+        return PlannedWriter(msgspec.json.decode(self.options["plan"], type=WritePlan), self.options["writeId"], self.storage_options)
 
 
 class PlannedWriter(DataSourceArrowWriter):
     """Runs the plan in tasks; on success puts one object that the caller's process takes. Commits to no table. [SP1]"""
 
-    def __init__(self, plan: WritePlan, write_id: str) -> None:
+    def __init__(self, plan: WritePlan, write_id: str, storage_options: StorageOptions) -> None:
         self.plan = plan
         self.write_id = write_id
+        self.storage_options = storage_options
 
     def write(self, iterator: Iterator[RecordBatch]) -> TaskMessage:
-        return write_task(self.plan, iterator)
+        return write_task(self.plan, iterator, self.storage_options)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        written = collect(self.plan, messages)
-        open_store(self.plan.url).put(written_name(self.plan.job, self.write_id), compress(msgspec.json.encode(written)))
+        written = collect(self.plan, messages, self.storage_options)
+        store = open_store(self.plan.url, self.storage_options)
+        store.put(written_name(self.plan.job, self.write_id), compress(msgspec.json.encode(written)))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Deletes nothing: Spark calls this even where a commit landed, and attempts may still be writing. [SP3]"""

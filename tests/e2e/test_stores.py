@@ -80,7 +80,7 @@ def test_fifty_writers_on_one_table_all_get_through(place: Place) -> None:
 
 
 # Fifty contend at once: were one of them chosen by chance for each version, the unluckiest of all commits would need several hundred.
-MOST_ATTEMPTS, MEAN_ATTEMPTS = 150, 25
+MOST_ATTEMPTS, MEAN_ATTEMPTS = 100, 20
 
 
 # --- permissions ------------------------------------------------------------------------------------------------------------

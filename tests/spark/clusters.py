@@ -24,9 +24,9 @@ HOOKS = Path(__file__).resolve().parent / "hooks"
 # In a table's path: what breaks paths that are glued, quoted, globbed or decoded once too often.
 HOSTILE = "a b%20c+d=e#f?g*h[i]{j}'\"é漢\\k"
 SPARK_HOME = Path(pyspark.__file__).resolve().parent
-QUIET = "\n".join(
+LOG4J = "\n".join(
     [
-        "rootLogger.level = fatal",
+        "rootLogger.level = {level}",
         "rootLogger.appenderRef.stderr.ref = stderr",
         "appender.stderr.type = Console",
         "appender.stderr.name = stderr",
@@ -42,10 +42,10 @@ def python_path(*, hooks: bool) -> str:
     return os.pathsep.join([str(HOOKS), str(REPO)] if hooks else [str(REPO)])
 
 
-def environment(scratch: Path, *, hooks: bool = True) -> dict[str, str]:
+def environment(scratch: Path, *, hooks: bool = True, log_level: str = "fatal") -> dict[str, str]:
     """The environment of a driver, worker or master process. `hooks`: the folder whose files set traps is scratch/traps."""
     log4j = scratch / "log4j2.properties"
-    log4j.write_text(QUIET, "utf-8")
+    log4j.write_text(LOG4J.replace("{level}", log_level), "utf-8")
     (scratch / "traps").mkdir(exist_ok=True)
     (scratch / "tmp").mkdir(exist_ok=True)
     return {
@@ -99,13 +99,14 @@ def wait_for(condition: Any, *, seconds: float = 60.0, what: str = "it") -> Any:
 
 
 @contextlib.contextmanager
-def standalone_cluster(scratch: Path) -> Iterator[str]:
+def standalone_cluster(scratch: Path, *, log_level: str = "fatal") -> Iterator[str]:
     """A master and two workers of one core each, on two loopback addresses (speculation wants two hosts). Gives its URL."""
-    port = _free_port()
+    port = free_port()
     with contextlib.ExitStack() as stack:
         _start(
             stack,
             scratch,
+            log_level,
             "org.apache.spark.deploy.master.Master",
             "--host",
             "127.0.0.1",
@@ -130,13 +131,13 @@ def standalone_cluster(scratch: Path) -> Iterator[str]:
                 "--work-dir",
                 str(folder),
             ]
-            _start(stack, scratch, "org.apache.spark.deploy.worker.Worker", *arguments, url, local_ip=f"127.0.0.{number}")
+            _start(stack, scratch, log_level, "org.apache.spark.deploy.worker.Worker", *arguments, url, local_ip=f"127.0.0.{number}")
         yield url
 
 
-def _start(stack: contextlib.ExitStack, scratch: Path, kind: str, *arguments: str, local_ip: str = "127.0.0.1") -> None:
+def _start(stack: contextlib.ExitStack, scratch: Path, log_level: str, kind: str, *arguments: str, local_ip: str = "127.0.0.1") -> None:
     command = [str(SPARK_HOME / "bin" / "spark-class"), kind, *arguments]
-    env = {**environment(scratch), "SPARK_LOCAL_IP": local_ip, "SPARK_DAEMON_MEMORY": "256m"}
+    env = {**environment(scratch, log_level=log_level), "SPARK_LOCAL_IP": local_ip, "SPARK_DAEMON_MEMORY": "256m"}
     env.pop("SPARK_LOCAL_HOSTNAME", None)
     log = stack.enter_context((scratch / f"{kind.rpartition('.')[2]}-{secrets.token_hex(2)}.log").open("wb"))
     started = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
@@ -175,7 +176,8 @@ def _runs(pid: int) -> bool:
         return False
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens on right now."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
@@ -190,9 +192,9 @@ def _answers(port: int) -> bool:
 class Driver:
     """A Python process with a Spark session of its own that runs the functions of tests/spark/jobs.py, one after another."""
 
-    def __init__(self, scratch: Path, master: str, conf: Mapping[str, str] | None = None) -> None:
+    def __init__(self, scratch: Path, master: str, conf: Mapping[str, str] | None = None, *, log_level: str = "fatal") -> None:
         self.scratch = scratch
-        self.env = environment(scratch)
+        self.env = environment(scratch, log_level=log_level)
         read_end, write_end = os.pipe()
         self._answers = os.fdopen(read_end, "r", encoding="utf-8")
         self._log = open(scratch / f"driver-{secrets.token_hex(2)}.log", "wb")  # noqa: SIM115

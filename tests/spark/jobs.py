@@ -46,11 +46,34 @@ def save(spark: Any, path: str, tasks: int = 4, rows: int = 250, start: int = 0,
     numbers(spark, tasks=tasks, rows=rows, start=start, key=key).write.format("manifestcommit").option("key", key).mode(mode).save(path)
 
 
+def write_rows(spark: Any, path: str, rows: list[list[Any]], schema: str, **options: Any) -> int:
+    """The library call with rows of one's own; the version."""
+    import manifestcommit as mc
+
+    version = mc.write(spark.createDataFrame([tuple(row) for row in rows], schema), path, **options).version
+    assert version is not None
+    return version
+
+
+def register(spark: Any, **options: Any) -> None:
+    """Make the format known, with these options."""
+    import manifestcommit as mc
+
+    mc.register(spark, storage_options=options)
+
+
 def read(spark: Any, path: str, **options: Any) -> list[list[Any]]:
     """All rows by the library call, in order."""
     import manifestcommit as mc
 
     return sorted(list(row) for row in mc.read_committed(path, spark=spark, **options).collect())
+
+
+def read_where(spark: Any, path: str, column: str, value: str | None, **options: Any) -> list[list[Any]]:
+    """The rows, in order, where the column has the value."""
+    from pyspark.sql import functions as F
+
+    return read(spark, path, filter=F.col(column).eqNullSafe(F.lit(value)), **options)
 
 
 def load(spark: Any, path: str, **options: Any) -> list[list[Any]]:
@@ -67,6 +90,28 @@ def refused(spark: Any, path: str) -> str:
     except Exception as error:
         return type(error).__name__
     return "nothing"
+
+
+def wrong_secret(spark: Any, path: str, storage_options: dict[str, Any]) -> str:
+    """What the caller of a read gets for credentials that the store does not accept."""
+    import manifestcommit as mc
+
+    try:
+        return f"{mc.read_committed(path, spark=spark, storage_options=storage_options).count()} rows"
+    except mc.StoreError as error:
+        return f"StoreError: {error}"
+
+
+def reveal(spark: Any, **arguments: Any) -> dict[str, str]:
+    """All that a session says of a table on S3."""
+    from tests.spark.revealing import reveal as make_it_talk
+
+    return make_it_talk(spark, **arguments)
+
+
+def stop(spark: Any) -> None:
+    """End the session: its event log is complete then."""
+    spark.stop()
 
 
 def ready(spark: Any) -> str:

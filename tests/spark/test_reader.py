@@ -173,7 +173,7 @@ def test_a_renamed_column_is_read_under_its_new_name(spark, tmp_path: Path) -> N
     assert df.first()[0] == 7
 
 
-def test_storage_options_are_refused_until_they_reach_tasks(spark, tmp_path: Path) -> None:
+def test_local_files_take_no_storage_options(spark, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"given: key"):
         read_files(spark, f"file://{tmp_path}", [], SCHEMA, storage_options={"key": "secret"})
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -332,6 +335,28 @@ def test_a_false_size_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_digests_are_of_the_stored_bytes() -> None:
     """[OB1]"""
     assert format.digest(b"") == "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+
+FIRST_TOGETHER = """
+import sys, threading
+sys.setswitchinterval(1e-6)
+from manifestcommit.core import format
+data, together, read = open(sys.argv[1], "rb").read(), threading.Barrier(10), []
+def work():
+    together.wait()
+    read.extend(format.decode_snapshot(data, name=sys.argv[2]).version for _ in range(20))
+threads = [threading.Thread(target=work) for _ in range(10)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert len(read) == 200
+"""
+
+
+def test_threads_that_read_their_first_snapshot_together(tmp_path: Path) -> None:
+    """The interpreter itself crashed, in one run out of two, so that every job of the process was lost. [OB1]"""
+    (tmp_path / "snapshot").write_bytes(FRAME)
+    command = [sys.executable, "-c", FIRST_TOGETHER, str(tmp_path / "snapshot"), NAME]
+    assert [subprocess.run(command, check=False, timeout=60).returncode for _ in range(8)] == [0] * 8
 
 
 # --- unknown members ----------------------------------------------------------------------------------------------------

@@ -1,0 +1,322 @@
+"""Requests and bytes that each operation costs on S3, by kind, beside deltalake and pyiceberg. Counts only: no time is measured.
+
+Requests are the same in every run; bytes differ by a percent or so, since names are drawn at random and metadata is compressed.
+Every client reaches the same server through the same counting proxy. An operation begins in a new process, so nothing is known or
+cached that a new job on another machine would not have. Columns: `put`, `get`, `head`, `list`, `post` (multipart uploads, deletes of
+many), `delete`; `requests` is their sum, and `of_data` says how many of them named data files; `up_bytes` and `down_bytes` are the bodies.
+
+- `create a table`: an empty one, partitioned. Ours has the store race some 70 creates first, once in the life of a table.
+- `open`: from nothing to the newest version, of a table of 100 or 150 commits of a file each, or of N files in one commit.
+- `commit 1 file`: from nothing, append a row to the table of 150 commits (`cold`); then the same by the same object (`warm`). We have no
+  object that stays open between commits: our second commit opens the table again.
+- `commit N files`: from nothing, rows of N partitions, each of which becomes a file, in one commit to the created table.
+- `plan`: from nothing to the list of files of the table of N files: all, or the 1 % that a filter on a partition column keeps.
+
+What these figures do not say:
+
+- pyiceberg's commits are transactions in a catalog, here SQLite on a local disk. What a catalog costs is not counted.
+- No table here was maintained. deltalake writes a checkpoint with each 100th commit by itself: at 100 commits it has just done so, at
+  150 it is half way to the next. pyiceberg's list of manifests grows with each commit until somebody rewrites it.
+- Deleting what is no longer needed: ours does not exist yet.
+"""
+
+from __future__ import annotations
+
+import multiprocessing as mp
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import manifestcommit as mc
+from benchmarks.measure import Contestant, Figures, parser, report, work_folder
+from benchmarks.s3 import S3Server, delta_options, iceberg_options, s3_server, versions
+from tests.faults.proxy import FaultProxy
+
+GROUPS = 100  # partitions of the upper level: a filter on one of them keeps 1 %
+GROUP = 7
+METADATA = ("/_manifest/", "/_delta_log/", "/metadata/")
+FIGURES = ["requests", "put", "get", "head", "list", "post", "delete", "of_data", "up_bytes", "down_bytes"]
+SCHEMA = pa.schema([("grp", pa.int32()), ("part", pa.int32()), ("name", pa.string())])
+
+
+def main() -> int:
+    """Every operation by every system, once: counts need no rounds."""
+    options = parser(__doc__)
+    options.add_argument("--files", type=int, help="files of the large table, a multiple of 100 (default: 10000, quick: 200)")
+    chosen = options.parse_args()
+    files = chosen.files or (200 if chosen.quick else 10_000)
+    used = versions("deltalake", "pyiceberg", "s3fs")
+    with work_folder(chosen) as folder, s3_server() as server, CountingProxy(server.endpoint) as proxy:
+        through = S3Server(endpoint=proxy.url, key=server.key, secret=server.secret)
+        found = {name: costs_of(name, proxy, through, server.bucket(), folder, files) for name in SYSTEMS}
+    for operation in next(iter(found.values())):
+        contestants = [Contestant(name=name, run=lambda _: None, rounds=[dict(costs[operation])]) for name, costs in found.items()]
+        report("costs", {"operation": operation, "versions": used}, contestants, figures=FIGURES)
+    return 0
+
+
+def costs_of(name: str, proxy: CountingProxy, server: S3Server, bucket: str, folder: Path, files: int) -> dict[str, Figures]:
+    """Operation -> what it cost this system."""
+    costs: dict[str, Figures] = {}
+
+    def counted(operation: str, run: Step, step: str, *arguments: int) -> int:
+        print(f"    {name}: {operation}", file=sys.stderr, flush=True)
+        proxy.reset()
+        result = run(step, *arguments)
+        costs[operation] = proxy.figures()
+        return result
+
+    def begin(table: str) -> Any:
+        return new_process(name, server, bucket, table, folder)
+
+    with begin("small") as run:
+        run("create")
+        run("append", 100)
+    with begin("small") as run:
+        counted("open, 100 commits", run, "open")
+    with begin("small") as run:
+        run("append", 50)
+    with begin("small") as run:
+        counted("open, 150 commits", run, "open")
+    with begin("small") as run:
+        counted("commit 1 file, cold", run, "append", 1)
+        counted("commit 1 file, warm", run, "append", 1)
+    with begin("large") as run:
+        counted("create a table", run, "create")
+    with begin("large") as run:
+        counted(f"commit {files:,} files", run, "write", files)
+    with begin("large") as run:
+        counted(f"open, {files:,} files", run, "open")
+    with begin("small") as run:
+        check(name, run("plan", 0), 152)
+    with begin("large") as run:
+        check(name, counted(f"plan, all of {files:,} files", run, "plan", 0), files)
+    with begin("large") as run:
+        check(name, counted(f"plan, 1 % of {files:,} files", run, "plan", 1), files // GROUPS)
+    return costs
+
+
+def check(name: str, found: int, expected: int) -> None:
+    """Ends the benchmark where a table is not what it should be."""
+    if found != expected:
+        raise SystemExit(f"{name} lists {found:,} files instead of {expected:,}: nothing to compare")
+
+
+class CountingProxy(FaultProxy):
+    """The proxy of the fault tests without faults, which also keeps the sizes of the answers' bodies."""
+
+    def __init__(self, upstream: str) -> None:
+        super().__init__(upstream)
+        self._down_bytes: dict[int, int] = {}
+
+    def reset(self) -> None:
+        """Count from nothing."""
+        super().reset()
+        self._down_bytes = {}
+
+    def figures(self) -> Figures:
+        """What was counted since the last reset."""
+        counts = dict.fromkeys(FIGURES, 0)
+        for request in self.requests:
+            has_key = "/" in request.path.strip("/")
+            kind = "list" if request.method == "GET" and not has_key else request.method.lower()
+            counts[kind] += 1
+            counts["requests"] += 1
+            counts["of_data"] += has_key and not any(part in request.path for part in METADATA)
+            counts["up_bytes"] += request.body_size
+        counts["down_bytes"] = sum(self._down_bytes.values())
+        return counts
+
+    async def _carry(self, request: Any, message: Any, after: Any) -> Any:
+        answer = await super()._carry(request, message, after)
+        if answer is not None:
+            self._down_bytes[request.number] = answer.size
+        return answer
+
+
+# --- in the processes of the systems --------------------------------------------------------------------------------------
+
+
+class System(Protocol):
+    """One table of one system, as one process sees it. Every step returns a number, of files or of versions."""
+
+    def __init__(self, server: S3Server, bucket: str, table: str, folder: Path) -> None: ...
+
+    def create(self) -> int:
+        """Make the table, empty, partitioned by grp and part."""
+        ...
+
+    def open(self) -> int:
+        """Know the newest version."""
+        ...
+
+    def append(self, commits: int) -> int:
+        """So many commits of one row and one file each."""
+        ...
+
+    def write(self, files: int) -> int:
+        """One commit of so many files."""
+        ...
+
+    def plan(self, filtered: int) -> int:
+        """The number of the table's files, or of those that may hold rows of one group."""
+        ...
+
+
+class Manifestcommit:
+    """Ours, by its public calls."""
+
+    def __init__(self, server: S3Server, bucket: str, table: str, folder: Path) -> None:
+        self._url, self._options = f"s3://{bucket}/{table}", server.storage_options
+
+    def create(self) -> int:
+        mc.create_table(self._url, SCHEMA, partition_by=["grp", "part"], storage_options=self._options)
+        return 0
+
+    def open(self) -> int:
+        return mc.Table(self._url, self._options).snapshot().version
+
+    def append(self, commits: int) -> int:
+        for _ in range(commits):
+            mc.write(rows(1), self._url, storage_options=self._options)
+        return commits
+
+    def write(self, files: int) -> int:
+        mc.write(rows(files), self._url, storage_options=self._options)
+        return files
+
+    def plan(self, filtered: int) -> int:
+        condition = pc.field("grp") == GROUP if filtered else None
+        return int(mc.Table(self._url, self._options).files(filter=condition).num_rows)
+
+
+class Deltalake:
+    """delta-rs, whose object of the table is kept between commits."""
+
+    def __init__(self, server: S3Server, bucket: str, table: str, folder: Path) -> None:
+        self._url, self._options = f"s3://{bucket}/{table}", delta_options(server)
+
+    @cached_property
+    def _table(self) -> Any:
+        from deltalake import DeltaTable
+
+        return DeltaTable(self._url, storage_options=self._options)
+
+    def create(self) -> int:
+        from deltalake import DeltaTable
+
+        DeltaTable.create(self._url, SCHEMA, partition_by=["grp", "part"], storage_options=self._options)
+        return 0
+
+    def open(self) -> int:
+        return int(self._table.version())
+
+    def append(self, commits: int) -> int:
+        for _ in range(commits):
+            self._write(rows(1))
+        return commits
+
+    def write(self, files: int) -> int:
+        self._write(rows(files))
+        return files
+
+    def plan(self, filtered: int) -> int:
+        return len(self._table.file_uris(partition_filters=[("grp", "=", str(GROUP))] if filtered else None))
+
+    def _write(self, data: pa.Table) -> None:
+        from deltalake import write_deltalake
+
+        write_deltalake(self._table, data, mode="append")
+
+
+class Pyiceberg:
+    """pyiceberg with a catalog in SQLite and its default way to S3, which is pyarrow's; its object of the table is kept."""
+
+    def __init__(self, server: S3Server, bucket: str, table: str, folder: Path) -> None:
+        self._server, self._bucket, self._name, self._folder = server, bucket, ("bench", table), folder
+        # Otherwise AWS' client sends checksums behind the body, which this server (Ceph 16) refuses with status 411.
+        os.environ["AWS_REQUEST_CHECKSUM_CALCULATION"] = "when_required"
+
+    @cached_property
+    def _catalog(self) -> Any:
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        place = {"uri": f"sqlite:///{self._folder}/iceberg.db", "warehouse": f"s3://{self._bucket}"}
+        return SqlCatalog("bench", **place, **iceberg_options(self._server))
+
+    @cached_property
+    def _table(self) -> Any:
+        return self._catalog.load_table(self._name)
+
+    def create(self) -> int:
+        from pyiceberg.partitioning import PartitionField, PartitionSpec
+        from pyiceberg.schema import Schema
+        from pyiceberg.transforms import IdentityTransform
+        from pyiceberg.types import IntegerType, NestedField, StringType
+
+        fields = [NestedField(1, "grp", IntegerType()), NestedField(2, "part", IntegerType()), NestedField(3, "name", StringType())]
+        by = [PartitionField(number, 999 + number, IdentityTransform(), name) for number, name in ((1, "grp"), (2, "part"))]
+        self._catalog.create_namespace_if_not_exists("bench")
+        self._catalog.create_table(self._name, Schema(*fields), partition_spec=PartitionSpec(*by))
+        return 0
+
+    def open(self) -> int:
+        return len(self._table.history())
+
+    def append(self, commits: int) -> int:
+        for _ in range(commits):
+            self._table.append(rows(1))
+        return commits
+
+    def write(self, files: int) -> int:
+        self._table.append(rows(files))
+        return files
+
+    def plan(self, filtered: int) -> int:
+        scan = self._table.scan(row_filter=f"grp = {GROUP}") if filtered else self._table.scan()
+        return sum(1 for _ in scan.plan_files())
+
+
+SYSTEMS: dict[str, type[System]] = {"manifestcommit": Manifestcommit, "deltalake": Deltalake, "pyiceberg": Pyiceberg}
+
+
+def rows(count: int) -> pa.Table:
+    """Each row is a partition of its own."""
+    return pa.table({"grp": [n % GROUPS for n in range(count)], "part": list(range(count)), "name": ["x"] * count}).cast(SCHEMA)
+
+
+Step = Callable[..., int]
+_system: System
+
+
+@contextmanager
+def new_process(name: str, server: S3Server, bucket: str, table: str, folder: Path) -> Iterator[Step]:
+    """Steps of one system in a process that knows nothing yet."""
+    with ProcessPoolExecutor(1, mp.get_context("spawn"), _begin, (name, server, bucket, table, folder)) as process:
+
+        def step(what: str, *arguments: int) -> int:
+            return process.submit(_step, what, arguments).result()
+
+        yield step
+
+
+def _begin(name: str, server: S3Server, bucket: str, table: str, folder: Path) -> None:
+    global _system
+    _system = SYSTEMS[name](server, bucket, table, folder)
+
+
+def _step(what: str, arguments: Sequence[int]) -> int:
+    result: int = getattr(_system, what)(*arguments)
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())
