@@ -36,8 +36,8 @@ from .errors import (
     WatermarkMismatchError,
     WatermarkOverlapError,
 )
-from .job import Job, begin, write
-from .table import Table, create_table, read_committed, resolve
+from .job import Job, begin, commit, write
+from .table import Table, abort, create_table, read_committed, resolve
 from .version import __version__
 
 if TYPE_CHECKING:
@@ -86,7 +86,9 @@ __all__ = [
     "WatermarkMismatchError",
     "WatermarkOverlapError",
     "__version__",
+    "abort",
     "begin",
+    "commit",
     "create_table",
     "read_committed",
     "register",

@@ -16,13 +16,23 @@ import math
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import msgspec
 import pyarrow as pa
 
-from .errors import ManifestCommitError, UsageError
+from . import abort, commit
+from .errors import (
+    CommitConflictError,
+    JobAbortedError,
+    JobFencedError,
+    KeyReusedError,
+    ManifestCommitError,
+    UsageError,
+    WatermarkError,
+)
 from .render import render_table, visible
 from .table import Table
 from .version import __version__
@@ -63,6 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"manifestcommit: {visible(str(error))}", file=sys.stderr)
         return 2
+    except (CommitConflictError, JobAbortedError, JobFencedError, KeyReusedError, WatermarkError) as error:
+        print(f"manifestcommit: {visible(str(error))}", file=sys.stderr)
+        return 1
     except ManifestCommitError as error:
         print(f"manifestcommit: {visible(str(error))}", file=sys.stderr)
         return 3
@@ -107,6 +120,14 @@ def _parser() -> argparse.ArgumentParser:
 
     resolve = _command(commands, "resolve", _resolve, "what became of a job; exit status 1 unless it is committed")
     resolve.add_argument("job_id", metavar="JOB", help="a job id, as an OutcomeUnknownError names it")
+
+    _command(commands, "jobs", _jobs, "the jobs that left something for other processes: prepared, running, given up, fenced")
+
+    commit = _command(commands, "commit", _commit, "commit a prepared job; exit status 1 where it conflicts, was given up or is fenced")
+    commit.add_argument("job_id", metavar="JOB", help="a job id, as `manifestcommit jobs` shows it")
+
+    abort = _command(commands, "abort", _abort, "give a prepared job up for good; exit status 1 if it has committed")
+    abort.add_argument("job_id", metavar="JOB", help="a job id, as `manifestcommit jobs` shows it")
 
     _command(
         commands, "doctor", _doctor, "whether a store keeps what commits rely on; writes probes, and removes them; exit status 1 if not"
@@ -218,6 +239,42 @@ def _resolve(options: argparse.Namespace) -> int:
     else:
         print(f"{status} at version {status.version}" if status.version is not None else str(status))
     return 0 if status == "committed" else 1
+
+
+def _jobs(options: argparse.Namespace) -> int:
+    jobs = _table(options).jobs()
+    if options.json:
+        return _print_json(msgspec.to_builtins(jobs))
+    rows = [(each.job, each.state.replace("_", " "), each.version or "", _ago(each.since), f"{each.size_bytes:,}") for each in jobs]
+    print(render_table(("job", "state", "version", "age", "bytes"), rows))
+    return 0
+
+
+def _commit(options: argparse.Namespace) -> int:
+    outcome = commit(options.path, options.job_id, storage_options=_storage_options(options.storage_options))
+    if options.json:
+        return _print_json({"job": options.job_id, "version": outcome.version, "already_committed": outcome.already_committed})
+    print(f"committed at version {outcome.version}")
+    return 0
+
+
+def _abort(options: argparse.Namespace) -> int:
+    status = abort(options.path, options.job_id, storage_options=_storage_options(options.storage_options))
+    if options.json:
+        _print_json({"job": options.job_id, "status": str(status), "version": status.version})
+    else:
+        print(f"{status} at version {status.version}" if status.version is not None else str(status))
+    return 0 if status == "aborted" else 1
+
+
+def _ago(since: float) -> str:
+    """An age in its two largest units; the store's clock against ours."""
+    seconds = max(0, int(time.time() - since))
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            smaller, name = {"d": (3600, "h"), "h": (60, "m"), "m": (1, "s")}[unit]
+            return f"{seconds // size} {unit} {seconds % size // smaller} {name}"
+    return f"{seconds} s"
 
 
 def _doctor(options: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from .engine import job as engine_job
 from .engine.outcome import Outcome, committed_or_raise
+from .engine.prepare import commit_prepared
 from .engine.session import Session
 from .engine.streams import stream_batches
 from .errors import UsageError
@@ -162,6 +163,15 @@ class Job:
         self.outcome = committed_or_raise(self._job.commit(), self._job.url)
         return self.outcome
 
+    def prepare(self) -> str:
+        """First phase: all that the job needs to commit is durable in one object; returns the job's id. [AB3]
+
+        From then on `mc.commit(df_path, job_id)` or `mc.abort(df_path, job_id)` finish it, from any process on any machine; leaving the
+        block does neither. What was prepared survives this process.
+        """
+        self._check_home()
+        return self._job.prepare()
+
     def abandon(self) -> None:
         """Give up: nothing of the job becomes visible, and nothing is deleted. [AB1] [AB2]"""
         self._job.abandon()
@@ -178,6 +188,16 @@ class Job:
             self.abandon()
         elif self.outcome is None and not self._job.is_over:
             self.commit()
+
+
+def commit(df_path: Path, job_id: str, *, storage_options: Mapping[str, Any] | None = None) -> Outcome:
+    """Second phase: commit a prepared job, once, whoever calls this how often and from where. [AB3] [CM10]
+
+    Raises what the outcome says: JobAbortedError once it was given up, JobFencedError, CommitConflictError and the watermark errors, after
+    which it is still prepared: commit it again when what is in the way is gone, or give it up.
+    """
+    session = Session(open_store(df_path, storage_options))
+    return committed_or_raise(commit_prepared(session, job_id), session.store.url)
 
 
 def is_spark_dataframe(data: Any) -> bool:

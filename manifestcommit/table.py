@@ -19,9 +19,10 @@ from .core.predicate import Predicate
 from .core.schema import FieldType, Schema, type_text
 from .core.snapshot import Snapshot
 from .engine import alter, plan
-from .engine.commit import find_job
 from .engine.head import Head, read_version, walk_back
+from .engine.lookup import find_job
 from .engine.outcome import Outcome, committed_or_raise
+from .engine.prepare import JobInfo, give_up, list_jobs, read_prepared
 from .engine.session import Session
 from .engine.times import choose_version, parse_moment
 from .errors import UsageError
@@ -109,6 +110,10 @@ class Table:
     def resolve(self, job_id: str) -> Resolution:
         """What became of a job, asked from anywhere and at any time: see `resolve`. [CM23]"""
         return _resolve(self._session, job_id)
+
+    def jobs(self) -> list[JobInfo]:
+        """The jobs that left something for other processes, and what became of each: prepared, running, given up, fenced. [AB3]"""
+        return list(list_jobs(self._session))
 
     def doctor(self, *, progress: Callable[[str], None] | None = None) -> Report:
         """Whether the store keeps what commits rely on, found out with probes; there need be no table. [ST12]
@@ -207,12 +212,25 @@ def read_committed(
 
 
 def resolve(df_path: Path, job_id: str, *, storage_options: Mapping[str, Any] | None = None) -> Resolution:
-    """What became of a job: "committed" (with .version), "not_committed", "aborted" or "forgotten". [CM23]
+    """What became of a job: "committed" (with .version), "not_committed", "pending", "aborted" or "forgotten". [CM23]
 
     "not_committed": nothing of it is in the table as of this call; a process that still runs it may commit it later, unless the fence
-    has passed its birth. "forgotten": it began so long ago that the table no longer records what became of it.
+    has passed its birth. "pending": it is prepared, and any process may commit it or give it up. "forgotten": it began so long ago that
+    the table no longer records what became of it.
     """
     return Table(df_path, storage_options).resolve(job_id)
+
+
+def abort(df_path: Path, job_id: str, *, storage_options: Mapping[str, Any] | None = None) -> Resolution:
+    """Give a prepared job up for good, or learn that it has committed: "aborted", or "committed" with .version. [AB4]
+
+    Of any number of calls of `commit` and `abort`, at once and from anywhere, one decides, and all report the same. Nothing is deleted.
+    """
+    session = Session(open_store(df_path, storage_options))
+    outcome = give_up(session, job_id)
+    if outcome.kind == "aborted":
+        return Resolution("aborted")
+    return Resolution("committed", committed_or_raise(outcome, session.store.url).version)
 
 
 def create_table(
@@ -257,7 +275,9 @@ def _resolve(session: Session, job_id: str) -> Resolution:
         return Resolution("committed", version)
     if state == "given_up":
         return Resolution("aborted")
-    return Resolution("forgotten" if name.birth < head.snapshot.fence else "not_committed")
+    if name.birth < head.snapshot.fence:
+        return Resolution("forgotten")
+    return Resolution("not_committed" if read_prepared(session, job_id) is None else "pending")
 
 
 def _describe(snapshot: Snapshot, url: str) -> dict[str, Any]:

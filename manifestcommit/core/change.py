@@ -24,7 +24,7 @@ ConflictChoice = Literal["serializable", "blind", "fail"]
 _STORES_KEPT = 8
 
 
-class Overwrite(msgspec.Struct, frozen=True, kw_only=True):
+class Overwrite(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """Replace everything in these partitions. dynamic: the scope is what the job writes, known only when it is done. [CF3]"""
 
     scope: tuple[Touch, ...] = ()
@@ -32,12 +32,12 @@ class Overwrite(msgspec.Struct, frozen=True, kw_only=True):
     conflict: ConflictChoice = "serializable"
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """What a job adds, removes and advances. [CM9]
 
     schema: what its files were written with; edits: how the table's schema must change for them; initial: schema and partitioning
     for a table that has none yet; touched: the partitions of what it adds; remove: paths that it replaces; declared: digest of
-    what the caller declared with the key.
+    what the caller declared with the key; gives_up: a job that shall never commit.
     """
 
     job: str
@@ -56,6 +56,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     remove: frozenset[str] = frozenset()
     advances: tuple[Advance, ...] = ()
     properties: dict[str, str | None] = {}
+    gives_up: str | None = None
     summary: Summary = Summary()
 
     @property
@@ -77,11 +78,21 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
     """What had to be looked up for a change. taken: manifest path -> what goes; gone: paths to remove that are not live;
-    live: paths to add that are live already."""
+    live: paths to add that are live already; committed: the job that it gives up has committed."""
 
     taken: dict[str, Taken] = {}
     gone: frozenset[str] = frozenset()
     live: frozenset[str] = frozenset()
+    committed: bool = False
+
+
+class Prepared(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A change that any process can commit or give up from now on. prepared_at: microseconds since the epoch, for people. [AB3]"""
+
+    format_version: int
+    change: Change
+    prepared_at: int
+    writer: str
 
 
 def create(*, table_id: str, job: str, commit_id: str, schema: Schema | None, partition_by: tuple[int, ...],
@@ -150,7 +161,7 @@ def apply(head: Snapshot, change: Change, found: Found, *, parent_digest: str, c
         watermarks=move(head.watermarks, change.advances),
         origins=note_origins(head.origins, head.watermarks, change.advances),
         keys=keys,
-        recent_jobs={**head.recent_jobs, change.job: version},
+        recent_jobs={**head.recent_jobs, **({change.gives_up: None} if change.gives_up else {}), change.job: version},
         properties=_properties(head, change),
         totals=totals,
         provisional=False,

@@ -123,7 +123,15 @@ def watermark_misfits(head: Snapshot, change: Change, winners: Sequence[Winner],
                     winner=f"the table stands at {misfit.have!r}", misfit=misfit)  # fmt: skip
 
 
+def job_is_committed(head: Snapshot, change: Change, winners: Sequence[Winner], found: Found) -> Conflict | None:
+    """The job that shall be given up has committed: one create decides between the two. [AB4]"""
+    if not found.committed:
+        return None
+    return Conflict(rule="job_is_committed", mine=f"gives up job {change.gives_up}", winner="that job was committed before")
+
+
 RULES: tuple[Rule, ...] = (
+    job_is_committed,
     watermark_misfits,
     schema_is_other,
     partitioning_is_other,

@@ -14,6 +14,7 @@ import zstandard
 
 from ..errors import CorruptMetadataError, SchemaMismatchError, UnsupportedFormatError, UsageError
 from . import bitmap
+from .change import Prepared
 from .manifest import Entry
 from .paths import UnsafePathError, check_path
 from .schema import check_schema
@@ -91,6 +92,11 @@ def written_name(job: str, write_id: str) -> str:
     return f"{JOBS}{job}/written-{write_id}.json.zst"
 
 
+def prepared_name(job: str) -> str:
+    """The name of the object from which any process can commit a prepared job, or give it up. [AB3]"""
+    return f"{JOBS}{job}/prepared.json.zst"
+
+
 def digest(data: bytes) -> str:
     """sha256 of the object's bytes as stored. [OB1]"""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
@@ -127,6 +133,32 @@ def decode_snapshot(data: bytes, *, name: str) -> Snapshot:
     except (UnsafePathError, SchemaMismatchError, ValueError) as error:
         raise CorruptMetadataError(damaged(name, str(error)), object_name=name) from None
     return snapshot
+
+
+def encode_prepared(prepared: Prepared) -> bytes:
+    """The prepared job's object, as a snapshot's is: JSON in one zstd frame that declares its size. [AB3]"""
+    return compress(encode_json(prepared, Prepared))
+
+
+def decode_prepared(data: bytes, *, name: str) -> Prepared:
+    """The prepared job in these bytes, checked as a snapshot is, or an error that names the object. [AB3] [OB3] [OB4]"""
+    prepared: Prepared = decode_json(decompress(data, name=name), Prepared, name=name)
+    change = prepared.change
+    try:
+        if prepared_name(change.job) != name or parse_job_id(change.job).birth != change.birth:
+            raise ValueError(f"it holds job {change.job!r}")
+        for entry in change.add:
+            _check_entry(entry, len(change.partition_by or ()))
+        for ref in change.add_manifests:
+            _check_object_path(ref.path)
+        for path in change.remove:
+            check_path(path)
+        for schema in (change.schema, change.initial):
+            if schema is not None:
+                check_schema(schema)
+    except (UnsafePathError, SchemaMismatchError, ValueError) as error:
+        raise CorruptMetadataError(damaged(name, str(error)), object_name=name) from None
+    return prepared
 
 
 def encode_json(value: Any, kind: Any) -> bytes:
@@ -178,7 +210,7 @@ class _Head(msgspec.Struct):
 
 
 # msgspec looks into a class when it first meets it, and takes no lock: threads that are first together end the interpreter.
-for _kind in (Snapshot, _Head):
+for _kind in (Snapshot, Prepared, _Head):
     msgspec.json.Decoder(_kind)
 
 

@@ -14,10 +14,10 @@ from ..core import format
 from ..core.change import Change, apply, create
 from ..core.conflict import Conflict, find_conflict
 from ..core.schema import Schema
-from ..core.snapshot import KeyRecord, Snapshot, job_state
+from ..core.snapshot import KeyRecord, Snapshot
 from ..errors import CorruptMetadataError, StoreError, StoreUnclearError, TableNotFoundError, UnsupportedFormatError
 from .head import Head, list_versions, newest_above, open_head, read_object
-from .manifests import JOB_RUN, KEY_RUN
+from .lookup import find_job, find_key
 from .outcome import Outcome
 from .session import Session
 from .spilling import Spiller
@@ -41,8 +41,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 DEFAULT_LIMITS = Limits()
 
 
-def commit(session: Session, head: Head, change: Change, limits: Limits = DEFAULT_LIMITS) -> Outcome:
+def commit(session: Session, head: Head, change: Change, limits: Limits = DEFAULT_LIMITS, *, shared: bool = False) -> Outcome:
     """Commit the change once, whatever else commits beside it, or say why not. [CM1]-[CM8]
+
+    shared: whether another process may commit the same job, or have tried to.
 
     One create, one list and one put of the hint if nobody is in the way and nothing spills. A crash at any point leaves the
     table at its old state or at its new one.
@@ -53,7 +55,7 @@ def commit(session: Session, head: Head, change: Change, limits: Limits = DEFAUL
     seen: dict[int, Head] = {}
     creates, fresh = 0, False
     while creates < limits.attempts:
-        settled = settled_outcome(session, head, change, sent=creates > 0)
+        settled = settled_outcome(session, head, change, sent=shared or creates > 0)
         if settled is not None:
             return msgspec.structs.replace(settled, attempts=creates)
         found = survey(session, head, change)
@@ -178,31 +180,6 @@ def key_outcome(change: Change, record: KeyRecord) -> Outcome:
         "fingerprint differ); nothing was committed now. Use the same declaration for a rerun, or another key for other work."
     )
     return Outcome(kind="key_reused", job_id=change.job, version=record.version, reason=reason)
-
-
-def find_key(session: Session, snapshot: Snapshot, key: str) -> KeyRecord | None:
-    """The record of a key, inlined or spilled; None: never committed, or forgotten. Asks no run twice for the same key. [KY1]"""
-    if key in snapshot.keys:
-        return snapshot.keys[key]
-    asked = session.absent_keys.setdefault(key, set())
-    runs = [run for run in snapshot.key_runs if run.path not in asked]
-    row = session.manifests.lookup(runs, key, KEY_RUN)
-    if row is None:
-        asked.update(run.path for run in runs)
-        return None
-    return KeyRecord(version=int(str(row["version"])), digest=str(row["digest"]))
-
-
-def find_job(
-    session: Session, snapshot: Snapshot, job: str, *, runs: bool = True
-) -> tuple[Literal["committed", "given_up"] | None, int | None]:
-    """What the chain records of a job, inlined or (with `runs`) spilled: its state and the version that carries it. [CM1]"""
-    if (state := job_state(snapshot, job)) is not None:
-        return state, snapshot.recent_jobs[job]
-    row = session.manifests.lookup(snapshot.job_runs, job, JOB_RUN) if runs else None
-    if row is None:
-        return None, None
-    return ("given_up", None) if row["version"] is None else ("committed", int(str(row["version"])))
 
 
 def _contend(session: Session, snapshot: Snapshot, data: bytes, limits: Limits) -> tuple[Literal["mine", "lost", "unknown"], str]:

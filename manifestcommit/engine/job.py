@@ -23,10 +23,12 @@ from ..core.touch import Touch, of_partition, once
 from ..core.watermark import Advance, check_advance, find_misfit
 from ..errors import ManifestCommitError, UsageError
 from . import files
-from .commit import commit, create_table, find_job, find_key, key_outcome
+from .commit import commit, create_table, key_outcome
 from .head import Head
 from .inspect import inspect_file
+from .lookup import find_job, find_key
 from .outcome import Outcome, error_of
+from .prepare import prepare
 from .roots import open_or_free
 from .session import Session
 from .survey import survey
@@ -231,6 +233,15 @@ class Job:
         known = self._session.known
         base = known if known is not None and known.version > self._head.version else self._head
         return commit(self._session, base, change)
+
+    def prepare(self) -> str:
+        """Make the job durable, so that any process can commit it or give it up; returns its id. Nothing is visible yet. [AB3]"""
+        self._check_open()
+        change = self.change()
+        self._session.prove(self._table(None, ()).snapshot.proven)
+        prepare(self._session, change)
+        self._over = "was prepared: commit it or give it up by its id"
+        return self.id
 
     def abandon(self) -> None:
         """Stop. Nothing is deleted: what was written stays unlisted, and gc collects it. [AB1] [AB2]"""

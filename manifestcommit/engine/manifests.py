@@ -147,7 +147,7 @@ def write_manifest(
 def put_manifest(store: Store, table: pa.Table, *, schema: Schema, partition_by: Sequence[int], job: str, randomness: bytes) -> ManifestRef:
     """Put a manifest's table and return its reference. One request. [OB6]"""
     path, data = format.manifest_name(job, randomness), to_parquet(table)
-    _create(store, path, data)
+    create_own(store, path, data)
     described = manifest_table.describe(table, schema=schema, partition_by=partition_by)
     return ManifestRef(path=path, bytes=len(data), digest=format.digest(data), **described)
 
@@ -157,7 +157,7 @@ def put_run(store: Store, columns: Mapping[str, pa.Array], *, job: str, randomne
     first = next(iter(columns))
     table = pa.table(dict(columns)).sort_by(first)
     path, data = format.manifest_name(job, randomness), to_parquet(table)
-    _create(store, path, data)
+    create_own(store, path, data)
     names = table.column(first)
     return RunRef(
         path=path,
@@ -169,7 +169,7 @@ def put_run(store: Store, columns: Mapping[str, pa.Array], *, job: str, randomne
     )
 
 
-def _create(store: Store, path: str, data: bytes) -> None:
+def create_own(store: Store, path: str, data: bytes) -> None:
     """Put an object under a name that no one else can have: after an unclear answer the same bytes again, taken by them is done. [LY8]"""
 
     def create() -> bool:

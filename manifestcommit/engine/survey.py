@@ -15,6 +15,7 @@ from ..core.schema import FieldType
 from ..core.snapshot import Snapshot
 from ..core.touch import Matcher, Touch
 from .head import Head, missing_version, read_object
+from .lookup import find_job
 from .session import Session
 
 
@@ -38,6 +39,8 @@ def find_winners(session: Session, head: Head, change: Change, seen: dict[int, H
 def survey(session: Session, head: Head, change: Change) -> Found:
     """What the change takes out of every manifest, and which of its paths are live or gone. [CF5] [CF7] [CF10]"""
     snapshot = head.snapshot
+    if change.gives_up is not None:
+        return Found(committed=find_job(session, snapshot, change.gives_up)[0] == "committed")
     foreign = frozenset(entry.path for entry in change.add if change.job not in entry.path)
     if change.scope is None and not change.remove and not foreign:
         return Found()  # the usual append: nothing is looked up

@@ -14,10 +14,10 @@ from manifestcommit.core import format
 from manifestcommit.core.change import Change
 from manifestcommit.core.snapshot import Commit, Snapshot
 from manifestcommit.engine import plan
-from manifestcommit.engine.commit import find_key
 from manifestcommit.engine.dataset import open_dataset
 from manifestcommit.engine.env import SystemEnv
 from manifestcommit.engine.head import Head, open_head, read_object
+from manifestcommit.engine.lookup import find_key
 from manifestcommit.engine.outcome import Outcome
 from manifestcommit.engine.session import Session
 from manifestcommit.job import Job

@@ -8,8 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from manifestcommit.core import format, spill
-from manifestcommit.engine.commit import DEFAULT_LIMITS, find_job
+from manifestcommit.engine.commit import DEFAULT_LIMITS
 from manifestcommit.engine.head import open_head
+from manifestcommit.engine.lookup import find_job
 from manifestcommit.errors import CorruptMetadataError, ManifestCommitError, OutcomeUnknownError, StoreError, StoreUnclearError
 from manifestcommit.store import MemoryStore
 from manifestcommit.testing.faults import FaultStore

@@ -8,8 +8,9 @@ import pytest
 
 from manifestcommit.core import format
 from manifestcommit.core.snapshot import Commit, Tag
-from manifestcommit.engine.commit import commit, find_job
+from manifestcommit.engine.commit import commit
 from manifestcommit.engine.head import Head, open_head, read_object, read_version
+from manifestcommit.engine.lookup import find_job
 from manifestcommit.engine.outcome import error_of
 from manifestcommit.errors import (
     JobAbortedError,

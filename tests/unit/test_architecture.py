@@ -51,10 +51,10 @@ CORE_FLOORS: list[set[str]] = [
     {"text"},
     {"bitmap", "manifest", "paths", "predicate", "schema", "unknown", "watermark"},
     {"snapshot", "spark_types", "expression", "touch"},
-    {"arrow", "draft", "format", "spill"},
+    {"arrow", "draft", "spill"},
     {"conform", "evolution", "values"},
     {"change", "manifest_table", "partition"},
-    {"conflict"},
+    {"conflict", "format"},
 ]
 
 # All that core may use: nothing of it reads a clock, draws a number, or opens anything that it was not given.

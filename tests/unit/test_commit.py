@@ -14,8 +14,9 @@ from manifestcommit.core.change import Change, Overwrite
 from manifestcommit.core.manifest import Entry
 from manifestcommit.core.schema import Field, Schema
 from manifestcommit.engine import plan
-from manifestcommit.engine.commit import commit, create_table, find_job, find_key
+from manifestcommit.engine.commit import commit, create_table
 from manifestcommit.engine.head import Head, open_head, read_version, walk_back
+from manifestcommit.engine.lookup import find_job, find_key
 from manifestcommit.engine.manifests import JOB_RUN, KEY_RUN, put_manifest
 from manifestcommit.engine.outcome import Outcome
 from manifestcommit.engine.session import Session

@@ -1,0 +1,160 @@
+"""Two phases: a job made durable in one object, which any process can then commit or give up. [AB3] [AB4]
+
+Not here: how a job gathers its change (engine.job), the commit loop (engine.commit).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+from ..core import format
+from ..core.change import Change, Prepared
+from ..core.snapshot import FORMAT_VERSION, Snapshot
+from ..errors import TableNotFoundError, UsageError
+from ..store import ObjectInfo
+from .commit import commit
+from .head import Head
+from .lookup import find_job
+from .manifests import create_own
+from .outcome import Outcome
+from .session import Session
+from .spilling import Spiller
+
+State = Literal["prepared", "running", "committed", "given_up", "fenced"]
+
+
+class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that has left objects for others. version: where it committed; since: when the oldest of them was written, by the store's
+    clock, Unix seconds; size_bytes: of all of them.
+
+    prepared: it can be committed or given up from anywhere; running: it has not been prepared yet, or its process has died; fenced: it
+    began so long ago that it can not commit any more.
+    """
+
+    job: str
+    state: State
+    version: int | None = None
+    since: float
+    size_bytes: int
+
+
+def prepare(session: Session, change: Change) -> None:
+    """The change is durable in one object, and any process can commit it or give it up; nothing of it is visible. [AB3]
+
+    One put for up to some hundred files, one more for every 65,536 of more.
+    """
+    staged = Spiller(session, change.job).stage(change)
+    prepared = Prepared(format_version=FORMAT_VERSION, change=staged, prepared_at=session.env.now_us(), writer=session.writer)
+    create_own(session.store, format.prepared_name(change.job), format.encode_prepared(prepared))
+
+
+def commit_prepared(session: Session, job: str) -> Outcome:
+    """Commit a prepared job, from any process, any number of times, at the same time as others do or give it up. [AB3] [AB4]
+
+    A conflict leaves it prepared: it may be tried again, when a gap has closed, or given up.
+    """
+    head = _open(session, job)
+    if (settled := _settled(session, head, job)) is not None:
+        return settled
+    prepared = read_prepared(session, job)
+    if prepared is None:
+        return _missing(session, job)
+    return commit(session, head, prepared.change, shared=True)
+
+
+def give_up(session: Session, job: str) -> Outcome:
+    """Commit that a prepared job never commits, or learn that it has: one create decides. Nothing is deleted. [AB1] [AB4]
+
+    The outcome is of the job: aborted, or committed at a version.
+    """
+    while True:
+        head = _open(session, job)
+        if (settled := _settled(session, head, job)) is not None:
+            return settled
+        if read_prepared(session, job) is None:
+            return _missing(session, job)
+        own = format.job_id(head.version, head.snapshot.table_id, session.env.randomness(16))
+        change = Change(job=own, birth=head.version, operation="give_up", gives_up=job)
+        outcome = commit(session, head, change)
+        if outcome.conflict is None or outcome.conflict.rule != "job_is_committed":
+            kind = "aborted" if outcome.committed else outcome.kind
+            return msgspec.structs.replace(outcome, kind=kind, job_id=job, version=None)
+
+
+def read_prepared(session: Session, job: str) -> Prepared | None:
+    """The prepared job; None where there is none, or it has been collected. One request. [AB3]"""
+    name = format.prepared_name(job)
+    try:
+        data = session.store.get(name, 0, format.MAX_OBJECT_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    return format.decode_prepared(data, name=name)
+
+
+def list_jobs(session: Session) -> Iterator[JobInfo]:
+    """Every job that has left objects for others, and what became of it, oldest birth first. One list and the head. [AB3]"""
+    head = session.open()
+    found: dict[str, list[ObjectInfo]] = {}
+    for info in session.store.list(format.JOBS):
+        found.setdefault(info.name.removeprefix(format.JOBS).partition("/")[0], []).append(info)
+    known = []
+    for job, objects in found.items():
+        try:
+            name = format.parse_job_id(job)
+        except ValueError:
+            continue  # not one of ours
+        if name.table_id == head.snapshot.table_id:
+            known.append((name.birth, job, objects))
+    for birth, job, objects in sorted(known, key=lambda each: (each[0], each[1])):
+        state, version = _state(session, head.snapshot, job, birth, {info.name for info in objects})
+        yield JobInfo(
+            job=job,
+            state=state,
+            version=version,
+            since=min(info.modified for info in objects),
+            size_bytes=sum(info.size_bytes for info in objects),
+        )
+
+
+def _state(session: Session, snapshot: Snapshot, job: str, birth: int, names: set[str]) -> tuple[State, int | None]:
+    state, version = find_job(session, snapshot, job)
+    if state is not None:
+        return state, version
+    if birth < snapshot.fence:
+        return "fenced", None
+    return ("prepared" if format.prepared_name(job) in names else "running"), None
+
+
+def _open(session: Session, job: str) -> Head:
+    try:
+        name = format.parse_job_id(job)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    head = session.open()
+    if name.table_id != head.snapshot.table_id:
+        raise TableNotFoundError(f"job {job} belongs to another table than the one at {session.store.url}; nothing was done")
+    return head
+
+
+def _settled(session: Session, head: Head, job: str) -> Outcome | None:
+    """What the head records of the job: it needs no object any more, which gc may have taken."""
+    state, version = find_job(session, head.snapshot, job)
+    if state is None:
+        return None
+    return Outcome(kind="committed" if state == "committed" else "aborted", job_id=job, version=version)
+
+
+def _missing(session: Session, job: str) -> Outcome:
+    """No prepared object: it may have been settled and collected since the head was read."""
+    head = session.open()
+    if (settled := _settled(session, head, job)) is not None:
+        return settled
+    if format.parse_job_id(job).birth < head.snapshot.fence:
+        return Outcome(kind="fenced", job_id=job)
+    raise UsageError(
+        f"{session.store.url} holds no prepared job {job}; nothing was done. Only what `prepare` has made durable can be committed or "
+        "given up by another process. A job that was not prepared commits when its own block is left, or never."
+    )
