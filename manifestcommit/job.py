@@ -167,13 +167,13 @@ class Job:
         """First phase: all that the job needs to commit is durable in one object; returns the job's id. [AB3]
 
         From then on `mc.commit(df_path, job_id)` or `mc.abort(df_path, job_id)` finish it, from any process on any machine; leaving the
-        block does neither. What was prepared survives this process.
+        block does neither. What was prepared survives this process. Where it failed it may be called again, and nothing else may.
         """
         self._check_home()
         return self._job.prepare()
 
     def abandon(self) -> None:
-        """Give up: nothing of the job becomes visible, and nothing is deleted. [AB1] [AB2]"""
+        """Give up: nothing of the job becomes visible, and nothing is deleted; a prepared job is given up by `abort`. [AB1] [AB2]"""
         self._job.abandon()
 
     def _check_home(self) -> None:
@@ -184,9 +184,11 @@ class Job:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._job.is_over:
+            return
         if kind is not None:
             self.abandon()
-        elif self.outcome is None and not self._job.is_over:
+        else:
             self.commit()
 
 

@@ -228,7 +228,7 @@ def abort(df_path: Path, job_id: str, *, storage_options: Mapping[str, Any] | No
     """
     session = Session(open_store(df_path, storage_options))
     outcome = give_up(session, job_id)
-    if outcome.kind == "aborted":
+    if outcome.kind in ("aborted", "fenced"):  # fenced: it can not commit any more, and never did
         return Resolution("aborted")
     return Resolution("committed", committed_or_raise(outcome, session.store.url).version)
 

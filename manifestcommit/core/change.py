@@ -78,7 +78,7 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
     """What had to be looked up for a change. taken: manifest path -> what goes; gone: paths to remove that are not live;
-    live: paths to add that are live already; committed: the job that it gives up has committed."""
+    live: paths to add that are live already; committed: the job that it gives up has committed, or may have behind the fence."""
 
     taken: dict[str, Taken] = {}
     gone: frozenset[str] = frozenset()
@@ -87,10 +87,15 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A change that any process can commit or give up from now on. prepared_at: microseconds since the epoch, for people. [AB3]"""
+    """A change that any process can commit or give up from now on. [AB3]
+
+    done: where its key had been committed before it began, so that it holds no work and never commits any; prepared_at:
+    microseconds since the epoch, for people.
+    """
 
     format_version: int
     change: Change
+    done: KeyRecord | None = None
     prepared_at: int
     writer: str
 

@@ -124,10 +124,10 @@ def watermark_misfits(head: Snapshot, change: Change, winners: Sequence[Winner],
 
 
 def job_is_committed(head: Snapshot, change: Change, winners: Sequence[Winner], found: Found) -> Conflict | None:
-    """The job that shall be given up has committed: one create decides between the two. [AB4]"""
+    """The job that shall be given up has committed, or only the history can tell: one create decides between the two. [AB4]"""
     if not found.committed:
         return None
-    return Conflict(rule="job_is_committed", mine=f"gives up job {change.gives_up}", winner="that job was committed before")
+    return Conflict(rule="job_is_committed", mine=f"gives up job {change.gives_up}", winner="that job was committed before, or is fenced")
 
 
 RULES: tuple[Rule, ...] = (

@@ -42,7 +42,7 @@ Path = tuple[str, ...]
 _INTEGERS = ("byte", "short", "integer", "long")
 
 
-class SchemaEdit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SchemaEdit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One change of a table's schema. [SC5] [SC6]
 
     id: the field that changes (add: the id of the new one); column: its path, for messages; field: add: the whole new field;
@@ -56,7 +56,6 @@ class SchemaEdit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     parent: int | None = None
     was: str | None = None
     to: str | None = None
-    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
 class Leaf(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ import zstandard
 from ..errors import CorruptMetadataError, SchemaMismatchError, UnsupportedFormatError, UsageError
 from . import bitmap
 from .change import Prepared
-from .manifest import Entry
+from .manifest import Entry, ManifestRef
 from .paths import UnsafePathError, check_path
 from .schema import check_schema
 from .snapshot import FORMAT_VERSION, Snapshot
@@ -114,14 +115,9 @@ def decode_hint(data: bytes) -> int | None:
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
     """The snapshot's object: JSON, one zstd frame that declares its size; UsageError rather than one that no reader accepts. [OB1] [OB4]"""
-    raw = encode_json(snapshot, Snapshot)
-    data = compress(raw) if len(raw) <= MAX_RAW_BYTES else raw
-    if len(raw) > MAX_RAW_BYTES or len(data) > MAX_OBJECT_BYTES:
-        raise UsageError(
-            f"version {snapshot.version} would take {len(raw)} bytes ({len(data)} stored), more than readers accept; nothing was "
-            "committed. Use fewer or shorter keys, sources, text positions and properties."
-        )
-    return data
+    return _bounded(
+        encode_json(snapshot, Snapshot), f"version {snapshot.version}", "Use fewer or shorter keys, sources, text positions and properties."
+    )
 
 
 def decode_snapshot(data: bytes, *, name: str) -> Snapshot:
@@ -136,8 +132,8 @@ def decode_snapshot(data: bytes, *, name: str) -> Snapshot:
 
 
 def encode_prepared(prepared: Prepared) -> bytes:
-    """The prepared job's object, as a snapshot's is: JSON in one zstd frame that declares its size. [AB3]"""
-    return compress(encode_json(prepared, Prepared))
+    """The prepared job's object, made and bounded as a snapshot's is. [AB3] [OB1] [OB4]"""
+    return _bounded(encode_json(prepared, Prepared), f"prepared job {prepared.change.job}", "Add fewer files, or commit without preparing.")
 
 
 def decode_prepared(data: bytes, *, name: str) -> Prepared:
@@ -147,10 +143,11 @@ def decode_prepared(data: bytes, *, name: str) -> Prepared:
     try:
         if prepared_name(change.job) != name or parse_job_id(change.job).birth != change.birth:
             raise ValueError(f"it holds job {change.job!r}")
-        for entry in change.add:
-            _check_entry(entry, len(change.partition_by or ()))
-        for ref in change.add_manifests:
-            _check_object_path(ref.path)
+        if change.gives_up is not None:
+            raise ValueError("it gives another job up")
+        _check_listed(change.add, change.add_manifests, len(change.partition_by or ()))
+        for job in (*(entry.job for entry in change.add), *(job_of_manifest(ref.path) for ref in change.add_manifests)):
+            parse_job_id(job)
         for path in change.remove:
             check_path(path)
         for schema in (change.schema, change.initial):
@@ -189,6 +186,15 @@ def decode_json(raw: bytes, kind: Any, *, name: str) -> Any:
 def compress(raw: bytes) -> bytes:
     """One zstd frame that declares its content size. [OB1]"""
     return zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_content_size=True, write_checksum=True).compress(raw)
+
+
+def _bounded(raw: bytes, what: str, way_out: str) -> bytes:
+    data = compress(raw) if len(raw) <= MAX_RAW_BYTES else raw
+    if len(raw) > MAX_RAW_BYTES or len(data) > MAX_OBJECT_BYTES:
+        raise UsageError(
+            f"{what} would take {len(raw)} bytes ({len(data)} stored), more than readers accept; nothing was committed. {way_out}"
+        )
+    return data
 
 
 def decompress(data: bytes, *, name: str) -> bytes:
@@ -242,16 +248,7 @@ def _check(snapshot: Snapshot, name: str) -> None:
     if not top.issuperset(snapshot.partition_by):
         raise ValueError("partition_by names a field that the schema does not have")
     width = len(snapshot.partition_by)
-    for entry in snapshot.added:
-        _check_entry(entry, width)
-    if len({entry.path for entry in snapshot.added}) != len(snapshot.added):
-        raise ValueError("a path is listed twice")
-    for ref in snapshot.manifests:
-        _check_object_path(ref.path)
-        if min(ref.files, ref.rows, ref.data_bytes, ref.bytes) < 0 or ref.files == 0:
-            raise ValueError(f"manifest {ref.path!r} has impossible counts")
-        if not len(ref.lower) == len(ref.upper) == len(ref.nulls) == width:
-            raise ValueError(f"manifest {ref.path!r} has bounds for other columns than the table's partition columns")
+    _check_listed(snapshot.added, snapshot.manifests, width)
     for path, text in snapshot.removed.items():
         _check_object_path(path)
         bitmap.decode(text)
@@ -259,6 +256,19 @@ def _check(snapshot: Snapshot, name: str) -> None:
         _check_object_path(run.path)
         if run.rows < 1 or run.bytes < 1:
             raise ValueError(f"run {run.path!r} has impossible counts")
+
+
+def _check_listed(entries: Sequence[Entry], manifests: Sequence[ManifestRef], width: int) -> None:
+    for entry in entries:
+        _check_entry(entry, width)
+    if len({entry.path for entry in entries}) != len(entries):
+        raise ValueError("a path is listed twice")
+    for ref in manifests:
+        _check_object_path(ref.path)
+        if min(ref.files, ref.rows, ref.data_bytes, ref.bytes) < 0 or ref.files == 0:
+            raise ValueError(f"manifest {ref.path!r} has impossible counts")
+        if not len(ref.lower) == len(ref.upper) == len(ref.nulls) == width:
+            raise ValueError(f"manifest {ref.path!r} has bounds for other columns than the table's partition columns")
 
 
 def _check_entry(entry: Entry, width: int) -> None:

@@ -158,17 +158,19 @@ def settled_outcome(session: Session, head: Head, change: Change, *, sent: bool)
         return key_outcome(change, record)
     if change.birth >= snapshot.fence and all(_birth(job) >= snapshot.fence for job in _jobs_listed(change)):
         return None
-    if not sent:
-        return Outcome(kind="fenced", job_id=change.job)
-    # A create was sent, so only the whole history since birth can rule out that it landed.
-    for version in range(change.birth + 1, snapshot.version + 1):
+    return fenced_outcome(session, head, change.job) if sent else Outcome(kind="fenced", job_id=change.job)
+
+
+def fenced_outcome(session: Session, head: Head, job: str) -> Outcome:
+    """Of a job that may have sent a create and has no record any more: only the whole history since its birth can rule it out. [CM2]"""
+    for version in range(_birth(job) + 1, head.version + 1):
         # An object below `expired` may be one that this very job brought back after gc had deleted the version.
-        found = read_object(session.store, version) if version >= snapshot.expired else None
+        found = read_object(session.store, version) if version >= head.snapshot.expired else None
         if found is None:
-            return Outcome(kind="unknown", job_id=change.job, reason=f"version {version}, which may carry it, is gone")
-        if any(each.job == change.job for each in found.snapshot.commits):
-            return Outcome(kind="committed", job_id=change.job, version=version)
-    return Outcome(kind="fenced", job_id=change.job)
+            return Outcome(kind="unknown", job_id=job, reason=f"version {version}, which may carry it, is gone")
+        if any(each.job == job for each in found.snapshot.commits):
+            return Outcome(kind="committed", job_id=job, version=version)
+    return Outcome(kind="fenced", job_id=job)
 
 
 def key_outcome(change: Change, record: KeyRecord) -> Outcome:

@@ -28,7 +28,7 @@ from .head import Head
 from .inspect import inspect_file
 from .lookup import find_job, find_key
 from .outcome import Outcome, error_of
-from .prepare import prepare
+from .prepare import put_prepared, seal
 from .roots import open_or_free
 from .session import Session
 from .survey import survey
@@ -65,6 +65,7 @@ class Job:
         self._advances: list[Advance] = []
         self._tasks = 0
         self._over = ""
+        self._sealed: bytes | None = None
         self._head = open_or_free(session)
         if self._head is not None:
             self._begin()
@@ -235,16 +236,22 @@ class Job:
         return commit(self._session, base, change)
 
     def prepare(self) -> str:
-        """Make the job durable, so that any process can commit it or give it up; returns its id. Nothing is visible yet. [AB3]"""
-        self._check_open()
-        change = self.change()
-        self._session.prove(self._table(None, ()).snapshot.proven)
-        prepare(self._session, change)
+        """Make the job durable, so that any process can commit it or give it up; returns its id. Nothing is visible yet. [AB3]
+
+        May be called again where it failed: from the first request on the job is sealed, since that may have landed.
+        """
+        if self._sealed is None:
+            self._check_open()
+            self._sealed = seal(self._session, self.change(), self._record)
+        self._over = "may have been prepared, and others may finish it: prepare it again to be sure"
+        put_prepared(self._session, self.id, self._sealed)
         self._over = "was prepared: commit it or give it up by its id"
         return self.id
 
     def abandon(self) -> None:
         """Stop. Nothing is deleted: what was written stays unlisted, and gc collects it. [AB1] [AB2]"""
+        if self._sealed is not None:
+            raise UsageError(f"this job {self._over}; abort({self.url!r}, {self.id!r}) gives it up")
         self._over = self._over or "was given up"
 
     def change(self) -> Change:

@@ -12,10 +12,10 @@ import msgspec
 
 from ..core import format
 from ..core.change import Change, Prepared
-from ..core.snapshot import FORMAT_VERSION, Snapshot
+from ..core.snapshot import FORMAT_VERSION, KeyRecord, Snapshot
 from ..errors import TableNotFoundError, UsageError
 from ..store import ObjectInfo
-from .commit import commit
+from .commit import commit, fenced_outcome, key_outcome
 from .head import Head
 from .lookup import find_job
 from .manifests import create_own
@@ -41,14 +41,19 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
 
 
-def prepare(session: Session, change: Change) -> None:
-    """The change is durable in one object, and any process can commit it or give it up; nothing of it is visible. [AB3]
+def seal(session: Session, change: Change, done: KeyRecord | None) -> bytes:
+    """All that the change's commit needs, as the one object that `put_prepared` makes durable. [AB3]
 
-    One put for up to some hundred files, one more for every 65,536 of more.
+    No request for up to some hundred files, one for every 65,536 of more.
     """
     staged = Spiller(session, change.job).stage(change)
-    prepared = Prepared(format_version=FORMAT_VERSION, change=staged, prepared_at=session.env.now_us(), writer=session.writer)
-    create_own(session.store, format.prepared_name(change.job), format.encode_prepared(prepared))
+    prepared = Prepared(format_version=FORMAT_VERSION, change=staged, done=done, prepared_at=session.env.now_us(), writer=session.writer)
+    return format.encode_prepared(prepared)
+
+
+def put_prepared(session: Session, job: str, sealed: bytes) -> None:
+    """The job is durable, and any process can commit it or give it up; the same bytes may be put again. One request. [AB3]"""
+    create_own(session.store, format.prepared_name(job), sealed)
 
 
 def commit_prepared(session: Session, job: str) -> Outcome:
@@ -62,26 +67,32 @@ def commit_prepared(session: Session, job: str) -> Outcome:
     prepared = read_prepared(session, job)
     if prepared is None:
         return _missing(session, job)
+    if prepared.done is not None:
+        return key_outcome(prepared.change, prepared.done)
     return commit(session, head, prepared.change, shared=True)
 
 
 def give_up(session: Session, job: str) -> Outcome:
     """Commit that a prepared job never commits, or learn that it has: one create decides. Nothing is deleted. [AB1] [AB4]
 
-    The outcome is of the job: aborted, or committed at a version.
+    The outcome is of the job: aborted, or committed at a version; fenced, where it never committed and cannot any more.
     """
     while True:
         head = _open(session, job)
         if (settled := _settled(session, head, job)) is not None:
             return settled
+        if format.parse_job_id(job).birth < head.snapshot.fence:
+            return fenced_outcome(session, head, job)
         if read_prepared(session, job) is None:
             return _missing(session, job)
         own = format.job_id(head.version, head.snapshot.table_id, session.env.randomness(16))
         change = Change(job=own, birth=head.version, operation="give_up", gives_up=job)
         outcome = commit(session, head, change)
-        if outcome.conflict is None or outcome.conflict.rule != "job_is_committed":
-            kind = "aborted" if outcome.committed else outcome.kind
-            return msgspec.structs.replace(outcome, kind=kind, job_id=job, version=None)
+        if outcome.committed:
+            return Outcome(kind="aborted", job_id=job, attempts=outcome.attempts)
+        overtaken = outcome.kind == "fenced" or (outcome.conflict is not None and outcome.conflict.rule == "job_is_committed")
+        if not overtaken:
+            return msgspec.structs.replace(outcome, job_id=job)
 
 
 def read_prepared(session: Session, job: str) -> Prepared | None:
@@ -153,7 +164,7 @@ def _missing(session: Session, job: str) -> Outcome:
     if (settled := _settled(session, head, job)) is not None:
         return settled
     if format.parse_job_id(job).birth < head.snapshot.fence:
-        return Outcome(kind="fenced", job_id=job)
+        return fenced_outcome(session, head, job)
     raise UsageError(
         f"{session.store.url} holds no prepared job {job}; nothing was done. Only what `prepare` has made durable can be committed or "
         "given up by another process. A job that was not prepared commits when its own block is left, or never."

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pyarrow.compute as pc
 
-from ..core import manifest_table, values
+from ..core import format, manifest_table, values
 from ..core.change import Change, Found, Taken
 from ..core.conflict import Winner, needs_winners
 from ..core.manifest import ManifestRef, WireValue
@@ -40,7 +40,9 @@ def survey(session: Session, head: Head, change: Change) -> Found:
     """What the change takes out of every manifest, and which of its paths are live or gone. [CF5] [CF7] [CF10]"""
     snapshot = head.snapshot
     if change.gives_up is not None:
-        return Found(committed=find_job(session, snapshot, change.gives_up)[0] == "committed")
+        # Below the fence its record may be gone: that it committed is known to the history only.
+        fenced = format.parse_job_id(change.gives_up).birth < snapshot.fence
+        return Found(committed=fenced or find_job(session, snapshot, change.gives_up)[0] == "committed")
     foreign = frozenset(entry.path for entry in change.add if change.job not in entry.path)
     if change.scope is None and not change.remove and not foreign:
         return Found()  # the usual append: nothing is looked up

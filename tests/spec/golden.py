@@ -14,9 +14,12 @@ import msgspec
 import pyarrow as pa
 
 from manifestcommit.core import bitmap, format, manifest_table
+from manifestcommit.core.change import Change, Overwrite, Prepared
+from manifestcommit.core.evolution import SchemaEdit
 from manifestcommit.core.manifest import ColumnStats, Entry, ManifestRef, SourceRange
 from manifestcommit.core.schema import ArrayType, Field, MapType, Schema, StructType
 from manifestcommit.core.snapshot import Commit, KeyRecord, RunRef, Snapshot, Summary, Tag, Totals
+from manifestcommit.core.watermark import Advance
 from manifestcommit.engine.manifests import to_parquet
 
 FOLDER = Path(__file__).resolve().parents[2] / "spec" / "v1" / "examples"
@@ -260,8 +263,41 @@ def minimal() -> Snapshot:
     )
 
 
-def plain(snapshot: Snapshot) -> Any:
-    """The snapshot's JSON document as plain values, made without the code that these objects are to check."""
+def prepared() -> Prepared:
+    """A prepared job: every member that this version of the format has."""
+    return Prepared(
+        format_version=1,
+        change=Change(
+            job=JOB,
+            birth=40,
+            operation="overwrite",
+            key="flights:2013-01",
+            declared="33" * 16,
+            schema=SCHEMA,
+            partition_by=(DAY, CARRIER),
+            edits=(
+                SchemaEdit(kind="add", id=119, column="payload", field=SCHEMA.fields[13]),
+                SchemaEdit(kind="add", id=115, column="legs.element.seat", field=Field(id=115, name="seat", type="byte"), parent=113),
+                SchemaEdit(kind="widen", id=101, column="id", was="integer", to="long"),
+            ),
+            initial=SCHEMA,
+            add=tuple(msgspec.structs.replace(entry, added=0) for entry in INLINED),
+            add_manifests=(msgspec.structs.replace(manifest_ref(), path=f"{format.MANIFESTS}{JOB}-{'6' * 32}.parquet", added=0),),
+            touched=({DAY: "2013-01-01", CARRIER: "A/A é"}, {DAY: "@-800000", CARRIER: None}),
+            overwrite=Overwrite(scope=({DAY: "2013-01-01"},), dynamic=True, conflict="blind"),
+            remove=frozenset({LISTED[0].path}),
+            advances=(Advance(source="MyTopic:0", start=0, end=50), Advance(source="file:ä b%20", end="etag-2")),
+            properties={"owner": "team 'ä'", "gone": None},
+            summary=Summary(tasks=4, seconds=1.5),
+        ),
+        done=KeyRecord(version=40, digest="33" * 16),
+        prepared_at=1_794_000_000_000_001,
+        writer="manifestcommit 0.1.0",
+    )
+
+
+def plain(snapshot: Snapshot | Prepared) -> Any:
+    """The object's JSON document as plain values, made without the code that these objects are to check."""
     return json.loads(json.dumps(msgspec.to_builtins(snapshot, str_keys=True)))
 
 
@@ -320,6 +356,7 @@ def write() -> None:
         "snapshot-full": to_json(plain(full())),
         "snapshot-minimal": to_json(plain(minimal())),
         "snapshot-future": to_json(future()),
+        "prepared": to_json(plain(prepared())),
     }
     for name, document in documents.items():
         (FOLDER / f"{name}.json.zst").write_bytes(format.compress(document))

@@ -18,9 +18,10 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 from jsonschema import Draft202012Validator
+from referencing import Registry, Resource
 
 from manifestcommit.core import bitmap, format, manifest_table
-from manifestcommit.core.change import Change, Found, apply
+from manifestcommit.core.change import Change, Found, Prepared, apply
 from manifestcommit.core.schema import check_schema
 from manifestcommit.core.snapshot import Snapshot
 from tests.spec import golden
@@ -28,6 +29,10 @@ from tests.spec import golden
 NAMES = ("snapshot-full", "snapshot-minimal", "snapshot-future")
 SCHEMAS = golden.FOLDER.parent / "schemas"
 VALIDATOR = Draft202012Validator(json.loads((SCHEMAS / "snapshot.json").read_text("utf-8")))
+PREPARED = Draft202012Validator(
+    json.loads((SCHEMAS / "prepared.json").read_text("utf-8")),
+    registry=Registry().with_resource("snapshot.json", Resource.from_contents(VALIDATOR.schema)),
+)
 
 
 def stored(name: str) -> bytes:
@@ -120,6 +125,66 @@ def _objects_with_named_members(value: Any, schema: Any) -> int:
     members = schema.get("properties", {})
     other = schema.get("additionalProperties", {})
     return bool(members) + sum(_objects_with_named_members(each, members.get(name, other)) for name, each in value.items())
+
+
+# --- prepared jobs -------------------------------------------------------------------------------------------------------
+
+
+def test_a_golden_prepared_job_means_what_it_always_meant() -> None:
+    """[AB3] [CP1]"""
+    assert format.decode_prepared(stored("prepared"), name=format.prepared_name(golden.JOB)) == golden.prepared()
+    assert json.loads((golden.FOLDER / "prepared.json").read_text("utf-8")) == document("prepared")
+
+
+def test_a_golden_prepared_job_is_written_again_byte_for_byte() -> None:
+    """[AB3] [OB1]"""
+    assert format.decompress(format.encode_prepared(golden.prepared()), name="x") == golden.to_json(document("prepared"))
+
+
+def test_the_golden_prepared_job_has_every_member() -> None:
+    """But for what only a commit of its own can hold: giving another job up. [AB3]"""
+    members = set(msgspec.structs.asdict(golden.prepared().change)) - {"gives_up"}
+    assert set(document("prepared")["change"]) == members == set(PREPARED.schema["$defs"]["change"]["properties"])
+    assert set(document("prepared")) == set(msgspec.structs.asdict(golden.prepared())) == set(PREPARED.schema["properties"])
+
+
+def test_the_json_schema_of_prepared_jobs_accepts_it_and_what_is_written_now() -> None:
+    """[AB3]"""
+    PREPARED.validate(document("prepared"))
+    job = format.job_id(1, golden.TABLE_ID, bytes(16))
+    least = Prepared(format_version=1, change=Change(job=job, birth=1, operation="append"), prepared_at=0, writer="")
+    PREPARED.validate(json.loads(format.decompress(format.encode_prepared(least), name="x")))
+
+
+WRONG_PREPARED: dict[str, Callable[[Any], None]] = {
+    "another format": lambda wrong: wrong.update(format_version=2),
+    "no change": lambda wrong: wrong.pop("change"),
+    "no time": lambda wrong: wrong.pop("prepared_at"),
+    "an unknown member": lambda wrong: wrong.update(later=1),
+    "an unknown member of the change": lambda wrong: wrong["change"].update(later=1),
+    "an unknown member of an advance": lambda wrong: wrong["change"]["advances"][0].update(later=1),
+    "an unknown member of an edit": lambda wrong: wrong["change"]["edits"][0].update(later=1),
+    "an unknown member of an overwrite": lambda wrong: wrong["change"]["overwrite"].update(later=1),
+    "a job that it gives up": lambda wrong: wrong["change"].update(gives_up=golden.OTHER_JOB),
+    "a job that is none": lambda wrong: wrong["change"].update(job="job-1"),
+    "birth 0": lambda wrong: wrong["change"].update(birth=0),
+    "a path above the root": lambda wrong: wrong["change"]["add"][0].update(path="../b.parquet"),
+    "a file of no job": lambda wrong: wrong["change"]["add"][0].update(job="x"),
+    "a removed path among the metadata": lambda wrong: wrong["change"].update(remove=["_manifest/hint"]),
+    "a manifest of nothing": lambda wrong: wrong["change"]["add_manifests"][0].update(files=0),
+    "an unknown kind of edit": lambda wrong: wrong["change"]["edits"][0].update(kind="fold"),
+    "an unknown conflict": lambda wrong: wrong["change"]["overwrite"].update(conflict="never"),
+    "a position that is a fraction": lambda wrong: wrong["change"]["advances"][0].update(end=1.5),
+    "a key without a version": lambda wrong: wrong["done"].pop("version"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG_PREPARED)
+def test_the_json_schema_of_prepared_jobs_refuses(what: str) -> None:
+    """[AB3]"""
+    wrong = copy.deepcopy(document("prepared"))
+    WRONG_PREPARED[what](wrong)
+    assert not PREPARED.is_valid(wrong)
 
 
 # --- manifests and runs -------------------------------------------------------------------------------------------------

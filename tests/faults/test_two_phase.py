@@ -1,0 +1,865 @@
+"""Two-phase commit under faults, races and kill -9: one decision, told alike by everyone, and each row once. [AB3] [AB4] [IV2]-[IV4]
+
+Not here: what callers and the command line see on a good day (tests/unit/test_prepare.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import random
+import secrets
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+import manifestcommit as mc
+from manifestcommit.core import format, spill
+from manifestcommit.core.snapshot import Commit
+from manifestcommit.engine.head import open_head
+from manifestcommit.engine.lookup import find_job
+from manifestcommit.engine.outcome import Outcome, committed_or_raise
+from manifestcommit.engine.prepare import commit_prepared, give_up, list_jobs
+from manifestcommit.errors import (
+    CommitConflictError,
+    JobAbortedError,
+    JobFencedError,
+    ManifestCommitError,
+    OutcomeUnknownError,
+    StoreError,
+    StoreUnclearError,
+    UsageError,
+    WatermarkGapError,
+)
+from manifestcommit.store import LocalStore, MemoryStore, Store
+from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
+from tests.faults.tables import (
+    all_snapshots,
+    begin,
+    check_head,
+    check_table,
+    clone,
+    memory,
+    positions,
+    put_version,
+    read_ids,
+    rows,
+    session,
+    write,
+)
+
+FAULTS: tuple[Fault, ...] = get_args(Fault)
+READS = ("get", "list", "open_input")
+UNKNOWN = (OutcomeUnknownError, StoreUnclearError, Died)
+
+processes = multiprocessing.get_context("forkserver")
+processes.set_forkserver_preload(["manifestcommit", "pyarrow.dataset", "tests.faults.tables"])
+
+
+def table(versions: int = 3) -> MemoryStore:
+    """Version n has the ids 2 to n; a source stands at 5."""
+    store = memory()
+    write(store, rows([2]), watermarks={"s": (0, 5)})
+    for number in range(3, versions + 1):
+        write(store, rows([number]))
+    return store
+
+
+def prepared(store: Store, *ids: int, key: str | None = None, advance: tuple[int, int] | None = None) -> str:
+    job = begin(store, key)
+    if advance is not None:
+        job.advance("s", *advance)
+    job.write(rows(ids))
+    return job.prepare()
+
+
+def commit(store: Store, job: str) -> Outcome:
+    """As the public call, over a store of the test's own."""
+    return committed_or_raise(commit_prepared(session(store), job), store.url)
+
+
+def decision(outcome: Outcome) -> tuple[str, int | None]:
+    """What a caller is told: what became of the job, and at which version."""
+    assert outcome.kind in ("committed", "aborted"), outcome
+    return outcome.kind, outcome.version
+
+
+def in_chain(store: Store, job: str) -> list[int]:
+    """The versions that carry the job."""
+    return [head.version for head in all_snapshots(store) if any(each.job == job for each in head.snapshot.commits)]
+
+
+def check_decided(store: Store, job: str, told: set[tuple[str, int | None]], row: int) -> None:
+    """Everybody was told the same, and it is what the chain says: once, or never."""
+    assert len(told) == 1, told
+    ((kind, version),) = told
+    assert in_chain(store, job) == ([version] if kind == "committed" else []), told
+    assert read_ids(store).count(row) == (kind == "committed")
+    assert decision(commit_prepared(session(store), job)) == decision(give_up(session(store), job)) == (kind, version)
+    check_table(store)
+
+
+@pytest.fixture
+def tight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Budgets so small that everything spills."""
+    monkeypatch.setattr(spill, "INLINE_ENTRY_BYTES", 1500)
+    monkeypatch.setattr(spill, "INLINE_KEYS", 3)
+    monkeypatch.setattr(spill, "INLINE_JOBS", 2)
+    monkeypatch.setattr(spill, "FAN_IN", 3)
+
+
+# --- races, every interleaving that a test can steer -----------------------------------------------------------------------
+
+
+class Turns:
+    """Threads that call a store one at a time, whose turn it is drawn by dice: the same seed, the same interleaving."""
+
+    def __init__(self, seed: int, count: int) -> None:
+        self._dice = random.Random(seed)
+        self._ready = threading.Condition()
+        self._running, self._waiting, self._next = count, set[int](), -1
+
+    def wait(self, me: int) -> None:
+        with self._ready:
+            self._waiting.add(me)
+            self._draw()
+            assert self._ready.wait_for(lambda: self._next == me, timeout=60)
+            self._waiting.discard(me)
+            self._next = -1
+
+    def leave(self) -> None:
+        with self._ready:
+            self._running -= 1
+            self._draw()
+
+    def _draw(self) -> None:
+        if self._waiting and len(self._waiting) == self._running:
+            self._next = self._dice.choice(sorted(self._waiting))
+            self._ready.notify_all()
+
+
+def at_once(store: Store, finishers: list[Callable[[Store], Outcome]], seed: int) -> set[tuple[str, int | None]]:
+    """Every finisher in a thread of its own, their store calls in an order that the seed decides."""
+    turns = Turns(seed, len(finishers))
+    told: list[Any] = [None] * len(finishers)
+
+    def run(me: int) -> None:
+        try:
+            turns.wait(me)
+            mine = FaultStore(store, on_call=lambda call: turns.wait(me))
+            told[me] = decision(finishers[me](mine))
+        except BaseException as error:
+            told[me] = repr(error)
+        finally:
+            turns.leave()
+
+    threads = [threading.Thread(target=run, args=(me,)) for me in range(len(finishers))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return set(told)
+
+
+@pytest.mark.usefixtures("tight")
+def test_of_many_commits_and_aborts_at_once_one_decides_and_all_say_the_same() -> None:
+    """[AB4] [CM1] [IV4]"""
+    decisions: Counter[str] = Counter()
+    for seed in range(60):
+        store = table(3 + seed % 4)
+        job = prepared(store, 77, key="k" if seed % 2 else None)
+
+        def committer(mine: Store, job: str = job) -> Outcome:
+            return commit_prepared(session(mine), job)
+
+        def aborter(mine: Store, job: str = job) -> Outcome:
+            return give_up(session(mine), job)
+
+        told = at_once(store, [committer, aborter] * 4, seed)
+        check_decided(store, job, told, 77)
+        decisions[next(iter(told))[0]] += 1
+    assert min(decisions["committed"], decisions["aborted"]) >= 5, f"the rounds decide nothing: {decisions}"
+
+
+@pytest.mark.usefixtures("tight")
+def test_commits_of_one_job_at_once_commit_it_once_beside_other_writers() -> None:
+    """[AB3] [CM1] [IV2]"""
+    for seed in range(30):
+        store = table(4)
+        job = prepared(store, 77)
+
+        def committer(mine: Store, job: str = job) -> Outcome:
+            return commit_prepared(session(mine), job)
+
+        def other(mine: Store, job: str = job) -> Outcome:
+            for number in range(3):  # enough to spill the job's record while others still look for it
+                write(mine, rows([100 + number]))
+            return commit_prepared(session(mine), job)
+
+        check_decided(store, job, at_once(store, [committer] * 4 + [other, other], seed), 77)
+
+
+FINISHERS: dict[str, Callable[[Store, str], Outcome]] = {
+    "commit": lambda store, job: commit_prepared(session(store), job),
+    "abort": lambda store, job: give_up(session(store), job),
+}
+
+
+@pytest.mark.usefixtures("tight")
+@pytest.mark.parametrize("first", FINISHERS)
+@pytest.mark.parametrize("second", FINISHERS)
+@pytest.mark.parametrize("others", [0, 4])
+def test_whatever_happens_between_any_two_calls_of_a_finisher_both_say_the_same(first: str, second: str, others: int) -> None:
+    """The second runs, and other writers commit so much that its record is spilled, before each single call of the first. [AB4] [CM1]"""
+    base = table(5)
+    job = prepared(base, 77)
+    healthy = FaultStore(clone(base))
+    FINISHERS[first](healthy, job)
+    for number in range(1, healthy.count + 1):
+        store = clone(base)
+        told: set[tuple[str, int | None]] = set()
+
+        def between(call: FaultCall, number: int = number, store: Store = store, told: set[Any] = told) -> None:
+            if call.number == number:
+                told.add(decision(FINISHERS[second](store, job)))
+                for each in range(others):
+                    write(store, rows([100 + each]))
+
+        told.add(decision(FINISHERS[first](FaultStore(store, on_call=between), job)))
+        check_decided(store, job, told, 77)
+
+
+class Stalls(MemoryStore):
+    """Holds the next create of a version back, as a network does that has no answer, until the test lands it."""
+
+    def __init__(self) -> None:
+        super().__init__(secrets.token_hex(8))
+        self.hold = False
+        self.held: tuple[str, bytes] | None = None
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        if self.hold and name.startswith(format.VERSIONS):
+            self.held = (name, data)
+            raise StoreUnclearError("no answer")
+        return super().put_if_absent(name, data)
+
+    def land(self) -> bool:
+        assert self.held is not None
+        return super().put_if_absent(*self.held)
+
+
+def stalled(first: str) -> tuple[Stalls, str]:
+    """A job whose first finisher never had an answer, and whose create is still under way."""
+    store = Stalls()
+    for number in range(2, 5):
+        write(store, rows([number]))
+    job = prepared(store, 77)
+    store.hold = True
+    outcome = FINISHERS[first](store, job)
+    store.hold = False
+    assert outcome.kind == "unknown" and store.held is not None
+    return store, job
+
+
+@pytest.mark.parametrize("first", FINISHERS)
+@pytest.mark.parametrize("second", FINISHERS)
+def test_a_create_that_lands_late_never_undoes_what_was_told(first: str, second: str) -> None:
+    """The second finisher was told; then the first one's request arrives after all, and finds its name taken. [AB4] [CM3] [IV4]"""
+    store, job = stalled(first)
+    told = decision(FINISHERS[second](store, job))
+    assert told[0] == {"commit": "committed", "abort": "aborted"}[second]
+    assert not store.land()
+    check_decided(store, job, {told}, 77)
+
+
+@pytest.mark.parametrize("first", FINISHERS)
+@pytest.mark.parametrize("second", FINISHERS)
+def test_a_create_that_lands_before_the_second_look_is_what_everyone_says(first: str, second: str) -> None:
+    """[AB4] [CM1]"""
+    store, job = stalled(first)
+    assert store.land()
+    told = decision(FINISHERS[second](store, job))
+    assert told[0] == {"commit": "committed", "abort": "aborted"}[first]
+    check_decided(store, job, {told}, 77)
+
+
+@pytest.mark.parametrize("first", FINISHERS)
+@pytest.mark.parametrize("second", FINISHERS)
+def test_a_create_that_lands_at_any_call_of_the_second_finisher_decides_or_is_too_late(first: str, second: str) -> None:
+    """[AB4] [CM1] [CM4]"""
+    landed = []
+    for number in range(1, 12):
+        store, job = stalled(first)
+
+        def between(call: FaultCall, number: int = number, store: Stalls = store) -> None:
+            if call.number == number:
+                landed.append(store.land())
+
+        told = decision(FINISHERS[second](FaultStore(store, on_call=between), job))
+        check_decided(store, job, {told}, 77)
+    assert set(landed) == {True, False}
+
+
+# --- faults at every call ----------------------------------------------------------------------------------------------------
+
+
+def faults_of(healthy: FaultStore, number: int) -> tuple[Fault, ...]:
+    """Before or after its effect is the same for a call that has none."""
+    return ("refused", "dies_before") if healthy.calls[number - 1].kind in READS else FAULTS
+
+
+def full() -> MemoryStore:
+    """Everything is one step from its budget."""
+    store = memory()
+    for number in range(8):
+        write(store, rows([number], day="abc"[number % 3]), key=f"key {number}", partition_by=["day"])
+    return store
+
+
+@contextlib.contextmanager
+def telling() -> Iterator[list[BaseException]]:
+    """The error that ends the block, if one does."""
+    told: list[BaseException] = []
+    try:
+        yield told
+    except (ManifestCommitError, Died) as error:
+        told.append(error)
+
+
+@pytest.mark.usefixtures("tight")
+@pytest.mark.parametrize("files", [1, 8])
+def test_a_fault_at_any_call_of_prepare_leaves_nothing_visible_and_asking_again_prepares(files: int) -> None:
+    """By the same process, or, where that died, by a rerun with the same key. [AB3] [IV3]"""
+    base = full()
+    old = read_ids(base)
+
+    def gather(store: Store) -> mc.Job:
+        job = begin(store, "k")
+        for number in range(files):
+            job.write(rows([50 + number], day=f"d{number}"))
+        return job
+
+    healthy = FaultStore(clone(base))
+    job = gather(healthy)
+    first = healthy.count
+    job.prepare()
+    assert any(call.kind == "put_if_absent" and call.name.startswith(format.MANIFESTS) for call in healthy.calls) == (files > 1)
+    for number in range(first + 1, healthy.count + 1):
+        for fault in faults_of(healthy, number):
+            inner = clone(base)
+            store = FaultStore(inner, {number: fault})
+            job = gather(store)
+            with telling() as told:
+                job.prepare()
+            assert not told or isinstance(told[0], StoreError | Died), told
+            assert read_ids(inner) == old
+            if told and isinstance(told[0], Died):
+                job = gather(inner)
+            name = job.prepare()
+            assert commit(inner, name).committed and read_ids(inner) == [*old, *range(50, 50 + files)]
+            for other in [each.job for each in list_jobs(session(inner)) if each.state == "prepared"]:
+                assert commit(inner, other).already_committed, "the dead one's has the same key"
+            assert read_ids(inner) == [*old, *range(50, 50 + files)]
+            check_table(inner)
+
+
+def test_a_prepare_whose_answer_never_came_is_asked_for_again_with_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first request may have landed, and others may have finished the job: its own process must not commit it by itself. [AB3]"""
+    monkeypatch.setattr("manifestcommit.store.retry.time.sleep", lambda seconds: None)
+    store = table(3)
+    real, landed = store.put_if_absent, []
+
+    def answer_lost(name: str, data: bytes) -> bool:
+        landed.append(real(name, data))
+        raise StoreUnclearError("no answer")
+
+    job = begin(store)
+    job.write(rows([77]))
+    store.put_if_absent = answer_lost  # type: ignore[method-assign]
+    with pytest.raises(StoreError):
+        job.prepare()
+    store.put_if_absent = real  # type: ignore[method-assign]
+    assert landed[0] and [each.state for each in list_jobs(session(store))] == ["prepared"]
+    for use in (job.commit, job.abandon):
+        with pytest.raises(UsageError, match="may have been prepared"):
+            use()
+    assert job.prepare() == job.id
+    assert commit(store, job.id).version == 4 and read_ids(store) == [2, 3, 77]
+
+
+@pytest.mark.usefixtures("tight")
+@pytest.mark.parametrize("what", FINISHERS)
+@pytest.mark.parametrize("files", [1, 8])
+def test_a_fault_at_any_call_of_a_finisher_leaves_the_old_state_or_the_new_and_asking_again_converges(what: str, files: int) -> None:
+    """By whichever of the two is asked next; what was told stays true. [AB3] [AB4] [IV3] [IV4]"""
+    base = full()
+    job = begin(base, "k")
+    for number in range(files):
+        job.write(rows([50 + number], day=f"d{number}"))
+    name = job.prepare()
+    old = read_ids(base)
+    new = [*old, *range(50, 50 + files)]
+    healthy = FaultStore(clone(base))
+    FINISHERS[what](healthy, name)
+    for number in range(1, healthy.count + 1):
+        for fault in faults_of(healthy, number):
+            for after in FINISHERS:
+                inner = clone(base)
+                store = FaultStore(inner, {number: fault})
+                where = f"{fault} at {healthy.calls[number - 1]}, then {after}"
+                outcome = None
+                with telling() as told:
+                    outcome = FINISHERS[what](store, name)
+                state, version = find_job(session(inner), open_head(inner).snapshot, name)
+                assert read_ids(inner) == (new if state == "committed" else old), where
+                if outcome is not None and outcome.kind != "unknown":
+                    assert (outcome.kind, outcome.version) == ({"committed": "committed", "given_up": "aborted"}[state or "?"], version), (
+                        where
+                    )
+                elif told and not isinstance(told[0], UNKNOWN):
+                    assert isinstance(told[0], StoreError) and state is None, (where, told)
+                again = decision(FINISHERS[after](inner, name))
+                if state is not None:
+                    assert again == ({"committed": "committed", "given_up": "aborted"}[state], version), where
+                assert read_ids(inner) == (new if again[0] == "committed" else old), where
+                assert decision(FINISHERS[what](inner, name)) == again, where
+                check_table(inner)
+
+
+# --- conflicts leave it prepared -----------------------------------------------------------------------------------------------
+
+
+def test_a_gap_leaves_a_job_prepared_until_it_is_closed() -> None:
+    """[AB3] [WM2]"""
+    store = table(3)
+    job, before = prepared(store, 77, advance=(7, 9)), prepared(store, 66, advance=(5, 7))
+    for _ in range(2):
+        with pytest.raises(WatermarkGapError):
+            commit(store, job)
+    assert {each.job: each.state for each in list_jobs(session(store))} == {job: "prepared", before: "prepared"}
+    commit(store, before)
+    assert commit(store, job).version == 5
+    assert positions(store) == {"s": 9} and read_ids(store) == [2, 3, 66, 77]
+
+
+def test_a_prepared_overwrite_that_lost_conflicts_each_time_until_it_is_given_up() -> None:
+    """[AB3] [AB4] [CF5]"""
+    store = table(3)
+    job = begin(store)
+    job.overwrite(None)
+    job.write(rows([77]))
+    name = job.prepare()
+    write(store, rows([4]))
+    for _ in range(3):
+        with pytest.raises(CommitConflictError):
+            commit(store, name)
+    assert read_ids(store) == [2, 3, 4] and open_head(store).version == 4
+    assert give_up(session(store), name).kind == "aborted"
+    with pytest.raises(JobAbortedError):
+        commit(store, name)
+    assert read_ids(store) == [2, 3, 4]
+
+
+# --- the fence ------------------------------------------------------------------------------------------------------------------
+
+
+def fence(store: Store, version: int, **changes: Any) -> None:
+    """What gc commits; what it would delete stays."""
+    put_version(store, open_head(store), fence=version, **changes)
+
+
+def test_a_fenced_prepared_job_commits_nothing_ever_again() -> None:
+    """[CM2] [CM23] [AB4]"""
+    store = table(3)
+    job = prepared(store, 77)
+    write(store, rows([4]))
+    fence(store, 4)
+    for _ in range(2):
+        with pytest.raises(JobFencedError, match=job):
+            commit(store, job)
+        assert [each.state for each in list_jobs(session(store))] == ["fenced"]
+        assert str(mc.table._resolve(session(store), job)) == "forgotten"
+    assert give_up(session(store), job).kind in ("aborted", "fenced"), "it cannot commit: nothing is left to be decided"
+    with pytest.raises((JobFencedError, JobAbortedError)):
+        commit(store, job)
+    assert read_ids(store) == [2, 3, 4]
+
+
+@pytest.mark.parametrize("finish", FINISHERS)
+@pytest.mark.parametrize("collected", [False, True])
+def test_a_job_that_committed_and_was_forgotten_is_never_told_to_be_given_up(finish: str, collected: bool) -> None:
+    """Its record left `recent_jobs` behind the fence; the chain still carries it. [AB4] [CM2] [IV4]"""
+    store = table(3)
+    job = prepared(store, 77)
+    assert commit(store, job).version == 4
+    write(store, rows([5]))
+    fence(store, 5, recent_jobs={})
+    if collected:
+        store.delete([format.prepared_name(job)])
+    before = open_head(store).version
+    outcome = FINISHERS[finish](store, job)
+    assert (outcome.kind, outcome.version, outcome.job_id) == ("committed", 4, job)
+    assert open_head(store).version == before and read_ids(store) == [2, 3, 5, 77]
+
+
+@pytest.mark.parametrize("finish", FINISHERS)
+@pytest.mark.parametrize("collected", [False, True])
+def test_a_forgotten_job_whose_history_is_gone_is_unknown(finish: str, collected: bool) -> None:
+    """It may have committed in a version that was deleted. [AB4] [CM2] [CM6]"""
+    store = table(3)
+    job = prepared(store, 77)
+    commit(store, job)
+    for number in (5, 6):
+        write(store, rows([number]))
+    fence(store, 6, expired=6, recent_jobs={})
+    store.delete([format.version_name(version) for version in range(1, 6)])
+    if collected:
+        store.delete([format.prepared_name(job)])
+    outcome = FINISHERS[finish](store, job)
+    assert outcome.kind == "unknown" and outcome.job_id == job
+    check_head(store)
+
+
+def test_a_fence_that_rises_while_a_job_is_given_up_does_not_deny_its_commit() -> None:
+    """The one who gives up sleeps; the job commits; gc fences both, and forgets. [AB4] [CM2]"""
+    base = table(3)
+    job = prepared(base, 77)
+    healthy = FaultStore(clone(base))
+    give_up(session(healthy), job)
+    for forgets in (False, True):
+        for number in range(1, healthy.count + 1):
+            store = clone(base)
+
+            def between(call: FaultCall, number: int = number, store: Store = store, forgets: bool = forgets) -> None:
+                if call.number == number and find_job(session(store), open_head(store).snapshot, job)[0] is None:
+                    commit(store, job)
+                    write(store, rows([5]))
+                    fence(store, 5, **({"recent_jobs": {}} if forgets else {}))
+
+            outcome = give_up(session(FaultStore(store, on_call=between)), job)
+            carries = in_chain(store, job)
+            assert (outcome.kind, outcome.version) == (("committed", carries[0]) if carries else ("aborted", None)), (forgets, number)
+            assert read_ids(store).count(77) == len(carries)
+
+
+def test_a_fence_between_the_births_of_job_and_give_up_does_not_let_it_be_given_up_after_its_commit() -> None:
+    """The job's birth is below the fence and its record is forgotten, that of the give-up is above it. [AB4] [CM2]"""
+    store = table(3)
+    job = prepared(store, 77)
+    for number in (4, 5):
+        write(store, rows([number]))
+
+    def between(call: FaultCall) -> None:
+        if call.kind == "put_if_absent" and open_head(store).version == 5:
+            commit(store, job)
+            fence(store, 4, recent_jobs={})
+
+    outcome = give_up(session(FaultStore(store, on_call=between)), job)
+    assert (outcome.kind, outcome.version) == ("committed", 6) and read_ids(store) == [2, 3, 4, 5, 77]
+
+
+# --- records that were spilled ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("tight")
+@pytest.mark.parametrize("first", FINISHERS)
+def test_a_decision_that_was_spilled_into_a_run_is_found(first: str) -> None:
+    """[CM1] [AB3] [AB4] [CM12]"""
+    store = table(3)
+    job = prepared(store, 77)
+    told = decision(FINISHERS[first](store, job))
+    for number in range(4):
+        write(store, rows([100 + number]))
+    snapshot = open_head(store).snapshot
+    assert job not in snapshot.recent_jobs and snapshot.job_runs
+    assert find_job(session(store), snapshot, job)[0] == {"commit": "committed", "abort": "given_up"}[first]
+    check_decided(store, job, {told}, 77)
+
+
+@pytest.mark.usefixtures("tight")
+@pytest.mark.parametrize("first", FINISHERS)
+def test_a_decision_that_is_spilled_after_the_look_is_found_before_the_create(first: str) -> None:
+    """Between the committer's look and its prepared object another one decides, and the record is spilled at once. [CM1] [AB3]"""
+    store = table(3)
+    job = prepared(store, 77)
+    told: set[tuple[str, int | None]] = set()
+
+    def between(call: FaultCall) -> None:
+        if call.name == format.prepared_name(job) and not told:
+            told.add(decision(FINISHERS[first](store, job)))
+            for number in range(4):
+                write(store, rows([100 + number]))
+
+    told.add(decision(commit_prepared(session(FaultStore(store, on_call=between)), job)))
+    check_decided(store, job, told, 77)
+
+
+@pytest.mark.usefixtures("tight")
+@pytest.mark.parametrize("first", FINISHERS)
+def test_a_decision_that_is_spilled_while_an_old_head_conflicts_is_found_in_the_new_one(first: str) -> None:
+    """A gap at the head that the committer knows is closed, another one decides, and its record is spilled: no create was sent yet.
+
+    Looking into the head only, it would commit what was given up, or report an overlap with itself. [CM1] [AB3] [AB4]
+    """
+    store = table(3)
+    job, before = prepared(store, 77, advance=(7, 9)), prepared(store, 66, advance=(5, 7))
+    told: set[tuple[str, int | None]] = set()
+
+    def between(call: FaultCall) -> None:
+        if call.name == format.prepared_name(job) and not told:
+            commit(store, before)
+            told.add(decision(FINISHERS[first](store, job)))
+            for number in range(4):
+                write(store, rows([100 + number]))
+            assert job not in open_head(store).snapshot.recent_jobs
+
+    told.add(decision(commit_prepared(session(FaultStore(store, on_call=between)), job)))
+    check_decided(store, job, told, 77)
+
+
+@pytest.mark.parametrize("first", FINISHERS)
+@pytest.mark.parametrize("second", FINISHERS)
+def test_a_job_that_is_settled_and_collected_between_two_calls_is_told_as_settled(first: str, second: str) -> None:
+    """Its object is gone because it was done, not because it never was. [AB3] [AB4]"""
+    store = table(3)
+    job = prepared(store, 77)
+    told: set[tuple[str, int | None]] = set()
+
+    def between(call: FaultCall) -> None:
+        if call.name == format.prepared_name(job) and not told:
+            told.add(decision(FINISHERS[first](store, job)))
+            store.delete([format.prepared_name(job)])
+
+    told.add(decision(FINISHERS[second](FaultStore(store, on_call=between), job)))
+    check_decided(store, job, told, 77)
+
+
+def test_a_record_of_the_chain_is_enough() -> None:
+    """Whoever wrote it. [CM1]"""
+    store = table(3)
+    job = prepared(store, 77)
+    put_version(store, open_head(store), commit=Commit(job=job, commit_id=f"{job}.x", operation="append"))
+    assert commit(store, job).version == 4 and give_up(session(store), job).version == 4
+
+
+# --- real processes ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    root = str(tmp_path / "a table%20")
+    mc.write(rows([1]), root, watermarks={"s": (0, 5)})
+    return root
+
+
+def finish_each(root: str, me: int, jobs: list[str], barrier: Any, answers: Any) -> None:
+    """Commit or give up every job, at the same time as the others do."""
+    dice = random.Random(me)
+    told = []
+    for job in jobs:
+        barrier.wait(60)
+        try:
+            if dice.random() < 0.6:
+                told.append(("committed", mc.commit(root, job).version))
+            else:
+                status = mc.abort(root, job)
+                told.append((str(status), status.version))
+        except JobAbortedError:
+            told.append(("aborted", None))
+    answers.put(told)
+
+
+def test_of_processes_that_commit_and_give_up_at_once_one_decides(root: str) -> None:
+    """[AB4] [ST1] [IV4]"""
+    store = LocalStore(root)
+    jobs = [prepared(store, 100 + number) for number in range(20)]
+    barrier, answers = processes.Barrier(4), processes.Queue()
+    crew = [processes.Process(target=finish_each, args=(root, me, jobs, barrier, answers)) for me in range(4)]
+    try:
+        for each in crew:
+            each.start()
+        told = [answers.get(timeout=120) for _ in crew]
+    finally:
+        for each in crew:
+            each.kill()
+            each.join()
+    assert {kind for round in told for kind, _ in round} == {"committed", "aborted"}
+    for number, job in enumerate(jobs):
+        ((kind, version),) = {tuple(each[number]) for each in told}
+        assert in_chain(store, job) == ([version] if kind == "committed" else [])
+    committed = [100 + number for number in range(20) if told[0][number][0] == "committed"]
+    assert read_ids(store) == [1, *committed]
+    check_table(store)
+
+
+class Stopping:
+    """A store whose process stops, for its parent to kill it, at the first call that the pattern names and after `skip` such calls."""
+
+    def __init__(self, root: str, where: str, reached: Any, *, after: bool = False, skip: int = 0) -> None:
+        self._where, self._reached, self._after, self._skip = where, reached, after, skip
+        self._stop_next = False
+        self.store = FaultStore(LocalStore(root), on_call=self._look)
+
+    def _look(self, call: FaultCall) -> None:
+        if self._stop_next:
+            self.stop()
+        if self._where not in f"{call.kind} {call.name}":
+            return
+        self._skip -= 1
+        if self._skip >= 0:
+            return
+        if self._after:
+            self._stop_next = True  # at the call after it
+        else:
+            self.stop()
+
+    def stop(self) -> None:
+        self._reached.value = 1
+        time.sleep(600)
+
+
+def killed(work: Callable[..., None], *arguments: Any) -> None:
+    """Run it in a process of its own until it stops or says that it is done, and end that with kill -9."""
+    reached = processes.Value("q", 0, lock=False)  # a killed process would take a lock with it
+    process = processes.Process(target=work, args=(*arguments, reached))
+    process.start()
+    try:
+        deadline = time.monotonic() + 60
+        while not reached.value and process.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.005)
+        assert reached.value, f"it never came there: exit code {process.exitcode}"
+    finally:
+        process.kill()
+        process.join()
+
+
+def in_process(work: Callable[..., None], *arguments: Any) -> None:
+    """Run it in a process of its own to its good end."""
+    process = processes.Process(target=work, args=arguments)
+    process.start()
+    try:
+        process.join(60)
+        assert process.exitcode == 0
+    finally:
+        process.kill()
+        process.join()
+
+
+def write_and_die(root: str, reached: Any) -> None:
+    job = mc.begin(root, key="epoch 1")
+    job.write(rows([7, 8]))
+    Path(root, "name of the job").write_text(job.id)
+    reached.value = 1
+    time.sleep(600)
+
+
+def prepare_and_die(root: str, where: str, reached: Any) -> None:
+    stopping = Stopping(root, where, reached)
+    job = begin(stopping.store, "epoch 1")
+    job.write(rows([7, 8]))
+    Path(root, "name of the job").write_text(job.id)
+    job.prepare()
+    stopping.stop()
+
+
+def commit_all(root: str, jobs: list[str]) -> None:
+    for job in jobs:
+        mc.commit(root, job)
+
+
+def commit_all_and_die(root: str, jobs: list[str], where: str, after: bool, skip: int, reached: Any) -> None:
+    stopping = Stopping(root, where, reached, after=after, skip=skip)
+    for job in jobs:
+        commit(stopping.store, job)
+    stopping.stop()
+
+
+def publish_epoch(root: str) -> None:
+    """What a restarted task does: the same work under the same key, prepared, and committed by whoever commits."""
+    job = mc.begin(root, key="epoch 1")
+    job.write(rows([7, 8]))
+    mc.commit(root, job.prepare())
+
+
+def dead_job(root: str) -> str:
+    return Path(root, "name of the job").read_text()
+
+
+def test_another_process_commits_what_this_one_prepared(root: str) -> None:
+    """[AB3]"""
+    store = LocalStore(root)
+    job = prepared(store, 7)
+    in_process(commit_all, root, [job])
+    in_process(commit_all, root, [job, job])
+    assert in_chain(store, job) == [3] and read_ids(store) == [1, 7] and mc.commit(root, job).version == 3
+
+
+def test_a_task_that_dies_before_the_checkpoint_leaves_nothing_to_commit(root: str) -> None:
+    """Killed after it wrote its files: they are in no version, its id commits nothing, its rerun writes them once. [AB3] [IV5]"""
+    store = LocalStore(root)
+    killed(write_and_die, root)
+    assert mc.resolve(root, dead_job(root)) == "not_committed"
+    for finish in (mc.commit, mc.abort):
+        with pytest.raises(UsageError, match="holds no prepared job"):
+            finish(root, dead_job(root))
+    assert read_ids(store) == [1]
+    in_process(publish_epoch, root)
+    assert read_ids(store) == [1, 7, 8]
+    check_table(store)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["at its put", "after it"])
+def test_a_task_that_dies_at_prepare_or_after_it_is_committed_once(root: str, after: bool) -> None:
+    """[AB3] [KY3]"""
+    store = LocalStore(root)
+    killed(prepare_and_die, root, "no such call" if after else "put_if_absent _manifest/jobs/")
+    assert mc.resolve(root, dead_job(root)) == ("pending" if after else "not_committed")
+    assert read_ids(store) == [1]
+    if after:
+        in_process(commit_all, root, [dead_job(root)])
+        assert read_ids(store) == [1, 7, 8]
+    in_process(publish_epoch, root)  # the engine restarts the task as well
+    assert read_ids(store) == [1, 7, 8]
+    check_table(store)
+
+
+HALF_WAY = {
+    "between two jobs": ("get _manifest/hint", False, 2),
+    "before the create of the third": ("put_if_absent _manifest/versions/", False, 2),
+    "after the create of the third": ("put_if_absent _manifest/versions/", True, 2),
+    "after its look at the third": ("prepared.json.zst", True, 2),
+    "before the last hint": ("put _manifest/hint", False, 3),
+}
+
+
+@pytest.mark.parametrize("where", HALF_WAY)
+def test_a_committer_that_dies_half_way_is_taken_over_by_the_next(root: str, where: str) -> None:
+    """Several prepared jobs, some of them committed: the next committer commits them all again. [AB3] [CM1] [IV4]"""
+    store = LocalStore(root)
+    jobs = [prepared(store, 10 + number, advance=(5 + number, 6 + number)) for number in range(4)]
+    killed(commit_all_and_die, root, jobs, *HALF_WAY[where])
+    done = len(read_ids(store)) - 1
+    assert 2 <= done <= 4 and positions(store) == {"s": 5 + done}
+    in_process(commit_all, root, jobs)
+    assert read_ids(store) == [1, 10, 11, 12, 13] and positions(store) == {"s": 9}
+    assert [in_chain(store, job) for job in jobs] == [[3], [4], [5], [6]]
+    check_table(store)
+
+
+def test_an_acknowledgement_that_was_lost_is_given_by_the_next_committer(root: str) -> None:
+    """The commit landed and its committer was killed before it could tell: the next one tells the same version. [AB3] [CM1] [IV4]"""
+    store = LocalStore(root)
+    job = prepared(store, 7)
+    killed(commit_all_and_die, root, [job], "put_if_absent _manifest/versions/", True, 0)
+    assert in_chain(store, job) == [3]
+    outcome = mc.commit(root, job)
+    assert (outcome.kind, outcome.version) == ("committed", 3)
+    status = mc.abort(root, job)
+    assert (status, status.version) == ("committed", 3)
+    assert read_ids(store) == [1, 7]
+    check_table(store)
