@@ -311,6 +311,19 @@ def test_options_of_the_format_are_no_way_in(spark, root: str, name: str) -> Non
         assert "hunter2" not in str(caught.value)
 
 
+def test_workers_that_spark_uses_again_see_what_others_commit(spark, rgw: Any, root: str) -> None:
+    """Spark keeps its Python workers: a cache of lists would outlive the task that filled it. [ST13] [SP4]"""
+    mc.register(spark, storage_options=rgw.storage_options)
+    try:
+        for count in range(1, 4):
+            mc.write(pa.table({"id": [count]}), root, storage_options=rgw.storage_options)
+            assert spark.read.format(FORMAT).load(root).count() == count
+            spark.range(0).selectExpr("id").write.format(FORMAT).mode("append").save(root)
+            assert mc.read_committed(root, spark=spark, storage_options=rgw.storage_options).count() == count
+    finally:
+        mc.register(spark)
+
+
 def test_a_backends_own_errors_are_store_errors() -> None:
     text = "Traceback:\nmanifestcommit.store.s3_client.S3Error: s3://b/x: refused\n"
     assert repr(raised_inside(Exception(text))) == repr(StoreError("s3://b/x: refused"))
