@@ -21,6 +21,7 @@ from manifestcommit import errors
 from manifestcommit.core.format import compress, decode_json, decompress, written_name
 from manifestcommit.core.manifest import Entry, ManifestRef
 from manifestcommit.core.snapshot import FORMAT_VERSION
+from manifestcommit.engine.env import SystemEnv
 from manifestcommit.engine.files import DataFileWriter, WritePlan
 from manifestcommit.engine.manifests import write_manifest
 from manifestcommit.errors import ManifestCommitError, StoreError, UsageError
@@ -141,7 +142,7 @@ def collect(plan: WritePlan, messages: Sequence[WriterCommitMessage | None], sto
 def spill_manifest(store: Store, entries: Sequence[Entry], plan: WritePlan) -> ManifestRef:
     """The entries as one manifest of the plan's job, where messages or the caller's memory would outgrow their limit."""
     return write_manifest(
-        store, entries, schema=plan.schema, partition_by=plan.partition_by, job=plan.job, randomness=secrets.token_bytes(16)
+        store, entries, schema=plan.schema, partition_by=plan.partition_by, job=plan.job, env=SystemEnv()
     )
 
 

@@ -8,12 +8,24 @@ from collections.abc import Callable
 import pytest
 
 from manifestcommit.core import format, spill
-from manifestcommit.engine.commit import DEFAULT_LIMITS, find_job
+from manifestcommit.engine.commit import DEFAULT_LIMITS, Limits, commit, find_job
 from manifestcommit.engine.head import open_head
 from manifestcommit.errors import CorruptMetadataError, ManifestCommitError, OutcomeUnknownError, StoreError, StoreUnclearError
 from manifestcommit.store import MemoryStore
 from manifestcommit.testing.faults import FaultStore
-from tests.faults.tables import all_snapshots, begin, check_table, key_version, memory, read_ids, rows, session, write
+from tests.faults.tables import (
+    Hasty,
+    all_snapshots,
+    begin,
+    change_of,
+    check_table,
+    key_version,
+    memory,
+    read_ids,
+    rows,
+    session,
+    write,
+)
 
 UNCLEAR = DEFAULT_LIMITS.unclear_tries
 
@@ -291,11 +303,34 @@ def test_a_manifest_of_other_bytes_under_ones_own_name_is_damage(monkeypatch: py
     assert read_ids(store) == [1]
 
 
+def test_a_loser_waits_before_it_looks() -> None:
+    """What was read before the pause is old by its end: a writer who waits longer would lose for certain, and starve. [CM8] [IV9]"""
+    store = memory()
+    write(store, rows([0]))
+    job = begin(store)
+    job.write(rows([1]))
+    rivals = [lambda: write(store, rows([50]))]
+
+    def beaten(call: object) -> None:
+        if call.kind == "put_if_absent" and rivals:  # type: ignore[attr-defined]
+            rivals.pop()()
+
+    class Busy(Hasty):
+        """Somebody commits in every pause."""
+
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            write(store, rows([60]))
+
+    contender = session(FaultStore(store, on_call=beaten))
+    contender.env = Busy()
+    outcome = commit(contender, contender.open(), change_of(job))
+    assert outcome.committed and outcome.attempts == 2
+    assert read_ids(store) == [0, 1, 50, 60]
+
+
 def test_losing_over_and_over_ends_with_an_answer() -> None:
     """The loop is bounded, waits between attempts, and a job that gave up left nothing visible. [CM8] [CF1]"""
-    from manifestcommit.engine.commit import Limits, commit
-    from tests.faults.tables import Hasty, change_of
-
     store = memory()
     write(store, rows([0]))
     job = begin(store)
