@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from manifestcommit.core import format, spill
 from manifestcommit.engine.commit import DEFAULT_LIMITS, Limits, commit, find_job
 from manifestcommit.engine.head import open_head
-from manifestcommit.errors import CorruptMetadataError, ManifestCommitError, OutcomeUnknownError, StoreError, StoreUnclearError
-from manifestcommit.store import MemoryStore
+from manifestcommit.errors import (
+    CorruptMetadataError,
+    ManifestCommitError,
+    OutcomeUnknownError,
+    StoreError,
+    StoreUnclearError,
+    UnsafeStoreError,
+)
+from manifestcommit.store import MemoryStore, ObjectInfo
 from manifestcommit.testing.faults import FaultStore
 from tests.faults.tables import (
     Hasty,
@@ -175,6 +182,53 @@ def test_a_create_that_lands_after_the_rerun_committed_is_refused_by_its_name() 
     assert not store.create(*late)
     assert read_ids(store) == [1, 2]
     check_table(store)
+
+
+@pytest.mark.parametrize("unclear", [0, 1])
+def test_a_store_that_turns_unsafe_at_the_create_leaves_the_outcome_unknown(unclear: int) -> None:
+    """It was proved, then its bucket was changed: the create may stand, or have replaced another. It is not sent again. [CM6] [ST7]"""
+    store = Scripted()
+
+    def unsafe(name: str, data: bytes) -> bool:
+        store.create(name, data)
+        raise UnsafeStoreError("versioning was switched on")
+
+    store.script = [*[store.unanswered] * unclear, unsafe]
+    with pytest.raises(OutcomeUnknownError, match="versioning was switched on"):
+        write(store, rows([2]), key="k")
+    assert len(store.sent) == unclear + 1
+    assert write(store, rows([2]), key="k").already_committed and read_ids(store) == [1, 2]
+
+
+def test_a_winner_that_cannot_be_read_after_an_unclear_create_may_be_this_one() -> None:
+    """[CM6] [OB4]"""
+    store = Scripted()
+
+    def lands_damaged(name: str, data: bytes) -> bool:
+        store.create(name, b"garbage")
+        raise StoreUnclearError("no answer")
+
+    store.script = [lands_damaged]
+    with pytest.raises(OutcomeUnknownError, match="damaged"):
+        write(store, rows([2]), key="k")
+
+
+def test_a_list_that_shows_nothing_does_not_remove_a_table() -> None:
+    """An answer of a page that is no list once advised to remove a live version. [CM5]"""
+    store = Scripted()
+    head = session(store).open()
+    job = begin(store)
+    job.write(rows([2]))
+
+    class Blind(FaultStore):
+        """Its lists are empty once the version is created."""
+
+        def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
+            return iter(()) if store.sent else super().list(prefix, start_from=start_from)
+
+    outcome = commit(session(Blind(store)), head, change_of(job))
+    assert outcome.kind == "unknown" and "does not show version 2" in outcome.reason
+    assert read_ids(store) == [1, 2]
 
 
 def test_a_refusal_after_an_unclear_answer_decides_nothing() -> None:
