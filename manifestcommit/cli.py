@@ -23,6 +23,7 @@ import msgspec
 import pyarrow as pa
 
 from .errors import ManifestCommitError, UsageError
+from .progress import Steps
 from .render import render_table, visible
 from .table import Table
 from .version import __version__
@@ -221,8 +222,8 @@ def _resolve(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    with _CheckLine() as line:
-        report = _table(options).doctor(progress=line)
+    with Steps() as steps:
+        report = _table(options).doctor(progress=steps)
     if options.json:
         _print_json(msgspec.to_builtins(report))
     else:
@@ -232,25 +233,6 @@ def _doctor(options: argparse.Namespace) -> int:
             print("\n" + render_table(("request", "median ms", "worst ms"), rows))
         print(f"\n{visible(report.store)}: {_VERDICTS[report.verdict]}")
     return {"safe": 0, "unsafe": 1}.get(report.verdict, 3)
-
-
-class _CheckLine:
-    """Shows on a terminal what is being checked, in one line that is gone in the end."""
-
-    def __init__(self) -> None:
-        self._width = 0
-
-    def __call__(self, check: str) -> None:
-        if sys.stderr.isatty():
-            print(f"\r{check.ljust(self._width)}", end="", file=sys.stderr, flush=True)
-            self._width = len(check)
-
-    def __enter__(self) -> _CheckLine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._width:
-            print(f"\r{' ' * self._width}\r", end="", file=sys.stderr, flush=True)
 
 
 def _table(options: argparse.Namespace) -> Table:

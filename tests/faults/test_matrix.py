@@ -31,7 +31,7 @@ KEY = "the same on every rerun"
 OLD, MINE, RIVAL = [0, 1, 2, 3, 4], [5, 6, 7], 99
 NEW = [*OLD, *MINE]
 CREATE = to("PUT", "/_manifest/versions/")
-MOST_CREATES = 2 * DEFAULT_LIMITS.unclear_tries  # an HTTP library repeats each once where a kept connection breaks
+MOST_CREATES = DEFAULT_LIMITS.unclear_tries
 
 FAULTS: dict[str, Fault] = {
     "request lost, no answer": Fault(kind="request_dropped"),
@@ -73,7 +73,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many tries as ever, and no time between them."""
     for name in ("USUAL", "FIRST_CONTACT"):
         patience = msgspec.structs.replace(getattr(retry, name), first_pause_s=0.001)
-        monkeypatch.setattr(f"manifestcommit.store.requests.{name}", patience)
+        monkeypatch.setattr(f"manifestcommit.store.backend.{name}", patience)
 
 
 @pytest.fixture
