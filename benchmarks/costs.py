@@ -54,7 +54,7 @@ def main() -> int:
     chosen = options.parse_args()
     files = chosen.files or (200 if chosen.quick else 10_000)
     used = versions("deltalake", "pyiceberg", "s3fs")
-    with work_folder(chosen) as folder, s3_server() as server, CountingProxy(server.endpoint) as proxy:
+    with work_folder(chosen) as folder, s3_server() as server, FaultProxy(server.endpoint) as proxy:
         through = S3Server(endpoint=proxy.url, key=server.key, secret=server.secret)
         found = {name: costs_of(name, proxy, through, server.bucket(), folder, files) for name in SYSTEMS}
     for operation in next(iter(found.values())):
@@ -63,7 +63,7 @@ def main() -> int:
     return 0
 
 
-def costs_of(name: str, proxy: CountingProxy, server: S3Server, bucket: str, folder: Path, files: int) -> dict[str, Figures]:
+def costs_of(name: str, proxy: FaultProxy, server: S3Server, bucket: str, folder: Path, files: int) -> dict[str, Figures]:
     """Operation -> what it cost this system."""
     costs: dict[str, Figures] = {}
 
@@ -71,7 +71,7 @@ def costs_of(name: str, proxy: CountingProxy, server: S3Server, bucket: str, fol
         print(f"    {name}: {operation}", file=sys.stderr, flush=True)
         proxy.reset()
         result = run(step, *arguments)
-        costs[operation] = proxy.figures()
+        costs[operation] = figures(proxy)
         return result
 
     def begin(table: str) -> Any:
@@ -110,36 +110,18 @@ def check(name: str, found: int, expected: int) -> None:
         raise SystemExit(f"{name} lists {found:,} files instead of {expected:,}: nothing to compare")
 
 
-class CountingProxy(FaultProxy):
-    """The proxy of the fault tests without faults, which also keeps the sizes of the answers' bodies."""
-
-    def __init__(self, upstream: str) -> None:
-        super().__init__(upstream)
-        self._down_bytes: dict[int, int] = {}
-
-    def reset(self) -> None:
-        """Count from nothing."""
-        super().reset()
-        self._down_bytes = {}
-
-    def figures(self) -> Figures:
-        """What was counted since the last reset."""
-        counts = dict.fromkeys(FIGURES, 0)
-        for request in self.requests:
-            has_key = "/" in request.path.strip("/")
-            kind = "list" if request.method == "GET" and not has_key else request.method.lower()
-            counts[kind] += 1
-            counts["requests"] += 1
-            counts["of_data"] += has_key and not any(part in request.path for part in METADATA)
-            counts["up_bytes"] += request.body_size
-        counts["down_bytes"] = sum(self._down_bytes.values())
-        return counts
-
-    async def _carry(self, request: Any, message: Any, after: Any) -> Any:
-        answer = await super()._carry(request, message, after)
-        if answer is not None:
-            self._down_bytes[request.number] = answer.size
-        return answer
+def figures(proxy: FaultProxy) -> Figures:
+    """What was counted since the last reset."""
+    counts = dict.fromkeys(FIGURES, 0)
+    for request in proxy.requests:
+        has_key = "/" in request.path.strip("/")
+        kind = "list" if request.method == "GET" and not has_key else request.method.lower()
+        counts[kind] += 1
+        counts["requests"] += 1
+        counts["of_data"] += has_key and not any(part in request.path for part in METADATA)
+        counts["up_bytes"] += request.body_size
+        counts["down_bytes"] += request.answer_bytes
+    return counts
 
 
 # --- in the processes of the systems --------------------------------------------------------------------------------------

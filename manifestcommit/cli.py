@@ -30,9 +30,11 @@ from .errors import (
     JobFencedError,
     KeyReusedError,
     ManifestCommitError,
+    UnsafeStoreError,
     UsageError,
     WatermarkError,
 )
+from .progress import Steps
 from .render import render_table, visible
 from .table import Table
 from .version import __version__
@@ -73,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"manifestcommit: {visible(str(error))}", file=sys.stderr)
         return 2
-    except (CommitConflictError, JobAbortedError, JobFencedError, KeyReusedError, WatermarkError) as error:
+    except (CommitConflictError, JobAbortedError, JobFencedError, KeyReusedError, UnsafeStoreError, WatermarkError) as error:
         print(f"manifestcommit: {visible(str(error))}", file=sys.stderr)
         return 1
     except ManifestCommitError as error:
@@ -278,8 +280,8 @@ def _ago(since: float) -> str:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    with _CheckLine() as line:
-        report = _table(options).doctor(progress=line)
+    with Steps() as steps:
+        report = _table(options).doctor(progress=steps)
     if options.json:
         _print_json(msgspec.to_builtins(report))
     else:
@@ -289,25 +291,6 @@ def _doctor(options: argparse.Namespace) -> int:
             print("\n" + render_table(("request", "median ms", "worst ms"), rows))
         print(f"\n{visible(report.store)}: {_VERDICTS[report.verdict]}")
     return {"safe": 0, "unsafe": 1}.get(report.verdict, 3)
-
-
-class _CheckLine:
-    """Shows on a terminal what is being checked, in one line that is gone in the end."""
-
-    def __init__(self) -> None:
-        self._width = 0
-
-    def __call__(self, check: str) -> None:
-        if sys.stderr.isatty():
-            print(f"\r{check.ljust(self._width)}", end="", file=sys.stderr, flush=True)
-            self._width = len(check)
-
-    def __enter__(self) -> _CheckLine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._width:
-            print(f"\r{' ' * self._width}\r", end="", file=sys.stderr, flush=True)
 
 
 def _table(options: argparse.Namespace) -> Table:

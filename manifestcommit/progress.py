@@ -1,4 +1,4 @@
-"""Progress of long work on a terminal's standard error; silent for the first second, and wherever no one is looking."""
+"""Progress of long work, in one line on a terminal's standard error; silent where no one is looking."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _EVERY_S = 0.2
 
 
 class Progress:
-    """Call it with counts; it rewrites one line. Leaving the `with` block ends the line."""
+    """Call it with counts; it rewrites one line, after the first second. Leaving the `with` block ends the line."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -34,3 +34,22 @@ class Progress:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._visible:
             print(file=sys.stderr)
+
+
+class Steps:
+    """Call it with what is done next; it rewrites one line. Leaving the `with` block removes the line."""
+
+    def __init__(self) -> None:
+        self._width = 0
+
+    def __call__(self, step: str) -> None:
+        if sys.stderr.isatty():
+            print(f"\r{step.ljust(self._width)}", end="", file=sys.stderr, flush=True)
+            self._width = len(step)
+
+    def __enter__(self) -> Steps:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._width:
+            print(f"\r{' ' * self._width}\r", end="", file=sys.stderr, flush=True)

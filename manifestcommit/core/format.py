@@ -1,4 +1,4 @@
-"""Name and bytes of every metadata object but manifests; mirrors spec/v1.md clause by clause. [LY1]-[LY7] [OB1]-[OB4]
+"""Name and bytes of every metadata object but manifests; mirrors spec/v1.md clause by clause. [LY1]-[LY7] [LY12] [OB1]-[OB4]
 
 Pure. Not here: what the values mean (core.snapshot), manifests and runs, which are Parquet (core.manifest_table).
 """
@@ -26,6 +26,7 @@ ROOM = "_manifest"
 VERSIONS = f"{ROOM}/versions/"
 MANIFESTS = f"{ROOM}/manifests/"
 JOBS = f"{ROOM}/jobs/"
+PROBES = f"{ROOM}/doctor/"  # store.checks makes them, which may not import this: a test sees to it that both agree
 HINT = f"{ROOM}/hint"
 
 MAX_OBJECT_BYTES = 64 * 1024 * 1024  # what a reader fetches of a metadata object at most

@@ -15,7 +15,14 @@ from ..core.change import Change, apply, create
 from ..core.conflict import Conflict, find_conflict
 from ..core.schema import Schema
 from ..core.snapshot import KeyRecord, Snapshot
-from ..errors import CorruptMetadataError, StoreError, StoreUnclearError, TableNotFoundError, UnsupportedFormatError
+from ..errors import (
+    CorruptMetadataError,
+    StoreError,
+    StoreUnclearError,
+    TableNotFoundError,
+    UnsafeStoreError,
+    UnsupportedFormatError,
+)
 from .head import Head, list_versions, newest_above, open_head, read_object
 from .lookup import find_job, find_key
 from .outcome import Outcome
@@ -194,6 +201,9 @@ def _contend(session: Session, snapshot: Snapshot, data: bytes, limits: Limits) 
                 return "mine", ""
         except StoreUnclearError as error:
             reason = str(error)
+        except UnsafeStoreError as error:
+            # It was proved, and is another store by now: what it did with this create no one can say, and once more is too often.
+            return "unknown", str(error)
         except StoreError as error:
             if not reason:
                 raise  # refused before anything was sent
@@ -202,6 +212,10 @@ def _contend(session: Session, snapshot: Snapshot, data: bytes, limits: Limits) 
             # Taken; perhaps by this very call, if something below retried it by itself.
             try:
                 winner = read_object(session.store, snapshot.version)
+            except (CorruptMetadataError, UnsupportedFormatError) as error:
+                if not reason:
+                    raise  # someone else's, and damaged
+                reason = f"{reason}; then {error}"
             except StoreError as error:
                 reason = str(error)
             else:
@@ -222,11 +236,13 @@ def _look_above(session: Session, base: Head, mine: Head, *, won: bool) -> tuple
     if won:
         versions = list_versions(session.store, base.version)
         if base.version not in versions and (not versions or versions[-1] <= mine.version):
+            _check_gone(session, base)
             raise TableNotFoundError(removed)
         if versions[-1] == mine.version:
             return True, mine
     newest = newest_above(session.store, base.version)
     if newest is None:
+        _check_gone(session, base)
         raise TableNotFoundError(removed)
     if not won:
         return False, newest
@@ -234,6 +250,12 @@ def _look_above(session: Session, base: Head, mine: Head, *, won: bool) -> tuple
         raise StoreError(f"version {mine.version} is gone; is the table being removed?")
     state, _ = find_job(session, newest.snapshot, mine.snapshot.commits[-1].job)
     return mine.version >= newest.snapshot.expired or state == "committed", newest
+
+
+def _check_gone(session: Session, base: Head) -> None:
+    """The table is told to be removed only if it is: a list that is no list must not make anyone delete what stands. [CM5]"""
+    if read_object(session.store, base.version) is not None:
+        raise StoreError(f"{session.store.url}: the store's list does not show version {base.version}, which is there")
 
 
 def _put_hint(session: Session, version: int) -> None:

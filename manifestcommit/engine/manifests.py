@@ -19,12 +19,14 @@ from ..core.schema import Schema
 from ..core.snapshot import RunRef, Snapshot
 from ..errors import CorruptMetadataError, StoreUnclearError
 from ..store import Store
-from ..store.retry import USUAL, TransientError, persist
+from .env import Env
 
 MAX_MANIFEST_BYTES = 1 << 30  # of a manifest or run object
 MAX_MANIFEST_RAW_BYTES = 4 << 30  # of its pages once decompressed
 ROW_GROUP_ENTRIES = 16_384
 _CACHED = 64
+_TRIES = 8  # at a create that gets no clear answer
+_PAUSE_S = 0.05
 KEY_RUN = pa.schema([pa.field("key", pa.string(), False), pa.field("version", pa.int64(), False), pa.field("digest", pa.string(), False)])
 JOB_RUN = pa.schema([pa.field("job", pa.string(), False), pa.field("version", pa.int64())])  # null: given up
 REMOVED_RUN = pa.schema([pa.field("path", pa.string(), False), pa.field("bitmap", pa.string(), False)])
@@ -131,7 +133,7 @@ def write_manifest(
     schema: Schema,
     partition_by: Sequence[int],
     job: str,
-    randomness: bytes,
+    env: Env,
 ) -> ManifestRef:
     """Put the entries as one manifest of `job` and return its reference; entries without a version inherit. One request. [OB6] [DF2]"""
     return put_manifest(
@@ -140,24 +142,24 @@ def write_manifest(
         schema=schema,
         partition_by=partition_by,
         job=job,
-        randomness=randomness,
+        env=env,
     )
 
 
-def put_manifest(store: Store, table: pa.Table, *, schema: Schema, partition_by: Sequence[int], job: str, randomness: bytes) -> ManifestRef:
+def put_manifest(store: Store, table: pa.Table, *, schema: Schema, partition_by: Sequence[int], job: str, env: Env) -> ManifestRef:
     """Put a manifest's table and return its reference. One request. [OB6]"""
-    path, data = format.manifest_name(job, randomness), to_parquet(table)
-    create_own(store, path, data)
+    path, data = format.manifest_name(job, env.randomness(16)), to_parquet(table)
+    create_own(store, path, data, env)
     described = manifest_table.describe(table, schema=schema, partition_by=partition_by)
     return ManifestRef(path=path, bytes=len(data), digest=format.digest(data), **described)
 
 
-def put_run(store: Store, columns: Mapping[str, pa.Array], *, job: str, randomness: bytes) -> RunRef:
+def put_run(store: Store, columns: Mapping[str, pa.Array], *, job: str, env: Env) -> RunRef:
     """Put a run, sorted by its first column, and return its reference. One request. [OB11]"""
     first = next(iter(columns))
     table = pa.table(dict(columns)).sort_by(first)
-    path, data = format.manifest_name(job, randomness), to_parquet(table)
-    create_own(store, path, data)
+    path, data = format.manifest_name(job, env.randomness(16)), to_parquet(table)
+    create_own(store, path, data, env)
     names = table.column(first)
     return RunRef(
         path=path,
@@ -169,17 +171,19 @@ def put_run(store: Store, columns: Mapping[str, pa.Array], *, job: str, randomne
     )
 
 
-def create_own(store: Store, path: str, data: bytes) -> None:
+def create_own(store: Store, path: str, data: bytes, env: Env) -> None:
     """Put an object under a name that no one else can have: after an unclear answer the same bytes again, taken by them is done. [LY8]"""
-
-    def create() -> bool:
+    for tried in range(1, _TRIES + 1):
         try:
-            return store.put_if_absent(path, data)
-        except StoreUnclearError as error:
-            raise TransientError(str(error), sent=True) from None
-
-    if not persist(create, lambda: USUAL) and format.digest(store.get(path, 0, len(data) + 1)) != format.digest(data):
-        raise CorruptMetadataError(f"{path} holds other bytes than its job wrote; run the job again", object_name=path)
+            created = store.put_if_absent(path, data)
+        except StoreUnclearError:
+            if tried == _TRIES:
+                raise
+            env.sleep(_PAUSE_S * 2.0**tried * env.jitter())
+            continue
+        if not created and format.digest(store.get(path, 0, len(data) + 1)) != format.digest(data):
+            raise CorruptMetadataError(f"{path} holds other bytes than its job wrote; run the job again", object_name=path)
+        return
 
 
 def to_parquet(table: pa.Table) -> bytes:

@@ -53,7 +53,7 @@ def seal(session: Session, change: Change, done: KeyRecord | None) -> bytes:
 
 def put_prepared(session: Session, job: str, sealed: bytes) -> None:
     """The job is durable, and any process can commit it or give it up; the same bytes may be put again. One request. [AB3]"""
-    create_own(session.store, format.prepared_name(job), sealed)
+    create_own(session.store, format.prepared_name(job), sealed, session.env)
 
 
 def commit_prepared(session: Session, job: str) -> Outcome:

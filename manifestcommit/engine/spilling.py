@@ -58,7 +58,7 @@ class Spiller:
             schema=change.schema,
             partition_by=change.partition_by or (),
             job=self._job,
-            randomness=self._session.env.randomness(16),
+            env=self._session.env,
         )
 
     def _spill_entries(self, snapshot: Snapshot) -> Snapshot:
@@ -69,7 +69,7 @@ class Spiller:
             schema=snapshot.schema,
             partition_by=snapshot.partition_by,
             job=self._job,
-            randomness=self._session.env.randomness(16),
+            env=self._session.env,
         )
         stamped = msgspec.structs.replace(ref, added=snapshot.version)
         return msgspec.structs.replace(snapshot, added=(), manifests=(*snapshot.manifests, stamped))
@@ -106,7 +106,7 @@ class Spiller:
         return msgspec.structs.replace(snapshot, removed={}, removed_runs=(self._put_run(columns),))
 
     def _put_run(self, columns: dict[str, pa.Array]) -> RunRef:
-        return put_run(self._session.store, columns, job=self._job, randomness=self._session.env.randomness(16))
+        return put_run(self._session.store, columns, job=self._job, env=self._session.env)
 
     def _merge_runs(self, runs: tuple[RunRef, ...], kind: pa.Schema) -> tuple[RunRef, ...]:
         group = spill.runs_to_merge(runs)
@@ -138,5 +138,5 @@ class Spiller:
             schema=snapshot.schema,
             partition_by=snapshot.partition_by,
             job=self._job,
-            randomness=self._session.env.randomness(16),
+            env=self._session.env,
         )

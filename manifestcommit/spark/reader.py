@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("manifestcommit.spark")
 FORMAT = "manifestcommit_files"
 # How Spark names file systems that it can read itself, by our scheme.
-_HADOOP_SCHEMES = {"file": "file", "s3": "s3a", "gs": "gs", "abfs": "abfs", "abfss": "abfss"}
+_HADOOP_SCHEMES = {"file": "file", "s3": "s3a", "gs": "gs", "abfs": "abfs"}
 # As Spark packs files into partitions (spark.sql.files.maxPartitionBytes and openCostInBytes).
 _PARTITION_BYTES = 128 << 20
 _OPEN_COST_BYTES = 4 << 20

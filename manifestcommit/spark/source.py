@@ -29,8 +29,7 @@ from manifestcommit.errors import UsageError
 from manifestcommit.spark.reader import FilesReader, spark_schema
 from manifestcommit.spark.registered import StoreSource
 from manifestcommit.spark.writer import TaskMessage, TaskWritten, check_reachable, collect, task_context, write_task
-from manifestcommit.store import StorageOptions, open_store
-from manifestcommit.store.names import split_url
+from manifestcommit.store import StorageOptions, open_store, takes_options
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -104,7 +103,7 @@ class ManifestCommitDataSource(StoreSource):
 
     def _options_for(self, path: str) -> StorageOptions:
         """A session that was given options still has local tables, which take none."""
-        return StorageOptions() if split_url(path)[0] == "file" else self.storage_options
+        return self.storage_options if takes_options(path) else StorageOptions()
 
     def _chosen(self, session: Session) -> Head:
         given = {name: self.options[name] for name in READ_OPTIONS[1:5] if self.options.get(name) is not None}

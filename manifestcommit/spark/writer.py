@@ -21,6 +21,7 @@ from manifestcommit import errors
 from manifestcommit.core.format import compress, decode_json, decompress, written_name
 from manifestcommit.core.manifest import Entry, ManifestRef
 from manifestcommit.core.snapshot import FORMAT_VERSION
+from manifestcommit.engine.env import SystemEnv
 from manifestcommit.engine.files import DataFileWriter, WritePlan
 from manifestcommit.engine.manifests import write_manifest
 from manifestcommit.errors import ManifestCommitError, StoreError, UsageError
@@ -40,7 +41,6 @@ MESSAGE_LIMIT_BYTES = 1 << 20
 # More than this and the entries of many tasks become manifests before the caller gets them.
 WRITTEN_LIMIT_BYTES = 32 << 20
 
-_NO_OPTIONS = StorageOptions()
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '((?:manifestcommit|msgspec|pyarrow|zstandard)\b[\w.]*)'")
 _RAISED = re.compile(r"manifestcommit\.(errors|store\.\w+)\.(\w+): ([^\n]+)")
 
@@ -99,7 +99,7 @@ def check_reachable(url: str) -> None:
         )
 
 
-def write_task(plan: WritePlan, batches: Iterable[RecordBatch], storage_options: StorageOptions = _NO_OPTIONS) -> TaskMessage:
+def write_task(plan: WritePlan, batches: Iterable[RecordBatch], storage_options: StorageOptions) -> TaskMessage:
     """This attempt's rows are durable under names that no other attempt has, or it raises. Runs in a Spark task. [SP1]"""
     task = task_context().partitionId()
     store = open_store(plan.url, storage_options)
@@ -113,7 +113,7 @@ def write_task(plan: WritePlan, batches: Iterable[RecordBatch], storage_options:
     return TaskMessage(data)
 
 
-def collect(plan: WritePlan, messages: Sequence[WriterCommitMessage | None], storage_options: StorageOptions = _NO_OPTIONS) -> Written:
+def collect(plan: WritePlan, messages: Sequence[WriterCommitMessage | None], storage_options: StorageOptions) -> Written:
     """What all tasks wrote, each exactly once; an error if the engine's messages are not one per task. [SP2]
 
     Entries beyond `WRITTEN_LIMIT_BYTES` are put into manifests, so that the caller's memory stays bounded.
@@ -140,9 +140,7 @@ def collect(plan: WritePlan, messages: Sequence[WriterCommitMessage | None], sto
 
 def spill_manifest(store: Store, entries: Sequence[Entry], plan: WritePlan) -> ManifestRef:
     """The entries as one manifest of the plan's job, where messages or the caller's memory would outgrow their limit."""
-    return write_manifest(
-        store, entries, schema=plan.schema, partition_by=plan.partition_by, job=plan.job, randomness=secrets.token_bytes(16)
-    )
+    return write_manifest(store, entries, schema=plan.schema, partition_by=plan.partition_by, job=plan.job, env=SystemEnv())
 
 
 def task_context() -> TaskContext:

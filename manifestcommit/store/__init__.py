@@ -13,7 +13,12 @@ from .memory import MemoryStore
 from .names import split_url
 from .options import StorageOptions
 
-__all__ = ["ObjectInfo", "Output", "StorageOptions", "Store", "open_store"]
+__all__ = ["ObjectInfo", "Output", "StorageOptions", "Store", "open_store", "takes_options"]
+
+
+def takes_options(url: str | os.PathLike[str]) -> bool:
+    """Whether the store of this URL is reached with storage_options: a folder and this process' own memory are not. [ST4]"""
+    return split_url(url)[0] not in ("file", "memory")
 
 
 def open_store(url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> Store:
@@ -23,7 +28,7 @@ def open_store(url: str | os.PathLike[str], storage_options: Mapping[str, Any] |
     """
     scheme, rest = split_url(url)
     options = storage_options if isinstance(storage_options, StorageOptions) else StorageOptions(storage_options)
-    if scheme in ("file", "memory") and options:
+    if options and not takes_options(url):
         raise UsageError(f"{scheme}:// takes no storage_options (given: {', '.join(sorted(options))})")
     if scheme == "file":
         return LocalStore(rest)

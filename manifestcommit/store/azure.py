@@ -11,17 +11,14 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from ..errors import StoreDeniedError, StoreError, UsageError
+from ..errors import StoreError, UsageError
+from .backend import CONNECT_S, READ_S, SENDING_S, Backend, Upload, wait
 from .base import ObjectInfo
-from .names import NOT_IN_XML
+from .names import NOT_IN_XML, public_endpoint
 from .options import StorageOptions
-from .requests import CONNECT_S, READ_S, Backend, Upload, wait
 from .retry import TransientError
 
 _PAGE = 5000
-_BUSY_STATUS = frozenset({408, 500, 502, 503, 504})
-_BAD_CREDENTIALS = frozenset({"AuthenticationFailed", "InvalidAuthenticationInfo", "NoAuthenticationInformation"})
-_TAKEN = frozenset({"BlobAlreadyExists", "UnauthorizedBlobOverwrite", "ConditionNotMet"})
 _HOST = re.compile(r"([^.]+)((?:\.[^.]+)*)\.(?:dfs|blob)\.(.+)")
 
 
@@ -30,6 +27,14 @@ class AzureBackend(Backend):
 
     name = "abfs://"
     extra = "pip install 'manifestcommit[azure]'"
+    takes = "adlfs' options: account_name, account_key, sas_token, connection_string, client_id, client_secret, tenant_id and so on"
+    credentials = (
+        "Give account_key, sas_token, connection_string or client_id, client_secret and tenant_id in storage_options, or the same in the "
+        "environment as AZURE_STORAGE_ACCOUNT_KEY and so on; for a public container anon=True."
+    )
+    busy = Backend.busy - {409}
+    taken_codes = frozenset({"BlobAlreadyExists", "UnauthorizedBlobOverwrite", "ConditionNotMet"})
+    bad_credentials = frozenset({"AuthenticationFailed", "InvalidAuthenticationInfo", "NoAuthenticationInformation"})
 
     def __init__(self, place: str, options: StorageOptions) -> None:
         """place: container, or container@account.dfs.core.windows.net."""
@@ -41,14 +46,13 @@ class AzureBackend(Backend):
                 "or abfs://container/folder and account_name in storage_options"
             )
         service = self.connection().fs.service_client
-        endpoint = str(service.primary_endpoint)
-        self._endpoint, host = endpoint.rstrip("/"), urlsplit(endpoint).hostname or ""
-        usual = _HOST.fullmatch(host)
+        self._endpoint = public_endpoint(str(service.primary_endpoint))
+        usual = _HOST.fullmatch(urlsplit(self._endpoint).hostname or "")
         # An emulator, or a domain of one's own: found by storage_options, as the endpoints of S3 are, and no part of the URL.
         self._url = f"abfs://{self._container}" + (f"@{usual[1]}{usual[2]}.dfs.{usual[3]}" if usual else "")
         if self._place and self._place.partition(".")[0] != service.account_name:
             raise UsageError(
-                f"abfs://{place} names another account than storage_options or the environment, which lead to {service.account_name}: "
+                f"abfs://{place} names another account than storage_options or the environment, which lead to {self._endpoint}: "
                 "name one account only"
             )
 
@@ -63,20 +67,19 @@ class AzureBackend(Backend):
     def connect(self) -> Any:
         from adlfs import AzureBlobFileSystem  # late: an extra
 
-        given = dict(self._options)
-        for unwanted in ("use_listings_cache", "skip_instance_cache", "asynchronous", "loop"):
-            given.pop(unwanted, None)
+        given = self.client_options()
         if found := _HOST.fullmatch(self._place):
             given.setdefault("account_name", found[1])
             given.setdefault("account_host", f"{found[1]}{found[2]}.blob.{found[3]}")
-        fs = AzureBlobFileSystem(use_listings_cache=False, skip_instance_cache=True, **given)
+        fs = AzureBlobFileSystem(**given)
         wait(fs, _repeat_nothing(fs.service_client))
         return fs
 
     def scrub(self, text: str) -> str:
         fields = [field.partition("=") for field in str(self._options.get("connection_string") or "").split(";")]
         secrets = [value for name, _, value in fields if name in ("AccountKey", "SharedAccessSignature")]
-        return StorageOptions({"secrets": secrets}).scrub(super().scrub(text))
+        places = [value for name, _, value in fields if name.endswith("Endpoint")]
+        return StorageOptions({"secrets": secrets, "endpoint": places}).scrub(super().scrub(text))
 
     def read(self, key: str, start: int | None, end: int | None) -> bytes:
         length = None if end is None else end - (start or 0)
@@ -86,10 +89,7 @@ class AzureBackend(Backend):
             stream = await blob.download_blob(offset=offset, length=length, max_concurrency=1, **self._sent_once())
             return bytes(await stream.readall())
 
-        try:
-            return bytes(self._blob(key, download))
-        except _NothingThereError:
-            return b""
+        return bytes(self._blob(key, download))
 
     def tail(self, key: str) -> tuple[bytes, int]:
         """Only the length: a range that counts from the end is none of Azure's."""
@@ -99,12 +99,8 @@ class AzureBackend(Backend):
     def write(self, key: str, data: bytes) -> None:
         self._put(key, data, overwrite=True)
 
-    def create(self, key: str, data: bytes) -> bool:
-        try:
-            self._put(key, data, overwrite=False)
-            return True
-        except _TakenError:
-            return False
+    def create(self, key: str, data: bytes) -> None:
+        self._put(key, data, overwrite=False)
 
     def page(self, prefix: str, start_from: str, mark: str) -> tuple[Sequence[ObjectInfo], str]:
         """Unordered, as far as we know: nobody promises code points, and folders of a hierarchical namespace have an order of their own."""
@@ -132,39 +128,25 @@ class AzureBackend(Backend):
 
         self._blob(key, lambda blob: blob.commit_block_list([BlobBlock(block_id=block) for block in blocks], **self._sent_once()))
 
-    def meaning(self, error: Exception, told: str) -> tuple[Exception, bool]:
+    def translate(self, error: Exception, shown: str) -> tuple[Exception, bool]:
         from azure.core import exceptions as azure
 
         if isinstance(error, azure.HttpResponseError) and error.status_code:
             headers = getattr(error.response, "headers", {})
-            return self._answer(int(error.status_code), str(headers.get("x-ms-error-code", error.status_code)), told), True
+            return self._answer(int(error.status_code), str(headers.get("x-ms-error-code", error.status_code)), shown), True
         if isinstance(error, azure.ClientAuthenticationError):
-            return StoreError(f"{told}: no usable credentials were found. {_GIVE_CREDENTIALS}"), False
+            return self.no_credentials(shown), False
         inner = getattr(error, "inner_exception", None) or error
         if _never_left(inner):
-            return TransientError(f"{told}: no connection to {self._endpoint}; check the account and the network", sent=False), False
-        if isinstance(error, azure.AzureError | OSError | TimeoutError):
-            return TransientError(f"{told}: the connection to {self._endpoint} failed ({type(inner).__name__})", sent=True), False
-        return StoreError(f"{told}: the client refuses the request ({type(error).__name__}: {error})"), False
+            return TransientError(f"{shown}: no connection to {self._endpoint}; check the account and the network", sent=False), False
+        if isinstance(error, azure.AzureError | OSError | TimeoutError | EOFError | RuntimeError):
+            return TransientError(f"{shown}: the connection to {self._endpoint} failed ({type(inner).__name__})", sent=True), False
+        return StoreError(f"{shown}: the client refuses the request ({type(error).__name__}: {error})"), False
 
-    def _answer(self, status: int, code: str, told: str) -> Exception:
+    def _answer(self, status: int, code: str, shown: str) -> Exception:
         if code in ("ContainerNotFound", "ContainerBeingDeleted", "ContainerDisabled"):
-            return StoreError(f"{told}: there is no container {self._container} ({code}); check the name and the account, or create it")
-        if status == 404:
-            return FileNotFoundError(told)
-        if status == 416:
-            return _NothingThereError(told)
-        if code in _TAKEN:
-            return _TakenError(f"{told}: taken ({code})")
-        if status in _BUSY_STATUS or status == 429:
-            return TransientError(f"{told}: the store is busy or failed (HTTP {status}, {code})", sent=status != 429)
-        if code in _BAD_CREDENTIALS or status == 401:
-            return StoreError(f"{told}: the store does not accept the credentials ({code}). {_GIVE_CREDENTIALS}")
-        if status == 403:
-            return StoreDeniedError(
-                f"{told}: access denied ({code}): these credentials may not do this; spec/stores.md tells what is needed"
-            )
-        return StoreError(f"{told}: refused by the store (HTTP {status}, {code})")
+            return StoreError(f"{shown}: there is no container {self._container} ({code}); check the name and the account, or create it")
+        return self.answered(status, code, shown)
 
     def _sent_once(self) -> dict[str, Any]:
         """What every request is given: the SDK repeats nothing, and waits for nothing for long. [ST14]"""
@@ -179,21 +161,13 @@ class AzureBackend(Backend):
 
     def _blob(self, key: str, work: Any) -> Any:
         if "\\" in key:
-            raise StoreError(f"{self.told(key)}: Azure takes a backslash for a slash, so that this would become another name")
+            raise StoreError(f"{self.display_name(key)}: Azure takes a backslash for a slash, so that this would become another name")
         if NOT_IN_XML.search(key):
-            raise StoreError(f"{self.told(key)}: Azure could not list a name with this control character")
+            raise StoreError(f"{self.display_name(key)}: Azure could not list a name with this control character")
         return self._ask(key, lambda container: work(container.get_blob_client(key)))
 
     def _ask(self, key: str, work: Any) -> Any:
-        return self.once(key, lambda fs: wait(fs, work(fs.service_client.get_container_client(self._container))))
-
-
-class _TakenError(StoreError):
-    """The condition of a create did not hold."""
-
-
-class _NothingThereError(StoreError):
-    """A range begins at or behind the end."""
+        return self.once(key, lambda fs: wait(fs, work(fs.service_client.get_container_client(self._container)), SENDING_S))
 
 
 class _Blocks:
@@ -237,9 +211,3 @@ def _info(blob: Any) -> ObjectInfo:
 def _is_folder(blob: Any) -> bool:
     """A hierarchical namespace lists its folders as blobs."""
     return any(name.lower() == "hdi_isfolder" and value == "true" for name, value in (blob.metadata or {}).items())
-
-
-_GIVE_CREDENTIALS = (
-    "Give account_key, sas_token, connection_string or client_id, client_secret and tenant_id in storage_options, or the same in the "
-    "environment as AZURE_STORAGE_ACCOUNT_KEY and so on; for a public container anon=True."
-)

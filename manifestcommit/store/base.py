@@ -20,7 +20,10 @@ class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Output(Protocol):
-    """A stream whose object appears, whole and durable, only when `close()` returns; `discard()` gives up without a trace. [ST2]"""
+    """A stream whose object appears, whole and durable, only when `close()` returns; `discard()` gives up without a trace. [ST2]
+
+    `write` after either raises ValueError.
+    """
 
     @property
     def closed(self) -> bool: ...
@@ -57,7 +60,7 @@ class Store(Protocol):
         ...
 
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
-        """The whole object, or its bytes [start, end). One request; strongly consistent."""
+        """The whole object, or its bytes [start, end), none where that is empty or behind its end. One request; strongly consistent."""
         ...
 
     def put(self, name: str, data: bytes) -> None:

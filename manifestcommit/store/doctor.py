@@ -1,54 +1,23 @@
-"""Does a store keep what commits rely on? `prove` asks the essential, `examine` everything, by doing it to probes. [ST12]
+"""Does a store keep what commits rely on? `prove` asks the essential, `examine` everything. [ST12]
 
-Stores accept `If-None-Match` and ignore it, or only for bodies of some sizes, or in some buckets; nothing but a race shows that. A
-race can only find fault: that none was found in a few rounds is evidence, not a proof. Probes lie below `_manifest/doctor/<random>/`,
-where no reader looks; whatever a crash leaves of them may be deleted by anyone, at any time.
+Not here: the questions themselves, and where their probes lie (checks).
 """
 
 from __future__ import annotations
 
-import random
-import secrets
-import shutil
 import statistics
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 
-from ..errors import StoreDeniedError, StoreError, StoreUnclearError, UnsafeStoreError
-from .base import ObjectInfo, Store
+from ..errors import UnsafeStoreError
+from .base import Store
+from .checks import CHECKS, ESSENTIAL, KIB, Result, Site, answer, seen
 
-T = TypeVar("T")
-
-ROOM = "_manifest/doctor"
 _CREATORS = 32
-_ASKED = 3  # how often a creator asks that gets no clear answer, as S3's 409 in a race
-_REPEATED = 3  # how often a round is raced again that shows nothing
-_FIRST_PAUSE_S = 0.05
-_KIB, _MIB = 1024, 1024 * 1024
-_STREAM_BYTES = 20_000_000  # several parts of an upload
 _SAMPLES = 10
-_CLOCK_S = 3600.0
-
-_ONE_IS_LOST = "of two jobs that commit at once, one would be lost without an error"
-_HISTORY_IS_LOST = "a commit could replace another one"
-_STALE = "jobs and readers would act on an older state of the table"
-
-# Names such as tables have: a backslash is none of them, since Azure takes it for a slash. [LY1]
-_HOSTILE = (
-    "a b", "100%", "%2F", "%41", "a+b", "day=1", "#x", "a?b", "a&b", "'single'", '"double"', "~", "a:b;c", "(x)[y]{z}", "*",
-    "Case", "case", "é", "e\u0301", "日本/語", "🦆", "x" * 200,
-)  # fmt: skip
-# A folder stands where its slash does; UTF-16 would order 🦆 before \ue000.
-_ORDER = ("a!", "a-b", "a/x", "a/y/z", "a0", "a.b", "a b", "a+", "a%", "B", "Z", "_", "~", "é", "\ue000", "🦆")
-
-Result = Literal["passed", "failed", "unclear", "remark"]
-Answer = tuple[Result, str]
-Told = Literal["won", "lost", "perhaps", "unclear"]
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +56,7 @@ def prove(store: Store) -> None:
     failed = ""
     try:
         for _, check in ESSENTIAL:
-            result, detail = _seen(check, site)
+            result, detail = seen(check, site)
             if result == "failed":
                 failed = detail
                 break
@@ -114,7 +83,7 @@ def examine(store: Store, *, creators: int = _CREATORS, rounds: int = 10, progre
         for name, check in CHECKS:
             if progress is not None:
                 progress(name)
-            result, detail = _answer(check, site)
+            result, detail = answer(check, site)
             findings.append(Finding(check=name, result=result, detail=detail))
         latencies = _latencies(site)
     finally:
@@ -129,364 +98,17 @@ def examine(store: Store, *, creators: int = _CREATORS, rounds: int = 10, progre
     )
 
 
-class Site:
-    """A place for probes that nobody else knows, and how hard to race there."""
-
-    def __init__(self, store: Store, *, creators: int, rounds: int) -> None:
-        self.store, self.creators, self.rounds = store, creators, rounds
-        self.folder = f"{ROOM}/{secrets.token_hex(16)}"
-        self._names: list[str] = []
-
-    def name(self, text: str) -> str:
-        """The name of a probe, which will be removed in the end."""
-        name = f"{self.folder}/{text}"
-        self._names.append(name)
-        return name
-
-    def listed(self, folder: str, *, start_from: str = "") -> list[str]:
-        """What a list shows of the probes in a folder."""
-        return [info.name for info in self.store.list(f"{self.folder}/{folder}", start_from=start_from)]
-
-    def is_missing(self, name: str) -> bool:
-        """Whether a get says that there is no such object."""
-        try:
-            self.store.get(name)
-        except FileNotFoundError:
-            return True
-        return False
-
-    def may_delete(self, names: Sequence[str]) -> bool:
-        """Delete; False where the caller's credentials do not allow it."""
-        try:
-            self.store.delete(names)
-        except StoreDeniedError:
-            return False
-        return True
-
-    def clean(self) -> bool:
-        """Remove every probe; False where some may be left: they harm nobody, and the answer is worth more than an error."""
-        try:
-            self.store.delete(dict.fromkeys(self._names))
-            is_clean = not self.listed("")  # rclone's server goes on listing objects that were raced for
-        except Exception:  # as in `_answer`: whatever a store that is under suspicion makes its client raise
-            return False
-        if self.store.url.startswith("file://"):  # empty folders are no objects, but people see them
-            shutil.rmtree(f"{self.store.url.removeprefix('file://')}/{self.folder}", ignore_errors=True)
-        return is_clean
-
-
-# --- checks: each makes probes of its own -------------------------------------------------------------------------------
-
-
-def _one_creator_wins(site: Site) -> Answer:
-    return _rounds(site, site.creators, site.rounds, _KIB)
-
-
-def _one_empty_creator_wins(site: Site) -> Answer:
-    return _rounds(site, site.creators, 1, 0)
-
-
-def _one_large_creator_wins(site: Site) -> Answer:
-    return _rounds(site, 4, 1, 8 * _MIB)
-
-
-def _a_taken_name_stays(site: Site) -> Answer:
-    """S3's multipart uploads know no condition, and clients choose them by size."""
-    name = site.name("taken")
-    if not _create(site.store, name, b"first"):
-        return "failed", f"a create of a free name was told that it is taken: {_HISTORY_IS_LOST}"
-    for size in (0, _MIB):
-        if _create(site.store, name, b"2" * size):
-            return "failed", f"a second create of a name, with {size:,} bytes, was told that it won: {_HISTORY_IS_LOST}"
-    if site.store.get(name) != b"first":
-        return "failed", f"a create that was refused replaced the object nevertheless: {_HISTORY_IS_LOST}"
-    return "passed", "0 bytes and 1 MiB were refused"
-
-
-def _an_empty_object_is_there(site: Site) -> Answer:
-    name = site.name("empty")
-    created = _create(site.store, name, b"")
-    if not created or _create(site.store, name, b"second") or site.store.get(name) != b"":
-        return "failed", f"an empty object does not keep its name: {_HISTORY_IS_LOST}"
-    return "passed", ""
-
-
-def _a_list_shows_at_once(site: Site) -> Answer:
-    expected: list[str] = []
-    for number in range(3):
-        if number:
-            expected.append(site.name(f"new/{number}"))
-            _create(site.store, expected[-1], b"x")
-        if site.listed("new/") != expected:
-            return "failed", f"a list did not show what had just been written, and nothing else: {_STALE}"
-    return "passed", ""
-
-
-def _a_list_forgets_what_is_deleted(site: Site) -> Answer:
-    names = [site.name(f"gone/{number}") for number in range(3)]
-    for name in names:
-        site.store.put(name, b"x")
-    site.listed("gone/")
-    if not site.may_delete(names[:2]):
-        return _MAY_NOT_DELETE
-    if site.listed("gone/") != names[2:]:
-        return "failed", "a list still showed what had been deleted: cleaning up would go wrong"
-    return "passed", ""
-
-
-def _a_list_is_in_order(site: Site) -> Answer:
-    names = sorted(site.name(f"order/{each}") for each in _ORDER)
-    for name in names:
-        site.store.put(name, b"")
-    if site.listed("order/") != names:
-        return "failed", f"a list is not complete, or not in the order of code points: {_STALE}"
-    for start in (names[0], names[7], f"{site.folder}/order/a/y", f"{names[-1]}x"):
-        if site.listed("order/", start_from=start) != [name for name in names if name >= start]:
-            return "failed", f"a list from a given name on shows other names than those: {_STALE}"
-    return "passed", f"{len(names)} names"
-
-
-def _a_prefix_ends_where_it_says(site: Site) -> Answer:
-    """Cleaning /output/dataset1 once cancelled the work of /output/dataset10."""
-    names = [site.name(f"{folder}/a") for folder in ("t1", "t1-x", "t10")]
-    for name in names:
-        site.store.put(name, b"")
-    found = [sorted(site.listed(prefix)) for prefix in ("t1/", "t1", "t1/a", "t1/b")]
-    if found != [names[:1], sorted(names), names[:1], []]:
-        return "failed", "a list of t1/ is not the names that begin so: one table would touch the files of another"
-    return "passed", ""
-
-
-def _a_get_shows_what_was_written(site: Site) -> Answer:
-    name = site.name("written")
-    if not site.is_missing(name):
-        return "failed", f"an object that never was is there: {_STALE}"
-    _create(site.store, name, b"x" * _KIB)
-    if site.is_missing(name) or site.store.get(name) != b"x" * _KIB:
-        return "failed", f"a get right after a create did not give its bytes: {_STALE}"
-    return "passed", ""
-
-
-def _a_get_shows_the_last_put(site: Site) -> Answer:
-    name, count = site.name("overwritten"), 6
-    for number in range(count):
-        body = str(number).encode() * (number + 1)
-        site.store.put(name, body)
-        seen = {site.store.get(name)}.union(*_at_once([lambda: {site.store.get(name), site.store.get(name)}] * 4))
-        if seen != {body}:
-            return "failed", f"a get after an overwrite gave other bytes than the last ones: {_STALE}"
-    return "passed", f"{count} times from several threads"
-
-
-def _a_missing_object_is_told(site: Site) -> Answer:
-    for text in ("absent", "no/such/folder/absent"):
-        name = f"{site.folder}/{text}"
-        if not site.is_missing(name):
-            return "failed", "a get of an object that is not there gave bytes: readers would trust them"
-        try:
-            site.store.open_input(name).close()
-        except FileNotFoundError:
-            continue
-        return "failed", "an object that is not there could be opened: readers would trust it"
-    return "passed", ""
-
-
-def _a_range_is_what_was_asked_for(site: Site) -> Answer:
-    name, body = site.name("ranged"), secrets.token_bytes(1000)
-    site.store.put(name, body)
-    for start, end in ((0, 10), (3, None), (990, 2000), (500, 501), (1000, 1001)):
-        if site.store.get(name, start, end) != body[start:end]:
-            return "failed", f"bytes {start} to {end} of an object of 1,000 are not those: readers would see wrong data"
-    return "passed", ""
-
-
-def _a_delete_deletes(site: Site) -> Answer:
-    name = site.name("deleted")
-    site.store.put(name, b"x")
-    if not (site.may_delete([f"{site.folder}/never-was", name]) and site.may_delete([name])):
-        return _MAY_NOT_DELETE
-    if not site.is_missing(name):
-        return "failed", "an object is there after it was deleted: nothing could ever be cleaned up"
-    if not _create(site.store, name, b"again"):
-        return "failed", "a name stays taken after its object was deleted"
-    return "passed", "also of what is not there"
-
-
-def _a_name_is_kept_as_written(site: Site) -> Answer:
-    names = [site.name(f"names/{each}") for each in _HOSTILE]
-    for name in names:
-        site.store.put(name, name.encode())
-    changed = [name for name in names if site.is_missing(name) or site.store.get(name) != name.encode()]
-    if not changed and site.listed("names/") != sorted(names):
-        changed = sorted(set(names).symmetric_difference(site.listed("names/")))
-    if changed:
-        told = ", ".join(repr(name.removeprefix(f"{site.folder}/names/")) for name in changed[:3])
-        return "failed", f"{len(changed)} of {len(names)} names are not kept as they are written, such as {told}: files would not be found"
-    return "passed", f"{len(names)} names with spaces, %, +, #, unicode, both cases"
-
-
-def _an_output_appears_whole(site: Site) -> Answer:
-    name, body = site.name("output"), secrets.token_bytes(_STREAM_BYTES)
-    output = site.store.create_output(name)
-    try:
-        for start in range(0, len(body), _MIB):
-            output.write(body[start : start + _MIB])
-        if not site.is_missing(name) or site.listed("output"):
-            return "failed", "a file can be seen before it is complete"
-        output.close()
-    finally:
-        output.discard()
-    if site.store.get(name) != body:
-        return "failed", f"a file of {len(body):,} bytes is not what was written"
-    return "passed", f"{len(body):,} bytes"
-
-
-def _clocks_agree(site: Site) -> Answer:
-    """For people who read times in lists: no decision about safety takes a clock's word. [ST6]"""
-    name = site.name("clock")
-    site.store.put(name, b"x")
-    found: list[ObjectInfo] = list(site.store.list(name))
-    if not found:
-        return "unclear", "the object was not listed"
-    ahead_s = found[0].modified - time.time()
-    if abs(ahead_s) < _CLOCK_S:
-        return "passed", ""
-    return "remark", f"the store's clock and this machine's are {abs(ahead_s):,.0f} s apart; no commit depends on either"
-
-
-Check = Callable[[Site], Answer]
-
-# The essential ones come first, the race before all.
-ESSENTIAL: tuple[tuple[str, Check], ...] = (
-    ("one of many creators wins", _one_creator_wins),
-    ("a taken name keeps its object", _a_taken_name_stays),
-    ("an empty object takes its name", _an_empty_object_is_there),
-    ("a list shows what was written", _a_list_shows_at_once),
-)
-CHECKS: tuple[tuple[str, Check], ...] = (
-    *ESSENTIAL,
-    ("one of many empty creators wins", _one_empty_creator_wins),
-    ("one of many large creators wins", _one_large_creator_wins),
-    ("a list forgets what was deleted", _a_list_forgets_what_is_deleted),
-    ("a list is in order", _a_list_is_in_order),
-    ("a prefix ends where it says", _a_prefix_ends_where_it_says),
-    ("a get shows what was written", _a_get_shows_what_was_written),
-    ("a get shows the last put", _a_get_shows_the_last_put),
-    ("a missing object is told", _a_missing_object_is_told),
-    ("a range is what was asked for", _a_range_is_what_was_asked_for),
-    ("a delete deletes", _a_delete_deletes),
-    ("names are kept as written", _a_name_is_kept_as_written),
-    ("a file appears whole", _an_output_appears_whole),
-    ("clocks agree", _clocks_agree),
-)
-
-_MAY_NOT_DELETE: Answer = ("remark", "these credentials may not delete: nothing can be cleaned up with them, and the probes stay")
-
-
-# --- how a check is made --------------------------------------------------------------------------------------------------
-
-
-def _seen(check: Check, site: Site) -> Answer:
-    """What the check says; an object that is gone where a check put one is an answer, too."""
-    try:
-        return check(site)
-    except FileNotFoundError as error:
-        return "failed", f"an object that was just written is said to be missing ({error}): {_STALE}"
-    except UnsafeStoreError as error:
-        return "failed", str(error)
-
-
-def _answer(check: Check, site: Site) -> Answer:
-    """What the check says, whatever goes wrong in it."""
-    try:
-        return _seen(check, site)
-    except StoreError as error:
-        return "unclear", str(error)
-    except Exception as error:  # answers that no client can read: its text may hold anything, so only its kind is told
-        return "unclear", f"the store's answer made no sense ({type(error).__name__})"
-
-
-def _rounds(site: Site, creators: int, rounds: int, size: int) -> Answer:
-    """Rounds of creators that race for one name each."""
-    for _ in range(rounds):
-        seen = _race(site, creators, size)
-        if seen:
-            return "failed", f"{seen}; {_ONE_IS_LOST}"
-    return "passed", f"{rounds} {'rounds' if rounds > 1 else 'round'} of {creators} with {size:,} bytes"
-
-
-def _race(site: Site, creators: int, size: int) -> str:
-    """One round: what was wrong in it, or nothing. One that shows neither a fault nor a winner is raced again. [ST1]
-
-    Whoever got no clear answer may have won; the answers to half of them are enough, if the bytes are those of one who may.
-    """
-    is_clear = True
-    for _ in range(_REPEATED):
-        name = site.name(f"race-{secrets.token_hex(4)}")
-        bodies = [(f"{number:04}".encode() * (size // 4 + 1))[:size] for number in range(creators)]
-        told = _at_once([_creator(site.store, name, body) for body in bodies])
-        won = [number for number, each in enumerate(told) if each == "won"]
-        perhaps = [number for number, each in enumerate(told) if each in ("perhaps", "unclear")]
-        if len(won) > 1:
-            return f"{len(won)} of {creators} racing creators of one name were told that they won"
-        if (won or perhaps) and told.count("unclear") * 2 <= creators:
-            found = site.store.get(name)
-            if any(found == bodies[number] for number in won or perhaps):
-                return ""
-            if won:
-                return "the winner's object holds the bytes of another"
-        is_clear = is_clear and not perhaps
-    if is_clear:
-        return f"none of {creators} racing creators of one name was told that it won, {_REPEATED} times"
-    raise StoreError(f"{site.store.url}: whether one of {creators} racing creators wins could not be found out: too few clear answers")
-
-
-def _creator(store: Store, name: str, body: bytes) -> Callable[[], Told]:
-    return lambda: _ask(store, name, body)
-
-
-def _ask(store: Store, name: str, body: bytes) -> Told:
-    """Create, and ask again where the answer is unclear: who is then told that the name is taken may have taken it itself. [ST5]"""
-    for tried in range(_ASKED):
-        try:
-            created = store.put_if_absent(name, body)
-        except StoreUnclearError:
-            time.sleep(_FIRST_PAUSE_S * 2**tried * random.uniform(0.5, 1.0))
-            continue
-        return "won" if created else "perhaps" if tried else "lost"
-    return "unclear"
-
-
-def _create(store: Store, name: str, body: bytes) -> bool:
-    told = _ask(store, name, body)
-    if told == "unclear":
-        raise StoreError(f"{store.url}: whether a create wins could not be found out: the store gave no clear answer {_ASKED} times")
-    return told == "won" or (told == "perhaps" and store.get(name) == body)
-
-
-def _at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
-    """What the calls return that are made in as many threads, started together."""
-    barrier = threading.Barrier(len(calls), timeout=60.0)
-
-    def one(call: Callable[[], T]) -> T:
-        barrier.wait()
-        return call()
-
-    with ThreadPoolExecutor(len(calls)) as pool:
-        return list(pool.map(one, calls))
-
-
 def _latencies(site: Site) -> tuple[Latency, ...]:
     """Small requests, one after another. None at all where the store fails: whether it is safe was found out before."""
     calls: Iterable[tuple[str, Callable[[str], object]]] = (
-        ("put_if_absent", lambda name: site.store.put_if_absent(name, b"x" * _KIB)),
+        ("put_if_absent", lambda name: site.store.put_if_absent(name, b"x" * KIB)),
         ("get", site.store.get),
         ("list", lambda name: list(site.store.list(name))),
     )
     names = [site.name(f"timed/{number}") for number in range(_SAMPLES)]
     try:
         return tuple(_timed(kind, call, names) for kind, call in calls)
-    except Exception:  # as in `_answer`
+    except Exception:  # as in `checks.answer`
         return ()
 
 

@@ -7,7 +7,6 @@ may occur in its bytes.
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 from collections.abc import Mapping, Sequence
@@ -15,16 +14,15 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from ..errors import StoreDeniedError, StoreError, UsageError
+from ..errors import StoreError, UsageError
+from .backend import CONNECT_S, READ_S, SENDING_S, Backend, Upload, wait
 from .base import ObjectInfo
+from .names import public_endpoint
 from .options import StorageOptions
-from .ranged import TAIL_BYTES
-from .requests import CONNECT_S, READ_S, Backend, Upload, wait
+from .ranged import TAIL, span, whole_size
 from .retry import TransientError
 
-_BUSY_STATUS = frozenset({408, 409, 429, 500, 502, 503, 504})
-_REFUSED_UNDONE = frozenset({429})
-_OWN_HOST = "https://storage.googleapis.com/"
+_OWN_HOST = "https://storage.googleapis.com"
 _LISTED = "items(name,size,timeCreated),nextPageToken"
 
 
@@ -47,14 +45,21 @@ class GcsBackend(Backend):
 
     name = "gs://"
     extra = "pip install 'manifestcommit[gcs]'"
+    takes = "gcsfs' options: token, project, access, endpoint_url, requester_pays and so on"
+    credentials = (
+        "Give token in storage_options, GOOGLE_APPLICATION_CREDENTIALS in the environment, or log in by gcloud; for a public bucket "
+        "token='anon'."
+    )
+    busy_codes = frozenset({"rateLimitExceeded", "userRateLimitExceeded"})
     pages_are_ordered = True
 
     def __init__(self, bucket: str, options: StorageOptions) -> None:
         super().__init__(options, "")
         self._bucket = bucket
-        self._endpoint = str(self.connection().fs.base).removesuffix("storage/v1/")
-        self._objects = f"{self._endpoint}storage/v1/b/{_quoted(bucket)}/o"
-        self._uploads = f"{self._endpoint}upload/storage/v1/b/{_quoted(bucket)}/o"
+        endpoint = str(self.connection().fs.base).removesuffix("storage/v1/")
+        self._endpoint = public_endpoint(endpoint)
+        self._objects = f"{endpoint}storage/v1/b/{_quoted(bucket)}/o"
+        self._uploads = f"{endpoint}upload/storage/v1/b/{_quoted(bucket)}/o"
 
     @property
     def url(self) -> str:
@@ -62,28 +67,24 @@ class GcsBackend(Backend):
 
     @property
     def identity(self) -> str:
-        return self.url + ("" if self._endpoint == _OWN_HOST else f" at {self._endpoint.rstrip('/')}")
+        return self.url + ("" if self._endpoint == _OWN_HOST else f" at {self._endpoint}")
 
     def connect(self) -> Any:
         from gcsfs.core import GCSFileSystem  # late: an extra; of gcsfs' two classes the one that only speaks HTTP
 
-        given = dict(self._options)
-        for unwanted in ("use_listings_cache", "skip_instance_cache", "asynchronous", "loop", "cache_timeout"):
-            given.pop(unwanted, None)
-        return GCSFileSystem(use_listings_cache=False, skip_instance_cache=True, **given)
+        return GCSFileSystem(**self.client_options("cache_timeout"))
 
     def read(self, key: str, start: int | None, end: int | None) -> bytes:
-        span = "" if start is None and end is None else f"bytes={start or 0}-{'' if end is None else end - 1}"
-        return self._fetch(key, span)[0]
+        return self._fetch(key, span(start, end))[0]
 
     def tail(self, key: str) -> tuple[bytes, int]:
-        return self._fetch(key, f"bytes=-{TAIL_BYTES}")
+        return self._fetch(key, TAIL)
 
     def write(self, key: str, data: bytes) -> None:
         self._put(key, data, {})
 
-    def create(self, key: str, data: bytes) -> bool:
-        return self._put(key, data, {"ifGenerationMatch": "0"}).status != 412
+    def create(self, key: str, data: bytes) -> None:
+        self._put(key, data, {"ifGenerationMatch": "0"})
 
     def page(self, prefix: str, start_from: str, mark: str) -> tuple[Sequence[ObjectInfo], str]:
         query = {"prefix": prefix, "fields": _LISTED}
@@ -117,56 +118,40 @@ class GcsBackend(Backend):
     def forget(self, key: str, session: str) -> None:
         self._send("DELETE", key, session, {}, expected=(499,))
 
-    def meaning(self, error: Exception, told: str) -> tuple[Exception, bool]:
+    def translate(self, error: Exception, shown: str) -> tuple[Exception, bool]:
         import aiohttp
         from google.auth import exceptions as auth
 
         if isinstance(error, _RefusalError):
-            return self._refusal(error.answer, told), True
+            return self._answer(error.answer, shown), True
         if isinstance(error, auth.GoogleAuthError) and not isinstance(error, auth.TransportError):
-            return StoreError(
-                f"{told}: no usable credentials were found ({type(error).__name__}). Give token in storage_options, "
-                "GOOGLE_APPLICATION_CREDENTIALS in the environment, or log in by gcloud; for a public bucket token='anon'."
-            ), False
+            return self.no_credentials(shown), False
         if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | auth.TransportError):
-            return TransientError(f"{told}: no connection to {self._endpoint}; check the endpoint and the network", sent=False), False
-        if isinstance(error, aiohttp.ClientError | asyncio.TimeoutError | OSError):
-            return TransientError(f"{told}: the connection to {self._endpoint} failed ({type(error).__name__})", sent=True), False
-        return StoreError(f"{told}: the client refuses the request ({type(error).__name__}: {error})"), False
+            return TransientError(f"{shown}: no connection to {self._endpoint}; check the endpoint and the network", sent=False), False
+        if isinstance(error, aiohttp.ClientError | TimeoutError | OSError | EOFError | RuntimeError):
+            return TransientError(f"{shown}: the connection to {self._endpoint} failed ({type(error).__name__})", sent=True), False
+        return StoreError(f"{shown}: the client refuses the request ({type(error).__name__}: {error})"), False
 
-    def _refusal(self, answer: _Answer, told: str) -> Exception:
+    def _answer(self, answer: _Answer, shown: str) -> Exception:
         status, (text, reason) = answer.status, _reason(answer.body)
-        if status == 404:
-            if "bucket does not exist" in text:
-                return StoreError(f"{told}: there is no bucket {self._bucket}; check its name, or create it")
-            return FileNotFoundError(told)
-        if status in _BUSY_STATUS or reason in ("rateLimitExceeded", "userRateLimitExceeded"):
-            return TransientError(f"{told}: the store is busy or failed (HTTP {status})", sent=status not in _REFUSED_UNDONE)
-        if status == 401:
-            return StoreError(f"{told}: the store does not accept the credentials (HTTP 401); check the token")
-        if status == 403:
-            return StoreDeniedError(
-                f"{told}: access denied ({reason or 403}): these credentials may not do this here. spec/stores.md lists the permissions."
-            )
+        if status == 404 and "bucket does not exist" in text:
+            return StoreError(f"{shown}: there is no bucket {self._bucket}; check its name, or create it")
         if status == 400 and "requester pays" in text:
-            return UsageError(f"{told}: the requester pays for this bucket; give requester_pays=True in storage_options")
-        return StoreError(f"{told}: refused by the store (HTTP {status}: {text})")
+            return UsageError(f"{shown}: the requester pays for this bucket; give requester_pays=True in storage_options")
+        return self.answered(status, reason, shown, text)
 
     def _object(self, key: str) -> str:
         return f"{self._objects}/{_quoted(key)}"
 
-    def _fetch(self, key: str, span: str) -> tuple[bytes, int]:
-        """The bytes asked for, and the length of the whole object; no bytes where the range begins at or behind its end."""
-        headers = {"Range": span} if span else {}
-        answer = self._send("GET", key, self._object(key), {"alt": "media"}, headers=headers, expected=(416,))
-        if answer.status == 416:
-            return b"", 0
-        return answer.body, int(answer.headers.get("Content-Range", f"/{len(answer.body)}").rpartition("/")[2])
+    def _fetch(self, key: str, headers: Mapping[str, str]) -> tuple[bytes, int]:
+        """The bytes asked for, and the length of the whole object."""
+        answer = self._send("GET", key, self._object(key), {"alt": "media"}, headers=headers)
+        return answer.body, whole_size(answer.headers.get("Content-Range"), answer.body)
 
-    def _put(self, key: str, data: bytes, condition: Mapping[str, str]) -> _Answer:
+    def _put(self, key: str, data: bytes, condition: Mapping[str, str]) -> None:
         query = {"uploadType": "media", "name": key, **condition}
         headers = {"Content-Type": "application/octet-stream"}
-        return self._send("POST", key, self._uploads, query, data, headers=headers, expected=(412,) if condition else ())
+        self._send("POST", key, self._uploads, query, data, headers=headers)
 
     def _send(
         self,
@@ -202,7 +187,7 @@ class GcsBackend(Backend):
                 raise _RefusalError(answer)
             return answer
 
-        answer: _Answer = self.once(key, lambda fs: wait(fs, ask(fs)))
+        answer: _Answer = self.once(key, lambda fs: wait(fs, ask(fs), SENDING_S if data else None))
         return answer
 
 
@@ -237,12 +222,12 @@ class _Resumable:
             raise StoreError(f"{error}: the store has forgotten this upload; run the task again") from None
         if stored is None:
             if not total:
-                raise StoreError(f"{self._backend.told(self._key)}: the store ended the upload too early; run the task again")
+                raise StoreError(f"{self._backend.display_name(self._key)}: the store ended the upload too early; run the task again")
             return
         self._waiting = self._waiting[stored - self._stored :]
         self._stored = stored
         if total:
-            raise TransientError(f"{self._backend.told(self._key)}: the store took a part only", sent=False)
+            raise TransientError(f"{self._backend.display_name(self._key)}: the store took a part only", sent=False)
 
 
 def _info(item: Mapping[str, str]) -> ObjectInfo:

@@ -12,9 +12,10 @@ from datetime import datetime
 from typing import Any
 
 from ..errors import StoreDeniedError, StoreError, UnsafeStoreError, UsageError
+from .backend import Backend, TakenError, Upload
 from .base import ObjectInfo
+from .names import public_endpoint
 from .options import StorageOptions
-from .requests import Backend, Upload
 from .retry import TransientError
 
 LARGEST_OBJECT = 1024 * 1024 * 1024  # one is kept in memory until it is whole
@@ -92,6 +93,7 @@ class GenericBackend(Backend):
     """fsspec's public calls, one request each as far as the filesystem makes it one."""
 
     extra = "install what its filesystem asks for"
+    takes = "the options of fsspec's filesystem of that name"
 
     def __init__(self, scheme: str, bucket: str, options: StorageOptions) -> None:
         super().__init__(options, scheme)
@@ -105,13 +107,10 @@ class GenericBackend(Backend):
 
     @property
     def identity(self) -> str:
-        return self.url + "".join(f" at {self._options[place]}" for place in _PLACES if self._options.get(place))
+        return self.url + "".join(f" at {public_endpoint(str(self._options[place]))}" for place in _PLACES if self._options.get(place))
 
     def connect(self) -> Any:
-        given = dict(self._options)
-        for unwanted in ("use_listings_cache", "skip_instance_cache", "asynchronous", "loop"):
-            given.pop(unwanted, None)
-        return filesystem_class(self._scheme)(use_listings_cache=False, skip_instance_cache=True, **given)
+        return filesystem_class(self._scheme)(**self.client_options())
 
     def read(self, key: str, start: int | None, end: int | None) -> bytes:
         return bytes(self.once(key, lambda fs: fs.cat_file(self._path(fs, key), start=start, end=end)))
@@ -119,21 +118,14 @@ class GenericBackend(Backend):
     def tail(self, key: str) -> tuple[bytes, int]:
         found = self.once(key, lambda fs: fs.info(self._path(fs, key)))
         if found.get("type") == "directory":
-            raise FileNotFoundError(self.told(key))
+            raise FileNotFoundError(self.display_name(key))
         return b"", int(found["size"])
 
     def write(self, key: str, data: bytes) -> None:
         self.once(key, lambda fs: fs.pipe_file(self._path(fs, key), data))
 
-    def create(self, key: str, data: bytes) -> bool:
-        def ask(fs: Any) -> bool:
-            try:
-                fs.pipe_file(self._path(fs, key), data, mode="create")
-                return True
-            except FileExistsError:
-                return False
-
-        return self.once(key, ask)
+    def create(self, key: str, data: bytes) -> None:
+        self.once(key, lambda fs: fs.pipe_file(self._path(fs, key), data, mode="create"))
 
     def page(self, prefix: str, start_from: str, mark: str) -> tuple[Sequence[ObjectInfo], str]:
         """All at once, by a walk through the folders."""
@@ -155,20 +147,22 @@ class GenericBackend(Backend):
     def upload(self, key: str) -> Upload:
         return _Whole(self, key)
 
-    def meaning(self, error: Exception, told: str) -> tuple[Exception, bool]:
+    def translate(self, error: Exception, shown: str) -> tuple[Exception, bool]:
         if isinstance(error, FileNotFoundError):
-            return FileNotFoundError(told), True
+            return FileNotFoundError(shown), True
+        if isinstance(error, FileExistsError):
+            return TakenError(f"{shown}: the name is taken"), True
         if isinstance(error, PermissionError):
-            return StoreDeniedError(f"{told}: access denied: these credentials may not do this here"), True
-        if isinstance(error, OSError):
-            return TransientError(f"{told}: the store failed ({type(error).__name__}: {error})", sent=True), False
-        return StoreError(f"{told}: the filesystem refuses the request ({type(error).__name__}: {error})"), False
+            return StoreDeniedError(f"{shown}: access denied: these credentials may not do this here"), True
+        if isinstance(error, TypeError | ValueError | NotImplementedError):
+            return StoreError(f"{shown}: the filesystem refuses the request ({type(error).__name__}: {error})"), False
+        return TransientError(f"{shown}: the store failed ({type(error).__name__}: {error})", sent=True), False
 
     def _path(self, fs: Any, key: str) -> str:
         path = f"{self.url}/{key}".rstrip("/")
         stripped = str(fs._strip_protocol(path))
         if not f"/{stripped}".endswith(f"/{self._bucket}/{key}".rstrip("/")):
-            raise StoreError(f"{self.told(key)}: the filesystem would turn this name into {stripped!r}")
+            raise StoreError(f"{self.display_name(key)}: the filesystem would turn this name into {stripped!r}")
         return stripped
 
 
@@ -182,7 +176,7 @@ class _Whole:
     def send(self, data: bytes) -> None:
         self._parts.append(data)
         if sum(map(len, self._parts)) > LARGEST_OBJECT:
-            raise StoreError(f"{self._backend.told(self._key)} is larger than {LARGEST_OBJECT} bytes. Lower target_file_size.")
+            raise StoreError(f"{self._backend.display_name(self._key)} is larger than {LARGEST_OBJECT} bytes. Lower target_file_size.")
 
     def finish(self, data: bytes) -> None:
         self.send(data)

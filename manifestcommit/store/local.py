@@ -21,7 +21,7 @@ _SCANS = 64  # how often a folder whose names keep changing is scanned before th
 
 
 class LocalStore:
-    """One folder. All five calls of `store.base.Store`; survives kill -9 and power loss at any point. [ST1] [ST2]"""
+    """One folder. All six calls of `store.base.Store`; survives kill -9 and power loss at any point. [ST1] [ST2]"""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -41,7 +41,7 @@ class LocalStore:
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
         with _told(self, name), open(self._path(name), "rb") as file:
             file.seek(start or 0)
-            return file.read() if end is None else file.read(end - (start or 0))
+            return file.read() if end is None else file.read(max(0, end - (start or 0)))
 
     def put(self, name: str, data: bytes) -> None:
         with _told(self, name, writing=True):
@@ -147,15 +147,6 @@ class _Output:
 
     def flush(self) -> None:
         self._file.flush()
-
-    def readable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
-
-    def writable(self) -> bool:
-        return True
 
     def close(self) -> None:
         if self.closed:

@@ -101,23 +101,15 @@ class _Output:
     def flush(self) -> None:
         """Nothing appears before `close`."""
 
-    def readable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
-
-    def writable(self) -> bool:
-        return True
-
     def close(self) -> None:
         if not self.closed:
-            self.closed = True
             self._store.put(self._name, self._buffer.getvalue())
+            self.discard()
 
     def discard(self) -> None:
         """Give up: the object never appears."""
         self.closed = True
+        self._buffer.close()
 
 
 def _modified(file: MemoryFile) -> float:

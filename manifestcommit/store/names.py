@@ -21,6 +21,17 @@ def check_name(name: str) -> str:
 NOT_IN_XML = re.compile(r"[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
+# A password may hold whatever would end the part of a URL that it stands in: all up to the last "@" may be one.
+_ENDPOINT = re.compile(r"((?:[a-z][a-z0-9+.-]*://)?)(?:.*@)?([^/?#]*)([^?#]*)", re.DOTALL | re.IGNORECASE)
+
+
+def public_endpoint(endpoint: str) -> str:
+    """Where a service answers, without what may be secret in its URL: user, password, query, fragment. [SE1]"""
+    found = _ENDPOINT.match(endpoint)
+    assert found is not None  # every part of it may be empty
+    return f"{found[1]}{found[2].lower()}{found[3]}".rstrip("/")
+
+
 def check_root(scheme: str, root: str) -> str:
     """The root of an object store, bucket first, if every part of it is a name; UsageError otherwise. [ST4]"""
     try:

@@ -1,25 +1,26 @@
 """Object stores: the calls of a store, made of single requests to one bucket. [ST1] [ST10]
 
-Not here: the requests and what their errors mean (requests, s3, azure, gcs, generic).
+Not here: the requests and what their errors mean (backend, s3, azure, gcs, generic).
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial
 from itertools import islice
 from typing import Any, BinaryIO, cast
 
-from ..errors import StoreError, StoreUnclearError
+from ..errors import StoreError, StoreUnclearError, UnsafeStoreError
 from .arrow import arrow_filesystem
+from .backend import Backend, NothingThereError, NotOfferedError, TakenError, Upload
 from .base import ObjectInfo, Output
 from .generic import GenericBackend, check_scheme
 from .names import check_name, check_root
 from .options import StorageOptions
 from .ranged import RangedInput
-from .requests import Backend, Upload
 from .retry import TransientError
 
 PART_BYTES = 8 * 1024 * 1024  # S3 wants 5 MiB at least, R2 parts of one size, GCS multiples of 256 KiB
@@ -52,11 +53,17 @@ class ObjectStore:
         key = self._key(name)
         if end is not None and end <= (start or 0):
             return b""
-        return self._backend.persist(lambda: self._backend.read(key, start, end))
+        try:
+            return self._backend.persist(lambda: self._backend.read(key, start, end))
+        except NothingThereError:
+            return b""
 
     def put(self, name: str, data: bytes) -> None:
         key = self._key(name)
-        self._backend.persist(lambda: self._backend.write(key, data))
+        try:
+            self._backend.persist(lambda: self._backend.write(key, data))
+        except FileNotFoundError:
+            raise StoreError(f"{self.url}/{name} could not be written: there is nothing to write it in") from None
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """One conditional request, sent once. [ST10] [ST11]"""
@@ -64,7 +71,14 @@ class ObjectStore:
 
         def create() -> bool:
             try:
-                return self._backend.create(key, data)
+                self._backend.create(key, data)
+                return True
+            except TakenError:
+                return False
+            except NotOfferedError:
+                raise UnsafeStoreError(
+                    f"{self.url}/{name}: this store knows no conditional create; nothing can be committed to it safely"
+                ) from None
             except TransientError as error:
                 if not error.sent:
                     raise  # nothing reached the store: asking again is the same as asking once
@@ -88,7 +102,10 @@ class ObjectStore:
 
     def open_input(self, name: str) -> BinaryIO:
         key = self._key(name)
-        tail = self._backend.persist(lambda: self._backend.tail(key))
+        try:
+            tail = self._backend.persist(lambda: self._backend.tail(key))
+        except NothingThereError:
+            tail = b"", 0
         return cast(BinaryIO, RangedInput(lambda start, end: self.get(name, start, end), tail))
 
     def filesystem(self) -> tuple[Any, str]:
@@ -100,7 +117,13 @@ class ObjectStore:
     def _list(self, prefix: str, start_from: str) -> Iterator[ObjectInfo]:
         below, first, mark = self._prefix + prefix, self._prefix + start_from, ""
         while True:
-            page, mark = self._backend.persist(partial(self._backend.page, below, first, mark))
+            before = mark
+            try:
+                page, mark = self._backend.persist(partial(self._backend.page, below, first, mark))
+            except FileNotFoundError:
+                raise StoreError(f"{self.url}/{prefix} could not be listed: the store finds nothing to list there") from None
+            if mark and mark == before:
+                raise StoreError(f"{self.url}/{prefix} could not be listed: the store gives the same page again and again")
             for info in page:
                 name = info.name[len(self._prefix) :]
                 if name and name >= start_from and info.name.startswith(below):
@@ -118,9 +141,13 @@ class _Output:
         self._sent_bytes = 0
         self._upload: Upload | None = None
         self._sending: Future[None] | None = None
+        self._process = os.getpid()
+        self._has_failed = False
         self.closed = False
 
     def write(self, data: Any) -> int:
+        if self.closed:
+            raise ValueError("write to an output that is closed")
         view = memoryview(data).cast("B")
         self._buffer += view
         while len(self._buffer) > PART_BYTES:
@@ -134,23 +161,19 @@ class _Output:
     def flush(self) -> None:
         """Nothing appears before `close`."""
 
-    def readable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
-
-    def writable(self) -> bool:
-        return True
-
     def close(self) -> None:
         if self.closed:
             return
+        if self._has_failed or self._process != os.getpid():
+            shown = self._backend.display_name(self._key)
+            raise StoreError(f"{shown} could not be completed before, or is another process' to complete; run the task again")
+        self._has_failed = True  # until it has not: sent again, the last part would be there twice
         if self._upload is None:
             self._backend.persist(lambda: self._backend.write(self._key, bytes(self._buffer)))
         else:
             self._await()
             self._upload.finish(bytes(self._buffer))
+        self._has_failed = False
         self.closed = True
         self._buffer.clear()
 
@@ -160,6 +183,8 @@ class _Output:
             return
         self.closed = True
         self._buffer.clear()
+        if self._process != os.getpid():
+            return  # a forked child's copy: the upload is the parent's, and so are its threads
         with contextlib.suppress(Exception):
             self._await()
         if self._upload is not None:

@@ -12,6 +12,17 @@ from collections.abc import Callable
 from typing import Any
 
 TAIL_BYTES = 64 * 1024  # as much as pyarrow reads for a footer
+TAIL = {"Range": f"bytes=-{TAIL_BYTES}"}
+
+
+def span(start: int | None, end: int | None) -> dict[str, str]:
+    """The header that asks for bytes [start, end), which are some; none where the whole object is wanted."""
+    return {} if start is None and end is None else {"Range": f"bytes={start or 0}-{'' if end is None else end - 1}"}
+
+
+def whole_size(content_range: str | None, data: bytes) -> int:
+    """The length of the object of which an answer holds these bytes."""
+    return int(content_range.rpartition("/")[2]) if content_range else len(data)
 
 
 class RangedInput(io.RawIOBase):

@@ -6,18 +6,17 @@ file-like calls ask before they act, split names at `?`, and keep listings.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from socket import gaierror
 from typing import Any
 from urllib.parse import urlsplit
 
 from ..errors import StoreDeniedError, StoreError, UnsafeStoreError, UsageError
+from .backend import CONNECT_S, READ_S, SENDING_S, Backend, Upload, wait
 from .base import ObjectInfo
-from .names import NOT_IN_XML
+from .names import NOT_IN_XML, public_endpoint
 from .options import StorageOptions
-from .ranged import TAIL_BYTES
-from .requests import CONNECT_S, READ_S, Backend, Upload, wait
+from .ranged import TAIL, span, whole_size
 from .retry import TransientError
 
 MAX_PARTS = 10_000
@@ -25,11 +24,8 @@ _CONFIG = {
     "connect_timeout": CONNECT_S,
     "read_timeout": READ_S,
     "max_pool_connections": 64,
-    "response_checksum_validation": "when_required",  # some servers send the whole object's checksum with a part of it
+    "response_checksum_validation": "when_required",  # `rclone serve s3` sends the whole object's checksum with a part of it
 }
-_BUSY_STATUS = frozenset({408, 409, 429, 500, 502, 503, 504})
-_BUSY_CODES = frozenset({"InternalError", "RequestTimeout", "ServiceUnavailable", "SlowDown", "ThrottlingException", "Throttling"})
-_CREDENTIALS = frozenset({"ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch", "TokenRefreshRequired"})
 _REGIONS = frozenset({"AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect", "301"})
 
 
@@ -38,6 +34,13 @@ class S3Backend(Backend):
 
     name = "s3://"
     extra = "pip install 'manifestcommit[s3]'"
+    takes = "s3fs' options: key, secret, token, endpoint_url, profile, anon, client_kwargs, config_kwargs, s3_additional_kwargs and so on"
+    credentials = (
+        "Give key, secret and token in storage_options, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, or a profile; "
+        "for a public bucket anon=True."
+    )
+    busy_codes = frozenset({"InternalError", "RequestTimeout", "ServiceUnavailable", "SlowDown", "ThrottlingException", "Throttling"})
+    bad_credentials = frozenset({"ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch", "TokenRefreshRequired"})
     pages_are_ordered = True
     removed_at_once = 1000
 
@@ -46,7 +49,9 @@ class S3Backend(Backend):
         if bucket.startswith("arn:"):
             raise UsageError(f"s3://{bucket}: name the bucket, or the alias of the access point, instead of an ARN")
         if bucket.endswith("--x-s3"):
-            raise UsageError(f"s3://{bucket} is a directory bucket, whose lists have no order; commits rely on it. Use another bucket.")
+            raise UnsafeStoreError(
+                f"s3://{bucket} is a directory bucket, whose lists have no order; commits rely on it. Use another bucket."
+            )
         self._bucket = bucket
 
     @property
@@ -61,46 +66,45 @@ class S3Backend(Backend):
     def connect(self) -> Any:
         from s3fs import S3FileSystem  # late: an extra
 
-        given = dict(self._options)
-        config = {**_CONFIG, **(given.pop("config_kwargs", None) or {}), "retries": {"total_max_attempts": 1}}
-        for unwanted in ("use_listings_cache", "skip_instance_cache", "asynchronous", "loop"):
-            given.pop(unwanted, None)
-        fs = S3FileSystem(use_listings_cache=False, skip_instance_cache=True, config_kwargs=config, **given)
+        from .s3_session import OnceSession
+
+        ours = {"retries": {"total_max_attempts": 1}, "http_session_cls": OnceSession}
+        config = {**_CONFIG, **(self._options.get("config_kwargs") or {}), **ours}
+        fs = S3FileSystem(config_kwargs=config, **self.client_options("config_kwargs"))
         fs.retries = 1
         fs.connect()
         return fs
 
     def read(self, key: str, start: int | None, end: int | None) -> bytes:
-        span = f"bytes={start or 0}-{'' if end is None else end - 1}"
-        return self._fetch(key, {} if start is None and end is None else {"Range": span})[0]
+        data, size_bytes = self._fetch(key, span(start, end))
+        return data[start or 0 : end] if len(data) == size_bytes else data  # some servers answer a range with everything
 
     def tail(self, key: str) -> tuple[bytes, int]:
-        return self._fetch(key, {"Range": f"bytes=-{TAIL_BYTES}"})
+        return self._fetch(key, TAIL)
 
     def write(self, key: str, data: bytes) -> None:
-        self.call("put_object", key, Key=key, Body=data)
+        self._put(key, data)
 
-    def create(self, key: str, data: bytes) -> bool:
-        try:
-            self.call("put_object", key, Key=key, Body=data, IfNoneMatch="*")
-            return True
-        except _S3Error as error:
-            if error.status == 412:
-                return False
-            if error.status == 501:
-                raise UnsafeStoreError(
-                    f"{self.told(key)}: this store knows no conditional create; nothing can be committed to it safely"
-                ) from None
-            raise
+    def create(self, key: str, data: bytes) -> None:
+        version = self._put(key, data, IfNoneMatch="*").get("VersionId")
+        if version not in (None, "null") and self._endpoint():
+            raise UnsafeStoreError(
+                f"{self.url}: versioning is on in this bucket. Ceph stops honouring the condition of a create then, and lets later writers "
+                f"replace a commit; {self.display_name(key)} may be such a one. Suspend versioning, or use another bucket; only Amazon's "
+                "own may have it. Look at what the table holds before anything is run again."
+            )
 
     def page(self, prefix: str, start_from: str, mark: str) -> tuple[Sequence[ObjectInfo], str]:
         begin = {"ContinuationToken": mark} if mark else {"StartAfter": _just_below(start_from)} if start_from > prefix else {}
         page = self.call("list_objects_v2", prefix, Prefix=prefix, **begin)
-        found = [
-            ObjectInfo(name=each["Key"], size_bytes=each["Size"], modified=each["LastModified"].timestamp())
-            for each in page.get("Contents", ())
-        ]
-        return found, str(page["NextContinuationToken"]) if page.get("IsTruncated") else ""
+        try:
+            found = [
+                ObjectInfo(name=each["Key"], size_bytes=each["Size"], modified=each["LastModified"].timestamp())
+                for each in page.get("Contents", ())
+            ]
+            return found, str(page["NextContinuationToken"]) if page["IsTruncated"] else ""
+        except KeyError as error:  # a page of a proxy, say, which must not pass for an empty list
+            raise TransientError(f"{self.display_name(prefix)}: the answer to a list is none, it lacks {error}", sent=True) from None
 
     def remove(self, key: str) -> None:
         self.call("delete_object", key, Key=key)
@@ -112,10 +116,15 @@ class S3Backend(Backend):
         if not plain:
             return
         objects = {"Objects": [{"Key": key} for key in plain], "Quiet": True}
-        answer = self.persist(lambda: self.call("delete_objects", plain[0], Delete=objects))
+        try:
+            answer = self.persist(lambda: self.call("delete_objects", plain[0], Delete=objects))
+        except StoreDeniedError:  # Ceph wants the right to delete in the whole bucket for a request about many
+            super().remove_all(plain)
+            return
         refused = [each for each in answer.get("Errors", ()) if each.get("Code") != "NoSuchKey"]
         if refused:
-            raise StoreError(
+            kind = StoreDeniedError if all(each.get("Code") == "AccessDenied" for each in refused) else StoreError
+            raise kind(
                 f"{self.url}: {len(refused)} of {len(plain)} objects could not be deleted; the first is {refused[0].get('Key')!r} "
                 f"({self.scrub(str(refused[0].get('Code')))}). What was deleted stays deleted; trying again is safe."
             )
@@ -125,85 +134,63 @@ class S3Backend(Backend):
 
     def call(self, method: str, key: str, **arguments: Any) -> Any:
         """One request by the name that S3's API has for it. key: what it is about."""
-        return self.once(key, lambda fs: fs.call_s3(method, Bucket=self._bucket, **arguments))
+        return self.once(key, lambda fs: wait(fs, fs._call_s3(method, Bucket=self._bucket, **arguments), SENDING_S))
 
-    def meaning(self, error: Exception, told: str) -> tuple[Exception, bool]:
+    def _put(self, key: str, data: bytes, **arguments: Any) -> dict[str, Any]:
+        """An answer without an ETag is somebody else's, such as a login page's: nothing may have been stored."""
+        answer: dict[str, Any] = self.call("put_object", key, Key=key, Body=data, **arguments)
+        if not answer.get("ETag"):
+            raise TransientError(f"{self.display_name(key)}: the answer is not that of an S3 store, it names no ETag", sent=True)
+        return answer
+
+    def translate(self, error: Exception, shown: str) -> tuple[Exception, bool]:
         from botocore import exceptions as boto
 
         response = getattr(error if hasattr(error, "response") else error.__cause__, "response", None)
         if isinstance(response, dict) and "ResponseMetadata" in response:
-            return self._answer(response, told), True
+            return self._answer(response, shown), True
         if isinstance(error, boto.NoCredentialsError | boto.PartialCredentialsError | boto.CredentialRetrievalError):
-            return StoreError(
-                f"{told}: no usable credentials were found. Give them in storage_options (key, secret), in AWS_ACCESS_KEY_ID and "
-                "AWS_SECRET_ACCESS_KEY or a profile; for a public bucket anon=True."
-            ), False
+            return self.no_credentials(shown), False
         if isinstance(error, boto.ParamValidationError):
-            return StoreError(f"{told}: the client refuses the request: {error}"), False
+            return StoreError(f"{shown}: the client refuses the request: {error}"), False
+        if isinstance(error, RecursionError):  # boto looks for the bucket's region by requests that are redirected, too
+            return StoreError(f"{shown}: the store redirects every request to another region; check the endpoint"), True
         where = self._endpoint() or "S3"
         if _was_not_sent(error):
-            return TransientError(f"{told}: no connection to {where}; check the endpoint and the network", sent=False), False
+            return TransientError(f"{shown}: no connection to {where}; check the endpoint and the network", sent=False), False
         if isinstance(error, TimeoutError | boto.ReadTimeoutError):
-            return TransientError(f"{told}: no answer from {where} in time", sent=True), False
-        return TransientError(f"{told}: the connection to {where} failed ({type(error).__name__})", sent=True), False
+            return TransientError(f"{shown}: no answer from {where} in time", sent=True), False
+        return TransientError(f"{shown}: the connection to {where} failed ({type(error).__name__})", sent=True), False
 
-    def _answer(self, response: dict[str, Any], told: str) -> Exception:
+    def _answer(self, response: dict[str, Any], shown: str) -> Exception:
         status = int(response["ResponseMetadata"].get("HTTPStatusCode", 0))
         refusal = response.get("Error", {})
         code = str(refusal.get("Code", status))
         if code == "NoSuchBucket":
-            return _S3Error(f"{told}: there is no bucket {self._bucket}; check the name and the endpoint, or create it", status)
-        if status == 404:
-            return FileNotFoundError(told)
-        if status in _BUSY_STATUS or code in _BUSY_CODES:
-            return TransientError(f"{told}: the store is busy or failed (HTTP {status}, {code})", sent=True)
-        if code in _CREDENTIALS:
-            return _S3Error(f"{told}: the store does not accept the credentials ({code}); check key, secret and token", status)
+            return StoreError(f"{shown}: there is no bucket {self._bucket}; check the name and the endpoint, or create it")
         if code == "RequestTimeTooSkewed":
-            return StoreDeniedError(f"{told}: this machine's clock and the store's are too far apart ({code}); set the clock")
-        if status in (401, 403):
-            return StoreDeniedError(
-                f"{told}: access denied ({code}): these credentials may not do this; spec/stores.md tells what is needed"
-            )
+            return StoreDeniedError(f"{shown}: this machine's clock and the store's are too far apart ({code}); set the clock")
         if code in _REGIONS or status in (301, 307):
             advice = "set AWS_DEFAULT_REGION or client_kwargs' region_name"
-            return _S3Error(f"{told}: bucket {self._bucket} is in another region ({code}); {advice}", status)
-        return _S3Error(f"{told}: refused by the store (HTTP {status}, {code}: {refusal.get('Message', '')})", status)
+            return StoreError(f"{shown}: bucket {self._bucket} is in another region ({code}); {advice}")
+        return self.answered(status, code, shown, str(refusal.get("Message", "")))
 
-    def _fetch(self, key: str, span: dict[str, str]) -> tuple[bytes, int]:
-        """The bytes asked for, and the length of the whole object; no bytes where the range begins at or behind its end."""
+    def _fetch(self, key: str, headers: dict[str, str]) -> tuple[bytes, int]:
+        """The bytes asked for, and the length of the whole object."""
 
         async def read(fs: Any) -> tuple[bytes, int]:
-            answer = await fs._call_s3("get_object", Bucket=self._bucket, Key=key, **span)
+            answer = await fs._call_s3("get_object", Bucket=self._bucket, Key=key, **headers)
             async with answer["Body"] as body:
                 data = await body.read()
-            return data, int(str(answer.get("ContentRange") or f"/{len(data)}").rpartition("/")[2])
+            return data, whole_size(answer.get("ContentRange"), data)
 
-        try:
-            return self.once(key, lambda fs: wait(fs, read(fs)))
-        except _S3Error as error:
-            if error.status == 416:
-                return b"", 0
-            raise
+        return self.once(key, lambda fs: wait(fs, read(fs)))
 
     def _endpoint(self) -> str:
-        """Where a store that is not Amazon's answers, without credentials; empty for Amazon's own."""
-        parts = urlsplit(str(self.connection().fs.s3.meta.endpoint_url))
-        host = parts.hostname or ""
-        if host.endswith((".amazonaws.com", ".amazonaws.com.cn")):
-            return ""
-        return f"{parts.scheme}://{host}" + (f":{parts.port}" if parts.port else "") + parts.path.rstrip("/")
-
-
-class _S3Error(StoreError):
-    """A request that S3 refused. status: of HTTP."""
-
-    def __init__(self, message: str, status: int) -> None:
-        super().__init__(message)
-        self.status = status
-
-    def __reduce__(self) -> Any:
-        return _S3Error, (str(self), self.status)
+        """Where a store that is not Amazon's answers; empty for Amazon's own."""
+        endpoint = public_endpoint(str(self.connection().fs.s3.meta.endpoint_url))
+        host = urlsplit(endpoint).hostname or ""
+        return "" if host.endswith((".amazonaws.com", ".amazonaws.com.cn")) else endpoint
 
 
 class _Parts:
@@ -218,24 +205,38 @@ class _Parts:
     def send(self, data: bytes) -> None:
         number = len(self._tags) + 1
         if number > MAX_PARTS:
-            raise StoreError(f"{self._backend.told(self._key)} has more than {MAX_PARTS} parts. Lower target_file_size.")
-        self._tags.append(str(self._ask("upload_part", PartNumber=number, Body=data)["ETag"]))
+            raise StoreError(f"{self._backend.display_name(self._key)} has more than {MAX_PARTS} parts. Lower target_file_size.")
+        self._tags.append(self._tag(self._ask("upload_part", PartNumber=number, Body=data)))
         self._sent_bytes += len(data)
 
     def finish(self, data: bytes) -> None:
         self.send(data)
         parts = [{"PartNumber": number, "ETag": tag} for number, tag in enumerate(self._tags, start=1)]
         try:
-            self._ask("complete_multipart_upload", MultipartUpload={"Parts": parts})
+            answer = self._ask("complete_multipart_upload", MultipartUpload={"Parts": parts})
         except FileNotFoundError:  # no such upload: an earlier request completed it, and its answer was lost
-            found = self._backend.persist(lambda: self._backend.call("head_object", self._key, Key=self._key))["ContentLength"]
-            if found != self._sent_bytes:
-                told = self._backend.told(self._key)
-                raise StoreError(f"{told} has {found} bytes where {self._sent_bytes} were written. Run the task again.") from None
+            answer = {}
+        if not answer.get("ETag"):
+            self._check()
 
     def discard(self) -> None:
-        with contextlib.suppress(StoreError, FileNotFoundError):
-            self._ask("abort_multipart_upload")
+        self._ask("abort_multipart_upload")
+
+    def _tag(self, answer: dict[str, Any]) -> str:
+        if not answer.get("ETag"):
+            shown = self._backend.display_name(self._key)
+            raise StoreError(f"{shown}: the answer is not that of an S3 store, it names no ETag. Run the task again.")
+        return str(answer["ETag"])
+
+    def _check(self) -> None:
+        """StoreError unless the object is there, as long as what was sent."""
+        shown = self._backend.display_name(self._key)
+        try:
+            found = self._backend.persist(lambda: self._backend.call("head_object", self._key, Key=self._key))["ContentLength"]
+        except FileNotFoundError:
+            raise StoreError(f"{shown}: the store has forgotten this upload. Run the task again.") from None
+        if found != self._sent_bytes:
+            raise StoreError(f"{shown} has {found} bytes where {self._sent_bytes} were written. Run the task again.")
 
     def _ask(self, method: str, **arguments: Any) -> Any:
         """A request about this upload that may be carried out twice."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import manifestcommit as mc
-from manifestcommit.errors import StoreDeniedError, StoreError
+from manifestcommit.errors import StoreDeniedError
 from manifestcommit.store import open_store
 from tests.faults.tables import check_table, read_ids
 from tests.store.places import Place, processes
@@ -109,7 +109,7 @@ def _listed(value: str | list[str]) -> list[str]:
 
 
 def test_the_permissions_on_the_page_are_enough_and_not_more(place: Place, rgw: Any) -> None:
-    """[SE1] [ST5]"""
+    """A refusal is told as one, and names the page. [ST5]"""
     bucket = place.url.split("/")[2]
     rgw.call("put_bucket_policy", Bucket=bucket, Policy=json.dumps(policy(bucket)))
     append(place, 1, 2, key="a")
@@ -124,7 +124,7 @@ def test_the_permissions_on_the_page_are_enough_and_not_more(place: Place, rgw: 
     with pytest.raises(StoreDeniedError, match=r"access denied .*spec/stores\.md"):
         append(outside, 1)
     data_file = table.files().column("path").to_pylist()[0]
-    with pytest.raises(StoreError, match=r"could not be deleted|access denied"):
+    with pytest.raises(StoreDeniedError, match=r"could not be deleted|access denied"):
         open_store(place.url, place.options).delete([data_file])
     assert table.dataset().to_table().num_rows == 3
 

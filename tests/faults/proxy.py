@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
-import http
+import http.client
 import socket
 import struct
 import threading
@@ -35,6 +35,7 @@ Kind = Literal[
 ]
 _CODES = {400: "RequestTimeout", 403: "AccessDenied", 404: "NoSuchKey", 409: "ConditionalRequestConflict"}
 _CODES |= {412: "PreconditionFailed", 429: "TooManyRequests", 500: "InternalError", 503: "SlowDown"}
+_HANG_S = 120.0  # how long a client is left without an answer
 _LIMIT = 1 << 20  # the longest head; bodies have no limit but memory
 
 
@@ -68,6 +69,7 @@ class Request(msgspec.Struct, kw_only=True):
     finished: float | None = None  # when client and server were through with it
     landed: float | None = None  # when the server had answered, the last time
     statuses: tuple[int, ...] = ()  # the server's, one each time that it was carried out
+    answer_bytes: int = 0  # the bodies of the server's answers, without the framing of chunks
     answered: int | None = None  # the status of the answer that the client was sent whole
     fault: Fault | None = None
 
@@ -112,12 +114,11 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True):
 class FaultProxy:
     """A proxy in a thread of its own. faults: rules, the first that applies wins; or a function that gives a request's fault."""
 
-    def __init__(self, upstream: str, *, hang_s: float = 120.0) -> None:
+    def __init__(self, upstream: str) -> None:
         parts = urlsplit(upstream)
         if parts.scheme != "http" or not parts.hostname:
             raise ValueError(f"the upstream is not an http endpoint: {upstream}")
         self._upstream = (parts.hostname, parts.port or 80)
-        self._hang_s = hang_s
         self._lock = threading.Lock()
         self._seen: list[Request] = []
         self._broken: list[Exception] = []
@@ -224,7 +225,7 @@ class FaultProxy:
         if fault and (kind == "status_before" or (kind == "status_after" and answer)):
             answer = _error(fault, request)
         if kind in ("request_dropped", "answer_dropped") or (fault and late and fault.hang):
-            await client.gives_up(self._hang_s)
+            await client.gives_up(_HANG_S)
         if fault and kind == "answer_delayed" and await client.gives_up(fault.delay_s):
             answer = None
         if not late:
@@ -261,6 +262,7 @@ class FaultProxy:
                 self._broken.append(error)
             if answer:
                 request.statuses, request.landed = (*request.statuses, answer.status), time.monotonic()
+                request.answer_bytes += answer.size
         if after:
             request.finished = time.monotonic()
         return answer
@@ -320,6 +322,7 @@ async def _read_message(reader: StreamReader, answers: str = "", continues: Stre
         body = await reader.readexactly(size)
     else:  # an answer that ends with its connection
         body, kept = await reader.read(), False
+        size = len(body)
     return _Message(first=first, head=head, body=body, size=size, headers=headers, kept=kept)
 
 
@@ -343,7 +346,7 @@ def _error(fault: Fault, request: Request) -> _Message:
     """An answer as S3 words it."""
     code = fault.code or _CODES.get(fault.status, "InternalError")
     text = f"<Error><Code>{code}</Code><Message>scripted</Message><RequestId>scripted</RequestId></Error>"
-    head = f"HTTP/1.1 {fault.status} {http.HTTPStatus(fault.status).phrase}\r\nContent-Type: application/xml\r\n"
+    head = f"HTTP/1.1 {fault.status} {http.client.responses.get(fault.status, 'Odd')}\r\nContent-Type: application/xml\r\n"
     head += f"Content-Length: {len(text)}\r\nx-amz-request-id: scripted\r\n\r\n"
     body = b"" if request.method == "HEAD" else text.encode()
     return _Message(first=head.split(" ", 2), head=head.encode(), body=body, size=len(body), headers={}, kept=True)

@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from manifestcommit.core import format, spill
-from manifestcommit.engine.commit import DEFAULT_LIMITS
+from manifestcommit.engine.commit import DEFAULT_LIMITS, Limits, commit
 from manifestcommit.engine.head import open_head
 from manifestcommit.engine.lookup import find_job
-from manifestcommit.errors import CorruptMetadataError, ManifestCommitError, OutcomeUnknownError, StoreError, StoreUnclearError
-from manifestcommit.store import MemoryStore
+from manifestcommit.errors import (
+    CorruptMetadataError,
+    ManifestCommitError,
+    OutcomeUnknownError,
+    StoreError,
+    StoreUnclearError,
+    UnsafeStoreError,
+)
+from manifestcommit.store import MemoryStore, ObjectInfo
 from manifestcommit.testing.faults import FaultStore
-from tests.faults.tables import all_snapshots, begin, check_table, key_version, memory, read_ids, rows, session, write
+from tests.faults.tables import (
+    Hasty,
+    all_snapshots,
+    begin,
+    change_of,
+    check_table,
+    key_version,
+    memory,
+    read_ids,
+    rows,
+    session,
+    write,
+)
 
 UNCLEAR = DEFAULT_LIMITS.unclear_tries
 
@@ -166,6 +185,53 @@ def test_a_create_that_lands_after_the_rerun_committed_is_refused_by_its_name() 
     check_table(store)
 
 
+@pytest.mark.parametrize("unclear", [0, 1])
+def test_a_store_that_turns_unsafe_at_the_create_leaves_the_outcome_unknown(unclear: int) -> None:
+    """It was proved, then its bucket was changed: the create may stand, or have replaced another. It is not sent again. [CM6] [ST7]"""
+    store = Scripted()
+
+    def unsafe(name: str, data: bytes) -> bool:
+        store.create(name, data)
+        raise UnsafeStoreError("versioning was switched on")
+
+    store.script = [*[store.unanswered] * unclear, unsafe]
+    with pytest.raises(OutcomeUnknownError, match="versioning was switched on"):
+        write(store, rows([2]), key="k")
+    assert len(store.sent) == unclear + 1
+    assert write(store, rows([2]), key="k").already_committed and read_ids(store) == [1, 2]
+
+
+def test_a_winner_that_cannot_be_read_after_an_unclear_create_may_be_this_one() -> None:
+    """[CM6] [OB4]"""
+    store = Scripted()
+
+    def lands_damaged(name: str, data: bytes) -> bool:
+        store.create(name, b"garbage")
+        raise StoreUnclearError("no answer")
+
+    store.script = [lands_damaged]
+    with pytest.raises(OutcomeUnknownError, match="damaged"):
+        write(store, rows([2]), key="k")
+
+
+def test_a_list_that_shows_nothing_does_not_remove_a_table() -> None:
+    """An answer of a page that is no list once advised to remove a live version. [CM5]"""
+    store = Scripted()
+    head = session(store).open()
+    job = begin(store)
+    job.write(rows([2]))
+
+    class Blind(FaultStore):
+        """Its lists are empty once the version is created."""
+
+        def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
+            return iter(()) if store.sent else super().list(prefix, start_from=start_from)
+
+    outcome = commit(session(Blind(store)), head, change_of(job))
+    assert outcome.kind == "unknown" and "does not show version 2" in outcome.reason
+    assert read_ids(store) == [1, 2]
+
+
 def test_a_refusal_after_an_unclear_answer_decides_nothing() -> None:
     """The second request was refused; the first may still land. [CM6]"""
     store = Scripted()
@@ -292,11 +358,34 @@ def test_a_manifest_of_other_bytes_under_ones_own_name_is_damage(monkeypatch: py
     assert read_ids(store) == [1]
 
 
+def test_a_loser_waits_before_it_looks() -> None:
+    """What was read before the pause is old by its end: a writer who waits longer would lose for certain, and starve. [CM8] [IV9]"""
+    store = memory()
+    write(store, rows([0]))
+    job = begin(store)
+    job.write(rows([1]))
+    rivals = [lambda: write(store, rows([50]))]
+
+    def beaten(call: object) -> None:
+        if call.kind == "put_if_absent" and rivals:  # type: ignore[attr-defined]
+            rivals.pop()()
+
+    class Busy(Hasty):
+        """Somebody commits in every pause."""
+
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            write(store, rows([60]))
+
+    contender = session(FaultStore(store, on_call=beaten))
+    contender.env = Busy()
+    outcome = commit(contender, contender.open(), change_of(job))
+    assert outcome.committed and outcome.attempts == 2
+    assert read_ids(store) == [0, 1, 50, 60]
+
+
 def test_losing_over_and_over_ends_with_an_answer() -> None:
     """The loop is bounded, waits between attempts, and a job that gave up left nothing visible. [CM8] [CF1]"""
-    from manifestcommit.engine.commit import Limits, commit
-    from tests.faults.tables import Hasty, change_of
-
     store = memory()
     write(store, rows([0]))
     job = begin(store)

@@ -307,19 +307,27 @@ def test_bytes_pass_unchanged(proxy: FaultProxy, upstream: Upstream) -> None:
 
 def test_answers_of_every_framing(proxy: FaultProxy, upstream: Upstream) -> None:
     """On one connection: no body for HEAD, 204 and 304, empty ones, chunks; a body until the close ends the connection."""
+    sizes = []
     with client(proxy) as connection:
+
+        def seen(method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+            answer = ask(connection, method, path, body)
+            sizes.append(len(answer[1]))
+            return answer
+
         for body in (b"", b"x", b"0\r\n\r\n" * 100_000):
-            assert ask(connection, "PUT", "/o", body)[0] == 200
-            assert ask(connection, "HEAD", "/o") == (200, b"")
-            assert ask(connection, "GET", "/o?unchanged") == (304, b"")
-            assert ask(connection, "DELETE", "/other") == (204, b"")
+            assert seen("PUT", "/o", body)[0] == 200
+            assert seen("HEAD", "/o") == (200, b"")
+            assert seen("GET", "/o?unchanged") == (304, b"")
+            assert seen("DELETE", "/other") == (204, b"")
             if body:
-                assert ask(connection, "GET", "/o?chunked") == (200, body)
-            assert ask(connection, "GET", "/o") == (200, body)
-            assert ask(connection, "GET", "/none") == (404, b"")
+                assert seen("GET", "/o?chunked") == (200, body)
+            assert seen("GET", "/o") == (200, body)
+            assert seen("GET", "/none") == (404, b"")
         peer = connection.sock.getsockname()
-        assert ask(connection, "GET", "/o?until-close") == (200, body)
-        assert ask(connection, "GET", "/o") == (200, body) and connection.sock.getsockname() != peer
+        assert seen("GET", "/o?until-close") == (200, body)
+        assert seen("GET", "/o") == (200, body) and connection.sock.getsockname() != peer
+    assert [request.answer_bytes for request in proxy.requests] == sizes
     assert all(request.answered == request.status and request.fault is None for request in proxy.requests)
 
 

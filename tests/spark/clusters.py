@@ -19,6 +19,8 @@ from typing import Any
 
 import pyspark
 
+from tests.servers.servers import free_port
+
 REPO = Path(__file__).resolve().parents[2]
 HOOKS = Path(__file__).resolve().parent / "hooks"
 # In a table's path: what breaks paths that are glued, quoted, globbed or decoded once too often.
@@ -174,13 +176,6 @@ def _runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-def free_port() -> int:
-    """A port that nobody listens on right now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def _answers(port: int) -> bool:

@@ -6,7 +6,6 @@ import base64
 import json
 import secrets
 import shutil
-import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
@@ -26,8 +25,11 @@ from manifestcommit.spark.registered import registered_name, with_options
 from manifestcommit.spark.source import ManifestCommitDataSource
 from manifestcommit.spark.writer import PlannedWrite, raised_inside
 from manifestcommit.store import StorageOptions, open_store
+from manifestcommit.store.backend import TakenError
+from tests.faults.proxy import FaultProxy
+from tests.servers.servers import free_port
 from tests.spark import jobs
-from tests.spark.clusters import Driver, free_port, set_trap, sprung, standalone_cluster
+from tests.spark.clusters import Driver, set_trap, sprung, standalone_cluster
 
 FORMAT = "manifestcommit"
 FOLDER = "a b%20c+d=e#fü漢"
@@ -121,49 +123,11 @@ def test_hostile_partition_values_and_a_new_column(local: Run, root: str, rgw: A
 # --- what is fetched ------------------------------------------------------------------------------------------------------
 
 
-class Meter:
-    """Passes TCP connections on to a server and counts the bytes that come back."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self.received = 0
-        self._lock = threading.Lock()
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def take(self) -> int:
-        """Bytes since the last call."""
-        with self._lock:
-            received, self.received = self.received, 0
-        return received
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            server = socket.create_connection(("127.0.0.1", self._port))
-            for source, sink, counts in ((client, server, False), (server, client, True)):
-                threading.Thread(target=self._pump, args=(source, sink, counts), daemon=True).start()
-
-    def _pump(self, source: socket.socket, sink: socket.socket, counts: bool) -> None:
-        try:
-            while data := source.recv(1 << 16):
-                if counts:
-                    with self._lock:
-                        self.received += len(data)
-                sink.sendall(data)
-        except OSError:
-            pass
-        finally:
-            source.close()
-            sink.close()
+def received(proxy: FaultProxy) -> int:
+    """Bytes since the last call."""
+    found = sum(each.answer_bytes for each in proxy.requests)
+    proxy.reset()
+    return found
 
 
 def test_columns_that_nobody_asked_for_are_not_fetched(spark, rgw: Any, root: str) -> None:
@@ -171,23 +135,19 @@ def test_columns_that_nobody_asked_for_are_not_fetched(spark, rgw: Any, root: st
     wide = pa.array([secrets.token_bytes(1000) for _ in range(4000)])
     data = pa.table({"n": range(4000), "wide": wide, "third": [n % 2 for n in range(4000)]})
     mc.write(data, root, storage_options=rgw.storage_options)
-    meter = Meter(int(rgw.endpoint.rpartition(":")[2]))
-    try:
-        options = {**rgw.storage_options, "endpoint_url": meter.url}
+    condition = pc.field("third") == 1
+    with FaultProxy(rgw.endpoint) as proxy:
+        options = {**rgw.storage_options, "endpoint_url": proxy.url}
         mc.register(spark, storage_options=options)
-        meter.take()
-        assert (
-            len(mc.read_committed(root, columns=["n"], filter=pc.field("third") == 1, spark=spark, storage_options=options).collect())
-            == 2000
-        )
-        assert meter.take() < 400_000
-        assert spark.read.format(FORMAT).option("columns", "third").load(root).groupBy("third").count().count() == 2
-        assert meter.take() < 400_000
-        assert mc.read_committed(root, columns=["n", "wide"], spark=spark, storage_options=options).distinct().count() == 4000
-        assert meter.take() > data.nbytes * 0.9
-    finally:
-        meter.close()
-        mc.register(spark)
+        try:
+            assert len(mc.read_committed(root, columns=["n"], filter=condition, spark=spark, storage_options=options).collect()) == 2000
+            assert 0 < received(proxy) < 400_000
+            assert spark.read.format(FORMAT).option("columns", "third").load(root).groupBy("third").count().count() == 2
+            assert 0 < received(proxy) < 400_000
+            assert mc.read_committed(root, columns=["n", "wide"], spark=spark, storage_options=options).distinct().count() == 4000
+            assert received(proxy) > data.nbytes * 0.9
+        finally:
+            mc.register(spark)
 
 
 def test_small_files_are_fetched_ahead_and_come_in_order() -> None:
@@ -311,8 +271,21 @@ def test_options_of_the_format_are_no_way_in(spark, root: str, name: str) -> Non
         assert "hunter2" not in str(caught.value)
 
 
+def test_workers_that_spark_uses_again_see_what_others_commit(spark, rgw: Any, root: str) -> None:
+    """Spark keeps its Python workers: a cache of lists would outlive the task that filled it. [ST13] [SP4]"""
+    mc.register(spark, storage_options=rgw.storage_options)
+    try:
+        for count in range(1, 4):
+            mc.write(pa.table({"id": [count]}), root, storage_options=rgw.storage_options)
+            assert spark.read.format(FORMAT).load(root).count() == count
+            spark.range(0).selectExpr("id").write.format(FORMAT).mode("append").save(root)
+            assert mc.read_committed(root, spark=spark, storage_options=rgw.storage_options).count() == count
+    finally:
+        mc.register(spark)
+
+
 def test_a_backends_own_errors_are_store_errors() -> None:
-    text = "Traceback:\nmanifestcommit.store.s3_client.S3Error: s3://b/x: refused\n"
+    text = f"Traceback:\n{TakenError.__module__}.{TakenError.__qualname__}: s3://b/x: refused\n"
     assert repr(raised_inside(Exception(text))) == repr(StoreError("s3://b/x: refused"))
     assert raised_inside(Exception("manifestcommit.errors.NoSuchError: x")) is None
 

@@ -21,6 +21,7 @@ from manifestcommit.engine.files import WritePlan
 from manifestcommit.errors import SchemaMismatchError, StoreError, UsageError
 from manifestcommit.spark.reader import read_files
 from manifestcommit.spark.writer import TaskMessage, TaskWritten, Written, collect, raised_inside, write_dataframe
+from manifestcommit.store import StorageOptions
 
 JOB = "v1-0123456789abcdef-00112233445566778899aabbccddeeff"
 
@@ -173,13 +174,13 @@ def plan() -> WritePlan:
 
 def test_messages_are_one_per_task() -> None:
     """[SP2] A lost or doubled message is an error, never a commit of less or more than was written."""
-    assert collect(plan(), [message(0, "a"), message(1), message(2, "b", "c")]) == Written(
+    assert collect(plan(), [message(0, "a"), message(1), message(2, "b", "c")], StorageOptions()) == Written(
         entries=tuple(Entry(path=path, rows=1, bytes=1, job=JOB) for path in "abc"), tasks=3
     )
     with pytest.raises(StoreError, match="two messages for task 1"):
-        collect(plan(), [message(0, "a"), message(1, "b"), message(1, "c")])
+        collect(plan(), [message(0, "a"), message(1, "b"), message(1, "c")], StorageOptions())
     with pytest.raises(StoreError, match="lost the message"):
-        collect(plan(), [message(0, "a"), None])
+        collect(plan(), [message(0, "a"), None], StorageOptions())
 
 
 def test_errors_are_found_in_sparks_text() -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from manifestcommit.core import format, manifest_table, values
 from manifestcommit.core.manifest import ColumnStats, Entry, ManifestRef, SourceRange
 from manifestcommit.core.schema import Field, Schema
+from manifestcommit.engine.env import SystemEnv
 from manifestcommit.engine.manifests import ManifestReader, to_parquet, write_manifest
 from manifestcommit.errors import CorruptMetadataError
 from manifestcommit.store import open_store
@@ -228,7 +229,7 @@ def test_bytes_that_are_no_parquet_are_damage(data: bytes) -> None:
 def test_a_manifest_is_written_under_its_jobs_name_and_read_back() -> None:
     """[LY3] [LY8] [OB6]"""
     store = open_store("memory://spec-manifest/written")
-    ref = write_manifest(store, golden.LISTED, schema=golden.SCHEMA, partition_by=PARTITIONS, job=golden.OLD_JOB, randomness=bytes(16))
+    ref = write_manifest(store, golden.LISTED, schema=golden.SCHEMA, partition_by=PARTITIONS, job=golden.OLD_JOB, env=SystemEnv())
     assert ref.path.startswith(f"{format.MANIFESTS}{golden.OLD_JOB}-") and ref.digest == format.digest(store.get(ref.path))
     snapshot = msgspec.structs.replace(golden.full(), removed={}, removed_runs=())
     stamped = msgspec.structs.replace(ref, added=golden.MANIFEST_ADDED)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +31,3 @@ class Place:
 def names(store: Store, prefix: str = "", start_from: str = "") -> list[str]:
     """The names of a list."""
     return [info.name for info in store.list(prefix, start_from=start_from)]
-
-
-Maker = Callable[[], Place]

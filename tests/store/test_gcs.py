@@ -6,10 +6,12 @@ one wins is proved there by the race before the first commit, and by nothing her
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -19,8 +21,9 @@ import pyarrow as pa
 import pytest
 
 import manifestcommit as mc
-from manifestcommit.errors import StoreDeniedError, StoreError, StoreUnclearError
+from manifestcommit.errors import StoreDeniedError, StoreError, StoreUnclearError, UnsafeStoreError
 from manifestcommit.store import Store, open_store
+from manifestcommit.store.objects import PART_BYTES
 from tests.store.places import names
 
 
@@ -187,21 +190,37 @@ def test_outputs_on_gcs_appear_whole_or_never(gcs: Store, google: StandIn) -> No
     assert gcs.get("kept") == written * 20 and names(gcs) == ["empty", "kept"]
 
 
+@pytest.mark.parametrize(("status", "told"), [(404, "forgotten this upload; run the task again"), (200, "ended the upload too early")])
+def test_an_upload_that_gcs_ends_is_no_object(gcs: Store, google: StandIn, status: int, told: str) -> None:
+    """Google forgets an upload after a week; and only its last part may complete it. [ST2] [ST5]"""
+    output = gcs.create_output("x")
+    output.write(bytes(PART_BYTES + 1))
+    with contextlib.suppress(StoreError):
+        while len(google.asked) < 2:
+            time.sleep(0.01)  # until the first part has gone
+    google.refuse = [status]
+    with pytest.raises(StoreError, match=f"gs://bucket/lake/t/x: .*{told}"):
+        output.write(bytes(2 * PART_BYTES))
+    output.discard()
+    assert names(gcs) == [] and google.sessions == {}
+
+
 @pytest.mark.parametrize(
     ("status", "kind", "told", "requests"),
     [
         (401, StoreError, "credentials", 1),
         (403, StoreDeniedError, "denied", 1),
         (400, StoreError, "HTTP 400", 1),
+        (501, UnsafeStoreError, "no conditional create", 1),
         (503, StoreUnclearError, "may", 1),
     ],
 )
 def test_a_refusal_of_gcs_is_said_at_once(
-    gcs: Store, google: StandIn, status: int, kind: type[StoreError], told: str, requests: int
+    gcs: Store, google: StandIn, status: int, kind: type[mc.ManifestCommitError], told: str, requests: int
 ) -> None:
     """[ST5]"""
     google.refuse = [status] * 9
-    with pytest.raises(StoreError, match=told) as error:
+    with pytest.raises(kind, match=told) as error:
         gcs.put_if_absent("v/1", b"")
     assert type(error.value) is kind and len(asked(google)) == requests
 
@@ -210,7 +229,11 @@ def test_a_busy_gcs_is_asked_again_by_us_alone(gcs: Store, google: StandIn, monk
     """gcsfs would ask six times, and each of ours six times more. [ST14]"""
     monkeypatch.setattr("manifestcommit.store.retry.random.uniform", lambda *_: 0.0)  # no pauses
     google.refuse = [429, 429]
-    assert gcs.put_if_absent("v/1", b"") and asked(google) == ["POST"] * 3
+    assert names(gcs) == [] and asked(google) == ["GET"] * 3
+    google.refuse = [429]
+    with pytest.raises(StoreUnclearError):
+        gcs.put_if_absent("v/1", b"")
+    assert asked(google) == ["POST"]
     google.refuse = [503] * 99
     with pytest.raises(StoreError, match="asked 8 times"):
         gcs.get("v/1")

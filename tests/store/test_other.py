@@ -35,9 +35,6 @@ from manifestcommit.store.objects import PART_BYTES
 from tests.faults.proxy import Fault, FaultProxy, Rule, to
 from tests.store.places import Place, names, processes
 
-pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body directly:ResourceWarning")  # Azure's SDK takes bytes only
-
-
 # --- refused ----------------------------------------------------------------------------------------------------------------
 
 
@@ -170,7 +167,7 @@ def test_an_unknown_scheme_and_a_missing_package_say_what_there_is(monkeypatch: 
 
 
 def test_an_honest_filesystem_does_all_six_calls(toy: str) -> None:
-    """Whether its store is honest is for the race before the first commit. [ST1] [ST3] [ST8] [ST12]"""
+    """Whether its store is honest is for the race before the first commit. [ST1] [ST3] [ST8]"""
     fsspec.register_implementation(toy, Toy)
     url = f"{toy}://bucket/lake/{secrets.token_hex(4)}"
     store = open_store(url)

@@ -197,6 +197,13 @@ def test_an_object_of_any_size_comes_back(store: Store, size: int) -> None:
     assert store.get("created", size, size + 1) == b""
 
 
+@pytest.mark.parametrize(("start", "end"), [(5, 5), (5, 4), (5, 3), (0, 0), (None, 0), (10, 11), (10, None), (99, None), (99, 98)])
+def test_a_range_with_nothing_in_it_is_empty(store: Store, start: int | None, end: int | None) -> None:
+    """Reversed, or behind the end: no more than what was asked for, and no error. [ST8]"""
+    store.put("x", b"0123456789")
+    assert store.get("x", start, end) == b""
+
+
 def test_a_put_replaces_the_whole_object(store: Store) -> None:
     store.put("hint", b"12345")
     store.put("hint", b"6")
@@ -312,6 +319,9 @@ def test_an_output_appears_whole_when_it_is_closed_and_not_before(store: Store) 
     output.close()
     output.discard()
     assert names(store) == ["day=1/a b.parquet"], "discarding what was closed takes nothing back"
+    with pytest.raises(ValueError, match="closed"):
+        output.write(b"late")
+    assert store.get("day=1/a b.parquet") == b"x" * 300_000
 
 
 def test_a_discarded_output_never_appears(store: Store, tmp_path: Path) -> None:
@@ -321,6 +331,8 @@ def test_a_discarded_output_never_appears(store: Store, tmp_path: Path) -> None:
     output.discard()
     output.discard()
     output.close()
+    with pytest.raises(ValueError, match="closed"):
+        output.write(b"late")
     assert names(store) == []
     assert [path for path in (tmp_path / "root").rglob("*") if path.is_file()] == []
 

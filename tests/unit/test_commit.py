@@ -15,6 +15,7 @@ from manifestcommit.core.manifest import Entry
 from manifestcommit.core.schema import Field, Schema
 from manifestcommit.engine import plan
 from manifestcommit.engine.commit import commit, create_table
+from manifestcommit.engine.env import SystemEnv
 from manifestcommit.engine.head import Head, open_head, read_version, walk_back
 from manifestcommit.engine.lookup import find_job, find_key
 from manifestcommit.engine.manifests import JOB_RUN, KEY_RUN, put_manifest
@@ -257,7 +258,7 @@ def big_head(store: Store, files: int) -> Head:
                 "extra": pa.nulls(count, pa.string()), "partition.1": [f"{number % 365:03}" for number in range(count)],
             }
         ).sort_by([("partition.1", "ascending"), ("path", "ascending")])  # fmt: skip
-        references.append(put_manifest(store, made, schema=SCHEMA, partition_by=BY, job=job, randomness=secrets.token_bytes(16)))
+        references.append(put_manifest(store, made, schema=SCHEMA, partition_by=BY, job=job, env=SystemEnv()))
     totals = msgspec.structs.replace(own.known.snapshot.totals, files=files, rows=10 * files, bytes=1000 * files)
     return put_version(store, own.known, manifests=tuple(msgspec.structs.replace(each, added=2) for each in references), totals=totals)
 

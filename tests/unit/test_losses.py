@@ -16,6 +16,7 @@ import pytest
 import manifestcommit as mc
 from manifestcommit.core import bitmap, format, spill
 from manifestcommit.core.snapshot import Snapshot
+from manifestcommit.engine.env import SystemEnv
 from manifestcommit.engine.head import open_head
 from manifestcommit.engine.manifests import JOB_RUN, KEY_RUN, ManifestReader, put_run
 from manifestcommit.store import open_store
@@ -161,7 +162,7 @@ WRONG_RUNS: dict[str, dict[str, Any]] = {
 def test_a_wrong_run_is_damage_that_is_named(what: str) -> None:
     """[OB4] [OB11]"""
     store = open_store("memory://losses/runs")
-    ref = put_run(store, WRONG_RUNS[what], job=f"v1-{'0' * 16}-{'0' * 32}", randomness=os.urandom(16))
+    ref = put_run(store, WRONG_RUNS[what], job=f"v1-{'0' * 16}-{'0' * 32}", env=SystemEnv())
     with pytest.raises(mc.CorruptMetadataError) as caught:
         ManifestReader(store).lookup((ref,), "k", KEY_RUN)
     assert caught.value.object == ref.path
@@ -171,7 +172,7 @@ def test_only_a_jobs_version_may_be_null_in_a_run() -> None:
     """Null: given up. [OB11]"""
     store = open_store("memory://losses/jobs")
     columns = {"job": pa.array(["j"]), "version": pa.array([None], pa.int64())}
-    ref = put_run(store, columns, job=f"v1-{'0' * 16}-{'0' * 32}", randomness=os.urandom(16))
+    ref = put_run(store, columns, job=f"v1-{'0' * 16}-{'0' * 32}", env=SystemEnv())
     assert ManifestReader(store).lookup((ref,), "j", JOB_RUN) == {"job": "j", "version": None}
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from manifestcommit.engine.roots import check_free_root
-from manifestcommit.errors import NotATableError
-from manifestcommit.store import open_store
+from manifestcommit.errors import NotATableError, StoreDeniedError
+from manifestcommit.store import MemoryStore, ObjectInfo, Store, open_store
 from tests.faults.tables import read_ids, rows, write
 
 
@@ -53,6 +55,31 @@ def test_a_table_does_not_begin_around_another(root: str, below: str) -> None:
     write(open_store(f"{root}/{below}"), rows([1]))
     with pytest.raises(NotATableError, match="inside it"):
         write(open_store(root), rows([2]))
+
+
+class Narrow(MemoryStore):
+    """As one whose credentials are for this root alone."""
+
+    refused: ClassVar[list[str]] = []
+
+    def above(self) -> Store | None:
+        above = super().above()
+        return Denied(above.url.removeprefix("memory://")) if above else None
+
+
+class Denied(Narrow):
+    def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
+        self.refused.append(self.url)
+        raise StoreDeniedError("no, by the test")
+
+
+def test_levels_that_may_not_be_seen_are_in_nobodys_way(tmp_path: Path) -> None:
+    """Narrow permissions are good practice, and no reason to refuse a table. [LY6]"""
+    store = Narrow(f"{tmp_path.name}-{id(tmp_path)}/lake/day")
+    Narrow.refused.clear()
+    assert write(store, rows([1])).committed and read_ids(store) == [1]
+    top = store.url.removesuffix("/lake/day")
+    assert Narrow.refused == [f"{top}/lake", top], "it was looked for a table on every level"
 
 
 def test_a_name_that_begins_alike_is_no_nesting(root: str) -> None:

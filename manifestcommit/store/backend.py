@@ -5,6 +5,7 @@ One subclass of `Backend` for each kind of store (s3, azure, gcs, generic). Not 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import threading
@@ -15,16 +16,30 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from ..errors import ManifestCommitError, UsageError
+from ..errors import ManifestCommitError, StoreDeniedError, StoreError, UsageError
 from .base import ObjectInfo
 from .options import StorageOptions
-from .retry import FIRST_CONTACT, USUAL, Patience, persist
+from .retry import FIRST_CONTACT, USUAL, Patience, TransientError, persist
 
 T = TypeVar("T")
 
 CONNECT_S = 5
 READ_S = 20
+SENDING_S = 300  # a request with a body; the HTTP library bounds only the wait for its answer
 _SENDERS = 8
+_CONNECTIONS_KEPT = 16  # tokens that change every hour must not fill the memory of a service
+
+
+class TakenError(StoreError):
+    """The condition of a create did not hold: an answer, no failure."""
+
+
+class NothingThereError(StoreError):
+    """A range begins at or behind the object's end: an answer, no failure."""
+
+
+class NotOfferedError(StoreError):
+    """The store does not know this kind of request."""
 
 
 class Upload(Protocol):
@@ -70,6 +85,12 @@ class Backend(ABC):
 
     name: str  # for messages: of the kind of store
     extra: str  # what pip installs for it
+    takes: str  # which options
+    credentials = ""  # for messages: how to give them
+    busy = frozenset({408, 409, 429})  # besides what a server or a proxy says of its own failure
+    busy_codes: frozenset[str] = frozenset()
+    taken_codes: frozenset[str] = frozenset()
+    bad_credentials: frozenset[str] = frozenset()
 
     def __init__(self, options: StorageOptions, place: str) -> None:
         """place: what in the URL tells one connection from another."""
@@ -85,18 +106,19 @@ class Backend(ABC):
     def identity(self) -> str: ...
 
     @abstractmethod
-    def read(self, key: str, start: int | None, end: int | None) -> bytes: ...
+    def read(self, key: str, start: int | None, end: int | None) -> bytes:
+        """Bytes [start, end), which are some. NothingThereError where the object ends before."""
 
     @abstractmethod
     def tail(self, key: str) -> tuple[bytes, int]:
-        """Some last bytes, perhaps none, and the length of the whole object."""
+        """Some last bytes, perhaps none, and the length of the whole object. NothingThereError where it is empty."""
 
     @abstractmethod
     def write(self, key: str, data: bytes) -> None: ...
 
     @abstractmethod
-    def create(self, key: str, data: bytes) -> bool:
-        """One conditional request: False if the name is taken. [ST1] [ST11]"""
+    def create(self, key: str, data: bytes) -> None:
+        """One conditional request: TakenError if the name is taken. [ST1] [ST11]"""
 
     @abstractmethod
     def page(self, prefix: str, start_from: str, mark: str) -> tuple[Sequence[ObjectInfo], str]:
@@ -122,8 +144,37 @@ class Backend(ABC):
         """fsspec's filesystem, a new one."""
 
     @abstractmethod
-    def meaning(self, error: Exception, told: str) -> tuple[Exception, bool]:
-        """What the caller is told, and whether the store answered at all."""
+    def translate(self, error: Exception, shown: str) -> tuple[Exception, bool]:
+        """What the caller is told, and whether the store answered at all. shown: what the request was about."""
+
+    def answered(self, status: int, code: str, shown: str, text: str = "") -> Exception:
+        """What an HTTP answer means, in one wording for all stores; a backend looks first for what only its store says."""
+        said = f"HTTP {status}, {code}" if code and code != str(status) else f"HTTP {status}"
+        if status == 404:
+            return FileNotFoundError(shown)
+        if status == 412 or code in self.taken_codes:
+            return TakenError(f"{shown}: the name is taken ({said})")
+        if status == 416:
+            return NothingThereError(f"{shown}: the object ends before that range ({said})")
+        if status == 501:
+            return NotOfferedError(f"{shown}: the store does not know this request ({said})")
+        if status in self.busy or status >= 500 or status < 100 or code in self.busy_codes:
+            return TransientError(f"{shown}: the store is busy or failed ({said})", sent=True)
+        if status == 401 or code in self.bad_credentials:
+            return StoreError(f"{shown}: the store does not accept the credentials ({said}). {self.credentials}")
+        if status == 403:
+            advice = "these credentials may not do this; spec/stores.md tells what is needed"
+            return StoreDeniedError(f"{shown}: access denied ({code or status}): {advice}")
+        return StoreError(f"{shown}: refused by the store ({said}{f': {text}' if text else ''})")
+
+    def no_credentials(self, shown: str) -> StoreError:
+        return StoreError(f"{shown}: no usable credentials were found. {self.credentials}")
+
+    def client_options(self, *unwanted: str) -> dict[str, Any]:
+        """The options for fsspec's filesystem, but for those that would bring caches, or a loop of somebody else's. [ST13]"""
+        ours = {"use_listings_cache": False, "skip_instance_cache": True}
+        refused = {*ours, "asynchronous", "loop", *unwanted}
+        return {name: each for name, each in self._options.items() if name not in refused} | ours
 
     def persist(self, request: Callable[[], T]) -> T:
         """Send a request until it is answered or patience is over. [ST14]"""
@@ -133,7 +184,7 @@ class Backend(ABC):
         """Send a request while the caller does something else."""
         return self.connection().senders.submit(request)
 
-    def told(self, key: str) -> str:
+    def display_name(self, key: str) -> str:
         return f"{self.url}/{key}"
 
     def scrub(self, text: str) -> str:
@@ -144,6 +195,9 @@ class Backend(ABC):
         key = (os.getpid(), f"{type(self).__name__} {self._place}", self._options.fingerprint())
         with _lock:
             if key not in _shared:
+                mine = [other for other in _shared if other[0] == key[0]]
+                for oldest in mine[: len(mine) + 1 - _CONNECTIONS_KEPT]:
+                    del _shared[oldest]  # whoever still uses it holds it
                 try:
                     _shared[key] = _Connection(self.connect())
                 except ManifestCommitError:
@@ -152,9 +206,11 @@ class Backend(ABC):
                     raise UsageError(f"{self.name} needs a package that is missing: {self.extra} ({error})") from None
                 except Exception as error:  # whatever the library objects to in what it was given, or found
                     raise UsageError(
-                        f"no client for {self.name} can be made of these storage_options and this environment: {self.scrub(str(error))}"
+                        f"no client for {self.name} can be made of these storage_options and this environment: {self.scrub(str(error))}. "
+                        f"It takes {self.takes}."
                     ) from None
-            return _shared[key]
+            _shared[key] = found = _shared.pop(key)  # the last one used is the last one dropped
+            return found
 
     def once(self, key: str, request: Callable[[Any], T]) -> T:
         """What one request returns; its errors in this package's words. key: what it is about."""
@@ -164,7 +220,7 @@ class Backend(ABC):
         except Exception as error:
             if isinstance(error, ManifestCommitError):
                 raise
-            meant, answered = self.meaning(error, self.told(key))
+            meant, answered = self.translate(error, self.display_name(key))
             connection.has_answered |= answered
             if meant.args and isinstance(meant.args[0], str):
                 meant.args = (self.scrub(meant.args[0]), *meant.args[1:])
@@ -180,9 +236,9 @@ class Backend(ABC):
         return USUAL if self.connection().has_answered else FIRST_CONTACT
 
 
-def wait(fs: Any, work: Coroutine[Any, Any, T]) -> T:
-    """Let fsspec's own loop do the work."""
+def wait(fs: Any, work: Coroutine[Any, Any, T], limit_s: float | None = None) -> T:
+    """Let fsspec's own loop do the work; TimeoutError where it takes longer than the limit, and it goes on no more. [ST14]"""
     from fsspec.asyn import sync
 
-    result: T = sync(fs.loop, lambda: work)
+    result: T = sync(fs.loop, lambda: asyncio.wait_for(work, limit_s))
     return result

@@ -1,0 +1,231 @@
+"""What passed for an answer of the store and was none, and what was taken for the same and was another. [ST5] [ST10] [ST14] [SE1]
+
+Each of these once lost a row, doubled one, or showed a secret to a stranger.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import secrets
+import socket
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+import manifestcommit as mc
+from manifestcommit.errors import OutcomeUnknownError, StoreError, StoreUnclearError
+from manifestcommit.store import StorageOptions, open_store
+from manifestcommit.store import backend as backends
+from manifestcommit.store.objects import PART_BYTES, ObjectStore
+from tests.faults.proxy import Fault, FaultProxy, Rule, to
+from tests.store.places import Place, names
+
+
+class Stranger(BaseHTTPRequestHandler):
+    """Sends whoever asks to another host, where it writes down what arrives."""
+
+    protocol_version = "HTTP/1.1"  # else it would not ask for the body that a client holds back
+    status = 303
+    elsewhere = ""
+    arrived: list[tuple[str, dict[str, str]]]
+
+    def answer(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.path.startswith("/elsewhere"):
+            self.arrived.append((self.command, dict(self.headers)))
+            self.send_response(200)
+            self.send_header("ETag", "none")
+        else:
+            self.send_response(self.status)
+            self.send_header("Location", f"http://localhost:{self.server.server_address[1]}/elsewhere")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_GET = do_PUT = do_HEAD = do_POST = answer  # noqa: N815  # names that http.server looks for
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@contextmanager
+def stranger(status: int) -> Iterator[tuple[str, list[Any]]]:
+    arrived: list[Any] = []
+    handler = type("Each", (Stranger,), {"status": status, "arrived": arrived})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}", arrived
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_not_followed(status: int) -> None:
+    """A file that a login page had \"taken\" was committed, and the token sent along to another host. [ST14] [SE1]"""
+    with stranger(status) as (endpoint, arrived):
+        store = open_store("s3://b/t", {"key": "k" * 20, "secret": "s" * 40, "token": "a session's token", "endpoint_url": endpoint})
+        for write in (lambda: store.put("x", b"rows"), lambda: store.put_if_absent("x", b"rows")):
+            with pytest.raises(StoreError):
+                write()
+    assert arrived == []
+
+
+@pytest.fixture
+def proxy(rgw: Any) -> Iterator[FaultProxy]:
+    with FaultProxy(rgw.endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def place(s3_root: Place, proxy: FaultProxy) -> Place:
+    options = {**s3_root.options, "endpoint_url": proxy.url, "config_kwargs": {"read_timeout": 2}}
+    return Place(url=f"{s3_root.url}/{secrets.token_hex(8)}", options=options)
+
+
+def test_a_put_that_nobody_acknowledged_by_its_etag_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[ST2] [ST5]"""
+    monkeypatch.setattr(backends, "USUAL", msgspec.structs.replace(backends.USUAL, first_pause_s=0.001))
+    with stranger(200) as (endpoint, _):
+        store = open_store("s3://b/t", {"key": "k" * 20, "secret": "s" * 40, "endpoint_url": endpoint})
+        with pytest.raises(StoreError, match="names no ETag"):
+            store.put("x", b"rows")
+        with pytest.raises(StoreUnclearError, match="names no ETag"):
+            store.put_if_absent("y", b"rows")
+
+
+def test_a_page_that_is_no_list_is_no_empty_list(place: Place, proxy: FaultProxy) -> None:
+    """[ST3] [CM5]"""
+    store = place.open()
+    store.put("x", b"")
+    proxy.faults = [Rule(match=to("GET"), fault=Fault(kind="status_before", status=200, code="Welcome"))]
+    assert names(store) == ["x"]
+    proxy.faults = [Rule(match=to("GET"), fault=Fault(kind="status_before", status=404, code="NoSuchKey"), times=None)]
+    with pytest.raises(StoreError, match="could not be listed"):
+        names(store)
+    proxy.faults = [Rule(match=to("PUT"), fault=Fault(kind="status_before", status=404, code="NoSuchKey"))]
+    with pytest.raises(StoreError, match="could not be written"):
+        store.put("x", b"")
+
+
+def test_a_list_without_end_is_told(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[ST14]"""
+    store = place.open()
+    assert isinstance(store, ObjectStore)
+    monkeypatch.setattr(store._backend, "page", lambda *_: ((), "the same"), raising=True)
+    with pytest.raises(StoreError, match="again and again"):
+        names(store)
+
+
+def test_a_range_that_the_store_disregards_is_cut_here(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[ST8]"""
+    store = place.open()
+    assert isinstance(store, ObjectStore)
+    monkeypatch.setattr(store._backend, "_fetch", lambda *_: (b"0123456789", 10), raising=True)
+    assert (store.get("x", 2, 4), store.get("x", 8), store.get("x"), store.get("x", 0, 99)) == (b"23", b"89", b"0123456789", b"0123456789")
+
+
+def test_versioning_that_is_switched_on_later_is_noticed(rgw: Any) -> None:
+    """Of eight racing commits that were all acknowledged, one was there. [ST12] [CM6]"""
+    bucket = rgw.bucket()
+    url = f"s3://{bucket}/t"
+    mc.write(pa.table({"id": [1]}), url, storage_options=rgw.storage_options)
+    rgw.call("put_bucket_versioning", Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    with pytest.raises(OutcomeUnknownError, match="versioning is on"):
+        mc.write(pa.table({"id": [2]}), url, storage_options=rgw.storage_options)
+
+
+def test_a_peer_that_stops_reading_does_not_hold_a_request_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The HTTP library bounds the wait for an answer, and not the sending of the body. [ST14]"""
+    monkeypatch.setattr("manifestcommit.store.s3.SENDING_S", 2)
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        endpoint = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        store = open_store("s3://b/t", {"key": "k", "secret": "s", "endpoint_url": endpoint})
+        with pytest.raises(StoreUnclearError, match="no answer"):
+            store.put_if_absent("x", bytes(32 * 1024 * 1024))
+
+
+# --- who is who -------------------------------------------------------------------------------------------------------------
+
+
+class Masked(str):
+    """A text that does not show itself, as classes for secrets do."""
+
+    def __repr__(self) -> str:
+        return "***"
+
+
+def test_tenants_do_not_share_a_client() -> None:
+    """[SE1] [ST13]"""
+    assert StorageOptions({"key": Masked("a")}).fingerprint() != StorageOptions({"key": Masked("b")}).fingerprint()
+    assert StorageOptions({"key": Masked("a")}).fingerprint() == StorageOptions({"key": Masked("a")}).fingerprint()
+
+    class Session:
+        def __repr__(self) -> str:
+            return "<session>"
+
+    one, other = Session(), Session()
+    assert StorageOptions({"session": one}).fingerprint() != StorageOptions({"session": other}).fingerprint()
+
+
+def test_options_that_are_changed_later_change_no_open_store() -> None:
+    """[SE1]"""
+    given = {"client_kwargs": {"endpoint_url": "http://127.0.0.1:9"}, "list": [1]}
+    options = StorageOptions(given)
+    before = options.fingerprint()
+    given["client_kwargs"]["endpoint_url"] = "http://elsewhere"  # type: ignore[index]
+    given["list"].append(2)  # type: ignore[attr-defined]
+    assert options.fingerprint() == before and options["client_kwargs"]["endpoint_url"] == "http://127.0.0.1:9"
+
+
+def test_old_clients_are_dropped(s3_root: Place) -> None:
+    """A token that changes every hour filled a service's memory. [IV10]"""
+    for number in range(backends._CONNECTIONS_KEPT + 5):
+        store = open_store(f"{s3_root.url}/old", {**s3_root.options, "config_kwargs": {"user_agent_extra": f"number-{number}"}})
+        store.put("x", b"")
+    assert len(backends._shared) <= backends._CONNECTIONS_KEPT + 1
+
+
+# --- outputs ----------------------------------------------------------------------------------------------------------------
+
+
+def test_an_output_whose_completion_failed_is_not_completed_again(place: Place, proxy: FaultProxy) -> None:
+    """The last part was there twice. [ST2]"""
+    store = place.open()
+    output = store.create_output("x")
+    output.write(bytes(PART_BYTES + 1000))
+    proxy.faults = [Rule(match=to("POST"), fault=Fault(kind="status_before", status=403), times=None)]
+    with pytest.raises(StoreError):
+        output.close()
+    proxy.faults = []
+    with pytest.raises(StoreError, match="could not be completed before"):
+        output.close()
+    output.discard()
+    assert names(store) == []
+
+
+def discard_in_child(output: Any) -> None:
+    output.discard()
+
+
+def test_a_forked_child_does_not_end_its_parents_upload(place: Place) -> None:
+    """[ST2] [ST13]"""
+    store = place.open()
+    output = store.create_output("x")
+    output.write(bytes(2 * PART_BYTES + 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = multiprocessing.get_context("fork").Process(target=discard_in_child, args=(output,))
+        child.start()
+    child.join(60)
+    assert child.exitcode == 0
+    output.close()
+    assert [info.size_bytes for info in store.list("x")] == [2 * PART_BYTES + 1]
