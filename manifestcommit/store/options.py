@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
+from ..errors import UsageError
+
 _SHORTEST_SECRET = 4  # shorter values ("us", "1") are found in innocent text
 _PUBLIC_NAMES = {
     "account_host", "account_name", "addressing_style", "api_version", "endpoint", "endpoint_url", "host", "profile", "profile_name",
@@ -22,6 +24,8 @@ class StorageOptions(Mapping[str, Any]):
     """Storage options as pandas, polars and fsspec know them, whose own text shows their names and never a value. [SE1]"""
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+        if options is not None and not isinstance(options, Mapping):
+            raise UsageError("storage_options is a mapping of names to values, such as {'key': …, 'secret': …, 'endpoint_url': …}")
         self._options = {name: _copied(value) for name, value in (options or {}).items()}
 
     def __getitem__(self, name: str) -> Any:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 
 import manifestcommit as mc
-from manifestcommit.errors import OutcomeUnknownError, StoreError, StoreUnclearError
+from manifestcommit.errors import OutcomeUnknownError, StoreError, StoreUnclearError, UsageError
 from manifestcommit.store import StorageOptions, open_store
 from manifestcommit.store import backend as backends
 from manifestcommit.store.objects import PART_BYTES, ObjectStore
@@ -174,6 +174,13 @@ def test_tenants_do_not_share_a_client() -> None:
 
     one, other = Session(), Session()
     assert StorageOptions({"session": one}).fingerprint() != StorageOptions({"session": other}).fingerprint()
+
+
+def test_options_that_are_no_mapping_are_refused_without_showing_them() -> None:
+    """[SE1]"""
+    with pytest.raises(UsageError, match="is a mapping") as caught:
+        open_store("s3://b/t", "secret=hunter2")  # type: ignore[arg-type]
+    assert "hunter2" not in str(caught.value)
 
 
 def test_options_that_are_changed_later_change_no_open_store() -> None:
