@@ -36,7 +36,7 @@ from .errors import (
 )
 from .progress import Steps
 from .render import render_table, visible
-from .table import Table
+from .table import Resolution, Table
 from .version import __version__
 
 Run = Callable[[argparse.Namespace], int]
@@ -235,12 +235,7 @@ def _diff(options: argparse.Namespace) -> int:
 
 
 def _resolve(options: argparse.Namespace) -> int:
-    status = _table(options).resolve(options.job_id)
-    if options.json:
-        _print_json({"job": options.job_id, "status": str(status), "version": status.version})
-    else:
-        print(f"{status} at version {status.version}" if status.version is not None else str(status))
-    return 0 if status == "committed" else 1
+    return _print_status(options, _table(options).resolve(options.job_id), wanted="committed")
 
 
 def _jobs(options: argparse.Namespace) -> int:
@@ -262,11 +257,16 @@ def _commit(options: argparse.Namespace) -> int:
 
 def _abort(options: argparse.Namespace) -> int:
     status = abort(options.path, options.job_id, storage_options=_storage_options(options.storage_options))
+    return _print_status(options, status, wanted="aborted")
+
+
+def _print_status(options: argparse.Namespace, status: Resolution, *, wanted: str) -> int:
+    """What became of a job; 0 if it is what was wanted."""
     if options.json:
         _print_json({"job": options.job_id, "status": str(status), "version": status.version})
     else:
         print(f"{status} at version {status.version}" if status.version is not None else str(status))
-    return 0 if status == "aborted" else 1
+    return 0 if status == wanted else 1
 
 
 def _ago(since: float) -> str:

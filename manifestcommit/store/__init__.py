@@ -16,9 +16,12 @@ from .options import StorageOptions
 __all__ = ["ObjectInfo", "Output", "StorageOptions", "Store", "open_store", "takes_options"]
 
 
+_TAKE_NONE = ("file", "memory")
+
+
 def takes_options(url: str | os.PathLike[str]) -> bool:
     """Whether the store of this URL is reached with storage_options: a folder and this process' own memory are not. [ST4]"""
-    return split_url(url)[0] not in ("file", "memory")
+    return split_url(url)[0] not in _TAKE_NONE
 
 
 def open_store(url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> Store:
@@ -28,7 +31,7 @@ def open_store(url: str | os.PathLike[str], storage_options: Mapping[str, Any] |
     """
     scheme, rest = split_url(url)
     options = storage_options if isinstance(storage_options, StorageOptions) else StorageOptions(storage_options)
-    if options and not takes_options(url):
+    if options and scheme in _TAKE_NONE:
         raise UsageError(f"{scheme}:// takes no storage_options (given: {', '.join(sorted(options))})")
     if scheme == "file":
         return LocalStore(rest)

@@ -27,6 +27,10 @@ class StorageOptions(Mapping[str, Any]):
         if options is not None and not isinstance(options, Mapping):
             raise UsageError("storage_options is a mapping of names to values, such as {'key': …, 'secret': …, 'endpoint_url': …}")
         self._options = {name: _copied(value) for name, value in (options or {}).items()}
+        self._fingerprint = hashlib.sha256(_spelled(self._options).encode("utf-8", "surrogatepass")).hexdigest()
+
+    def __reduce__(self) -> Any:
+        return StorageOptions, (self._options,)  # where it arrives, objects are others: so is the fingerprint
 
     def __getitem__(self, name: str) -> Any:
         return self._options[name]
@@ -42,7 +46,7 @@ class StorageOptions(Mapping[str, Any]):
 
     def fingerprint(self) -> str:
         """The same for equal options within one process; other types (1, "1", True) and other objects are others, whatever they show."""
-        return hashlib.sha256(_spelled(self._options).encode("utf-8", "surrogatepass")).hexdigest()
+        return self._fingerprint
 
     def scrub(self, text: str) -> str:
         """The text with every value that these options hold, and every user and password of an http URL, blotted out. [SE1]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from manifestcommit.store import Store
+from tests.faults.proxy import FaultProxy
 from tests.store.places import Place
 
 KINDS = ("local", "memory", "s3", "azure")
@@ -33,6 +36,26 @@ def root_of(kind: str, request: pytest.FixtureRequest, folder: Path) -> Place:
         return Place(url=f"memory://{secrets.token_hex(8)}/root")
     top: Place = request.getfixturevalue(f"{kind}_root")
     return top.named(f"{top.url}/{secrets.token_hex(8)}/root")
+
+
+@pytest.fixture
+def proxy(rgw: Any) -> Iterator[FaultProxy]:
+    """Before the real S3 server."""
+    with FaultProxy(rgw.endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def s3_behind_proxy(s3_root: Place, proxy: FaultProxy) -> Place:
+    """A fresh root on S3 that is reached through the proxy."""
+    options = {**s3_root.options, "endpoint_url": proxy.url, "config_kwargs": {"read_timeout": 2}}
+    return Place(url=f"{s3_root.url}/{secrets.token_hex(8)}", options=options)
+
+
+@pytest.fixture
+def store(place: Place) -> Store:
+    """A store object at the test's place."""
+    return place.open()
 
 
 @pytest.fixture(params=KINDS)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from manifestcommit.store import Store, open_store
+from tests.faults.proxy import FaultProxy
 
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["manifestcommit", "tests.store.places", "s3fs", "adlfs"])
@@ -31,3 +32,10 @@ class Place:
 def names(store: Store, prefix: str = "", start_from: str = "") -> list[str]:
     """The names of a list."""
     return [info.name for info in store.list(prefix, start_from=start_from)]
+
+
+def sent(proxy: FaultProxy) -> list[str]:
+    """The methods of the requests that were sent since the last time that this was asked."""
+    found = [each.method for each in proxy.requests]
+    proxy.reset()
+    return found

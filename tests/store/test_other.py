@@ -33,7 +33,7 @@ from manifestcommit.store import Store, open_store
 from manifestcommit.store.generic import REFUSED, doubt_about_create
 from manifestcommit.store.objects import PART_BYTES
 from tests.faults.proxy import Fault, FaultProxy, Rule, to
-from tests.store.places import Place, names, processes
+from tests.store.places import Place, names, processes, sent
 
 # --- refused ----------------------------------------------------------------------------------------------------------------
 
@@ -234,18 +234,6 @@ def place(azurite: Any, azure_root: Place, proxy: FaultProxy) -> Place:
     upstream = azurite.endpoint.removesuffix(f"/{azurite.account}")
     reached = {"connection_string": azurite.connection_string.replace(upstream, proxy.url), "read_timeout": 2}
     return Place(url=f"{azure_root.url}/{secrets.token_hex(8)}", options=reached)
-
-
-@pytest.fixture
-def store(place: Place) -> Store:
-    return place.open()
-
-
-def sent(proxy: FaultProxy) -> list[str]:
-    """What was sent since the last time that this was asked."""
-    found = [each.method for each in proxy.requests]
-    proxy.reset()
-    return found
 
 
 def test_each_call_to_azure_is_one_request(store: Store, proxy: FaultProxy) -> None:

@@ -11,7 +11,6 @@ import os
 import pickle
 import secrets
 import warnings
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -28,34 +27,14 @@ from manifestcommit.store import StorageOptions, Store, open_store
 from manifestcommit.store.objects import PART_BYTES
 from manifestcommit.store.s3 import _just_below
 from tests.faults.proxy import Fault, FaultProxy, Rule, to
-from tests.store.places import Place, names, processes
+from tests.store.places import Place, names, processes, sent
 
 PATIENCE_REQUESTS = 8  # the most that one call may send
 
 
 @pytest.fixture
-def proxy(rgw: Any) -> Iterator[FaultProxy]:
-    with FaultProxy(rgw.endpoint) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def place(s3_root: Place, proxy: FaultProxy) -> Place:
-    """A fresh root that is reached through the proxy."""
-    options = {**s3_root.options, "endpoint_url": proxy.url, "config_kwargs": {"read_timeout": 2}}
-    return Place(url=f"{s3_root.url}/{secrets.token_hex(8)}", options=options)
-
-
-@pytest.fixture
-def store(place: Place) -> Store:
-    return place.open()
-
-
-def sent(proxy: FaultProxy) -> list[str]:
-    """What was sent since the last time that this was asked."""
-    found = [each.method for each in proxy.requests]
-    proxy.reset()
-    return found
+def place(s3_behind_proxy: Place) -> Place:
+    return s3_behind_proxy
 
 
 # --- requests -------------------------------------------------------------------------------------------------------------

@@ -31,11 +31,6 @@ NOT_ON_AZURE = ["back\\slash", "\x01"]  # it takes the one for a slash, and cann
 CLIMBING = ["", "/", "/etc/x", "..", "../x", "a/../../x", "a/..", ".", "./a", "a/./b", "a//b", "a/", "a\0b", "//a"]
 
 
-@pytest.fixture
-def store(place: Place) -> Store:
-    return place.open()
-
-
 # --- atomic create ------------------------------------------------------------------------------------------------------
 
 

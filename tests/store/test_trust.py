@@ -6,7 +6,6 @@ Each of these once lost a row, doubled one, or showed a secret to a stranger.
 from __future__ import annotations
 
 import multiprocessing
-import secrets
 import socket
 import threading
 import warnings
@@ -80,15 +79,8 @@ def test_a_redirect_is_not_followed(status: int) -> None:
 
 
 @pytest.fixture
-def proxy(rgw: Any) -> Iterator[FaultProxy]:
-    with FaultProxy(rgw.endpoint) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def place(s3_root: Place, proxy: FaultProxy) -> Place:
-    options = {**s3_root.options, "endpoint_url": proxy.url, "config_kwargs": {"read_timeout": 2}}
-    return Place(url=f"{s3_root.url}/{secrets.token_hex(8)}", options=options)
+def place(s3_behind_proxy: Place) -> Place:
+    return s3_behind_proxy
 
 
 def test_a_put_that_nobody_acknowledged_by_its_etag_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
