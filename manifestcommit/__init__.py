@@ -10,7 +10,7 @@ The guarantees are spelled out in spec/v1.md; docstrings cite its clauses. Impor
 
 from typing import TYPE_CHECKING
 
-from .engine.outcome import Outcome
+from .engine.outcome import JobResult, JobResults, Outcome
 from .errors import (
     CommitConflictError,
     CorruptMetadataError,
@@ -36,7 +36,7 @@ from .errors import (
     WatermarkMismatchError,
     WatermarkOverlapError,
 )
-from .job import Job, begin, commit, write
+from .job import Job, begin, commit, commit_all, write
 from .table import Table, abort, create_table, read_committed, resolve
 from .version import __version__
 
@@ -64,6 +64,8 @@ __all__ = [
     "Job",
     "JobAbortedError",
     "JobFencedError",
+    "JobResult",
+    "JobResults",
     "KeyReusedError",
     "ManifestCommitError",
     "NotATableError",
@@ -89,6 +91,7 @@ __all__ = [
     "abort",
     "begin",
     "commit",
+    "commit_all",
     "create_table",
     "read_committed",
     "register",

@@ -7,12 +7,8 @@ Not here: anything that Python callers cannot do as well (table).
 from __future__ import annotations
 
 import argparse
-import base64
-import datetime as dt
-import decimal
 import io
 import json
-import math
 import os
 import re
 import sys
@@ -24,6 +20,7 @@ import msgspec
 import pyarrow as pa
 
 from . import abort, commit
+from .cli_figures import print_counts, print_figures, read_ends
 from .errors import (
     CommitConflictError,
     JobAbortedError,
@@ -35,7 +32,7 @@ from .errors import (
     WatermarkError,
 )
 from .progress import Steps
-from .render import render_table, visible
+from .render import plain_text, print_json, quoted, render_table, visible
 from .table import Resolution, Table
 from .version import __version__
 
@@ -131,6 +128,28 @@ def _parser() -> argparse.ArgumentParser:
     abort = _command(commands, "abort", _abort, "give a prepared job up for good; exit status 1 if it has committed")
     abort.add_argument("job_id", metavar="JOB", help="a job id, as `manifestcommit jobs` shows it")
 
+    recover = _command(
+        commands, "recover", _recover, "commit every prepared job that nobody has decided; exit status 1 if one is left undecided"
+    )
+    recover.add_argument("--abort", action="store_true", help="give each up instead")
+
+    rewind = _command(commands, "rewind", _rewind, "set a source's watermark back, and drop the keys whose work that undoes")
+    rewind.add_argument("source", metavar="SOURCE", help="as `manifestcommit watermarks` shows it")
+    target = rewind.add_mutually_exclusive_group(required=True)
+    target.add_argument("--to", metavar="POSITION", help="a number, or the text at which the source once stood")
+    target.add_argument("--forget", action="store_true", help="as if the source had never been read")
+    rewind.add_argument("--reason", required=True, metavar="TEXT", help="recorded in the history")
+    rewind.add_argument("--keep-keys", action="store_true", help="drop no key, where the history that tells which is expired")
+
+    lineage = _command(commands, "lineage", _lineage, "which version and files hold a position of a source; exit status 1 if none does")
+    lineage.add_argument("source", metavar="SOURCE")
+    lineage.add_argument("position", metavar="POSITION", type=int)
+
+    metrics = _command(commands, "metrics", _metrics, "size, age, waiting jobs, watermarks and lag, for monitoring")
+    metrics.add_argument("--ends", metavar="FILE", help='a JSON file with the ends of sources, such as {"topic:0": 12345}, for the lag')
+
+    _command(commands, "counts", _counts, "whether all counts match: read, written, committed, listed; exit status 1 if not")
+
     _command(
         commands, "doctor", _doctor, "whether a store keeps what commits rely on; writes probes, and removes them; exit status 1 if not"
     )
@@ -162,7 +181,7 @@ def _positive(text: str) -> int:
 def _log(options: argparse.Namespace) -> int:
     rows = _table(options).history(options.limit)
     if options.json:
-        return _print_json(rows)
+        return print_json(rows)
     print(
         render_table(
             ("version", "committed at (UTC)", "operation", "key", "+files", "-files", "+rows", "total rows", "job"),
@@ -188,13 +207,15 @@ def _log(options: argparse.Namespace) -> int:
 def _show(options: argparse.Namespace) -> int:
     document = _table(options).describe(**_chosen(options))
     if options.json:
-        return _print_json(document)
+        return print_json(document)
     columns = document.pop("columns")
     commits = document.pop("commits")
-    simple = [(name, f"{value:,}" if name in _COUNTS else _text(value)) for name, value in document.items()]
+    simple = [(name, f"{value:,}" if name in _COUNTS else plain_text(value)) for name, value in document.items()]
     print(render_table(("", ""), simple, header=False))
     print("\ncolumns")
-    print(render_table(("id", "name", "type", "nullable"), [(str(c["id"]), c["name"], c["type"], _text(c["nullable"])) for c in columns]))
+    print(
+        render_table(("id", "name", "type", "nullable"), [(str(c["id"]), c["name"], c["type"], plain_text(c["nullable"])) for c in columns])
+    )
     print("\ncommits")
     rows = [
         (c["operation"], c["key"] or "", c["job"], "; ".join(c["touched"][:4]) + (" …" if len(c["touched"]) > 4 else "")) for c in commits
@@ -206,7 +227,7 @@ def _show(options: argparse.Namespace) -> int:
 def _files(options: argparse.Namespace) -> int:
     table = _table(options).files(**_chosen(options))
     if options.json:
-        return _print_json(table.to_pylist())
+        return print_json(table.to_pylist())
     print(_render_files(table, bounds=options.bounds))
     rows, size = (sum(table.column(name).to_pylist()) for name in ("rows", "bytes"))
     print(f"{table.num_rows:,} files, {rows:,} rows, {size:,} bytes", file=sys.stderr)
@@ -217,8 +238,8 @@ def _watermarks(options: argparse.Namespace) -> int:
     snapshot = _table(options).snapshot(**_chosen(options))
     marks = {source: (snapshot.origins.get(source), position) for source, position in sorted(snapshot.watermarks.items())}
     if options.json:
-        return _print_json({source: {"position": position, "origin": origin} for source, (origin, position) in marks.items()})
-    rows = [(source, _text(origin), _text(position)) for source, (origin, position) in marks.items()]
+        return print_json({source: {"position": position, "origin": origin} for source, (origin, position) in marks.items()})
+    rows = [(source, plain_text(origin), plain_text(position)) for source, (origin, position) in marks.items()]
     print(render_table(("source", "origin", "position"), rows))
     return 0
 
@@ -226,7 +247,7 @@ def _watermarks(options: argparse.Namespace) -> int:
 def _diff(options: argparse.Namespace) -> int:
     changes = _table(options).changes(options.start, options.end)
     if options.json:
-        return _print_json({name: table.to_pylist() for name, table in changes.items()})
+        return print_json({name: table.to_pylist() for name, table in changes.items()})
     for name, table in changes.items():
         print(f"{name}: {table.num_rows:,} files, {sum(table.column('rows').to_pylist()):,} rows")
         if table.num_rows:
@@ -241,7 +262,7 @@ def _resolve(options: argparse.Namespace) -> int:
 def _jobs(options: argparse.Namespace) -> int:
     jobs = _table(options).jobs()
     if options.json:
-        return _print_json(msgspec.to_builtins(jobs))
+        return print_json(msgspec.to_builtins(jobs))
     rows = [(each.job, each.state.replace("_", " "), each.version or "", _ago(each.since), f"{each.size_bytes:,}") for each in jobs]
     print(render_table(("job", "state", "version", "age", "bytes"), rows))
     return 0
@@ -250,7 +271,7 @@ def _jobs(options: argparse.Namespace) -> int:
 def _commit(options: argparse.Namespace) -> int:
     outcome = commit(options.path, options.job_id, storage_options=_storage_options(options.storage_options))
     if options.json:
-        return _print_json({"job": options.job_id, "version": outcome.version, "already_committed": outcome.already_committed})
+        return print_json({"job": options.job_id, "version": outcome.version, "already_committed": outcome.already_committed})
     print(f"committed at version {outcome.version}")
     return 0
 
@@ -260,10 +281,58 @@ def _abort(options: argparse.Namespace) -> int:
     return _print_status(options, status, wanted="aborted")
 
 
+def _recover(options: argparse.Namespace) -> int:
+    results = _table(options).recover(abort=options.abort)
+    rows = []
+    for each in results:
+        kind, version = (each.outcome.kind, each.outcome.version) if each.outcome else ("undecided", None)
+        rows.append({"job": each.job_id, "status": kind, "version": version, "error": str(each.error) if each.error else None})
+    if options.json:
+        print_json(rows)
+    else:
+        names = ("job", "status", "version", "error")
+        print(render_table(names, [tuple(visible(str(row[name] or "")) for name in names) for row in rows]))
+    return 1 if results.failed else 0
+
+
+def _rewind(options: argparse.Namespace) -> int:
+    table = _table(options)
+    # What a watermark is decides how the argument is meant: "5" may be a text.
+    whole = isinstance(table.watermarks().get(options.source), int)
+    try:
+        to = None if options.forget else int(options.to) if whole else options.to
+    except ValueError:
+        raise UsageError(f"source {options.source!r} has numbers as positions; {options.to!r} is none") from None
+    outcome = table.rewind(options.source, to, reason=options.reason, keep_keys=options.keep_keys)
+    if options.json:
+        return print_json({"version": outcome.version, "source": options.source, "to": to, "dropped_keys": outcome.dropped_keys})
+    print(f"version {outcome.version}: source {options.source!r} stands at {to!r}; {len(outcome.dropped_keys)} keys were dropped")
+    for key in outcome.dropped_keys:
+        print(f"  {visible(key)}")
+    print("rows read after that position stay in the table until they are overwritten or deleted", file=sys.stderr)
+    return 0
+
+
+def _lineage(options: argparse.Namespace) -> int:
+    found = _table(options).lineage(options.source, options.position)
+    if options.json:
+        print_json(msgspec.to_builtins(found))
+    elif found is None:
+        print(f"no version holds position {options.position} of {options.source!r}")
+    else:
+        print(f"version {found.version}" + ("" if found.exact else "; its files do not say what they hold: any of them may"))
+        print(
+            render_table(
+                ("version", "start", "end", "path"), [(f.version, plain_text(f.start), plain_text(f.end), f.path) for f in found.files]
+            )
+        )
+    return 0 if found is not None else 1
+
+
 def _print_status(options: argparse.Namespace, status: Resolution, *, wanted: str) -> int:
     """What became of a job; 0 if it is what was wanted."""
     if options.json:
-        _print_json({"job": options.job_id, "status": str(status), "version": status.version})
+        print_json({"job": options.job_id, "status": str(status), "version": status.version})
     else:
         print(f"{status} at version {status.version}" if status.version is not None else str(status))
     return 0 if status == wanted else 1
@@ -279,11 +348,21 @@ def _ago(since: float) -> str:
     return f"{seconds} s"
 
 
+def _metrics(options: argparse.Namespace) -> int:
+    return print_figures(_table(options).figures(read_ends(options.ends)), as_json=options.json)
+
+
+def _counts(options: argparse.Namespace) -> int:
+    with Steps() as steps:
+        report = _table(options).counts(progress=steps)
+    return print_counts(report, as_json=options.json)
+
+
 def _doctor(options: argparse.Namespace) -> int:
     with Steps() as steps:
         report = _table(options).doctor(progress=steps)
     if options.json:
-        _print_json(msgspec.to_builtins(report))
+        print_json(msgspec.to_builtins(report))
     else:
         print(render_table(("check", "result", ""), [(each.check, each.result, each.detail) for each in report.findings]))
         if report.latencies:
@@ -320,47 +399,8 @@ def _chosen(options: argparse.Namespace) -> dict[str, Any]:
 def _render_files(table: pa.Table, *, bounds: bool) -> str:
     hidden = {"digest", "job", "bounds", "path"} if not bounds else {"digest", "job", "path"}
     names = [name for name in table.column_names if name not in hidden] + ["path"]  # last: it is the longest by far
-    rows = [tuple(value if name in _COUNTS else _value(value) for name, value in row.items()) for row in table.select(names).to_pylist()]
+    rows = [tuple(value if name in _COUNTS else quoted(value) for name, value in row.items()) for row in table.select(names).to_pylist()]
     return render_table(names, rows)
-
-
-def _value(value: Any) -> str:
-    """A value of the user's: a text that could be taken for a null, or for nothing, stands in quotes."""
-    return json.dumps(value) if isinstance(value, str) and (value in ("", "null") or value.startswith('"')) else _text(value)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, dict | list):
-        return json.dumps(_jsonable(value), ensure_ascii=False) if value else ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "null" if value is None else str(value)
-
-
-def _print_json(value: Any) -> int:
-    text = json.dumps(_jsonable(value), ensure_ascii=False, indent=2, allow_nan=False)
-    print("".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text))
-    return 0
-
-
-def _jsonable(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _jsonable(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_jsonable(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"  # as the format spells them [SC7]
-    return value if value is None or isinstance(value, str | int | float) else _plain(value)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dt.datetime | dt.date):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode("ascii")
-    if isinstance(value, decimal.Decimal | dt.timedelta):
-        return str(value)
-    raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
 if __name__ == "__main__":

@@ -10,18 +10,23 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Literal
 
+import msgspec
+
 from .engine import job as engine_job
-from .engine.outcome import Outcome, committed_or_raise
+from .engine.figures import Figures
+from .engine.job import MAX_FILE_SOURCES, Ranges
+from .engine.outcome import JobResult, JobResults, Outcome, committed_or_raise
 from .engine.prepare import commit_prepared
 from .engine.session import Session
 from .engine.streams import stream_batches
-from .errors import UsageError
+from .errors import ManifestCommitError, OutcomeUnknownError, StoreError, UsageError, WatermarkGapError
 from .progress import Progress
 from .store import StorageOptions, open_store
 
+# What may be otherwise a moment later: `commit_all` tries again.
+MAY_PASS = (StoreError, OutcomeUnknownError, WatermarkGapError)
 Path = str | os.PathLike[str]
 Overwritten = Mapping[str, Any] | Literal["dynamic"] | None
-Ranges = Mapping[str, tuple[int | str | None, int | str]]
 
 
 def write(
@@ -45,7 +50,10 @@ def write(
     data: a Spark DataFrame, or whatever has `__arrow_c_stream__` (pyarrow, pandas, polars, DuckDB); df_path: the table's root, made a
     table by the first write. mode="overwrite" replaces the whole table (overwrite=None), the partitions that are written ("dynamic"),
     or those named ({"day": "2013-01-01"}). key: a name for this work that is the same on every rerun: the second run is a no-op that
-    returns the first version. watermarks: source -> (start, end), half-open. target_file_size: bytes.
+    returns the first version. watermarks: source -> (start, end), half-open; up to 64 of them are also kept with each file, for
+    `Table.lineage`. target_file_size: bytes. recoverable: keep finished tasks for a rerun of this key: it computes the others only, where
+    Spark's plan, its input files and Python functions are the same. fingerprint: part of what is declared with the key; a recoverable
+    write believes it instead of looking: equal texts promise that each partition has the same rows, wherever and whenever computed.
 
     Raises what stops a commit (see `manifestcommit.errors`): SchemaMismatchError and UsageError before any task starts,
     CommitConflictError, WatermarkGapError, WatermarkOverlapError, KeyReusedError, JobFencedError with nothing committed, and
@@ -65,7 +73,9 @@ def write(
             job.overwrite(overwrite, conflict=conflict)
         for source, (start, end) in _ranges(watermarks):
             job.advance(source, start, end)
-        job.write(data, partition_by=partition_by, merge_schema=merge_schema, target_file_size=target_file_size)
+        # All rows of the job come from these ranges, and its files say so, unless that would make each entry long.
+        sources = watermarks if watermarks and len(watermarks) <= MAX_FILE_SOURCES else None
+        job.write(data, partition_by=partition_by, merge_schema=merge_schema, target_file_size=target_file_size, sources=sources)
     assert job.outcome is not None
     return job.outcome
 
@@ -80,11 +90,12 @@ def begin(
 ) -> Job:
     """A job whose block commits when it is left, and gives up when it is left by an exception. [CM1] [AB1]
 
+    recoverable: each task that finishes is durable, and a rerun of the same key after a crash computes the others only, as far as it
+    can know that they are the same work: see `write`. What is left by an exception is kept for the rerun. [AB6]
     NotATableError where the folder holds plain files. Nothing is written by beginning.
     """
-    if recoverable:
-        raise UsageError("recoverable=True is not available in this release: a rerun computes all tasks again. Leave it out.")
-    return Job(Session(open_store(df_path, storage_options)), key=key, fingerprint=fingerprint, storage_options=storage_options)
+    session = Session(open_store(df_path, storage_options))
+    return Job(session, key=key, fingerprint=fingerprint, recoverable=recoverable, storage_options=storage_options)
 
 
 class Job:
@@ -94,9 +105,15 @@ class Job:
     """
 
     def __init__(
-        self, session: Session, *, key: str | None, fingerprint: str | None, storage_options: Mapping[str, Any] | None = None
+        self,
+        session: Session,
+        *,
+        key: str | None,
+        fingerprint: str | None,
+        recoverable: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        self._job = engine_job.Job(session, key=key, fingerprint=fingerprint)
+        self._job = engine_job.Job(session, key=key, fingerprint=fingerprint, recoverable=recoverable)
         self._storage_options = StorageOptions(storage_options)
         self._process = os.getpid()
         self.outcome: Outcome | None = None
@@ -120,6 +137,11 @@ class Job:
         """Whether an earlier run committed this key: writes do nothing, the outcome is the first version. [KY3]"""
         return self._job.already_committed
 
+    @property
+    def figures(self) -> Figures:
+        """The job in numbers, as it ended, also where it raised; as it stands, while it runs. [OB10]"""
+        return self._job.figures
+
     def write(
         self,
         data: Any,
@@ -127,15 +149,18 @@ class Job:
         *,
         merge_schema: bool = False,
         target_file_size: int | None = None,
+        sources: Ranges | None = None,
     ) -> None:
         """Write rows straight to the destination, invisible until the job commits; may be called again. [SP1] [DF1]
 
-        SchemaMismatchError, before any task starts, where the data does not fit the table.
+        sources: source -> (start, end), half-open: where these rows come from, kept with each file for `Table.lineage`; it moves no
+        watermark. SchemaMismatchError, before any task starts, where the data does not fit the table.
         """
         self._check_home()
         if self.already_committed:
             return
-        options = {"partition_by": partition_by, "merge_schema": merge_schema, "target_file_size": target_file_size}
+        options: dict[str, Any] = {"partition_by": partition_by, "merge_schema": merge_schema, "target_file_size": target_file_size}
+        options["sources"] = dict(_ranges(sources)) or None
         if is_spark_dataframe(data):
             from .spark.write import write_into  # late: pyspark is an extra
 
@@ -145,9 +170,9 @@ class Job:
         with Progress(f"writing to {self._job.url}") as progress:
             self._job.write_stream(schema, batches, progress=progress, **options)
 
-    def add_files(self, paths: Iterable[str]) -> None:
-        """List Parquet files that something else wrote below the root; paths are relative to it. [AF1]"""
-        self._job.add_files(paths)
+    def add_files(self, paths: Iterable[str], *, sources: Ranges | None = None) -> None:
+        """List Parquet files that something else wrote below the root; paths are relative to it; sources as for `write`. [AF1] [OB8]"""
+        self._job.add_files(paths, sources=dict(_ranges(sources)) or None)
 
     def overwrite(self, overwrite: Overwritten = None, *, conflict: Literal["serializable", "blind", "fail"] = "serializable") -> None:
         """Replace the whole table (None), the partitions that this job writes ("dynamic"), or {"day": …}. [CF3] [CF4] [CF5]"""
@@ -162,6 +187,16 @@ class Job:
         self._check_home()
         self.outcome = committed_or_raise(self._job.commit(), self._job.url)
         return self.outcome
+
+    def _try_commit(self, tried: int) -> JobResult:
+        result = JobResult(url=self._job.url, job_id="", key=self._job.key, tries=tried)
+        try:
+            self._check_home()
+            outcome = committed_or_raise(self._job.commit() if tried == 1 else self._job.commit_again(), self._job.url)
+        except ManifestCommitError as error:
+            return msgspec.structs.replace(result, job_id=self._job.known_id, error=error)
+        self.outcome = outcome
+        return msgspec.structs.replace(result, job_id=outcome.job_id, outcome=outcome)
 
     def prepare(self) -> str:
         """First phase: all that the job needs to commit is durable in one object; returns the job's id. [AB3]
@@ -200,6 +235,24 @@ def commit(df_path: Path, job_id: str, *, storage_options: Mapping[str, Any] | N
     """
     session = Session(open_store(df_path, storage_options))
     return committed_or_raise(commit_prepared(session, job_id), session.store.url)
+
+
+def commit_all(jobs: Iterable[Job], *, tries: int = 3) -> JobResults:
+    """Commit each job on its own: one that keeps failing holds up no other, and the result says which are to be done again. [CM10]
+
+    For several datasets that are fed by one run. There is no transaction across them: each is committed once or not at all. What a
+    store failed to do, or did not say, is tried again, as is what may clear up by itself (a gap that another of the jobs closes), up to
+    `tries` times each, after all others had their turn. Raises nothing for a job that is not committed.
+    """
+    given = list(jobs)
+    if tries < 1 or not all(isinstance(job, Job) for job in given):
+        raise UsageError("commit_all takes jobs, as begin returns them, and at least one try")
+    results: dict[int, JobResult] = {}
+    for tried in range(1, tries + 1):
+        for index, job in enumerate(given):
+            if tried == 1 or (index in results and isinstance(results[index].error, MAY_PASS)):
+                results[index] = job._try_commit(tried)
+    return JobResults(results[index] for index in range(len(given)))
 
 
 def is_spark_dataframe(data: Any) -> bool:

@@ -1,7 +1,12 @@
-"""Plain text tables for terminals: aligned columns, numbers to the right, control characters made visible."""
+"""Plain text tables for terminals: aligned columns, numbers to the right, control characters made visible. And JSON for scripts."""
 
 from __future__ import annotations
 
+import base64
+import datetime as dt
+import decimal
+import json
+import math
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -32,6 +37,27 @@ def visible(text: str) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
 
 
+def quoted(value: Any) -> str:
+    """A value of the user's: a text that could be taken for a null, or for nothing, stands in quotes."""
+    return json.dumps(value) if isinstance(value, str) and (value in ("", "null") or value.startswith('"')) else plain_text(value)
+
+
+def plain_text(value: Any) -> str:
+    """A value as people read it."""
+    if isinstance(value, dict | list):
+        return json.dumps(_jsonable(value), ensure_ascii=False) if value else ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "null" if value is None else str(value)
+
+
+def print_json(value: Any) -> int:
+    """One JSON document on standard output, by the standard's rules; 0, the exit status."""
+    text = json.dumps(_jsonable(value), ensure_ascii=False, indent=2, allow_nan=False)
+    print("".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text))
+    return 0
+
+
 def _cell(value: Any) -> str:
     text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
     return visible(text)
@@ -48,3 +74,23 @@ def _width(text: str) -> int:
 def _pad(text: str, width: int, right: bool) -> str:
     space = " " * (width - _width(text))
     return space + text if right else text + space
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _jsonable(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_jsonable(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"  # as the format spells them [SC7]
+    return value if value is None or isinstance(value, str | int | float) else _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dt.datetime | dt.date):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, decimal.Decimal | dt.timedelta):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")

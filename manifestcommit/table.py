@@ -19,16 +19,20 @@ from .core.predicate import Predicate
 from .core.schema import FieldType, Schema, type_text
 from .core.snapshot import Snapshot
 from .engine import alter, plan
+from .engine.counts import CountReport, compare
 from .engine.head import Head, read_version, walk_back
+from .engine.lineage import Lineage, rewind, trace
 from .engine.lookup import find_job
-from .engine.outcome import Outcome, committed_or_raise
-from .engine.prepare import JobInfo, give_up, list_jobs, read_prepared
+from .engine.outcome import JobResults, Outcome, committed_or_raise
+from .engine.prepare import JobInfo, give_up, list_jobs, read_prepared, settle_prepared
 from .engine.session import Session
+from .engine.standing import TableFigures, stand
 from .engine.times import choose_version, parse_moment
 from .errors import UsageError
 from .job import Path, is_spark_column
 from .store import StorageOptions, open_store
 from .store.doctor import Report, examine
+from .telemetry import record_table
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
@@ -93,6 +97,23 @@ class Table:
         """How far every source has been read. [WM1]"""
         return self._session.open().snapshot.watermarks
 
+    def lineage(self, source: str, position: int) -> Lineage | None:
+        """Which version brought a position of a source, and which live files hold it; None: no version has it. [RD9]
+
+        The files are exact where they were written with `sources` (or with few watermarks, by `write`); elsewhere they are those that came
+        with the version. For integer positions only.
+        """
+        return trace(self._session, source, position)
+
+    def rewind(self, source: str, to: int | str | None, *, reason: str, keep_keys: bool = False) -> Outcome:
+        """Set a source's watermark back, so that it can be read again from there; None: as if it had never been read. [WM5]
+
+        The keys whose advances that undoes are dropped, so that their work can be done again: `dropped_keys` of the outcome. Rows that
+        were read after the position stay until they are overwritten or deleted. keep_keys: drop none, where the history that tells which
+        is expired. CommitConflictError if the source moves meanwhile.
+        """
+        return committed_or_raise(rewind(self._session, source, to, reason=reason, keep_keys=keep_keys), self.url)
+
     def changes(self, start_version: int, end_version: int | None = None) -> dict[str, pa.Table]:
         """The files that lie in `end_version` and not in `start_version` ("added"), and the reverse ("removed"). [RD8]"""
         head = self._session.open()
@@ -114,6 +135,30 @@ class Table:
     def jobs(self) -> list[JobInfo]:
         """The jobs that left something for other processes, and what became of each: prepared, running, given up, fenced. [AB3]"""
         return list(list_jobs(self._session))
+
+    def recover(self, *, abort: bool = False) -> JobResults:
+        """Commit every prepared job that nobody has decided, or give each up; one that fails stays prepared and holds up no other. [AB3]
+
+        For a coordinator that comes back after a crash. Others may do the same at once: each job is decided once.
+        """
+        return JobResults(settle_prepared(self._session, abort=abort))
+
+    def figures(self, ends: Mapping[str, int | str] | None = None) -> TableFigures:
+        """Size, age, waiting jobs and watermarks in numbers, for monitoring; also logged, and set as OpenTelemetry gauges. [WM1]
+
+        ends: source -> its end as the caller knows it, such as {"topic:0": 12345}: `lag` tells how far the table is behind each. A source
+        that the table has never read lags by all it has, counted from 0; below 0, the source ends before what the table has read of it.
+        """
+        found = stand(self._session, ends)
+        record_table(found)
+        return found
+
+    def counts(self, *, progress: Callable[[str], None] | None = None) -> CountReport:
+        """Whether all counts match: read, written and committed by each job, the running totals, and what the head lists. [OB2] [OB10]
+
+        One request for each readable version and each manifest of the head. progress: called with what is counted next.
+        """
+        return compare(self._session, progress=progress)
 
     def doctor(self, *, progress: Callable[[str], None] | None = None) -> Report:
         """Whether the store keeps what commits rely on, found out with probes; there need be no table. [ST12]
@@ -158,6 +203,7 @@ class Table:
                     "operation": commit.operation,
                     "key": commit.key,
                     "job": commit.job,
+                    "reason": commit.reason,
                     "summary": _values(commit.summary),
                     "totals": _values(snapshot.totals),
                     "writer": snapshot.writer,
@@ -295,6 +341,7 @@ def _describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
         "bytes": snapshot.totals.bytes,
         "partition_by": [names[each] for each in snapshot.partition_by],
         "sources": len(snapshot.watermarks),
+        "streams": {name: {"query": each.query, "batch": each.batch, "version": each.version} for name, each in snapshot.streams.items()},
         "oldest_readable_version": snapshot.expired,
         "fence": snapshot.fence,
         "tags": {name: tag.version for name, tag in snapshot.tags.items()},

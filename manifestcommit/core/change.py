@@ -16,9 +16,9 @@ from . import bitmap
 from .evolution import SchemaEdit, apply_edits
 from .manifest import Entry, ManifestRef
 from .schema import Schema
-from .snapshot import FORMAT_VERSION, Commit, KeyRecord, Snapshot, Summary, Totals
+from .snapshot import FORMAT_VERSION, Commit, KeyRecord, Snapshot, StreamRecord, Summary, Totals
 from .touch import Matcher, Touch, compact, of_partition
-from .watermark import Advance, move, note_origins
+from .watermark import Advance, Position, move, note_origins, rewind_origins, rewind_watermarks
 
 ConflictChoice = Literal["serializable", "blind", "fail"]
 _STORES_KEPT = 8
@@ -32,12 +32,31 @@ class Overwrite(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     conflict: ConflictChoice = "serializable"
 
 
+class StreamBatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One batch of a streaming query. name: the user's key, else the query's id, under which the last batch is kept. [KY6]"""
+
+    name: str
+    query: str
+    batch: int
+
+
+class Rewind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Set a source's watermark back. have: where it stood when that was decided; to: where it shall stand, None: as if never read;
+    keys: those whose advances it undoes. [WM5]"""
+
+    source: str
+    have: int | str
+    to: Position = None
+    keys: frozenset[str] = frozenset()
+
+
 class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """What a job adds, removes and advances. [CM9]
 
     schema: what its files were written with; edits: how the table's schema must change for them; initial: schema and partitioning
     for a table that has none yet; touched: the partitions of what it adds; remove: paths that it replaces; declared: digest of
-    what the caller declared with the key; gives_up: a job that shall never commit.
+    what the caller declared with the key; stream: the batch that it is; gives_up: a job that shall never commit; rewind: a watermark
+    set back; reason: why, in a person's words.
     """
 
     job: str
@@ -56,7 +75,10 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     remove: frozenset[str] = frozenset()
     advances: tuple[Advance, ...] = ()
     properties: dict[str, str | None] = {}
+    stream: StreamBatch | None = None
     gives_up: str | None = None
+    rewind: Rewind | None = None
+    reason: str | None = None
     summary: Summary = Summary()
 
     @property
@@ -145,11 +167,8 @@ def apply(head: Snapshot, change: Change, found: Found, *, parent_digest: str, c
     )  # fmt: skip
     commit = Commit(
         job=change.job, commit_id=commit_id, key=change.key, operation=change.operation,
-        touched=_touched(head, change, found, dropped), summary=summary,
+        touched=_touched(head, change, found, dropped), reason=change.reason, summary=summary,
     )  # fmt: skip
-    keys = dict(head.keys)
-    if change.key is not None:
-        keys[change.key] = KeyRecord(version=version, digest=change.declared or "")
     return msgspec.structs.replace(
         head,
         version=version,
@@ -163,9 +182,10 @@ def apply(head: Snapshot, change: Change, found: Found, *, parent_digest: str, c
         added=(*kept, *added),
         removed=bitmaps,
         removed_runs=() if everything else head.removed_runs,
-        watermarks=move(head.watermarks, change.advances),
-        origins=note_origins(head.origins, head.watermarks, change.advances),
-        keys=keys,
+        watermarks=_watermarks(head, change),
+        origins=_origins(head, change),
+        keys=_keys(head, change, version),
+        streams=_streams(head, change, version),
         recent_jobs={**head.recent_jobs, **({change.gives_up: None} if change.gives_up else {}), change.job: version},
         properties=_properties(head, change),
         totals=totals,
@@ -178,6 +198,34 @@ def declaration(*, mode: str, scope: object, advances: tuple[Advance, ...], fing
     """The digest of what a caller declares with a key: mode, partitions, advances, fingerprint; files are not compared. [KY1]"""
     said = [mode, scope, sorted(msgspec.to_builtins(advances), key=lambda a: (a["source"], str(a.get("start")))), fingerprint]
     return hashlib.sha256(msgspec.json.encode(said, order="deterministic")).hexdigest()[:32]
+
+
+def _watermarks(head: Snapshot, change: Change) -> dict[str, int | str]:
+    moved = move(head.watermarks, change.advances)
+    return rewind_watermarks(moved, change.rewind.source, change.rewind.to) if change.rewind else moved
+
+
+def _origins(head: Snapshot, change: Change) -> dict[str, Position]:
+    noted = note_origins(head.origins, head.watermarks, change.advances)
+    return rewind_origins(noted, change.rewind.source, change.rewind.to) if change.rewind else noted
+
+
+def _keys(head: Snapshot, change: Change, version: int) -> dict[str, KeyRecord]:
+    keys = dict(head.keys)
+    for key in change.rewind.keys if change.rewind else ():
+        keys.pop(key, None)
+        if head.key_runs:  # a run, which never changes, may still have it
+            keys[key] = KeyRecord(version=version, digest="")
+    if change.key is not None:
+        keys[change.key] = KeyRecord(version=version, digest=change.declared or "")
+    return keys
+
+
+def _streams(head: Snapshot, change: Change, version: int) -> dict[str, StreamRecord]:
+    batch = change.stream
+    if batch is None:
+        return head.streams
+    return {**head.streams, batch.name: StreamRecord(query=batch.query, batch=batch.batch, version=version)}
 
 
 def _without(entries: tuple[Entry, ...], change: Change, partition_by: tuple[int, ...]) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:

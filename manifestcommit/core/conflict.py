@@ -12,6 +12,7 @@ import msgspec
 from .change import Change, Found
 from .evolution import SchemaConflict, apply_edits
 from .snapshot import Commit, Snapshot
+from .stream import judge
 from .touch import Touch, meet, of_partition
 from .watermark import Misfit, find_misfit
 
@@ -130,8 +131,30 @@ def job_is_committed(head: Snapshot, change: Change, winners: Sequence[Winner], 
     return Conflict(rule="job_is_committed", mine=f"gives up job {change.gives_up}", winner="that job was committed before, or is fenced")
 
 
+def watermark_was_moved(head: Snapshot, change: Change, winners: Sequence[Winner], found: Found) -> Conflict | None:
+    """A source to be set back stands elsewhere than when that was decided. [WM5]"""
+    rewind = change.rewind
+    if rewind is None or head.watermarks.get(rewind.source) == rewind.have:
+        return None
+    return Conflict(rule="watermark_was_moved", mine=f"rewinds {rewind.source!r} from {rewind.have!r}",
+                    winner=f"the table stands at {head.watermarks.get(rewind.source)!r}")  # fmt: skip
+
+
+def stream_skips_batches(head: Snapshot, change: Change, winners: Sequence[Winner], found: Found) -> Conflict | None:
+    """A batch that does not follow the last one of its query: those between are in no version. [KY6]"""
+    batch = change.stream
+    record = head.streams.get(batch.name) if batch is not None else None
+    if batch is None or record is None or judge(record, batch) != "gap":
+        return None
+    misfit = Misfit(kind="gap", source=batch.name, have=record.batch + 1, want=batch.batch, all_covered=False)
+    return Conflict(rule="stream_skips_batches", mine=f"commits batch {batch.batch} of {batch.name!r}",
+                    winner=f"the table holds that query's batches up to {record.batch}", misfit=misfit)  # fmt: skip
+
+
 RULES: tuple[Rule, ...] = (
     job_is_committed,
+    watermark_was_moved,
+    stream_skips_batches,
     watermark_misfits,
     schema_is_other,
     partitioning_is_other,

@@ -18,6 +18,7 @@ from . import bitmap
 from .change import Prepared
 from .manifest import Entry, ManifestRef
 from .paths import UnsafePathError, check_path
+from .recovery import FinishedTask, KeyMark
 from .schema import check_schema
 from .snapshot import FORMAT_VERSION, Snapshot
 from .unknown import SPELLING, tuck, untuck
@@ -38,6 +39,7 @@ _JOB_ID = re.compile(r"v([1-9]\d{0,18})-([0-9a-f]{16})-[0-9a-f]{32}", re.ASCII)
 _DATA_FILE = re.compile(r"-(v[1-9]\d{0,18}-[0-9a-f]{16}-[0-9a-f]{32})\.parquet\Z", re.ASCII)
 _OBJECT = re.compile(re.escape(MANIFESTS) + r"(?!\.{1,2}\Z)[^/\\\0]+")
 _TABLE_ID = re.compile(r"[0-9a-f]{16}")
+_TASK = re.compile(r"(\d{5,18})\.json\.zst", re.ASCII)
 
 
 class JobName(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +101,27 @@ def prepared_name(job: str) -> str:
     return f"{JOBS}{job}/prepared.json.zst"
 
 
+def key_mark_name(job: str, key: str) -> str:
+    """The name of the object that makes `job` a recoverable attempt at `key`. [AB6]"""
+    return f"{JOBS}{job}/key-{hashlib.sha256(key.encode('utf-8')).hexdigest()[:32]}.json.zst"
+
+
+def tasks_prefix(job: str, work: str) -> str:
+    """Where the finished tasks of one write of `job` lie; work: 32 hex digits that tell this write from any other. [AB6]"""
+    return f"{JOBS}{job}/task-{work}-"
+
+
+def task_name(job: str, work: str, task: int) -> str:
+    """The only name that the output of a task of this write can have. [AB6]"""
+    return f"{tasks_prefix(job, work)}{task:05d}.json.zst"
+
+
+def parse_task(name: str, prefix: str) -> int | None:
+    """The number of a finished task; None for anything else below that prefix. [AB6]"""
+    match = _TASK.fullmatch(name.removeprefix(prefix))
+    return int(match[1]) if match and name == f"{prefix}{int(match[1]):05d}.json.zst" else None
+
+
 def digest(data: bytes) -> str:
     """sha256 of the object's bytes as stored. [OB1]"""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
@@ -144,8 +167,8 @@ def decode_prepared(data: bytes, *, name: str) -> Prepared:
     try:
         if prepared_name(change.job) != name or parse_job_id(change.job).birth != change.birth:
             raise ValueError(f"it holds job {change.job!r}")
-        if change.gives_up is not None:
-            raise ValueError("it gives another job up")
+        if (change.gives_up, change.rewind, change.stream) != (None, None, None):
+            raise ValueError("it holds what only a commit of its own can do")
         _check_listed(change.add, change.add_manifests, len(change.partition_by or ()))
         for job in (*(entry.job for entry in change.add), *(job_of_manifest(ref.path) for ref in change.add_manifests)):
             parse_job_id(job)
@@ -157,6 +180,34 @@ def decode_prepared(data: bytes, *, name: str) -> Prepared:
     except (UnsafePathError, SchemaMismatchError, ValueError) as error:
         raise CorruptMetadataError(damaged(name, str(error)), object_name=name) from None
     return prepared
+
+
+def encode_key_mark(mark: KeyMark) -> bytes:
+    """The mark's object. [AB6] [OB1]"""
+    return _bounded(encode_json(mark, KeyMark), "the mark of a recoverable job", "Use a shorter key.")
+
+
+def encode_task(finished: FinishedTask) -> bytes:
+    """The finished task's object, made and bounded as a snapshot's is. [AB6] [OB1] [OB4]"""
+    return _bounded(encode_json(finished, FinishedTask), f"finished task {finished.task}", "Write larger files.")
+
+
+def decode_task(data: bytes, *, name: str, job: str, task: int, width: int) -> FinishedTask:
+    """The task that `job` finished, checked as a snapshot is, or an error that names the object; width: of partitions. [AB6] [OB4]"""
+    finished: FinishedTask = decode_json(decompress(data, name=name), FinishedTask, name=name)
+    try:
+        if finished.task != task:
+            raise ValueError(f"it holds task {finished.task}")
+        _check_listed(finished.entries, finished.manifests, width)
+        for entry in finished.entries:
+            if entry.job != job or job_of_data_file(entry.path) != job:
+                raise ValueError(f"it lists {entry.path!r}, which is of another job")
+        for ref in finished.manifests:
+            if job_of_manifest(ref.path) != job:
+                raise ValueError(f"it lists {ref.path!r}, which is of another job")
+    except (UnsafePathError, ValueError) as error:
+        raise CorruptMetadataError(damaged(name, str(error)), object_name=name) from None
+    return finished
 
 
 def encode_json(value: Any, kind: Any) -> bytes:
@@ -217,7 +268,7 @@ class _Head(msgspec.Struct):
 
 
 # msgspec looks into a class when it first meets it, and takes no lock: threads that are first together end the interpreter.
-for _kind in (Snapshot, Prepared, _Head):
+for _kind in (Snapshot, Prepared, FinishedTask, KeyMark, _Head):
     msgspec.json.Decoder(_kind)
 
 
@@ -250,6 +301,8 @@ def _check(snapshot: Snapshot, name: str) -> None:
         raise ValueError("partition_by names a field that the schema does not have")
     width = len(snapshot.partition_by)
     _check_listed(snapshot.added, snapshot.manifests, width)
+    if any(record.batch < 0 or not 1 <= record.version <= snapshot.version for record in snapshot.streams.values()):
+        raise ValueError("a stream's last batch is none, or of a version that is none")
     for path, text in snapshot.removed.items():
         _check_object_path(path)
         bitmap.decode(text)

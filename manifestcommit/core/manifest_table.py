@@ -83,7 +83,7 @@ def from_table(table: pa.Table, *, schema: Schema, partition_by: Sequence[int], 
             added=fixed["added"][row] or inherited,
             job=fixed["job"][row],
             columns={each: column[row] for each, column in stats.items() if column[row] != _NOTHING},
-            sources=_sources_in(fixed["sources"][row]),
+            sources=source_ranges(fixed["sources"][row]),
             extra=msgspec.json.decode(fixed["extra"][row]) if fixed["extra"][row] else {},
         )
         for row in range(table.num_rows)
@@ -247,7 +247,8 @@ def _sources_out(ranges: Sequence[SourceRange]) -> list[dict[str, str | None]] |
     ]
 
 
-def _sources_in(rows: list[dict[str, str]] | None) -> tuple[SourceRange, ...]:
+def source_ranges(rows: list[dict[str, str]] | None) -> tuple[SourceRange, ...]:
+    """One entry's ranges as its row of the column `sources` has them. [OB8] [OB13]"""
     return tuple(
         SourceRange(source=row["source"], start=msgspec.json.decode(row["start"]), end=msgspec.json.decode(row["end"]))
         for row in rows or ()

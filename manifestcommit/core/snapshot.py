@@ -20,7 +20,11 @@ Operation: TypeAlias = str  # "create" | "append" | "overwrite" | "replace" | "s
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What a commit did, for people and monitoring; no rule reads it. seconds: from begin to the create. [OB10]"""
+    """What a commit did, for people and monitoring; no rule of committing reads it. [OB10]
+
+    rows_*, bytes_*, files_*: what the job was handed, and what its files hold, None where it did not count; attempts to unknowns: as
+    far as they are known before the create; seconds: from begin to the create; prepare_s: of them, making the prepared object.
+    """
 
     files: int = 0
     rows: int = 0
@@ -28,30 +32,53 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     removed_files: int = 0
     removed_rows: int = 0
     removed_bytes: int = 0
+    rows_read: int | None = None
+    bytes_read: int | None = None
+    files_written: int | None = None
+    rows_written: int | None = None
+    bytes_written: int | None = None
     tasks: int = 0
     seconds: float = 0.0
+    prepare_s: float = 0.0
     attempts: int = 0
+    conflicts: int = 0
+    retries: int = 0
+    unknowns: int = 0
     checks: dict[str, bool] = {}
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One job that this version carries. commit_id begins with the job id; touched: the partitions added to or removed from. [OB10]"""
+    """One job that this version carries. commit_id begins with the job id; touched: the partitions added to or removed from;
+    reason: why, where a person had to say so. [OB10]"""
 
     job: str
     commit_id: str
     key: str | None = None
     operation: Operation
     touched: tuple[Touch, ...] = ()
+    reason: str | None = None
     summary: Summary = Summary()
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
 class KeyRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """version: the commit that carried the key; digest: sha256 of what was declared with it. [KY1]"""
+    """version: the commit that carried the key; digest: sha256 of what was declared with it. [KY1]
+
+    An empty digest: a rewind at this version dropped the key, whatever older records of it say. [WM5]
+    """
 
     version: int
     digest: str
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class StreamRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The last batch of a streaming query that the table holds. query: the id of the query; version: the commit that carried it. [KY6]"""
+
+    query: str
+    batch: int
+    version: int
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
@@ -91,7 +118,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     the parent's; schema: None until the first data arrives; partition_by: field ids; added: entries inlined; removed: manifest path
     -> bitmap; *_runs: what was spilled; recent_jobs: job -> version, or None for a job that was given up; fence: jobs born below it can
     never commit; watermarks: source -> position, origins: source -> where its first advance began; expired: the lowest readable version;
-    keys, recent_jobs: those that are not spilled; provisional: a first write made the table and nothing has been committed since;
+    keys, recent_jobs: those that are not spilled; streams: name -> the last batch; provisional: a first write made the table and
+    nothing has been committed since;
     proven: the stores whose create was raced before a commit went through them.
     """
 
@@ -112,6 +140,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     origins: dict[str, int | str | None] = {}
     keys: dict[str, KeyRecord] = {}
     key_runs: tuple[RunRef, ...] = ()
+    streams: dict[str, StreamRecord] = {}
     recent_jobs: dict[str, int | None] = {}
     job_runs: tuple[RunRef, ...] = ()
     fence: int = 1

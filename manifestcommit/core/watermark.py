@@ -1,4 +1,4 @@
-"""Watermarks: how far each source has been read, and the only way in which they move. [WM1]-[WM4]
+"""Watermarks: how far each source has been read, and the only ways in which they move. [WM1]-[WM5]
 
 Pure. Not here: when they are checked (core.conflict), where they are stored (core.snapshot).
 """
@@ -63,6 +63,28 @@ def note_origins(origins: Mapping[str, Position], watermarks: Mapping[str, int |
         if advance.source not in watermarks:
             new.setdefault(advance.source, advance.start)
     return {**origins, **new}
+
+
+def rewind_watermarks(watermarks: Mapping[str, int | str], source: str, to: Position) -> dict[str, int | str]:
+    """The watermarks with one source back at `to`, or without it. [WM5]"""
+    others = {each: position for each, position in watermarks.items() if each != source}
+    return others if to is None else {**others, source: to}
+
+
+def rewind_origins(origins: Mapping[str, Position], source: str, to: Position) -> dict[str, Position]:
+    """The origins after a rewind: a source that goes back beyond its origin will be read from there. [WM1] [WM5]"""
+    if to is None:
+        return {each: origin for each, origin in origins.items() if each != source}
+    origin = origins.get(source)
+    return {**origins, source: to} if isinstance(origin, int) and isinstance(to, int) and to < origin else dict(origins)
+
+
+def is_left_by(to: Position, end: Position) -> bool:
+    """Whether a rewind to `to` leaves a step of the watermark that ended at `end`, and so all before it, as it is. [WM5]
+
+    A text has no order: a rewind leads to one that the source stood at.
+    """
+    return end == to or (isinstance(end, int) and isinstance(to, int) and end <= to)
 
 
 def check_advance(source: object, start: object, end: object) -> Advance:

@@ -6,6 +6,7 @@ Not here: the rules (core.conflict), the next snapshot (core.change), how a job 
 from __future__ import annotations
 
 import contextlib
+import logging
 from typing import Literal
 
 import msgspec
@@ -15,6 +16,7 @@ from ..core.change import Change, apply, create
 from ..core.conflict import Conflict, find_conflict
 from ..core.schema import Schema
 from ..core.snapshot import KeyRecord, Snapshot
+from ..core.stream import judge
 from ..errors import (
     CorruptMetadataError,
     StoreError,
@@ -23,12 +25,15 @@ from ..errors import (
     UnsafeStoreError,
     UnsupportedFormatError,
 )
+from .figures import Meter
 from .head import Head, list_versions, newest_above, open_head, read_object
 from .lookup import find_job, find_key
 from .outcome import Outcome
 from .session import Session
 from .spilling import Spiller
 from .survey import find_winners, survey
+
+LOG = logging.getLogger("manifestcommit.jobs")
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,14 +53,32 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 DEFAULT_LIMITS = Limits()
 
 
-def commit(session: Session, head: Head, change: Change, limits: Limits = DEFAULT_LIMITS, *, shared: bool = False) -> Outcome:
+def commit(
+    session: Session, head: Head, change: Change, limits: Limits = DEFAULT_LIMITS, *, shared: bool = False, meter: Meter | None = None
+) -> Outcome:
     """Commit the change once, whatever else commits beside it, or say why not. [CM1]-[CM8]
 
-    shared: whether another process may commit the same job, or have tried to.
+    shared: whether another process may commit the same job, or have tried to; meter: what measures this call, if not one of its own.
 
     One create, one list and one put of the hint if nobody is in the way and nothing spills. A crash at any point leaves the
     table at its old state or at its new one.
     """
+    meter = meter or session.meter(change.job, change.operation, change.summary, "second" if shared else "both")
+    try:
+        outcome = _contest(session, head, change, limits, shared, meter)
+    except Exception:
+        meter.end("failed")
+        raise
+    return measured(outcome, meter, shared=shared)
+
+
+def measured(outcome: Outcome, meter: Meter, *, shared: bool = False) -> Outcome:
+    """The outcome with its figures, which are reported. [OB10]"""
+    rule = outcome.conflict.rule if outcome.conflict else ""
+    return msgspec.structs.replace(outcome, figures=meter.end(outcome.kind, version=outcome.version, rule=rule, shared=shared))
+
+
+def _contest(session: Session, head: Head, change: Change, limits: Limits, shared: bool, meter: Meter) -> Outcome:
     session.prove(head.snapshot.proven)
     spiller = Spiller(session, change.job)
     change = spiller.stage(change)
@@ -75,11 +98,11 @@ def commit(session: Session, head: Head, change: Change, limits: Limits = DEFAUL
             session.known = head
             return Outcome(kind="conflict", job_id=change.job, conflict=conflict, attempts=creates)
         creates += 1
+        session.tally.attempts += 1
         commit_id = f"{change.job}.{session.env.randomness(8).hex()}"
-        summary = msgspec.structs.replace(change.summary, attempts=creates)
         snapshot = apply(
             head.snapshot,
-            msgspec.structs.replace(change, summary=summary),
+            msgspec.structs.replace(change, summary=meter.summary()),
             found,
             parent_digest=head.digest,
             commit_id=commit_id,
@@ -90,10 +113,13 @@ def commit(session: Session, head: Head, change: Change, limits: Limits = DEFAUL
         snapshot = spiller.settle(snapshot)
         data = format.encode_snapshot(snapshot)
         verdict, reason = _contend(session, snapshot, data, limits)
+        meter.tried(snapshot.commits[-1].summary, is_mine=verdict == "mine")
         if verdict == "unknown":
             return Outcome(kind="unknown", job_id=change.job, attempts=creates, reason=reason)
         mine = Head(snapshot=snapshot, digest=format.digest(data))
         if verdict == "lost":
+            session.tally.conflicts += 1
+            LOG.debug("%r: another job won version %d, for which %s contended", session.store.url, snapshot.version, change.job)
             # Wait first, then look: what was read before a pause is old by its end, and would lose again.
             session.env.sleep(_pause(session, creates, limits.first_pause_s, limits.longest_pause_s))
         try:
@@ -163,6 +189,8 @@ def settled_outcome(session: Session, head: Head, change: Change, *, sent: bool)
     record = find_key(session, snapshot, change.key) if change.key is not None else None
     if record is not None:
         return key_outcome(change, record)
+    if change.stream is not None and (batch := _batch_outcome(snapshot, change)) is not None:
+        return batch
     if change.birth >= snapshot.fence and all(_birth(job) >= snapshot.fence for job in _jobs_listed(change)):
         return None
     return fenced_outcome(session, head, change.job) if sent else Outcome(kind="fenced", job_id=change.job)
@@ -191,15 +219,35 @@ def key_outcome(change: Change, record: KeyRecord) -> Outcome:
     return Outcome(kind="key_reused", job_id=change.job, version=record.version, reason=reason)
 
 
+def _batch_outcome(snapshot: Snapshot, change: Change) -> Outcome | None:
+    """What the table's record of a streaming query says of this batch; None: it may be committed. [KY6]"""
+    assert change.stream is not None
+    record = snapshot.streams.get(change.stream.name)
+    verdict = judge(record, change.stream)
+    if record is None or verdict in ("next", "gap"):
+        return None
+    if verdict == "done":
+        return Outcome(kind="already_committed", job_id=change.job, version=record.version)
+    mine = change.stream
+    reason = (
+        f"under the key {mine.name!r} the table holds batches up to {record.batch} of query {record.query} (version {record.version}), and "
+        f"this is batch {mine.batch} of query {mine.query}: another query, or the same one without its checkpoint. Nothing was committed "
+        "now. Start it with the old checkpoint, or, if its input is not in the table yet, under another key."
+    )
+    return Outcome(kind="key_reused", job_id=change.job, version=record.version, reason=reason)
+
+
 def _contend(session: Session, snapshot: Snapshot, data: bytes, limits: Limits) -> tuple[Literal["mine", "lost", "unknown"], str]:
     """Create the version's object, or learn who did. After an unclear answer only the SAME bytes are put again. [CM3] [CM4] [CM6]"""
     name, commit_id = format.version_name(snapshot.version), snapshot.commits[-1].commit_id
     reason = ""
     for tried in range(limits.unclear_tries):
+        session.tally.resent += tried > 0
         try:
             if session.store.put_if_absent(name, data):
                 return "mine", ""
         except StoreUnclearError as error:
+            session.tally.unknowns += 1
             reason = str(error)
         except UnsafeStoreError as error:
             # It was proved, and is another store by now: what it did with this create no one can say, and once more is too often.

@@ -20,12 +20,13 @@ import pyarrow.parquet as pq
 from ..core import partition
 from ..core.arrow import arrow_schema, footer_metadata
 from ..core.conform import Conformer
-from ..core.manifest import Entry
+from ..core.manifest import Entry, SourceRange
 from ..core.paths import check_path
 from ..core.schema import Schema
 from ..errors import ManifestCommitError, StoreError, UsageError
 from ..store.base import Output, Store
 from . import rows
+from .figures import Intake
 from .footer import FloatStats, TrackedLeaf, column_stats, float_stats, parquet_columns, tracked_leaves
 from .inspect import inspect_file
 from .streams import stream_batches
@@ -52,7 +53,7 @@ class WritePlan(msgspec.Struct, frozen=True, kw_only=True):
     """What every task must know to write its share of a job. It travels to tasks: no secret is ever in it. [DF1]
 
     url: the root; job: the job's id; partition_by: field ids; target_file_size: bytes of a file, more or less;
-    bounds_columns: how many leaf columns get statistics in the entries.
+    bounds_columns: how many leaf columns get statistics in the entries; sources: the ranges that the rows come from.
     """
 
     url: str
@@ -61,6 +62,7 @@ class WritePlan(msgspec.Struct, frozen=True, kw_only=True):
     partition_by: tuple[int, ...] = ()
     target_file_size: int = DEFAULT_TARGET_FILE_SIZE
     bounds_columns: int = DEFAULT_BOUNDS_COLUMNS
+    sources: tuple[SourceRange, ...] = ()
 
     def __post_init__(self) -> None:
         if self.target_file_size < 1:
@@ -78,17 +80,24 @@ class DataFileWriter:
         """task: its number, for people; attempt: randomness that no other attempt has."""
         self._files = _FileSet(store, plan, prefix=f"{task:05d}-{attempt}")
         self._conformer = Conformer(plan.schema)
+        self._sources = plan.sources
         self._row_group_bytes = max(min(rows.ROW_GROUP_BYTES, plan.target_file_size), _MIN_ROW_GROUP_BYTES)
         by_id = {field.id: field for field in plan.schema.fields}
         columns = tuple((by_id[id].file_name, by_id[id].type) for id in plan.partition_by)
         self._buffer = rows.RowBuffer(columns, row_group_bytes=self._row_group_bytes)
-        self._rows = 0
+        self._rows = self._bytes = 0
         self._entries: tuple[Entry, ...] | None = None
         self._given_up = False
+
+    @property
+    def intake(self) -> Intake:
+        """What was handed to `write` so far. [OB10]"""
+        return Intake(rows=self._rows, bytes=self._bytes)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take in rows under the table's column names; a null where the schema allows none is refused. [DF3]"""
         self._check_open("write")
+        self._bytes += batch.nbytes
         try:
             for piece in rows.pieces(batch, self._row_group_bytes):
                 self._rows += piece.num_rows
@@ -106,7 +115,9 @@ class DataFileWriter:
                 for values, table in self._buffer.drain(first=self._files.open_partitions()):
                     self._write_groups(values, table)
                     self._files.finish(values)
-                self._entries = self._files.finish_all()
+                self._entries = tuple(
+                    msgspec.structs.replace(entry, sources=self._sources) if self._sources else entry for entry in self._files.finish_all()
+                )
                 self._check_rows(sum(entry.rows for entry in self._entries))
             except BaseException:
                 self.discard()

@@ -8,32 +8,37 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, cast, get_args
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..core import arrow, format, manifest_table, partition
-from ..core.change import Change, ConflictChoice, Overwrite, declaration
+from ..core.change import Change, ConflictChoice, Overwrite, StreamBatch, declaration
 from ..core.conflict import find_conflict
 from ..core.evolution import SchemaEdit, apply_edits, assign_new_ids, fit
-from ..core.manifest import Entry, ManifestRef
+from ..core.manifest import Entry, ManifestRef, SourceRange
 from ..core.schema import Schema, relaxed, type_text
-from ..core.snapshot import KeyRecord, Snapshot, Summary
+from ..core.snapshot import KeyRecord, Snapshot
 from ..core.text import is_unicode
 from ..core.touch import Touch, of_partition, once
 from ..core.watermark import Advance, check_advance, find_misfit
-from ..errors import ManifestCommitError, UsageError
+from ..errors import ManifestCommitError, TableNotFoundError, UsageError
 from . import files
-from .commit import commit, create_table, key_outcome
+from .commit import commit, create_table, key_outcome, measured
+from .figures import Figures, Intake, Ledger, Meter
 from .head import Head
 from .inspect import inspect_file
 from .lookup import find_job, find_key
 from .outcome import Outcome, error_of
 from .prepare import put_prepared, seal
+from .recovery import Recovery
 from .roots import open_or_free
 from .session import Session
 from .survey import survey
 
 Progress = Callable[[int, int], None]  # rows, files so far
+MAX_FILE_SOURCES = 64  # up to this many ranges of a job are also kept with each of its files, unless the caller says which file holds what
+Ranges = Mapping[str, tuple[int | str | None, int | str]]  # source -> start, end; half-open
 
 
 class Job:
@@ -42,13 +47,15 @@ class Job:
     key: the caller's name for this unit of work, the same on every rerun; fingerprint: anything else that makes it the same work.
     """
 
-    def __init__(self, session: Session, *, key: str | None = None, fingerprint: str | None = None) -> None:
+    def __init__(self, session: Session, *, key: str | None = None, fingerprint: str | None = None, recoverable: bool = False) -> None:
         _check_text("key", key)
         _check_text("fingerprint", fingerprint)
         self._session = session
         self._key = None if key is None else str(key)
         self._fingerprint = None if fingerprint is None else str(fingerprint)
-        self._began_us = session.env.now_us()
+        self.recovery = Recovery(session, self._key, self._fingerprint) if recoverable else None
+        self._ledger = Ledger(session.tally, session.env.now_us)
+        self._meter: Meter | None = None
         self._head: Head | None = None
         self._id: str | None = None
         self._record: KeyRecord | None = None
@@ -63,6 +70,8 @@ class Job:
         self._manifests: list[ManifestRef] = []
         self._touched: list[Touch] = []
         self._advances: list[Advance] = []
+        self._stream: StreamBatch | None = None
+        self._change: Change | None = None
         self._tasks = 0
         self._over = ""
         self._sealed: bytes | None = None
@@ -81,6 +90,22 @@ class Job:
         self._table(None, ())
         assert self._id is not None
         return self._id
+
+    @property
+    def key(self) -> str | None:
+        return self._key
+
+    @property
+    def known_id(self) -> str:
+        """The job's id, or "" while there is no table that it could be a job of."""
+        return self._id or ""
+
+    @property
+    def figures(self) -> Figures:
+        """The job in numbers: as it ended, or as it stands. [OB10]"""
+        if self._meter is not None and self._meter.ended is not None:
+            return self._meter.ended
+        return self._session.meter(self.known_id, self._mode, self._ledger.summary(self._tasks)).figures("running")
 
     @property
     def is_over(self) -> bool:
@@ -116,6 +141,24 @@ class Job:
         except ValueError as error:
             raise UsageError(str(error)) from None
 
+    def take_batch(self, batch: StreamBatch) -> None:
+        """This job is one batch of a streaming query: committed at most once, and after the one before it. [KY6]"""
+        self._check_open()
+        self._stream = batch
+
+    def resume(self, planned: Change, *, began_us: int) -> None:
+        """Go on under the id of a job that planned one write in another process, before anything was written: take over its plan. [SP7]
+
+        Only for jobs without a key that append or replace the whole table, as a streaming query's batches do.
+        """
+        if self._head is None:
+            raise TableNotFoundError(f"the table at {self.url} was removed while this job ran; nothing was committed. Run it again.")
+        self._id, self._ledger = planned.job, Ledger(self._session.tally, self._session.env.now_us, began_us=began_us)
+        self._schema, self._partition_by = planned.schema, planned.partition_by
+        self._initial, self._edits = planned.initial, list(planned.edits)
+        if planned.overwrite is not None:
+            self.overwrite(None, conflict=planned.overwrite.conflict)
+
     # --- what it writes ------------------------------------------------------------------------------------------------
 
     def plan_write(
@@ -125,21 +168,26 @@ class Job:
         partition_by: Sequence[str] | str | None = None,
         merge_schema: bool = False,
         target_file_size: int | None = None,
+        sources: Ranges | None = None,
     ) -> files.WritePlan:
-        """How tasks must write data of this schema; SchemaMismatchError before any of them starts. [SC3] [SC5] [PT1]"""
+        """How tasks must write data of this schema; SchemaMismatchError before any of them starts. [SC3] [SC5] [PT1]
+
+        sources: the ranges that the rows come from, kept with every file. [OB8]
+        """
         self._check_open()
         names = [partition_by] if isinstance(partition_by, str) else partition_by
         head = self._table(data, tuple(names or ()))
         if head.snapshot.schema is None:
             head = self._first_schema(head, data, tuple(names or ()))
         self._check_early(head)
+        new_id = self.recovery.start(self.id) if self.recovery is not None else self._session.new_field_id
         if self._schema is None and head.snapshot.provisional and not _suits(head.snapshot, data, names):
             # Whoever made the table has committed nothing: of such first writes the first to commit gives it its columns.
-            self._initial = self._schema = assign_new_ids(relaxed(data), self._session.new_field_id)
+            self._initial = self._schema = assign_new_ids(relaxed(data), new_id)
             self._partition_by = partition.check_partition_by(self._initial, names or ())
         before = self._schema or head.snapshot.schema
         assert before is not None
-        edits = fit(before, assign_new_ids(data, self._session.new_field_id), merge=merge_schema)
+        edits = fit(before, assign_new_ids(data, new_id), merge=merge_schema)
         schema = apply_edits(before, edits)
         chosen = head.snapshot.partition_by if self._initial is None or self._partition_by is None else self._partition_by
         if names is not None and partition.check_partition_by(schema, names) != chosen:
@@ -162,11 +210,16 @@ class Job:
             partition_by=chosen,
             target_file_size=target_file_size or int(properties.get(files.TARGET_FILE_SIZE, files.DEFAULT_TARGET_FILE_SIZE)),
             bounds_columns=self._bounds_columns(head),
+            sources=_source_ranges(sources),
         )
 
-    def add_written(self, entries: Iterable[Entry], manifests: Sequence[ManifestRef] = (), *, tasks: int = 1) -> None:
-        """Take over what tasks wrote; it is this job's from now on, and still invisible. [SP2]"""
+    def add_written(
+        self, entries: Iterable[Entry], manifests: Sequence[ManifestRef] = (), *, tasks: int = 1, intake: Intake | None = None
+    ) -> None:
+        """Take over what tasks wrote; it is this job's from now on, and still invisible. intake: what they were handed. [SP2]"""
         self._check_open()
+        entries = list(entries)
+        self._ledger.take(entries, manifests, intake)
         self._entries += entries
         self._manifests += manifests
         if self._schema is not None and self._partition_by is not None:
@@ -183,6 +236,12 @@ class Job:
         if self.already_committed:
             return
         plan = self.plan_write(arrow.from_arrow(schema, self._session.new_field_id), **options)
+        work = None
+        if self.recovery is not None and self.recovery.fingerprint is not None:  # nothing else tells whether it is the same data
+            work = self.recovery.work(plan, tasks=1, same=self.recovery.fingerprint)
+            if done := work.finished(self._session.store).get(0):
+                self.add_written(done.entries, done.manifests)
+                return
         attempt = self._session.env.randomness(8).hex()
         rows = 0
         with files.DataFileWriter(self._session.store, plan, task=self._tasks, attempt=attempt) as writer:
@@ -191,11 +250,13 @@ class Job:
                 rows += batch.num_rows
                 if progress is not None:
                     progress(rows, 0)
-            self.add_written(writer.close())
+            entries = writer.close() if work is None else work.finish(self._session.store, self._session.env, 0, writer.close()).entries
+            self.add_written(entries, intake=writer.intake)
 
-    def add_files(self, paths: Iterable[str]) -> None:
-        """List files that something else wrote below the root; each is checked now and left where it is. [AF1]"""
+    def add_files(self, paths: Iterable[str], *, sources: Ranges | None = None) -> None:
+        """List files that something else wrote below the root; each is checked now and left where it is. [AF1] [OB8]"""
         self._check_open()
+        ranges = _source_ranges(sources)
         if isinstance(paths, str):
             raise UsageError("add_files takes a list of paths relative to the table's root, not one text")
         if self.already_committed:
@@ -219,21 +280,36 @@ class Job:
                 bounds_columns=self._bounds_columns(head),
             )
             self._schema, self._partition_by = schema, chosen
-            self._entries.append(entry)
+            self._entries.append(msgspec.structs.replace(entry, sources=ranges) if ranges else entry)
+            self._ledger.take([entry], (), Intake(rows=entry.rows, bytes=entry.bytes))
 
     # --- how it ends ---------------------------------------------------------------------------------------------------
 
     def commit(self) -> Outcome:
         """Everything that the job declared and wrote becomes visible at once, or nothing does. [CM1]-[CM8]"""
         self._check_open()
-        change = self.change()
+        self._change = change = self.change()
         self._over = "was committed or refused"
+        self._meter = meter = self._session.meter(change.job, change.operation, change.summary)
         if self._record is not None:
-            return key_outcome(change, self._record)
+            return measured(key_outcome(change, self._record), meter)
         assert self._head is not None
         known = self._session.known
         base = known if known is not None and known.version > self._head.version else self._head
-        return commit(self._session, base, change)
+        return self._commit(base, change, meter)
+
+    def commit_again(self) -> Outcome:
+        """The same change once more, where the store failed or did not say: whatever of the first try landed counts. [CM1] [CM6]"""
+        if self._change is None or self._record is not None:  # nothing was sent
+            self._over = ""
+            return self.commit()
+        change = self._change
+        self._meter = meter = self._session.meter(change.job, change.operation, change.summary, "second")
+        return self._commit(self._session.open(), change, meter, shared=True)
+
+    def _commit(self, base: Head, change: Change, meter: Meter, *, shared: bool = False) -> Outcome:
+        outcome = commit(self._session, base, change, shared=shared or self.recovery is not None, meter=meter)
+        return outcome if self.recovery is None else self.recovery.judged(change, outcome)
 
     def prepare(self) -> str:
         """Make the job durable, so that any process can commit it or give it up; returns its id. Nothing is visible yet. [AB3]
@@ -242,16 +318,22 @@ class Job:
         """
         if self._sealed is None:
             self._check_open()
+            self._meter = self._session.meter(self.id, self._mode, self._ledger.summary(self._tasks), "first")
             self._sealed = seal(self._session, self.change(), self._record)
         self._over = "may have been prepared, and others may finish it: prepare it again to be sure"
         put_prepared(self._session, self.id, self._sealed)
         self._over = "was prepared: commit it or give it up by its id"
+        if self._meter is not None and self._meter.ended is None:
+            self._meter.end("prepared")
         return self.id
 
     def abandon(self) -> None:
         """Stop. Nothing is deleted: what was written stays unlisted, and gc collects it. [AB1] [AB2]"""
         if self._sealed is not None:
             raise UsageError(f"this job {self._over}; abort({self.url!r}, {self.id!r}) gives it up")
+        if not self._over:
+            self._meter = self._session.meter(self.known_id, self._mode, self._ledger.summary(self._tasks))
+            self._meter.end("abandoned")
         self._over = self._over or "was given up"
 
     def change(self) -> Change:
@@ -262,7 +344,6 @@ class Job:
         by_id = self._partition_by if self._partition_by is not None else head.snapshot.partition_by
         touched = once([*self._touched, *(of_partition(by_id, entry.partition) for entry in self._entries)])
         self._check_inside(scope, touched, head)
-        seconds = (self._session.env.now_us() - self._began_us) / 1e6
         return Change(
             job=self.id,
             birth=format.parse_job_id(self.id).birth,
@@ -278,7 +359,8 @@ class Job:
             touched=touched,
             overwrite=scope,
             advances=advances,
-            summary=Summary(tasks=self._tasks, seconds=round(seconds, 6)),
+            stream=self._stream,
+            summary=self._ledger.summary(self._tasks),
         )
 
     def _check_settled(self, path: str, head: Head) -> None:
@@ -295,6 +377,8 @@ class Job:
         self._id = format.job_id(self._head.version, snapshot.table_id, self._session.env.randomness(16))
         if self._key is not None:
             self._record = find_key(self._session, snapshot, self._key)
+        if self.recovery is not None and self._record is None:
+            self._id = self.recovery.find(snapshot) or self._id
 
     def _table(self, data: Schema | None, partition_by: tuple[str, ...]) -> Head:
         """The head that this job was born under; where there is no table yet, it is created first. [CM13] [ST12]"""
@@ -398,6 +482,15 @@ def _suits(snapshot: Snapshot, data: Schema, names: Sequence[str] | None) -> boo
     by_id = {field.id: field.name for field in snapshot.schema.fields}
     there, here = ([(field.name, type_text(field.type)) for field in each.fields] for each in (snapshot.schema, data))
     return there == here and [by_id[each] for each in snapshot.partition_by] == list(names or ())
+
+
+def _source_ranges(sources: Ranges | None) -> tuple[SourceRange, ...]:
+    """The ranges of a file's rows, well-formed as advances are. [OB8] [WM3]"""
+    try:
+        advances = [check_advance(source, start, end) for source, (start, end) in (sources or {}).items()]
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    return tuple(SourceRange(source=each.source, start=each.start, end=each.end) for each in advances)
 
 
 def _check_text(name: str, value: object) -> None:

@@ -15,16 +15,24 @@ JobState: TypeAlias = Literal["committed", "given_up"]
 
 
 def find_key(session: Session, snapshot: Snapshot, key: str) -> KeyRecord | None:
-    """The record of a key, inlined or spilled; None: never committed, or forgotten. Asks no run twice for the same key. [KY1]"""
-    if key in snapshot.keys:
-        return snapshot.keys[key]
-    asked = session.absent_keys.setdefault(key, set())
-    runs = [run for run in snapshot.key_runs if run.path not in asked]
-    row = session.manifests.lookup(runs, key, KEY_RUN)
-    if row is None:
-        asked.update(run.path for run in runs)
-        return None
-    return KeyRecord(version=int(str(row["version"])), digest=str(row["digest"]))
+    """The record of a key, inlined or spilled; None: never committed, dropped or forgotten. Asks no run twice that lacks it. [KY1] [WM5]"""
+    record = snapshot.keys[key] if key in snapshot.keys else _spilled_key(session, snapshot, key)
+    return record if record is not None and record.digest else None
+
+
+def _spilled_key(session: Session, snapshot: Snapshot, key: str) -> KeyRecord | None:
+    """The newest record in the runs: one that was dropped, and perhaps committed again, stands in several. [OB11]"""
+    absent = session.absent_keys.setdefault(key, set())
+    newest: KeyRecord | None = None
+    for run in snapshot.key_runs:
+        if run.path in absent:
+            continue
+        row = session.manifests.lookup((run,), key, KEY_RUN)
+        if row is None:
+            absent.add(run.path)
+        elif newest is None or int(str(row["version"])) > newest.version:
+            newest = KeyRecord(version=int(str(row["version"])), digest=str(row["digest"]))
+    return newest
 
 
 def find_job(session: Session, snapshot: Snapshot, job: str, *, runs: bool = True) -> tuple[JobState | None, int | None]:

@@ -22,12 +22,14 @@ from ..errors import (
     WatermarkMismatchError,
     WatermarkOverlapError,
 )
+from .figures import Figures
 
 Kind = Literal["committed", "already_committed", "conflict", "key_reused", "fenced", "aborted", "unknown"]
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a job. version: the one that carries it; attempts: creates tried; conflict: where there was one. [CM10]"""
+    """What became of a job. version: the one that carries it; attempts: creates tried; conflict: where there was one; dropped_keys: those
+    whose work a rewind has made undone; figures: this call in numbers. [CM10]"""
 
     kind: Kind
     job_id: str
@@ -35,6 +37,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 0
     conflict: Conflict | None = None
     reason: str = ""
+    dropped_keys: tuple[str, ...] = ()
+    figures: Figures | None = None
 
     @property
     def committed(self) -> bool:
@@ -45,6 +49,31 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     def already_committed(self) -> bool:
         """Whether an earlier run had committed the same work, so that this one did nothing."""
         return self.kind == "already_committed"
+
+
+class JobResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one of several jobs: outcome where it is decided, error where it is not. tries: how often it was tried."""
+
+    url: str
+    job_id: str
+    key: str | None = None
+    outcome: Outcome | None = None
+    error: ManifestCommitError | None = None
+    tries: int = 1
+
+
+class JobResults(tuple[JobResult, ...]):
+    """One result for each of several jobs, none of which has held up another."""
+
+    @property
+    def committed(self) -> tuple[JobResult, ...]:
+        """Those that need not be done again."""
+        return tuple(result for result in self if result.outcome is not None and result.outcome.committed)
+
+    @property
+    def failed(self) -> tuple[JobResult, ...]:
+        """Those that are to be done again, with the same keys."""
+        return tuple(result for result in self if result.error is not None)
 
 
 _WATERMARK_ERRORS: dict[str, type[WatermarkError]] = {

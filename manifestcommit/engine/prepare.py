@@ -13,13 +13,14 @@ import msgspec
 from ..core import format
 from ..core.change import Change, Prepared
 from ..core.snapshot import FORMAT_VERSION, KeyRecord, Snapshot
-from ..errors import TableNotFoundError, UsageError
+from ..errors import ManifestCommitError, TableNotFoundError, UsageError
 from ..store import ObjectInfo
-from .commit import commit, fenced_outcome, key_outcome
+from .commit import commit, fenced_outcome, key_outcome, measured
 from .head import Head
 from .lookup import find_job
 from .manifests import create_own
-from .outcome import Outcome
+from .outcome import JobResult, Outcome, committed_or_raise
+from .recovery import is_recoverable
 from .session import Session
 from .spilling import Spiller
 
@@ -46,7 +47,10 @@ def seal(session: Session, change: Change, done: KeyRecord | None) -> bytes:
 
     No request for up to some hundred files, one for every 65,536 of more.
     """
+    began_us = session.env.now_us()
     staged = Spiller(session, change.job).stage(change)
+    summary = msgspec.structs.replace(staged.summary, prepare_s=max(0, session.env.now_us() - began_us) / 1e6)
+    staged = msgspec.structs.replace(staged, summary=summary)
     prepared = Prepared(format_version=FORMAT_VERSION, change=staged, done=done, prepared_at=session.env.now_us(), writer=session.writer)
     return format.encode_prepared(prepared)
 
@@ -61,19 +65,21 @@ def commit_prepared(session: Session, job: str) -> Outcome:
 
     A conflict leaves it prepared: it may be tried again, when a gap has closed, or given up.
     """
+    meter = session.meter(job, phase="second")
     head = _open(session, job)
     if (settled := _settled(session, head, job)) is not None:
-        return settled
+        return measured(settled, meter)
     prepared = read_prepared(session, job)
     if prepared is None:
-        return _missing(session, job)
+        return measured(_missing(session, job), meter)
     if prepared.done is not None:
-        return key_outcome(prepared.change, prepared.done)
-    return commit(session, head, prepared.change, shared=True)
+        return measured(key_outcome(prepared.change, prepared.done), meter)
+    meter.learn(prepared.change.operation, prepared.change.summary)
+    return commit(session, head, prepared.change, shared=True, meter=meter)
 
 
 def give_up(session: Session, job: str) -> Outcome:
-    """Commit that a prepared job never commits, or learn that it has: one create decides. Nothing is deleted. [AB1] [AB4]
+    """Commit that a prepared or recoverable job never commits, or learn that it has: one create decides. Nothing is deleted. [AB1] [AB4]
 
     The outcome is of the job: aborted, or committed at a version; fenced, where it never committed and cannot any more.
     """
@@ -83,7 +89,7 @@ def give_up(session: Session, job: str) -> Outcome:
             return settled
         if format.parse_job_id(job).birth < head.snapshot.fence:
             return fenced_outcome(session, head, job)
-        if read_prepared(session, job) is None:
+        if read_prepared(session, job) is None and not is_recoverable(session, job):
             return _missing(session, job)
         own = format.job_id(head.version, head.snapshot.table_id, session.env.randomness(16))
         change = Change(job=own, birth=head.version, operation="give_up", gives_up=job)
@@ -93,6 +99,23 @@ def give_up(session: Session, job: str) -> Outcome:
         overtaken = outcome.kind == "fenced" or (outcome.conflict is not None and outcome.conflict.rule == "job_is_committed")
         if not overtaken:
             return msgspec.structs.replace(outcome, job_id=job)
+
+
+def settle_prepared(session: Session, *, abort: bool = False) -> Iterator[JobResult]:
+    """Commit every job that is prepared and undecided, oldest birth first, or give each up; one that fails holds up no other. [AB3] [AB4]
+
+    For a coordinator that comes back after a crash. What cannot be decided now stays prepared.
+    """
+    for each in list_jobs(session):
+        if each.state != "prepared":
+            continue
+        result = JobResult(url=session.store.url, job_id=each.job)
+        try:
+            outcome = give_up(session, each.job) if abort else commit_prepared(session, each.job)
+            decided = outcome if abort and outcome.kind in ("aborted", "fenced") else committed_or_raise(outcome, session.store.url)
+            yield msgspec.structs.replace(result, outcome=decided)
+        except ManifestCommitError as error:
+            yield msgspec.structs.replace(result, error=error)
 
 
 def read_prepared(session: Session, job: str) -> Prepared | None:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..core.snapshot import Summary
 from ..store import Store
 from ..store.doctor import prove
 from ..version import __version__
 from .env import Env, SystemEnv
+from .figures import Meter, Phase, Tally
 from .head import Head, open_head
 from .manifests import ManifestReader
 
@@ -25,11 +27,16 @@ class Session:
         self.known: Head | None = None
         self.absent_keys: dict[str, set[str]] = {}  # key -> runs, which never change, that do not have it
         self._has_proven = False
+        self.tally = Tally(store)
         self.writer = f"manifestcommit {__version__}"
 
     def new_field_id(self) -> int:
         """A field id drawn at random; whoever gives it to a schema sees to it that no two fields share one. [SC1]"""
         return (int.from_bytes(self.env.randomness(4), "big") & 0x7FFFFFFF) or 1
+
+    def meter(self, job: str, operation: str = "", summary: Summary = Summary(), phase: Phase = "both") -> Meter:  # noqa: B008  # frozen
+        """Begins to measure a commit of this job."""
+        return Meter(self.tally, self.env.now_us, table=self.store.url, job=job, operation=operation, summary=summary, phase=phase)
 
     def prove(self, proven: Sequence[str]) -> None:
         """The store lets one of many racing creators win, or UnsafeStoreError before anything is written. [ST7] [ST12]

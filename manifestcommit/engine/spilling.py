@@ -114,6 +114,8 @@ class Spiller:
             return runs
         tables = [self._session.manifests.run(run, kind) for run in group]
         together = pa.concat_tables(tables)
+        if kind is KEY_RUN:
+            together = _newest(together)
         merged = self._put_run({name: together.column(name).combine_chunks() for name in kind.names})
         return (*(run for run in runs if run not in group), merged)
 
@@ -140,3 +142,10 @@ class Spiller:
             job=self._job,
             env=self._session.env,
         )
+
+
+def _newest(keys: pa.Table) -> pa.Table:
+    """Each key once, by its newest record: a rewind drops keys that a commit may record again. [OB11] [WM5]"""
+    ordered = keys.sort_by([("key", "ascending"), ("version", "descending")])
+    names = ordered.column("key").to_pylist()
+    return ordered.filter(pa.array([row == 0 or name != names[row - 1] for row, name in enumerate(names)], pa.bool_()))

@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from manifestcommit.core.evolution import find_column
+from manifestcommit.core.feed import ON_OVERWRITE
 from manifestcommit.core.schema import Schema
 from manifestcommit.core.spark_types import from_spark
 from manifestcommit.engine.files import WritePlan
@@ -28,6 +29,8 @@ from manifestcommit.engine.times import choose_version
 from manifestcommit.errors import UsageError
 from manifestcommit.spark.reader import FilesReader, spark_schema
 from manifestcommit.spark.registered import StoreSource
+from manifestcommit.spark.stream_reader import StreamOptions, TableStreamReader
+from manifestcommit.spark.stream_writer import StreamWriter, plan_batch, refuse_stream_options
 from manifestcommit.spark.writer import TaskMessage, TaskWritten, check_reachable, collect, task_context, write_task
 from manifestcommit.store import StorageOptions, open_store, takes_options
 
@@ -39,7 +42,11 @@ if TYPE_CHECKING:
 WRITE_OPTIONS = (
     "path", "partitionBy", "key", "fingerprint", "watermarks", "overwrite", "conflict", "mergeSchema", "targetFileSize",
 )  # fmt: skip
+STREAM_WRITE_OPTIONS = (
+    "path", "checkpointLocation", "queryName", "partitionBy", "key", "conflict", "mergeSchema", "targetFileSize",
+)  # fmt: skip
 READ_OPTIONS = ("path", "version", "versionAsOf", "timestampAsOf", "tag", "columns")
+STREAM_READ_OPTIONS = ("path", "startingVersion", "maxFilesPerTrigger", "onOverwrite", "columns")
 _OVERWRITE_MODE = "partitionOverwriteMode"
 _SESSION_OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 
@@ -50,7 +57,10 @@ class ManifestCommitDataSource(StoreSource):
     Write options: path (from `save`), partitionBy (`a,b` or a JSON list), key, fingerprint, watermarks (JSON: source to
     [start, end]), mergeSchema, targetFileSize (bytes); with mode("overwrite") also conflict and overwrite ("all", "dynamic" or
     JSON: column to value).
+    A streaming query's: path (from `start`), partitionBy, key, mergeSchema, targetFileSize; with outputMode("complete") also conflict.
     Read options: version or versionAsOf, timestampAsOf, tag, columns (`a,b` or a JSON list).
+    A stream's: startingVersion (the first whose added files are given; without it all live files come first), maxFilesPerTrigger,
+    columns, onOverwrite (at a commit that removed rows "fail"; "files": give those that it added; "skip": pass it over).
     Object stores are reached as the environment of Spark's processes says (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, profiles, instance
     roles), or with what `manifestcommit.register(spark, storage_options={...})` was given. Never by an option here: Spark shows
     options in plans. [SE1]
@@ -58,25 +68,40 @@ class ManifestCommitDataSource(StoreSource):
 
     format_name = "manifestcommit"
     _pinned: int | None = None
+    _columns = Schema(fields=())  # of the pinned version
+    _travelled = False  # whether it was pickled: Spark plans with a source of its own, and commits a batch with one that came by pickle
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_travelled": True}
 
     def schema(self) -> StructType:
         """The chosen snapshot's columns; pins the version, so that every later use of the DataFrame reads the same one. [SP4]"""
-        snapshot = self._chosen(self._session(READ_OPTIONS)).snapshot
-        self._pinned = snapshot.version
-        return select_columns(snapshot.schema or Schema(fields=()), _names("columns", self.options.get("columns")))
+        # Spark does not say here whether it will read once or as a stream; what the other one takes is refused when that is known.
+        snapshot = self._chosen(self._session((*READ_OPTIONS, *STREAM_READ_OPTIONS[1:4]))).snapshot
+        self._pinned, self._columns = snapshot.version, snapshot.schema or self._columns
+        return select_columns(self._columns, _names("columns", self.options.get("columns")))
 
     def reader(self, schema: StructType) -> FilesReader:
         session = self._session(READ_OPTIONS)
-        if self._pinned is None:
-            raise UsageError(
-                'format("manifestcommit") takes no schema of your own: a table has its columns. Leave out schema(...) and '
-                'choose columns with option("columns", ...) or select.'
-            )
-        snapshot = read_version(session.store, session.open(), self._pinned).snapshot
+        snapshot = read_version(session.store, session.open(), self._pinned_version()).snapshot
         entries = entries_table(session, snapshot)
         files = zip(entries.column("path").to_pylist(), entries.column("bytes").to_pylist(), strict=True)
         url = session.store.url
         return FilesReader(url, list(files), snapshot.schema or Schema(fields=()), schema, storage_options=self._options_for(url))
+
+    def streamReader(self, schema: StructType) -> TableStreamReader:  # noqa: N802  # Spark's name
+        """Asks nothing of the store: Spark calls it to plan each query, and once more for its tasks. [SP5] [SP8]"""
+        if given := [name for name in READ_OPTIONS[1:5] if self.options.get(name) is not None]:
+            raise UsageError(
+                f"a stream does not stay at a version, so it takes no {' and no '.join(given)}; nothing was read. "
+                'option("startingVersion", n) says with which version\'s files it begins.'
+            )
+        session, pinned = self._session(STREAM_READ_OPTIONS), self._pinned_version()
+        if not schema.fields:
+            raise UsageError(f"{session.store.url} has no columns yet; nothing was read. Start the stream when data was committed.")
+        shown = Schema(fields=tuple(find_column(self._columns, field.name) for field in schema.fields))
+        options, url = _stream_options(self.options), session.store.url
+        return TableStreamReader(url, shown, schema, pinned=pinned, options=options, storage_options=self._options_for(url))
 
     def writer(self, schema: StructType, overwrite: bool) -> TableWriter:
         """Everything that can be refused is refused here, before any task starts. [SP5] [SC3]"""
@@ -84,12 +109,30 @@ class ManifestCommitDataSource(StoreSource):
         session = self._session(WRITE_OPTIONS)
         return begin_write(session, schema, self.options, overwrite=overwrite, storage_options=self._options_for(session.store.url))
 
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802  # Spark's name
+        """Called twice per batch: to plan it, where all is refused that can be, and to commit it, where nothing is asked. [SP5] [SP7]"""
+        if self._travelled:
+            return StreamWriter(None, storage_options=self._options_for(self.options.get("path") or ""))
+        refuse_stream_options(self.options, overwrite=overwrite)
+        session = self._session(STREAM_WRITE_OPTIONS)
+        planned = plan_batch(
+            session,
+            schema,
+            overwrite=overwrite,
+            conflict=self.options.get("conflict") or "serializable",
+            key=self.options.get("key"),
+            partition_by=_names("partitionBy", self.options.get("partitionBy")),
+            merge_schema=_flag("mergeSchema", self.options.get("mergeSchema")),
+            target_file_size=_integer("targetFileSize", self.options["targetFileSize"]) if self.options.get("targetFileSize") else None,
+        )
+        return StreamWriter(planned, storage_options=self._options_for(session.store.url))
+
     def _session(self, known: tuple[str, ...]) -> Session:
         path = self.options.get("path")
         if not path:
             raise UsageError(
-                'format("manifestcommit") needs a path: use save(path) or load(path). Tables of a catalog (saveAsTable, CREATE '
-                "TABLE, INSERT) arrive here without one and are not supported. Nothing was done."
+                'format("manifestcommit") needs a path: use save(path), load(path) or start(path). Tables of a catalog (saveAsTable, '
+                "CREATE TABLE, INSERT) arrive here without one and are not supported. Nothing was done."
             )
         lowered = {name.lower() for name in known}
         if unknown := sorted(name for name in self.options if name.lower() not in lowered):
@@ -100,6 +143,14 @@ class ManifestCommitDataSource(StoreSource):
             )
         check_reachable(path)
         return Session(open_store(path, self._options_for(path)))
+
+    def _pinned_version(self) -> int:
+        if self._pinned is None:
+            raise UsageError(
+                'format("manifestcommit") takes no schema of your own: a table has its columns. Leave out schema(...) and '
+                'choose columns with option("columns", ...) or select.'
+            )
+        return self._pinned
 
     def _options_for(self, path: str) -> StorageOptions:
         """A session that was given options still has local tables, which take none."""
@@ -168,7 +219,7 @@ class TableWriter(DataSourceArrowWriter):
         if self.job is None or self.plan is None:
             return
         written = collect(self.plan, messages, self.storage_options)
-        self.job.add_written(written.entries, written.manifests, tasks=written.tasks)
+        self.job.add_written(written.entries, written.manifests, tasks=written.tasks, intake=written.intake)
         committed_or_raise(self.job.commit(), self.job.url)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -234,6 +285,18 @@ def select_columns(schema: Schema, names: tuple[str, ...] | None) -> StructType:
     if names is None:
         return struct
     return StructType([struct[find_column(schema, name).name] for name in names])
+
+
+def _stream_options(options: Mapping[str, str]) -> StreamOptions:
+    on_overwrite = (options.get("onOverwrite") or "fail").lower()
+    if on_overwrite not in ON_OVERWRITE:
+        raise UsageError(f'option("onOverwrite", ...) is one of {", ".join(ON_OVERWRITE)}, not {options["onOverwrite"]!r}')
+    starting, most = (
+        _integer(name, text) if (text := options.get(name)) is not None else None for name in ("startingVersion", "maxFilesPerTrigger")
+    )
+    if most is not None and most < 1:
+        raise UsageError(f'option("maxFilesPerTrigger", ...) is a number above 0, not {most}')
+    return StreamOptions(starting_version=starting, max_files=most, on_overwrite=on_overwrite)  # type: ignore[arg-type]  # one of its words
 
 
 # --- options as text ------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.spark_types import from_spark
 from ..engine.job import Job
+from .recoverable import check_recoverable, write_recoverable
 from .writer import write_dataframe
 
 if TYPE_CHECKING:
@@ -21,7 +22,12 @@ def write_into(job: Job, df: DataFrame, *, storage_options: Mapping[str, Any] | 
 
     options: as for `engine.job.Job.plan_write`.
     """
+    if job.recovery is not None:
+        check_recoverable(df)
     numbers = iter(range(1, 2**31))
     plan = job.plan_write(from_spark(df.schema.jsonValue(), lambda: next(numbers)), **options)
-    written = write_dataframe(df, plan, storage_options=storage_options)
-    job.add_written(written.entries, written.manifests, tasks=written.tasks)
+    if job.recovery is None:
+        written = write_dataframe(df, plan, storage_options=storage_options)
+    else:
+        written = write_recoverable(df, plan, job.recovery, storage_options=storage_options)
+    job.add_written(written.entries, written.manifests, tasks=written.tasks, intake=written.intake)

@@ -22,6 +22,7 @@ from manifestcommit.core.format import compress, decode_json, decompress, writte
 from manifestcommit.core.manifest import Entry, ManifestRef
 from manifestcommit.core.snapshot import FORMAT_VERSION
 from manifestcommit.engine.env import SystemEnv
+from manifestcommit.engine.figures import Intake
 from manifestcommit.engine.files import DataFileWriter, WritePlan
 from manifestcommit.engine.manifests import write_manifest
 from manifestcommit.errors import ManifestCommitError, StoreError, UsageError
@@ -46,12 +47,16 @@ _RAISED = re.compile(r"manifestcommit\.(errors|store\.\w+)\.(\w+): ([^\n]+)")
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
-    """What one write put at the destination, every task once; nothing of it is visible before a commit lists it. [SP2]"""
+    """What one write put at the destination, every task once; nothing of it is visible before a commit lists it. [SP2]
+
+    intake: what its tasks were handed; None where one of them did not say.
+    """
 
     format_version: int = FORMAT_VERSION
     entries: tuple[Entry, ...] = ()
     manifests: tuple[ManifestRef, ...] = ()
     tasks: int = 0
+    intake: Intake | None = None
 
 
 class TaskWritten(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -60,6 +65,7 @@ class TaskWritten(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     task: int
     entries: tuple[Entry, ...] = ()
     manifests: tuple[ManifestRef, ...] = ()
+    intake: Intake | None = None
 
 
 @dataclass(frozen=True)
@@ -107,9 +113,10 @@ def write_task(plan: WritePlan, batches: Iterable[RecordBatch], storage_options:
         for batch in batches:
             writer.write(batch)
         entries = writer.close()
-    data = msgspec.json.encode(TaskWritten(task=task, entries=entries))
+    intake = writer.intake + Intake(retries=getattr(store, "retries", 0))
+    data = msgspec.json.encode(TaskWritten(task=task, entries=entries, intake=intake))
     if len(data) > MESSAGE_LIMIT_BYTES:
-        data = msgspec.json.encode(TaskWritten(task=task, manifests=(spill_manifest(store, entries, plan),)))
+        data = msgspec.json.encode(TaskWritten(task=task, manifests=(spill_manifest(store, entries, plan),), intake=intake))
     return TaskMessage(data)
 
 
@@ -122,6 +129,7 @@ def collect(plan: WritePlan, messages: Sequence[WriterCommitMessage | None], sto
     entries: list[Entry] = []
     manifests: list[ManifestRef] = []
     size_bytes = 0
+    intake: Intake | None = Intake()
     for message in messages:
         if not isinstance(message, TaskMessage):
             raise StoreError("Spark lost the message of a task that wrote data; nothing was committed. Run the write again.")
@@ -131,11 +139,12 @@ def collect(plan: WritePlan, messages: Sequence[WriterCommitMessage | None], sto
         tasks.add(written.task)
         entries.extend(written.entries)
         manifests.extend(written.manifests)
+        intake = None if intake is None or written.intake is None else intake + written.intake
         size_bytes += len(message.data) if written.entries else 0
         if size_bytes > WRITTEN_LIMIT_BYTES:
             manifests.append(spill_manifest(open_store(plan.url, storage_options), entries, plan))
             entries, size_bytes = [], 0
-    return Written(entries=tuple(entries), manifests=tuple(manifests), tasks=len(tasks))
+    return Written(entries=tuple(entries), manifests=tuple(manifests), tasks=len(tasks), intake=intake)
 
 
 def spill_manifest(store: Store, entries: Sequence[Entry], plan: WritePlan) -> ManifestRef:

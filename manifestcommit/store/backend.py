@@ -95,6 +95,7 @@ class Backend(ABC):
     def __init__(self, options: StorageOptions, place: str) -> None:
         """place: what in the URL tells one connection from another."""
         self._options, self._place = options, place
+        self.retries = 0  # requests sent again so far, by whatever thread
 
     @property
     @abstractmethod
@@ -178,7 +179,7 @@ class Backend(ABC):
 
     def persist(self, request: Callable[[], T]) -> T:
         """Send a request until it is answered or patience is over. [ST14]"""
-        return persist(request, self._patience)
+        return persist(request, self._patience, self._count_retry)
 
     def later(self, request: Callable[[], T]) -> Future[T]:
         """Send a request while the caller does something else."""
@@ -231,6 +232,10 @@ class Backend(ABC):
     def _remove(self, key: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             self.persist(lambda: self.remove(key))
+
+    def _count_retry(self) -> None:
+        with _lock:
+            self.retries += 1
 
     def _patience(self) -> Patience:
         return USUAL if self.connection().has_answered else FIRST_CONTACT

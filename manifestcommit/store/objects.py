@@ -46,6 +46,11 @@ class ObjectStore:
     def identity(self) -> str:
         return self._backend.identity
 
+    @property
+    def retries(self) -> int:
+        """How many requests had to be sent again so far. [ST14]"""
+        return self._backend.retries
+
     def above(self) -> ObjectStore | None:
         return ObjectStore(self._scheme, self._root.rpartition("/")[0], self._options) if self._prefix else None
 

@@ -40,8 +40,11 @@ USUAL = Patience(attempts=8, deadline_s=60.0, first_pause_s=0.1)
 FIRST_CONTACT = Patience(attempts=3, deadline_s=15.0, first_pause_s=0.2)
 
 
-def persist(request: Callable[[], T], patience: Callable[[], Patience]) -> T:
-    """What the request returns, as soon as the store answers it; StoreError once patience is over. [ST14]"""
+def persist(request: Callable[[], T], patience: Callable[[], Patience], again: Callable[[], None] = lambda: None) -> T:
+    """What the request returns, as soon as the store answers it; StoreError once patience is over. [ST14]
+
+    again: called before the request is sent once more.
+    """
     began = time.monotonic()
     tried = 0
     while True:
@@ -54,3 +57,4 @@ def persist(request: Callable[[], T], patience: Callable[[], Patience]) -> T:
             if tried >= limit.attempts or time.monotonic() - began + pause > limit.deadline_s:
                 raise StoreError(f"{error} (asked {tried} times)") from None
         time.sleep(pause)
+        again()

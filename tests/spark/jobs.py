@@ -109,6 +109,14 @@ def reveal(spark: Any, **arguments: Any) -> dict[str, str]:
     return make_it_talk(spark, **arguments)
 
 
+def stream(spark: Any, call: str, **arguments: Any) -> Any:
+    """A function of tests/spark/streams.py, with the format known to the session."""
+    from tests.spark import streams
+
+    register(spark)
+    return getattr(streams, call)(spark, **arguments)
+
+
 def stop(spark: Any) -> None:
     """End the session: its event log is complete then."""
     spark.stop()

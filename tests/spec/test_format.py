@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from manifestcommit.core import format
 from manifestcommit.core.manifest import Entry
 from manifestcommit.core.paths import UnsafePathError, check_path
-from manifestcommit.core.snapshot import Snapshot
+from manifestcommit.core.snapshot import Snapshot, Summary
 from manifestcommit.errors import CorruptMetadataError, UnsupportedFormatError
 from tests.spec import golden
 
@@ -366,7 +366,8 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
-KNOWN = {name for place in golden.places(DOCUMENT) for name in place} | {"participants", "proven", "extra", "__unknown__"}
+KNOWN = {name for place in golden.places(DOCUMENT) for name in place} | {"participants", "proven", "streams", "reason", "__unknown__"}
+KNOWN |= set(Summary.__struct_fields__)
 UNKNOWN_NAME = st.text(max_size=8).filter(lambda name: name not in KNOWN) | st.just("later")
 PLACES = len(golden.places(DOCUMENT))
 

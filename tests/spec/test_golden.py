@@ -142,8 +142,8 @@ def test_a_golden_prepared_job_is_written_again_byte_for_byte() -> None:
 
 
 def test_the_golden_prepared_job_has_every_member() -> None:
-    """But for what only a commit of its own can hold: giving another job up. [AB3]"""
-    members = set(msgspec.structs.asdict(golden.prepared().change)) - {"gives_up"}
+    """But for what only a commit of its own can hold: giving another job up, a rewind, a batch of a stream. [AB3]"""
+    members = set(msgspec.structs.asdict(golden.prepared().change)) - {"gives_up", "rewind", "reason", "stream"}
     assert set(document("prepared")["change"]) == members == set(PREPARED.schema["$defs"]["change"]["properties"])
     assert set(document("prepared")) == set(msgspec.structs.asdict(golden.prepared())) == set(PREPARED.schema["properties"])
 
@@ -313,6 +313,8 @@ WRONG = {
     "a property that is no text": _set("properties", "owner", 1),
     "a store without a name": _set("proven", [""]),
     "a store twice": _set("proven", ["s3://lake", "s3://lake"]),
+    "a stream without a query": _set("streams", {"flights": {"batch": 1, "version": 2}}),
+    "a batch below 0": _set("streams", {"flights": {"query": "q", "batch": -1, "version": 2}}),
     "a commit that spans tables": _set("participants", ["another table"]),
 }
 

@@ -2,7 +2,8 @@
 
 A trap is a file in $MANIFESTCOMMIT_TEST_TRAPS named after the point; its content is the action. The process that renames the
 file is the one that acts. Points: task-<n>-writing, task-<n>-before-put and task-<n>-after-put (in the task that writes
-partition n), commit-before-create and commit-after-create (in the process that creates a version).
+partition n), planned (in the process that plans a write, before its tasks start), commit-before-create and commit-after-create (in the
+process that creates a version).
 """
 
 import json
@@ -62,10 +63,11 @@ def ancestor(program):
 
 def set_traps():
     from manifestcommit.engine.files import DataFileWriter
+    from manifestcommit.engine.job import Job
     from manifestcommit.store.local import LocalStore
 
     begin, write, close = DataFileWriter.__init__, DataFileWriter.write, DataFileWriter.close
-    create = LocalStore.put_if_absent
+    create, plan = LocalStore.put_if_absent, Job.plan_write
 
     def trapped_begin(self, store, plan, *, task, attempt):
         begin(self, store, plan, task=task, attempt=attempt)
@@ -83,6 +85,11 @@ def set_traps():
         spring(f"task-{self.task_of_test}-after-put")
         return entries
 
+    def trapped_plan(self, *arguments, **options):
+        planned = plan(self, *arguments, **options)
+        spring("planned")
+        return planned
+
     def trapped_create(self, name, data):
         if "/versions/" not in name or "/i-" in name:
             return create(self, name, data)
@@ -92,7 +99,7 @@ def set_traps():
         return won
 
     DataFileWriter.__init__, DataFileWriter.write, DataFileWriter.close = trapped_begin, trapped_write, trapped_close
-    LocalStore.put_if_absent = trapped_create
+    LocalStore.put_if_absent, Job.plan_write = trapped_create, trapped_plan
 
 
 if TRAPS:

@@ -1,0 +1,181 @@
+"""Where a source's positions are: which version brought one, which files hold it, and setting the watermark back. [RD9] [WM5]
+
+Not here: what an advance is and when it holds (core.watermark).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from ..core import format, manifest_table
+from ..core.change import Change, Rewind
+from ..core.manifest import SourceRange
+from ..core.snapshot import Snapshot
+from ..core.text import is_unicode
+from ..core.watermark import Position, check_advance, is_left_by
+from ..errors import SnapshotExpiredError, UsageError
+from . import plan
+from .commit import commit
+from .head import Head, walk_back
+from .lookup import find_key
+from .outcome import Outcome
+from .session import Session
+
+
+class FileRange(msgspec.Struct, frozen=True, kw_only=True):
+    """A live file and the range of the source that it holds; start, end: None where the file itself does not say. version: as `added`."""
+
+    path: str
+    version: int
+    start: Position = None
+    end: Position = None
+
+
+class Lineage(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a position of a source is. version: the commit that brought it; files: the live ones that hold it; exact: whether the files
+    themselves say so, or only that they came with that version. [RD9]"""
+
+    source: str
+    position: int
+    version: int
+    files: tuple[FileRange, ...] = ()
+    exact: bool = False
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """A version that moved a source's watermark from `start` to `end`; None: unknown to the table."""
+
+    snapshot: Snapshot
+    start: Position
+    end: Position
+
+
+def trace(session: Session, source: str, position: int) -> Lineage | None:
+    """Which version and which live files hold this position; None: no version does. [RD9]
+
+    One request per manifest; where no file says what it holds, one more per version back to the one that brought the position.
+    """
+    if isinstance(position, bool) or not isinstance(position, int):
+        raise UsageError(f"a position is a whole number, not {position!r}: texts have no order, so that no file can be told by one")
+    head = session.open()
+    snapshot = head.snapshot
+    have, origin = snapshot.watermarks.get(source), snapshot.origins.get(source)
+    if source not in snapshot.watermarks:
+        raise UsageError(_unknown(session, snapshot, source))
+    if not isinstance(have, int):
+        raise UsageError(f"source {source!r} has texts as positions, which have no order: which file holds one cannot be told")
+    if position >= have or (isinstance(origin, int) and position < origin):
+        return None
+    ranges = list(_holding(session, snapshot, source, position))
+    if ranges:
+        newest = max(each.version for each in ranges)
+        return Lineage(source=source, position=position, version=newest, files=tuple(ranges), exact=True)
+    for step in steps(session, head, source):
+        if isinstance(step.end, int) and position < step.end and (not isinstance(step.start, int) or step.start <= position):
+            version = step.snapshot.version
+            return Lineage(source=source, position=position, version=version, files=_brought(session, snapshot, version))
+    return None
+
+
+def steps(session: Session, head: Head, source: str) -> Iterator[Step]:
+    """Each move of a source's watermark, newest first, down to the one that made it known. One request per version. [WM1]
+
+    SnapshotExpiredError where the readable history ends before that.
+    """
+    newer: Snapshot | None = None
+    for each in walk_back(session.store, head):
+        older = each.snapshot
+        if newer is not None and newer.watermarks.get(source) != older.watermarks.get(source):
+            yield Step(snapshot=newer, start=older.watermarks.get(source), end=newer.watermarks.get(source))
+        if source not in older.watermarks:
+            return
+        newer = older
+    assert newer is not None
+    if newer.version > 1:
+        raise SnapshotExpiredError(
+            f"{session.store.url}: the readable history begins at version {newer.version}, where source {source!r} stood at "
+            f"{newer.watermarks[source]!r} already; what moved it before cannot be told any more"
+        )
+    yield Step(snapshot=newer, start=None, end=newer.watermarks[source])
+
+
+def rewind(session: Session, source: str, to: Position, *, reason: str, keep_keys: bool = False) -> Outcome:
+    """Set a source's watermark back in a commit of its own, and drop the keys whose advances that undoes. [WM5]
+
+    One request for each version back to the one that last stood there. Conflicts if the source moves meanwhile.
+    """
+    if not (isinstance(reason, str) and reason.strip() and is_unicode(reason)):
+        raise UsageError("a rewind is recorded with its reason: say why, for those who read the history later")
+    head = session.open()
+    have = head.snapshot.watermarks.get(source)
+    if have is None:
+        raise UsageError(_unknown(session, head.snapshot, source))
+    _check_target(source, have, to)
+    keys: frozenset[str] = frozenset() if keep_keys else _undone_keys(session, head, source, to)
+    job = format.job_id(head.version, head.snapshot.table_id, session.env.randomness(16))
+    back = Rewind(source=source, have=have, to=to, keys=keys)
+    outcome = commit(session, head, Change(job=job, birth=head.version, operation="rewind", rewind=back, reason=reason))
+    return msgspec.structs.replace(outcome, dropped_keys=tuple(sorted(keys))) if outcome.committed else outcome
+
+
+def _check_target(source: str, have: int | str, to: Position) -> None:
+    if to is None:
+        return
+    try:
+        check_advance(source, have, to)  # of one kind, and representable
+    except ValueError as error:
+        if isinstance(have, int) and isinstance(to, int) and not isinstance(to, bool) and -(2**63) <= to < have:
+            return
+        raise UsageError(str(error)) from None
+    if isinstance(have, int) or to == have:
+        raise UsageError(f"source {source!r} stands at {have!r}; a rewind sets it back, and {to!r} is not before that")
+
+
+def _undone_keys(session: Session, head: Head, source: str, to: Position) -> frozenset[str]:
+    keys: set[str] = set()
+    try:
+        for step in steps(session, head, source):
+            if is_left_by(to, step.end):
+                return frozenset(keys)
+            for each in step.snapshot.commits:
+                record = find_key(session, head.snapshot, each.key) if each.key is not None else None
+                if record is not None and record.version == step.snapshot.version:
+                    keys.add(str(each.key))
+    except SnapshotExpiredError as error:
+        raise SnapshotExpiredError(
+            f"{error}, nor which keys a rewind to {to!r} has to drop. Nothing was changed. Rewind with keep_keys=True (--keep-keys) and "
+            "give new keys to the work that is done again."
+        ) from None
+    if isinstance(to, str) and to != head.snapshot.origins.get(source):
+        raise UsageError(f"source {source!r} never stood at {to!r}; texts have no order, so that a rewind leads to where it once stood")
+    return frozenset(keys)
+
+
+def _holding(session: Session, snapshot: Snapshot, source: str, position: int) -> Iterator[FileRange]:
+    for path, version, ranges in _entries(session, snapshot):
+        for each in ranges:
+            begins = each.start is None or (isinstance(each.start, int) and each.start <= position)
+            if each.source == source and begins and isinstance(each.end, int) and position < each.end:
+                yield FileRange(path=path, version=version, start=each.start, end=each.end)
+
+
+def _brought(session: Session, snapshot: Snapshot, version: int) -> tuple[FileRange, ...]:
+    """The live files of that version that do not say what they hold; those that do hold no other ranges. [OB8]"""
+    return tuple(
+        FileRange(path=path, version=added) for path, added, ranges in _entries(session, snapshot) if added == version and not ranges
+    )
+
+
+def _entries(session: Session, snapshot: Snapshot) -> Iterator[tuple[str, int, tuple[SourceRange, ...]]]:
+    table = plan.entries_table(session, snapshot)
+    names = ("path", "added", "sources")
+    for path, added, ranges in zip(*(table.column(name).to_pylist() for name in names), strict=True):
+        yield path, added, manifest_table.source_ranges(ranges)
+
+
+def _unknown(session: Session, snapshot: Snapshot, source: str) -> str:
+    known = sorted(snapshot.watermarks)
+    names = ", ".join(repr(each) for each in known[:5]) + (f" and {len(known) - 5} more" if len(known) > 5 else "")
+    return f"{session.store.url} knows no source {source!r}; it knows {names or 'none'}"

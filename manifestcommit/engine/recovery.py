@@ -1,0 +1,176 @@
+"""Recoverable jobs: finished tasks outlive their driver, and a rerun of the same key goes on under the old job's id. [AB6] [LY5]
+
+Of every task there is one output at most, whoever computes it how often: the first to create its object has it, all others take that.
+Not here: whether two plans are the same work (spark.fingerprint), the commit loop (engine.commit).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from ..core import format
+from ..core.change import Change
+from ..core.manifest import Entry, ManifestRef
+from ..core.recovery import FinishedTask, KeyMark
+from ..core.snapshot import FORMAT_VERSION, Snapshot
+from ..errors import StoreError, StoreUnclearError, UsageError
+from ..store import Store
+from ..version import __version__
+from .commit import key_outcome
+from .env import Env
+from .files import WritePlan
+from .lookup import find_job, find_key
+from .manifests import create_own
+from .outcome import Outcome
+from .session import Session
+
+LOG = logging.getLogger("manifestcommit.jobs")
+WRITER = f"manifestcommit {__version__}"
+_TRIES = 8  # at a create that gets no clear answer
+_PAUSE_S = 0.05
+_FETCHERS = 16
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """One write of a recoverable job, told from any other: the same name is the same rows in each of its tasks. [AB6]
+
+    It travels to tasks, as its plan does. name: 32 hex digits; tasks: how many there are.
+    """
+
+    plan: WritePlan
+    name: str
+    tasks: int
+
+    def finished(self, store: Store) -> dict[int, FinishedTask]:
+        """The tasks that are finished, by whichever attempt. One list, and one request for each. [AB6]"""
+        prefix = format.tasks_prefix(self.plan.job, self.name)
+        names = {info.name: task for info in store.list(prefix) if (task := format.parse_task(info.name, prefix)) is not None}
+        with ThreadPoolExecutor(_FETCHERS) as pool:
+            objects = list(pool.map(lambda name: _read(store, name), names))
+        found = zip(names.items(), objects, strict=True)
+        return {task: self._decode(data, task) for (_, task), data in found if data is not None and task < self.tasks}
+
+    def finish(
+        self, store: Store, env: Env, task: int, entries: tuple[Entry, ...], manifests: tuple[ManifestRef, ...] = ()
+    ) -> FinishedTask:
+        """The output of this task that counts: this one, or that of whoever was first, and then this one's files stay unlisted. [AB6]
+
+        After an unclear answer the same bytes are put again; taken, by whomever, is read.
+        """
+        finished = FinishedTask(format_version=FORMAT_VERSION, task=task, entries=entries, manifests=manifests, writer=WRITER)
+        name, data = format.task_name(self.plan.job, self.name, task), format.encode_task(finished)
+        for tried in range(1, _TRIES + 1):
+            try:
+                if store.put_if_absent(name, data):
+                    return finished
+            except StoreUnclearError:
+                if tried == _TRIES:
+                    raise
+            else:
+                if (winner := _read(store, name)) is not None:
+                    return self._decode(winner, task)
+                if tried == _TRIES:
+                    raise StoreError(f"{store.url}/{name} is taken and gone, again and again. Nothing was committed; run the job again.")
+            env.sleep(_PAUSE_S * 2.0**tried * env.jitter())
+        raise AssertionError("unreachable")
+
+    def _decode(self, data: bytes, task: int) -> FinishedTask:
+        name = format.task_name(self.plan.job, self.name, task)
+        return format.decode_task(data, name=name, job=self.plan.job, task=task, width=len(self.plan.partition_by))
+
+
+class Recovery:
+    """What a recoverable job does that others do not; one for each job. fingerprint: the caller's word for its work, if given. [AB6]"""
+
+    def __init__(self, session: Session, key: str | None, fingerprint: str | None) -> None:
+        if key is None:
+            raise UsageError("recoverable=True needs a key: by it a rerun finds what an earlier run of the same work has finished")
+        self._session, self._key = session, key
+        self.fingerprint = fingerprint
+        self._marked = ""
+        self._writes = 0
+
+    def find(self, snapshot: Snapshot) -> str | None:
+        """The attempt at this key that a rerun goes on with: neither settled, fenced nor prepared, the youngest; None: there is none.
+
+        One list of what jobs have left for others. [AB6]
+        """
+        marked, prepared = set[str](), set[str]()
+        for info in self._session.store.list(format.JOBS):
+            job = info.name.removeprefix(format.JOBS).partition("/")[0]
+            if info.name == format.key_mark_name(job, self._key):
+                marked.add(job)
+            elif info.name == format.prepared_name(job):
+                prepared.add(job)
+        for _, job in sorted(((birth, job) for job in marked - prepared if (birth := _birth(job, snapshot)) is not None), reverse=True):
+            if find_job(self._session, snapshot, job)[0] is None:
+                self._marked = job
+                return job
+        return None
+
+    def start(self, job: str) -> Callable[[], int]:
+        """From here on a rerun can find the job. Returns what gives new columns their ids: the same to every run of it. [AB6] [SC1]"""
+        if self._marked != job:
+            mark = KeyMark(format_version=FORMAT_VERSION, key=self._key, begun_at=self._session.env.now_us(), writer=WRITER)
+            create_own(self._session.store, format.key_mark_name(job, self._key), format.encode_key_mark(mark), self._session.env)
+            self._marked = job
+        self._writes += 1
+        number, counter = self._writes, itertools.count()
+        return lambda: (int(_digest([job, number, next(counter)])[:8], 16) & 0x7FFFFFFF) or 1
+
+    def work(self, plan: WritePlan, *, tasks: int, same: str) -> Work:
+        """The write that was planned last. same: what is equal in two runs only if each task has the same rows in both. [AB6]"""
+        how = {**msgspec.to_builtins(plan, str_keys=True), "url": None}
+        return Work(plan=plan, tasks=tasks, name=_digest([self._writes, how, tasks, same])[:32])
+
+    def judged(self, change: Change, outcome: Outcome) -> Outcome:
+        """The outcome, where another driver may have committed under the same id, and what follows from it for reruns. [KY2] [AB6]"""
+        if outcome.conflict is not None and outcome.conflict.rule == "partition_was_touched":
+            self._forget(change.job)  # its birth stays what it is, and so would the conflict
+        if outcome.kind != "committed" or outcome.version is None:
+            return outcome
+        known = self._session.known
+        head = known if known is not None and known.version >= outcome.version else self._session.open()
+        record = find_key(self._session, head.snapshot, self._key)
+        if record is None or (record.digest == change.declared and outcome.attempts):
+            return outcome
+        told = key_outcome(change, record)
+        return msgspec.structs.replace(outcome, kind=told.kind, version=told.version, reason=told.reason)
+
+    def _forget(self, job: str) -> None:
+        try:
+            self._session.store.delete([format.key_mark_name(job, self._key)])
+        except StoreError as error:
+            LOG.warning("the mark of job %s could not be removed, so that a rerun will go on with it: %s", job, error)
+
+
+def is_recoverable(session: Session, job: str) -> bool:
+    """Whether a rerun may go on with this job: others than its own process can finish it. One list. [AB4] [AB6]"""
+    prefix = f"{format.JOBS}{job}/key-"
+    return next(iter(session.store.list(prefix)), None) is not None
+
+
+def _birth(job: str, snapshot: Snapshot) -> int | None:
+    """The birth of a job that can still commit here; None: it cannot, or it is none."""
+    try:
+        name = format.parse_job_id(job)
+    except ValueError:
+        return None
+    return name.birth if name.table_id == snapshot.table_id and snapshot.fence <= name.birth <= snapshot.version else None
+
+
+def _read(store: Store, name: str) -> bytes | None:
+    try:
+        return store.get(name, 0, format.MAX_OBJECT_BYTES + 1)
+    except FileNotFoundError:
+        return None
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()

@@ -1,0 +1,297 @@
+"""Whether a plan of Spark is the same work in two runs: a fingerprint of all that decides which rows each partition has. [AB6]
+
+Equal fingerprints mean equal rows in every partition, up to the order of rows and what rounding makes of sums. Read from Spark's own
+plan through its private interfaces, as values and not as text, which shows null and 'null' alike. What is not known here to repeat
+itself is not understood: then the write is computed anew, and nothing wrong can come of it.
+Not here: Python functions (python_code), what is done with a fingerprint (recoverable).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any
+
+import msgspec
+from py4j.protocol import Py4JError
+
+from manifestcommit.spark.python_code import NotUnderstoodError, code_digest
+
+_SPARK = "org.apache.spark.sql."
+_EXEC = f"{_SPARK}execution."
+_FORMATS = {f"{_EXEC}datasources.{name}FileFormat" for name in ("csv.CSV", "json.Json", "orc.Orc", "parquet.Parquet", "text.Text")}
+_TRANSPARENT = {"WholeStageCodegenExec", "InputAdapter"}
+_EXCHANGES = {"ShuffleExchangeExec", "BroadcastExchangeExec"}
+# Their result depends on the order of the rows, which differs between runs once a shuffle has mixed them.
+_ORDERED = {"ArrowEvalPythonExec", "BatchEvalPythonExec", "MapInArrowExec", "MapInPandasExec", "WindowExec", "WindowGroupLimitExec"}
+_AGGREGATES = {"HashAggregateExec", "ObjectHashAggregateExec", "SortAggregateExec"}
+_PLANS = _TRANSPARENT | _EXCHANGES | _ORDERED | _AGGREGATES | {
+    "BroadcastHashJoinExec", "BroadcastNestedLoopJoinExec", "CartesianProductExec", "CoalesceExec", "ColumnarToRowExec", "ExpandExec",
+    "FileSourceScanExec", "FilterExec", "GenerateExec", "LocalTableScanExec", "ProjectExec", "RangeExec", "ReusedExchangeExec",
+    "ShuffledHashJoinExec", "SortExec", "SortMergeJoinExec", "UnionExec",
+}  # fmt: skip
+_WAYS_OUT = {
+    "GlobalLimitExec": "takes any rows, the first that come", "LocalLimitExec": "takes any rows, the first that come",
+    "CollectLimitExec": "takes any rows, the first that come", "TakeOrderedAndProjectExec": "takes any of equal rows",
+    "SampleExec": "draws rows", "InMemoryTableScanExec": "reads what is cached", "RDDScanExec": "reads an RDD, whose code Spark hides",
+    "BatchScanExec": "reads a source that Spark does not look into",
+}  # fmt: skip
+_KINDS = {  # the first counts: a struct's type is a sequence of its fields, too
+    f"{_SPARK}types.DataType": "type", "scala.collection.Seq": "list", "scala.Option": "option", "scala.collection.Set": "set",
+    "org.apache.spark.api.python.PythonFunction": "function",
+}  # fmt: skip
+_STEADY_AGGREGATES = {"BitAndAgg", "BitOrAgg", "BitXorAgg", "Count", "Max", "Min"}
+_STEADY_SUMS = {"bigint", "int", "smallint", "tinyint"}
+# Where things lie and how they are shown, and what is set here while planning.
+_NOISE = ("spark.sql.warehouse.dir", "spark.sql.adaptive.enabled", "spark.sql.ui.")
+_NUMBER = re.compile(r"#(\d+)")
+_MOST_ROWS = 1_000_000  # of a local table
+
+
+def plan_fingerprint(frame: Any) -> str:
+    """The fingerprint of the plan below the function that `frame` applies (`mapInArrow`); NotUnderstoodError says why there is none.
+
+    Plans, lists nothing anew, and starts no job.
+    """
+    spark = frame.sparkSession
+    try:
+        plan = frame._jdf.queryExecution().executedPlan()
+        if plan.getClass().getSimpleName() != "MapInArrowExec":
+            raise NotUnderstoodError(f"the plan begins with {plan.getClass().getSimpleName()}")
+        reader = _PlanReader(spark._jvm, settings := dict(spark.conf.getAll))
+        said, _, _ = reader.plan(plan.child())
+    except Py4JError as error:
+        raise NotUnderstoodError(f"Spark's plan could not be read: {str(error).splitlines()[0]}") from None
+    conf = sorted(item for item in settings.items() if item[0].startswith("spark.sql.") and not item[0].startswith(_NOISE))
+    return _digest([spark.version, conf, said])
+
+
+def check_ranges(frame: Any) -> None:
+    """NotUnderstoodError where rows are moved by ranges: the samples that cut them differ between runs, whatever the caller says."""
+    waiting = [frame._jdf.queryExecution().executedPlan()]
+    while waiting:
+        node = waiting.pop()
+        waiting += _all(node.children())
+        if node.getClass().getSimpleName() != "ShuffleExchangeExec":
+            continue
+        if node.outputPartitioning().getClass().getSimpleName() == "RangePartitioning":
+            raise NotUnderstoodError("a global sort or repartitionByRange cuts its ranges by samples that differ between runs")
+
+
+def lineage_fingerprint(rdd: Any) -> str:
+    """How the RDD's partitions come from others': how many there are at each step, and which were put together. [AB6]"""
+    try:
+        if rdd.outputDeterministicLevel().toString() == "INDETERMINATE":
+            raise NotUnderstoodError("Spark itself says that its partitions differ when they are computed again")
+        seen: dict[int, int] = {}
+        return _digest(_lineage(rdd, seen))
+    except Py4JError as error:
+        raise NotUnderstoodError(f"the lineage could not be read: {str(error).splitlines()[0]}") from None
+
+
+def _lineage(rdd: Any, seen: dict[int, int]) -> list[Any]:
+    if rdd.id() in seen:
+        return [seen[rdd.id()]]
+    seen[rdd.id()] = len(seen)
+    said = [rdd.getClass().getName(), rdd.getNumPartitions()]
+    if rdd.getClass().getSimpleName() == "CoalescedRDD":
+        said.append([list(partition.parentsIndices()) for partition in rdd.partitions()])
+    dependencies = rdd.dependencies()
+    return [*said, [_lineage(dependencies.apply(index).rdd(), seen) for index in range(dependencies.size())]]
+
+
+class _PlanReader:
+    """Reads one plan. Everything becomes lists of plain values, class names with them; ids of columns are counted as they are met."""
+
+    def __init__(self, jvm: Any, settings: dict[str, str]) -> None:
+        self._jvm = jvm
+        self._settings = settings
+        self._columns: dict[str, int] = {}
+        self._kinds: dict[str, str] = {}
+        self._classes: dict[str, Any] = {}
+
+    def plan(self, node: Any) -> tuple[Any, bool, bool]:
+        """What the node is, whether its rows come in any order, and whether their values may depend on that order."""
+        name = node.getClass().getSimpleName()
+        if name not in _PLANS or not node.getClass().getName().startswith(_EXEC):
+            raise NotUnderstoodError(f"{node.nodeName()} {_WAYS_OUT.get(name, 'is not known to give the same rows again')}")
+        children = [self.plan(child) for child in _all(node.children())]
+        if name == "ReusedExchangeExec":
+            children = [self.plan(node.child())]
+        said = [name, [child for child, _, _ in children], self._details(name, node)]
+        mixed, shaky = any(each for _, each, _ in children), any(each for _, _, each in children)
+        if name in _TRANSPARENT:
+            return said[1][0], mixed, shaky
+        if name in (*_EXCHANGES, "ReusedExchangeExec") and shaky:
+            reason = "moves rows by values that depend on the order of rows, such as sums of floats, row numbers or Python's results"
+            raise NotUnderstoodError(f"{node.nodeName()} {reason}")
+        if name == "ShuffleExchangeExec":
+            self._check_partitioning(node.outputPartitioning())
+            return said, True, False
+        return said, mixed, shaky or (mixed and self._is_ordered(name, node))
+
+    def _details(self, name: str, node: Any) -> Any:
+        if name in _TRANSPARENT:
+            return None
+        if name == "FileSourceScanExec":
+            return self._files(node)
+        if name == "LocalTableScanExec":
+            if node.rows().size() > _MOST_ROWS:
+                raise NotUnderstoodError("a local table is large")
+            return [self.value(node.output()), self._serialized(node.rows())]
+        plans = self._class(f"{_EXEC}SparkPlan")
+        elements = [node.productElement(index) for index in range(node.productArity())]
+        return [self.value(each) for each in elements if not self._holds_plans(each, plans)]
+
+    def _holds_plans(self, value: Any, plans: Any) -> bool:
+        if not hasattr(value, "getClass"):
+            return False
+        return plans.isInstance(value) or (self._kind(value) == "list" and value.size() > 0 and plans.isInstance(value.apply(0)))
+
+    def _is_ordered(self, name: str, node: Any) -> bool:
+        if name in _ORDERED:
+            return True
+        return name in _AGGREGATES and not all(_is_steady(each.aggregateFunction()) for each in _all(node.aggregateExpressions()))
+
+    def _check_partitioning(self, partitioning: Any) -> None:
+        name = partitioning.getClass().getSimpleName()
+        if name == "RoundRobinPartitioning":
+            if self._settings.get("spark.sql.execution.sortBeforeRepartition", "true").lower() != "true":
+                raise NotUnderstoodError("repartition deals rows out as they come, spark.sql.execution.sortBeforeRepartition being off")
+        elif name not in ("HashPartitioning", "SinglePartition$"):
+            raise NotUnderstoodError(f"rows are moved by {name}")
+
+    def _files(self, node: Any) -> Any:
+        """What is read of which part of which file, in order; a file is the one that it was by its size and time of modification."""
+        relation = node.relation()
+        kind = relation.fileFormat().getClass().getName()
+        if kind not in _FORMATS or node.bucketedScan():
+            raise NotUnderstoodError(f"{node.nodeName()} is {'bucketed' if kind in _FORMATS else 'of a format that is not known'}")
+        rdd = node.inputRDDs().apply(0)
+        if rdd.getClass().getSimpleName() != "FileScanRDD":
+            raise NotUnderstoodError(f"{node.nodeName()} is read by {rdd.getClass().getSimpleName()}")
+        files = [
+            [[file.toString(), file.modificationTime(), file.fileSize()] for file in partition.files()]
+            for partition in _all(rdd.filePartitions())
+        ]
+        schemas = [each.json() for each in (relation.dataSchema(), relation.partitionSchema(), node.requiredSchema())]
+        options = sorted([pair._1(), pair._2()] for pair in _all(relation.options().toSeq()))
+        return [
+            kind,
+            schemas,
+            options,
+            self.value(node.output()),
+            self.value(node.partitionFilters()),
+            self.value(node.dataFilters()),
+            files,
+        ]
+
+    # --- values inside of nodes ------------------------------------------------------------------------------------------
+
+    def value(self, value: Any) -> Any:
+        """A plain value, an expression, or what stands in one, with its class."""
+        if value is None or isinstance(value, bool | int | str):
+            return value
+        if not hasattr(value, "getClass"):
+            return [type(value).__name__, repr(value)]
+        name = value.getClass().getName()
+        kind = self._kind(value)
+        if kind == "expression":
+            return self._expression(name, value)
+        if kind == "list":
+            return [self.value(each) for each in _all(value)]
+        if kind == "option":
+            return [self.value(each) for each in _all(value.toList())]
+        if kind == "set":
+            return [name, sorted(_digest(self.value(each)) for each in _all(value.toSeq()))]
+        if kind == "type":
+            return [name, value.json(), value.catalogString()]
+        if kind == "column id":
+            return ["column", self._columns.setdefault(str(value.id()), len(self._columns))]
+        if kind == "function":
+            return ["function", self._function(value)]
+        if kind == "text":
+            return [name, value.toString()]
+        if kind == "data":
+            return [name, self._serialized(value)]
+        return [name, [self.value(value.productElement(index)) for index in range(value.productArity())]]
+
+    def _expression(self, name: str, value: Any) -> Any:
+        if self._class(f"{_SPARK}catalyst.expressions.PlanExpression").isInstance(value):
+            raise NotUnderstoodError("a subquery, or a filter that Spark makes of one, is part of the plan")
+        if not name.startswith(f"{_SPARK}catalyst."):
+            raise NotUnderstoodError(f"the plan holds a {name}")
+        if self._class(f"{_SPARK}catalyst.expressions.Expression").isInstance(value) and not value.deterministic():
+            raise NotUnderstoodError(f"{value.toString()[:80]} gives another result each time")
+        given = [value.productElement(index) for index in range(value.productArity())]
+        if name.endswith(".AttributeReference"):  # Spark names the inner columns of aggregates after the ids of others
+            given[0] = _NUMBER.sub(lambda found: f"#{self._columns.get(found[1], found[1])}", given[0])
+        return [name, [self.value(each) for each in given], [self.value(each) for each in _all(value.otherCopyArgs())]]
+
+    def _function(self, function: Any) -> str:
+        if function.getClass().getSimpleName() != "SimplePythonFunction" or function.broadcastVars().size():
+            raise NotUnderstoodError("a Python function is too large, or uses broadcast variables")
+        return code_digest(bytes(function.command().unsafeArray()))
+
+    def _kind(self, value: Any) -> str:
+        name = value.getClass().getName()
+        if name not in self._kinds:
+            self._kinds[name] = self._kind_of(name, value)
+        return self._kinds[name]
+
+    def _kind_of(self, name: str, value: Any) -> str:
+        """What a class is; only what is known to show all of itself in what is read of it."""
+        of_spark = name.startswith(f"{_SPARK}catalyst.")
+        if self._class(f"{_SPARK}catalyst.trees.TreeNode").isInstance(value):
+            return "expression"
+        for parent, kind in _KINDS.items():
+            if self._class(parent).isInstance(value):
+                return kind
+        if name == f"{_SPARK}catalyst.expressions.ExprId":
+            return "column id"
+        if name in ("scala.Enumeration$Val", f"{_SPARK}types.Metadata") or (name == "java.lang.Class" and _is_known(value.getName())):
+            return "text"
+        if name.startswith(("org.apache.spark.unsafe.types.", f"{_SPARK}types.Decimal", f"{_SPARK}catalyst.util.Generic")) or name in (
+            f"{_SPARK}catalyst.expressions.GenericInternalRow",
+            f"{_SPARK}catalyst.util.ArrayBasedMapData",
+            f"{_SPARK}catalyst.expressions.UnsafeArrayData",
+            f"{_SPARK}catalyst.expressions.UnsafeRow",
+        ):
+            return "data"
+        if self._class("scala.Product").isInstance(value) and (of_spark or name.startswith((_EXEC, "scala.Tuple"))):
+            return "product"
+        raise NotUnderstoodError(f"the plan holds a {name}")
+
+    def _serialized(self, value: Any) -> str:
+        """The digest of Java's own bytes of it."""
+        digest = self._jvm.java.security.MessageDigest.getInstance("SHA-256")
+        nowhere = self._jvm.java.security.DigestOutputStream(self._jvm.java.io.OutputStream.nullOutputStream(), digest)
+        out = self._jvm.java.io.ObjectOutputStream(nowhere)
+        out.writeObject(value)
+        out.close()
+        return bytes(digest.digest()).hex()
+
+    def _class(self, name: str) -> Any:
+        if name not in self._classes:
+            loader = self._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+            self._classes[name] = self._jvm.java.lang.Class.forName(name, False, loader)
+        return self._classes[name]
+
+
+def _is_steady(function: Any) -> bool:
+    """Whether an aggregate is the same in whatever order its rows come."""
+    name = function.getClass().getSimpleName()
+    return name in _STEADY_AGGREGATES or (name == "Sum" and function.child().dataType().catalogString() in _STEADY_SUMS)
+
+
+def _is_known(name: str) -> bool:
+    return name.startswith(("org.apache.spark.", "java."))
+
+
+def _all(values: Any) -> list[Any]:
+    """The elements of a Scala sequence."""
+    return [values.apply(index) for index in range(values.size())]
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(msgspec.json.encode(value)).hexdigest()

@@ -1,0 +1,91 @@
+"""`spark.readStream.format("manifestcommit")`: every committed file once, in the order of versions. [SP8]
+
+Spark asks one long-lived process for offsets and for the files between two of them; tasks read those as a batch read does. What
+has been given is in Spark's checkpoint and nowhere else. Not here: which files (engine.feed), options as text (spark.source).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from manifestcommit.core.feed import Offset, OnOverwrite, parse_offset
+from manifestcommit.core.schema import Schema
+from manifestcommit.engine.feed import Feed
+from manifestcommit.engine.session import Session
+from manifestcommit.errors import UsageError
+from manifestcommit.spark.reader import FileGroup, FilesReader, pack
+from manifestcommit.store import StorageOptions, open_store
+
+
+class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a stream's options say. starting_version: None: all live files first; max_files: of one trigger."""
+
+    starting_version: int | None = None
+    max_files: int | None = None
+    on_overwrite: OnOverwrite = "fail"
+
+
+class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Each file that the table adds is in exactly one batch, and a batch that is repeated has the same files. [SP8]
+
+    columns: those of `struct`, in the table's version `pinned`.
+    """
+
+    def __init__(
+        self, url: str, columns: Schema, struct: StructType, *, pinned: int, options: StreamOptions, storage_options: StorageOptions
+    ) -> None:
+        self.url = url
+        self.columns = columns
+        self.struct = struct
+        self.pinned = pinned
+        self.options = options
+        self.storage_options = storage_options
+        self._feed: Feed | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
+        return _dict(self.feed.beginning(self.options.starting_version))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
+        return ReadMaxFiles(self.options.max_files) if self.options.max_files else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
+        self.feed.stop_at_head()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
+        return _dict(self.feed.advance(_offset(start), limit.max_files if isinstance(limit, ReadMaxFiles) else None))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return [FileGroup(group) for group in pack(self.feed.between(_offset(start), _offset(end)))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # A column's name inside files is its own for ever, so that the stream's own columns fit the files of every version. [SC6]
+        return FilesReader(self.url, (), self.columns, self.struct, storage_options=self.storage_options).read(partition)
+
+    @property
+    def feed(self) -> Feed:
+        """Made where it is first asked for: in the one process that plans. What tasks get has none."""
+        if self._feed is None:
+            session = Session(open_store(self.url, self.storage_options))
+            self._feed = Feed(session, columns=self.columns.fields, pinned=self.pinned, on_overwrite=self.options.on_overwrite)
+        return self._feed
+
+
+def _dict(offset: Offset) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(offset)
+    return found
+
+
+def _offset(given: dict[str, Any]) -> Offset:
+    try:
+        return parse_offset(given)
+    except (ValueError, msgspec.ValidationError) as error:
+        raise UsageError(
+            f"the checkpoint holds an offset that is none of this source ({error}); nothing was read. Start with a new checkpoint."
+        ) from None

@@ -1,0 +1,227 @@
+"""A streaming query writes a table: each batch is one commit, whatever was killed, replayed or ran twice. [SP7] [KY6]
+
+Spark plans every batch in a process of its own (there the batch's job begins), writes in tasks, and commits in a third process, which
+knows nothing of the first: what was planned travels through the tasks' messages. Not here: the options (source), how tasks write
+(writer), what becomes of a batch (engine.commit).
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from manifestcommit.core.change import Change, StreamBatch
+from manifestcommit.core.format import compress, decompress
+from manifestcommit.core.snapshot import Snapshot, StreamRecord
+from manifestcommit.core.spark_types import from_spark
+from manifestcommit.core.stream import judge
+from manifestcommit.core.text import is_unicode
+from manifestcommit.engine.commit import settled_outcome
+from manifestcommit.engine.files import WritePlan
+from manifestcommit.engine.job import Job
+from manifestcommit.engine.outcome import committed_or_raise
+from manifestcommit.engine.session import Session
+from manifestcommit.errors import StoreError, UsageError
+from manifestcommit.spark.writer import TaskMessage, TaskWritten, collect, task_context, write_task
+from manifestcommit.store import StorageOptions, open_store
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+    from pyspark.sql.types import StructType
+
+LOG = logging.getLogger("manifestcommit.spark")
+_QUERY = "sql.streaming.queryId"
+_BATCH = "streaming.sql.batchId"
+
+# What batch writes and reads know, and why a streaming query does not take it.
+_REFUSED = {
+    "watermarks": "how far its input was read is in its checkpoint, and the table keeps its last batch",
+    "fingerprint": "a batch is told by its query and its number",
+    "overwrite": 'outputMode("complete") replaces the whole table with every batch, outputMode("append") nothing',
+    "replaceWhere": 'outputMode("complete") replaces the whole table with every batch, outputMode("append") nothing',
+    "partitionOverwriteMode": 'outputMode("complete") replaces the whole table with every batch, outputMode("append") nothing',
+    "version": "it writes the next version, whichever that is",
+    "versionAsOf": "it writes the next version, whichever that is",
+    "timestampAsOf": "it writes the next version, whichever that is",
+    "tag": "it writes the next version, whichever that is",
+    "columns": "it writes the columns that its DataFrame has: use select",
+}
+
+
+class PlannedBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """One batch's job before anything is written. It travels to tasks and back: no secret is ever in it. [SE1]
+
+    change: what it will do, without files; began_us: when it was planned; key: the user's name for the query; streams: what the table
+    recorded then of the queries that this one may be.
+    """
+
+    plan: WritePlan
+    change: Change
+    began_us: int
+    key: str | None = None
+    streams: dict[str, StreamRecord] = {}
+
+
+@dataclass(frozen=True)
+class BatchMessage(TaskMessage):
+    """A task's commit message. batch: which one it wrote; planned: `PlannedBatch` as compressed JSON; settled: it wrote nothing, since
+    the table's record of the query had decided on the batch already."""
+
+    batch: bytes
+    planned: bytes
+    settled: bool
+
+
+def refuse_stream_options(options: Mapping[str, str], *, overwrite: bool) -> None:
+    """What a streaming query cannot honour is an error that says why. [SP5]"""
+    given = {name.lower() for name in options}
+    for name, why in _REFUSED.items():
+        if name.lower() in given:
+            raise UsageError(f"a streaming query takes no option {name}: {why}. Nothing was written; leave it out.")
+    if "conflict" in given and not overwrite:
+        raise UsageError('option("conflict", ...) is for outputMode("complete"); an append conflicts with nothing that was written')
+    if (options.get("conflict") or "").lower() == "fail":
+        raise UsageError('conflict "fail" would end the query at its second batch, since the first filled the table; leave it out')
+
+
+def plan_batch(
+    session: Session,
+    struct: StructType,
+    *,
+    overwrite: bool,
+    conflict: str,
+    key: str | None,
+    partition_by: Sequence[str] | None,
+    merge_schema: bool,
+    target_file_size: int | None,
+) -> PlannedBatch:
+    """The batch's job and its plan, or the error that says why not; no task of the batch has started. [SP5] [SC3]
+
+    The query and the number of the batch are known to tasks only.
+    """
+    if key is not None and not (key and is_unicode(key)):
+        raise UsageError(f'option("key", ...) is a non-empty text that is the same whenever this query starts, not {key!r}')
+    began_us = session.env.now_us()
+    job = Job(session)
+    if overwrite:
+        job.overwrite(None, conflict=conflict)
+    draw = iter(range(1, 2**31))  # the plan gives new columns their ids
+    schema = from_spark(struct.jsonValue(), lambda: next(draw))
+    plan = job.plan_write(schema, partition_by=partition_by, merge_schema=merge_schema, target_file_size=target_file_size)
+    assert session.known is not None
+    streams = session.known.snapshot.streams
+    if key is not None:
+        streams = {key: streams[key]} if key in streams else {}
+    return PlannedBatch(plan=plan, change=job.change(), began_us=began_us, key=key, streams=streams)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Where a batch was planned: pickled to its tasks. Where it is committed: without a plan, which the messages bring. [SP7]"""
+
+    def __init__(self, planned: PlannedBatch | None, *, storage_options: StorageOptions) -> None:
+        self.planned = None if planned is None else compress(msgspec.json.encode(planned))
+        self.storage_options = storage_options
+
+    def write(self, iterator: Iterator[RecordBatch]) -> BatchMessage:
+        """This task's rows are durable and invisible; none is written where the table has the batch already. [SP1] [KY6]"""
+        if self.planned is None:
+            raise UsageError("this Spark hands tasks a writer that was not planned for their batch; nothing was written")
+        planned = _decode(self.planned)
+        batch = running_batch(planned.key)
+        settled = judge(planned.streams.get(batch.name), batch) in ("done", "reused")
+        if settled:
+            data = msgspec.json.encode(TaskWritten(task=task_context().partitionId()))
+        else:
+            data = write_task(planned.plan, iterator, self.storage_options).data
+        return BatchMessage(data=data, batch=msgspec.json.encode(batch), planned=self.planned, settled=settled)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
+        """The batch's one commit; what is no commit raises, and ends the query with the text. [CM1] [CM10] [KY6]"""
+        batch, planned, settled = _agreed(messages, batch_id)
+        session = Session(open_store(planned.plan.url, self.storage_options))
+        job = Job(session)
+        job.resume(planned.change, began_us=planned.began_us)
+        job.take_batch(batch)
+        assert session.known is not None
+        if settled:
+            outcome = settled_outcome(session, session.known, job.change(), sent=False)
+            if outcome is None:
+                raise StoreError(
+                    f"{job.url}: the table's record of query {batch.query} was set back while batch {batch.batch} ran; nothing was "
+                    "committed. Start the query again: it runs the batch anew."
+                )
+            committed_or_raise(outcome, job.url)
+            return
+        if planned.key is None and batch.batch == 0 and (text := _stranger(session.known.snapshot, batch, job.url)):
+            _warn(text)
+        written = collect(planned.plan, messages, self.storage_options)
+        job.add_written(written.entries, written.manifests, tasks=written.tasks, intake=written.intake)
+        committed_or_raise(job.commit(), job.url)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
+        """Deletes nothing: Spark calls this even where the commit landed, and attempts may still be writing. [SP3]"""
+
+
+def running_batch(key: str | None) -> StreamBatch:
+    """The query and the batch that the running task works for: the same whenever the batch runs. [KY6]"""
+    context = task_context()
+    query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
+    if not query or batch is None:
+        raise UsageError("this Spark does not tell its tasks which query and batch they work for; nothing was written")
+    return StreamBatch(name=query if key is None else key, query=query, batch=int(batch))
+
+
+def _agreed(messages: Sequence[WriterCommitMessage | None], number: int) -> tuple[StreamBatch, PlannedBatch, bool]:
+    """What all tasks say of the batch, and whether they wrote nothing because it was settled; an error where they do not agree. [SP2]"""
+    said: set[tuple[bytes, bytes, bool]] = set()
+    for message in messages:
+        if not isinstance(message, BatchMessage):
+            raise StoreError(
+                f"Spark lost the message of a task of batch {number}; nothing was committed. Start the query again: it runs the batch "
+                "anew. (A continuous trigger hands no rows to Python sinks: use processingTime or availableNow.)"
+            )
+        said.add((message.batch, message.planned, message.settled))
+    if len(said) != 1:
+        raise StoreError(
+            f"Spark's tasks told {len(said)} different things of batch {number}; nothing was committed. Start the query again."
+        )
+    ((batch_json, planned, settled),) = said
+    batch = msgspec.json.decode(batch_json, type=StreamBatch)
+    if batch.batch != number:
+        raise StoreError(f"Spark's tasks wrote batch {batch.batch}, but it commits batch {number}; nothing was committed.")
+    return batch, _decode(planned), settled
+
+
+def _decode(planned: bytes) -> PlannedBatch:
+    return msgspec.json.decode(decompress(planned, name="a batch's plan"), type=PlannedBatch)
+
+
+def _stranger(snapshot: Snapshot, batch: StreamBatch, url: str) -> str:
+    """What to say where a query is new to a table that another one has written: perhaps the same without its checkpoint. [KY6]"""
+    others: Mapping[str, StreamRecord] = {name: record for name, record in snapshot.streams.items() if name != batch.name}
+    if batch.name in snapshot.streams or not others:
+        return ""
+    last = max(others.values(), key=lambda record: record.version)
+    return (
+        f"{url}: query {batch.query} is new to this table, which holds batches up to {last.batch} of query {last.query} (version "
+        f"{last.version}). If that is the same query and its checkpoint was deleted, the rows that it reads again are in the table twice. "
+        'With option("key", ...) this would be an error.'
+    )
+
+
+def _warn(text: str) -> None:
+    """Where no one has configured logging, as in Spark's own processes, it goes to standard error, which is the driver's."""
+    LOG.warning(text)
+    logger: logging.Logger | None = LOG
+    while logger is not None:
+        if any(not isinstance(handler, logging.NullHandler) for handler in logger.handlers):
+            return
+        logger = logger.parent if logger.propagate else None
+    if LOG.hasHandlers():  # some that say nothing: Python's own last resort keeps silent then
+        print(f"WARN {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,177 @@
+"""Figures for operators: one log record per job that ended, and OpenTelemetry's metrics where that package is installed. [OB10]
+
+Logger `manifestcommit.jobs`: INFO for what ended well or was given up, WARNING for conflicts, failures and unknown outcomes, DEBUG for
+each version that another job won; each record has the figures as plain values in its attribute `manifestcommit`. Metrics go to the
+meter provider of the application, under `manifestcommit.`, seconds in `s`, bytes in `By`. No credential and no data is in either.
+Not here: what is counted (engine.figures, engine.standing). Whoever wants other sinks adds a function to `engine.figures.observers`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from typing import Any
+
+import msgspec
+
+from .engine.figures import Figures, observers
+from .engine.standing import TableFigures
+from .render import visible
+
+LOG = logging.getLogger("manifestcommit.jobs")
+# Without one, Python would print warnings of programs that have no logging to standard error; what they say is an exception as well.
+LOG.addHandler(logging.NullHandler())
+
+_WELL = ("committed", "already_committed", "prepared", "abandoned", "aborted")
+_SENTENCES = {
+    "committed": "committed version {version:,} of {table}: {work} in {seconds:.1f} s, {attempts}",
+    "already_committed": "{job} of {table} was committed before, at version {version:,}: nothing was done",
+    "prepared": "prepared {job} of {table}: {work} in {seconds:.1f} s",
+    "abandoned": "gave up {job} of {table}: {work}, none of it visible",
+    "aborted": "{job} of {table} was given up and can not commit",
+    "failed": "{job} of {table} ended with an error after {attempts}",
+    "unknown": "it is not known whether {job} of {table} was committed, after {attempts}; nothing was deleted",
+}
+_OTHERWISE = "{job} of {table} was not committed: {kind}, after {attempts}"
+
+
+class Instruments:
+    """The metrics of one meter provider."""
+
+    def __init__(self, provider: Any) -> None:
+        meter = provider.get_meter("manifestcommit")
+        count, seconds, gauge = meter.create_counter, meter.create_histogram, meter.create_gauge
+        self._amounts = {
+            "rows": count("manifestcommit.rows", "{row}", "Rows that jobs read, wrote and committed"),
+            "bytes": count("manifestcommit.bytes", "By", "Bytes that jobs read (as Arrow), wrote and committed"),
+            "files": count("manifestcommit.files", "{file}", "Data files that jobs wrote and committed"),
+        }
+        self._counts = {
+            "attempts": count("manifestcommit.commit.attempts", "{attempt}", "Versions contended for"),
+            "conflicts": count("manifestcommit.commit.conflicts", "{conflict}", "Versions contended for that others won"),
+            "unknowns": count("manifestcommit.commit.unknowns", "{answer}", "Creates of versions without a clear answer"),
+            "retries": count("manifestcommit.store.retries", "{request}", "Requests to the store that were sent again"),
+        }
+        self._jobs = count("manifestcommit.jobs", "{job}", "Jobs that ended, by outcome")
+        self._commit_s = seconds("manifestcommit.commit.duration", "s", "How long commits took, waiting included")
+        self._prepare_s = seconds("manifestcommit.prepare.duration", "s", "How long it took to make jobs durable")
+        self._gauges = {
+            "version": gauge("manifestcommit.table.version", "{version}", "The newest version"),
+            "head_age_s": gauge("manifestcommit.table.head_age", "s", "Time since the newest commit"),
+            "files": gauge("manifestcommit.table.files", "{file}", "Live files"),
+            "rows": gauge("manifestcommit.table.rows", "{row}", "Live rows"),
+            "bytes": gauge("manifestcommit.table.size", "By", "Bytes of live files"),
+            "prepared_jobs": gauge("manifestcommit.table.prepared_jobs", "{job}", "Jobs that are prepared and undecided"),
+            "oldest_prepared_s": gauge("manifestcommit.table.oldest_prepared_age", "s", "Age of the oldest of them, 0 if there is none"),
+            "running_jobs": gauge("manifestcommit.table.running_jobs", "{job}", "Jobs that left something for others, not prepared"),
+        }
+        self._lag = gauge("manifestcommit.source.lag", "{position}", "How far the table is behind the end of a source")
+
+    def record(self, figures: Figures) -> None:
+        """A job that ended. What the first of two phases has told is not told again by the second."""
+        base = {"manifestcommit.table": figures.table, "manifestcommit.operation": figures.operation}
+        states = ["committed"] if figures.phase == "second" else ["read", "written", "committed"]
+        for state in states:
+            for name, instrument in self._amounts.items():
+                if amount := getattr(figures, f"{name}_{state}", None):
+                    instrument.add(amount, {**base, "manifestcommit.state": state})
+        for name, instrument in self._counts.items():
+            if amount := getattr(figures, name):
+                instrument.add(amount, base)
+        ended = {**base, "manifestcommit.outcome": figures.kind}
+        self._jobs.add(1, ended)
+        if figures.attempts:
+            self._commit_s.record(figures.commit_s, ended)
+        if figures.phase == "first":
+            self._prepare_s.record(figures.prepare_s, base)
+
+    def record_table(self, figures: TableFigures) -> None:
+        """How a table stands."""
+        base = {"manifestcommit.table": figures.table}
+        for name, instrument in self._gauges.items():
+            instrument.set(getattr(figures, name) or 0, base)
+        for source, lag in figures.lag.items():
+            if lag is not None:
+                self._lag.set(lag, {**base, "manifestcommit.source": source})
+
+
+def count(figures: Figures) -> None:
+    """A job that ended, as metrics. [OB10]"""
+    if (instruments := _instruments()) is not None:
+        instruments.record(figures)
+
+
+def record_table(figures: TableFigures) -> None:
+    """Log how a table stands, and set its gauges."""
+    waiting = f"{_some(figures.prepared_jobs, 'prepared job')}, {figures.running_jobs:,} running"
+    holds = f"{_some(figures.files, 'file')}, {_some(figures.rows, 'row')}"
+    text = f"{visible(figures.table)} is at version {figures.version:,}: {holds}, {waiting}"
+    with contextlib.suppress(Exception):  # a sink that is broken is no reason to answer nothing
+        LOG.info("%s", text, extra={"manifestcommit": msgspec.to_builtins(figures)})
+        if (instruments := _instruments()) is not None:
+            instruments.record_table(figures)
+
+
+def log(figures: Figures) -> None:
+    """A job that ended, as one record. [OB10]"""
+    level = logging.INFO if figures.kind in _WELL else logging.WARNING
+    if not LOG.isEnabledFor(level):
+        return
+    files, rows, size = (
+        (figures.files_committed, figures.rows_committed, figures.bytes_committed)
+        if figures.kind == "committed"
+        else (figures.files_written, figures.rows_written, figures.bytes_written)
+    )
+    sentence = _SENTENCES.get(figures.kind, _OTHERWISE).format(
+        table=visible(figures.table),
+        job=f"job {figures.job}" if figures.job else "a job",
+        version=figures.version or 0,
+        work=f"{_some(files, 'file')}, {_some(rows, 'row')}, {_size(size)}",
+        seconds=figures.seconds,
+        attempts=_some(figures.attempts, "attempt"),
+        kind=f"{figures.kind.replace('_', ' ')}{f' ({figures.rule})' if figures.rule else ''}",
+    )
+    LOG.log(level, "%s", sentence, extra={"manifestcommit": msgspec.to_builtins(figures)})
+
+
+def _some(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _size(size_bytes: float) -> str:
+    if size_bytes < 1000:
+        return f"{size_bytes} B"
+    for unit in ("kB", "MB", "GB", "TB", "PB"):
+        size_bytes /= 1000
+        if size_bytes < 999.95 or unit == "PB":
+            return f"{size_bytes:.1f} {unit}"
+    raise AssertionError("every size has a unit")
+
+
+_lock = threading.Lock()
+_made: list[Instruments | None] = []
+
+
+def _instruments() -> Instruments | None:
+    """Those of the application's meter provider, which may be set later; None, for good, where the package is not installed."""
+    if not _made:
+        with _lock:
+            if not _made:
+                _made.append(_make())
+    return _made[0]
+
+
+def _make() -> Instruments | None:
+    try:
+        from opentelemetry import metrics  # late: most programs do without
+    except ImportError:
+        return None
+    try:
+        return Instruments(metrics.get_meter_provider())
+    except Exception as error:  # such as an API that is too old
+        LOG.warning("there will be no metrics: %s", error)
+        return None
+
+
+observers += [log, count]

@@ -1,0 +1,65 @@
+"""A driver that tests kill, stop and run again: `python -m tests.spark.recoverable_job <root> <folder> <tasks>`.
+
+Its tasks say in the folder that they compute; those from the number in the file `gate` on wait until it is higher. The rows of partition
+p are p * 10 to p * 10 + 9. What came of it is printed as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+
+def computing(folder: str) -> Any:
+    """A function for mapInArrow that passes rows through, in this driver's own code: Spark pickles it by value."""
+
+    def compute(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        number = context.partitionId()
+        with open(os.path.join(folder, "run"), encoding="utf-8") as file:
+            run = file.read()
+        with open(os.path.join(folder, f"computed-{run}-{number}-{uuid.uuid4().hex}"), "w"):
+            pass
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
+            with open(os.path.join(folder, "gate"), encoding="utf-8") as file:
+                if number < int(file.read() or 0):
+                    break
+            time.sleep(0.02)
+        yield from batches
+
+    return compute
+
+
+def main() -> None:
+    root, folder, tasks = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    logging.basicConfig(level=logging.INFO, filename=Path(folder, "log"))
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    import manifestcommit as mc
+    from tests.spark.jobs import open_session
+
+    spark = open_session("local[2]", {})
+    try:
+        rows = spark.range(0, tasks * 10, 1, tasks).mapInArrow(computing(folder), "id long").withColumnRenamed("id", "a `b`.c")
+        with mc.begin(root, key="month", recoverable=True) as job:
+            job.write(rows)
+        assert job.outcome is not None
+        print(json.dumps({"job": job.outcome.job_id, "kind": job.outcome.kind, "version": job.outcome.version}))
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

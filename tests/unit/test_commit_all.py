@@ -1,0 +1,209 @@
+"""Several jobs of one run: each is committed on its own, and the result says which are to be done again. [CM10]
+
+Not here: two tables fed by one run that is killed at every point (tests/faults).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import manifestcommit as mc
+from manifestcommit.cli import main
+from manifestcommit.core import format, spill
+from manifestcommit.engine.head import open_head
+from manifestcommit.errors import KeyReusedError, OutcomeUnknownError, StoreError, UsageError, WatermarkGapError
+from manifestcommit.store import MemoryStore
+from manifestcommit.testing.faults import FaultCall, FaultStore
+from tests.faults.tables import begin, check_table, memory, positions, read_ids, rows, write
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    made = memory()
+    write(made, rows([1]), key="first", watermarks={"s": (0, 10)})
+    return made
+
+
+def job_over(store: object, number: int, key: str, start: int, end: int) -> mc.Job:
+    job = begin(store, key)  # type: ignore[arg-type]
+    job.write(rows([number]))
+    job.advance("s", start, end)
+    return job
+
+
+def is_create(call: FaultCall) -> bool:
+    return call.kind == "put_if_absent" and call.name.startswith(format.VERSIONS)
+
+
+def test_each_job_is_committed_on_its_own_and_told_in_order() -> None:
+    """[CM10]"""
+    stores = [memory() for _ in range(3)]
+    jobs = [job_over(each, n, f"k{n}", 0, 1) for n, each in enumerate(stores)]
+    results = mc.commit_all(iter(jobs))
+    assert [(r.key, r.tries, r.error) for r in results] == [("k0", 1, None), ("k1", 1, None), ("k2", 1, None)]
+    assert results.committed == results and results.failed == ()
+    for number, (each, job, result) in enumerate(zip(stores, jobs, results, strict=True)):
+        assert read_ids(each) == [number] and job.outcome == result.outcome and result.job_id == job.id
+
+
+def test_one_that_keeps_failing_holds_up_no_other_and_is_tried_a_bounded_number_of_times(store: MemoryStore) -> None:
+    """[CM10] [CM8]"""
+    broken = FaultStore(store)
+    failing = job_over(broken, 2, "second", 10, 20)
+    broken._faults = dict.fromkeys(range(broken.count + 1, 10_000), "refused")
+    other = memory()
+    results = mc.commit_all([failing, job_over(other, 3, "third", 0, 1)], tries=4)
+    assert [type(r.error) for r in results] == [StoreError, type(None)]
+    assert [r.tries for r in results] == [4, 1]
+    assert [r.key for r in results.failed] == ["second"] and [r.key for r in results.committed] == ["third"]
+    assert read_ids(other) == [3] and read_ids(store) == [1]
+    # The next run does that one again, and no other.
+    assert [
+        r.outcome.already_committed
+        for r in mc.commit_all([job_over(store, 2, "second", 10, 20), job_over(other, 3, "third", 0, 1)])
+        if r.outcome
+    ] == [
+        False,
+        True,
+    ]
+    assert read_ids(store) == [1, 2] and read_ids(other) == [3]
+
+
+def test_a_store_that_comes_back_lets_the_job_through(store: MemoryStore) -> None:
+    """What was refused once is sent again. [CM10]"""
+    flaky = FaultStore(store)
+    job = job_over(flaky, 2, "second", 10, 20)
+    flaky._faults = {flaky.count + 1: "refused", flaky.count + 2: "refused"}
+    (result,) = mc.commit_all([job])
+    assert result.outcome is not None and result.tries > 1
+    assert read_ids(store) == [1, 2]
+    check_table(store)
+
+
+@pytest.mark.parametrize("fault", ["answer_lost", "request_lost"])
+def test_an_outcome_that_was_unknown_is_found_out_and_counted_once(store: MemoryStore, fault: str) -> None:
+    """The create landed, or not; every answer about it was lost: the next try tells. [CM6] [IV4]"""
+
+    def lose(call: FaultCall) -> None:
+        if is_create(call) and len(lost) < 10:
+            lost.append(call.number)
+            deaf._faults[call.number] = fault  # type: ignore[assignment]
+
+    lost: list[int] = []
+    deaf = FaultStore(store, on_call=lose)
+    job = job_over(deaf, 2, "second", 10, 20)
+    (result,) = mc.commit_all([job])
+    assert len(lost) == 10 and result.tries == 2, result.error
+    assert result.outcome is not None and result.outcome.committed
+    assert read_ids(store) == [1, 2] and positions(store) == {"s": 20}
+    check_table(store)
+
+
+def test_a_try_that_landed_is_found_in_the_runs_as_well(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a key, and after so many other commits that the head no longer carries the job itself. [CM1] [IV4]"""
+    monkeypatch.setattr(spill, "INLINE_JOBS", 1)
+    deaf = FaultStore(store)
+    job = begin(deaf)
+    job.write(rows([2]))
+    deaf._on_call = lambda call: deaf._faults.__setitem__(call.number, "answer_lost") if is_create(call) else None
+    assert job._job.commit().kind == "unknown"
+    deaf._on_call, deaf._faults = None, {}
+    for number in range(3, 8):
+        write(store, rows([number]))
+    assert job.id not in open_head(store).snapshot.recent_jobs
+    assert job._job.commit_again().committed
+    assert read_ids(store) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_an_unknown_outcome_that_stays_unknown_is_told(store: MemoryStore) -> None:
+    """[CM10]"""
+    deaf = FaultStore(store)
+    job = job_over(deaf, 2, "second", 10, 20)
+    deaf._on_call = lambda call: deaf._faults.__setitem__(call.number, "request_lost") if is_create(call) else None
+    (result,) = mc.commit_all([job], tries=2)
+    assert isinstance(result.error, OutcomeUnknownError) and result.tries == 2 and result.job_id == result.error.job_id
+
+
+def test_a_gap_that_another_of_the_jobs_closes_is_tried_again(store: MemoryStore) -> None:
+    """[WM2]"""
+    later, sooner = job_over(store, 3, "third", 20, 30), job_over(store, 2, "second", 10, 20)
+    results = mc.commit_all([later, sooner])
+    assert [r.tries for r in results] == [2, 1] and not results.failed
+    assert positions(store) == {"s": 30} and read_ids(store) == [1, 2, 3]
+    (gap,) = mc.commit_all([job_over(store, 9, "gap", 50, 60)])
+    assert isinstance(gap.error, WatermarkGapError) and gap.tries == 3
+
+
+def test_what_no_repetition_can_change_is_tried_once(store: MemoryStore) -> None:
+    """[KY2]"""
+    job = job_over(store, 2, "first", 10, 20)
+    (result,) = mc.commit_all([job])
+    assert isinstance(result.error, KeyReusedError) and result.tries == 1
+
+
+def test_what_is_no_job_is_refused() -> None:
+    for wrong in ([1], ["job"]):
+        with pytest.raises(UsageError):
+            mc.commit_all(wrong)  # type: ignore[arg-type]
+    with pytest.raises(UsageError):
+        mc.commit_all([], tries=0)
+    assert mc.commit_all([]) == ()
+
+
+def test_a_job_that_is_over_is_told_as_such(store: MemoryStore) -> None:
+    job = job_over(store, 2, "second", 10, 20)
+    job.commit()
+    (result,) = mc.commit_all([job])
+    assert isinstance(result.error, UsageError) and read_ids(store) == [1, 2]
+
+
+# --- every prepared job of a table ------------------------------------------------------------------------------------------
+
+
+def prepare(root: Path, number: int, start: int, end: int) -> str:
+    with mc.begin(root, key=f"k{number}") as job:
+        job.write(rows([number]))
+        job.advance("s", start, end)
+        return job.prepare()
+
+
+def ids(root: Path) -> list[int]:
+    return sorted(mc.Table(root).dataset().to_table()["id"].to_pylist())
+
+
+def test_recover_commits_every_prepared_job_once(tmp_path: Path) -> None:
+    """A coordinator comes back; what cannot be committed now stays prepared. [AB3]"""
+    root = tmp_path / "t"
+    mc.write(rows([1]), root, watermarks={"s": (0, 10)})
+    good, gap = prepare(root, 2, 10, 20), prepare(root, 9, 50, 60)
+    results = {r.job_id: r for r in mc.Table(root).recover()}
+    assert results[good].outcome is not None and isinstance(results[gap].error, WatermarkGapError)
+    assert ids(root) == [1, 2] and mc.resolve(root, gap) == "pending"
+    assert [r.job_id for r in mc.Table(root).recover()] == [gap]  # what is decided is not decided again
+
+
+def test_recover_can_give_every_prepared_job_up(tmp_path: Path) -> None:
+    """[AB4]"""
+    root = tmp_path / "t"
+    mc.write(rows([1]), root, watermarks={"s": (0, 10)})
+    job = prepare(root, 2, 10, 20)
+    results = mc.Table(root).recover(abort=True)
+    assert [(r.job_id, r.outcome and r.outcome.kind) for r in results] == [(job, "aborted")]
+    assert results.committed == () and results.failed == ()
+    assert mc.resolve(root, job) == "aborted" and ids(root) == [1]
+
+
+def test_recover_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """[AB3]"""
+    root = tmp_path / "t"
+    mc.write(rows([1]), root, watermarks={"s": (0, 10)})
+    good, gap = prepare(root, 2, 10, 20), prepare(root, 9, 50, 60)
+    assert main(["recover", str(root), "--json"]) == 1
+    told = {row["job"]: row for row in json.loads(capsys.readouterr().out)}
+    assert told[good]["status"] == "committed" and told[gap]["status"] == "undecided" and "50" in told[gap]["error"]
+    assert main(["recover", str(root), "--abort"]) == 0
+    assert gap in capsys.readouterr().out
+    assert main(["recover", str(root)]) == 0

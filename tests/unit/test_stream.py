@@ -1,0 +1,129 @@
+"""Batches of streaming queries: at most once, in order, under one name. [KY6]
+
+Not here: Spark (tests/spark).
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from manifestcommit.core import spill
+from manifestcommit.core.change import StreamBatch
+from manifestcommit.core.snapshot import StreamRecord
+from manifestcommit.core.stream import judge
+from manifestcommit.engine.head import open_head
+from manifestcommit.engine.outcome import Outcome, error_of
+from manifestcommit.errors import KeyReusedError, WatermarkGapError
+from manifestcommit.testing.faults import Died, FaultStore
+from tests.faults.tables import begin, check_table, clone, memory, put_version, read_ids, rows
+
+NAME = "flights %=+#'é🦆"
+
+
+def commit_batch(store: object, number: int, *, query: str = "q1", name: str = NAME, id: int | None = None) -> Outcome:
+    """One row per batch, its id the batch's number."""
+    job = begin(store)  # type: ignore[arg-type]
+    job._job.take_batch(StreamBatch(name=name, query=query, batch=number))
+    job.write(rows([number if id is None else id]))
+    return job._job.commit()
+
+
+@pytest.mark.parametrize(
+    ("last", "query", "batch", "expected"),
+    [(None, "q", 0, "next"), (None, "q", 7, "next"), (3, "q", 4, "next"), (3, "q", 3, "done"), (3, "q", 0, "done"), (3, "q", 5, "gap"),
+     (3, "other", 0, "reused"), (3, "other", 4, "reused")],
+)  # fmt: skip
+def test_which_batch_a_table_waits_for(last: int | None, query: str, batch: int, expected: str) -> None:
+    """[KY6]"""
+    record = None if last is None else StreamRecord(query="q", batch=last, version=9)
+    assert judge(record, StreamBatch(name="n", query=query, batch=batch)) == expected
+
+
+def test_a_batch_is_committed_once_however_often_it_is_replayed() -> None:
+    """[KY6]"""
+    store = memory()
+    versions = [commit_batch(store, number).version for number in range(3)]
+    for number in (2, 1, 0):
+        again = commit_batch(store, number, id=100 + number)
+        assert (again.kind, again.version) == ("already_committed", versions[2])
+    assert read_ids(store) == [0, 1, 2]
+    assert open_head(store).snapshot.streams == {NAME: StreamRecord(query="q1", batch=2, version=versions[2] or 0)}
+    check_table(store)
+
+
+def test_batches_between_that_are_in_no_version_are_a_gap() -> None:
+    """As after a rollback: what Spark took for committed is not here. [KY6]"""
+    store = memory()
+    commit_batch(store, 4)
+    outcome = commit_batch(store, 6)
+    assert outcome.conflict is not None and outcome.conflict.rule == "stream_skips_batches"
+    error = error_of(outcome, store.url)
+    assert isinstance(error, WatermarkGapError) and (error.source, error.have, error.want) == (NAME, 5, 6)
+    assert read_ids(store) == [4]
+
+
+def test_another_query_under_the_same_key_is_refused() -> None:
+    """A deleted checkpoint makes a new query, which begins at batch 0 and would double, or lose, everything. [KY6]"""
+    store = memory()
+    for number in range(3):
+        commit_batch(store, number)
+    for number in (0, 3):
+        outcome = commit_batch(store, number, query="q2")
+        error = error_of(outcome, store.url)
+        assert isinstance(error, KeyReusedError)
+        assert all(word in str(error) for word in ("q1", "q2", "up to 2", NAME))
+    assert commit_batch(store, 0, query="q2", name="another key", id=50).kind == "committed"
+    assert read_ids(store) == [0, 1, 2, 50]
+
+
+def test_of_two_that_commit_the_same_batch_at_once_one_does() -> None:
+    """A driver that was thought dead. [KY6] [KY5]"""
+    store = memory()
+    commit_batch(store, 0)
+    both = []
+    for id in (10, 20):
+        job = begin(store)
+        job._job.take_batch(StreamBatch(name=NAME, query="q1", batch=1))
+        job.write(rows([id]))
+        both.append(job._job)
+    assert [job.commit().kind for job in both] == ["committed", "already_committed"]
+    assert read_ids(store) == [0, 10]
+
+
+def test_a_crash_at_any_call_of_a_batch_and_its_replay_leave_it_there_once() -> None:
+    """[KY6] [IV3]"""
+    base = memory()
+    commit_batch(base, 0)
+    calls = FaultStore(clone(base))
+    commit_batch(calls, 1)
+    for number in range(1, calls.count + 1):
+        for fault in ("dies_before", "dies_after"):
+            store = clone(base)
+            with contextlib.suppress(Died):
+                commit_batch(FaultStore(store, {number: fault}), 1)  # type: ignore[dict-item]
+            assert commit_batch(store, 1).committed
+            assert commit_batch(store, 2).kind == "committed"
+            assert read_ids(store) == [0, 1, 2], (number, fault)
+            check_table(store)
+
+
+def test_a_thousand_batches_leave_one_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a commit carries does not grow with the number of batches. [KY6] [IV10]"""
+    monkeypatch.setattr(spill, "INLINE_JOBS", 16)
+    monkeypatch.setattr(spill, "INLINE_ENTRY_BYTES", 4096)
+    store = memory()
+    for number in range(300):
+        assert commit_batch(store, number).committed
+    snapshot = open_head(store).snapshot
+    assert len(snapshot.streams) == 1 and snapshot.keys == {} and snapshot.key_runs == ()
+    assert len(read_ids(store)) == 300
+
+
+def test_the_record_survives_other_commits() -> None:
+    """[KY6] [CM17]"""
+    store = memory()
+    commit_batch(store, 0)
+    put_version(store, open_head(store), properties={"a": "b"})
+    assert commit_batch(store, 0).kind == "already_committed"
