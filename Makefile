@@ -20,8 +20,9 @@ export SPARK_LOCAL_HOSTNAME := localhost
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+CHAOS_ARGS ?=
 
-.PHONY: help demo demo-s3 test lint format bench clean
+.PHONY: help demo demo-s3 test chaos lint format bench clean
 
 help:  ## what there is
 	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -45,6 +46,9 @@ test: lint  ## lint and all tests
 	$(BIN)/python -m pytest -m spark $(PYTEST_ARGS) || failed="$$failed tests-with-Spark"; \
 	if [ -n "$$failed" ]; then echo "--- FAILED:$$failed (ruff and mypy passed)" >&2; exit 1; fi; \
 	echo "--- passed: ruff check, ruff format, mypy --strict, tests without Spark, tests with Spark"
+
+chaos: $(VENV)/dev.stamp  ## ten minutes of kills, stops and lost answers on a local disk, then on S3; CHAOS_ARGS="--minutes 10 --seed 7"
+	@$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
 
 lint: $(VENV)/dev.stamp  ## ruff check, ruff format --check, mypy --strict
 	$(BIN)/ruff check .

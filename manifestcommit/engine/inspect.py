@@ -67,6 +67,18 @@ def inspect_file(
         raise UsageError(f"{name} cannot be read as a Parquet file: {error}. Nothing was added.") from error
 
 
+def footer_schema(store: Store, path: str) -> pa.Schema:
+    """The columns of a Parquet file that is there already, for a table that has none yet. One or two ranged reads. [AF1]"""
+    try:
+        with store.open_input(path) as stream:
+            file = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
+            old = {column.path for column in file.schema if column.physical_type == "INT96"}
+            instants = [field.with_type(pa.timestamp("us", "UTC")) if field.name in old else field for field in file.schema_arrow]
+            return pa.schema(instants)  # INT96, as Spark writes it, is always an instant
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise UsageError(f"{store.url}/{path} cannot be read as a Parquet file: {error}. Nothing was added.") from error
+
+
 class _Input:
     """The file for Arrow, whose own errors are about its content while those of the stream below are the store's. [ST5]"""
 

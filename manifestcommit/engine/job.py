@@ -10,15 +10,15 @@ from typing import Any, Literal, cast, get_args
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ..core import arrow, format, manifest_table, partition
 from ..core.change import Change, ConflictChoice, Overwrite, StreamBatch, declaration
 from ..core.conflict import find_conflict
-from ..core.evolution import SchemaEdit, apply_edits, assign_new_ids, fit
+from ..core.evolution import assign_new_ids
+from ..core.layout import Layout, check_inside, lay_out, replaced
 from ..core.manifest import Entry, ManifestRef, SourceRange
-from ..core.schema import Schema, relaxed, type_text
-from ..core.snapshot import KeyRecord, Snapshot
+from ..core.schema import Schema, relaxed
+from ..core.snapshot import KeyRecord
 from ..core.text import is_unicode
 from ..core.touch import Touch, of_partition, once
 from ..core.watermark import Advance, check_advance, find_misfit
@@ -27,7 +27,7 @@ from . import files
 from .commit import commit, create_table, key_outcome, measured
 from .figures import Figures, Intake, Ledger, Meter
 from .head import Head
-from .inspect import inspect_file
+from .inspect import footer_schema, inspect_file
 from .lookup import find_job, find_key
 from .outcome import Outcome, error_of
 from .prepare import put_prepared, seal
@@ -62,10 +62,7 @@ class Job:
         self._mode = "append"
         self._overwrite: Mapping[str, Any] | Literal["dynamic"] | None = None
         self._conflict: ConflictChoice = "serializable"
-        self._schema: Schema | None = None
-        self._partition_by: tuple[int, ...] | None = None
-        self._initial: Schema | None = None
-        self._edits: list[SchemaEdit] = []
+        self._layout = Layout()
         self._entries: list[Entry] = []
         self._manifests: list[ManifestRef] = []
         self._touched: list[Touch] = []
@@ -154,8 +151,7 @@ class Job:
         if self._head is None:
             raise TableNotFoundError(f"the table at {self.url} was removed while this job ran; nothing was committed. Run it again.")
         self._id, self._ledger = planned.job, Ledger(self._session.tally, self._session.env.now_us, began_us=began_us)
-        self._schema, self._partition_by = planned.schema, planned.partition_by
-        self._initial, self._edits = planned.initial, list(planned.edits)
+        self._layout = Layout(schema=planned.schema, partition_by=planned.partition_by, initial=planned.initial, edits=planned.edits)
         if planned.overwrite is not None:
             self.overwrite(None, conflict=planned.overwrite.conflict)
 
@@ -181,33 +177,15 @@ class Job:
             head = self._first_schema(head, data, tuple(names or ()))
         self._check_early(head)
         new_id = self.recovery.start(self.id) if self.recovery is not None else self._session.new_field_id
-        if self._schema is None and head.snapshot.provisional and not _suits(head.snapshot, data, names):
-            # Whoever made the table has committed nothing: of such first writes the first to commit gives it its columns.
-            self._initial = self._schema = assign_new_ids(relaxed(data), new_id)
-            self._partition_by = partition.check_partition_by(self._initial, names or ())
-        before = self._schema or head.snapshot.schema
-        assert before is not None
-        edits = fit(before, assign_new_ids(data, new_id), merge=merge_schema)
-        schema = apply_edits(before, edits)
-        chosen = head.snapshot.partition_by if self._initial is None or self._partition_by is None else self._partition_by
-        if names is not None and partition.check_partition_by(schema, names) != chosen:
-            by_id = {field.id: field.name for field in schema.fields}
-            table = ", ".join(by_id[each] for each in chosen) or "nothing"
-            raise UsageError(
-                f"{self.url} is partitioned by {table}, not by {', '.join(names) or 'nothing'}; leave partition_by out, "
-                "or write another table"
-            )
-        self._schema, self._partition_by = schema, chosen
-        if self._initial is None:
-            self._edits += edits
-        else:
-            self._initial = schema
+        layout = lay_out(self._layout, head.snapshot, data, names, merge=merge_schema, new_id=new_id, url=self.url)
+        assert layout.schema is not None and layout.partition_by is not None
+        self._layout = layout
         properties = head.snapshot.properties
         return files.WritePlan(
             url=self.url,
             job=self.id,
-            schema=schema,
-            partition_by=chosen,
+            schema=layout.schema,
+            partition_by=layout.partition_by,
             target_file_size=target_file_size or int(properties.get(files.TARGET_FILE_SIZE, files.DEFAULT_TARGET_FILE_SIZE)),
             bounds_columns=self._bounds_columns(head),
             sources=_source_ranges(sources),
@@ -222,10 +200,11 @@ class Job:
         self._ledger.take(entries, manifests, intake)
         self._entries += entries
         self._manifests += manifests
-        if self._schema is not None and self._partition_by is not None:
+        schema, partition_by = self._layout.schema, self._layout.partition_by
+        if schema is not None and partition_by is not None:
             for ref in manifests:  # which partitions they touch is known to their rows only
-                table = self._session.manifests.manifest(ref, self._partition_by)
-                self._touched += manifest_table.partitions(table, self._schema, self._partition_by)
+                table = self._session.manifests.manifest(ref, partition_by)
+                self._touched += manifest_table.partitions(table, schema, partition_by)
             self._touched = list(once(self._touched))
         self._tasks += tasks
 
@@ -263,14 +242,14 @@ class Job:
             return
         for path in paths:
             head = self._table(None, ())
-            if (self._schema or head.snapshot.schema) is None:
-                self.plan_write(arrow.from_arrow(self._footer_schema(path), self._session.new_field_id))
-            schema = self._schema or head.snapshot.schema
+            if (self._layout.schema or head.snapshot.schema) is None:
+                self.plan_write(arrow.from_arrow(footer_schema(self._session.store, path), self._session.new_field_id))
+            schema = self._layout.schema or head.snapshot.schema
             assert schema is not None
             if any(entry.path == path for entry in self._entries):
                 raise UsageError(f"{path!r} is added twice by this job; its rows would be doubled")
             self._check_settled(path, head)
-            chosen = self._partition_by if self._partition_by is not None else head.snapshot.partition_by
+            chosen = self._layout.partitioning(head.snapshot)
             entry = inspect_file(
                 self._session.store,
                 path,
@@ -279,7 +258,7 @@ class Job:
                 job=self.id,
                 bounds_columns=self._bounds_columns(head),
             )
-            self._schema, self._partition_by = schema, chosen
+            self._layout = msgspec.structs.replace(self._layout, schema=schema, partition_by=chosen)
             self._entries.append(msgspec.structs.replace(entry, sources=ranges) if ranges else entry)
             self._ledger.take([entry], (), Intake(rows=entry.rows, bytes=entry.bytes))
 
@@ -339,25 +318,27 @@ class Job:
     def change(self) -> Change:
         """What would be committed now."""
         head = self._table(None, ())
-        scope = self._scope(head)
+        layout, overwrite = self._layout, None
+        if self._mode == "overwrite":
+            overwrite = replaced(self._overwrite, layout, head.snapshot, self._conflict)
         advances = tuple(self._advances)
-        by_id = self._partition_by if self._partition_by is not None else head.snapshot.partition_by
+        by_id = layout.partitioning(head.snapshot)
         touched = once([*self._touched, *(of_partition(by_id, entry.partition) for entry in self._entries)])
-        self._check_inside(scope, touched, head)
+        check_inside(overwrite, touched, layout.schema or head.snapshot.schema, self._overwrite)
         return Change(
             job=self.id,
             birth=format.parse_job_id(self.id).birth,
             operation=self._mode,
             key=self._key,
-            declared=declaration(mode=self._mode, scope=self._declared_scope(scope), advances=advances, fingerprint=self._fingerprint),
-            schema=self._schema,
-            partition_by=by_id if self._schema is not None else None,  # a job that lays out no file fits any partitioning
-            edits=tuple(self._edits),
-            initial=self._initial,
+            declared=declaration(mode=self._mode, scope=_declared_scope(overwrite), advances=advances, fingerprint=self._fingerprint),
+            schema=layout.schema,
+            partition_by=by_id if layout.schema is not None else None,  # a job that lays out no file fits any partitioning
+            edits=layout.edits,
+            initial=layout.initial,
             add=tuple(self._entries),
             add_manifests=tuple(self._manifests),
             touched=touched,
-            overwrite=scope,
+            overwrite=overwrite,
             advances=advances,
             stream=self._stream,
             summary=self._ledger.summary(self._tasks),
@@ -409,37 +390,8 @@ class Job:
         self._head = found  # the job's birth stays what its id says
         return found
 
-    def _footer_schema(self, path: str) -> pa.Schema:
-        try:
-            with self._session.store.open_input(path) as stream:
-                file = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
-                old = {column.path for column in file.schema if column.physical_type == "INT96"}
-                instants = [field.with_type(pa.timestamp("us", "UTC")) if field.name in old else field for field in file.schema_arrow]
-                return pa.schema(instants)  # INT96, as Spark writes it, is always an instant
-        except (OSError, ValueError, pa.ArrowException) as error:
-            raise UsageError(f"{self.url}/{path} cannot be read as a Parquet file: {error}. Nothing was added.") from error
-
     def _bounds_columns(self, head: Head) -> int:
         return int(head.snapshot.properties.get(files.BOUNDS_COLUMNS, files.DEFAULT_BOUNDS_COLUMNS))
-
-    def _scope(self, head: Head) -> Overwrite | None:
-        if self._mode != "overwrite":
-            return None
-        if self._overwrite == "dynamic":
-            return Overwrite(dynamic=True, conflict=self._conflict)
-        if self._overwrite is None:
-            return Overwrite(scope=({},), conflict=self._conflict)
-        schema = self._schema or head.snapshot.schema
-        if schema is None:
-            raise UsageError("overwrite names partitions, but the table has no columns yet")
-        by = self._partition_by if self._partition_by is not None else head.snapshot.partition_by
-        assert isinstance(self._overwrite, Mapping)
-        return Overwrite(scope=(partition.parse_static(schema, by, self._overwrite),), conflict=self._conflict)
-
-    def _declared_scope(self, scope: Overwrite | None) -> object:
-        if scope is None:
-            return None
-        return "dynamic" if scope.dynamic else [sorted((str(k), v) for k, v in touch.items()) for touch in scope.scope]
 
     def _check_early(self, head: Head) -> None:
         """Refuse now, before any task starts, what no later commit of others can make right. [SC3] [WM2] [CF5]
@@ -456,32 +408,15 @@ class Job:
             assert error is not None
             raise error
 
-    def _check_inside(self, scope: Overwrite | None, touched: Sequence[Touch], head: Head) -> None:
-        """Rows written outside the partitions that a static overwrite names would be doubled by its rerun. [PT3]"""
-        if scope is None or scope.dynamic or scope.scope == ({},):
-            return
-        static = scope.scope[0]
-        for touch in touched:
-            if any(touch.get(each) != value for each, value in static.items()):
-                schema = self._schema or head.snapshot.schema
-                names = {field.id: field.name for field in schema.fields} if schema else {}
-                wrote = ", ".join(f"{names.get(each)}={value}" for each, value in touch.items()) or "several partitions"
-                raise UsageError(
-                    f"the job overwrites {self._overwrite!r} but wrote rows of {wrote}; nothing was committed. "
-                    'Filter the data, or use overwrite="dynamic".'
-                )
-
     def _check_open(self) -> None:
         if self._over:
             raise UsageError(f"this job {self._over}; begin a new one")
 
 
-def _suits(snapshot: Snapshot, data: Schema, names: Sequence[str] | None) -> bool:
-    """Whether the columns that an earlier first write, one that committed nothing, gave the table do for this data."""
-    assert snapshot.schema is not None
-    by_id = {field.id: field.name for field in snapshot.schema.fields}
-    there, here = ([(field.name, type_text(field.type)) for field in each.fields] for each in (snapshot.schema, data))
-    return there == here and [by_id[each] for each in snapshot.partition_by] == list(names or ())
+def _declared_scope(overwrite: Overwrite | None) -> object:
+    if overwrite is None:
+        return None
+    return "dynamic" if overwrite.dynamic else [sorted((str(k), v) for k, v in touch.items()) for touch in overwrite.scope]
 
 
 def _source_ranges(sources: Ranges | None) -> tuple[SourceRange, ...]:

@@ -148,6 +148,19 @@ def test_how_partitions_come_from_others_counts(spark, files: str) -> None:
     assert first == [lineage(make()) for make in makes] and len(set(first)) == len(makes)
 
 
+def test_partitions_that_are_put_together_by_where_they_lie_count(spark) -> None:
+    """The plan is the same, and so is the number of partitions; the rows of each are not. [AB6]"""
+    jvm, context = spark._jvm, spark.sparkContext._jsc.sc()
+    tag = getattr(jvm.scala.reflect, "ClassTag$").__getattr__("MODULE$").Any()
+    nothing = getattr(jvm.scala, "None$").__getattr__("MODULE$")
+
+    def placed(hosts: str) -> str:
+        parts = [jvm.scala.Tuple2(number, jvm.PythonUtils.toSeq([host])) for number, host in enumerate(hosts)]
+        return lineage_fingerprint(context.makeRDD(jvm.PythonUtils.toSeq(parts), tag).coalesce(2, False, nothing, None))
+
+    assert placed("abab") == placed("abab") != placed("aabb")
+
+
 def scalar(spark: Any, files: str) -> DataFrame:
     read(spark, files).createOrReplaceTempView("of_this_test")
     return spark.sql("select n + (select max(n) from of_this_test) as m from of_this_test")

@@ -326,6 +326,21 @@ def test_a_part_of_a_task_is_never_taken_for_all_of_it(spark, root: str, tmp_pat
     exact(spark.range(4000), root)
 
 
+def test_nothing_is_recoverable_where_spark_feeds_python_from_another_thread(
+    spark, root: str, monkeypatch: pytest.MonkeyPatch, said: Callable[[], list[str]]
+) -> None:
+    """There a message may come from a function whose input only seemed to end. [AB6]"""
+    assert recoverable._PIPELINED == "spark.python.udf.pipelined.enabled"
+    monkeypatch.setattr(recoverable, "_PIPELINED", "spark.sql.of.this.test")  # Spark's own is set before the session begins
+    spark.conf.set("spark.sql.of.this.test", "true")
+    try:
+        attempt(spark.range(3), root, fingerprint="f").commit()
+    finally:
+        spark.conf.unset("spark.sql.of.this.test")
+    assert finished(root) == [] and "may look finished" in said()[-1]
+    exact(spark.range(3), root)
+
+
 def test_the_session_is_left_as_it_was(spark, root: str) -> None:
     """Adaptive execution is off for this plan only. [SP5]"""
     name = "spark.sql.adaptive.enabled"

@@ -56,7 +56,7 @@ CORE_FLOORS: list[set[str]] = [
     {"arrow", "draft", "recovery", "spill"},
     {"conform", "evolution", "values"},
     {"change", "feed", "manifest_table", "partition"},
-    {"format", "stream"},
+    {"format", "layout", "stream"},
     {"conflict"},
 ]
 

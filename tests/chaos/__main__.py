@@ -1,0 +1,77 @@
+"""`python -m tests.chaos`: real processes on a real store, killed, stopped and lied to by a seeded schedule, for as long as wanted.
+
+    make chaos CHAOS_ARGS="--minutes 10 --seed 7"
+    make chaos CHAOS_ARGS="--minutes 5 --store rgw --json"
+
+Exit codes: 0 nothing was wrong, 1 something was, 2 usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from tests.chaos.run import Settings, Summary, report, run
+from tests.servers import servers
+from tests.servers.servers import S3Server
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.chaos", description="Kills, stops and lies to writers, and checks what they wrote."
+    )
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long things go wrong on each store (default: 10)")
+    parser.add_argument("--seed", type=int, default=None, help="the schedule of an earlier run (default: a new one)")
+    parser.add_argument("--store", choices=("local", "rgw", "both"), default="both", help="where (default: both, one after the other)")
+    parser.add_argument("--writers", type=int, default=4)
+    parser.add_argument("--usual-budgets", action="store_true", help="spill as in real life, not after a few commits")
+    parser.add_argument("--json", action="store_true", help="one JSON document on standard output; progress on standard error")
+    given = parser.parse_args(arguments)
+    if given.minutes <= 0 or given.writers < 1:
+        parser.error("--minutes and --writers are more than 0")
+    seed = secrets.randbelow(1_000_000) if given.seed is None else given.seed
+    summaries = []
+    for store in ("local", "rgw") if given.store == "both" else (given.store,):
+        # A server takes longer for a commit than a disk: fewer records and kills, so that writers get somewhere.
+        slower = {"per_second": 25.0, "kill_every_s": 2.0} if store == "rgw" else {}
+        settings = Settings(
+            seed=seed, seconds=given.minutes * 60, store=store, writers=given.writers, sources=6, tight=not given.usual_budgets, **slower
+        )
+        summaries.append(_run(settings, quiet=given.json))
+    if given.json:
+        print(msgspec.json.encode([msgspec.to_builtins(each) for each in summaries]).decode())
+    return 1 if any(each.findings for each in summaries) else 0
+
+
+def _run(settings: Settings, *, quiet: bool) -> Summary:
+    def say(line: str) -> None:
+        print(line, file=sys.stderr if quiet else sys.stdout, flush=True)
+
+    with _server(settings.store) as server:
+        summary = run(settings, say, server)
+        report(summary, say)
+    return summary
+
+
+@contextmanager
+def _server(store: str) -> Iterator[S3Server | None]:
+    """The gateway that somebody runs, or one of this run's own."""
+    if store == "local":
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="manifestcommit-rgw-") as folder:
+        try:
+            yield servers.developers_rgw() or servers.start_rgw(Path(folder), for_pid=os.getpid())
+        finally:
+            servers.stop_rgw(Path(folder))
+
+
+sys.exit(main(sys.argv[1:]))

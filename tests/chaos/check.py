@@ -1,0 +1,325 @@
+"""What must hold of the tables: of any version while everything runs (`compare…`), of all of it at the end (`check_fed`, `check_state`).
+
+At the end snapshots are decoded here, as the specification describes them, and data files by pyarrow alone; which files are live the
+library says, and its own datasets are held to the same. Everything returns findings, sentences; none is as it should be.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import itertools
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import zstandard
+
+import manifestcommit as mc
+from manifestcommit.store import Store, open_store
+from tests.chaos.log import Log, Record
+from tests.chaos.work import extra
+from tests.chaos.world import BATCH, COUNTER, PIECES, SLOT
+
+_VERSIONS = "_manifest/versions/"
+_NAME = re.compile(r"_manifest/versions/(\d{20})\.json\.zst")
+_KEY = re.compile(r"(.*) \[(\d+),(\d+)\)", re.DOTALL)
+_SAMPLES = 10  # versions whose whole list of files is read through the library
+_SHOWN = 5  # findings of one kind
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    """One version as its object says."""
+
+    version: int
+    digest: str
+    snapshot: dict[str, Any]
+
+    @property
+    def watermarks(self) -> dict[str, int]:
+        return dict(self.snapshot.get("watermarks", {}))
+
+
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """A live file and the rows in it."""
+
+    path: str
+    added: int
+    job: str
+    rows: list[tuple[str, Record]]
+
+
+# --- rows against the log -----------------------------------------------------------------------------------------------
+
+
+def compare(table: pa.Table, log: Log, watermarks: Mapping[str, Any]) -> list[str]:
+    """The rows of one version: of each source exactly the records below its watermark, each once and unchanged."""
+    found: dict[str, list[Record]] = defaultdict(list)
+    for source, record in records_of(table):
+        found[source].append(record)
+    findings = [f"rows of {source!r}, which is no source" for source in found.keys() - set(log.sources)]
+    for source in log.sources:
+        mark = watermarks.get(source, 0)
+        findings += _compare_range(source, found.get(source, []), log, 0, mark)
+    return [*findings, *_compare_extras(table)]
+
+
+def records_of(table: pa.Table) -> Iterator[tuple[str, Record]]:
+    """The rows as records, each with its source."""
+    columns = [table.column(name).to_pylist() for name in ("source", "position", "id", "kind", "payload")]
+    for source, *record in zip(*columns, strict=True):
+        yield source, Record(*record)
+
+
+def _compare_range(source: str, found: Iterable[Record], log: Log, start: int, end: int) -> list[str]:
+    if end > log.end(source):
+        return [f"the watermark of {source!r} is {end}, and its log ends at {log.end(source)}"]
+    expected = log.read(source, start, end)
+    there = sorted(found, key=lambda record: (record.position, record.id))
+    if there == expected:
+        return []
+    truth, count = {record.position: record for record in expected}, Counter(record.position for record in there)
+    kinds = {
+        "twice": [position for position, times in count.items() if times > 1],
+        "lost": [position for position in truth if not count[position]],
+        "out of the range": [position for position in count if position not in truth],
+        "changed": [record.position for record in there if truth.get(record.position, record) != record],
+    }
+    return [f"{source!r} from {start} to {end}: {len(each)} {kind}: {sorted(each)[:_SHOWN]}" for kind, each in kinds.items() if each]
+
+
+def _compare_extras(table: pa.Table) -> list[str]:
+    findings = []
+    positions = table.column("position").to_pylist()
+    for name in table.column_names:
+        if name.startswith("extra"):
+            pairs = zip(positions, table.column(name).to_pylist(), strict=True)
+            wrong = [position for position, value in pairs if value not in (None, extra(name, position))]
+            findings += [f"column {name!r}: wrong values at {wrong[:_SHOWN]}"] if wrong else []
+    return findings
+
+
+def compare_batches(table: pa.Table, log: Log) -> list[str]:
+    """The rows of one version of the table that keys alone guard: each batch whole and once, or not at all."""
+    found: dict[tuple[str, int], list[Record]] = defaultdict(list)
+    for source, record in records_of(table):
+        found[source, record.position // BATCH].append(record)
+    findings = [f"rows of {source!r}, which is no source" for source in {source for source, _ in found} - set(log.sources)]
+    for (source, number), records in found.items():
+        if source in log.sources:
+            findings += _compare_range(source, records, log, number * BATCH, (number + 1) * BATCH)
+    return [*findings, *_compare_extras(table)]
+
+
+def compare_state(table: pa.Table, watermarks: Mapping[str, Any]) -> list[str]:
+    """The rows of the table that is overwritten: of each slot the pieces of the generation that its watermark tells, and no others."""
+    found = sorted(zip(*(table.column(name).to_pylist() for name in ("slot", "generation", "piece")), strict=True))
+    expected = sorted(
+        (source.removeprefix(SLOT), generation, piece) for source, generation in watermarks.items() for piece in range(PIECES)
+    )
+    return [] if found == expected else [f"its generations are {dict(watermarks)}, and its rows {found}"]
+
+
+def last_of(table: pa.Table) -> int:
+    """The highest generation; 0 where there is none."""
+    return max(table.column("generation").to_pylist(), default=0)
+
+
+# --- one table at the end -----------------------------------------------------------------------------------------------
+
+
+def read_chain(store: Store) -> list[Link]:
+    """Every version whose object exists, ascending."""
+    names = {int(match[1]): info.name for info in store.list(_VERSIONS) if (match := _NAME.fullmatch(info.name))}
+    links = []
+    for version in sorted(names):
+        data = store.get(names[version])
+        snapshot = json.loads(zstandard.ZstdDecompressor().decompress(data))
+        links.append(Link(version=version, digest=f"sha256:{hashlib.sha256(data).hexdigest()}", snapshot=snapshot))
+    return links
+
+
+def check_chain(links: Sequence[Link]) -> list[str]:
+    """No version is missing, each holds its parent's digest, each job and each key is in one version, and no watermark goes back."""
+    findings = []
+    for parent, child in itertools.pairwise(links):
+        if child.version != parent.version + 1:
+            findings.append(f"versions {parent.version + 1} to {child.version - 1} are missing")
+        elif child.snapshot["parent_digest"] != parent.digest:
+            findings.append(f"version {child.version} was not built on version {parent.version} as it is")
+        back = [source for source, mark in parent.watermarks.items() if child.watermarks.get(source, -1) < mark]
+        findings += [f"version {child.version} sets back the watermarks of {back}"] if back else []
+    if links and links[0].version > links[-1].snapshot.get("expired", 1):
+        findings.append(f"versions {links[-1].snapshot.get('expired', 1)} to {links[0].version - 1} are missing")
+    wrong = [link.version for link in links if link.snapshot["version"] != link.version]
+    findings += [f"objects that hold another version: {wrong}"] if wrong else []
+    for member in ("job", "key"):
+        names = Counter(commit[member] for link in links for commit in link.snapshot["commits"] if commit.get(member) is not None)
+        twice = [name for name, times in names.items() if times > 1]
+        findings += [f"{len(twice)} times one {member} in two versions: {twice[:_SHOWN]}"] if twice else []
+    return findings
+
+
+def check_files(store: Store, files: pa.Table) -> tuple[list[str], list[Listed]]:
+    """Every listed file is there once, with its length, its digest and its number of rows; what is in them."""
+    listed = files.select(["path", "bytes", "rows", "digest", "added_version", "job"]).to_pylist()
+    sizes = {info.name: info.size_bytes for info in store.list("")}
+    paths = Counter(each["path"] for each in listed)
+    findings = [f"{path!r} is live {times} times" for path, times in paths.items() if times > 1]
+    bad = [each["path"] for each in listed if sizes.get(each["path"]) != each["bytes"]]
+    findings += [f"{len(bad)} listed files are missing or have another length: {bad[:_SHOWN]}"] if bad else []
+
+    def read(each: dict[str, Any]) -> Listed | str:
+        data = store.get(each["path"])
+        if each["digest"] not in (None, f"sha256:{hashlib.sha256(data).hexdigest()}"):
+            return f"{each['path']!r} has other bytes than were listed"
+        table = pq.read_table(io.BytesIO(data))
+        if table.num_rows != each["rows"]:
+            return f"{each['path']!r} has {table.num_rows} rows, and {each['rows']} are listed"
+        rows = list(records_of(table)) if "position" in table.column_names else []
+        return Listed(path=each["path"], added=each["added_version"], job=each["job"], rows=rows)
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(read, [each for each in listed if each["path"] not in bad]))
+    return [*findings, *(each for each in found if isinstance(each, str))], [each for each in found if isinstance(each, Listed)]
+
+
+def check_every_version(links: Sequence[Link], files: Sequence[Listed], log: Log) -> list[str]:
+    """What each version added is exactly what its watermarks moved over, or else its key names; its totals are those of all files so far.
+
+    Only of tables from which nothing is removed. Together: every version holds exactly the records below its watermarks.
+    """
+    by_version: dict[int, list[Listed]] = defaultdict(list)
+    for each in files:
+        by_version[max(each.added, links[0].version)].append(each)
+    findings, before = list[str](), Link(version=0, digest="", snapshot={})
+    count = total = 0
+    for link in links:
+        found: dict[str, list[Record]] = defaultdict(list)
+        for each in by_version[link.version]:
+            count, total = count + 1, total + len(each.rows)
+            for source, record in each.rows:
+                found[source].append(record)
+        ranges = _moved(before, link) if link.watermarks else _named(link)
+        if not link.watermarks and link is links[0] and link.version > 1:
+            found.clear()  # of what the versions before it added the keys are not known any more
+        for source in found.keys() | ranges.keys():
+            wrong = _compare_range(source, found[source], log, *ranges.get(source, (0, 0)))
+            findings += [f"version {link.version}: {each}" for each in wrong]
+        totals = link.snapshot.get("totals", {})
+        if (totals.get("files", 0), totals.get("rows", 0)) != (count, total):
+            findings.append(f"version {link.version}: its totals are {totals}, its files {count} with {total} rows")
+        before = link
+    stray = sorted(each.path for each in files if each.added > links[-1].version)
+    return [*findings, *(f"{path!r} was added by a version that is not there" for path in stray)][: 4 * _SHOWN]
+
+
+def _moved(before: Link, after: Link) -> dict[str, tuple[int, int]]:
+    """What watermarks moved over."""
+    return {source: (before.watermarks.get(source, 0), mark) for source, mark in after.watermarks.items()}
+
+
+def _named(link: Link) -> dict[str, tuple[int, int]]:
+    """What the keys say, where there are no watermarks."""
+    keys = [match for commit in link.snapshot["commits"] if (match := _KEY.fullmatch(commit.get("key") or ""))]
+    return {match[1]: (int(match[2]), int(match[3])) for match in keys}
+
+
+def _counted(table: mc.Table, links: Sequence[Link]) -> dict[int, dict[str, int]]:
+    """What the counter must be at each version: one more for every overwrite since the oldest that can be read."""
+    count, expected = last_of(table.dataset(version=links[0].version).to_table()), dict[int, dict[str, int]]()
+    for link in links:
+        count += sum(commit["operation"] == "overwrite" for commit in link.snapshot["commits"]) if link is not links[0] else 0
+        expected[link.version] = {SLOT + COUNTER: count} if count else {}
+    return expected
+
+
+def check_lists(table: mc.Table, links: Sequence[Link], files: Sequence[Listed]) -> list[str]:
+    """Some older versions as the library lists them: the files that were added until then."""
+    findings = []
+    for link in links[:: max(1, len(links) // _SAMPLES)]:
+        there = table.files(version=link.version).column("path").to_pylist()
+        if sorted(there) != sorted(each.path for each in files if each.added <= link.version):
+            findings.append(f"version {link.version}: the list of its files is not that of what was added until then")
+    return findings
+
+
+# --- what was acknowledged ----------------------------------------------------------------------------------------------
+
+
+def check_told(links: Sequence[Link], files: Sequence[Listed], told: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Every acknowledged commit is in the history at its version, with its advances; nothing that was refused or given up is anywhere."""
+    records = {link.version: link.snapshot["commits"] for link in links}
+    marks = {link.version: link.watermarks for link in links}
+    where = {commit["job"]: link.version for link in links for commit in link.snapshot["commits"]}
+    owners = {each.job for each in files}
+    findings = list[str]()
+    for each in told:
+        job, version = str(each.get("job")), int(each.get("version") or 0)
+        if each["what"] in ("refused", "aborted"):
+            if job in where or job in owners:
+                findings.append(f"job {job} was told to be {each['what']}, and is in the history at version {where.get(job)}")
+        elif each["what"] == "committed" and version not in records:
+            if links[0].version <= version:
+                findings.append(f"job {job} was acknowledged at version {version}, which is not there")
+        elif each["what"] == "committed":
+            if not each["already"] and where.get(job) != version:
+                findings.append(f"job {job} was acknowledged at version {version}, which does not carry it ({where.get(job)} does)")
+            if each["key"] is not None and each["key"] not in [commit.get("key") for commit in records[version]]:
+                findings.append(f"key {each['key']!r} was acknowledged at version {version}, which does not carry it")
+            short = [source for source, (_, end) in each["ranges"].items() if marks[version].get(source, -1) < end]
+            findings += [f"job {job} was acknowledged at version {version}, which lacks its advances of {short}"] if short else []
+    return findings
+
+
+def count_unheard(links: Sequence[Link], told: Iterable[Mapping[str, Any]]) -> int:
+    """Commits of whose success nobody lived or heard to write it down."""
+    heard = {each.get("job") for each in told if each["what"] in ("committed", "aborted")}
+    records = [commit for link in links for commit in link.snapshot["commits"]]
+    return sum(each["job"] not in heard for each in records if each["operation"] in ("append", "overwrite"))
+
+
+# --- everything ---------------------------------------------------------------------------------------------------------
+
+
+def check_fed(
+    url: str, options: Mapping[str, Any], log: Log, told: Sequence[Mapping[str, Any]], *, keyed: bool = False
+) -> tuple[list[str], int]:
+    """All of a table that the log went to, and how many commits went unheard."""
+    store, table = open_store(url, options), mc.Table(url, options)
+    links = read_chain(store)
+    findings, files = check_files(store, table.files())
+    findings += check_chain(links)
+    findings += check_every_version(links, files, log)
+    findings += check_lists(table, links, files)
+    findings += check_told(links, files, told)
+    if not findings:  # a table that is damaged may not be readable
+        rows = table.dataset().to_table()
+        findings += compare_batches(rows, log) if keyed else compare(rows, log, table.watermarks())
+    marks = log.ends() if keyed else table.watermarks()
+    behind = {source: (marks.get(source, 0), end) for source, end in log.ends().items() if marks.get(source, 0) != end}
+    findings += [f"watermarks that are not the log's ends: {behind}"] if behind else []
+    waiting = [info.job for info in table.jobs() if info.state in ("prepared", "running")]
+    findings += [f"{len(waiting)} jobs that nobody finished: {waiting[:_SHOWN]}"] if waiting else []
+    return findings, count_unheard(links, told)
+
+
+def check_state(url: str, options: Mapping[str, Any], told: Sequence[Mapping[str, Any]], *, counter: bool = False) -> tuple[list[str], int]:
+    """All of a table that is overwritten, at most versions. counter: where each overwrite counts on from what it has read."""
+    store, table = open_store(url, options), mc.Table(url, options)
+    links = read_chain(store)
+    findings, files = check_files(store, table.files())
+    findings += check_chain(links)
+    findings += check_told(links, files, told)
+    links = [link for link in links if link.version >= links[-1].snapshot.get("expired", 1)]
+    expected = _counted(table, links) if counter else {link.version: link.watermarks for link in links}
+    for link in links[:-200:10] + links[-200:]:
+        wrong = compare_state(table.dataset(version=link.version).to_table(), expected[link.version])
+        findings += [f"version {link.version}: {each}" for each in wrong]
+    return findings, count_unheard(links, told)

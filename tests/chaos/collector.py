@@ -1,0 +1,30 @@
+"""gc, while everything else goes on: takes part as soon as the library has `manifestcommit.gc`; until then a run says that it does not."""
+
+from __future__ import annotations
+
+import manifestcommit as mc
+from tests.chaos.world import Actor, Phase, World
+
+
+def takes_part() -> bool:
+    """Whether this release can collect."""
+    return hasattr(mc, "gc")
+
+
+class Collector(Actor):
+    """Expires all but a few versions and deletes what nobody can reach, with a grace so short that stalled writers are fenced."""
+
+    def __init__(self, world: World, name: str, incarnation: int) -> None:
+        super().__init__(world, name, incarnation)
+        self._gc = vars(mc)["gc"]
+
+    def turn(self, phase: Phase) -> None:
+        name = self.dice.choice(sorted(self.world.urls))
+        try:
+            self._gc(self.world.urls[name], grace="3s", keep_versions=20, keep_for="3s", storage_options=self.world.options)
+            self.note("collected", table=name)
+        except mc.StoreError as error:
+            if not self.world.faulty:
+                raise
+            self.note("failed", error=type(error).__name__)
+        self.pause(2.0)

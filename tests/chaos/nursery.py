@@ -1,0 +1,166 @@
+"""The process that starts, signals and buries all actors of a run. It loads the library once, so that a new actor is there at once.
+
+It ends with everything that it started, stopped or not, as soon as the process that runs it is gone, however that went: they are
+one group, and the end of its standard input is the end of the group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.dataset
+
+from tests.chaos.collector import Collector
+from tests.chaos.committer import Closer, Committer
+from tests.chaos.producer import Producer
+from tests.chaos.reader import Reader
+from tests.chaos.world import Actor, World, tighten
+from tests.chaos.writer import Writer
+
+assert pyarrow.dataset  # loaded here, once: it is what a reader loads late
+
+ROLES: dict[str, type[Actor]] = {
+    "producer": Producer,
+    "writer": Writer,
+    "committer": Committer,
+    "reader": Reader,
+    "collector": Collector,
+    "closer": Closer,
+}
+REPO = Path(__file__).resolve().parents[2]
+_GRACE_S = 10.0
+
+
+class Nursery:
+    """The run's side of it."""
+
+    def __init__(self, world: World) -> None:
+        with (Path(world.folder) / "stderr").open("ab") as errors:
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "tests.chaos.nursery"],
+                cwd=REPO,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+            )
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._orders, self._answers = self._child.stdin, self._child.stdout
+        os.set_blocking(self._answers.fileno(), False)
+        self._rest = b""
+        self._orders.write(msgspec.json.encode(world) + b"\n")
+        self._orders.flush()
+
+    def start(self, name: str, incarnation: int) -> None:
+        self._order(start=name, incarnation=incarnation)
+
+    def signal(self, name: str, number: int) -> None:
+        """Only a living actor gets it."""
+        self._order(signal=name, number=number)
+
+    def events(self) -> list[dict[str, Any]]:
+        """What happened since the last call: {"signalled": name, "number"} or {"ended": name, "code"}, negative for a signal."""
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self._answers.fileno(), 65536):
+                self._rest += data
+        if self._child.poll() is not None:
+            raise RuntimeError(f"the nursery ended by itself: {self._child.returncode}")
+        *lines, self._rest = self._rest.split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def close(self) -> None:
+        """Ends whoever is left, and waits for it."""
+        with contextlib.suppress(OSError):
+            self._orders.close()
+        try:
+            self._child.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._child.pid, signal.SIGKILL)
+            self._child.wait()
+        self._answers.close()
+
+    def _order(self, **order: Any) -> None:
+        self._orders.write(json.dumps(order).encode() + b"\n")
+        self._orders.flush()
+
+
+# --- in the process itself ----------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    assert os.getpgrp() == os.getpid(), "the group is this process' own"
+    rest, world, living = b"", None, dict[str, int]()
+    while True:
+        if select.select([0], [], [], 0.01)[0]:
+            data = os.read(0, 65536)
+            if not data:
+                os.killpg(0, signal.SIGKILL)  # this process, too
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                if world is None:
+                    world = msgspec.json.decode(line, type=World)
+                    _prepare(world)
+                else:
+                    _obey(json.loads(line), world, living)
+        for name, pid in list(living.items()):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                del living[name]
+                _tell(ended=name, code=os.waitstatus_to_exitcode(status))
+
+
+def _prepare(world: World) -> None:
+    """What every actor would do first."""
+    if world.tight:
+        tighten()
+    if world.faulty:
+        importlib.import_module("manifestcommit.store.s3_session")  # with all that it needs; no client is made here
+        importlib.import_module("s3fs")
+
+
+def _obey(order: dict[str, Any], world: World, living: dict[str, int]) -> None:
+    if "start" in order:
+        living[order["start"]] = _start(world, order["start"], order["incarnation"])
+    elif order["signal"] in living:  # not buried yet, so the number is still its own
+        os.kill(living[order["signal"]], order["number"])
+        _tell(signalled=order["signal"], number=order["number"])
+
+
+def _tell(**event: Any) -> None:
+    os.write(1, json.dumps(event).encode() + b"\n")
+
+
+def _start(world: World, name: str, incarnation: int) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, 0)
+        os.dup2(2, 1)
+        actor = ROLES[name.split(" ")[0]](world, name, incarnation)
+        try:
+            actor.run()
+            code = 0
+        except Exception:
+            actor.note("broken", trace=traceback.format_exc())
+    finally:
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

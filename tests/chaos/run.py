@@ -1,0 +1,350 @@
+"""One run: starts the actors, carries out the schedule, drains what is left, checks, and sums up.
+
+Not here: what is right (check), what the actors do.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+import manifestcommit as mc
+from tests.chaos import check, collector
+from tests.chaos.nursery import Nursery
+from tests.chaos.schedule import LOST, Blow, Schedule, Weather, draw
+from tests.chaos.world import COUNTER, EVENTS, FED, KEYED, PARTITIONED, STATE, NoteReader, World, notes_folder, put_file
+from tests.chaos.writer import UNHEARD
+from tests.faults.proxy import FaultProxy
+from tests.servers.servers import S3Server
+
+Say = Callable[[str], None]
+_SOURCES = ("größe/Δ %20#0", "größe/Δ %20#1", "topic '2'\"-0", "topic '2'\"-1", "=&?+-0", "=&?+-1")
+_PROGRESS_S = 10.0
+_TICK_S = 0.02
+_LONGER = 4
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run is.
+
+    wanted: how often each thing has to happen before the run may end, for which it may take four times as long;
+    timeout_s: how long a client behind the proxy waits for an answer; drain_s: how long the rest may take when nothing goes wrong any more.
+    """
+
+    seed: int
+    seconds: float
+    store: Literal["local", "rgw"] = "local"
+    writers: int = 3
+    committers: int = 2
+    readers: int = 1
+    sources: int = 4
+    per_second: float = 60.0
+    kill_every_s: float = 1.2
+    timeout_s: float = 2.0
+    wanted: dict[str, int] = {}
+    tight: bool = True
+    drain_s: float = 180.0
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened, and what was wrong: nothing, if findings is empty.
+
+    unheard: commits whose success nobody lived or heard to write down; lost_answers: requests that were carried out, unknown to who
+    sent them; told: how often each thing was noted by the actors; rows: of each table, at the end.
+    """
+
+    seed: int
+    store: str
+    seconds: float
+    findings: tuple[str, ...]
+    versions: dict[str, int] = {}
+    rows: dict[str, int] = {}
+    records: int = 0
+    kills: int = 0
+    deaths: dict[str, int] = {}
+    stops: int = 0
+    requests: int = 0
+    faults: dict[str, int] = {}
+    lost_answers: int = 0
+    unheard: int = 0
+    told: dict[str, int] = {}
+    refusals: dict[str, int] = {}
+    folder: str = ""
+
+
+def run(settings: Settings, say: Say, server: S3Server | None = None) -> Summary:
+    """The whole run; nothing of it is left but, where something was wrong, its folder."""
+    say(f"seed {settings.seed}: {settings.seconds:g} s on {settings.store}. The same seed draws the same schedule and choices; timing")
+    say("decides what meets what, so a replay is alike and not equal.")
+    if not collector.takes_part():
+        say("gc is not in this release and does not take part.")
+    with ExitStack() as stack:
+        folder = Path(tempfile.mkdtemp(prefix="manifestcommit-chaos-"))
+        schedule = draw(settings.seed, settings.seconds * _LONGER, _actors(settings), kill_every_s=settings.kill_every_s)
+        weather = Weather(settings.seed, schedule)
+        proxy = stack.enter_context(FaultProxy(server.endpoint)) if server is not None else None
+        world = _world(settings, folder, server, proxy)
+        _create_tables(world)
+        if proxy is not None:
+            proxy.faults = weather
+        stage = _Stage(settings, world, schedule, weather, proxy, say)
+        try:
+            with _nursery(world) as nursery:
+                stage.play(nursery)
+            summary = stage.sum_up()
+        except BaseException:
+            say(f"seed {settings.seed}: broken off; what there is lies in {folder}")
+            raise
+    if not summary.findings:
+        shutil.rmtree(folder)
+    return summary
+
+
+def report(summary: Summary, say: Say) -> None:
+    """The summary in words."""
+    lines = {
+        "versions": _listed(summary.versions),
+        "rows": _listed(summary.rows) + f"; records in the log: {summary.records}",
+        "kills": f"{summary.kills} at random moments; at chosen ones: {_listed(summary.deaths)}",
+        "stops": str(summary.stops),
+        "faults of requests": f"{_listed(summary.faults)} (of {summary.requests} requests; answers lost: {summary.lost_answers})",
+        "commits that nobody was told of": str(summary.unheard),
+        "refused": _listed(summary.refusals),
+        "noted": _listed(summary.told),
+    }
+    for name, text in lines.items():
+        say(f"  {name}: {text}")
+    for each in summary.findings:
+        say(f"  WRONG: {each}")
+    if summary.findings:
+        say(f"seed {summary.seed} on {summary.store}: FAILED with {len(summary.findings)} findings; all of it lies in {summary.folder}")
+    else:
+        say(f"seed {summary.seed} on {summary.store}: passed, each record once in each table at each version")
+
+
+class _Stage:
+    """The course of one run."""
+
+    def __init__(self, settings: Settings, world: World, schedule: Schedule, weather: Weather, proxy: FaultProxy | None, say: Say) -> None:
+        self.settings, self.world, self.schedule = settings, world, schedule
+        self.weather, self.proxy, self.say = weather, proxy, say
+        self.notes, self.told = NoteReader(Path(world.folder)), list[dict[str, Any]]()
+        self.findings: list[str] = []
+        self.signals: Counter[int] = Counter()
+        self.living: dict[str, int] = {}  # name -> incarnation
+        self.back: list[tuple[float, str, int]] = []  # when, who, which incarnation
+        self.restarts = True
+
+    def play(self, nursery: Nursery) -> None:
+        for name in _actors(self.settings):
+            self._start(nursery, name, 0)
+        self._storm(nursery)
+        if not self.findings:
+            self._drain(nursery)
+
+    def sum_up(self) -> Summary:
+        """Checks everything, and says what happened."""
+        versions, rows, unheard = dict[str, int](), dict[str, int](), 0
+        if not self.findings:
+            self._read_notes()
+            for name, url in self.world.urls.items():
+                told = [note for note in self.told if note.get("table") == name]
+                options = self.world.direct
+                if name in (*FED, KEYED):
+                    found, count = check.check_fed(url, options, self.world.log, told, keyed=name == KEYED)
+                else:
+                    found, count = check.check_state(url, options, told, counter=name == COUNTER)
+                unheard += count
+                self.findings += [f"{name}: {each}" for each in found]
+                snapshot = self.world.table(name, direct=True).snapshot()
+                versions[name], rows[name] = snapshot.version, snapshot.totals.rows
+        requests = self.proxy.requests if self.proxy is not None else []
+        return Summary(
+            seed=self.settings.seed,
+            store=self.settings.store,
+            seconds=self.settings.seconds,
+            findings=tuple(self.findings),
+            versions=versions,
+            rows=rows,
+            records=sum(self.world.log.ends().values()),
+            kills=self.signals[signal.SIGKILL],
+            deaths=dict(Counter(note["moment"] for note in self.told if note["what"] == "died")),
+            stops=self.signals[signal.SIGSTOP],
+            requests=len(requests),
+            faults=dict(self.weather.seen),
+            lost_answers=sum(bool(each.statuses) and each.fault is not None and each.fault.kind in LOST for each in requests),
+            unheard=unheard,
+            told=dict(Counter(note["what"] for note in self.told)),
+            refusals=dict(Counter(note["error"] for note in self.told if note["what"] in ("refused", "prepared refused"))),
+            folder=self.world.folder,
+        )
+
+    # --- the three phases -----------------------------------------------------------------------------------------------
+
+    def _storm(self, nursery: Nursery) -> None:
+        """Faults, kills and stops, until the time is over or something was wrong."""
+        blows, wakes = list(self.schedule.blows), list[tuple[float, str]]()
+        began, said = time.monotonic(), 0.0
+        while ((now := time.monotonic() - began) < self.settings.seconds or self._wants(now)) and not self.findings:
+            self.weather.now_s = now
+            while blows and blows[0].at_s <= now:
+                wakes += self._strike(nursery, blows.pop(0), now)
+            for due in [wake for wake in wakes if wake[0] <= now]:
+                wakes.remove(due)
+                nursery.signal(due[1], signal.SIGCONT)
+            self._look_after(nursery)
+            if now - said >= _PROGRESS_S:
+                said = now
+                self._progress(now)
+            time.sleep(_TICK_S)
+        for _, name in wakes:
+            nursery.signal(name, signal.SIGCONT)
+        self.weather.now_s = -1.0
+
+    def _wants(self, now: float) -> bool:
+        """Whether something has not happened often enough, and still may."""
+        if now > _LONGER * self.settings.seconds:
+            return False
+        seen = Counter(note["what"] for note in self.told)
+        seen["kill"], seen["stop"] = self.signals[signal.SIGKILL], self.signals[signal.SIGSTOP]
+        seen["unheard"] = sum(note["what"] == "died" and note["moment"] == UNHEARD for note in self.told)
+        seen["lost answer"] = sum(self.weather.seen[kind] for kind in LOST)
+        return any(seen[what] < count for what, count in self.settings.wanted.items())
+
+    def _drain(self, nursery: Nursery) -> None:
+        """Nothing goes wrong any more: the rest is written, what is prepared is finished, and everybody goes home."""
+        put_file(Path(self.world.folder) / "phase", "drain")
+        if self.proxy is not None:
+            self.proxy.settle(now=True)
+        self._wait(nursery, "the producer did not end", lambda: "producer" not in self.living and not self.back)
+        self._wait(nursery, "the writers did not get to the log's ends", self._is_drained)
+        self.restarts = False
+        put_file(Path(self.world.folder) / "phase", "end")
+        self._wait(nursery, "not all ended", lambda: not self.living)
+        if not self.findings:
+            self._start(nursery, "closer", 0)
+            self._wait(nursery, "the last committer did not end", lambda: not self.living)
+
+    def _wait(self, nursery: Nursery, otherwise: str, until: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + self.settings.drain_s
+        while not self.findings and not until():
+            if time.monotonic() > deadline:
+                self.findings.append(f"{otherwise} within {self.settings.drain_s:g} s; living: {sorted(self.living)}")
+            self._look_after(nursery)
+            time.sleep(_TICK_S)
+
+    def _is_drained(self) -> bool:
+        ends = self.world.log.ends()
+        return all(self.world.table(name, direct=True).watermarks() == ends for name in FED)
+
+    # --- one step -------------------------------------------------------------------------------------------------------
+
+    def _strike(self, nursery: Nursery, blow: Blow, now: float) -> list[tuple[float, str]]:
+        nursery.signal(blow.actor, signal.SIGKILL if blow.kind == "kill" else signal.SIGSTOP)
+        return [(now + blow.for_s, blow.actor)] if blow.kind == "stop" else []
+
+    def _look_after(self, nursery: Nursery) -> None:
+        """Counts what was carried out, brings the dead back, and reads what the living have noted."""
+        for event in nursery.events():
+            if "signalled" in event:
+                self.signals[event["number"]] += 1
+            elif "ended" in event:
+                self._bury(event["ended"], event["code"])
+        for each in [each for each in self.back if each[0] <= time.monotonic()]:
+            self.back.remove(each)
+            self._start(nursery, each[1], each[2])
+        self._read_notes()
+
+    def _bury(self, name: str, code: int) -> None:
+        incarnation = self.living.pop(name)
+        if code == -signal.SIGKILL and self.restarts:
+            pause_s = random.Random(f"{self.settings.seed}/{name}/{incarnation}/back").uniform(0.0, 0.6)
+            self.back.append((time.monotonic() + pause_s, name, incarnation + 1))
+        elif code not in (0, -signal.SIGKILL):
+            self.findings.append(f"{name}, incarnation {incarnation}, ended with {code}")
+
+    def _read_notes(self) -> None:
+        for note in self.notes.new():
+            self.told.append(note)
+            if note["what"] == "violation":
+                self.findings.append(f"{note['by']}: {note['said']}")
+            elif note["what"] == "broken":
+                self.findings.append(f"{note['by']} broke: {note['trace']}")
+
+    def _start(self, nursery: Nursery, name: str, incarnation: int) -> None:
+        self.living[name] = incarnation
+        nursery.start(name, incarnation)
+
+    def _progress(self, now: float) -> None:
+        heads = {name: self.world.table(name, direct=True).snapshot() for name in self.world.urls}
+        out = {name: sum(int(mark) for mark in heads[name].watermarks.values()) for name in FED}
+        counts = Counter(note["what"] for note in self.told)
+        self.say(
+            f"{now:4.0f} s: versions {_listed({name: head.version for name, head in heads.items()})}; records in "
+            f"{sum(self.world.log.ends().values())}, out {_listed(out)}; kills {self.signals[signal.SIGKILL] + counts['died']}, "
+            f"stops {self.signals[signal.SIGSTOP]}, faults {self.weather.seen.total()}, reads {counts['read']}, reruns {counts['rerun']}"
+        )
+
+
+@contextmanager
+def _nursery(world: World) -> Iterator[Nursery]:
+    nursery = Nursery(world)
+    try:
+        yield nursery
+    finally:
+        nursery.close()
+
+
+def _actors(settings: Settings) -> list[str]:
+    """The names of all that may be killed; the first word is the role."""
+    counts = {"writer": settings.writers, "committer": settings.committers, "reader": settings.readers}
+    names = ["producer", *(f"{role} {number}" for role, count in counts.items() for number in range(count))]
+    return [*names, "collector"] if collector.takes_part() else names
+
+
+def _world(settings: Settings, folder: Path, server: S3Server | None, proxy: FaultProxy | None) -> World:
+    options: dict[str, Any] = {}
+    direct: dict[str, Any] = {}
+    if server is None or proxy is None:
+        base = str(folder / "lake %20+=")
+    else:
+        base = f"s3://{server.bucket()}/lake %20+="
+        direct = server.storage_options
+        options = {**direct, "endpoint_url": proxy.url, "config_kwargs": {"read_timeout": settings.timeout_s}}
+    notes_folder(folder)
+    return World(
+        seed=settings.seed,
+        folder=str(folder),
+        urls={name: f"{base}/{name}" for name in PARTITIONED},
+        sources=_SOURCES[: settings.sources],
+        options=options,
+        direct=direct,
+        faulty=proxy is not None,
+        tight=settings.tight,
+        per_second=settings.per_second,
+        collects=collector.takes_part(),
+    )
+
+
+def _create_tables(world: World) -> None:
+    """Through the proxy before it has faults: the store is proved under the name that writers use."""
+    for name, partition_by in PARTITIONED.items():
+        table = mc.create_table(
+            world.urls[name], STATE if name in ("state", COUNTER) else EVENTS, partition_by=partition_by, storage_options=world.options
+        )
+        table.set_properties({"seed": str(world.seed), "made by": f"tests/chaos in process {os.getpid()}"})
+
+
+def _listed(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items())) or "none"

@@ -1,0 +1,94 @@
+"""Writers, committers, readers and a producer as processes, killed, stopped and lied to all the time: each record once, at each version.
+
+The long runs are `make chaos`. Not here: that the checker finds damage (test_check).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.run import Settings, Summary, report, run
+from tests.servers.servers import S3Server
+
+pytestmark = pytest.mark.slow
+
+REPO = Path(__file__).resolve().parents[2]
+
+
+# Each of these happens in every run: it goes on until they have.
+WANTED = {"kill": 4, "stop": 2, "died": 1, "rerun": 1, "twin": 1, "prepared": 2, "read": 6, "committed": 20}
+
+
+def check(summary: Summary) -> None:
+    """It went well, and there was something that could have gone wrong."""
+    report(summary, print)
+    assert not summary.findings, f"seed {summary.seed} on {summary.store}: see above, or make chaos CHAOS_ARGS='--seed {summary.seed}'"
+    assert summary.rows["parted"] == summary.rows["plain"] == summary.records > 50
+    assert sum(summary.versions.values()) > 15
+    assert summary.kills > 0
+    assert summary.stops > 0
+    assert all(summary.told.get(what, 0) > 0 for what in ("died", "rerun", "twin", "prepared", "read", "committed")), summary.told
+
+
+def test_exactly_once_on_a_local_disk() -> None:
+    """[IV1] [IV2] [IV3] [IV5] [IV6] [IV9] [KY3] [KY5] [WM2] [AB3] [AB4] [RD2]"""
+    summary = run(Settings(seed=7, seconds=14, per_second=100, wanted=WANTED | {"unheard": 1, "aborted": 1}), print)
+    check(summary)
+    assert summary.unheard > 0, "nobody was killed between a commit and its acknowledgement"
+
+
+def test_exactly_once_on_a_real_s3_server_that_loses_answers(rgw: S3Server) -> None:
+    """[IV1] [IV2] [IV3] [IV4] [IV5] [IV6] [KY3] [WM2] [AB3] [AB4] [RD2] [ST14]"""
+    settings = Settings(seed=1, seconds=12, store="rgw", kill_every_s=2.0, timeout_s=0.7, wanted=WANTED | {"lost answer": 5})
+    summary = run(settings, print, rgw)
+    check(summary)
+    assert summary.lost_answers > 0
+    assert sum(summary.faults.values()) > summary.lost_answers
+
+
+def test_whoever_kills_a_run_ends_all_of_it(tmp_path: Path) -> None:
+    """Stopped actors, too."""
+    command = [sys.executable, "-m", "tests.chaos", "--minutes", "2", "--seed", "1", "--store", "local"]
+    process = subprocess.Popen(command, cwd=REPO, env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.DEVNULL)
+    try:
+        until = time.monotonic() + 60
+        while len(living := descendants(process.pid)) < 8:
+            assert time.monotonic() < until and process.poll() is None, f"it did not start: {living}"
+            time.sleep(0.05)
+        os.kill(living[-1], signal.SIGSTOP)
+    finally:
+        process.kill()
+        process.wait()
+    until = time.monotonic() + 20
+    while left := [pid for pid in living if is_alive(pid)]:
+        assert time.monotonic() < until, f"still there: {left}"
+        time.sleep(0.05)
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes below this one, the nearest first."""
+    parents = {int(path.name): stat for path in Path("/proc").glob("[0-9]*") if (stat := parent_of(path)) is not None}
+    found = [child for child, parent in parents.items() if parent == pid]
+    return found + [each for child in found for each in descendants(child)]
+
+
+def parent_of(path: Path) -> int | None:
+    try:
+        return int((path / "stat").read_text().rpartition(")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def is_alive(pid: int) -> bool:
+    """And not only still to be collected by its parent."""
+    try:
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

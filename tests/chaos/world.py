@@ -1,0 +1,155 @@
+"""What all actors of a run share: where the tables are, what is noted of all that happens, and which phase the run is in.
+
+Not here: what each actor does (producer, writer, committer, reader), when it is killed (schedule).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import pyarrow as pa
+
+import manifestcommit as mc
+from manifestcommit.core import spill
+from tests.chaos.log import Log
+
+Phase = Literal["run", "drain", "end"]
+
+EVENTS = pa.schema([("id", pa.int64()), ("source", pa.string()), ("position", pa.int64()), ("kind", pa.string()), ("payload", pa.string())])
+STATE = pa.schema([("slot", pa.string()), ("generation", pa.int64()), ("piece", pa.int64())])
+PARTITIONED = {"parted": ["kind"], "plain": [], "keyed": [], "counter": [], "state": ["slot"]}
+FED = ("parted", "plain")  # the tables that the log goes to: each of them gets all of it, by watermarks
+KEYED = "keyed"  # what nothing but keys keeps from getting a batch twice
+BATCH = 10  # records
+COUNTER = "counter"  # what nothing but the rules of overwrites keeps from losing a count
+SLOT = "slot "  # and its name: the source whose watermark is its generation
+SLOTS = ("a b", "", "%", "Ω=1/")
+PIECES = 3  # rows of one generation of a slot
+EXTRAS = 4  # columns that may be added while everything runs
+
+
+class World(msgspec.Struct, frozen=True, kw_only=True):
+    """What an actor is born into. options: through the proxy, where there is one; direct: past it; faulty: requests may fail."""
+
+    seed: int
+    folder: str
+    urls: dict[str, str]
+    sources: tuple[str, ...]
+    options: dict[str, Any] = {}
+    direct: dict[str, Any] = {}
+    faulty: bool = False
+    tight: bool = True
+    per_second: float = 60.0  # records that come into the log
+    collects: bool = False  # whether gc takes part
+
+    @property
+    def log(self) -> Log:
+        return Log(Path(self.folder) / "log", self.sources)
+
+    def table(self, name: str, *, direct: bool = False) -> mc.Table:
+        """The table, through whatever lies before the store, or past it."""
+        return mc.Table(self.urls[name], storage_options=self.direct if direct else self.options)
+
+
+class Actor:
+    """One incarnation of an actor: after each death the next one begins with dice of its own."""
+
+    def __init__(self, world: World, name: str, incarnation: int) -> None:
+        self.world, self.name, self.log = world, name, world.log
+        self.incarnation = incarnation
+        self.dice = random.Random(f"{world.seed}/{name}/{incarnation}")
+        self.folder = Path(world.folder)
+        self._notes = os.open(notes_folder(self.folder) / f"{name}.{incarnation}.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def run(self) -> None:
+        """Until the phase is "end"."""
+        while (phase := self.phase()) != "end":
+            self.turn(phase)
+
+    def turn(self, phase: Phase) -> None:
+        """One piece of work, or a pause."""
+        raise NotImplementedError
+
+    def phase(self) -> Phase:
+        """How far the run is."""
+        return read_phase(self.folder)
+
+    def note(self, what: str, **more: Any) -> None:
+        """Written down in one call: it is there whole when the next moment kills this actor."""
+        line = json.dumps({"what": what, "by": f"{self.name}.{self.incarnation}", **more})
+        os.write(self._notes, line.encode() + b"\n")
+
+    def violation(self, said: str) -> None:
+        """What must never happen was seen."""
+        self.note("violation", said=said)
+
+    def pause(self, longest_s: float) -> None:
+        time.sleep(self.dice.uniform(0, longest_s))
+
+    def likely(self, probability: float) -> bool:
+        return self.dice.random() < probability
+
+    def maybe_die(self, moment: str, probability: float) -> None:
+        """A kill -9 at a moment that random ones rarely meet."""
+        if self.likely(probability) and self.phase() == "run":
+            self.note("died", moment=moment)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def table(self, name: str) -> mc.Table:
+        return self.world.table(name)
+
+
+def tighten() -> None:
+    """Budgets so small that what takes thousands of commits elsewhere (manifests, runs, merges) happens in a short run."""
+    vars(spill).update(INLINE_ENTRY_BYTES=12 * 1024, INLINE_KEYS=12, INLINE_JOBS=12, FAN_IN=4)
+
+
+def put_file(path: Path, content: Any) -> None:
+    """Whole or not at all, whoever reads it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(content), "utf-8")
+    temporary.replace(path)
+
+
+def get_file(path: Path) -> Any:
+    """What `put_file` put; None where it is gone."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+
+
+def read_phase(folder: Path) -> Phase:
+    found: Phase = get_file(folder / "phase") or "run"
+    return found
+
+
+def notes_folder(folder: Path) -> Path:
+    path = folder / "notes"
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+class NoteReader:
+    """All notes of all actors, each once, in the order of each actor's."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._read = notes_folder(folder), dict[Path, int]()
+
+    def new(self) -> Iterator[dict[str, Any]]:
+        """What was noted since the last call."""
+        for path in sorted(self._folder.glob("*.jsonl")):
+            with path.open("rb") as file:
+                file.seek(self._read.get(path, 0))
+                whole = file.read().rpartition(b"\n")[0]
+            if whole:
+                self._read[path] = self._read.get(path, 0) + len(whole) + 1
+                yield from (json.loads(line) for line in whole.split(b"\n"))
