@@ -22,11 +22,14 @@ class KeyMark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
 class FinishedTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """What the one attempt of a task that counts has written; its object is created once, so that there is never a second. [AB6]
 
-    task: the number of its partition; entries, manifests: its files, all of them whole and durable.
+    task: the number of its partition; entries, manifests: its files, all of them whole and durable; rows_read, bytes_read: what it was
+    handed, where it said.
     """
 
     format_version: int
     task: int
     entries: tuple[Entry, ...] = ()
     manifests: tuple[ManifestRef, ...] = ()
+    rows_read: int | None = None
+    bytes_read: int | None = None
     writer: str

@@ -31,7 +31,7 @@ from .inspect import footer_schema, inspect_file
 from .lookup import find_job, find_key
 from .outcome import Outcome, error_of
 from .prepare import put_prepared, seal
-from .recovery import Recovery
+from .recovery import Recovery, intake_of
 from .roots import open_or_free
 from .session import Session
 from .survey import survey
@@ -219,7 +219,7 @@ class Job:
         if self.recovery is not None and self.recovery.fingerprint is not None:  # nothing else tells whether it is the same data
             work = self.recovery.work(plan, tasks=1, same=self.recovery.fingerprint)
             if done := work.finished(self._session.store).get(0):
-                self.add_written(done.entries, done.manifests)
+                self.add_written(done.entries, done.manifests, intake=intake_of(done))
                 return
         attempt = self._session.env.randomness(8).hex()
         rows = 0
@@ -229,8 +229,12 @@ class Job:
                 rows += batch.num_rows
                 if progress is not None:
                     progress(rows, 0)
-            entries = writer.close() if work is None else work.finish(self._session.store, self._session.env, 0, writer.close()).entries
-            self.add_written(entries, intake=writer.intake)
+            entries = writer.close()
+            if work is None:
+                self.add_written(entries, intake=writer.intake)
+            else:
+                done = work.finish(self._session.store, self._session.env, 0, entries, intake=writer.intake)
+                self.add_written(done.entries, done.manifests, intake=intake_of(done))
 
     def add_files(self, paths: Iterable[str], *, sources: Ranges | None = None) -> None:
         """List files that something else wrote below the root; each is checked now and left where it is. [AF1] [OB8]"""

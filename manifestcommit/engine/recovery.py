@@ -24,6 +24,7 @@ from ..store import Store
 from ..version import __version__
 from .commit import key_outcome
 from .env import Env
+from .figures import Intake
 from .files import WritePlan
 from .lookup import find_job, find_key
 from .manifests import create_own
@@ -57,13 +58,27 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
         return {task: self._decode(data, task) for (_, task), data in found if data is not None and task < self.tasks}
 
     def finish(
-        self, store: Store, env: Env, task: int, entries: tuple[Entry, ...], manifests: tuple[ManifestRef, ...] = ()
+        self,
+        store: Store,
+        env: Env,
+        task: int,
+        entries: tuple[Entry, ...],
+        manifests: tuple[ManifestRef, ...] = (),
+        intake: Intake | None = None,
     ) -> FinishedTask:
         """The output of this task that counts: this one, or that of whoever was first, and then this one's files stay unlisted. [AB6]
 
         After an unclear answer the same bytes are put again; taken, by whomever, is read.
         """
-        finished = FinishedTask(format_version=FORMAT_VERSION, task=task, entries=entries, manifests=manifests, writer=WRITER)
+        finished = FinishedTask(
+            format_version=FORMAT_VERSION,
+            task=task,
+            entries=entries,
+            manifests=manifests,
+            rows_read=None if intake is None else intake.rows,
+            bytes_read=None if intake is None else intake.bytes,
+            writer=WRITER,
+        )
         name, data = format.task_name(self.plan.job, self.name, task), format.encode_task(finished)
         for tried in range(1, _TRIES + 1):
             try:
@@ -83,6 +98,13 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     def _decode(self, data: bytes, task: int) -> FinishedTask:
         name = format.task_name(self.plan.job, self.name, task)
         return format.decode_task(data, name=name, job=self.plan.job, task=task, width=len(self.plan.partition_by))
+
+
+def intake_of(finished: FinishedTask) -> Intake | None:
+    """What a finished task was handed; None where it did not say. [OB10]"""
+    if finished.rows_read is None or finished.bytes_read is None:
+        return None
+    return Intake(rows=finished.rows_read, bytes=finished.bytes_read)
 
 
 class Recovery:

@@ -18,7 +18,7 @@ from pyspark import cloudpickle
 from manifestcommit.core.recovery import FinishedTask
 from manifestcommit.engine.env import SystemEnv
 from manifestcommit.engine.files import WritePlan
-from manifestcommit.engine.recovery import Recovery, Work
+from manifestcommit.engine.recovery import Recovery, Work, intake_of
 from manifestcommit.errors import StoreError, UsageError
 from manifestcommit.spark import registered
 from manifestcommit.spark.fingerprint import check_ranges, lineage_fingerprint, plan_fingerprint
@@ -140,13 +140,14 @@ def _finish(work: Work, carrier: type[registered.StoreSource], rows: Iterable[An
     if mine.task != task:
         raise StoreError(f"Spark delivered the message of task {mine.task} to task {task}; nothing was committed. Run the job again.")
     store = open_store(work.plan.url, carrier.storage_options)
-    winner = work.finish(store, SystemEnv(), task, mine.entries, mine.manifests)
+    winner = work.finish(store, SystemEnv(), task, mine.entries, mine.manifests, mine.intake)
     is_mine = (winner.entries, winner.manifests) == (mine.entries, mine.manifests)
     return [msgspec.json.encode(mine) if is_mine else _message(winner).data]
 
 
 def _message(finished: FinishedTask) -> TaskMessage:
-    return TaskMessage(msgspec.json.encode(TaskWritten(task=finished.task, entries=finished.entries, manifests=finished.manifests)))
+    written = TaskWritten(task=finished.task, entries=finished.entries, manifests=finished.manifests, intake=intake_of(finished))
+    return TaskMessage(msgspec.json.encode(written))
 
 
 def _checked(context: Any, function: Any, options: StorageOptions) -> Any:

@@ -55,12 +55,12 @@ class MemoryStore:
 
     def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
         base = f"{self._root}/"
+        first, common = base + start_from, base + prefix
         with _LOCK:
-            files = {path.removeprefix(base): file for path, file in self._fs.store.items() if path.startswith(base)}
+            files = {path: file for path, file in self._fs.store.items() if path >= first and path.startswith(common)}
             found = [
-                ObjectInfo(name=name, size_bytes=file.getbuffer().nbytes, modified=_modified(file))
-                for name, file in sorted(files.items())
-                if name.startswith(prefix) and name >= start_from
+                ObjectInfo(name=path.removeprefix(base), size_bytes=file.getbuffer().nbytes, modified=_modified(file))
+                for path, file in sorted(files.items())
             ]
         yield from found
 

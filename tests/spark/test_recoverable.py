@@ -123,6 +123,7 @@ def test_a_killed_driver_and_its_rerun_computes_the_rest(start: Callable[..., Ru
     assert computed(rerun.folder, "rerun") == Counter(range(30, 40))
     assert (result["kind"], result["version"]) == ("committed", 2)
     assert ADOPTED.format(30, 40) in rerun.said()
+    assert mc.Table(root).history(limit=1)[0]["summary"]["rows_read"] == 400, "of adopted tasks too"
     assert rows_of(root) == sorted(({COLUMN: n} for n in range(400)), key=str)
     assert Counter(listed(root)) == in_tasks(root)
 

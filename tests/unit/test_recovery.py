@@ -105,6 +105,7 @@ def test_a_rerun_goes_on_under_the_old_id_and_reads_nothing_that_was_finished() 
     rerun.write(unread(rows([7, 8], day="a")))
     outcome = rerun.commit()
     assert (outcome.kind, outcome.job_id) == ("committed", lost.id)
+    assert outcome.figures is not None and outcome.figures.rows_read == outcome.figures.rows_committed == 2
     assert read_ids(store) == [1, 7, 8] and {info.name for info in store.list("day=")} == files
     assert [each.state for each in list_jobs(session(store))] == ["committed"]
     check_table(store)
