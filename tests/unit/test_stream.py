@@ -7,19 +7,14 @@ from __future__ import annotations
 
 import contextlib
 
-import msgspec
 import pytest
 
 from manifestcommit.core.change import StreamBatch
-from manifestcommit.core.format import version_name
 from manifestcommit.core.snapshot import StreamRecord
 from manifestcommit.core.stream import judge
 from manifestcommit.engine.head import open_head
-from manifestcommit.engine.job import Job
 from manifestcommit.engine.outcome import Outcome, error_of
-from manifestcommit.engine.session import Session
 from manifestcommit.errors import KeyReusedError, WatermarkGapError
-from manifestcommit.table import Table
 from manifestcommit.testing.faults import Died, FaultStore
 from tests.faults.tables import begin, check_table, clone, memory, put_version, read_ids, rows
 
@@ -111,33 +106,6 @@ def test_a_crash_at_any_call_of_a_batch_and_its_replay_leave_it_there_once() -> 
             assert commit_batch(store, 2).kind == "committed"
             assert read_ids(store) == [0, 1, 2], (number, fault)
             check_table(store)
-
-
-def test_ten_thousand_batches_leave_one_record_and_a_small_head() -> None:
-    """What a commit carries does not grow with the number of batches, at the sizes of real life; their files are made up. [KY6] [IV10]"""
-    store = memory()
-    begun = begin(store)
-    begun.write(rows([0]))
-    change = begun._job.change()
-    entry, schema = change.add[0], change.schema
-    assert schema is not None
-    session = Session(store)
-    sizes = []
-    for number in range(10_000):
-        job = Job(session)
-        job.take_batch(StreamBatch(name=NAME, query="q1", batch=number))
-        job.plan_write(schema)
-        job.add_written([msgspec.structs.replace(entry, path=f"{number}.parquet")])
-        assert job.commit().kind == "committed"
-        assert session.known is not None
-        sizes.append(len(store.get(version_name(session.known.version))))
-    snapshot = open_head(store).snapshot
-    assert snapshot.streams == {NAME: StreamRecord(query="q1", batch=9_999, version=snapshot.version)}
-    assert snapshot.totals.files == 10_000 and snapshot.keys == {} and snapshot.key_runs == ()
-    print(f"head after 100, 1,000, 10,000 batches: {sizes[99]}, {sizes[999]}, {sizes[-1]} bytes; largest {max(sizes)}")
-    assert max(sizes) < 32 * 1024
-    assert max(sizes[-2_000:]) < 1.2 * max(sizes[:2_000])
-    assert Table(session.store.url).files().num_rows == 10_000
 
 
 def test_the_record_survives_other_commits() -> None:
