@@ -78,6 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ManifestCommitError as error:
         print(f"manifestcommit: {visible(str(error))}", file=sys.stderr)
         return 3
+    except KeyboardInterrupt:
+        print("manifestcommit: interrupted", file=sys.stderr)
+        return 130
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -93,7 +96,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="manifestcommit",
-        description="Look into tables that manifestcommit publishes.",
+        description="Look into tables that manifestcommit publishes, finish what their jobs have left, and set sources back.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -125,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     commit = _command(commands, "commit", _commit, "commit a prepared job; exit status 1 where it conflicts, was given up or is fenced")
     commit.add_argument("job_id", metavar="JOB", help="a job id, as `manifestcommit jobs` shows it")
 
-    abort = _command(commands, "abort", _abort, "give a prepared job up for good; exit status 1 if it has committed")
+    abort = _command(commands, "abort", _abort, "give a prepared or recoverable job up for good; exit status 1 if it has committed")
     abort.add_argument("job_id", metavar="JOB", help="a job id, as `manifestcommit jobs` shows it")
 
     recover = _command(
@@ -143,7 +146,7 @@ def _parser() -> argparse.ArgumentParser:
 
     lineage = _command(commands, "lineage", _lineage, "which version and files hold a position of a source; exit status 1 if none does")
     lineage.add_argument("source", metavar="SOURCE")
-    lineage.add_argument("position", metavar="POSITION", type=int)
+    lineage.add_argument("position", metavar="POSITION")
 
     metrics = _command(commands, "metrics", _metrics, "size, age, waiting jobs, watermarks and lag, for monitoring")
     metrics.add_argument("--ends", metavar="FILE", help='a JSON file with the ends of sources, such as {"topic:0": 12345}, for the lag')
@@ -182,9 +185,10 @@ def _log(options: argparse.Namespace) -> int:
     rows = _table(options).history(options.limit)
     if options.json:
         return print_json(rows)
+    why = any(row["reason"] for row in rows)
     print(
         render_table(
-            ("version", "committed at (UTC)", "operation", "key", "+files", "-files", "+rows", "total rows", "job"),
+            ("version", "committed at (UTC)", "operation", "key", "+files", "-files", "+rows", "total rows", "job", *["reason"] * why),
             [
                 (
                     row["version"],
@@ -196,6 +200,7 @@ def _log(options: argparse.Namespace) -> int:
                     row["summary"].get("rows", 0),
                     row["totals"].get("rows", 0),
                     row["job"],
+                    *[row["reason"] or ""] * why,
                 )
                 for row in rows
             ],
@@ -291,7 +296,9 @@ def _recover(options: argparse.Namespace) -> int:
         print_json(rows)
     else:
         names = ("job", "status", "version", "error")
-        print(render_table(names, [tuple(visible(str(row[name] or "")) for name in names) for row in rows]))
+        print(render_table(names, [tuple(visible(str(row[name] or "").replace("_", " ")) for name in names) for row in rows]))
+        if not rows:
+            print("no job was waiting", file=sys.stderr)
     return 1 if results.failed else 0
 
 
@@ -306,7 +313,9 @@ def _rewind(options: argparse.Namespace) -> int:
     outcome = table.rewind(options.source, to, reason=options.reason, keep_keys=options.keep_keys)
     if options.json:
         return print_json({"version": outcome.version, "source": options.source, "to": to, "dropped_keys": outcome.dropped_keys})
-    print(f"version {outcome.version}: source {options.source!r} stands at {to!r}; {len(outcome.dropped_keys)} keys were dropped")
+    stands = "is forgotten" if to is None else f"stands at {to!r}"
+    count = len(outcome.dropped_keys)
+    print(f"version {outcome.version}: source {options.source!r} {stands}; {count:,} key{' was' if count == 1 else 's were'} dropped")
     for key in outcome.dropped_keys:
         print(f"  {visible(key)}")
     print("rows read after that position stay in the table until they are overwritten or deleted", file=sys.stderr)
@@ -314,7 +323,11 @@ def _rewind(options: argparse.Namespace) -> int:
 
 
 def _lineage(options: argparse.Namespace) -> int:
-    found = _table(options).lineage(options.source, options.position)
+    try:
+        position = int(options.position)
+    except ValueError:
+        position = options.position  # the library says why not
+    found = _table(options).lineage(options.source, position)
     if options.json:
         print_json(msgspec.to_builtins(found))
     elif found is None:

@@ -6,6 +6,7 @@ Not here: arguments and exit statuses (cli), what the figures are (engine.standi
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import msgspec
@@ -64,6 +65,7 @@ def print_counts(report: CountReport, *, as_json: bool) -> int:
         print_json({**msgspec.to_builtins(report), "all_match": report.all_match})
     elif report.all_match:
         print(f"all counts match: versions {report.first} to {report.last}, {report.files:,} files, {report.rows:,} rows")
+        print(f"{report.recorded:,} of {report.commits:,} commits say what they read", file=sys.stderr)
     else:
         rows = [(str(each.version), each.what, each.expected, each.found) for each in report.mismatches[:_SHOWN]]
         print(render_table(("version", "what", "expected", "found"), rows))

@@ -1,5 +1,6 @@
-"""The library call at job end: `write`, `begin`. Spark is touched only when a Spark DataFrame is handed in. [CM10]
+"""The library call at job end: `write`, `begin` and its job, `commit`, `commit_all`. [CM10]
 
+Spark is touched only when a Spark DataFrame is handed in.
 Not here: tables and readers (table), the protocol (engine).
 """
 
@@ -19,12 +20,10 @@ from .engine.outcome import JobResult, JobResults, Outcome, committed_or_raise
 from .engine.prepare import commit_prepared
 from .engine.session import Session
 from .engine.streams import stream_batches
-from .errors import ManifestCommitError, OutcomeUnknownError, StoreError, UsageError, WatermarkGapError
+from .errors import CommitConflictError, ManifestCommitError, OutcomeUnknownError, StoreError, UsageError, WatermarkGapError
 from .progress import Progress
 from .store import StorageOptions, open_store
 
-# What may be otherwise a moment later: `commit_all` tries again.
-MAY_PASS = (StoreError, OutcomeUnknownError, WatermarkGapError)
 Path = str | os.PathLike[str]
 Overwritten = Mapping[str, Any] | Literal["dynamic"] | None
 
@@ -192,9 +191,15 @@ class Job:
         result = JobResult(url=self._job.url, job_id="", key=self._job.key, tries=tried)
         try:
             self._check_home()
-            outcome = committed_or_raise(self._job.commit() if tried == 1 else self._job.commit_again(), self._job.url)
+            outcome = self.outcome  # its block may have been left before
+            if outcome is None:
+                outcome = committed_or_raise(self._job.commit_again() if self._job.was_tried else self._job.commit(), self._job.url)
         except ManifestCommitError as error:
             return msgspec.structs.replace(result, job_id=self._job.known_id, error=error)
+        except Exception as error:  # one job's failure, of whatever kind, is not the others'
+            told = ManifestCommitError(f"{self._job.url}: {type(error).__name__}: {error}")
+            told.__cause__ = error
+            return msgspec.structs.replace(result, job_id=self._job.known_id, error=told)
         self.outcome = outcome
         return msgspec.structs.replace(result, job_id=outcome.job_id, outcome=outcome)
 
@@ -242,17 +247,25 @@ def commit_all(jobs: Iterable[Job], *, tries: int = 3) -> JobResults:
 
     For several datasets that are fed by one run. There is no transaction across them: each is committed once or not at all. What a
     store failed to do, or did not say, is tried again, as is what may clear up by itself (a gap that another of the jobs closes), up to
-    `tries` times each, after all others had their turn. Raises nothing for a job that is not committed.
+    `tries` times each, after all others had their turn. Raises nothing for a job that is not committed. One result for each job, which
+    may have been committed before; given twice, it counts once.
     """
-    given = list(jobs)
-    if tries < 1 or not all(isinstance(job, Job) for job in given):
+    given = list(dict.fromkeys(jobs)) if isinstance(jobs, Iterable) else []
+    if tries < 1 or not isinstance(jobs, Iterable) or not all(isinstance(job, Job) for job in given):
         raise UsageError("commit_all takes jobs, as begin returns them, and at least one try")
     results: dict[int, JobResult] = {}
     for tried in range(1, tries + 1):
         for index, job in enumerate(given):
-            if tried == 1 or (index in results and isinstance(results[index].error, MAY_PASS)):
+            if tried == 1 or _may_pass(results[index].error):
                 results[index] = job._try_commit(tried)
     return JobResults(results[index] for index in range(len(given)))
+
+
+def _may_pass(error: ManifestCommitError | None) -> bool:
+    """Whether it may be otherwise a moment later."""
+    if isinstance(error, CommitConflictError):
+        return error.rule == "contention"
+    return isinstance(error, StoreError | OutcomeUnknownError | WatermarkGapError)
 
 
 def is_spark_dataframe(data: Any) -> bool:

@@ -27,11 +27,6 @@ def render_table(names: Sequence[str], rows: Sequence[Sequence[Any]], *, header:
     return "\n".join("  ".join(line).rstrip() for line in padded)
 
 
-def shorten(text: str, length: int) -> str:
-    """The text, cut in its middle where it is longer."""
-    return text if len(text) <= length else f"{text[: length // 2]}…{text[-(length - length // 2 - 1) :]}"
-
-
 def visible(text: str) -> str:
     """The text with everything escaped that a terminal would obey instead of showing it."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)

@@ -6,6 +6,7 @@ Not here: writing (job), the protocol (engine).
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -169,7 +170,9 @@ class Table:
 
     def add_column(self, name: str, type: FieldType | pa.DataType) -> Outcome:
         """Add a nullable column; it is null in every row that is there. [SC6]"""
-        kind = type if not isinstance(type, pa.DataType) else arrow.from_arrow(pa.schema([(name, type)]), _counter()).fields[0].type
+        kind = type
+        if isinstance(type, pa.DataType):
+            kind = arrow.from_arrow(pa.schema([(name, type)]), itertools.count(1).__next__).fields[0].type
         return self._alter(lambda schema, _: evolution.add_column(schema, name, kind, new_id=self._session.new_field_id))
 
     def rename_column(self, name: str, new_name: str) -> Outcome:
@@ -300,11 +303,11 @@ def create_table(
 
 def _schema_of(schema: Any) -> Schema:
     if isinstance(schema, pa.Schema):
-        return arrow.from_arrow(schema, _counter())
+        return arrow.from_arrow(schema, itertools.count(1).__next__)
     if hasattr(schema, "jsonValue"):
         from .core.spark_types import from_spark
 
-        return from_spark(schema.jsonValue(), _counter())
+        return from_spark(schema.jsonValue())
     raise UsageError(f"schema is a pyarrow.Schema or a Spark StructType, not a {type(schema).__qualname__}")
 
 
@@ -370,8 +373,3 @@ def _limited(rows: Iterator[dict[str, Any]], limit: int | None) -> Iterator[dict
         if limit is not None and count >= limit:
             return
         yield row
-
-
-def _counter() -> Any:
-    drawn = iter(range(1, 2**31))
-    return lambda: next(drawn)

@@ -23,12 +23,13 @@ LOG = logging.getLogger("manifestcommit.jobs")
 # Without one, Python would print warnings of programs that have no logging to standard error; what they say is an exception as well.
 LOG.addHandler(logging.NullHandler())
 
-_WELL = ("committed", "already_committed", "prepared", "abandoned", "aborted")
+_WELL = ("committed", "already_committed", "prepared", "abandoned", "left", "aborted")
 _SENTENCES = {
     "committed": "committed version {version:,} of {table}: {work} in {seconds:.1f} s, {attempts}",
     "already_committed": "{job} of {table} was committed before, at version {version:,}: nothing was done",
     "prepared": "prepared {job} of {table}: {work} in {seconds:.1f} s",
     "abandoned": "gave up {job} of {table}: {work}, none of it visible",
+    "left": "left {job} of {table} for its rerun: {work}, none of it visible",
     "aborted": "{job} of {table} was given up and can not commit",
     "failed": "{job} of {table} ended with an error after {attempts}",
     "unknown": "it is not known whether {job} of {table} was committed, after {attempts}; nothing was deleted",

@@ -99,13 +99,15 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """What had to be looked up for a change. taken: manifest path -> what goes; gone: paths to remove that are not live;
-    live: paths to add that are live already; committed: the job that it gives up has committed, or may have behind the fence."""
+    """What had to be looked up for a change. taken: manifest path -> what goes; gone: paths to remove that are not live; live: paths to
+    add that are live already; committed: the job that it gives up has committed, or may have behind the fence; reused: keys of a rewind
+    that are recorded anew."""
 
     taken: dict[str, Taken] = {}
     gone: frozenset[str] = frozenset()
     live: frozenset[str] = frozenset()
     committed: bool = False
+    reused: frozenset[str] = frozenset()
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -217,7 +219,8 @@ def _keys(head: Snapshot, change: Change, version: int) -> dict[str, KeyRecord]:
         if head.key_runs:  # a run, which never changes, may still have it
             keys[key] = KeyRecord(version=version, digest="")
     if change.key is not None:
-        keys[change.key] = KeyRecord(version=version, digest=change.declared or "")
+        assert change.declared, "an empty digest would say that the key was dropped"
+        keys[change.key] = KeyRecord(version=version, digest=change.declared)
     return keys
 
 

@@ -12,16 +12,17 @@ import msgspec
 from .change import Change, Found
 from .evolution import SchemaConflict, apply_edits
 from .snapshot import Commit, Snapshot
-from .stream import judge
+from .stream import judge, record_of
 from .touch import Touch, meet, of_partition
 from .watermark import Misfit, find_misfit
 
 
 class Winner(msgspec.Struct, frozen=True, kw_only=True):
-    """One commit that landed after the change's birth."""
+    """One commit that landed after the change's birth; watermarks: as its version has them."""
 
     version: int
     commit: Commit
+    watermarks: dict[str, int | str] = {}
 
 
 class Conflict(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +44,7 @@ def find_conflict(head: Snapshot, change: Change, winners: Sequence[Winner], fou
 
 def needs_winners(change: Change) -> bool:
     """Whether the commits since birth must be read; an append needs only the head. [CF2] [CF3]"""
-    return change.overwrite is not None and change.overwrite.conflict == "serializable"
+    return change.rewind is not None or (change.overwrite is not None and change.overwrite.conflict == "serializable")
 
 
 def schema_is_other(head: Snapshot, change: Change, winners: Sequence[Winner], found: Found) -> Conflict | None:
@@ -134,16 +135,20 @@ def job_is_committed(head: Snapshot, change: Change, winners: Sequence[Winner], 
 def watermark_was_moved(head: Snapshot, change: Change, winners: Sequence[Winner], found: Found) -> Conflict | None:
     """A source to be set back stands elsewhere than when that was decided. [WM5]"""
     rewind = change.rewind
-    if rewind is None or head.watermarks.get(rewind.source) == rewind.have:
+    if rewind is None:
+        return None
+    # Where it stands now it may stand again: work was done and undone meanwhile, and the keys to drop are others.
+    stood = [*(winner.watermarks.get(rewind.source) for winner in winners), head.watermarks.get(rewind.source)]
+    if all(position == rewind.have for position in stood) and not found.reused:
         return None
     return Conflict(rule="watermark_was_moved", mine=f"rewinds {rewind.source!r} from {rewind.have!r}",
-                    winner=f"the table stands at {head.watermarks.get(rewind.source)!r}")  # fmt: skip
+                    winner=f"others moved it; it stands at {head.watermarks.get(rewind.source)!r}")  # fmt: skip
 
 
 def stream_skips_batches(head: Snapshot, change: Change, winners: Sequence[Winner], found: Found) -> Conflict | None:
     """A batch that does not follow the last one of its query: those between are in no version. [KY6]"""
     batch = change.stream
-    record = head.streams.get(batch.name) if batch is not None else None
+    record = record_of(head.streams, batch) if batch is not None else None
     if batch is None or record is None or judge(record, batch) != "gap":
         return None
     misfit = Misfit(kind="gap", source=batch.name, have=record.batch + 1, want=batch.batch, all_covered=False)

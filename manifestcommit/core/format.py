@@ -17,9 +17,10 @@ from ..errors import CorruptMetadataError, SchemaMismatchError, UnsupportedForma
 from . import bitmap
 from .change import Prepared
 from .manifest import Entry, ManifestRef
+from .manifest_table import check_values
 from .paths import UnsafePathError, check_path
 from .recovery import FinishedTask, KeyMark
-from .schema import check_schema
+from .schema import Schema, check_schema
 from .snapshot import FORMAT_VERSION, Snapshot
 from .unknown import SPELLING, tuck, untuck
 
@@ -27,6 +28,7 @@ ROOM = "_manifest"
 VERSIONS = f"{ROOM}/versions/"
 MANIFESTS = f"{ROOM}/manifests/"
 JOBS = f"{ROOM}/jobs/"
+MARKS = f"{JOBS}key-"
 PROBES = f"{ROOM}/doctor/"  # store.checks makes them, which may not import this: a test sees to it that both agree
 HINT = f"{ROOM}/hint"
 
@@ -101,9 +103,20 @@ def prepared_name(job: str) -> str:
     return f"{JOBS}{job}/prepared.json.zst"
 
 
+def key_marks_prefix(key: str) -> str:
+    """Where the marks of all recoverable attempts at `key` lie. [AB6]"""
+    return f"{MARKS}{hashlib.sha256(key.encode('utf-8')).hexdigest()[:32]}/"
+
+
 def key_mark_name(job: str, key: str) -> str:
     """The name of the object that makes `job` a recoverable attempt at `key`. [AB6]"""
-    return f"{JOBS}{job}/key-{hashlib.sha256(key.encode('utf-8')).hexdigest()[:32]}.json.zst"
+    return f"{key_marks_prefix(key)}{job}.json.zst"
+
+
+def job_of_handed(name: str) -> str:
+    """The job that left this object below `JOBS`, if one did. [LY5]"""
+    first, _, rest = name.removeprefix(JOBS).partition("/")
+    return rest.removesuffix(".json.zst") if name.startswith(MARKS) else first
 
 
 def tasks_prefix(job: str, work: str) -> str:
@@ -167,8 +180,10 @@ def decode_prepared(data: bytes, *, name: str) -> Prepared:
     try:
         if prepared_name(change.job) != name or parse_job_id(change.job).birth != change.birth:
             raise ValueError(f"it holds job {change.job!r}")
-        if (change.gives_up, change.rewind, change.stream) != (None, None, None):
+        if (change.gives_up, change.rewind, change.stream, change.reason) != (None, None, None, None):
             raise ValueError("it holds what only a commit of its own can do")
+        if (change.key is not None and not change.declared) or (prepared.done is not None and not prepared.done.digest):
+            raise ValueError("it has a key without the digest of what was declared with it")
         _check_listed(change.add, change.add_manifests, len(change.partition_by or ()))
         for job in (*(entry.job for entry in change.add), *(job_of_manifest(ref.path) for ref in change.add_manifests)):
             parse_job_id(job)
@@ -177,6 +192,8 @@ def decode_prepared(data: bytes, *, name: str) -> Prepared:
         for schema in (change.schema, change.initial):
             if schema is not None:
                 check_schema(schema)
+        if change.schema is not None:
+            check_values(change.add, schema=change.schema, partition_by=change.partition_by or ())
     except (UnsafePathError, SchemaMismatchError, ValueError) as error:
         raise CorruptMetadataError(damaged(name, str(error)), object_name=name) from None
     return prepared
@@ -192,13 +209,17 @@ def encode_task(finished: FinishedTask) -> bytes:
     return _bounded(encode_json(finished, FinishedTask), f"finished task {finished.task}", "Write larger files.")
 
 
-def decode_task(data: bytes, *, name: str, job: str, task: int, width: int) -> FinishedTask:
-    """The task that `job` finished, checked as a snapshot is, or an error that names the object; width: of partitions. [AB6] [OB4]"""
+def decode_task(data: bytes, *, name: str, job: str, task: int, schema: Schema, partition_by: Sequence[int]) -> FinishedTask:
+    """The task that `job` finished, checked as a snapshot is, or an error that names the object. [AB6] [OB4]
+
+    schema, partition_by: of its files.
+    """
     finished: FinishedTask = decode_json(decompress(data, name=name), FinishedTask, name=name)
     try:
         if finished.task != task:
             raise ValueError(f"it holds task {finished.task}")
-        _check_listed(finished.entries, finished.manifests, width)
+        _check_listed(finished.entries, finished.manifests, len(partition_by))
+        check_values(finished.entries, schema=schema, partition_by=partition_by)
         for entry in finished.entries:
             if entry.job != job or job_of_data_file(entry.path) != job:
                 raise ValueError(f"it lists {entry.path!r}, which is of another job")
@@ -327,8 +348,8 @@ def _check_listed(entries: Sequence[Entry], manifests: Sequence[ManifestRef], wi
 
 def _check_entry(entry: Entry, width: int) -> None:
     check_path(entry.path)
-    if entry.rows < 0 or entry.bytes < 0:
-        raise ValueError(f"file {entry.path!r} has negative counts")
+    if not all(0 <= count < 2**63 for count in (entry.rows, entry.bytes, entry.added)):
+        raise ValueError(f"file {entry.path!r} has impossible counts")
     if len(entry.partition) != width:
         raise ValueError(f"file {entry.path!r} has {len(entry.partition)} partition values where the table has {width}")
 

@@ -13,6 +13,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..errors import UsageError
 from . import bitmap, values
 from .arrow import arrow_type
 from .evolution import leaves
@@ -63,6 +64,14 @@ def to_table(entries: Sequence[Entry], *, schema: Schema, partition_by: Sequence
             columns |= _stats_columns(leaf.id, leaf.type, stats)
     table = pa.table(columns)
     return table.sort_by([*((f"partition.{each}", "ascending") for each in partition_by), ("path", "ascending")])
+
+
+def check_values(entries: Sequence[Entry], *, schema: Schema, partition_by: Sequence[int]) -> None:
+    """ValueError where an entry holds what no manifest of this schema can: no reader could read a table that lists it. [OB4] [SC7]"""
+    try:
+        to_table(entries, schema=schema, partition_by=partition_by)
+    except (UsageError, OverflowError, TypeError, pa.ArrowException) as error:
+        raise ValueError(f"a value does not fit its column: {error}") from None
 
 
 def from_table(table: pa.Table, *, schema: Schema, partition_by: Sequence[int], inherited: int) -> list[Entry]:

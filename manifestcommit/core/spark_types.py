@@ -6,6 +6,7 @@ Pure JSON; pyspark is never imported. Not here: Arrow (core.arrow).
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -36,12 +37,13 @@ _DROPPED_METADATA = frozenset(
 )  # fmt: skip
 
 
-def from_spark(struct_json: Mapping[str, Any], new_id: Callable[[], int]) -> Schema:
+def from_spark(struct_json: Mapping[str, Any], new_id: Callable[[], int] | None = None) -> Schema:
     """The schema of a Spark struct, each field with an id from `new_id`; refuses what no reader would get back. [SC1] [SC2]
 
-    struct_json: `StructType.jsonValue()`. Comments, char and varchar lengths, collations and other metadata are kept.
+    struct_json: `StructType.jsonValue()`; new_id: by default from 1 on, for a plan that gives new columns their ids.
+    Comments, char and varchar lengths, collations and other metadata are kept.
     """
-    type = _from_type(struct_json, unique_ids(new_id), ())
+    type = _from_type(struct_json, unique_ids(new_id or itertools.count(1).__next__), ())
     if not isinstance(type, StructType):
         raise SchemaMismatchError("A table's schema has to be a struct of columns.")
     schema = Schema(fields=type.fields)

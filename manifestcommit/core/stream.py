@@ -5,21 +5,36 @@ Pure. Not here: where the record is kept (core.snapshot), what follows from the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from .change import StreamBatch
 from .snapshot import StreamRecord
 
 
-def judge(record: StreamRecord | None, batch: StreamBatch) -> Literal["next", "done", "gap", "reused"]:
-    """Whether this batch is the next one, is in the table already, leaves some out, or is of another query under the same name. [KY6]
+def record_of(streams: Mapping[str, StreamRecord], batch: StreamBatch) -> StreamRecord | None:
+    """The record that decides on this batch: another query's of its name, or else the last of its own query under any name. [KY6]
 
-    A query's batches are numbered without gaps. A name without a record may begin anywhere.
+    The same checkpoint may be started with a key, without it, or with another one: its batches stay what they are.
+    """
+    named = streams.get(batch.name)
+    if named is not None and named.query != batch.query:
+        return named
+    return max((each for each in streams.values() if each.query == batch.query), key=lambda each: each.batch, default=None)
+
+
+def judge(record: StreamRecord | None, batch: StreamBatch) -> Literal["next", "done", "behind", "gap", "reused"]:
+    """Whether this batch is the next one, is in the table already, comes from a checkpoint that is older than the table, leaves some out,
+    or is of another query under the same name. [KY6]
+
+    A query's batches are numbered without gaps, and only its last one is run again. A name without a record may begin anywhere.
     """
     if record is None:
         return "next"
     if record.query != batch.query:
         return "reused"
-    if batch.batch <= record.batch:
+    if batch.batch < record.batch:
+        return "behind"
+    if batch.batch == record.batch:
         return "done"
     return "next" if batch.batch == record.batch + 1 else "gap"

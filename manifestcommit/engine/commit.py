@@ -16,7 +16,7 @@ from ..core.change import Change, apply, create
 from ..core.conflict import Conflict, find_conflict
 from ..core.schema import Schema
 from ..core.snapshot import KeyRecord, Snapshot
-from ..core.stream import judge
+from ..core.stream import judge, record_of
 from ..errors import (
     CorruptMetadataError,
     StoreError,
@@ -222,13 +222,20 @@ def key_outcome(change: Change, record: KeyRecord) -> Outcome:
 def _batch_outcome(snapshot: Snapshot, change: Change) -> Outcome | None:
     """What the table's record of a streaming query says of this batch; None: it may be committed. [KY6]"""
     assert change.stream is not None
-    record = snapshot.streams.get(change.stream.name)
+    record = record_of(snapshot.streams, change.stream)
     verdict = judge(record, change.stream)
     if record is None or verdict in ("next", "gap"):
         return None
     if verdict == "done":
         return Outcome(kind="already_committed", job_id=change.job, version=record.version)
     mine = change.stream
+    if verdict == "behind":
+        reason = (
+            f"the table holds batches up to {record.batch} of query {record.query} (version {record.version}), and this is batch "
+            f"{mine.batch}: its checkpoint is older than the table, such as one restored from a backup, or another driver has gone on with "
+            "it. Nothing was committed now. Start a new query, with a new checkpoint and key, from where the table stands."
+        )
+        return Outcome(kind="key_reused", job_id=change.job, version=record.version, reason=reason)
     reason = (
         f"under the key {mine.name!r} the table holds batches up to {record.batch} of query {record.query} (version {record.version}), and "
         f"this is batch {mine.batch} of query {mine.query}: another query, or the same one without its checkpoint. Nothing was committed "

@@ -109,6 +109,11 @@ class Feed:
             if given.refusal is not None:
                 raise given.refusal
             if at.version == end.version:
+                if end.files > len(given.files):
+                    raise UsageError(
+                        f"{self._session.store.url}: this batch was planned with files of version {end.version} that the stream is not "
+                        "given now; nothing was read. Start the query with the onOverwrite that it had."
+                    )
                 files += given.files[at.files : end.files]
                 break
             files += given.files[at.files :]

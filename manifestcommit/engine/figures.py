@@ -31,9 +31,9 @@ class Intake(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """A job in numbers. Read, written and committed are equal, rows for rows, where all is well. [OB10]
 
-    kind: as in `Outcome`, but "already_committed" wherever this call changed nothing; besides "running", "prepared", "abandoned", and
-    "failed" for a commit that raised; phase: "both", or which of two this call was; operation: empty where it was not looked up;
-    rule: of a conflict; table: the root's URL.
+    kind: as in `Outcome`, but "already_committed" wherever this call changed nothing; besides "running", "prepared", "abandoned", "left"
+    (for its rerun), and "failed" for a commit that raised; phase: "both", or which of two this call was; operation: empty where it was
+    not looked up; rule: of a conflict; table: the root's URL.
     *_read: what the job was handed, as rows (bytes as Arrow holds them) or as files; None where its tasks did not say; *_written: the
     files of the task attempts that count; *_committed: what this very call made visible.
     attempts: versions contended for; conflicts: those that others won; unknowns: creates of versions without a clear answer; retries:
@@ -179,7 +179,7 @@ class Meter:
         given, spent, elapsed_s = self._given, self._tally.since(self._start), self.elapsed_s
         before = Summary() if self._phase == "second" else given  # the first phase has been reported
         done = committed or Summary()
-        commits = self._phase != "first" and kind not in ("running", "abandoned")
+        commits = self._phase != "first" and kind not in ("running", "abandoned", "left")
         return Figures(
             table=self._table,
             job=self._job,

@@ -5,6 +5,7 @@ No Spark here: `plan_write` says how files must be written, `add_written` takes 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, cast, get_args
 
@@ -36,6 +37,7 @@ from .roots import open_or_free
 from .session import Session
 from .survey import survey
 
+LOG = logging.getLogger("manifestcommit.jobs")
 Progress = Callable[[int, int], None]  # rows, files so far
 MAX_FILE_SOURCES = 64  # up to this many ranges of a job are also kept with each of its files, unless the caller says which file holds what
 Ranges = Mapping[str, tuple[int | str | None, int | str]]  # source -> start, end; half-open
@@ -70,7 +72,10 @@ class Job:
         self._stream: StreamBatch | None = None
         self._change: Change | None = None
         self._tasks = 0
+        self._finished = self._failed = 0  # writes
+        self._writing = False
         self._over = ""
+        self._tried = False
         self._sealed: bytes | None = None
         self._head = open_or_free(session)
         if self._head is not None:
@@ -103,6 +108,11 @@ class Job:
         if self._meter is not None and self._meter.ended is not None:
             return self._meter.ended
         return self._session.meter(self.known_id, self._mode, self._ledger.summary(self._tasks)).figures("running")
+
+    @property
+    def was_tried(self) -> bool:
+        """Whether it was to be committed before, so that some of it may have landed: `commit_again` counts that. [CM6]"""
+        return self._tried
 
     @property
     def is_over(self) -> bool:
@@ -176,10 +186,13 @@ class Job:
         if head.snapshot.schema is None:
             head = self._first_schema(head, data, tuple(names or ()))
         self._check_early(head)
-        new_id = self.recovery.start(self.id) if self.recovery is not None else self._session.new_field_id
+        new_id = self._session.new_field_id
+        if self.recovery is not None:
+            self._failed += self._writing
+            new_id = self.recovery.start(self.id, finished=self._finished, failed=self._failed)
         layout = lay_out(self._layout, head.snapshot, data, names, merge=merge_schema, new_id=new_id, url=self.url)
         assert layout.schema is not None and layout.partition_by is not None
-        self._layout = layout
+        self._layout, self._writing = layout, True
         properties = head.snapshot.properties
         return files.WritePlan(
             url=self.url,
@@ -196,6 +209,7 @@ class Job:
     ) -> None:
         """Take over what tasks wrote; it is this job's from now on, and still invisible. intake: what they were handed. [SP2]"""
         self._check_open()
+        self._finished, self._writing = self._finished + 1, False
         entries = list(entries)
         self._ledger.take(entries, manifests, intake)
         self._entries += entries
@@ -216,8 +230,15 @@ class Job:
             return
         plan = self.plan_write(arrow.from_arrow(schema, self._session.new_field_id), **options)
         work = None
-        if self.recovery is not None and self.recovery.fingerprint is not None:  # nothing else tells whether it is the same data
-            work = self.recovery.work(plan, tasks=1, same=self.recovery.fingerprint)
+        same = self.recovery.fingerprint if self.recovery is not None else None
+        if self.recovery is not None and same is None:
+            LOG.warning(
+                "job %s: nothing of it can be taken over by a rerun, which could not know that its data is the same. If you know, say so "
+                "with fingerprint=…",
+                self.id,
+            )
+        if self.recovery is not None and same is not None:
+            work = self.recovery.work(plan, tasks=1, same=same)
             if done := work.finished(self._session.store).get(0):
                 self.add_written(done.entries, done.manifests, intake=intake_of(done))
                 return
@@ -248,6 +269,7 @@ class Job:
             head = self._table(None, ())
             if (self._layout.schema or head.snapshot.schema) is None:
                 self.plan_write(arrow.from_arrow(footer_schema(self._session.store, path), self._session.new_field_id))
+                self._writing = False
             schema = self._layout.schema or head.snapshot.schema
             assert schema is not None
             if any(entry.path == path for entry in self._entries):
@@ -271,8 +293,8 @@ class Job:
     def commit(self) -> Outcome:
         """Everything that the job declared and wrote becomes visible at once, or nothing does. [CM1]-[CM8]"""
         self._check_open()
+        self._over, self._tried = "was committed or refused", True
         self._change = change = self.change()
-        self._over = "was committed or refused"
         self._meter = meter = self._session.meter(change.job, change.operation, change.summary)
         if self._record is not None:
             return measured(key_outcome(change, self._record), meter)
@@ -316,7 +338,7 @@ class Job:
             raise UsageError(f"this job {self._over}; abort({self.url!r}, {self.id!r}) gives it up")
         if not self._over:
             self._meter = self._session.meter(self.known_id, self._mode, self._ledger.summary(self._tasks))
-            self._meter.end("abandoned")
+            self._meter.end("abandoned" if self.recovery is None else "left")
         self._over = self._over or "was given up"
 
     def change(self) -> Change:

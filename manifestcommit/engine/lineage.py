@@ -35,7 +35,7 @@ class FileRange(msgspec.Struct, frozen=True, kw_only=True):
 
 class Lineage(msgspec.Struct, frozen=True, kw_only=True):
     """Where a position of a source is. version: the commit that brought it; files: the live ones that hold it; exact: whether the files
-    themselves say so, or only that they came with that version. [RD9]"""
+    themselves say so, or some only came with that version and say nothing. [RD9]"""
 
     source: str
     position: int
@@ -62,16 +62,17 @@ def trace(session: Session, source: str, position: int) -> Lineage | None:
     head = session.open()
     snapshot = head.snapshot
     have, origin = snapshot.watermarks.get(source), snapshot.origins.get(source)
-    if source not in snapshot.watermarks:
-        raise UsageError(_unknown(session, snapshot, source))
-    if not isinstance(have, int):
+    if isinstance(have, str):
         raise UsageError(f"source {source!r} has texts as positions, which have no order: which file holds one cannot be told")
+    ranges = list(_holding(session, snapshot, source, position))
+    if ranges:  # they may hold what a rewind has made to be read again
+        newest = max(each.version for each in ranges)
+        silent = _brought(session, snapshot, newest)
+        return Lineage(source=source, position=position, version=newest, files=(*ranges, *silent), exact=not silent)
+    if have is None:
+        raise UsageError(_unknown(session, snapshot, source))
     if position >= have or (isinstance(origin, int) and position < origin):
         return None
-    ranges = list(_holding(session, snapshot, source, position))
-    if ranges:
-        newest = max(each.version for each in ranges)
-        return Lineage(source=source, position=position, version=newest, files=tuple(ranges), exact=True)
     for step in steps(session, head, source):
         if isinstance(step.end, int) and position < step.end and (not isinstance(step.start, int) or step.start <= position):
             version = step.snapshot.version
@@ -113,7 +114,9 @@ def rewind(session: Session, source: str, to: Position, *, reason: str, keep_key
     if have is None:
         raise UsageError(_unknown(session, head.snapshot, source))
     _check_target(source, have, to)
-    keys: frozenset[str] = frozenset() if keep_keys else _undone_keys(session, head, source, to)
+    # Whether a source ever stood at a text is known to the history only.
+    keys = frozenset[str]() if keep_keys and not isinstance(to, str) else _undone_keys(session, head, source, to)
+    keys = frozenset() if keep_keys else keys
     job = format.job_id(head.version, head.snapshot.table_id, session.env.randomness(16))
     back = Rewind(source=source, have=have, to=to, keys=keys)
     outcome = commit(session, head, Change(job=job, birth=head.version, operation="rewind", rewind=back, reason=reason))

@@ -13,11 +13,11 @@ import msgspec
 from ..core import format
 from ..core.change import Change, Prepared
 from ..core.snapshot import FORMAT_VERSION, KeyRecord, Snapshot
-from ..errors import ManifestCommitError, TableNotFoundError, UsageError
+from ..errors import ManifestCommitError, TableNotFoundError, UsageError, WatermarkGapError
 from ..store import ObjectInfo
 from .commit import commit, fenced_outcome, key_outcome, measured
 from .head import Head
-from .lookup import find_job
+from .lookup import find_job, find_key
 from .manifests import create_own
 from .outcome import JobResult, Outcome, committed_or_raise
 from .recovery import is_recoverable
@@ -73,7 +73,9 @@ def commit_prepared(session: Session, job: str) -> Outcome:
     if prepared is None:
         return measured(_missing(session, job), meter)
     if prepared.done is not None:
-        return measured(key_outcome(prepared.change, prepared.done), meter)
+        # It holds no work. Before the fence has reached its record a key is not forgotten but dropped: then that work is to be done anew.
+        kept = prepared.done.version < head.snapshot.fence or find_key(session, head.snapshot, str(prepared.change.key)) is not None
+        return measured(key_outcome(prepared.change, prepared.done) if kept else Outcome(kind="aborted", job_id=job), meter)
     meter.learn(prepared.change.operation, prepared.change.summary)
     return commit(session, head, prepared.change, shared=True, meter=meter)
 
@@ -104,18 +106,34 @@ def give_up(session: Session, job: str) -> Outcome:
 def settle_prepared(session: Session, *, abort: bool = False) -> Iterator[JobResult]:
     """Commit every job that is prepared and undecided, oldest birth first, or give each up; one that fails holds up no other. [AB3] [AB4]
 
-    For a coordinator that comes back after a crash. What cannot be decided now stays prepared.
+    For a coordinator that comes back after a crash. What cannot be decided now stays prepared; what waits for another of them is tried
+    again after it. One whose key another job has committed is given up: if a rewind drops the key, this is not what is to be done again.
     """
-    for each in list_jobs(session):
-        if each.state != "prepared":
-            continue
-        result = JobResult(url=session.store.url, job_id=each.job)
-        try:
-            outcome = give_up(session, each.job) if abort else commit_prepared(session, each.job)
-            decided = outcome if abort and outcome.kind in ("aborted", "fenced") else committed_or_raise(outcome, session.store.url)
-            yield msgspec.structs.replace(result, outcome=decided)
-        except ManifestCommitError as error:
-            yield msgspec.structs.replace(result, error=error)
+    waiting = [each.job for each in list_jobs(session) if each.state == "prepared"]
+    while waiting:
+        gaps = []
+        for job in waiting:
+            result = _settle(session, job, abort=abort)
+            if isinstance(result.error, WatermarkGapError):
+                gaps.append(result)
+            else:
+                yield result
+        if len(gaps) == len(waiting):
+            yield from gaps
+            return
+        waiting = [result.job_id for result in gaps]
+
+
+def _settle(session: Session, job: str, *, abort: bool) -> JobResult:
+    result = JobResult(url=session.store.url, job_id=job)
+    try:
+        outcome = give_up(session, job) if abort else commit_prepared(session, job)
+        decided = outcome if abort and outcome.kind in ("aborted", "fenced") else committed_or_raise(outcome, session.store.url)
+        if outcome.kind == "already_committed":
+            give_up(session, job)
+        return msgspec.structs.replace(result, outcome=decided)
+    except ManifestCommitError as error:
+        return msgspec.structs.replace(result, error=error)
 
 
 def read_prepared(session: Session, job: str) -> Prepared | None:
@@ -133,7 +151,7 @@ def list_jobs(session: Session) -> Iterator[JobInfo]:
     head = session.open()
     found: dict[str, list[ObjectInfo]] = {}
     for info in session.store.list(format.JOBS):
-        found.setdefault(info.name.removeprefix(format.JOBS).partition("/")[0], []).append(info)
+        found.setdefault(format.job_of_handed(info.name), []).append(info)
     known = []
     for job, objects in found.items():
         try:

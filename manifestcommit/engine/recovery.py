@@ -49,13 +49,22 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     tasks: int
 
     def finished(self, store: Store) -> dict[int, FinishedTask]:
-        """The tasks that are finished, by whichever attempt. One list, and one request for each. [AB6]"""
+        """The tasks that are finished, by whichever attempt, their files being there. One list, and one request for each of both. [AB6]"""
         prefix = format.tasks_prefix(self.plan.job, self.name)
         names = {info.name: task for info in store.list(prefix) if (task := format.parse_task(info.name, prefix)) is not None}
         with ThreadPoolExecutor(_FETCHERS) as pool:
             objects = list(pool.map(lambda name: _read(store, name), names))
-        found = zip(names.items(), objects, strict=True)
-        return {task: self._decode(data, task) for (_, task), data in found if data is not None and task < self.tasks}
+            read = zip(names.values(), objects, strict=True)
+            found = {task: self._decode(data, task) for task, data in read if data is not None and task < self.tasks}
+            files = {entry.path: entry.bytes for finished in found.values() for entry in finished.entries}
+            files |= {ref.path: ref.bytes for finished in found.values() for ref in finished.manifests}
+            for path, is_there in zip(files, pool.map(lambda path: _is_there(store, path, files[path]), files), strict=True):
+                if not is_there:
+                    raise StoreError(
+                        f"{store.url}/{path}, which an earlier attempt of job {self.plan.job} finished, is gone: something else removed "
+                        f"it. Nothing was committed. Give that job up, abort({store.url!r}, {self.plan.job!r}), and run it again."
+                    )
+        return found
 
     def finish(
         self,
@@ -97,7 +106,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 
     def _decode(self, data: bytes, task: int) -> FinishedTask:
         name = format.task_name(self.plan.job, self.name, task)
-        return format.decode_task(data, name=name, job=self.plan.job, task=task, width=len(self.plan.partition_by))
+        schema, partition_by = self.plan.schema, self.plan.partition_by
+        return format.decode_task(data, name=name, job=self.plan.job, task=task, schema=schema, partition_by=partition_by)
 
 
 def intake_of(finished: FinishedTask) -> Intake | None:
@@ -116,40 +126,38 @@ class Recovery:
         self._session, self._key = session, key
         self.fingerprint = fingerprint
         self._marked = ""
-        self._writes = 0
+        self._write = (0, 0)
 
     def find(self, snapshot: Snapshot) -> str | None:
         """The attempt at this key that a rerun goes on with: neither settled, fenced nor prepared, the youngest; None: there is none.
 
-        One list of what jobs have left for others. [AB6]
+        One list of the marks of this key, and one more for each attempt that is looked into. [AB6]
         """
-        marked, prepared = set[str](), set[str]()
-        for info in self._session.store.list(format.JOBS):
-            job = info.name.removeprefix(format.JOBS).partition("/")[0]
-            if info.name == format.key_mark_name(job, self._key):
-                marked.add(job)
-            elif info.name == format.prepared_name(job):
-                prepared.add(job)
-        for _, job in sorted(((birth, job) for job in marked - prepared if (birth := _birth(job, snapshot)) is not None), reverse=True):
-            if find_job(self._session, snapshot, job)[0] is None:
+        store = self._session.store
+        marked = [format.job_of_handed(info.name) for info in store.list(format.key_marks_prefix(self._key))]
+        for _, job in sorted(((birth, job) for job in marked if (birth := _birth(job, snapshot)) is not None), reverse=True):
+            if find_job(self._session, snapshot, job)[0] is None and not any(store.list(format.prepared_name(job))):
                 self._marked = job
                 return job
         return None
 
-    def start(self, job: str) -> Callable[[], int]:
-        """From here on a rerun can find the job. Returns what gives new columns their ids: the same to every run of it. [AB6] [SC1]"""
+    def start(self, job: str, *, finished: int, failed: int) -> Callable[[], int]:
+        """From here on a rerun can find the job. Returns what gives new columns their ids: the same to every run of it. [AB6] [SC1]
+
+        finished, failed: how many writes of the job have been so far, by which this one is told from the others. One that is repeated after
+        it failed may be another one: its number is its own, and a rerun in which nothing fails does not take it for any.
+        """
         if self._marked != job:
             mark = KeyMark(format_version=FORMAT_VERSION, key=self._key, begun_at=self._session.env.now_us(), writer=WRITER)
             create_own(self._session.store, format.key_mark_name(job, self._key), format.encode_key_mark(mark), self._session.env)
             self._marked = job
-        self._writes += 1
-        number, counter = self._writes, itertools.count()
-        return lambda: (int(_digest([job, number, next(counter)])[:8], 16) & 0x7FFFFFFF) or 1
+        self._write, counter = (finished + 1, failed), itertools.count()
+        return lambda: (int(_digest([job, self._write, next(counter)])[:8], 16) & 0x7FFFFFFF) or 1
 
     def work(self, plan: WritePlan, *, tasks: int, same: str) -> Work:
         """The write that was planned last. same: what is equal in two runs only if each task has the same rows in both. [AB6]"""
         how = {**msgspec.to_builtins(plan, str_keys=True), "url": None}
-        return Work(plan=plan, tasks=tasks, name=_digest([self._writes, how, tasks, same])[:32])
+        return Work(plan=plan, tasks=tasks, name=_digest([self._write, how, tasks, same])[:32])
 
     def judged(self, change: Change, outcome: Outcome) -> Outcome:
         """The outcome, where another driver may have committed under the same id, and what follows from it for reruns. [KY2] [AB6]"""
@@ -160,7 +168,8 @@ class Recovery:
         known = self._session.known
         head = known if known is not None and known.version >= outcome.version else self._session.open()
         record = find_key(self._session, head.snapshot, self._key)
-        if record is None or (record.digest == change.declared and outcome.attempts):
+        is_mine = outcome.figures is None or outcome.figures.kind == "committed"  # not another driver's create
+        if record is None or (record.digest == change.declared and is_mine):
             return outcome
         told = key_outcome(change, record)
         return msgspec.structs.replace(outcome, kind=told.kind, version=told.version, reason=told.reason)
@@ -173,9 +182,8 @@ class Recovery:
 
 
 def is_recoverable(session: Session, job: str) -> bool:
-    """Whether a rerun may go on with this job: others than its own process can finish it. One list. [AB4] [AB6]"""
-    prefix = f"{format.JOBS}{job}/key-"
-    return next(iter(session.store.list(prefix)), None) is not None
+    """Whether a rerun may go on with this job: others than its own process can finish it. One list of all marks. [AB4] [AB6]"""
+    return any(format.job_of_handed(info.name) == job for info in session.store.list(format.MARKS))
 
 
 def _birth(job: str, snapshot: Snapshot) -> int | None:
@@ -192,6 +200,14 @@ def _read(store: Store, name: str) -> bytes | None:
         return store.get(name, 0, format.MAX_OBJECT_BYTES + 1)
     except FileNotFoundError:
         return None
+
+
+def _is_there(store: Store, path: str, size_bytes: int) -> bool:
+    """Whether the object is there in its length. [IV6]"""
+    try:
+        return len(store.get(path, size_bytes - 1, size_bytes + 1)) == 1
+    except FileNotFoundError:
+        return False
 
 
 def _digest(value: object) -> str:

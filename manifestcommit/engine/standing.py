@@ -38,7 +38,10 @@ class TableFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def stand(session: Session, ends: Mapping[str, Any] | None = None) -> TableFigures:
-    """The table as of this call. Four requests. ends: source -> its end, as for `Table.figures`. [WM1]"""
+    """The table as of this call. The head, one list of what jobs have left, a get per run of jobs. [WM1]
+
+    ends: source -> its end, as for `Table.figures`.
+    """
     known = _check_ends(ends or {})
     jobs = list(list_jobs(session))
     assert session.known is not None  # the head that the jobs were judged by

@@ -15,7 +15,7 @@ from ..core.schema import FieldType
 from ..core.snapshot import Snapshot
 from ..core.touch import Matcher, Touch
 from .head import Head, missing_version, read_object
-from .lookup import find_job
+from .lookup import find_job, find_key
 from .session import Session
 
 
@@ -32,7 +32,9 @@ def find_winners(session: Session, head: Head, change: Change, seen: dict[int, H
                 # `expired` never passes `fence`, and a fenced job was stopped before: only damage can bring us here.
                 raise missing_version(version)
             seen[version] = found
-        winners += [Winner(version=version, commit=commit) for commit in seen[version].snapshot.commits if commit.job != change.job]
+        snapshot = seen[version].snapshot
+        others = (commit for commit in snapshot.commits if commit.job != change.job)
+        winners += [Winner(version=version, commit=commit, watermarks=snapshot.watermarks) for commit in others]
     return winners
 
 
@@ -43,6 +45,10 @@ def survey(session: Session, head: Head, change: Change) -> Found:
         # Below the fence its record may be gone: that it committed is known to the history only.
         fenced = format.parse_job_id(change.gives_up).birth < snapshot.fence
         return Found(committed=fenced or find_job(session, snapshot, change.gives_up)[0] == "committed")
+    if change.rewind is not None:
+        # Dropped by another rewind, and given to other work since: that is not undone by this one.
+        records = {key: find_key(session, snapshot, key) for key in change.rewind.keys} if head.version > change.birth else {}
+        return Found(reused=frozenset(key for key, record in records.items() if record is None or record.version > change.birth))
     foreign = frozenset(entry.path for entry in change.add if change.job not in entry.path)
     if change.scope is None and not change.remove and not foreign:
         return Found()  # the usual append: nothing is looked up

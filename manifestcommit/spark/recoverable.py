@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,7 @@ LOG = logging.getLogger("manifestcommit.spark")
 OLDEST_PANDAS = (2, 2)
 _AQE = "spark.sql.adaptive.enabled"
 _PIPELINED = "spark.python.udf.pipelined.enabled"
+_PLANNING = threading.Lock()
 _ROOM_BYTES = 64 * 1024  # what Spark adds to a pickled function
 
 
@@ -76,7 +78,7 @@ def write_recoverable(df: DataFrame, plan: WritePlan, recovery: Recovery, *, sto
     options = carrier.storage_options
     session, context = df.sparkSession, df.sparkSession.sparkContext
     try:
-        with _planned_alike(session), _unlogged():
+        with _planned_alike(session), registered.unlogged():
             # Spark takes a dot in a column's name for a member's.
             numbered = df.toDF(*(f"c{index}" for index in range(len(df.columns))))
             frame = numbered.mapInArrow(
@@ -105,7 +107,7 @@ def write_recoverable(df: DataFrame, plan: WritePlan, recovery: Recovery, *, sto
     if missing:
         finish = _checked(context, functools.partial(_finish, work, carrier), options)
         try:
-            with _unlogged():
+            with registered.unlogged():
                 messages += [TaskMessage(data) for data in context.runJob(rdd, finish, missing)]
         except Exception as error:  # Spark wraps what its Python processes raised in classes of its own, as text
             if (ours := raised_inside(error)) is not None:
@@ -164,24 +166,14 @@ def _checked(context: Any, function: Any, options: StorageOptions) -> Any:
 
 @contextlib.contextmanager
 def _planned_alike(session: Any) -> Iterator[None]:
-    """Plans without adaptive execution, whose partitions depend on how large things turn out."""
-    given = dict(session.conf.getAll).get(_AQE)
-    session.conf.set(_AQE, "false")
-    try:
-        yield
-    finally:
-        if given is None:
-            session.conf.unset(_AQE)
-        else:
-            session.conf.set(_AQE, given)
-
-
-@contextlib.contextmanager
-def _unlogged() -> Iterator[None]:
-    """py4j's own log does not see the functions, whose bytes carry the options. [SE1]"""
-    before = registered._QUIET.on
-    registered._QUIET.on = True
-    try:
-        yield
-    finally:
-        registered._QUIET.on = before
+    """Plans without adaptive execution, whose partitions depend on how large things turn out; one plan at a time."""
+    with _PLANNING:  # the setting is the session's, which threads share
+        given = dict(session.conf.getAll).get(_AQE)
+        session.conf.set(_AQE, "false")
+        try:
+            yield
+        finally:
+            if given is None:
+                session.conf.unset(_AQE)
+            else:
+                session.conf.set(_AQE, given)

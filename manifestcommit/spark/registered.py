@@ -8,10 +8,12 @@ Not here: what the sources do (writer, reader, source).
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import secrets
 import threading
 import weakref
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from pyspark import cloudpickle
@@ -42,6 +44,17 @@ for _logger in ("py4j.java_gateway", "py4j.clientserver"):
     logging.getLogger(_logger).addFilter(_is_wanted)
 
 
+@contextlib.contextmanager
+def unlogged() -> Iterator[None]:
+    """py4j's own log does not see what this thread sends to the JVM: classes and functions whose bytes carry options. [SE1]"""
+    before = _QUIET.on
+    _QUIET.on = True
+    try:
+        yield
+    finally:
+        _QUIET.on = before
+
+
 class StoreSource(DataSource):
     """A data source that opens stores with the options of its class; none: as the environment says."""
 
@@ -68,11 +81,8 @@ def registered_name(spark: Any, source: type[StoreSource], options: StorageOptio
 def register_with(spark: Any, source: type[StoreSource], options: StorageOptions, name: str) -> None:
     """Register the source with these options under a name; what has the name already is replaced. [SE1]"""
     made = with_options(source, options, name)
-    _QUIET.on = True
-    try:
+    with unlogged():
         spark.dataSource.register(made)
-    finally:
-        _QUIET.on = False
 
 
 def with_options(source: type[StoreSource], options: StorageOptions, name: str) -> type[StoreSource]:

@@ -77,7 +77,9 @@ class ManifestCommitDataSource(StoreSource):
     def schema(self) -> StructType:
         """The chosen snapshot's columns; pins the version, so that every later use of the DataFrame reads the same one. [SP4]"""
         # Spark does not say here whether it will read once or as a stream; what the other one takes is refused when that is known.
-        snapshot = self._chosen(self._session((*READ_OPTIONS, *STREAM_READ_OPTIONS[1:4]))).snapshot
+        session = self._session((*READ_OPTIONS, *STREAM_READ_OPTIONS[1:4]))
+        _stream_options(self.options)  # here, since below an error of `streamReader` Spark puts one of its own
+        snapshot = self._chosen(session).snapshot
         self._pinned, self._columns = snapshot.version, snapshot.schema or self._columns
         return select_columns(self._columns, _names("columns", self.options.get("columns")))
 
@@ -188,9 +190,8 @@ def begin_write(
     if job.already_committed:
         committed_or_raise(job.commit(), job.url)
         return TableWriter(None, None, takes_all=False, storage_options=storage_options)
-    draw = iter(range(1, 2**31))  # the plan gives new columns their ids
     plan = job.plan_write(
-        from_spark(struct.jsonValue(), lambda: next(draw)),
+        from_spark(struct.jsonValue()),
         partition_by=_names("partitionBy", options.get("partitionBy")),
         merge_schema=_flag("mergeSchema", options.get("mergeSchema")),
         target_file_size=_integer("targetFileSize", options["targetFileSize"]) if options.get("targetFileSize") else None,

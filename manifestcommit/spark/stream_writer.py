@@ -20,7 +20,7 @@ from manifestcommit.core.change import Change, StreamBatch
 from manifestcommit.core.format import compress, decompress
 from manifestcommit.core.snapshot import Snapshot, StreamRecord
 from manifestcommit.core.spark_types import from_spark
-from manifestcommit.core.stream import judge
+from manifestcommit.core.stream import judge, record_of
 from manifestcommit.core.text import is_unicode
 from manifestcommit.engine.commit import settled_outcome
 from manifestcommit.engine.files import WritePlan
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("manifestcommit.spark")
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
+_STREAMS_TOLD = 64  # records of other queries that every task's message carries
 
 # What batch writes and reads know, and why a streaming query does not take it.
 _REFUSED = {
@@ -111,13 +112,15 @@ def plan_batch(
     job = Job(session)
     if overwrite:
         job.overwrite(None, conflict=conflict)
-    draw = iter(range(1, 2**31))  # the plan gives new columns their ids
-    schema = from_spark(struct.jsonValue(), lambda: next(draw))
+    schema = from_spark(struct.jsonValue())
     plan = job.plan_write(schema, partition_by=partition_by, merge_schema=merge_schema, target_file_size=target_file_size)
     assert session.known is not None
     streams = session.known.snapshot.streams
     if key is not None:
-        streams = {key: streams[key]} if key in streams else {}
+        # Whether it is this query that wrote under another name is known to tasks only.
+        streams = {key: streams[key]} if key in streams else streams
+    if len(streams) > _STREAMS_TOLD:  # it only spares tasks their work
+        streams = dict(sorted(streams.items(), key=lambda item: item[1].version)[-_STREAMS_TOLD:])
     return PlannedBatch(plan=plan, change=job.change(), began_us=began_us, key=key, streams=streams)
 
 
@@ -134,7 +137,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             raise UsageError("this Spark hands tasks a writer that was not planned for their batch; nothing was written")
         planned = _decode(self.planned)
         batch = running_batch(planned.key)
-        settled = judge(planned.streams.get(batch.name), batch) in ("done", "reused")
+        settled = judge(record_of(planned.streams, batch), batch) in ("done", "behind", "reused")
         if settled:
             data = msgspec.json.encode(TaskWritten(task=task_context().partitionId()))
         else:

@@ -24,8 +24,7 @@ def write_into(job: Job, df: DataFrame, *, storage_options: Mapping[str, Any] | 
     """
     if job.recovery is not None:
         check_recoverable(df)
-    numbers = iter(range(1, 2**31))
-    plan = job.plan_write(from_spark(df.schema.jsonValue(), lambda: next(numbers)), **options)
+    plan = job.plan_write(from_spark(df.schema.jsonValue()), **options)
     if job.recovery is None:
         written = write_dataframe(df, plan, storage_options=storage_options)
     else:

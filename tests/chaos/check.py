@@ -25,7 +25,7 @@ import manifestcommit as mc
 from manifestcommit.store import Store, open_store
 from tests.chaos.log import Log, Record
 from tests.chaos.work import extra
-from tests.chaos.world import BATCH, COUNTER, PIECES, SLOT
+from tests.chaos.world import AGAIN, BATCH, COUNTER, HANDED, PIECES, SLOT
 
 _VERSIONS = "_manifest/versions/"
 _NAME = re.compile(r"_manifest/versions/(\d{20})\.json\.zst")
@@ -126,6 +126,22 @@ def compare_state(table: pa.Table, watermarks: Mapping[str, Any]) -> list[str]:
     return [] if found == expected else [f"its generations are {dict(watermarks)}, and its rows {found}"]
 
 
+def compare_again(table: pa.Table, watermarks: Mapping[str, Any]) -> list[str]:
+    """The rows of the table whose sources are rewound: each slot below a watermark, and any other, whole and of one generation."""
+    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for slot, generation, piece in zip(*(table.column(name).to_pylist() for name in ("slot", "generation", "piece")), strict=True):
+        found[slot].append((generation, piece))
+    lost = sorted({f"{source} {number}" for source, mark in watermarks.items() for number in range(mark)} - found.keys())
+    findings = [f"the watermarks are {dict(watermarks)}, and {len(lost)} slots are lost: {lost[:_SHOWN]}"] if lost else []
+    wrong = {slot: pieces for slot, pieces in found.items() if sorted(pieces) != [(pieces[0][0], piece) for piece in range(PIECES)]}
+    return findings + [f"slot {slot!r} is not one whole generation: {sorted(wrong[slot])}" for slot in sorted(wrong)[:_SHOWN]]
+
+
+def compare_jobs(table: pa.Table, jobs: Iterable[str]) -> list[str]:
+    """The rows of the table that prepared jobs bring: what each of these jobs wrote, once, and nothing else."""
+    return compare_state(table, dict.fromkeys((SLOT + job for job in jobs), 1))
+
+
 def last_of(table: pa.Table) -> int:
     """The highest generation; 0 where there is none."""
     return max(table.column("generation").to_pylist(), default=0)
@@ -146,7 +162,10 @@ def read_chain(store: Store) -> list[Link]:
 
 
 def check_chain(links: Sequence[Link]) -> list[str]:
-    """No version is missing, each holds its parent's digest, each job and each key is in one version, and no watermark goes back."""
+    """No version is missing, each holds its parent's digest, each job and each key is in one version, and no watermark goes back.
+
+    Only by a rewind a watermark does, and after one a key may be there again.
+    """
     findings = []
     for parent, child in itertools.pairwise(links):
         if child.version != parent.version + 1:
@@ -154,14 +173,17 @@ def check_chain(links: Sequence[Link]) -> list[str]:
         elif child.snapshot["parent_digest"] != parent.digest:
             findings.append(f"version {child.version} was not built on version {parent.version} as it is")
         back = [source for source, mark in parent.watermarks.items() if child.watermarks.get(source, -1) < mark]
-        findings += [f"version {child.version} sets back the watermarks of {back}"] if back else []
+        if back and not any(commit["operation"] == "rewind" for commit in child.snapshot["commits"]):
+            findings.append(f"version {child.version} sets back the watermarks of {back}")
     if links and links[0].version > links[-1].snapshot.get("expired", 1):
         findings.append(f"versions {links[-1].snapshot.get('expired', 1)} to {links[0].version - 1} are missing")
     wrong = [link.version for link in links if link.snapshot["version"] != link.version]
     findings += [f"objects that hold another version: {wrong}"] if wrong else []
-    for member in ("job", "key"):
-        names = Counter(commit[member] for link in links for commit in link.snapshot["commits"] if commit.get(member) is not None)
-        twice = [name for name, times in names.items() if times > 1]
+    commits = [commit for link in links for commit in link.snapshot["commits"]]
+    rewinds = itertools.accumulate(commit["operation"] == "rewind" for commit in commits)
+    keys = Counter((commit["key"], before) for commit, before in zip(commits, rewinds, strict=True) if commit.get("key") is not None)
+    for member, names in (("job", Counter((commit["job"], 0) for commit in commits)), ("key", keys)):
+        twice = [name for (name, _), times in names.items() if times > 1]
         findings += [f"{len(twice)} times one {member} in two versions: {twice[:_SHOWN]}"] if twice else []
     return findings
 
@@ -254,7 +276,11 @@ def check_lists(table: mc.Table, links: Sequence[Link], files: Sequence[Listed])
 
 
 def check_told(links: Sequence[Link], files: Sequence[Listed], told: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Every acknowledged commit is in the history at its version, with its advances; nothing that was refused or given up is anywhere."""
+    """Every acknowledged commit is in the history at its version, with its advances; nothing that was refused or given up is anywhere.
+
+    A prepared job that came too late for a range comes too late for ever, and a key that is in the table is never told to be too late.
+    """
+    keys = {commit["key"]: link.version for link in links for commit in link.snapshot["commits"] if commit.get("key") is not None}
     records = {link.version: link.snapshot["commits"] for link in links}
     marks = {link.version: link.watermarks for link in links}
     where = {commit["job"]: link.version for link in links for commit in link.snapshot["commits"]}
@@ -262,9 +288,12 @@ def check_told(links: Sequence[Link], files: Sequence[Listed], told: Iterable[Ma
     findings = list[str]()
     for each in told:
         job, version = str(each.get("job")), int(each.get("version") or 0)
-        if each["what"] in ("refused", "aborted"):
+        overlaps = each.get("error") == "WatermarkOverlapError"
+        if each["what"] in ("refused", "aborted") or (each["what"] == "prepared refused" and overlaps):
             if job in where or job in owners:
                 findings.append(f"job {job} was told to be {each['what']}, and is in the history at version {where.get(job)}")
+            if overlaps and each.get("key") in keys:
+                findings.append(f"key {each['key']!r} is in the history at version {keys[each['key']]}, and was told to overlap")
         elif each["what"] == "committed" and version not in records:
             if links[0].version <= version:
                 findings.append(f"job {job} was acknowledged at version {version}, which is not there")
@@ -302,24 +331,47 @@ def check_fed(
     if not findings:  # a table that is damaged may not be readable
         rows = table.dataset().to_table()
         findings += compare_batches(rows, log) if keyed else compare(rows, log, table.watermarks())
+        findings += check_counts(table)
     marks = log.ends() if keyed else table.watermarks()
     behind = {source: (marks.get(source, 0), end) for source, end in log.ends().items() if marks.get(source, 0) != end}
     findings += [f"watermarks that are not the log's ends: {behind}"] if behind else []
-    waiting = [info.job for info in table.jobs() if info.state in ("prepared", "running")]
-    findings += [f"{len(waiting)} jobs that nobody finished: {waiting[:_SHOWN]}"] if waiting else []
-    return findings, count_unheard(links, told)
+    return findings + _waiting(table), count_unheard(links, told)
 
 
-def check_state(url: str, options: Mapping[str, Any], told: Sequence[Mapping[str, Any]], *, counter: bool = False) -> tuple[list[str], int]:
-    """All of a table that is overwritten, at most versions. counter: where each overwrite counts on from what it has read."""
+def check_counts(table: mc.Table) -> list[str]:
+    """Whether the library finds that its own counts match."""
+    wrong = table.counts().mismatches
+    return [f"version {each.version}: {each.what}: {each.found}, not {each.expected}" for each in wrong[:_SHOWN]]
+
+
+def check_state(url: str, options: Mapping[str, Any], told: Sequence[Mapping[str, Any]], name: str = "state") -> tuple[list[str], int]:
+    """All of a table that the log does not go to, at most versions. name: which of them it is."""
     store, table = open_store(url, options), mc.Table(url, options)
     links = read_chain(store)
     findings, files = check_files(store, table.files())
     findings += check_chain(links)
     findings += check_told(links, files, told)
     links = [link for link in links if link.version >= links[-1].snapshot.get("expired", 1)]
-    expected = _counted(table, links) if counter else {link.version: link.watermarks for link in links}
-    for link in links[:-200:10] + links[-200:]:
-        wrong = compare_state(table.dataset(version=link.version).to_table(), expected[link.version])
+    counted = _counted(table, links) if name == COUNTER else {}
+    some = [*links[:: max(1, len(links) // _SAMPLES)], links[-1]] if name in (HANDED, AGAIN) else links[:-200:10] + links[-200:]
+    for link in some:
+        rows = table.dataset(version=link.version).to_table()
+        if name == AGAIN:
+            wrong = compare_again(rows, link.watermarks)
+        elif name == HANDED:
+            wrong = compare_jobs(rows, _handed(links, link.version))
+        else:
+            wrong = compare_state(rows, counted[link.version] if name == COUNTER else link.watermarks)
         findings += [f"version {link.version}: {each}" for each in wrong]
-    return findings, count_unheard(links, told)
+    return [*findings, *check_counts(table), *_waiting(table)], count_unheard(links, told)
+
+
+def _handed(links: Sequence[Link], version: int) -> list[str]:
+    """The jobs that added rows until then, as far as they can be read."""
+    commits = [commit for link in links if link.version <= version for commit in link.snapshot["commits"]]
+    return [commit["job"] for commit in commits if commit["operation"] == "append"]
+
+
+def _waiting(table: mc.Table) -> list[str]:
+    waiting = [info.job for info in table.jobs() if info.state in ("prepared", "running")]
+    return [f"{len(waiting)} jobs that nobody finished: {waiting[:_SHOWN]}"] if waiting else []

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from typing import Literal, TypeAlias
 
 import manifestcommit as mc
-from tests.chaos.world import FED, KEYED, Actor, Phase, World, get_file
+from tests.chaos.world import AT_ONCE, FED, HANDED, KEYED, Actor, Phase, World, get_file
 
 Told: TypeAlias = Literal["committed", "aborted", "already", "gap", "refused", "unknown"]
+PREPARED = (*FED, KEYED, HANDED)
+_KINDS: dict[str, Literal["committed", "already"]] = {"committed": "committed", "already_committed": "already"}
+_STROKE_S = 0.15
 
 
 class Committer(Actor):
@@ -26,14 +30,18 @@ class Committer(Actor):
                 self._looks = False
                 self.look()
                 return
+            if self.likely(0.02):
+                self.recover(self.dice.choice(PREPARED))
         except mc.StoreError as error:
             self.failed(error)
-        waiting = sorted(self.queue.glob("v*.json"))
-        if not waiting:
+        at_once, waiting = (sorted(self.queue.glob(f"{begin}*.json")) for begin in (AT_ONCE, "v"))
+        if not at_once and not waiting:
             self.pause(0.1)
             return
-        path = self.dice.choice(waiting)
+        path = self.dice.choice(at_once[:1] or waiting)
         found = get_file(path)
+        if at_once:
+            time.sleep(-time.time() % _STROKE_S)  # until the next stroke of the clock, as all others do
         if found is None:
             return  # another committer was faster
         if self.decide(found["table"], found["job"]):
@@ -42,11 +50,20 @@ class Committer(Actor):
 
     def look(self) -> None:
         """The jobs that were prepared, and whose writer or committer died before the queue had them or after."""
-        for table in (*FED, KEYED):
+        for table in PREPARED:
             for info in self.table(table).jobs():
                 if info.state == "prepared":
                     self.note("found", table=table, job=info.job)
                     self.decide(table, info.job)
+
+    def recover(self, table: str) -> None:
+        """What a coordinator does that comes back: all at once, beside those who are at it one by one."""
+        self.note("recovered", table=table)
+        for result in self.table(table).recover(abort=self.likely(0.2)):
+            if result.error is not None:
+                self.undecided(table, result.job_id, result.error)
+            elif result.outcome is not None:
+                self.told(table, result.job_id, _KINDS.get(result.outcome.kind, "aborted"), result.outcome.version)
 
     def decide(self, table: str, job: str) -> bool:
         """Whether it is decided."""
@@ -69,19 +86,26 @@ class Committer(Actor):
                 return self.told(table, job, found, found.version)
             outcome = mc.commit(url, job, storage_options=options)
             self.maybe_die("finished, and nobody was told", 0.05)
-            return self.told(table, job, "already" if outcome.already_committed else "committed", outcome.version)
-        except mc.JobAbortedError:
+            return self.told(table, job, _KINDS[outcome.kind], outcome.version)
+        except mc.ManifestCommitError as error:
+            return self.undecided(table, job, error)
+
+    def undecided(self, table: str, job: str, error: mc.ManifestCommitError) -> Told:
+        """It is not committed, or nobody said so."""
+        if isinstance(error, mc.JobAbortedError):
             return self.told(table, job, "aborted", None)
-        except mc.WatermarkGapError:
+        if isinstance(error, mc.WatermarkGapError):
             self.note("gap", table=table, job=job)
             return "gap"
-        except (mc.WatermarkOverlapError, mc.CommitConflictError) as error:
+        if isinstance(error, mc.WatermarkOverlapError | mc.CommitConflictError):
             self.note("prepared refused", table=table, job=job, error=type(error).__name__)
             return "refused"
-        except mc.OutcomeUnknownError:
+        if isinstance(error, mc.OutcomeUnknownError):
             self.note("unknown", table=table, job=job)
-        except mc.StoreError as error:
+        elif isinstance(error, mc.StoreError):
             self.failed(error)
+        else:
+            raise error
         return "unknown"
 
     def told(self, table: str, job: str, kind: str, version: int | None) -> Told:
@@ -101,15 +125,18 @@ class Committer(Actor):
 
 
 class Closer(Committer):
-    """The last one: when nothing runs any more it finishes all that is still prepared, by committing it, or else by giving it up."""
+    """The last one: when nothing runs any more it finishes all that is still prepared, by committing it, or else by giving it up.
+
+    It gives up, too, what was recoverable, and whose writers found their work done by others.
+    """
 
     def run(self) -> None:
-        for table in (*FED, KEYED):
+        for table in self.world.urls:
             for info in self.table(table).jobs():
-                if info.state != "prepared":
+                if info.state not in ("prepared", "running"):
                     continue
                 self.note("found", table=table, job=info.job)
-                if self.ask(table, info.job, "commit") not in ("committed", "aborted"):
+                if info.state == "running" or self.ask(table, info.job, "commit") not in ("committed", "aborted"):
                     self.ask(table, info.job, "abort")
 
 

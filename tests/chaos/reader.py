@@ -1,10 +1,17 @@
-"""A reader: whatever happens, every version that it reads holds each record below its watermarks exactly once."""
+"""A reader: whatever happens, every version that it reads holds each record below its watermarks exactly once.
+
+Now and then it also asks for the files that a filter leaves, and where a position came from.
+"""
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 import manifestcommit as mc
-from tests.chaos.check import compare, compare_batches, compare_state, last_of
-from tests.chaos.world import COUNTER, FED, KEYED, SLOT, Actor, Phase, World
+from manifestcommit.core.snapshot import Snapshot
+from tests.chaos import questions
+from tests.chaos.check import compare, compare_again, compare_batches, compare_jobs, compare_state, last_of
+from tests.chaos.world import AGAIN, COUNTER, FED, HANDED, KEYED, PARTITIONED, SLOT, Actor, Phase, World
 
 
 class Reader(Actor):
@@ -15,7 +22,7 @@ class Reader(Actor):
         self._heads: dict[str, int] = {}
 
     def turn(self, phase: Phase) -> None:
-        name = self.dice.choice((*FED, KEYED, COUNTER, "state"))
+        name = self.dice.choice(sorted(PARTITIONED))
         direct = not self.world.faulty or self.likely(0.5)
         try:
             self.look(name, direct)
@@ -37,15 +44,32 @@ class Reader(Actor):
         self._heads[name] = max(head.version, self._heads.get(name, 0))
         older = self.likely(0.5)
         snapshot = table.snapshot(version=self.dice.randint(head.expired, head.version)) if older else head
-        rows = table.dataset(version=snapshot.version).to_table()
-        marks = snapshot.watermarks
-        if name in ("state", COUNTER):
-            numbers = marks if name == "state" else dict.fromkeys([SLOT + COUNTER][: rows.num_rows], last_of(rows))
-            findings = compare_state(rows, numbers)
-        else:
-            findings = compare_batches(rows, self.log) if name == KEYED else compare(rows, self.log, marks)
+        rows = questions.read(table, snapshot.version)
+        findings = self.compare(name, table, snapshot, rows)
         if snapshot.totals.rows != rows.num_rows:
             findings.append(f"it says that it has {snapshot.totals.rows} rows, and {rows.num_rows} were read")
         for each in findings:
             self.violation(f"{name} at version {snapshot.version} (head {head.version}): {each}")
         self.note("read", table=name, version=snapshot.version, older=older, rows=rows.num_rows)
+
+    def compare(self, name: str, table: mc.Table, snapshot: Snapshot, rows: pa.Table) -> list[str]:
+        """What is wrong with the rows of a version, and with what the library answers to questions about them."""
+        marks, findings = snapshot.watermarks, list[str]()
+        if name in FED:
+            findings += compare(rows, self.log, marks)
+        elif name == KEYED:
+            findings += compare_batches(rows, self.log)
+        elif name == HANDED:
+            findings += compare_jobs(rows, table.files(version=snapshot.version).column("job").unique().to_pylist())
+        elif name == AGAIN:
+            findings += compare_again(rows, marks)
+        else:
+            findings += compare_state(rows, marks if name == "state" else dict.fromkeys([SLOT + COUNTER][: rows.num_rows], last_of(rows)))
+        if rows.num_rows and self.likely(0.4):
+            findings += questions.compare_filtered(table, snapshot.version, rows, questions.draw_filter(rows, self.dice))
+            self.note("filtered", table=name)
+        if name in FED and self.likely(0.1 if self.world.faulty else 0.5):
+            for source in sorted(source for source, mark in marks.items() if int(mark) > 0):
+                findings += questions.compare_lineage(table, rows, source, self.dice.randrange(int(marks[source])))
+                self.note("traced", table=name)
+        return findings

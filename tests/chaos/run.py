@@ -23,8 +23,8 @@ import manifestcommit as mc
 from tests.chaos import check, collector
 from tests.chaos.nursery import Nursery
 from tests.chaos.schedule import LOST, Blow, Schedule, Weather, draw
-from tests.chaos.world import COUNTER, EVENTS, FED, KEYED, PARTITIONED, STATE, NoteReader, World, notes_folder, put_file
-from tests.chaos.writer import UNHEARD
+from tests.chaos.worker import UNHEARD
+from tests.chaos.world import EVENTS, FED, KEYED, PARTITIONED, STATE, NoteReader, World, notes_folder, put_file
 from tests.faults.proxy import FaultProxy
 from tests.servers.servers import S3Server
 
@@ -164,7 +164,7 @@ class _Stage:
                 if name in (*FED, KEYED):
                     found, count = check.check_fed(url, options, self.world.log, told, keyed=name == KEYED)
                 else:
-                    found, count = check.check_state(url, options, told, counter=name == COUNTER)
+                    found, count = check.check_state(url, options, told, name)
                 unheard += count
                 self.findings += [f"{name}: {each}" for each in found]
                 snapshot = self.world.table(name, direct=True).snapshot()
@@ -341,7 +341,7 @@ def _create_tables(world: World) -> None:
     """Through the proxy before it has faults: the store is proved under the name that writers use."""
     for name, partition_by in PARTITIONED.items():
         table = mc.create_table(
-            world.urls[name], STATE if name in ("state", COUNTER) else EVENTS, partition_by=partition_by, storage_options=world.options
+            world.urls[name], EVENTS if name in (*FED, KEYED) else STATE, partition_by=partition_by, storage_options=world.options
         )
         table.set_properties({"seed": str(world.seed), "made by": f"tests/chaos in process {os.getpid()}"})
 

@@ -1,11 +1,12 @@
-"""The checker finds what it is there for: each kind of damage, planted in a table that is as it should be. The log and the schedule."""
+"""The checker finds what it is there for: each kind of damage, planted in a table that is as it should be."""
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
@@ -15,11 +16,10 @@ import zstandard
 
 import manifestcommit as mc
 from manifestcommit.core import format
-from tests.chaos import check
+from tests.chaos import check, questions
 from tests.chaos.log import Log
-from tests.chaos.schedule import draw
-from tests.chaos.work import Ranges, batch_of, rows
-from tests.chaos.world import BATCH, COUNTER, EVENTS, SLOT, STATE
+from tests.chaos.work import Ranges, batch_of, pieces_of, rows
+from tests.chaos.world import AGAIN, BATCH, COUNTER, EVENTS, HANDED, PIECES, SLOT, STATE
 
 SOURCES = ("a b%", "größe #0")
 STEP, STEPS = 5, 4
@@ -68,6 +68,8 @@ def test_a_table_that_is_as_it_should_be_has_no_findings(fed: Fed) -> None:
     """[IV1] [IV2] [IV6]"""
     fed.feed(fed.rest())
     fed.told.append({"what": "refused", "job": "v1-no-such-job"})
+    fed.told.append({"what": "prepared refused", "job": fed.told[0]["job"], "error": "CommitConflictError"})
+    fed.told.append({"what": "refused", "job": "v1-no-such-job", "error": "WatermarkOverlapError", "key": "not there"})
     assert check.check_fed(str(fed.root), {}, fed.log, fed.told) == ([], 0)
     assert check.check_fed(str(fed.root), {}, fed.log, fed.told[1:]) == ([], 1)
 
@@ -151,6 +153,26 @@ def _refused(fed: Fed) -> None:
     fed.told.append({"what": "refused", "job": fed.told[-1]["job"]})
 
 
+def _prepared_refused(fed: Fed) -> None:
+    """Too late for its range once, it may not come later."""
+    fed.feed(fed.rest())
+    fed.told.append({"what": "prepared refused", "job": fed.told[-1]["job"], "error": "WatermarkOverlapError"})
+
+
+def _key_refused(fed: Fed) -> None:
+    """Another job of a key that is there is told so, and not that it is too late."""
+    fed.feed(fed.rest())
+    fed.told.append({"what": "refused", "job": "v1-no-such-job", "error": "WatermarkOverlapError", "key": fed.told[-1]["key"]})
+
+
+def _miscounted(fed: Fed) -> None:
+    """The newest version says of its own commit that one row more was handed to it."""
+    fed.feed(fed.rest())
+    snapshot = json.loads(zstandard.ZstdDecompressor().decompress(fed.version(5).read_bytes()))
+    snapshot["commits"][0]["summary"]["rows_read"] += 1
+    fed.version(5).write_bytes(zstandard.ZstdCompressor().compress(json.dumps(snapshot).encode()))
+
+
 def _version_gone(fed: Fed) -> None:
     fed.feed(fed.rest())
     fed.version(3).unlink()
@@ -193,6 +215,9 @@ DAMAGE: dict[Callable[[Fed], None], str] = {
     _another_job: "job v1-no-such-job was acknowledged at version 5, which does not carry it",
     _aborted: "was told to be aborted, and is in the history at version 2",
     _refused: "was told to be refused, and is in the history at version 5",
+    _prepared_refused: "was told to be prepared refused, and is in the history at version 5",
+    _key_refused: "is in the history at version 5, and was told to overlap",
+    _miscounted: "version 5: rows written, rows read: job",
     _version_gone: "versions 3 to 3 are missing",
     _versions_gone: "versions 1 to 2 are missing",
     _version_replaced: "version 4 was not built on version 3 as it is",
@@ -228,6 +253,78 @@ def test_what_stands_twice_in_the_chain_is_found(fed: Fed) -> None:
     assert ["one job" in each or "one key" in each for each in check.check_chain([*links[:-1], copied])] == [True, True]
     back = msgspec.structs.replace(links[-1], snapshot={**links[-1].snapshot, "watermarks": {SOURCES[0]: 1, SOURCES[1]: 15}})
     assert f"sets back the watermarks of {[SOURCES[0]]}" in check.check_chain([*links[:-1], back])[0]
+
+
+def test_after_a_rewind_a_watermark_is_lower_and_a_key_may_be_there_again(fed: Fed) -> None:
+    """[WM5]"""
+    ranges: Ranges = dict.fromkeys(SOURCES, (2 * STEP, 3 * STEP))
+    for source in SOURCES:
+        mc.Table(fed.root).rewind(source, 2 * STEP, reason="again")
+    fed.feed(ranges)
+    links = check.read_chain(mc.Table(fed.root)._session.store)
+    assert check.check_chain(links) == []
+    without = [link for link in links if link.snapshot["commits"][0]["operation"] != "rewind"]
+    assert any("1 times one key in two versions" in each for each in check.check_chain(without))
+
+
+def test_a_filter_that_leaves_a_file_out_is_found(fed: Fed) -> None:
+    """[RD6] [RD7]"""
+    table, version = mc.Table(fed.root), STEPS
+    rows = questions.read(table, version)
+    dice = random.Random(4)
+    drawn = [questions.draw_filter(rows, dice) for _ in range(40)]
+    assert [questions.compare_filtered(table, version, rows, each) for each in drawn] == [[]] * 40
+    assert len({str(each) for each in drawn}) > 20
+    last = pc.field("position") == rows.column("position")[-1].as_py()
+    elsewhere = rows.set_column(rows.column_names.index(questions.FILE), questions.FILE, pa.array(["/no such file"] * len(rows)))
+    assert "1 files that hold matching rows are left out" in questions.compare_filtered(table, version, elsewhere, last)[0]
+    assert "rows are read with it" in questions.compare_filtered(table, version, rows.slice(0, 0), last)[0]
+
+
+def test_a_wrong_lineage_is_found(fed: Fed) -> None:
+    """[RD9] [OB8]"""
+    table = mc.Table(fed.root)
+    rows = questions.read(table, STEPS)
+    for position in range(STEP * (STEPS - 1)):
+        assert questions.compare_lineage(table, rows, SOURCES[0], position) == []
+    assert "is None, and" in questions.compare_lineage(table, rows, SOURCES[0], STEP * STEPS)[0]
+    shifted = rows.set_column(rows.column_names.index("position"), "position", pc.add(rows.column("position"), STEP))
+    assert "and it is in ['" in questions.compare_lineage(table, shifted, SOURCES[0], STEP)[0]
+
+
+def test_a_prepared_job_that_is_there_twice_or_lost_is_found(tmp_path: Path) -> None:
+    """[AB3] [CM1]"""
+    table = mc.create_table(tmp_path / "handed", STATE)
+    for _ in range(3):
+        with mc.begin(table.url) as job:
+            job.write(pieces_of({job.id: 1}))
+    assert check.check_state(table.url, {}, [], HANDED) == ([], 3)
+    rows = table.dataset().to_table()
+    jobs = table.files().column("job").to_pylist()
+    assert check.compare_jobs(rows, jobs) == []
+    assert check.compare_jobs(rows, jobs[1:]) != []
+    assert check.compare_jobs(pa.concat_tables([rows, rows.slice(0, PIECES)]), jobs) != []
+    mc.write(rows.slice(0, PIECES), table.url)
+    assert "version 5: its generations are" in check.check_state(table.url, {}, [], HANDED)[0][0]
+
+
+def test_a_slot_that_is_lost_or_mixed_after_a_rewind_is_found(tmp_path: Path) -> None:
+    """[WM5] [CF4]"""
+    table = mc.create_table(tmp_path / "again", STATE, partition_by=["slot"])
+
+    def step(number: int, generation: int, mode: Literal["append", "overwrite"] = "overwrite") -> None:
+        slot = f"s {number}"
+        scope = {"slot": slot} if mode == "overwrite" else None
+        mc.write(pieces_of({slot: generation}), table.url, key=slot, watermarks={"s": (number, number + 1)}, mode=mode, overwrite=scope)
+
+    step(0, 10)
+    step(1, 11)
+    table.rewind("s", 0, reason="again")
+    step(0, 12)
+    assert check.check_state(table.url, {}, [], AGAIN) == ([], 3)
+    step(1, 13, mode="append")
+    assert "slot 's 1' is not one whole generation: [(11, 0), " in check.check_state(table.url, {}, [], AGAIN)[0][0]
+    assert "1 slots are lost: ['s 2']" in check.compare_again(pieces_of({"s 0": 1, "s 1": 2}), {"s": 3})[0]
 
 
 def test_values_of_added_columns_are_compared(fed: Fed) -> None:
@@ -270,39 +367,5 @@ def test_a_lost_count_is_found(tmp_path: Path) -> None:
     for generation in (1, 2, 2):
         pieces = pa.table({"slot": [COUNTER] * 3, "generation": [generation] * 3, "piece": [0, 1, 2]})
         mc.write(pieces, table.url, mode="overwrite")
-    (found,) = check.check_state(table.url, {}, [], counter=True)[0]
+    (found,) = check.check_state(table.url, {}, [], name=COUNTER)[0]
     assert f"version 4: its generations are {{'slot counter': 3}}, and its rows [('{COUNTER}', 2, 0)" in found
-
-
-# --- the log and the schedule -------------------------------------------------------------------------------------------
-
-
-def test_the_log_gives_back_what_was_appended_whatever_the_producer_died_of(tmp_path: Path) -> None:
-    log, dice = Log(tmp_path, SOURCES), random.Random(2)
-    first = log.invent(SOURCES[0], 7, dice)
-    log.append(SOURCES[0], first)
-    (data,) = tmp_path.glob("*.records")
-    with data.open("ab") as file:
-        file.write(b'[1, "half a rec')  # appended, and not in the index
-    second = log.invent(SOURCES[0], 40, dice)
-    log.append(SOURCES[0], second)
-    found = log.read(SOURCES[0], 0, 1000)
-    assert [(record.id, record.kind, record.payload) for record in found] == [*first, *second]
-    assert [record.position for record in found] == list(range(47)) and len({record.id for record in found}) == 47
-    assert log.read(SOURCES[0], 5, 9) == found[5:9] and log.read(SOURCES[0], 46, 47) == found[46:]
-    assert log.read(SOURCES[0], 9, 9) == [] == log.read(SOURCES[1], 0, 9)
-    assert log.ends() == {SOURCES[0]: 47}
-
-
-def test_a_seed_has_one_schedule() -> None:
-    actors = ["producer", "writer 0", "writer 1"]
-    assert draw(7, 600, actors) == draw(7, 600, actors) != draw(8, 600, actors)
-    schedule = draw(7, 600, actors)
-    assert {blow.actor for blow in schedule.blows} == set(actors) and {blow.kind for blow in schedule.blows} == {"kill", "stop"}
-    assert all(0 <= at_s < 600 for at_s in [*(blow.at_s for blow in schedule.blows), *(window.at_s for window in schedule.windows)])
-    assert len({window.mood for window in schedule.windows}) == 8
-    longer = draw(7, 1200, actors)
-    assert longer.windows[: len(schedule.windows)] == schedule.windows
-    assert tuple(blow for blow in longer.blows if blow.at_s < 600) == schedule.blows
-    short = draw(7, 0.1, actors)
-    assert {blow.kind for blow in short.blows} == {"kill", "stop"} and short.windows, "something goes wrong in every run"

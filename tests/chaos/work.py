@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from tests.chaos.log import Log
-from tests.chaos.world import BATCH, EVENTS, get_file, put_file
+from tests.chaos.world import BATCH, EVENTS, PIECES, STATE, get_file, put_file
 
 Ranges = dict[str, tuple[int, int]]
 
@@ -33,6 +34,18 @@ def part_of(table: str, ranges: Ranges, *, keyed: bool = True) -> Part:
 def key_of(ranges: Ranges) -> str:
     """The same for the same work."""
     return " & ".join(f"{source} [{start},{end})" for source, (start, end) in sorted(ranges.items()))
+
+
+def fingerprint_of(key: str | None) -> str | None:
+    """Some keys declare one, always the same; whatever runs such a key has the same rows in the same writes, and may be recoverable."""
+    return key if key is not None and hashlib.sha256(key.encode()).digest()[0] % 2 else None
+
+
+def halves(ranges: Ranges) -> list[Ranges]:
+    """The same two pieces, whoever cuts them."""
+    middles = {source: (start + end) // 2 for source, (start, end) in ranges.items()}
+    first = {source: (start, middles[source]) for source, (start, _) in ranges.items()}
+    return [first, {source: (middles[source], end) for source, (_, end) in ranges.items()}]
 
 
 def batch_of(table: str, source: str, number: int) -> Part:
@@ -81,6 +94,12 @@ def rows(log: Log, ranges: Ranges, extras: Sequence[str] = ()) -> pa.Table:
 def extra(column: str, position: int) -> str:
     """What an added column holds in the row of this position, if anything."""
     return f"{column}:{position}"
+
+
+def pieces_of(generations: Mapping[str, int]) -> pa.Table:
+    """The rows of a slot's generation, of several at once."""
+    found = [(slot, generation, piece) for slot, generation in generations.items() for piece in range(PIECES)]
+    return pa.table([pa.array(column) for column in zip(*found, strict=True)], schema=STATE)
 
 
 class Board:

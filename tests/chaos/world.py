@@ -25,11 +25,15 @@ Phase = Literal["run", "drain", "end"]
 
 EVENTS = pa.schema([("id", pa.int64()), ("source", pa.string()), ("position", pa.int64()), ("kind", pa.string()), ("payload", pa.string())])
 STATE = pa.schema([("slot", pa.string()), ("generation", pa.int64()), ("piece", pa.int64())])
-PARTITIONED = {"parted": ["kind"], "plain": [], "keyed": [], "counter": [], "state": ["slot"]}
+PARTITIONED = {"parted": ["kind"], "plain": [], "keyed": [], "counter": [], "state": ["slot"], "handed": [], "again": ["slot"]}
 FED = ("parted", "plain")  # the tables that the log goes to: each of them gets all of it, by watermarks
 KEYED = "keyed"  # what nothing but keys keeps from getting a batch twice
 BATCH = 10  # records
 COUNTER = "counter"  # what nothing but the rules of overwrites keeps from losing a count
+HANDED = "handed"  # what nothing but the ids of prepared jobs keeps from getting one twice
+AGAIN = "again"  # whose sources are rewound now and then, and what they had brought is overwritten anew
+AGAIN_SOURCES = ("back %", "back '2'")
+AT_ONCE = "at once "  # begins the names of what all committers take at the same moment
 SLOT = "slot "  # and its name: the source whose watermark is its generation
 SLOTS = ("a b", "", "%", "Ω=1/")
 PIECES = 3  # rows of one generation of a slot

@@ -17,8 +17,9 @@ from manifestcommit.core import bitmap, format, manifest_table
 from manifestcommit.core.change import Change, Overwrite, Prepared
 from manifestcommit.core.evolution import SchemaEdit
 from manifestcommit.core.manifest import ColumnStats, Entry, ManifestRef, SourceRange
+from manifestcommit.core.recovery import FinishedTask, KeyMark
 from manifestcommit.core.schema import ArrayType, Field, MapType, Schema, StructType
-from manifestcommit.core.snapshot import Commit, KeyRecord, RunRef, Snapshot, Summary, Tag, Totals
+from manifestcommit.core.snapshot import Commit, KeyRecord, RunRef, Snapshot, StreamRecord, Summary, Tag, Totals
 from manifestcommit.core.watermark import Advance
 from manifestcommit.engine.manifests import to_parquet
 
@@ -250,6 +251,53 @@ def full() -> Snapshot:
     )
 
 
+def streaming() -> Snapshot:
+    """What a streaming query and a rewind leave: members that `full` lacks."""
+    job = f"v1-{TABLE_ID}-{'1' * 32}"
+    return Snapshot(
+        format_version=1,
+        table_id=TABLE_ID,
+        version=7,
+        parent_digest="sha256:" + "ef" * 32,
+        committed_at=1_794_000_000_000_002,
+        writer="manifestcommit 0.1.0",
+        commits=(
+            Commit(
+                job=job,
+                commit_id=f"{job}.0000000000000007",
+                operation="rewind",
+                reason="the parser lost the delays of the 2nd: \"ä\"",
+                summary=Summary(
+                    rows_read=20, bytes_read=160, files_written=1, rows_written=20, bytes_written=3_000, prepare_s=0.25, attempts=3,
+                    conflicts=1, retries=2, unknowns=1,
+                ),
+            ),
+        ),
+        watermarks={"MyTopic:0": 10},
+        origins={"MyTopic:0": 0},
+        keys={"batch 2 %": KeyRecord(version=7, digest="")},
+        key_runs=(run_ref(KEY_RUN),),
+        streams={"copy 'ä'": StreamRecord(query="7b9a3f4e-0d43-4c5e-9a32-93b2f0c6f1aa", batch=4, version=6)},
+        provisional=True,
+        proven=("s3://lake at https://s3.example.com",),
+    )  # fmt: skip
+
+
+def task() -> FinishedTask:
+    """A finished task of a recoverable job."""
+    name = f"day=2013-01-01/00003-{ATTEMPT}-0-{JOB}.parquet"
+    entry = msgspec.structs.replace(INLINED[0], path=name, added=0, job=JOB)
+    ref = msgspec.structs.replace(manifest_ref(), path=f"{format.MANIFESTS}{JOB}-{'6' * 32}.parquet", added=0)
+    return FinishedTask(
+        format_version=1, task=3, entries=(entry,), manifests=(ref,), rows_read=500, bytes_read=4_000, writer="manifestcommit 0.1.0"
+    )
+
+
+def mark() -> KeyMark:
+    """The mark of a recoverable job."""
+    return KeyMark(format_version=1, key="flights:2013-01 'ä'", begun_at=1_794_000_000_000_001, writer="manifestcommit 0.1.0")
+
+
 def minimal() -> Snapshot:
     """Version 1 of a table whose schema is not known yet: nothing that may be left out is there."""
     job = f"v1-{TABLE_ID}-{'0' * 32}"
@@ -296,7 +344,7 @@ def prepared() -> Prepared:
     )
 
 
-def plain(snapshot: Snapshot | Prepared) -> Any:
+def plain(snapshot: Snapshot | Prepared | FinishedTask | KeyMark) -> Any:
     """The object's JSON document as plain values, made without the code that these objects are to check."""
     return json.loads(json.dumps(msgspec.to_builtins(snapshot, str_keys=True)))
 
@@ -310,7 +358,7 @@ def places(document: Any) -> list[dict[str, Any]]:
     found += [commit["summary"] for commit in document["commits"] if "summary" in commit]
     for name in ("removed_runs", "key_runs", "job_runs"):
         found += document.get(name, [])
-    for name in ("keys", "tags"):
+    for name in ("keys", "streams", "tags"):
         found += document.get(name, {}).values()
     for entry in document.get("added", []):
         found += [entry, *entry.get("columns", {}).values(), *entry.get("sources", [])]
@@ -357,6 +405,9 @@ def write() -> None:
         "snapshot-minimal": to_json(plain(minimal())),
         "snapshot-future": to_json(future()),
         "prepared": to_json(plain(prepared())),
+        "snapshot-streaming": to_json(plain(streaming())),
+        "task": to_json(plain(task())),
+        "key": to_json(plain(mark())),
     }
     for name, document in documents.items():
         (FOLDER / f"{name}.json.zst").write_bytes(format.compress(document))

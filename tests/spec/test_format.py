@@ -24,7 +24,12 @@ from manifestcommit.errors import CorruptMetadataError, UnsupportedFormatError
 from tests.spec import golden
 
 NAME = format.version_name(golden.VERSION)
-DOCUMENT = golden.plain(golden.full())
+# The golden objects are older than streams.
+STREAMS = {
+    "flights %=+é": {"query": "a query's id", "batch": 7, "version": golden.VERSION},
+    "version": {"query": "q", "batch": 0, "version": 1},
+}
+DOCUMENT = {**golden.plain(golden.full()), "streams": STREAMS}
 HOSTILE = st.text(st.sampled_from(list("a/.\\\0 %+=#'\"?é\U0001f600\n~_")) | st.characters(codec="utf-8"), max_size=20)
 
 
@@ -266,6 +271,9 @@ DAMAGED: dict[str, Callable[[Any], None]] = {
     "a bitmap of no manifest": _set("removed", "../x", "AQ=="),
     "a watermark without a position": _set("watermarks", "MyTopic:0", None),
     "a watermark at a fraction": _set("watermarks", "MyTopic:0", 0.5),
+    "a stream's batch below 0": _set("streams", {"flights": {"query": "q", "batch": -1, "version": 2}}),
+    "a stream's batch of version 0": _set("streams", {"flights": {"query": "q", "batch": 0, "version": 0}}),
+    "a stream's batch of a version to come": _set("streams", {"flights": {"query": "q", "batch": 0, "version": golden.VERSION + 1}}),
     "a job carried by a text": _set("recent_jobs", golden.JOB, "42"),
     "statistics under a name": _set("added", 0, "columns", {"id": {}}),
 }
@@ -273,7 +281,8 @@ DAMAGED: dict[str, Callable[[Any], None]] = {
 
 @pytest.mark.parametrize("what", DAMAGED)
 def test_a_snapshot_that_breaks_a_rule_is_damage(what: str) -> None:
-    """Never a table with less in it, and never an error that does not name the object. [OB2] [OB4] [OB5] [OB6] [OB9] [SC1] [SC2]"""
+    """Never a table with less in it, and never an error that does not name the object. [OB2] [OB4] [OB5] [OB6] [OB9] [SC1] [SC2]
+    [KY6]"""
     document = copy.deepcopy(DOCUMENT)
     DAMAGED[what](document)
     with pytest.raises(CorruptMetadataError) as caught:
@@ -366,7 +375,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
-KNOWN = {name for place in golden.places(DOCUMENT) for name in place} | {"participants", "proven", "streams", "reason", "__unknown__"}
+KNOWN = {name for place in golden.places(DOCUMENT) for name in place} | {"participants", "proven", "reason", "__unknown__"}
 KNOWN |= set(Summary.__struct_fields__)
 UNKNOWN_NAME = st.text(max_size=8).filter(lambda name: name not in KNOWN) | st.just("later")
 PLACES = len(golden.places(DOCUMENT))
@@ -402,6 +411,7 @@ def test_users_own_names_are_never_taken_for_members() -> None:
     document["properties"] = {"extra": "1", "__unknown__": "2", "version": "3"}
     document["schema"]["fields"][0]["metadata"] = {"__unknown__": {"id": 7}, "type": "struct", "fields": [1]}
     document["keys"]["version"] = {"version": 1, "digest": "x"}
+    document["streams"]["extra"] = {"query": "__unknown__", "batch": 1, "version": 1}
     document["watermarks"]["__unknown__"] = 1
     assert json.loads(format.encode_json(decode_document(document), Snapshot)) == document
 

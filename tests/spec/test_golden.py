@@ -22,11 +22,12 @@ from referencing import Registry, Resource
 
 from manifestcommit.core import bitmap, format, manifest_table
 from manifestcommit.core.change import Change, Found, Prepared, apply
+from manifestcommit.core.recovery import FinishedTask, KeyMark
 from manifestcommit.core.schema import check_schema
 from manifestcommit.core.snapshot import Snapshot
 from tests.spec import golden
 
-NAMES = ("snapshot-full", "snapshot-minimal", "snapshot-future")
+NAMES = ("snapshot-full", "snapshot-minimal", "snapshot-streaming", "snapshot-future")
 SCHEMAS = golden.FOLDER.parent / "schemas"
 VALIDATOR = Draft202012Validator(json.loads((SCHEMAS / "snapshot.json").read_text("utf-8")))
 PREPARED = Draft202012Validator(
@@ -58,13 +59,16 @@ def test_the_golden_objects_are_those_that_were_once_written() -> None:
     assert {path.name: format.digest(path.read_bytes()) for path in objects} == digests
 
 
-@pytest.mark.parametrize(("name", "expected"), [("snapshot-full", golden.full()), ("snapshot-minimal", golden.minimal())])
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("snapshot-full", golden.full()), ("snapshot-minimal", golden.minimal()), ("snapshot-streaming", golden.streaming())],
+)
 def test_a_golden_snapshot_means_what_it_always_meant(name: str, expected: Snapshot) -> None:
-    """[CP1] [OB2] [OB5] [OB6] [OB7] [OB8] [OB9] [OB10] [OB11] [SC1] [SC7]"""
+    """[CP1] [OB2] [OB5] [OB6] [OB7] [OB8] [OB9] [OB10] [OB11] [SC1] [SC7] [KY6] [WM5]"""
     assert decode(name) == expected
 
 
-@pytest.mark.parametrize("name", ["snapshot-full", "snapshot-minimal"])
+@pytest.mark.parametrize("name", ["snapshot-full", "snapshot-minimal", "snapshot-streaming"])
 def test_a_golden_snapshot_is_written_again_byte_for_byte(name: str) -> None:
     """The frame may differ with the version of zstd; the JSON in it may not. [OB1]"""
     encoded = format.encode_snapshot(decode(name))
@@ -79,7 +83,7 @@ def test_a_snapshot_of_a_later_release_is_written_again_with_all_that_it_holds()
     assert json.loads(zstandard.ZstdDecompressor().decompress(encoded)) == document("snapshot-future")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "prepared", "task", "key"])
 def test_the_readable_copy_says_what_the_object_says(name: str) -> None:
     """[CP3]"""
     assert json.loads((golden.FOLDER / f"{name}.json").read_text("utf-8")) == document(name)
@@ -125,6 +129,21 @@ def _objects_with_named_members(value: Any, schema: Any) -> int:
     members = schema.get("properties", {})
     other = schema.get("additionalProperties", {})
     return bool(members) + sum(_objects_with_named_members(each, members.get(name, other)) for name, each in value.items())
+
+
+# --- what recoverable jobs leave ------------------------------------------------------------------------------------------
+
+
+def test_a_golden_task_and_mark_mean_what_they_always_meant() -> None:
+    """[AB6] [LY5] [CP1]"""
+    found = format.decode_task(
+        stored("task"), name="x", job=golden.JOB, task=3, schema=golden.SCHEMA, partition_by=(golden.DAY, golden.CARRIER)
+    )
+    assert found == golden.task()
+    assert format.decompress(format.encode_task(found), name="x") == golden.to_json(document("task"))
+    assert format.decompress(format.encode_key_mark(golden.mark()), name="x") == golden.to_json(document("key"))
+    assert set(document("task")) == {field.encode_name for field in msgspec.structs.fields(FinishedTask)}
+    assert set(document("key")) == {field.encode_name for field in msgspec.structs.fields(KeyMark)}
 
 
 # --- prepared jobs -------------------------------------------------------------------------------------------------------
@@ -315,6 +334,7 @@ WRONG = {
     "a store twice": _set("proven", ["s3://lake", "s3://lake"]),
     "a stream without a query": _set("streams", {"flights": {"batch": 1, "version": 2}}),
     "a batch below 0": _set("streams", {"flights": {"query": "q", "batch": -1, "version": 2}}),
+    "a batch of version 0": _set("streams", {"flights": {"query": "q", "batch": 1, "version": 0}}),
     "a commit that spans tables": _set("participants", ["another table"]),
 }
 

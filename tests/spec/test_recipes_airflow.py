@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
@@ -18,7 +19,8 @@ import pytest
 import manifestcommit as mc
 
 PAGE = Path(__file__).resolve().parents[2] / "spec" / "recipes.md"
-ZONE = dt.timezone(dt.timedelta(hours=-5))  # a logical date is a moment, however it is spelled
+BERLIN = ZoneInfo("Europe/Berlin")
+MIDNIGHT = dt.time(tzinfo=dt.UTC)
 
 
 def section() -> str:
@@ -55,12 +57,21 @@ class Source:
 
 
 def run_of(
-    day: int | None, task_id: str = "load", *, map_index: int = -1, xcom: dict[str, Any] | None = None, **more: Any
+    day: int | None,
+    task_id: str = "load",
+    *,
+    at: dt.time = MIDNIGHT,
+    clock: dt.tzinfo = dt.UTC,
+    xcom: dict[str, Any] | None = None,
+    **more: Any,
 ) -> dict[str, Any]:
-    """Airflow's context of one task of the run of a day in January 2013."""
-    ti = SimpleNamespace(dag_id="flights %=#", task_id=task_id, map_index=map_index, xcom_pull=lambda task_ids: (xcom or {})[task_ids])
-    when = None if day is None else dt.datetime(2013, 1, day, tzinfo=dt.UTC)
-    return {"ti": ti, "logical_date": when, "run_id": f"scheduled__{when}", **more}
+    """Airflow's context of one task of the run for a day in January 2013, which begins the day after; None: a run without a date.
+
+    at: the time at which its data interval ends; clock: the DAG's.
+    """
+    ti = SimpleNamespace(dag_id="flights %=#", task_id=task_id, xcom_pull=lambda task_ids: (xcom or {})[task_ids])
+    context = {"ti": ti, "dag": SimpleNamespace(timezone=clock), "run_id": f"scheduled__{day}"}
+    return context | ({} if day is None else {"data_interval_end": dt.datetime.combine(dt.date(2013, 1, day + 1), at)}) | more
 
 
 def days(table: str) -> list[tuple[str, int]]:
@@ -73,13 +84,48 @@ def twice(*each: tuple[int, int]) -> list[tuple[str, int]]:
     return sorted((f"2013-01-{day:02}", value) for day, value in each for _ in range(2))
 
 
-def test_the_key_tells_dag_task_and_date_and_nothing_else(recipe: SimpleNamespace) -> None:
-    key = recipe.key_of(run_of(1))
-    assert key == "flights %=#/load/2013-01-01T00:00:00+00:00"
-    elsewhere = run_of(1) | {"logical_date": dt.datetime(2012, 12, 31, 19, tzinfo=ZONE), "run_id": "backfill__1"}
-    assert recipe.key_of(elsewhere) == key, "the same moment, in a run of another name"
-    others = [run_of(2), run_of(1, "other"), run_of(1, map_index=0), run_of(1, map_index=1), run_of(None, run_id="manual__1")]
-    assert len({key, *(recipe.key_of(each) for each in others)}) == 6
+def test_the_key_tells_dag_task_and_unit_and_nothing_else(recipe: SimpleNamespace) -> None:
+    key = recipe.key_of(run_of(1), "2013-01-01")
+    assert key == "flights %=#/load/2013-01-01"
+    assert recipe.key_of(run_of(1, run_id="backfill__1"), "2013-01-01") == key
+    others = [recipe.key_of(run_of(1), "2013-01-02"), recipe.key_of(run_of(1, "other"), "2013-01-01")]
+    assert len({key, *others, recipe.key_of(run_of(1), "2013-01-01", "a")}) == 4
+
+
+def test_the_day_is_over_whatever_the_schedule(recipe: SimpleNamespace) -> None:
+    day = dt.date(2013, 1, 1)
+    assert recipe.day_of(run_of(1)) == day
+    assert recipe.day_of(run_of(1, at=dt.time(10, 15, 30, 123456, dt.UTC))) == day, "a manual run where intervals are empty"
+    assert recipe.day_of(run_of(1, at=dt.time(tzinfo=BERLIN), clock=BERLIN)) == day
+    assert recipe.day_of(run_of(1, at=dt.time(23, 30, tzinfo=dt.UTC), clock=BERLIN)) == day + dt.timedelta(days=1), "Airflow hands on UTC"
+
+
+def test_a_run_without_a_date_is_refused(recipe: SimpleNamespace, table: str) -> None:
+    for context in (run_of(None, run_id="asset__7"), run_of(None, run_id="asset__7", data_interval_end=None)):
+        with pytest.raises(ValueError, match="asset__7 has no logical date"):
+            recipe.load_day(table, Source(), **context)
+    with pytest.raises(mc.TableNotFoundError):
+        mc.Table(table).watermarks()
+
+
+def test_each_day_is_loaded_once_when_the_clocks_change(recipe: SimpleNamespace, table: str) -> None:
+    """A DAG at half past one in Berlin: UTC's day is another one in summer. Airflow hands on UTC."""
+    source = Source()
+    for first in (dt.date(2013, 3, 28), dt.date(2013, 10, 24)):
+        for after in range(1, 8):
+            end = dt.datetime.combine(first + dt.timedelta(days=after), dt.time(1, 30), BERLIN).astimezone(dt.UTC)
+            recipe.load_day(table, source, **run_of(1, clock=BERLIN, data_interval_end=end))
+    expected = [str(first + dt.timedelta(days=each)) for first in (dt.date(2013, 3, 28), dt.date(2013, 10, 24)) for each in range(7)]
+    assert source.fetched == expected and days(table) == sorted((day, 1) for day in expected for _ in range(2))
+
+
+def test_a_manual_run_of_a_day_that_is_loaded_does_nothing(recipe: SimpleNamespace, table: str) -> None:
+    source = Source()
+    versions = [
+        recipe.load_day(table, source, **run_of(3)),
+        recipe.load_day(table, source, **run_of(3, at=dt.time(10, 15, 30, 123456, dt.UTC), run_id="manual__3")),
+    ]
+    assert len(set(versions)) == 1 and len(source.fetched) == 1 and days(table) == twice((3, 1))
 
 
 def test_a_retry_and_a_clear_do_nothing_and_return_the_first_version(recipe: SimpleNamespace, table: str) -> None:
@@ -125,6 +171,40 @@ def test_a_corrected_day_replaces_the_old_one_once(recipe: SimpleNamespace, tabl
     assert days(table) == twice((1, 9), (2, 1))
 
 
+def test_a_day_that_something_else_has_loaded_is_replaced(recipe: SimpleNamespace, table: str) -> None:
+    """The load failed, the day was loaded under another key, and then the load is cleared."""
+    recipe.load_day(table, Source(), **run_of(2))
+    recipe.load_day_again(table, Source(7), **run_of(3, "again", params={"again": "ticket 8"}))
+    recipe.load_day(table, Source(8), **run_of(3))
+    assert days(table) == twice((2, 1), (3, 8))
+    recipe.publish(table, **run_of(3, "publish", xcom={"extract": recipe.extract(table, Source(9), **run_of(3, "extract"))}))
+    assert days(table) == twice((2, 1), (3, 9))
+
+
+def test_rows_of_another_day_than_the_key_says_are_refused(recipe: SimpleNamespace, table: str) -> None:
+    with pytest.raises(mc.ManifestCommitError, match="day"):
+        recipe.load_day(table, lambda _: Source()("2013-01-02"), **run_of(1))
+
+
+def test_a_mapped_task_is_known_by_its_element_not_by_its_index(recipe: SimpleNamespace, table: str) -> None:
+    """Two elements, one of which failed; a third has come first in the list when the tasks are cleared."""
+    fetched: list[str] = []
+
+    def fetch(day: str, part: str) -> pa.Table:
+        fetched.append(part)
+        return pa.table({"day": [day], "part": [part]})
+
+    recipe.load_part(table, fetch, "b %=/", **run_of(1))
+    for part in ("a", "b %=/", "c"):
+        recipe.load_part(table, fetch, part, **run_of(1))
+    recipe.load_part(table, fetch, "a", **run_of(2))
+    assert fetched == ["b %=/", "a", "c", "a"]
+    rows = mc.Table(table).dataset().to_table().to_pylist()
+    assert sorted((row["day"], row["part"]) for row in rows) == sorted(
+        [("2013-01-01", "a"), ("2013-01-01", "b %=/"), ("2013-01-01", "c"), ("2013-01-02", "a")]
+    )
+
+
 def test_days_of_a_source_come_in_order(recipe: SimpleNamespace, table: str) -> None:
     recipe.load_range(table, Source(), **run_of(1))
     with pytest.raises(mc.WatermarkGapError):
@@ -138,12 +218,18 @@ def test_after_a_rewind_the_cleared_days_are_read_again_and_no_other(recipe: Sim
     for day in (1, 2, 3):
         recipe.load_range(table, Source(), **run_of(day))
     cleared = recipe.read_again_from(table, dt.date(2013, 1, 2), "the airport's clock was wrong")
-    assert cleared == tuple(recipe.key_of(run_of(day)) for day in (2, 3))
+    keys = [f"flights %=#/load/2013-01-{day:02}" for day in (1, 2, 3)]
+    assert cleared == tuple(keys[1:])
+    history = mc.Table(table).history()
+    assert [each["key"] for each in history[1:4]] == keys[::-1], "what it dropped can be told from there"
+    assert history[0]["reason"] == "the airport's clock was wrong"
+    with pytest.raises(mc.UsageError, match="is not before that"):
+        recipe.read_again_from(table, dt.date(2013, 1, 2), "the airport's clock was wrong")
     source = Source(7)
     for day in (1, 2, 3, 2):
         recipe.load_range(table, source, **run_of(day))
     assert source.fetched == ["2013-01-02", "2013-01-03"] and days(table) == twice((1, 1), (2, 7), (3, 7))
-    assert "the airport's clock was wrong" in [each["reason"] for each in mc.Table(table).history()]
+    assert recipe.read_again_from(table, dt.date(2013, 1, 2), "again") == tuple(keys[1:]), "a rewind of its own"
 
 
 def test_one_task_prepares_and_another_commits(recipe: SimpleNamespace, table: str) -> None:
@@ -166,6 +252,29 @@ def test_a_lost_try_of_the_first_task_leaves_a_job_that_doubles_nothing(recipe: 
     cleared = Source()
     again = recipe.extract(table, cleared, **run_of(2, "extract"))
     assert not cleared.fetched and recipe.publish(table, **run_of(2, "publish", xcom={"extract": again})) == version
+
+
+@pytest.mark.parametrize("replaces", [True, False])
+def test_without_its_key_a_lost_try_adds_nothing_if_it_replaces_its_day(recipe: SimpleNamespace, table: str, replaces: bool) -> None:
+    """A rewind has dropped the key."""
+    recipe.load_day(table, Source(), **run_of(1))
+    tries = []
+    for value in (5, 6):
+        with mc.begin(table, key="day 2") as job:
+            if replaces:
+                job.overwrite({"day": "2013-01-02"})
+            job.advance("flights", 2, 3)
+            job.write(Source(value)("2013-01-02"))
+            tries.append(job.prepare())
+    mc.commit(table, tries[1])
+    assert mc.Table(table).rewind("flights", 2, reason="again").dropped_keys == ("day 2",)
+    if replaces:
+        with pytest.raises(mc.CommitConflictError, match="partition_was_touched"):
+            mc.commit(table, tries[0])
+        assert days(table) == twice((1, 1), (2, 6))
+    else:
+        mc.commit(table, tries[0])
+        assert days(table) == twice((1, 1), (2, 5), (2, 6)), "the page says so: give it up"
 
 
 def test_what_was_given_up_is_done_anew(recipe: SimpleNamespace, table: str) -> None:

@@ -121,6 +121,19 @@ def test_a_discarded_upload_leaves_nothing_that_is_billed(store: Store, proxy: F
     assert "Uploads" not in rgw.call("list_multipart_uploads", Bucket=bucket, Prefix=prefix)
 
 
+def test_discarding_an_upload_leaves_all_others_alone(store: Store, proxy: FaultProxy) -> None:
+    """S3A's jobs to one destination cancelled each other's uploads, which they found by listing them. [ST2] [AB2]"""
+    mine = store.create_output("day=1/a")
+    others = {name: store.create_output(name) for name in ("day=1/b", "day=1/a0", "day=10/a", "c")}
+    for output in (mine, *others.values()):
+        output.write(bytes(3 * PART_BYTES))
+    mine.discard()
+    for output in others.values():
+        output.close()
+    assert names(store) == sorted(others)
+    assert not [each for each in proxy.requests if each.method == "GET" and "uploads" in each.query], "nobody looks for the others'"
+
+
 def test_a_list_has_as_many_requests_as_pages_and_begins_where_it_is_told(store: Store, proxy: FaultProxy) -> None:
     """[ST3] [CM11]"""
     written = [f"versions/{number:020d}.json.zst" for number in range(1, 1101)]

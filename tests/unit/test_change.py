@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from manifestcommit.core import bitmap, touch
-from manifestcommit.core.change import Change, Found, Overwrite, Taken, apply, create, declaration
+from manifestcommit.core.change import Change, Found, Overwrite, Rewind, StreamBatch, Taken, apply, create, declaration
 from manifestcommit.core.manifest import Entry, ManifestRef
 from manifestcommit.core.schema import Field, Schema
-from manifestcommit.core.snapshot import KeyRecord, RunRef, Snapshot, Tag, Totals
+from manifestcommit.core.snapshot import KeyRecord, RunRef, Snapshot, StreamRecord, Tag, Totals
 from manifestcommit.core.watermark import Advance
 
 SCHEMA = Schema(
@@ -42,10 +42,11 @@ def head() -> Snapshot:
         manifests=(ref("m1", 3), ref("m2", 2)),
         removed={"m1": bitmap.encode(0b001)},
         removed_runs=(RunRef(path="r", rows=1, bytes=1, digest="d", first="m1", last="m1"),),
-        watermarks={"s": 5},
-        origins={"s": 0},
+        watermarks={"s": 5, "t": "p9"},
+        origins={"s": 0, "t": None},
         keys={"old": KeyRecord(version=3, digest="d")},
         key_runs=(RunRef(path="k", rows=1, bytes=1, digest="d", first="a", last="b"),),
+        streams={"q %é": StreamRecord(query="q", batch=4, version=6, extra={"deep": 2})},
         recent_jobs={"j1": 1, "given up": None},
         job_runs=(RunRef(path="q", rows=1, bytes=1, digest="d", first="a", last="b"),),
         fence=3,
@@ -82,7 +83,7 @@ def test_an_append_carries_over_everything_that_it_does_not_name() -> None:
     expected = msgspec.structs.replace(
         head(), version=8, parent_digest="sha256:head", committed_at=2000, writer="new", commits=made.commits,
         added=(*head().added, msgspec.structs.replace(entry("new", "b", 1), added=8)),
-        watermarks={"s": 6},
+        watermarks={"s": 6, "t": "p9"},
         keys={"old": KeyRecord(version=3, digest="d"), "k": KeyRecord(version=8, digest="said")},
         recent_jobs={"j1": 1, "given up": None, "mine": 8},
         totals=Totals(files=9, rows=90, bytes=180, extra={"deep": 1}),
@@ -101,7 +102,7 @@ def test_an_append_carries_over_everything_that_it_does_not_name() -> None:
 
 def test_a_job_without_rows_moves_its_watermark_and_records_its_key() -> None:
     """[CM16]"""
-    made = after(change(key="k", advances=(Advance(source="s", start=5, end=9),)))
+    made = after(change(key="k", declared="d", advances=(Advance(source="s", start=5, end=9),)))
     assert made.added == head().added and made.totals == head().totals and made.commits[0].touched == ()
     assert made.watermarks["s"] == 9 and "k" in made.keys
 
@@ -189,6 +190,24 @@ def test_replacing_files_needs_no_partitioning_of_its_own() -> None:
     made = after(change(operation="replace", partition_by=None, schema=None, remove=frozenset({"a1"})))
     assert paths(made) == {"a2", "n1", "e1"}
     assert made.commits[0].touched == ({1: "a", 2: 1},)
+
+
+@pytest.mark.parametrize("has_runs", [True, False])
+def test_a_dropped_key_leaves_a_record_only_where_a_run_may_hold_it(has_runs: bool) -> None:
+    """Else the inlined keys would only ever grow. [WM5]"""
+    before = head() if has_runs else msgspec.structs.replace(head(), key_runs=())
+    back = change(operation="rewind", schema=None, partition_by=None, rewind=Rewind(source="s", have=5, to=2, keys=frozenset({"old"})))
+    made = apply(before, back, Found(), parent_digest="d", commit_id="c", now_us=0, writer="w")
+    assert made.keys == ({"old": KeyRecord(version=8, digest="")} if has_runs else {})
+    assert (made.watermarks, made.origins, made.key_runs) == ({"s": 2, "t": "p9"}, {"s": 0, "t": None}, before.key_runs)
+
+
+def test_a_batch_replaces_the_record_of_its_own_stream_and_no_other() -> None:
+    """[KY6] [OB12]"""
+    made = after(change(stream=StreamBatch(name="another", query="r", batch=0)))
+    assert made.streams == {**head().streams, "another": StreamRecord(query="r", batch=0, version=8)}
+    made = after(change(stream=StreamBatch(name="q %é", query="q", batch=5)))
+    assert made.streams == {"q %é": StreamRecord(query="q", batch=5, version=8)}
 
 
 def test_properties_are_set_and_taken_away() -> None:

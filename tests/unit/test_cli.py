@@ -94,6 +94,16 @@ def columns(line: str) -> list[str]:
 # --- every command ---------------------------------------------------------------------------------------------------
 
 
+def test_an_interrupt_is_no_traceback(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("manifestcommit.cli.Table.history", interrupt)
+    mc.write(pa.table({"a": [1]}), tmp_path / "t")
+    assert main(["log", str(tmp_path / "t")]) == 130
+    assert capsys.readouterr().err == "manifestcommit: interrupted\n"
+
+
 def test_log_shows_the_newest_first(run: Run, root: Path) -> None:
     """[RD3]"""
     found = run("log", root)

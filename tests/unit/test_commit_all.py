@@ -7,17 +7,29 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import manifestcommit as mc
 from manifestcommit.cli import main
 from manifestcommit.core import format, spill
 from manifestcommit.engine.head import open_head
-from manifestcommit.errors import KeyReusedError, OutcomeUnknownError, StoreError, UsageError, WatermarkGapError
+from manifestcommit.engine.outcome import JobResults
+from manifestcommit.engine.prepare import settle_prepared
+from manifestcommit.errors import (
+    JobAbortedError,
+    JobFencedError,
+    KeyReusedError,
+    OutcomeUnknownError,
+    StoreError,
+    UsageError,
+    WatermarkGapError,
+)
 from manifestcommit.store import MemoryStore
-from manifestcommit.testing.faults import FaultCall, FaultStore
-from tests.faults.tables import begin, check_table, memory, positions, read_ids, rows, write
+from manifestcommit.testing.faults import Fault, FaultCall, FaultStore
+from tests.faults.tables import begin, check_table, memory, positions, put_version, read_ids, rows, session, write
 
 
 @pytest.fixture
@@ -80,6 +92,27 @@ def test_a_store_that_comes_back_lets_the_job_through(store: MemoryStore) -> Non
     (result,) = mc.commit_all([job])
     assert result.outcome is not None and result.tries > 1
     assert read_ids(store) == [1, 2]
+    check_table(store)
+
+
+@pytest.mark.parametrize("fault", ["refused", "request_lost", "answer_lost"])
+def test_a_job_whose_table_could_not_be_made_is_committed_by_the_next_try(fault: Fault) -> None:
+    """One without rows makes its table as it commits: where that fails, nothing was sent that could be sent again. [CM10] [CM13]"""
+    store = memory()
+
+    def fail(call: FaultCall) -> None:
+        if is_create(call) and len(failed) < 10:
+            failed.append(call.number)
+            flaky._faults[call.number] = fault
+
+    failed: list[int] = []
+    flaky = FaultStore(store, on_call=fail)
+    job = begin(flaky, "k")
+    job.advance("s", 0, 10)
+    (result,) = mc.commit_all([job], tries=11)
+    assert result.outcome is not None and result.outcome.kind == "committed", result.error
+    assert (result.job_id, result.tries) == (job.id, 11 if fault == "refused" else 2)
+    assert positions(store) == {"s": 10} and open_head(store).version == 2
     check_table(store)
 
 
@@ -153,11 +186,34 @@ def test_what_is_no_job_is_refused() -> None:
     assert mc.commit_all([]) == ()
 
 
-def test_a_job_that_is_over_is_told_as_such(store: MemoryStore) -> None:
+def test_a_job_that_was_committed_before_is_not_told_to_be_done_again(store: MemoryStore) -> None:
+    """Nor one that is given twice: without a key its rows would be there twice. [CM10]"""
     job = job_over(store, 2, "second", 10, 20)
-    job.commit()
+    outcome = job.commit()
+    for _ in range(2):
+        results = mc.commit_all([job, job])
+        assert [result.outcome for result in results] == [outcome] and not results.failed
+    assert read_ids(store) == [1, 2]
+
+
+def test_a_job_that_was_given_up_is_told_as_such(store: MemoryStore) -> None:
+    job = job_over(store, 2, "second", 10, 20)
+    job.abandon()
     (result,) = mc.commit_all([job])
-    assert isinstance(result.error, UsageError) and read_ids(store) == [1, 2]
+    assert isinstance(result.error, UsageError) and read_ids(store) == [1]
+
+
+def test_a_failure_of_any_kind_is_one_jobs_own(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[CM10]"""
+    bad, good = job_over(store, 2, "second", 10, 20), job_over(store, 3, "third", 10, 20)
+
+    def fails() -> Any:
+        raise pa.ArrowInvalid("of this test")
+
+    monkeypatch.setattr(bad._job, "commit", fails)
+    results = mc.commit_all([bad, good])
+    assert "ArrowInvalid: of this test" in str(results[0].error) and isinstance(results[0].error.__cause__, pa.ArrowInvalid)
+    assert results[1] in results.committed and read_ids(store) == [1, 3]
 
 
 # --- every prepared job of a table ------------------------------------------------------------------------------------------
@@ -185,6 +241,42 @@ def test_recover_commits_every_prepared_job_once(tmp_path: Path) -> None:
     assert [r.job_id for r in mc.Table(root).recover()] == [gap]  # what is decided is not decided again
 
 
+def test_recover_takes_what_waits_for_another_in_any_order(tmp_path: Path) -> None:
+    """Three that follow each other, all born at one version: their ids tell no order. [AB3]"""
+    for number in range(4):
+        root = tmp_path / str(number)
+        mc.write(rows([1]), root, watermarks={"s": (0, 10)})
+        for each in (2, 3, 4):
+            prepare(root, each, (each - 1) * 10, each * 10)
+        results = mc.Table(root).recover()
+        assert len(results.committed) == 3 and ids(root) == [1, 2, 3, 4]
+
+
+def test_recover_gives_up_what_another_job_has_committed_under_the_same_key(tmp_path: Path) -> None:
+    """Once a rewind drops the key, the work is to be done anew, not from what was prepared long ago. [AB3] [WM5]"""
+    root = tmp_path / "t"
+    mc.write(rows([1]), root, watermarks={"s": (0, 10)})
+    lost, kept = prepare(root, 2, 10, 20), prepare(root, 2, 10, 20)
+    mc.commit(root, kept)
+    (result,) = mc.Table(root).recover()
+    assert result.outcome is not None and result.outcome.already_committed and mc.resolve(root, lost) == "aborted"
+    mc.Table(root).rewind("s", 10, reason="x")
+    assert mc.Table(root).recover() == () and ids(root) == [1, 2]
+    with pytest.raises(JobAbortedError):
+        mc.commit(root, lost)
+
+
+def test_a_prepared_job_that_holds_no_work_is_not_told_as_done_once_its_key_was_dropped(tmp_path: Path) -> None:
+    """[AB3] [WM5] [KY3]"""
+    root = tmp_path / "t"
+    first = mc.write(rows([1]), root, key="k2", watermarks={"s": (0, 10)})
+    empty = prepare(root, 2, 0, 10)
+    assert mc.commit(root, empty).version == first.version
+    mc.Table(root).rewind("s", None, reason="x")
+    with pytest.raises(JobAbortedError):
+        mc.commit(root, empty)
+
+
 def test_recover_can_give_every_prepared_job_up(tmp_path: Path) -> None:
     """[AB4]"""
     root = tmp_path / "t"
@@ -194,6 +286,30 @@ def test_recover_can_give_every_prepared_job_up(tmp_path: Path) -> None:
     assert [(r.job_id, r.outcome and r.outcome.kind) for r in results] == [(job, "aborted")]
     assert results.committed == () and results.failed == ()
     assert mc.resolve(root, job) == "aborted" and ids(root) == [1]
+
+
+@pytest.mark.parametrize("abort", [True, False])
+def test_a_job_that_is_fenced_while_others_are_recovered_is_decided_where_it_was_to_be_given_up(abort: bool) -> None:
+    """It never commits, and no record of it is needed; who wanted it committed is told. [AB4]"""
+    store = memory()
+    write(store, rows([0]))
+    for number in (1, 2):
+        job = begin(store)
+        job.write(rows([number]))
+        job.prepare()
+    each = settle_prepared(session(store), abort=abort)
+    first = next(each)
+    head = open_head(store)
+    put_version(store, head, fence=head.version + 1)
+    second = next(each)
+    assert first.outcome is not None and first.outcome.kind == ("aborted" if abort else "committed")
+    if abort:
+        assert second.outcome is not None and (second.outcome.kind, second.error) == ("fenced", None)
+    else:
+        assert second.outcome is None and isinstance(second.error, JobFencedError)
+    assert JobResults([first, second]).failed == (() if abort else (second,))
+    assert next(each, None) is None and len(read_ids(store)) == (1 if abort else 2)
+    check_table(store)
 
 
 def test_recover_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import msgspec
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ from manifestcommit.core.snapshot import Commit, Summary, Tag
 from manifestcommit.engine.commit import commit, create_table
 from manifestcommit.engine.feed import Feed
 from manifestcommit.engine.head import Head, open_head
+from manifestcommit.engine.plan import entries_table
 from manifestcommit.engine.session import Session
 from manifestcommit.errors import (
     CorruptMetadataError,
@@ -56,7 +58,9 @@ class History:
     def head(self) -> Head:
         return self.own.known or self.own.open()
 
-    def commit(self, *days: str, operation: str = "append", foreign: bool = False, remove: list[str] | None = None, **change: Any) -> int:
+    def commit(
+        self, *days: str | None, operation: str = "append", foreign: bool = False, remove: list[str] | None = None, **change: Any
+    ) -> int:
         """One file per day. foreign: under a name that no job gave it; remove: these paths go."""
         job = format.job_id(self.head.version, self.head.snapshot.table_id, secrets.token_bytes(16))
         label = secrets.token_hex(4) if foreign else job
@@ -198,6 +202,20 @@ def test_a_limit_cuts_the_beginning_and_every_version(history: History) -> None:
     assert [path for batch in found for path in batch] == history.added[5] + history.added[6] + history.added[7]
 
 
+@pytest.mark.parametrize("spilled", [False, True])
+def test_what_a_stream_begins_with_is_in_the_order_of_paths_within_a_version(spilled: bool) -> None:
+    """Not in that in which they were named, and not in that of partitions, as manifests are: "a" comes before "a b". [SP8]"""
+    with small_budgets() if spilled else pytest.MonkeyPatch.context():
+        history = History(memory())
+        for _ in range(2):
+            history.commit("b", "a", "a b", "a", "a!", None)
+    head = history.head.snapshot
+    assert bool(head.manifests) is spilled
+    by_partition = entries_table(history.own, head).filter(pc.field("added") == 3).column("path").to_pylist()
+    assert sorted(by_partition) == history.added[3] != by_partition, "or this tests nothing"
+    assert everything(history.store) == everything(history.store, limit=5) == history.live[3]
+
+
 def test_sizes_come_with_the_paths(history: History) -> None:
     own = feed(history.store)
     start = own.beginning(7)
@@ -318,6 +336,17 @@ def test_an_overwrite_fails_is_given_or_is_skipped(history: History) -> None:
     with pytest.raises(UsageError, match="version 8 of"):
         feed(history.store).between(start, end.next_version())
     assert everything(history.store) == history.live[9], "what a stream begins with is what is live, however it came"
+
+
+def test_a_batch_that_is_repeated_under_another_choice_is_an_error(history: History) -> None:
+    """An offset within a version counts the files that were given then. [SP8]"""
+    version = history.overwrite("a", "b", "c")
+    own = feed(history.store, "files")
+    start = own.beginning(version)
+    end = own.advance(start, 2)
+    assert len(own.between(start, end)) == 2
+    with pytest.raises(UsageError, match="onOverwrite"):
+        feed(history.store, "skip").between(start, end)
 
 
 def test_an_overwrite_that_removed_nothing_is_data() -> None:
@@ -529,6 +558,9 @@ def test_a_column_that_became_wider_stops_the_stream_and_a_younger_stream_reads_
         lambda field: ArrayType(element=msgspec.structs.replace(field, name="element")),
         lambda field: MapType(
             key=Field(id=6, name="key", type="string", nullable=False), value=msgspec.structs.replace(field, name="value")
+        ),
+        lambda field: MapType(
+            key=msgspec.structs.replace(field, name="key", nullable=False), value=Field(id=6, name="value", type="string")
         ),
     ]
     for nest in kinds:

@@ -730,7 +730,7 @@ def test_all_counts_match_is_one_command(run: Callable[..., Ran], root: Path) ->
     mc.write(ROWS, root, partition_by="day")
     mc.write(ROWS, root)
     status, out, err = run("counts", root)
-    assert (status, out, err) == (0, "all counts match: versions 1 to 3, 4 files, 6 rows\n", "")
+    assert (status, out, err) == (0, "all counts match: versions 1 to 3, 4 files, 6 rows\n", "2 of 3 commits say what they read\n")
     status, out, err = run("counts", root, "--json")
     document = json.loads(out)
     assert (status, err, document["all_match"], document["recorded"], document["mismatches"]) == (0, "", True, 2, [])

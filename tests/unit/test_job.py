@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import random
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +16,7 @@ from manifestcommit.core import format, touch
 from manifestcommit.engine import plan
 from manifestcommit.engine.head import open_head
 from manifestcommit.engine.job import Job as EngineJob
+from manifestcommit.engine.session import Session
 from manifestcommit.errors import (
     CommitConflictError,
     JobAbortedError,
@@ -26,6 +29,7 @@ from manifestcommit.errors import (
     WatermarkMismatchError,
     WatermarkOverlapError,
 )
+from manifestcommit.job import Job
 from manifestcommit.store import MemoryStore, Store
 from manifestcommit.testing.counting import CountingStore
 from manifestcommit.testing.faults import FaultCall, FaultStore
@@ -553,6 +557,18 @@ def test_creating_a_table_that_is_there_with_another_shape_is_refused(store: Mem
             ["day"] if difference == "partitioning" else [],
             {},
         )
+
+
+def test_jobs_that_begin_at_once_have_ids_of_their_own(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SPARK-33402: two jobs of one second shared an id. Neither the clock nor a program's own seed makes it. [LY4]"""
+    write(store, rows([1]))
+    monkeypatch.setattr(time, "time_ns", lambda: 1_700_000_000_000_000_000)
+    monkeypatch.setattr(time, "time", lambda: 1_700_000_000.0)
+    ids = set()
+    for _ in range(50):
+        random.seed(7)
+        ids.add(Job(Session(store), key=None, fingerprint=None).id)
+    assert len(ids) == 50 and len({format.parse_job_id(each).birth for each in ids}) == 1
 
 
 # --- what it costs -----------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -22,8 +23,10 @@ import manifestcommit as mc
 from manifestcommit.cli import main
 from manifestcommit.core import format, spill
 from manifestcommit.engine.alter import set_properties
+from manifestcommit.engine.env import SystemEnv
 from manifestcommit.engine.head import open_head
 from manifestcommit.engine.prepare import commit_prepared, give_up
+from manifestcommit.engine.session import Session
 from manifestcommit.errors import CorruptMetadataError, TableNotFoundError, UnsupportedFormatError, UsageError
 from manifestcommit.store import LocalStore, MemoryStore, open_store
 from manifestcommit.testing.counting import CountingStore
@@ -54,6 +57,13 @@ def prepared(root: str, *numbers: int, key: str | None = None, day: str = "a") -
     with mc.begin(root, key=key) as job:
         job.write(rows(numbers, day=day))
         return job.prepare()
+
+
+class LongAgo(SystemEnv):
+    """A clock that stands in 1970."""
+
+    def now_us(self) -> int:
+        return 1
 
 
 # --- prepare, then commit -----------------------------------------------------------------------------------------------
@@ -234,7 +244,8 @@ def test_a_job_that_found_its_key_committed_never_commits_even_where_the_key_is_
     job.overwrite(None)
     job.write(rows([7]))
     name = job.prepare()
-    put_version(store, open_head(store), keys={})
+    put_version(store, open_head(store))
+    put_version(store, open_head(store), keys={}, fence=open_head(store).version)  # as gc will forget keys: behind the fence
     outcome = commit_prepared(session(store), name)
     assert (outcome.kind, outcome.version) == ("already_committed", 2) and read_ids(store) == [7]
 
@@ -325,6 +336,22 @@ def test_a_prepared_job_rebases_on_what_was_committed_since(root: str) -> None:
     mc.write(rows([8], day="c", more="y"), root, merge_schema=True)
     assert mc.commit(root, job).version == 6 and ids(root) == [1, 2, 7, 8]
     check_table(LocalStore(root))
+
+
+def test_what_was_prepared_waits_as_long_as_it_takes(root: str) -> None:
+    """Years, by the clock of who prepared it and by the store's, and many commits of others. [AB3]"""
+    store = LocalStore(root)
+    with mc.Job(Session(store, LongAgo()), key="k", fingerprint=None) as job:
+        job.write(rows([7], day="a"))
+        waiting = job.prepare()
+    os.utime(Path(root, format.prepared_name(waiting)), (0, 0))
+    others = range(100, 140)
+    for number in others:
+        mc.write(rows([number], day="a"), root, key=f"{number}")
+    assert [(each.job, each.state, each.since) for each in mc.Table(root).jobs()] == [(waiting, "prepared", 0.0)]
+    assert mc.commit(root, waiting).kind == "committed"
+    assert ids(root) == [1, 2, 7, *others]
+    check_table(store)
 
 
 # --- abort --------------------------------------------------------------------------------------------------------------
@@ -470,6 +497,11 @@ WRONG: dict[str, Callable[[Any], None]] = {
     "an unknown kind of edit": _set("change", "edits", [{"kind": "fold", "id": 1, "column": "x"}]),
     "the reserved member": _set("change", "__unknown__", {}),
     "a number for a text": _set("change", "key", 1),
+    "a key without what was declared": lambda document: document["change"].update(key="k", declared=""),
+    "a key that was done and dropped": _set("done", {"version": 2, "digest": ""}),
+    "a reason": _set("change", "reason", "why"),
+    "more rows than can be counted": _set("change", "add", 0, "rows", 2**63),
+    "a bound of another type": lambda document: next(iter(document["change"]["add"][0]["columns"].values())).update(min=[]),
 }  # fmt: skip
 
 

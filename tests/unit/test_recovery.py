@@ -6,13 +6,16 @@ Not here: when two plans of Spark are the same work, and real drivers that die (
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 from referencing import Registry, Resource
@@ -20,6 +23,7 @@ from referencing import Registry, Resource
 import manifestcommit as mc
 from manifestcommit.core import format, spill
 from manifestcommit.core.manifest import ManifestRef
+from manifestcommit.engine.commit import create_table
 from manifestcommit.engine.files import WritePlan
 from manifestcommit.engine.head import open_head
 from manifestcommit.engine.prepare import commit_prepared, give_up, list_jobs
@@ -68,6 +72,16 @@ def unread(data: pa.Table) -> pa.RecordBatchReader:
     def batches() -> Iterator[pa.RecordBatch]:
         raise AssertionError("it was read")
         yield
+
+    return pa.RecordBatchReader.from_batches(data.schema, batches())
+
+
+def failing(data: pa.Table) -> pa.RecordBatchReader:
+    """Data whose source breaks after its first batch."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from data.to_batches()
+        raise ZeroDivisionError
 
     return pa.RecordBatchReader.from_batches(data.schema, batches())
 
@@ -158,7 +172,9 @@ def test_what_is_left_by_an_exception_is_there_for_the_rerun(recoverable: bool) 
         job.write(rows([7], day="a"))
         raise ZeroDivisionError
     assert (begin(store, "k", "f").id == job.id) is recoverable
-    assert [name.rpartition("/")[2].partition("-")[0] for name in left(store)] == (["key", "task"] if recoverable else [])
+    assert [name.split("/")[2:] for name in left(store, "key-")] == ([[ANY, f"{job.id}.json.zst"]] if recoverable else [])
+    assert len(left(store, "task-")) == recoverable
+    assert job.figures.kind == ("left" if recoverable else "abandoned")
 
 
 def test_it_needs_a_key() -> None:
@@ -273,6 +289,24 @@ def test_new_columns_have_the_same_ids_in_every_run_of_a_job_and_others_in_anoth
     assert read(store).filter(pa.compute.field("id") == 7).to_pylist() == [{"id": 7, "day": "a", "x": 1, "y": "b"}]
 
 
+def test_new_columns_of_two_writes_of_a_job_have_ids_of_their_own_in_every_run() -> None:
+    """At the same place of their rows; what one write brings says nothing of the ids of another's. [SC1] [AB6]"""
+    store = table()
+    x, y, none = rows([7], day="a", x=1), rows([8], day="a", y="b"), rows([7], day="a")
+    jobs = []
+    for writes in ((x, y), (x, y), (none, y)):
+        jobs.append(begin(store))
+        for each in writes:
+            jobs[-1].write(each, merge_schema=True)
+    ids = [[edit.id for edit in job._job.change().edits] for job in jobs]
+    assert ids[0] == ids[1] and len(set(ids[0])) == 2 and ids[2] == ids[0][1:]
+    assert len(left(store, "task-")) == 4, "the second took the first's files over"
+    jobs[1].commit()
+    found = read(store).filter(pa.compute.field("id") > 1).sort_by("id").to_pylist()
+    assert found == [{"id": 7, "day": "a", "x": 1, "y": None}, {"id": 8, "day": "a", "x": None, "y": "b"}]
+    check_table(store)
+
+
 # --- two drivers at once --------------------------------------------------------------------------------------------------
 
 
@@ -349,6 +383,24 @@ def test_an_old_driver_that_wakes_up_is_told_what_became_of_its_job() -> None:
         write(store, rows([50], day=day))
     woken = old.commit()
     assert (woken.version, woken.job_id, woken.committed) == (version, old.id, True)
+    assert woken.figures is not None and woken.figures.kind == "already_committed"
+    assert read_ids(store).count(7) == 1
+
+
+def test_an_old_driver_that_need_not_try_is_told_that_its_work_was_committed_already() -> None:
+    """It looks for a younger head, since the one that it knows is in its way, and finds its job there. [AB6] [CM10]"""
+    store = table()
+    write(store, rows([2], day="b"), watermarks={"s": (0, 4)})
+    drivers = []
+    for _ in range(2):
+        drivers.append(begin(store))
+        drivers[-1].advance("s", 5, 6)
+        drivers[-1].write(rows([7], day="a"))
+    write(store, rows([3], day="b"), watermarks={"s": (4, 5)})
+    old, rerun = drivers
+    version = rerun.commit().version
+    woken = old.commit()
+    assert (woken.kind, woken.version, woken.job_id, woken.attempts) == ("already_committed", version, rerun.id, 0)
     assert read_ids(store).count(7) == 1
 
 
@@ -662,6 +714,86 @@ def test_a_create_that_never_gets_an_answer_is_an_error() -> None:
         work.finish(store, session(store).env, 0, ())
 
 
+def test_a_write_that_failed_and_is_repeated_is_not_taken_for_the_next_one() -> None:
+    """The rerun, in which nothing fails, has the rows of both writes, each once. [AB6] [IV3]"""
+    store = table()
+    for died in (True, False):
+        job = begin(store)
+        for first in (10, 20):
+            if died and first == 10:
+                with pytest.raises(ZeroDivisionError):
+                    job.write(failing(rows([first], day="a")))
+            job.write(rows([first], day="a"))
+    assert job.commit().committed
+    assert read_ids(store) == [1, 10, 20]
+
+
+def test_what_replaces_a_failed_write_is_not_taken_for_it() -> None:
+    """Some tasks of the first were finished before it failed, and what is written in its place may be other data. [AB6]"""
+    store = table()
+    job = begin(store)
+    names = []
+    for _ in range(2):
+        plan = job._job.plan_write(_schema(store))
+        assert job._job.recovery is not None
+        names.append(job._job.recovery.work(plan, tasks=2, same="the same").name)
+    assert len(set(names)) == 2
+
+
+def test_files_that_were_added_first_do_not_count_as_a_write() -> None:
+    """A table without columns gets them from the first run's files; the rerun finds them there. [AB6] [AF1]"""
+    store = memory()
+    create_table(session(store), schema=None, partition_by=(), properties={})
+    output = store.create_output("given.parquet")
+    pq.write_table(rows([1]), output)
+    output.close()
+    for _ in range(2):
+        job = begin(store)
+        job.add_files(["given.parquet"])
+        for first in (10, 20):
+            job.write(rows([first]))
+    assert len(left(store, "task-")) == 2, "the rerun took them over"
+    assert job.commit().committed and read_ids(store) == [1, 10, 20]
+
+
+def test_adopted_files_that_are_gone_are_told_and_nothing_is_committed() -> None:
+    """Something else cleaned the folder up between the two runs. [AB6] [IV6]"""
+    store = table()
+    lost = written(store, 7)
+    (path,) = [info.name for info in store.list("day=") if lost.id in info.name]
+    for damage in (None, b"short"):
+        store.delete([path])
+        if damage is not None:
+            store.put(path, damage)
+        with pytest.raises(StoreError, match="is gone") as raised:
+            begin(store).write(rows([7], day="a"))
+        assert path in str(raised.value) and lost.id in str(raised.value)
+    assert give_up(session(store), lost.id).kind == "aborted"
+    rerun = begin(store)
+    rerun.write(rows([7], day="a"))
+    assert rerun.commit().committed and rerun.id != lost.id and read_ids(store) == [1, 7]
+
+
+def test_beginning_looks_at_the_marks_of_its_own_key_only() -> None:
+    """However much other jobs have left. [AB6] [CM11]"""
+    store = table()
+    for number in range(20):
+        written(store, number, key=f"other {number}").commit()
+    lost = written(store, 7)
+    listed: list[str] = []
+    rerun = begin(FaultStore(store, on_call=lambda call: listed.append(call.name) if call.kind == "list" else None))
+    listed = [name for name in listed if name.startswith(format.JOBS)]
+    assert rerun.id == lost.id and listed == [format.key_marks_prefix(HOSTILE_KEY), format.prepared_name(lost.id)]
+
+
+def test_rows_whose_sameness_nobody_vouches_for_are_told_to_be_written_anew(caplog: pytest.LogCaptureFixture) -> None:
+    """[AB6]"""
+    store = table()
+    with caplog.at_level("WARNING", "manifestcommit.jobs"):
+        begin(store, fingerprint=None).write(rows([7], day="a"))
+    assert "fingerprint" in caplog.text and left(store, "task-") == []
+
+
 # --- objects that are not to be believed ------------------------------------------------------------------------------------
 
 ELSEWHERE = "v2-0123456789abcdef-" + "0" * 32
@@ -701,6 +833,9 @@ SPOILED: dict[str, Spoil] = {
     "no entries' list": lambda task, own: task.update(entries={}),
     "a file twice": lambda task, own: task["entries"].append(task["entries"][0]),
     "negative counts": lambda task, own: task["entries"][0].update(rows=-1),
+    "more than can be counted": lambda task, own: task["entries"][0].update(rows=2**63),
+    "a value of another type": lambda task, own: task["entries"][0].update(partition=[5]),
+    "a bound of another type": lambda task, own: next(iter(task["entries"][0]["columns"].values())).update(min={}),
     "another width": lambda task, own: task["entries"][0].update(partition=[]),
 }
 
@@ -727,7 +862,7 @@ def test_a_hostile_task_is_refused_by_name(how: str) -> None:
     assert raised.value.object_name == name and name in str(raised.value)
     assert lost._job.recovery is not None
     plan = lost._job.plan_write(_schema(store))
-    lost._job.recovery._writes = 1
+    lost._job.recovery._write = (1, 0)
     work = lost._job.recovery.work(plan, tasks=1, same="the same")
     assert format.task_name(lost.id, work.name, 0) == name
     with pytest.raises(CorruptMetadataError, match="damaged"):
@@ -787,7 +922,9 @@ def test_names_tell_the_task() -> None:
     assert format.task_name(job, work, 7) == f"_manifest/jobs/{job}/task-{work}-00007.json.zst"
     assert format.parse_task(f"{prefix}00007.json.zst\n", prefix) is None
     mark = format.key_mark_name(job, HOSTILE_KEY)
-    assert mark.startswith(f"_manifest/jobs/{job}/key-") and len(mark.rpartition("/key-")[2]) == len(".json.zst") + 32
+    digest = hashlib.sha256(HOSTILE_KEY.encode()).hexdigest()[:32]
+    assert mark == f"_manifest/jobs/key-{digest}/{job}.json.zst" and format.job_of_handed(mark) == job
+    assert format.job_of_handed(format.task_name(job, work, 7)) == format.job_of_handed(format.prepared_name(job)) == job
 
 
 def test_the_json_schemas_accept_what_is_written_and_no_more() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifestcommit.render import render_table, shorten
+from manifestcommit.render import render_table
 
 cells = st.none() | st.integers() | st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.booleans()
 
@@ -89,9 +89,3 @@ def _screen(line: str) -> list[str]:
             continue
         places += [each, ""] if unicodedata.east_asian_width(each) in "WF" else [each]
     return places
-
-
-def test_a_text_is_cut_in_its_middle() -> None:
-    assert shorten("abcdefghij", 10) == "abcdefghij"
-    assert shorten("abcdefghijk", 10) == "abcde…hijk"
-    assert len(shorten("x" * 99, 28)) == 28
