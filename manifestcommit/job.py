@@ -51,8 +51,14 @@ def write(
     or those named ({"day": "2013-01-01"}). key: a name for this work that is the same on every rerun: the second run is a no-op that
     returns the first version. watermarks: source -> (start, end), half-open; up to 64 of them are also kept with each file, for
     `Table.lineage`. target_file_size: bytes. recoverable: keep finished tasks for a rerun of this key: it computes the others only, where
-    Spark's plan, its input files and Python functions are the same. fingerprint: part of what is declared with the key; a recoverable
-    write believes it instead of looking: equal texts promise that each partition has the same rows, wherever and whenever computed.
+    Spark's plan, its input files and the code of Python functions are the same; what such a function itself reads (clocks, random
+    numbers, services, files) is not looked at.
+
+    fingerprint: part of what is declared with the key: the same key with another one is a KeyReusedError. With recoverable=True it is
+    also a promise, which is believed instead of looking into the plan: wherever and whenever computed under this key and fingerprint,
+    each partition has the same rows. Name in it all that decides them, such as the input and the program's release; with less, rows of
+    a rerun are lost or doubled. The ranges of a global sort are refused even then, but cannot be seen where an RDD, a checkpoint too, was
+    made from a sorted DataFrame: do not promise it of these.
 
     Raises what stops a commit (see `manifestcommit.errors`): SchemaMismatchError and UsageError before any task starts,
     CommitConflictError, WatermarkGapError, WatermarkOverlapError, KeyReusedError, JobFencedError with nothing committed, and
@@ -90,7 +96,9 @@ def begin(
     """A job whose block commits when it is left, and gives up when it is left by an exception. [CM1] [AB1]
 
     recoverable: each task that finishes is durable, and a rerun of the same key after a crash computes the others only, as far as it
-    can know that they are the same work: see `write`. What is left by an exception is kept for the rerun. [AB6]
+    can know that they are the same work. What is left by an exception is kept for the rerun. [AB6]
+    fingerprint: declared with the key and, with recoverable=True, the promise that each partition has the same rows in every run of
+    this key and fingerprint: see `write`.
     NotATableError where the folder holds plain files. Nothing is written by beginning.
     """
     session = Session(open_store(df_path, storage_options))

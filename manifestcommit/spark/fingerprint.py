@@ -1,8 +1,9 @@
 """Whether a plan of Spark is the same work in two runs: a fingerprint of all that decides which rows each partition has. [AB6]
 
-Equal fingerprints mean equal rows in every partition, up to the order of rows and what rounding makes of sums. Read from Spark's own
-plan through its private interfaces, as values and not as text, which shows null and 'null' alike. What is not known here to repeat
-itself is not understood: then the write is computed anew, and nothing wrong can come of it.
+Equal fingerprints mean that the same rows are in every partition, up to their order, what rounding makes of sums, and what a Python
+function reads by itself (clocks, random numbers, services), by which no row is moved. Read from Spark's own plan through its private
+interfaces, as values and not as text, which shows null and 'null' alike. What is not known here to repeat itself is not understood:
+then the write is computed anew, and nothing wrong can come of it.
 Not here: Python functions (python_code), what is done with a fingerprint (recoverable).
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 from py4j.protocol import Py4JError
@@ -22,30 +24,38 @@ _EXEC = f"{_SPARK}execution."
 _FORMATS = {f"{_EXEC}datasources.{name}FileFormat" for name in ("csv.CSV", "json.Json", "orc.Orc", "parquet.Parquet", "text.Text")}
 _TRANSPARENT = {"WholeStageCodegenExec", "InputAdapter"}
 _EXCHANGES = {"ShuffleExchangeExec", "BroadcastExchangeExec"}
+# Their result may depend on what is not seen: clocks, random numbers, services.
+_PYTHON = {"ArrowEvalPythonExec", "BatchEvalPythonExec", "MapInArrowExec", "MapInPandasExec"}
 # Their result depends on the order of the rows, which differs between runs once a shuffle has mixed them.
-_ORDERED = {"ArrowEvalPythonExec", "BatchEvalPythonExec", "MapInArrowExec", "MapInPandasExec", "WindowExec", "WindowGroupLimitExec"}
+_ORDERED = {"WindowExec", "WindowGroupLimitExec"}
 _AGGREGATES = {"HashAggregateExec", "ObjectHashAggregateExec", "SortAggregateExec"}
-_PLANS = _TRANSPARENT | _EXCHANGES | _ORDERED | _AGGREGATES | {
+_PLANS = _TRANSPARENT | _EXCHANGES | _PYTHON | _ORDERED | _AGGREGATES | {
     "BroadcastHashJoinExec", "BroadcastNestedLoopJoinExec", "CartesianProductExec", "CoalesceExec", "ColumnarToRowExec", "ExpandExec",
     "FileSourceScanExec", "FilterExec", "GenerateExec", "LocalTableScanExec", "ProjectExec", "RangeExec", "ReusedExchangeExec",
     "ShuffledHashJoinExec", "SortExec", "SortMergeJoinExec", "UnionExec",
 }  # fmt: skip
+_RANGES = "a global sort or repartitionByRange cuts its ranges by samples that differ between runs"
 _WAYS_OUT = {
     "GlobalLimitExec": "takes any rows, the first that come", "LocalLimitExec": "takes any rows, the first that come",
     "CollectLimitExec": "takes any rows, the first that come", "TakeOrderedAndProjectExec": "takes any of equal rows",
     "SampleExec": "draws rows", "InMemoryTableScanExec": "reads what is cached", "RDDScanExec": "reads an RDD, whose code Spark hides",
-    "BatchScanExec": "reads a source that Spark does not look into",
+    "BatchScanExec": "reads a source that Spark does not look into; a table of manifestcommit can be: read it with read_committed",
 }  # fmt: skip
 _KINDS = {  # the first counts: a struct's type is a sequence of its fields, too
     f"{_SPARK}types.DataType": "type", "scala.collection.Seq": "list", "scala.Option": "option", "scala.collection.Set": "set",
     "org.apache.spark.api.python.PythonFunction": "function",
 }  # fmt: skip
-_STEADY_AGGREGATES = {"BitAndAgg", "BitOrAgg", "BitXorAgg", "Count", "Max", "Min"}
+_STEADY_AGGREGATES = {"BitAndAgg", "BitOrAgg", "BitXorAgg", "Count"}
 _STEADY_SUMS = {"bigint", "int", "smallint", "tinyint"}
+_ALIKE = re.compile("collate|double|float")  # types with values that are equal and yet differ, such as 0.0 and -0.0
 # Where things lie and how they are shown, and what is set here while planning.
 _NOISE = ("spark.sql.warehouse.dir", "spark.sql.adaptive.enabled", "spark.sql.ui.")
+# Effective values, whose defaults are the machine's; and what says so to the JVMs of executors.
+_BY_MACHINE = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled")
+_TO_JVM = re.compile(r"-D(?:user\.(?:timezone|language|country|variant)|file\.encoding)=\S*")
 _NUMBER = re.compile(r"#(\d+)")
 _MOST_ROWS = 1_000_000  # of a local table
+_MOST_FILES = 100_000  # of one folder, of which some are read
 
 
 def plan_fingerprint(frame: Any) -> str:
@@ -58,24 +68,31 @@ def plan_fingerprint(frame: Any) -> str:
         plan = frame._jdf.queryExecution().executedPlan()
         if plan.getClass().getSimpleName() != "MapInArrowExec":
             raise NotUnderstoodError(f"the plan begins with {plan.getClass().getSimpleName()}")
-        reader = _PlanReader(spark._jvm, settings := dict(spark.conf.getAll))
+        reader = _PlanReader(spark, settings := dict(spark.conf.getAll))
         said, _, _ = reader.plan(plan.child())
+        machine = _machine(spark, settings)
     except Py4JError as error:
         raise NotUnderstoodError(f"Spark's plan could not be read: {str(error).splitlines()[0]}") from None
     conf = sorted(item for item in settings.items() if item[0].startswith("spark.sql.") and not item[0].startswith(_NOISE))
-    return _digest([spark.version, conf, said])
+    return _digest([spark.version, conf, machine, said])
 
 
 def check_ranges(frame: Any) -> None:
-    """NotUnderstoodError where rows are moved by ranges: the samples that cut them differ between runs, whatever the caller says."""
+    """NotUnderstoodError where rows are moved by ranges: the samples that cut them differ between runs, whatever the caller says.
+
+    Also in what is cached; not in what an RDD was made from.
+    """
     waiting = [frame._jdf.queryExecution().executedPlan()]
     while waiting:
         node = waiting.pop()
         waiting += _all(node.children())
-        if node.getClass().getSimpleName() != "ShuffleExchangeExec":
-            continue
-        if node.outputPartitioning().getClass().getSimpleName() == "RangePartitioning":
-            raise NotUnderstoodError("a global sort or repartitionByRange cuts its ranges by samples that differ between runs")
+        name = node.getClass().getSimpleName()
+        if name == "InMemoryTableScanExec":
+            waiting.append(node.relation().cachedPlan())
+        elif name == "AdaptiveSparkPlanExec":  # of what is cached: it shows no children
+            waiting.append(node.initialPlan())
+        elif name == "ShuffleExchangeExec" and node.outputPartitioning().getClass().getSimpleName() == "RangePartitioning":
+            raise NotUnderstoodError(_RANGES)
 
 
 def lineage_fingerprint(rdd: Any) -> str:
@@ -96,22 +113,25 @@ def _lineage(rdd: Any, seen: dict[int, int]) -> list[Any]:
     said = [rdd.getClass().getName(), rdd.getNumPartitions()]
     if rdd.getClass().getSimpleName() == "CoalescedRDD":
         said.append([list(partition.parentsIndices()) for partition in rdd.partitions()])
-    dependencies = rdd.dependencies()
-    return [*said, [_lineage(dependencies.apply(index).rdd(), seen) for index in range(dependencies.size())]]
+    dependencies = _all(rdd.dependencies())
+    if any(each.getClass().getSimpleName() == "ShuffleDependency" and _is_by_range(each.partitioner()) for each in dependencies):
+        raise NotUnderstoodError(_RANGES)
+    return [*said, [_lineage(each.rdd(), seen) for each in dependencies]]
 
 
 class _PlanReader:
     """Reads one plan. Everything becomes lists of plain values, class names with them; ids of columns are counted as they are met."""
 
-    def __init__(self, jvm: Any, settings: dict[str, str]) -> None:
-        self._jvm = jvm
+    def __init__(self, spark: Any, settings: dict[str, str]) -> None:
+        self._jvm = spark._jvm
+        self._session = spark._jsparkSession
         self._settings = settings
         self._columns: dict[str, int] = {}
         self._kinds: dict[str, str] = {}
         self._classes: dict[str, Any] = {}
 
     def plan(self, node: Any) -> tuple[Any, bool, bool]:
-        """What the node is, whether its rows come in any order, and whether their values may depend on that order."""
+        """What the node is, whether its rows come in any order, and whether their values may depend on that, or on what is not seen."""
         name = node.getClass().getSimpleName()
         if name not in _PLANS or not node.getClass().getName().startswith(_EXEC):
             raise NotUnderstoodError(f"{node.nodeName()} {_WAYS_OUT.get(name, 'is not known to give the same rows again')}")
@@ -123,12 +143,12 @@ class _PlanReader:
         if name in _TRANSPARENT:
             return said[1][0], mixed, shaky
         if name in (*_EXCHANGES, "ReusedExchangeExec") and shaky:
-            reason = "moves rows by values that depend on the order of rows, such as sums of floats, row numbers or Python's results"
+            reason = "moves rows by Python's results, or by what depends on the order of rows, such as sums of floats or row numbers"
             raise NotUnderstoodError(f"{node.nodeName()} {reason}")
         if name == "ShuffleExchangeExec":
             self._check_partitioning(node.outputPartitioning())
             return said, True, False
-        return said, mixed, shaky or (mixed and self._is_ordered(name, node))
+        return said, mixed, shaky or name in _PYTHON or (mixed and _is_ordered(name, node))
 
     def _details(self, name: str, node: Any) -> Any:
         if name in _TRANSPARENT:
@@ -148,11 +168,6 @@ class _PlanReader:
             return False
         return plans.isInstance(value) or (self._kind(value) == "list" and value.size() > 0 and plans.isInstance(value.apply(0)))
 
-    def _is_ordered(self, name: str, node: Any) -> bool:
-        if name in _ORDERED:
-            return True
-        return name in _AGGREGATES and not all(_is_steady(each.aggregateFunction()) for each in _all(node.aggregateExpressions()))
-
     def _check_partitioning(self, partitioning: Any) -> None:
         name = partitioning.getClass().getSimpleName()
         if name == "RoundRobinPartitioning":
@@ -170,12 +185,13 @@ class _PlanReader:
         rdd = node.inputRDDs().apply(0)
         if rdd.getClass().getSimpleName() != "FileScanRDD":
             raise NotUnderstoodError(f"{node.nodeName()} is read by {rdd.getClass().getSimpleName()}")
-        files = [
-            [[file.toString(), file.modificationTime(), file.fileSize()] for file in partition.files()]
-            for partition in _all(rdd.filePartitions())
-        ]
+        parts = [list(partition.files()) for partition in _all(rdd.filePartitions())]
+        files = [[[file.toString(), file.modificationTime(), file.fileSize()] for file in part] for part in parts]
+        if relation.location().getClass().getSimpleName() != "MetadataLogFileIndex":  # such a log lists what is written once, without times
+            self._check_listed(relation, [file for part in parts for file in part])
         schemas = [each.json() for each in (relation.dataSchema(), relation.partitionSchema(), node.requiredSchema())]
-        options = sorted([pair._1(), pair._2()] for pair in _all(relation.options().toSeq()))
+        # Which files there are is said by their own paths; that of read_committed is a scratch folder's.
+        options = sorted([pair._1(), pair._2()] for pair in _all(relation.options().toSeq()) if pair._1().lower() not in ("path", "paths"))
         return [
             kind,
             schemas,
@@ -185,6 +201,23 @@ class _PlanReader:
             self.value(node.dataFilters()),
             files,
         ]
+
+    def _check_listed(self, relation: Any, files: list[Any]) -> None:
+        """Spark keeps its list of a catalog's table, and of a DataFrame: a file may have been replaced since. One list of each folder."""
+        conf = self._session.sessionState().newHadoopConfWithOptions(relation.options())
+        folders: dict[str, dict[str, tuple[int, int]]] = {}
+        for text, file in {file.urlEncodedPath(): file for file in files}.items():
+            folder, _, name = text.rpartition("/")
+            if folder not in folders:
+                parent = file.toPath().getParent()
+                statuses = parent.getFileSystem(conf).listStatus(parent)
+                if len(statuses) > _MOST_FILES:
+                    raise NotUnderstoodError(f"{folder} holds more than {_MOST_FILES} files")
+                folders[folder] = {status.getPath().getName(): _stamp(status) for status in statuses}
+            known, now = (file.fileSize(), file.modificationTime()), folders[folder].get(unquote(name))
+            # Stores tell the time of a single object in whole seconds, and Spark asks so for files that are named one by one.
+            if now is None or (known != now and known != _stamp((path := file.toPath()).getFileSystem(conf).getFileStatus(path))):
+                raise NotUnderstoodError(f"{text} is another file than Spark has listed; refresh the table, or read it again")
 
     # --- values inside of nodes ------------------------------------------------------------------------------------------
 
@@ -222,7 +255,7 @@ class _PlanReader:
         if not name.startswith(f"{_SPARK}catalyst."):
             raise NotUnderstoodError(f"the plan holds a {name}")
         if self._class(f"{_SPARK}catalyst.expressions.Expression").isInstance(value) and not value.deterministic():
-            raise NotUnderstoodError(f"{value.toString()[:80]} gives another result each time")
+            raise NotUnderstoodError(f"{_shaky(value)} gives another result each time")
         given = [value.productElement(index) for index in range(value.productArity())]
         if name.endswith(".AttributeReference"):  # Spark names the inner columns of aggregates after the ids of others
             given[0] = _NUMBER.sub(lambda found: f"#{self._columns.get(found[1], found[1])}", given[0])
@@ -278,10 +311,50 @@ class _PlanReader:
         return self._classes[name]
 
 
+def _shaky(expression: Any) -> str:
+    """The name of the innermost function that is not deterministic; never its arguments, which may be secrets. [SE1]"""
+    inner = next((child for child in _all(expression.children()) if not child.deterministic()), None)
+    return str(expression.prettyName()) if inner is None else _shaky(inner)
+
+
+def _is_ordered(name: str, node: Any) -> bool:
+    """Whether the node's result depends on the order of its rows; which of equal texts stands for a group does."""
+    if name not in _AGGREGATES:
+        return name in _ORDERED
+    return any("collate" in each.dataType().catalogString() for each in _all(node.output())) or not all(
+        _is_steady(each.aggregateFunction()) for each in _all(node.aggregateExpressions())
+    )
+
+
 def _is_steady(function: Any) -> bool:
     """Whether an aggregate is the same in whatever order its rows come."""
     name = function.getClass().getSimpleName()
-    return name in _STEADY_AGGREGATES or (name == "Sum" and function.child().dataType().catalogString() in _STEADY_SUMS)
+    if name in ("Max", "Min"):
+        return _ALIKE.search(function.dataType().catalogString()) is None
+    if name == "Sum":  # one that tries is null if what it has at any time is too large
+        return function.child().dataType().catalogString() in _STEADY_SUMS and "TRY" not in str(function.productElement(1))
+    return name in _STEADY_AGGREGATES
+
+
+def _is_by_range(partitioner: Any) -> bool:
+    return bool(partitioner.getClass().getSimpleName() == "RangePartitioner")
+
+
+def _stamp(status: Any) -> tuple[int, int]:
+    return status.getLen(), status.getModificationTime()
+
+
+def _machine(spark: Any, settings: dict[str, str]) -> list[Any]:
+    """What values depend on where nothing is set: the zone and its rules, the locale (upper case), the charset, the processor (exp)."""
+    java = spark._jvm.java
+    return [
+        [spark.conf.get(name) for name in _BY_MACHINE],
+        _TO_JVM.findall(settings.get("spark.executor.extraJavaOptions", "")),
+        java.util.TimeZone.getDefault().getID(),
+        java.util.Locale.getDefault().toLanguageTag(),
+        java.nio.charset.Charset.defaultCharset().name(),
+        [java.lang.System.getProperty(name) for name in ("java.version", "os.arch")],
+    ]
 
 
 def _is_known(name: str) -> bool:

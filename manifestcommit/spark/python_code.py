@@ -1,27 +1,35 @@
 """What a pickled Python function is made of: its bytes, the modules that it may import, the packages that are installed. [AB6]
 
-Two functions with one digest are the same code. Nothing is imported or unpickled to find out. What a function reads when it runs
-(files, clocks, services) is not code and not seen.
+Two functions with one digest are the same code. Nothing of it is imported or run to find out. What a function reads when it runs
+(files, clocks, services, code that it makes of texts) is not seen.
 Not here: where the functions stand in a plan (fingerprint).
 """
 
 from __future__ import annotations
 
 import ast
+import dis
 import functools
 import hashlib
 import importlib.metadata
+import io
+import pickle
 import pickletools
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import CodeType
+from typing import Any
 
 import msgspec
 
 # Which release of Spark runs is part of the plan's fingerprint; its Python half may lie anywhere.
-_COVERED = frozenset(sys.stdlib_module_names) | {"pyspark", "py4j", "__main__"}
+_BY_NAME = frozenset({"pyspark", "py4j", "__main__"})
+_IMPORTERS = frozenset({"import_module", "__import__"})
+_SITES = frozenset({"site-packages", "dist-packages"})
+_COMPUTED = "imports modules by names that it computes"
 
 
 class NotUnderstoodError(Exception):
@@ -31,7 +39,12 @@ class NotUnderstoodError(Exception):
 def code_digest(pickled: bytes) -> str:
     """The same only for the same function, imports and installed packages; NotUnderstoodError where one cannot be looked into. [AB6]"""
     sources = _Sources()
-    for name in sorted(_texts(pickled)):
+    texts = _texts(pickled)
+    if not texts.isdisjoint(_IMPORTERS):
+        raise NotUnderstoodError(f"a Python function {_COMPUTED}")
+    for name, needed in sorted({each for code in _codes(pickled) for each in _imported(code)}):
+        sources.add(name, needed=needed)
+    for name in sorted(texts):
         sources.add(name)
         if name in sys.modules and not sources.knows(name):
             raise NotUnderstoodError(f"a Python function refers to the module {name!r}, whose source cannot be found")
@@ -47,23 +60,31 @@ class _Sources:
         self._found: dict[str, ModuleSpec | None] = {}
 
     def knows(self, name: str) -> bool:
-        """Whether it was found, or needs no search."""
-        top = self._found.get(name.partition(".")[0])
-        return _is_covered(name) or self._found.get(name) is not None or (top is not None and _is_installed(top))
+        """Whether it was found, or needs no search; a module of the standard library may be of other machines only."""
+        top = name.partition(".")[0]
+        if (found := self._found.get(top)) is None:
+            return top in _BY_NAME or top in sys.stdlib_module_names
+        return self._found.get(name) is not None or _is_covered(found)
 
-    def add(self, name: str) -> None:
-        """Take in a module by its dotted name, its packages, and what they import; a name that is no module's changes nothing."""
-        waiting = [name]
+    def add(self, name: str, *, needed: bool = False) -> None:
+        """Take in a module by its dotted name, its packages, and what they import; a name that is no module's changes nothing.
+
+        needed: it is known to be imported, so that one which is not here may be whatever it is in the workers.
+        """
+        waiting = [(name, needed)]
         while waiting:
-            for spec in self._along(waiting.pop()):
-                if spec.name in self.digests or _is_installed(spec):
+            name, needed = waiting.pop()
+            for spec in self._along(name):
+                if spec.name in self.digests or _is_covered(spec):
                     continue
                 waiting += self._read(spec)
+            if needed and not self.knows(name):
+                raise NotUnderstoodError(f"a Python function imports the module {name!r}, which this process does not find")
 
     def _along(self, name: str) -> Iterator[ModuleSpec]:
         """The packages above the module, and the module; as far as they are there: what follows may be a name inside of it."""
         parts = name.split(".")
-        if _is_covered(name) or not all(part.isidentifier() for part in parts):
+        if parts[0] in _BY_NAME or not all(part.isidentifier() for part in parts):
             return
         path: Sequence[str] | None = None
         for count in range(1, len(parts) + 1):
@@ -74,11 +95,11 @@ class _Sources:
             if spec is None:
                 return
             yield spec
-            if spec.submodule_search_locations is None or _is_installed(spec):
+            if spec.submodule_search_locations is None or _is_covered(spec):
                 return
             path = list(spec.submodule_search_locations)
 
-    def _read(self, spec: ModuleSpec) -> list[str]:
+    def _read(self, spec: ModuleSpec) -> list[tuple[str, bool]]:
         if spec.origin is None and spec.submodule_search_locations is not None:
             self.digests[spec.name] = ""  # a namespace: no code of its own
             return []
@@ -113,43 +134,104 @@ def _search(full: str, path: Sequence[str] | None) -> ModuleSpec | None:
     return None
 
 
-def _imports(tree: ast.AST, spec: ModuleSpec) -> Iterable[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                package = spec.name.split(".") if spec.submodule_search_locations is not None else spec.name.split(".")[:-1]
-                above = package[: len(package) - node.level + 1]
-                base = ".".join([*above, base] if base else above)
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
+def _codes(pickled: bytes) -> list[CodeType]:
+    """All code in it, of functions inside of functions, too."""
+    found: list[CodeType] = []
+
+    class Anything:
+        """Stands for all that a pickle names: it takes everything and does nothing, but what is given to make code of is kept."""
+
+        def __new__(cls, *given: Any, **named: Any) -> Anything:
+            if len(given) > 8 and isinstance(given[6], bytes):  # what CodeType takes: the code, its constants, its names
+                constants = tuple(None if isinstance(each, Anything) else each for each in given[7])
+                found.append(CodeType(*given[:7], constants, *given[8:]))  # type: ignore[call-arg, unused-ignore]  # more each release
+            return object.__new__(cls)
+
+        def __call__(self, *given: Any) -> Any:
+            return Anything(*given)
+
+        def _take(self, *given: Any) -> None:
+            pass
+
+        append = extend = add = update = __setitem__ = __setstate__ = _take
+
+    class Reader(pickle.Unpickler):
+        def find_class(self, module: str, name: str) -> Any:
+            return Anything
+
+    try:
+        Reader(io.BytesIO(pickled)).load()
+    except Exception as error:  # whatever stands there
+        raise NotUnderstoodError(f"a Python function's pickle cannot be read: {error}") from None
+    return found
 
 
-def _is_covered(name: str) -> bool:
-    return name.partition(".")[0] in _COVERED
+def _imported(code: CodeType) -> Iterator[tuple[str, bool]]:
+    """The names that it may import, and whether it surely does: the others may be of something inside of the module."""
+    base = ""
+    for each in dis.get_instructions(code):
+        if each.opname == "IMPORT_NAME":
+            base = each.argval
+            yield base, True
+        elif each.opname == "IMPORT_FROM":
+            yield f"{base}.{each.argval}", False
 
 
-def _is_installed(spec: ModuleSpec) -> bool:
-    """Whether it is of a package whose release stands for its code; one that is installed to be edited is not."""
-    if spec.name.partition(".")[0] not in _distributions():
-        return False
-    places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
-    return all(any(Path(place).is_relative_to(folder) for folder in _installed_folders()) for place in places)
+def _imports(tree: ast.AST, spec: ModuleSpec) -> Iterator[tuple[str, bool]]:
+    """The same of a module's source; and what looks like a module's name, since it may be imported by that."""
+    plain: set[int] = set()
+    for node in ast.walk(tree):  # which comes to a call before it comes to what is called
+        match node:
+            case ast.Import(names=names):
+                yield from ((alias.name, True) for alias in names)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                base = module or ""
+                if level:
+                    package = spec.name.split(".") if spec.submodule_search_locations is not None else spec.name.split(".")[:-1]
+                    above = package[: len(package) - level + 1]
+                    base = ".".join([*above, base] if base else above)
+                yield base, True
+                yield from ((f"{base}.{alias.name}", False) for alias in names)
+            case ast.Call(func=ast.Name() | ast.Attribute() as called, args=[ast.Constant(value=str() as name)], keywords=[]):
+                if (called.id if isinstance(called, ast.Name) else called.attr) in _IMPORTERS and not name.startswith("."):
+                    plain.add(id(called))
+                    yield name, True
+            case ast.Constant(value=str() as name) if "." in name:
+                yield name, False
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.alias(name=name, asname=str()):
+                if name in _IMPORTERS and id(node) not in plain:
+                    raise NotUnderstoodError(f"the module {spec.name!r}, which a Python function refers to, {_COMPUTED}")
+
+
+def _is_covered(spec: ModuleSpec) -> bool:
+    """Whether it is Python's own, or of a package that says what its files hold; one that is installed to be edited is not."""
+    if spec.origin in ("built-in", "frozen"):
+        return True
+    top = spec.name.partition(".")[0]
+    places = [Path(each) for each in ([spec.origin] if spec.origin else spec.submodule_search_locations or [""])]  # "" is nowhere
+    installed = top in _distributions() and all(
+        any(each.is_relative_to(folder) for folder in _folders("purelib", "platlib")) for each in places
+    )
+    return installed or all(
+        any(each.is_relative_to(folder) for folder in _folders("stdlib", "platstdlib")) and _SITES.isdisjoint(each.parts) for each in places
+    )
 
 
 @functools.cache
-def _installed_folders() -> frozenset[str]:
-    return frozenset(sysconfig.get_paths()[name] for name in ("purelib", "platlib"))
+def _folders(*names: str) -> frozenset[str]:
+    return frozenset(sysconfig.get_paths()[name] for name in names)
 
 
 @functools.cache
 def _distributions() -> frozenset[str]:
-    return frozenset(importlib.metadata.packages_distributions())
+    """The modules of packages that were installed with the hashes of their files."""
+    bare = {each.name for each in importlib.metadata.distributions() if not each.read_text("RECORD")}
+    return frozenset(top for top, names in importlib.metadata.packages_distributions().items() if bare.isdisjoint(names))
 
 
-@functools.cache
 def _environment() -> tuple[str, ...]:
-    installed = sorted({f"{each.name} {each.version}" for each in importlib.metadata.distributions()})
-    return (sys.version, *installed)
+    """Python's release, and what is installed: the hashes of all files but those that name the folder they were installed from or to."""
+    records = (each.read_text("RECORD") or f"{each.name} {each.version}" for each in importlib.metadata.distributions())
+    kept = ([line for line in each.splitlines() if not line.startswith("../") and "/direct_url.json," not in line] for each in records)
+    return (sys.version, *sorted({hashlib.sha256("\n".join(lines).encode()).hexdigest() for lines in kept}))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +18,9 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+import manifestcommit as mc
 from manifestcommit.spark import python_code
-from manifestcommit.spark.fingerprint import check_ranges, lineage_fingerprint, plan_fingerprint
+from manifestcommit.spark.fingerprint import _machine, check_ranges, lineage_fingerprint, plan_fingerprint
 from manifestcommit.spark.python_code import NotUnderstoodError, code_digest
 from manifestcommit.spark.recoverable import _planned_alike
 
@@ -95,6 +99,9 @@ UNDERSTOOD: dict[str, Make] = {
     "summed": lambda spark, files: read(spark, files).groupBy("k").agg(F.sum("n"), F.avg("x"), F.count("*"), F.max("s")),
     "summed, filtered": lambda spark, files: read(spark, files).groupBy("k").agg(F.sum("n")).where("sum(n) > 3"),
     "summed twice": lambda spark, files: read(spark, files).groupBy("k", "s").agg(F.sum("n").alias("n")).groupBy("k").agg(F.max("n")),
+    "shuffled by steady values": lambda spark, files: (
+        read(spark, files).groupBy("k").agg(F.max("s").alias("v"), F.sum("n"), F.min("n"), F.count("x")).repartition(3, "v")
+    ),
     "distinct": lambda spark, files: read(spark, files).select("k").distinct(),
     "without duplicates": lambda spark, files: read(spark, files).dropDuplicates(["k"]),
     "joined": lambda spark, files: read(spark, files).join(spark.range(9).withColumnRenamed("id", "k"), "k"),
@@ -166,6 +173,15 @@ def scalar(spark: Any, files: str) -> DataFrame:
     return spark.sql("select n + (select max(n) from of_this_test) as m from of_this_test")
 
 
+def table(spark: Any, files: str) -> str:
+    """A table of ours beside the files."""
+    mc.register(spark)
+    root = os.path.join(os.path.dirname(files), "table")
+    if not os.path.exists(root):
+        mc.write(pa.table({"n": [1, 2, 3]}), root)
+    return root
+
+
 def unsteady(make: Callable[[DataFrame], DataFrame]) -> Make:
     return lambda spark, files: make(read(spark, files)).repartition(3, "v")
 
@@ -184,6 +200,8 @@ NOT_UNDERSTOOD: dict[str, tuple[Make, str]] = {
     ),
     "an RDD": (lambda spark, files: spark.createDataFrame([(1, "x")], "a int, b string"), "RDD"),
     "cached": (lambda spark, files: read(spark, files).where("n < 7").cache(), "cached"),
+    "sorted and cached": (lambda spark, files: read(spark, files).orderBy("x").cache().where("n < 7"), "global sort"),
+    "another source's scan": (lambda spark, files: spark.read.format("manifestcommit").load(table(spark, files)), "read_committed"),
     "a subquery": (scalar, "subquery"),
     "another source": (lambda spark, files: spark.read.format("binaryFile").load(files), "of a format that is not known"),
     "shuffled by sums of floats": (unsteady(lambda df: df.groupBy("k").agg(F.sum("x").alias("v"))), "order of rows"),
@@ -191,6 +209,18 @@ NOT_UNDERSTOOD: dict[str, tuple[Make, str]] = {
     "shuffled by row numbers": (unsteady(lambda df: df.selectExpr("row_number() over (partition by k order by s) v")), "order of rows"),
     "shuffled by the first": (unsteady(lambda df: df.dropDuplicates(["k"]).withColumnRenamed("s", "v")), "order of rows"),
     "shuffled by lists": (unsteady(lambda df: df.groupBy("k").agg(F.collect_list("s").alias("v"))), "order of rows|another result"),
+    "shuffled by maxima of floats": (unsteady(lambda df: df.groupBy("k").agg(F.max("x").alias("v"))), "order of rows"),
+    "shuffled by minima within": (unsteady(lambda df: df.groupBy("k").agg(F.min(F.struct("n", "x")).alias("v"))), "order of rows"),
+    "shuffled by sums that try": (unsteady(lambda df: df.groupBy("k").agg(F.try_sum("n").alias("v"))), "order of rows"),
+    "shuffled by groups of equal texts": (
+        unsteady(lambda df: df.selectExpr("collate(s, 'UTF8_LCASE') s").distinct().selectExpr("collate(s, 'UTF8_BINARY') v")),
+        "order of rows",
+    ),
+    "shuffled by maxima of equal texts": (
+        unsteady(lambda df: df.groupBy("k").agg(F.expr("max(collate(s, 'UTF8_LCASE'))").alias("v"))), "order of rows",
+    ),
+    "shuffled by Python's results": (unsteady(lambda df: df.select(F.udf(lambda n: n, "long")("n").alias("v"))), "Python's results"),
+    "shuffled by Arrow's results": (unsteady(lambda df: df.select("n").mapInArrow(through, "v long")), "Python's results"),
     "shuffled after Python": (
         unsteady(lambda df: df.repartition(3, "k").select("n").mapInArrow(through, "v long")), "order of rows",
     ),
@@ -214,6 +244,27 @@ def test_what_may_differ_has_no_fingerprint(spark, files: str, name: str) -> Non
             fingerprint(df)
     finally:
         df.unpersist()
+
+
+def test_no_word_is_taken_for_what_ranges_have_cut(spark, files: str) -> None:
+    """Nor where the sort is inside of what was cached, or is an RDD's. [AB6]"""
+    for cached_adaptively in (True, False):
+        with contextlib.nullcontext() if cached_adaptively else _planned_alike(spark):
+            df = read(spark, files).orderBy("k", "x").where(f"n > {cached_adaptively:d}").cache()
+        try:
+            shown = df._jdf.queryExecution().executedPlan().toString()
+            assert ("AdaptiveSparkPlan" in shown.partition("InMemoryRelation")[2]) == cached_adaptively
+            with pytest.raises(NotUnderstoodError, match="global sort"):
+                check_ranges(df.select("n"))
+        finally:
+            df.unpersist()
+    jvm = spark._jvm
+    tag = getattr(jvm.scala.reflect, "ClassTag$").__getattr__("MODULE$").Any()
+    pairs = spark.sparkContext._jsc.sc().parallelize(jvm.PythonUtils.toSeq([jvm.scala.Tuple2(n, n) for n in range(9)]), 3, tag)
+    pairs = jvm.org.apache.spark.api.java.JavaPairRDD.fromRDD(pairs, tag, tag)
+    assert lineage_fingerprint(pairs.groupByKey(3).rdd())
+    with pytest.raises(NotUnderstoodError, match="global sort"):
+        lineage_fingerprint(pairs.sortByKey().rdd())
 
 
 def test_rows_that_are_dealt_out_as_they_come_have_none(spark, files: str) -> None:
@@ -249,6 +300,68 @@ def test_files_are_those_that_they_were(spark, tmp_path: Path) -> None:
     finally:
         spark.conf.unset("spark.sql.files.maxPartitionBytes")
     assert len(set(seen)) == 5
+
+
+def test_a_file_that_was_replaced_after_spark_has_listed_it_is_noticed(spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session keeps the list of a DataFrame, and of a catalog's table, and so would show the file that was. [AB6]"""
+    folder = tmp_path / "in é%20"
+    folder.mkdir()
+    for name in "ab":
+        (folder / f"{name}.csv").write_text("1\n2\n", "utf-8")
+        os.utime(folder / f"{name}.csv", (1_000_000_000, 1_000_000_000))
+    frames = [spark.read.schema("n long").csv(str(folder)), spark.read.schema("n long").csv([str(folder / "a.csv"), str(folder / "b.csv")])]
+    spark.sql(f"create table listed_of_test (n long) using csv location '{folder}'")
+    try:
+        frames.append(spark.table("listed_of_test"))
+        before = [fingerprint(df) for df in frames]
+        assert before == [fingerprint(df) for df in frames]
+        for change in ("time", "size", "gone"):
+            if change == "gone":
+                (folder / "b.csv").unlink()
+            else:
+                (folder / "b.csv").write_text("3\n4\n" if change == "time" else "3\n4\n5\n", "utf-8")
+                os.utime(folder / "b.csv", (1_000_000_000 + (change == "time"),) * 2)
+            for df in (*frames, spark.table("listed_of_test")):
+                with pytest.raises(NotUnderstoodError, match=r"b\.csv is another file than Spark has listed; refresh"):
+                    fingerprint(df)
+        spark.catalog.refreshTable("listed_of_test")
+        assert fingerprint(spark.table("listed_of_test")) not in before
+        monkeypatch.setattr("manifestcommit.spark.fingerprint._MOST_FILES", 0)
+        with pytest.raises(NotUnderstoodError, match="more than 0 files"):
+            fingerprint(spark.table("listed_of_test"))
+    finally:
+        spark.sql("drop table listed_of_test")
+
+
+def test_a_tables_version_is_the_same_work_whenever_it_is_read(spark, tmp_path: Path) -> None:
+    """Though Spark reads it through a scratch folder, another one each time. [AB6]"""
+    root = str(tmp_path / "table")
+    mc.write(pa.table({"n": [1, 2, 3]}), root)
+    first = fingerprint(mc.read_committed(root, spark=spark))
+    assert fingerprint(mc.read_committed(root, spark=spark)) == first
+    mc.write(pa.table({"n": [4]}), root)
+    assert fingerprint(mc.read_committed(root, spark=spark)) != first
+    assert fingerprint(mc.read_committed(root, spark=spark, version=mc.Table(root).snapshot().version - 1)) == first
+
+
+def test_what_the_machine_says_is_part_of_the_work(spark) -> None:
+    """Where nothing is set, the zone of times is the machine's; what upper case is goes by its language. [AB6]"""
+    java, zone = spark._jvm.java, spark.conf.get("spark.sql.session.timeZone")
+    own_zone, own_locale = java.util.TimeZone.getDefault(), java.util.Locale.getDefault()
+    spark.conf.unset("spark.sql.session.timeZone")
+    try:
+        seen = [fingerprint(spark.range(3)), fingerprint(spark.range(3))]
+        java.util.TimeZone.setDefault(java.util.TimeZone.getTimeZone("Asia/Tokyo"))
+        seen.append(fingerprint(spark.range(3)))
+        java.util.Locale.setDefault(java.util.Locale.forLanguageTag("tr"))
+        seen.append(fingerprint(spark.range(3)))
+    finally:
+        java.util.TimeZone.setDefault(own_zone)
+        java.util.Locale.setDefault(own_locale)
+        spark.conf.set("spark.sql.session.timeZone", zone)
+    assert len(set(seen)) == 3 and seen[0] == seen[1]
+    executors = {"spark.executor.extraJavaOptions": "-Xss4m -Duser.timezone=Asia/Tokyo -Duser.dir=/x -Dfile.encoding=latin1"}
+    assert _machine(spark, executors)[1] == ["-Duser.timezone=Asia/Tokyo", "-Dfile.encoding=latin1"]
 
 
 @pytest.mark.parametrize(
@@ -342,8 +455,130 @@ def test_a_module_without_a_source_makes_a_function_unknown(monkeypatch: pytest.
     """[AB6]"""
     module = type(sys)("made_up_of_test")
     monkeypatch.setitem(sys.modules, "made_up_of_test", module)
-    with pytest.raises(NotUnderstoodError, match="made_up_of_test"):
-        code_digest(cloudpickle.dumps("made_up_of_test"))  # type: ignore[no-untyped-call]
+    for spec in (None, ModuleSpec("made_up_of_test", None)):
+        module.__spec__ = spec
+        with pytest.raises(NotUnderstoodError, match="made_up_of_test"):
+            code_digest(cloudpickle.dumps("made_up_of_test"))  # type: ignore[no-untyped-call]
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], None]]:
+    """Writes modules of the user's own by their dotted names; they come first on the path, and are forgotten after the test."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def write(name: str, source: str) -> None:
+        path = tmp_path.joinpath(*name.split(".")).with_suffix(".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for parent in path.relative_to(tmp_path).parents[:-1]:
+            (tmp_path / parent / "__init__.py").touch()
+        path.write_text(source, "utf-8")
+        importlib.invalidate_caches()
+
+    def ours() -> set[str]:
+        return {name for name, module in sys.modules.items() if str(getattr(module, "__file__", None)).startswith(str(tmp_path))}
+
+    yield write
+    for name in ours():
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    ("reaches", "function"),
+    [
+        ("import importlib\ndef f(n):\n    return importlib.import_module('pkg_of_test.rules').g(n)\n", "from pkg_of_test.plug import f"),
+        ("def f(n):\n    return __import__('rules_of_test').g(n)\n", "from pkg_of_test.plug import f"),
+        ("PARTS = {'g': 'pkg_of_test.rules'}\ndef f(n): return n\n", "from pkg_of_test.plug import f"),
+        ("", "def f(n):\n    from pkg_of_test import rules\n    return rules.g(n)"),
+        ("", "def f(n):\n    def h():\n        from pkg_of_test import plug, rules as r\n        return r.g(n)\n    return h()"),
+        ("", "class A:\n    def g(self, n):\n        from pkg_of_test import rules\n        return rules.g(n)\ndef f(n): return A().g(n)"),
+    ],
+)
+def test_a_module_that_is_reached_by_its_name_counts(modules: Callable[[str, str], None], reaches: str, function: str) -> None:
+    """[AB6]"""
+    modules("pkg_of_test.plug", reaches)
+    for name in ("pkg_of_test.rules", "rules_of_test"):
+        modules(name, "def g(n): return n\n")
+    data = pickled(function)
+    before = code_digest(data)
+    assert code_digest(data) == before
+    for name in ("pkg_of_test.rules", "rules_of_test"):
+        modules(name, "def g(n): return n * 2\n")
+    assert code_digest(data) != before
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("import importlib\ndef f(n):\n    return importlib.import_module('.rules', __package__)\n", "that it computes"),
+        ("import importlib\ndef f(n):\n    return importlib.import_module('.rules')\n", "that it computes"),
+        (
+            "from importlib import import_module\nname = 'rules'\ndef f(n):\n    return import_module(f'pkg_of_test.{name}')\n",
+            "that it computes",
+        ),
+        ("from importlib import import_module as load\ndef f(n):\n    return load(f'pkg_of_test.{n}')\n", "that it computes"),
+        ("import importlib\nload = importlib.import_module\ndef f(n):\n    return load(n)\n", "that it computes"),
+        ("def f(n):\n    return __import__('rules', globals(), locals(), [], 1)\n", "that it computes"),
+        ("def f(n):\n    import only_in_workers_of_test\n", "does not find"),
+        ("def f(n):\n    from . import nothing\n    from .nowhere import g\n", "does not find"),
+    ],
+)
+@pytest.mark.parametrize("by_value", [False, True])
+def test_code_that_imports_what_cannot_be_told_is_unknown(
+    modules: Callable[[str, str], None], source: str, reason: str, by_value: bool
+) -> None:
+    """In a module, and in a function that travels by itself. [AB6]"""
+    modules("pkg_of_test.plug", source)
+    with pytest.raises(NotUnderstoodError, match=reason):
+        code_digest(pickled(source if by_value else "from pkg_of_test.plug import f"))
+
+
+def test_a_module_named_as_pythons_own_is_told_from_it(modules: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's own are covered by its release. [AB6]"""
+    own = python_code._Sources()
+    for name in ("json.decoder", "os.path", "sys", "winreg", "_struct", "sched", "xml.dom.minidom"):
+        own.add(name, needed=True)
+    assert own.digests == {}
+    monkeypatch.delitem(sys.modules, "sched", raising=False)
+    modules("sched", "def f(n): return n\n")
+    data = pickled("from sched import f")
+    before = code_digest(data)
+    modules("sched", "def f(n): return n * 2\n")
+    assert code_digest(data) != before
+
+
+def test_a_package_that_was_built_anew_under_its_old_release_is_another(
+    modules: Callable[[str, str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hashes that it was installed with tell; where there are none, its files are read. [AB6]"""
+    info = tmp_path / "wheel_of_test-1.0.dist-info"
+    info.mkdir()
+    modules("wheel_of_test.core", "def f(n): return n\n")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: wheel-of-test\nVersion: 1.0\n", "utf-8")
+    (info / "top_level.txt").write_text("wheel_of_test\n", "utf-8")
+    record = "wheel_of_test/core.py,sha256={},9\n../../bin/tool,sha256={},9\n{}/direct_url.json,sha256={},9\n"
+
+    def installed(core: str, folder: str) -> None:
+        (info / "RECORD").write_text(record.format(core, folder, info.name, folder), "utf-8")
+
+    folders = python_code._folders
+    monkeypatch.setattr(python_code, "_folders", lambda *names: folders(*names) | ({str(tmp_path)} if "purelib" in names else set()))
+    python_code._distributions.cache_clear()
+    try:
+        data = pickled("from wheel_of_test.core import f")
+        installed("A", "x")
+        before = code_digest(data)
+        modules("wheel_of_test.core", "# its own hash is told by the record\n")
+        installed("A", "y")
+        assert code_digest(data) == before
+        installed("B", "y")
+        assert code_digest(data) != before
+        (info / "RECORD").unlink()
+        python_code._distributions.cache_clear()
+        before = code_digest(data)
+        modules("wheel_of_test.core", "def f(n): return n * 2\n")
+        assert code_digest(data) != before
+    finally:
+        python_code._distributions.cache_clear()
 
 
 def test_what_is_installed_counts_by_its_release(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import functions as F
 
 import manifestcommit as mc
 from manifestcommit.core import format
@@ -220,6 +222,25 @@ def test_a_rerun_of_a_plan_that_is_not_understood_computes_everything(spark, roo
     assert ["RDD" in text and "fingerprint=" in text and job.id in text for text in said()] == [True, True]
     job.commit()
     exact(df, root)
+
+
+def test_a_job_that_reads_our_tables_is_taken_over(spark, root: str, said: Callable[[], list[str]]) -> None:
+    """Each run reads the version anew, through another scratch folder of Spark's. [AB6] [SP4]"""
+    source = f"{root}-source"
+    mc.write(spark.range(0, 40, 1, 2), source)
+    attempt(mc.read_committed(source, spark=spark), root)
+    df = mc.read_committed(source, spark=spark)
+    attempt(df, root).commit()
+    tasks = len(finished(root))
+    assert tasks and ADOPTED.format(tasks, tasks) in said()[-1]
+    exact(df, root)
+
+
+def test_rows_that_python_has_moved_are_computed_anew(spark, root: str, said: Callable[[], list[str]]) -> None:
+    """What a function draws is another salt in each run: one run's tasks beside another's would lose rows, and double others. [AB6]"""
+    salt = F.udf(lambda n: random.randint(0, 3), "int")
+    attempt(spark.range(0, 40, 1, 4).withColumn("salt", salt("id")).repartition(4, "salt"), root)
+    assert finished(root) == [] and "moves rows by Python's results" in said()[-1]
 
 
 def test_the_callers_word_is_believed(spark, root: str, tmp_path: Path, said: Callable[[], list[str]]) -> None:
