@@ -166,6 +166,8 @@ class Writer(Worker):
             self.note("rewound", table=AGAIN, version=outcome.version, dropped=len(outcome.dropped_keys))
         except (mc.UsageError, mc.CommitConflictError, mc.OutcomeUnknownError) as error:  # others moved it, or perhaps this one, unheard
             self.note("not rewound", table=AGAIN, error=type(error).__name__)
+        except mc.SnapshotExpiredError:  # the history that tells which keys to drop is gone: nothing was changed
+            self.note("not rewound", table=AGAIN, error="expired")
 
     def add_column(self) -> None:
         """A column more, while others write; no write has to wait for it."""
