@@ -14,7 +14,6 @@ from ..core import evolution
 from ..core.predicate import And, Not, Or, Predicate, Unknown, columns_of
 from ..core.schema import Schema, walk
 from ..core.snapshot import Snapshot
-from ..engine.constants import constants_in
 from ..errors import UsageError
 from .reader import read_files
 
@@ -53,7 +52,6 @@ def read_snapshot(
         schema,
         columns=None if wanted is None else _looked_at(schema, wanted, predicate),
         trust_footers=only_own or not has_floats,
-        constants=constants_in(entries, schema, snapshot.partition_by),
         storage_options=storage_options,
     )
     if predicate is not None:

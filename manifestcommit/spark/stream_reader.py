@@ -17,7 +17,6 @@ from pyspark.sql.types import StructType
 
 from manifestcommit.core.feed import Offset, OnOverwrite, parse_offset
 from manifestcommit.core.schema import Schema
-from manifestcommit.engine.constants import Constants
 from manifestcommit.engine.feed import Feed
 from manifestcommit.engine.session import Session
 from manifestcommit.errors import UsageError
@@ -63,15 +62,11 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _dict(self.feed.advance(_offset(start), limit.max_files if isinstance(limit, ReadMaxFiles) else None))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        files = self.feed.between(_offset(start), _offset(end))
-        constants = self.feed.constants(files)
-        return [FileGroup(group, constants.of(group)) for group in pack(files)]
+        return [FileGroup(group) for group in pack(self.feed.between(_offset(start), _offset(end)))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # A column's name inside files is its own for ever, so that the stream's own columns fit the files of every version. [SC6]
-        constants = partition.constants if isinstance(partition, FileGroup) else Constants()
-        reader = FilesReader(self.url, (), self.columns, self.struct, constants=constants, storage_options=self.storage_options)
-        return reader.read(partition)
+        return FilesReader(self.url, (), self.columns, self.struct, storage_options=self.storage_options).read(partition)
 
     @property
     def feed(self) -> Feed:
