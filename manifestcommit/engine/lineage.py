@@ -5,7 +5,7 @@ Not here: what an advance is and when it holds (core.watermark).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -22,6 +22,8 @@ from .head import Head, walk_back
 from .lookup import find_key
 from .outcome import Outcome
 from .session import Session
+
+_Listed = tuple[str, int, tuple[SourceRange, ...]]  # path, the version that added it, what it says that it holds
 
 
 class FileRange(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,10 +66,11 @@ def trace(session: Session, source: str, position: int) -> Lineage | None:
     have, origin = snapshot.watermarks.get(source), snapshot.origins.get(source)
     if isinstance(have, str):
         raise UsageError(f"source {source!r} has texts as positions, which have no order: which file holds one cannot be told")
-    ranges = list(_holding(session, snapshot, source, position))
+    entries = tuple(_entries(session, snapshot))
+    ranges = tuple(_holding(entries, source, position))
     if ranges:  # they may hold what a rewind has made to be read again
         newest = max(each.version for each in ranges)
-        silent = _brought(session, snapshot, newest)
+        silent = _brought(entries, newest)
         return Lineage(source=source, position=position, version=newest, files=(*ranges, *silent), exact=not silent)
     if have is None:
         raise UsageError(_unknown(session, snapshot, source))
@@ -76,7 +79,7 @@ def trace(session: Session, source: str, position: int) -> Lineage | None:
     for step in steps(session, head, source):
         if isinstance(step.end, int) and position < step.end and (not isinstance(step.start, int) or step.start <= position):
             version = step.snapshot.version
-            return Lineage(source=source, position=position, version=version, files=_brought(session, snapshot, version))
+            return Lineage(source=source, position=position, version=version, files=_brought(entries, version))
     return None
 
 
@@ -156,22 +159,20 @@ def _undone_keys(session: Session, head: Head, source: str, to: Position) -> fro
     return frozenset(keys)
 
 
-def _holding(session: Session, snapshot: Snapshot, source: str, position: int) -> Iterator[FileRange]:
-    for path, version, ranges in _entries(session, snapshot):
+def _holding(entries: Iterable[_Listed], source: str, position: int) -> Iterator[FileRange]:
+    for path, version, ranges in entries:
         for each in ranges:
             begins = each.start is None or (isinstance(each.start, int) and each.start <= position)
             if each.source == source and begins and isinstance(each.end, int) and position < each.end:
                 yield FileRange(path=path, version=version, start=each.start, end=each.end)
 
 
-def _brought(session: Session, snapshot: Snapshot, version: int) -> tuple[FileRange, ...]:
+def _brought(entries: Iterable[_Listed], version: int) -> tuple[FileRange, ...]:
     """The live files of that version that do not say what they hold; those that do hold no other ranges. [OB8]"""
-    return tuple(
-        FileRange(path=path, version=added) for path, added, ranges in _entries(session, snapshot) if added == version and not ranges
-    )
+    return tuple(FileRange(path=path, version=added) for path, added, ranges in entries if added == version and not ranges)
 
 
-def _entries(session: Session, snapshot: Snapshot) -> Iterator[tuple[str, int, tuple[SourceRange, ...]]]:
+def _entries(session: Session, snapshot: Snapshot) -> Iterator[_Listed]:
     table = plan.entries_table(session, snapshot)
     names = ("path", "added", "sources")
     for path, added, ranges in zip(*(table.column(name).to_pylist() for name in names), strict=True):

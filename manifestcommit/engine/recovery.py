@@ -21,7 +21,7 @@ from ..core.recovery import FinishedTask, KeyMark
 from ..core.snapshot import FORMAT_VERSION, Snapshot
 from ..errors import StoreError, StoreUnclearError, UsageError
 from ..store import Store
-from ..version import __version__
+from ..version import WRITER
 from .commit import key_outcome
 from .env import Env
 from .figures import Intake
@@ -32,7 +32,6 @@ from .outcome import Outcome
 from .session import Session
 
 LOG = logging.getLogger("manifestcommit.jobs")
-WRITER = f"manifestcommit {__version__}"
 _TRIES = 8  # at a create that gets no clear answer
 _PAUSE_S = 0.05
 _FETCHERS = 16

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ..core.snapshot import Summary
 from ..store import Store
 from ..store.doctor import prove
-from ..version import __version__
+from ..version import WRITER
 from .env import Env, SystemEnv
 from .figures import Meter, Phase, Tally
 from .head import Head, open_head
@@ -28,7 +28,7 @@ class Session:
         self.absent_keys: dict[str, set[str]] = {}  # key -> runs, which never change, that do not have it
         self._has_proven = False
         self.tally = Tally(store)
-        self.writer = f"manifestcommit {__version__}"
+        self.writer = WRITER
 
     def new_field_id(self) -> int:
         """A field id drawn at random; whoever gives it to a schema sees to it that no two fields share one. [SC1]"""
