@@ -10,6 +10,8 @@ The guarantees are spelled out in spec/v1.md; docstrings cite its clauses. Impor
 
 from typing import TYPE_CHECKING
 
+from .engine.adopt import Adoption
+from .engine.gc import GcReport
 from .engine.outcome import JobResult, JobResults, Outcome
 from .errors import (
     CommitConflictError,
@@ -37,7 +39,7 @@ from .errors import (
     WatermarkOverlapError,
 )
 from .job import Job, begin, commit, commit_all, write
-from .table import Table, abort, create_table, read_committed, resolve
+from .table import Table, abort, adopt, create_table, gc, read_committed, resolve
 from .version import __version__
 
 if TYPE_CHECKING:
@@ -59,8 +61,10 @@ def register(spark: "SparkSession", storage_options: "Mapping[str, Any] | None" 
 
 
 __all__ = [
+    "Adoption",
     "CommitConflictError",
     "CorruptMetadataError",
+    "GcReport",
     "Job",
     "JobAbortedError",
     "JobFencedError",
@@ -89,10 +93,12 @@ __all__ = [
     "WatermarkOverlapError",
     "__version__",
     "abort",
+    "adopt",
     "begin",
     "commit",
     "commit_all",
     "create_table",
+    "gc",
     "read_committed",
     "register",
     "resolve",

@@ -20,7 +20,11 @@ import msgspec
 import pyarrow as pa
 
 from . import abort, commit
+from .cli_adopt import add_commands as add_adopt
 from .cli_figures import print_counts, print_figures, read_ends
+from .cli_gc import add_commands as add_gc
+from .cli_history import add_commands as add_history
+from .cli_verify import add_commands as add_verify
 from .errors import (
     CommitConflictError,
     JobAbortedError,
@@ -144,6 +148,10 @@ def _parser() -> argparse.ArgumentParser:
     rewind.add_argument("--reason", required=True, metavar="TEXT", help="recorded in the history")
     rewind.add_argument("--keep-keys", action="store_true", help="drop no key, where the history that tells which is expired")
 
+    add_adopt(commands, _command)
+    add_history(commands, _command)
+    add_gc(commands, _command)
+
     lineage = _command(commands, "lineage", _lineage, "which version and files hold a position of a source; exit status 1 if none does")
     lineage.add_argument("source", metavar="SOURCE")
     lineage.add_argument("position", metavar="POSITION")
@@ -152,6 +160,8 @@ def _parser() -> argparse.ArgumentParser:
     metrics.add_argument("--ends", metavar="FILE", help='a JSON file with the ends of sources, such as {"topic:0": 12345}, for the lag')
 
     _command(commands, "counts", _counts, "whether all counts match: read, written, committed, listed; exit status 1 if not")
+
+    add_verify(commands, _command)
 
     _command(
         commands, "doctor", _doctor, "whether a store keeps what commits rely on; writes probes, and removes them; exit status 1 if not"
@@ -164,7 +174,7 @@ def _command(commands: Any, name: str, run: Run, what: str) -> argparse.Argument
     command.add_argument("path", metavar="PATH", help="the table's root: a local path or a URL")
     command.add_argument("--json", action="store_true", help="one JSON document on standard output")
     command.add_argument("--storage-options", metavar="FILE", help="a JSON file with the store's options: endpoint, secrets and so on")
-    command.set_defaults(run=run)
+    command.set_defaults(run=run, open_table=_table)
     return command
 
 
@@ -193,7 +203,7 @@ def _log(options: argparse.Namespace) -> int:
                 (
                     row["version"],
                     f"{row['committed_at']:%Y-%m-%d %H:%M:%S}",
-                    row["operation"],
+                    row["operation"] if row["restored"] is None else f"{row['operation']} to {row['restored']}",
                     row["key"] or "",
                     row["summary"].get("files", 0),
                     row["summary"].get("removed_files", 0),

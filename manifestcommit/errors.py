@@ -104,7 +104,7 @@ class TableNotFoundError(ManifestCommitError):
 
 
 class NotATableError(ManifestCommitError):
-    """The folder holds files but no table; writing here would mix the two. A later `adopt` makes a table of it. [LY6]"""
+    """The folder holds files but no table; writing here would mix the two. `adopt` makes a table of it. [LY6]"""
 
 
 class VersionNotFoundError(ManifestCommitError):

@@ -17,20 +17,29 @@ from .core import arrow, evolution, format
 from .core.conflict import describe_touch
 from .core.expression import parse_expression
 from .core.predicate import Predicate
+from .core.retention import Policy
 from .core.schema import FieldType, Schema, type_text
 from .core.snapshot import Snapshot
 from .engine import alter, plan
+from .engine import gc as gc_engine
+from .engine.adopt import Adoption
+from .engine.adopt import adopt as _adopt
 from .engine.counts import CountReport, compare
+from .engine.gc import GcReport
 from .engine.head import Head, read_version, walk_back
 from .engine.lineage import Lineage, rewind, trace
 from .engine.lookup import find_job
 from .engine.outcome import JobResults, Outcome, committed_or_raise
 from .engine.prepare import JobInfo, give_up, list_jobs, read_prepared, settle_prepared
+from .engine.rollback import rollback
 from .engine.session import Session
 from .engine.standing import TableFigures, stand
-from .engine.times import choose_version, parse_moment
+from .engine.tags import tag, untag
+from .engine.times import choose_version, parse_age, parse_moment
+from .engine.verify import VerifyReport, verify
 from .errors import UsageError
 from .job import Path, is_spark_column
+from .progress import Progress
 from .store import StorageOptions, open_store
 from .store.doctor import Report, examine
 from .telemetry import record_table
@@ -115,6 +124,25 @@ class Table:
         """
         return committed_or_raise(rewind(self._session, source, to, reason=reason, keep_keys=keep_keys), self.url)
 
+    def rollback(self, version: int | None = None, *, tag: str | None = None, reason: str) -> Outcome:
+        """Make the table what it was at a readable version, in a commit of its own; nothing is deleted, the history stays. [CF13]
+
+        Rows, columns, watermarks, batches of streams and keys go back together, so that what was done since is done again by a rerun:
+        `dropped_keys` of the outcome. CommitConflictError if anything else is committed meanwhile. A rollback can be rolled back.
+        """
+        return committed_or_raise(rollback(self._session, version, tag=tag, reason=reason), self.url)
+
+    def tag(self, name: str, version: int | None = None, keep_for: str | dt.timedelta | None = None) -> Outcome:
+        """Keep a version readable under this name, by default the head; a tag of that name moves. [GC10] [RD5]
+
+        keep_for: a timedelta or a text such as "30d", after which gc may take tag and version; by default they stay until `untag`.
+        """
+        return committed_or_raise(tag(self._session, name, version, keep_for=keep_for), self.url)
+
+    def untag(self, name: str) -> Outcome:
+        """Take a tag away; its version is kept no longer than others are. VersionNotFoundError if there is none of that name. [GC10]"""
+        return committed_or_raise(untag(self._session, name), self.url)
+
     def changes(self, start_version: int, end_version: int | None = None) -> dict[str, pa.Table]:
         """The files that lie in `end_version` and not in `start_version` ("added"), and the reverse ("removed"). [RD8]"""
         head = self._session.open()
@@ -161,6 +189,37 @@ class Table:
         """
         return compare(self._session, progress=progress)
 
+    def verify(self, *, deep: bool = False, progress: Callable[[str], None] | None = None) -> VerifyReport:
+        """Whether the chain is whole and everything that readable versions list is there as listed; `findings` name what is not. [RD10]
+
+        One list of the root and one request per readable version and manifest. deep: reads every data file, too: digest, footer, rows,
+        partition, statistics. Changes nothing; damage is reported (`is_sound`), not raised. progress: called with what is looked at next.
+        """
+        return verify(self._session, deep=deep, progress=progress)
+
+    def gc(
+        self,
+        *,
+        grace: str | dt.timedelta = "24h",
+        keep_versions: int = 1,
+        keep_for: str | dt.timedelta = "7d",
+        keep_keys: int = 10_000,
+        foreign: bool = False,
+        dry_run: bool = False,
+        spark: Any = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> GcReport | pa.Table:
+        """Expire what is older and delete what nothing needs any more: see `gc`. [GC1]-[GC9]"""
+        if spark is not None:
+            raise UsageError("gc does not yet list a table with Spark; leave spark out: one process needs some 8 bytes for each live file")
+        for name, least, number in (("keep_versions", 1, keep_versions), ("keep_keys", 0, keep_keys)):
+            if isinstance(number, bool) or not isinstance(number, int) or number < least:
+                raise UsageError(f"{name} is a number from {least} on, not {number!r}")
+        ages = {"grace_s": parse_age(grace, "grace"), "keep_for_s": parse_age(keep_for, "keep_for")}
+        policy = Policy(keep_versions=keep_versions, keep_keys=keep_keys, **ages)
+        made = gc_engine.plan if dry_run else gc_engine.run
+        return made(self._session, policy, foreign=foreign, tell=progress or (lambda _: None))
+
     def doctor(self, *, progress: Callable[[str], None] | None = None) -> Report:
         """Whether the store keeps what commits rely on, found out with probes; there need be no table. [ST12]
 
@@ -191,6 +250,12 @@ class Table:
         """`read_committed` of this table."""
         return read_committed(self.url, storage_options=self._storage_options, **options)
 
+    def adopt(self, *, partition_by: list[str] | str | None = None) -> Adoption:
+        """Make this folder of Parquet files a table: see `adopt`. [AF2]"""
+        names = [partition_by] if isinstance(partition_by, str) else partition_by
+        with Progress(f"reading the footers of {self.url}") as progress:
+            return _adopt(self._session, partition_by=names, progress=progress)
+
     def _at(self, version: int | None, as_of: str | dt.datetime | None, tag: str | None) -> Head:
         head = self._session.open()
         chosen = choose_version(self._session.store, head, version=version, as_of=as_of, tag=tag)
@@ -207,6 +272,7 @@ class Table:
                     "key": commit.key,
                     "job": commit.job,
                     "reason": commit.reason,
+                    "restored": commit.restored,
                     "summary": _values(commit.summary),
                     "totals": _values(snapshot.totals),
                     "writer": snapshot.writer,
@@ -282,6 +348,38 @@ def abort(df_path: Path, job_id: str, *, storage_options: Mapping[str, Any] | No
     return Resolution("committed", committed_or_raise(outcome, session.store.url).version)
 
 
+def gc(
+    df_path: Path,
+    *,
+    grace: str | dt.timedelta = "24h",
+    keep_versions: int = 1,
+    keep_for: str | dt.timedelta = "7d",
+    keep_keys: int = 10_000,
+    foreign: bool = False,
+    dry_run: bool = False,
+    spark: SparkSession | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> GcReport | pa.Table:
+    """Delete what no readable version lists and no job that can still commit has written, and nothing else, whatever runs beside it.
+
+    Readable stay the last keep_versions, those that were the newest one within keep_for, and tagged ones; jobs that began longer than
+    `grace` ago are given up (JobFencedError), so it must be longer than the longest job; prepared ones have 7 days. What is dead now is
+    gone after a second run a grace period later. keep_keys: how many of the last keys are remembered at least. foreign: delete files,
+    too, that something else wrote below the root longer than `grace` ago and that no version lists, up to 10,000 in a run. dry_run:
+    write and delete nothing, and return what would go, and what is foreign, as a table of names, bytes, reasons and actions.
+    [GC1]-[GC9] [IV7]
+    """
+    return Table(df_path, storage_options).gc(
+        grace=grace,
+        keep_versions=keep_versions,
+        keep_for=keep_for,
+        keep_keys=keep_keys,
+        foreign=foreign,
+        dry_run=dry_run,
+        spark=spark,
+    )
+
+
 def create_table(
     df_path: Path,
     schema: Any,
@@ -299,6 +397,23 @@ def create_table(
         properties or {},
     )
     return table
+
+
+def adopt(
+    df_path: Path,
+    *,
+    partition_by: list[str] | str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Adoption:
+    """Make a table of a folder of Parquet files, where they are, in one commit; no file is rewritten, moved or deleted. [AF2]
+
+    partition_by: by default the columns of the `name=value` folders, typed as Spark infers them; a column that stands in folders only need
+    not be in the files. The table's columns are the union of the files'. Hidden and temporary files are passed over and reported; a file
+    that is no Parquet file, or one whose columns do not unite with the others', is an error that names it, and nothing was done. Where
+    Spark's streaming sink wrote the folder, exactly the files of its log are taken; a table of another format is refused.
+    Run again after a crash it completes what was begun; run again after that, it does nothing. Files that appear later are not listed.
+    """
+    return Table(df_path, storage_options).adopt(partition_by=partition_by)
 
 
 def _schema_of(schema: Any) -> Schema:
@@ -347,7 +462,10 @@ def _describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
         "streams": {name: {"query": each.query, "batch": each.batch, "version": each.version} for name, each in snapshot.streams.items()},
         "oldest_readable_version": snapshot.expired,
         "fence": snapshot.fence,
-        "tags": {name: tag.version for name, tag in snapshot.tags.items()},
+        "tags": {
+            name: {"version": each.version, "until": None if each.until is None else parse_moment(each.until).isoformat()}
+            for name, each in snapshot.tags.items()
+        },
         "properties": snapshot.properties,
         "columns": [{"id": f.id, "name": f.name, "type": type_text(f.type), "nullable": f.nullable} for f in fields],
         "commits": [

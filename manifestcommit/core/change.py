@@ -16,7 +16,7 @@ from . import bitmap
 from .evolution import SchemaEdit, apply_edits
 from .manifest import Entry, ManifestRef
 from .schema import Schema
-from .snapshot import FORMAT_VERSION, Commit, KeyRecord, Snapshot, StreamRecord, Summary, Totals
+from .snapshot import FORMAT_VERSION, Commit, KeyRecord, RunRef, Snapshot, StreamRecord, Summary, Tag, Totals
 from .touch import Matcher, Touch, compact, of_partition
 from .watermark import Advance, Position, move, note_origins, rewind_origins, rewind_watermarks
 
@@ -50,13 +50,51 @@ class Rewind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     keys: frozenset[str] = frozenset()
 
 
+class TagEdit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A name for a version, or none any more (version: None). until: microseconds since the epoch, None: for ever. [GC10]"""
+
+    name: str
+    version: int | None = None
+    until: int | None = None
+
+
+class Rollback(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The table as it was. target: that version's snapshot; taken, given: what the table loses and gets back by that. [CF13]"""
+
+    target: Snapshot
+    taken: Totals = Totals()
+    given: Totals = Totals()
+
+
+class Retention(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What gc keeps. fence, expired: at least these; keys_from: keys recorded below it are forgotten; now_us: tags that end by then go;
+    condemned: foreign files to be deleted; gone: condemned ones that are not there any more; key_runs, job_runs: what takes the place of
+    the runs that the head had when this was decided, with nothing in them that is to be forgotten. [GC1] [GC6] [GC8] [KY4]"""
+
+    fence: int
+    expired: int
+    keys_from: int = 0
+    now_us: int = 0
+    condemned: frozenset[str] = frozenset()
+    gone: frozenset[str] = frozenset()
+    key_runs: Rewritten | None = None
+    job_runs: Rewritten | None = None
+
+
+class Rewritten(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Runs that others take the place of. old: their paths."""
+
+    old: frozenset[str]
+    new: tuple[RunRef, ...] = ()
+
+
 class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """What a job adds, removes and advances. [CM9]
 
     schema: what its files were written with; edits: how the table's schema must change for them; initial: schema and partitioning
     for a table that has none yet; touched: the partitions of what it adds; remove: paths that it replaces; declared: digest of
     what the caller declared with the key; stream: the batch that it is; gives_up: a job that shall never commit; rewind: a watermark
-    set back; reason: why, in a person's words.
+    set back; tag, rollback, retention: commits of their own, too; reason: why, in a person's words.
     """
 
     job: str
@@ -78,6 +116,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     stream: StreamBatch | None = None
     gives_up: str | None = None
     rewind: Rewind | None = None
+    tag: TagEdit | None = None
+    rollback: Rollback | None = None
+    retention: Retention | None = None
     reason: str | None = None
     summary: Summary = Summary()
 
@@ -149,6 +190,8 @@ def apply(head: Snapshot, change: Change, found: Found, *, parent_digest: str, c
 
     Only for a change that `find_conflict` has passed against this very head. store: the proved store that it goes through. [ST12]
     """
+    if change.rollback is not None:
+        head = _rolled_back(head, change.rollback)
     version = head.version + 1
     kept, dropped = _without(head.added, change, head.partition_by)
     everything = Matcher(change.scope or ()).everything
@@ -163,6 +206,8 @@ def apply(head: Snapshot, change: Change, found: Found, *, parent_digest: str, c
         bytes=head.totals.bytes + gained.bytes - taken.bytes,
         extra=head.totals.extra,
     )
+    if change.rollback is not None:
+        gained, taken = change.rollback.given, change.rollback.taken
     summary = msgspec.structs.replace(
         change.summary, files=gained.files, rows=gained.rows, bytes=gained.bytes,
         removed_files=taken.files, removed_rows=taken.rows, removed_bytes=taken.bytes,
@@ -170,8 +215,9 @@ def apply(head: Snapshot, change: Change, found: Found, *, parent_digest: str, c
     commit = Commit(
         job=change.job, commit_id=commit_id, key=change.key, operation=change.operation,
         touched=_touched(head, change, found, dropped), reason=change.reason, summary=summary,
+        restored=None if change.rollback is None else change.rollback.target.version,
     )  # fmt: skip
-    return msgspec.structs.replace(
+    made = msgspec.structs.replace(
         head,
         version=version,
         parent_digest=parent_digest,
@@ -189,11 +235,13 @@ def apply(head: Snapshot, change: Change, found: Found, *, parent_digest: str, c
         keys=_keys(head, change, version),
         streams=_streams(head, change, version),
         recent_jobs={**head.recent_jobs, **({change.gives_up: None} if change.gives_up else {}), change.job: version},
+        tags=_tags(head, change),
         properties=_properties(head, change),
         totals=totals,
         provisional=False,
         proven=head.proven if not store or store in head.proven else (*head.proven, store)[-_STORES_KEPT:],
     )
+    return made if change.retention is None else _retained(head, made, change.retention)
 
 
 def declaration(*, mode: str, scope: object, advances: tuple[Advance, ...], fingerprint: str | None) -> str:
@@ -229,6 +277,86 @@ def _streams(head: Snapshot, change: Change, version: int) -> dict[str, StreamRe
     if batch is None:
         return head.streams
     return {**head.streams, batch.name: StreamRecord(query=batch.query, batch=batch.batch, version=version)}
+
+
+def _rolled_back(head: Snapshot, rollback: Rollback) -> Snapshot:
+    """The head with its data, schema, positions and keys as they were; what belongs to the chain stays. [CF13]
+
+    A source or a query that the target does not know may not begin just anywhere, as a new one may: who goes on behind what is taken
+    now would lose it. It stands where its first advance, or batch, began.
+    """
+    target = rollback.target
+    fresh = {source: origin for source, origin in head.origins.items() if origin is not None and source not in target.watermarks}
+    return msgspec.structs.replace(
+        head,
+        schema=target.schema,
+        partition_by=target.partition_by,
+        manifests=target.manifests,
+        added=target.added,
+        removed=target.removed,
+        removed_runs=target.removed_runs,
+        watermarks={**target.watermarks, **fresh},
+        origins={**target.origins, **fresh},
+        # With what the target's runs say of them: what was dropped meanwhile is in the table again, so its work is not to be done again.
+        keys=target.keys,
+        key_runs=target.key_runs,
+        streams=_emptied(head, target),
+        totals=target.totals,
+    )
+
+
+def _emptied(head: Snapshot, target: Snapshot) -> dict[str, StreamRecord]:
+    """The target's streams, and each query that began since, without any batch."""
+    streams = dict(target.streams)
+    for name, record in head.streams.items():
+        if all(record.query != each.query for each in streams.values()):
+            while name in streams:  # of another query by then; a record is found by its query under any name
+                name = f"{name} {record.query}"
+            streams[name] = StreamRecord(query=record.query, batch=-1, version=head.version + 1)
+    return streams
+
+
+def _tags(head: Snapshot, change: Change) -> dict[str, Tag]:
+    edit = change.tag
+    if edit is None:
+        return head.tags
+    others = {name: tag for name, tag in head.tags.items() if name != edit.name}
+    return others if edit.version is None else {**others, edit.name: Tag(version=edit.version, until=edit.until)}
+
+
+def _retained(head: Snapshot, made: Snapshot, retention: Retention) -> Snapshot:
+    """What gc leaves of it. A job leaves the record one gc after its birth fell below the fence: `head`'s counts. [GC1] [GC2] [GC8]"""
+    fence = max(head.fence, min(retention.fence, head.version))
+    # Where others have merged the runs meanwhile, a record forgotten here would uncover an older one there: the next gc forgets.
+    is_whole = retention.key_runs is None or retention.key_runs.old <= {run.path for run in made.key_runs}
+    forgotten = min(retention.keys_from, fence) if is_whole else 0
+    condemned = {name: seen for name, seen in head.condemned.items() if seen is None or seen > fence}
+    condemned |= {name: made.version for name in retention.gone if condemned.get(name, 0) is None}
+    condemned |= dict.fromkeys(retention.condemned)
+    key_runs = _rewritten(made.key_runs, retention.key_runs)
+    return msgspec.structs.replace(
+        made,
+        fence=fence,
+        expired=max(head.expired, min(retention.expired, fence)),
+        tags={name: tag for name, tag in made.tags.items() if tag.until is None or tag.until > retention.now_us},
+        # That a key was dropped is kept as long as a run may say otherwise.
+        keys={key: each for key, each in made.keys.items() if each.version >= forgotten or (not each.digest and key_runs)},
+        key_runs=key_runs,
+        recent_jobs={job: version for job, version in made.recent_jobs.items() if not _is_born_below(job, head.fence)},
+        job_runs=_rewritten(made.job_runs, retention.job_runs),
+        condemned=condemned,
+    )
+
+
+def _is_born_below(job: str, fence: int) -> bool:
+    birth = job[1:].partition("-")[0]
+    return birth.isdecimal() and int(birth) < fence
+
+
+def _rewritten(runs: tuple[RunRef, ...], by: Rewritten | None) -> tuple[RunRef, ...]:
+    if by is None or not by.old <= {run.path for run in runs}:
+        return runs  # others have merged them meanwhile; the next gc forgets
+    return (*(run for run in runs if run.path not in by.old), *by.new)
 
 
 def _without(entries: tuple[Entry, ...], change: Change, partition_by: tuple[int, ...]) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:

@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from .change import Change, Found
-from .evolution import SchemaConflict, apply_edits
+from .evolution import SchemaConflict, apply_edits, can_widen
+from .schema import Field, members, type_text
 from .snapshot import Commit, Snapshot
-from .stream import judge, record_of
+from .stream import held, judge, record_of
 from .touch import Touch, meet, of_partition
 from .watermark import Misfit, find_misfit
 
@@ -57,12 +58,28 @@ def schema_is_other(head: Snapshot, change: Change, winners: Sequence[Winner], f
         result = apply_edits(head.schema, change.edits) if head.schema and change.edits else head.schema
     except SchemaConflict as clash:
         return Conflict(rule="schema", mine=f"{change.operation} with a schema change", winner=str(clash))
-    if change.schema is None or result is None:
-        return None
-    now = {field.id: field for field in result.fields}
-    lost = [field.name for field in change.schema.fields if field.id not in now]
-    if lost:
-        return Conflict(rule="schema", mine=f"wrote the column {lost[0]!r}", winner="it was dropped from the table meanwhile")
+    if result is None:  # a rollback went back to before the table had any
+        uses = change.edits or change.schema is not None
+        return Conflict(rule="schema", mine=change.operation, winner="the table has no columns any more") if uses else None
+    return _unreadable(change.schema.fields, result.fields) if change.schema is not None else None
+
+
+def _unreadable(written: Sequence[Field], there: Sequence[Field]) -> Conflict | None:
+    """A column of the change's files that the table cannot show as they hold it: it was dropped, or a rollback made it narrower."""
+    now = {field.id: field for field in there}
+    for field in written:
+        mine = f"wrote the column {field.name!r}"
+        if field.id not in now:
+            return Conflict(rule="schema", mine=mine, winner="it was dropped from the table meanwhile")
+        column = now[field.id]
+        if field.nullable and not column.nullable:
+            return Conflict(rule="schema", mine=f"{mine} as one that may be null", winner="it may not be null in the table any more")
+        old, new = type_text(field.type), type_text(column.type)
+        if members(field.type) and members(column.type):
+            if (inside := _unreadable(members(field.type), members(column.type))) is not None:
+                return inside
+        elif old != new and not can_widen(field.type, column.type):
+            return Conflict(rule="schema", mine=f"{mine} as {old}", winner=f"it is {new} in the table by now")
     return None
 
 
@@ -76,7 +93,7 @@ def partitioning_is_other(head: Snapshot, change: Change, winners: Sequence[Winn
 
 def path_is_live(head: Snapshot, change: Change, winners: Sequence[Winner], found: Found) -> Conflict | None:
     """A file that is in the table already: listing it again would double its rows. [CF10]"""
-    if not found.live:
+    if not found.live or change.retention is not None:
         return None
     return Conflict(rule="path_is_live", mine=f"adds {min(found.live)!r}", winner=f"the table lists {len(found.live)} of the added files")
 
@@ -145,6 +162,43 @@ def watermark_was_moved(head: Snapshot, change: Change, winners: Sequence[Winner
                     winner=f"others moved it; it stands at {head.watermarks.get(rewind.source)!r}")  # fmt: skip
 
 
+def tagged_version_is_gone(head: Snapshot, change: Change, winners: Sequence[Winner], found: Found) -> Conflict | None:
+    """A tag for a version that is no longer readable: gc may have deleted what it reaches. [CF12]"""
+    edit = change.tag
+    if edit is None or edit.version is None or is_readable(head, edit.version):
+        return None
+    return Conflict(rule="tagged_version_is_gone", mine=f"tags version {edit.version} as {edit.name!r}",
+                    winner=f"that version was expired; the oldest readable one is {head.expired}")  # fmt: skip
+
+
+def rolled_back_over(head: Snapshot, change: Change, winners: Sequence[Winner], found: Found) -> Conflict | None:
+    """A rollback over what it did not see, or to a version that is no longer readable. [CF13]"""
+    rollback = change.rollback
+    if rollback is None:
+        return None
+    mine = f"rolls back to version {rollback.target.version}"
+    if head.version > change.birth:
+        return Conflict(rule="rolled_back_over", mine=mine, winner=f"version {head.version} was committed since {change.birth}")
+    if not is_readable(head, rollback.target.version):
+        return Conflict(rule="rolled_back_over", mine=mine, winner=f"that version was expired; the oldest readable one is {head.expired}")
+    return None
+
+
+def path_is_condemned(head: Snapshot, change: Change, winners: Sequence[Winner], found: Found) -> Conflict | None:
+    """A file that gc deletes although the library did not name it. [CF11]"""
+    path = next((entry.path for entry in change.add if entry.path in head.condemned), None)
+    if path is None:
+        return None
+    return Conflict(rule="path_is_condemned", mine=f"adds {path!r}", winner="gc has condemned that file, and deletes it")
+
+
+def condemned_file_is_live(head: Snapshot, change: Change, winners: Sequence[Winner], found: Found) -> Conflict | None:
+    """gc condemns a file that someone has added meanwhile. [GC6]"""
+    if change.retention is None or not found.live:
+        return None
+    return Conflict(rule="condemned_file_is_live", mine=f"condemns {min(found.live)!r}", winner="that file is in the table")
+
+
 def stream_skips_batches(head: Snapshot, change: Change, winners: Sequence[Winner], found: Found) -> Conflict | None:
     """A batch that does not follow the last one of its query: those between are in no version. [KY6]"""
     batch = change.stream
@@ -153,11 +207,15 @@ def stream_skips_batches(head: Snapshot, change: Change, winners: Sequence[Winne
         return None
     misfit = Misfit(kind="gap", source=batch.name, have=record.batch + 1, want=batch.batch, all_covered=False)
     return Conflict(rule="stream_skips_batches", mine=f"commits batch {batch.batch} of {batch.name!r}",
-                    winner=f"the table holds that query's batches up to {record.batch}", misfit=misfit)  # fmt: skip
+                    winner=f"the table holds {held(record)} of that query", misfit=misfit)  # fmt: skip
 
 
 RULES: tuple[Rule, ...] = (
     job_is_committed,
+    tagged_version_is_gone,
+    rolled_back_over,
+    condemned_file_is_live,
+    path_is_condemned,
     watermark_was_moved,
     stream_skips_batches,
     watermark_misfits,
@@ -168,6 +226,11 @@ RULES: tuple[Rule, ...] = (
     partition_was_touched,
     partition_is_filled,
 )
+
+
+def is_readable(head: Snapshot, version: int) -> bool:
+    """Whether a version can be read at this head: it is not expired, or a tag names it. [RD3]"""
+    return head.expired <= version <= head.version or any(tag.version == version for tag in head.tags.values())
 
 
 def describe_touch(head: Snapshot, touch: Touch) -> str:

@@ -180,7 +180,8 @@ def decode_prepared(data: bytes, *, name: str) -> Prepared:
     try:
         if prepared_name(change.job) != name or parse_job_id(change.job).birth != change.birth:
             raise ValueError(f"it holds job {change.job!r}")
-        if (change.gives_up, change.rewind, change.stream, change.reason) != (None, None, None, None):
+        alone = (change.gives_up, change.rewind, change.stream, change.tag, change.rollback, change.retention, change.reason)
+        if any(each is not None for each in alone):
             raise ValueError("it holds what only a commit of its own can do")
         if (change.key is not None and not change.declared) or (prepared.done is not None and not prepared.done.digest):
             raise ValueError("it has a key without the digest of what was declared with it")
@@ -322,8 +323,12 @@ def _check(snapshot: Snapshot, name: str) -> None:
         raise ValueError("partition_by names a field that the schema does not have")
     width = len(snapshot.partition_by)
     _check_listed(snapshot.added, snapshot.manifests, width)
-    if any(record.batch < 0 or not 1 <= record.version <= snapshot.version for record in snapshot.streams.values()):
+    if any(record.batch < -1 or not 1 <= record.version <= snapshot.version for record in snapshot.streams.values()):
         raise ValueError("a stream's last batch is none, or of a version that is none")
+    if any(commit.restored is not None and not 1 <= commit.restored < snapshot.version for commit in snapshot.commits):
+        raise ValueError("a rollback restored a version that was none before it")
+    for path in snapshot.condemned:
+        check_path(path)
     for path, text in snapshot.removed.items():
         _check_object_path(path)
         bitmap.decode(text)

@@ -50,7 +50,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One job that this version carries. commit_id begins with the job id; touched: the partitions added to or removed from;
-    reason: why, where a person had to say so. [OB10]"""
+    reason: why, where a person had to say so; restored: the version that a rollback went back to. [OB10]"""
 
     job: str
     commit_id: str
@@ -58,6 +58,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     operation: Operation
     touched: tuple[Touch, ...] = ()
     reason: str | None = None
+    restored: int | None = None
     summary: Summary = Summary()
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
@@ -74,7 +75,10 @@ class KeyRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
 
 
 class StreamRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The last batch of a streaming query that the table holds. query: the id of the query; version: the commit that carried it. [KY6]"""
+    """The last batch of a streaming query that the table holds. query: the id of the query; version: the commit that carried it. [KY6]
+
+    batch -1: a rollback at this version took all of them. [CF13]
+    """
 
     query: str
     batch: int
@@ -118,6 +122,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     the parent's; schema: None until the first data arrives; partition_by: field ids; added: entries inlined; removed: manifest path
     -> bitmap; *_runs: what was spilled; recent_jobs: job -> version, or None for a job that was given up; fence: jobs born below it can
     never commit; watermarks: source -> position, origins: source -> where its first advance began; expired: the lowest readable version;
+    condemned: name of a file that gc deletes although the library did not name it -> the version that saw it gone, None: not yet;
     keys, recent_jobs: those that are not spilled; streams: name -> the last batch; provisional: a first write made the table and
     nothing has been committed since;
     proven: the stores whose create was raced before a commit went through them.
@@ -146,6 +151,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     fence: int = 1
     expired: int = 1
     tags: dict[str, Tag] = {}
+    condemned: dict[str, int | None] = {}
     properties: dict[str, str] = {}
     totals: Totals = Totals()
     provisional: bool = False

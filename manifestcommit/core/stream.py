@@ -23,16 +23,22 @@ def record_of(streams: Mapping[str, StreamRecord], batch: StreamBatch) -> Stream
     return max((each for each in streams.values() if each.query == batch.query), key=lambda each: each.batch, default=None)
 
 
+def held(record: StreamRecord) -> str:
+    """Which batches the table holds, for messages."""
+    return f"batches up to {record.batch}" if record.batch >= 0 else "no batches, since a rollback,"
+
+
 def judge(record: StreamRecord | None, batch: StreamBatch) -> Literal["next", "done", "behind", "gap", "reused"]:
     """Whether this batch is the next one, is in the table already, comes from a checkpoint that is older than the table, leaves some out,
     or is of another query under the same name. [KY6]
 
-    A query's batches are numbered without gaps, and only its last one is run again. A name without a record may begin anywhere.
+    A query's batches are numbered without gaps, and only its last one is run again. A name without a record may begin anywhere; one
+    whose batches a rollback has taken, all of them, may be another query's from its first batch on.
     """
     if record is None:
         return "next"
     if record.query != batch.query:
-        return "reused"
+        return "next" if record.batch < 0 and batch.batch == 0 else "reused"
     if batch.batch < record.batch:
         return "behind"
     if batch.batch == record.batch:

@@ -14,9 +14,10 @@ import msgspec
 from ..core import format
 from ..core.change import Change, apply, create
 from ..core.conflict import Conflict, find_conflict
+from ..core.retention import writer_of
 from ..core.schema import Schema
 from ..core.snapshot import KeyRecord, Snapshot
-from ..core.stream import judge, record_of
+from ..core.stream import held, judge, record_of
 from ..errors import (
     CorruptMetadataError,
     StoreError,
@@ -231,13 +232,13 @@ def _batch_outcome(snapshot: Snapshot, change: Change) -> Outcome | None:
     mine = change.stream
     if verdict == "behind":
         reason = (
-            f"the table holds batches up to {record.batch} of query {record.query} (version {record.version}), and this is batch "
+            f"the table holds {held(record)} of query {record.query} (version {record.version}), and this is batch "
             f"{mine.batch}: its checkpoint is older than the table, such as one restored from a backup, or another driver has gone on with "
             "it. Nothing was committed now. Start a new query, with a new checkpoint and key, from where the table stands."
         )
         return Outcome(kind="key_reused", job_id=change.job, version=record.version, reason=reason)
     reason = (
-        f"under the key {mine.name!r} the table holds batches up to {record.batch} of query {record.query} (version {record.version}), and "
+        f"under the key {mine.name!r} the table holds {held(record)} of query {record.query} (version {record.version}), and "
         f"this is batch {mine.batch} of query {mine.query}: another query, or the same one without its checkpoint. Nothing was committed "
         "now. Start it with the old checkpoint, or, if its input is not in the table yet, under another key."
     )
@@ -323,9 +324,12 @@ def _pause(session: Session, tried: int, first_s: float, longest_s: float) -> fl
 
 
 def _jobs_listed(change: Change) -> list[str]:
-    """The jobs that wrote what the change lists anew: adopted work may be older than the job. [CM2]"""
+    """The jobs that wrote what the change lists anew: adopted work may be older than the job, and so may a file that was in the table
+    before, which gc takes by the job in its name whoever lists it. [CM2] [GC5]"""
+    table_id = format.parse_job_id(change.job).table_id
     jobs = [entry.job for entry in change.add] + [format.job_of_manifest(ref.path) for ref in change.add_manifests]
-    return list(dict.fromkeys(jobs))
+    writers = [writer_of(entry.path, table_id) for entry in change.add]
+    return list(dict.fromkeys([*jobs, *(job for job in writers if job is not None)]))
 
 
 def _birth(job: str) -> int:

@@ -5,13 +5,15 @@ Not here: the rules themselves (core.feed), reading rows and Spark's calls (spar
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 
 import msgspec
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.feed import Offset, OnOverwrite, unreadable_columns, verdict
-from ..core.schema import Field
+from ..core.schema import Field, Schema
 from ..core.snapshot import Commit, Snapshot
 from ..errors import (
     CorruptMetadataError,
@@ -22,6 +24,7 @@ from ..errors import (
     UsageError,
     VersionNotFoundError,
 )
+from .constants import Constants, constants_in
 from .head import Head, list_versions, missing_version, read_object
 from .plan import entries_table
 from .session import Session
@@ -30,9 +33,10 @@ File = tuple[str, int]  # path relative to the root, size in bytes
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True):
-    """The files of one version in their order; refusal: why a stream must not go on to them."""
+    """The files of one version in their order; constants: what only their entries say; refusal: why a stream must not go on."""
 
     files: tuple[File, ...] = ()
+    constants: Constants = Constants()
     refusal: ManifestCommitError | None = None
 
 
@@ -121,6 +125,15 @@ class Feed:
         self._confirm(start)
         return files
 
+    def constants(self, files: Iterable[File]) -> Constants:
+        """What stands only in the entries of these files, which `between` has just given. [DF4]"""
+        wanted, found = tuple(files), Constants()
+        for given in self._given.values():
+            part = given.constants.of(wanted)
+            if part.values:
+                found = Constants(columns=part.columns, values={**found.values, **part.values})
+        return found
+
     # --- one version ------------------------------------------------------------------------------------------------------
 
     def _find(self, at: Offset) -> Given:
@@ -136,9 +149,10 @@ class Feed:
 
     def _whole(self, snapshot: Snapshot) -> Given:
         """All live files, by the version that added them, then by path."""
-        table = entries_table(self._session, snapshot).select(["added", "path", "bytes"])
-        table = table.sort_by([("added", "ascending"), ("path", "ascending")])
-        return self._checked(snapshot, zip(table.column("path").to_pylist(), table.column("bytes").to_pylist(), strict=True))
+        entries = entries_table(self._session, snapshot)
+        table = entries.select(["added", "path", "bytes"]).sort_by([("added", "ascending"), ("path", "ascending")])
+        files = zip(table.column("path").to_pylist(), table.column("bytes").to_pylist(), strict=True)
+        return self._checked(snapshot, files, [entries])
 
     def _added(self, snapshot: Snapshot) -> Given:
         """The files that the version itself added, by path, without those of commits that are no data."""
@@ -147,27 +161,33 @@ class Feed:
             return Given(refusal=self._removed_rows(snapshot, refused[0]))
         if verdicts and all(each == "passed over" for each in verdicts.values()):
             return Given()
-        found = [(path, size) for path, size, job in self._entries(snapshot) if verdicts.get(job) != "passed over"]
-        return self._checked(snapshot, sorted(found))
+        tables = list(self._entries(snapshot))
+        rows = (zip(*(table.column(name).to_pylist() for name in ("path", "bytes", "job")), strict=True) for table in tables)
+        found = [(path, size) for path, size, job in itertools.chain.from_iterable(rows) if verdicts.get(job) != "passed over"]
+        return self._checked(snapshot, sorted(found), tables)
 
-    def _entries(self, snapshot: Snapshot) -> Iterable[tuple[str, int, str]]:
-        """Path, size and job of the entries that the version added. They are inlined, or in manifests that it wrote: no older one
+    def _entries(self, snapshot: Snapshot) -> Iterable[pa.Table]:
+        """The entries that the version added. They are inlined, or in manifests that it wrote: no older one
         can hold them, and a merged one of its own holds older entries too."""
         version = snapshot.version
-        yield from ((entry.path, entry.bytes, entry.job) for entry in snapshot.added if entry.added == version)
+        if any(entry.added == version for entry in snapshot.added):
+            inlined = self._session.manifests.inlined(snapshot)
+            yield inlined.filter(pc.equal(inlined.column("added"), version))
         references = [ref for ref in snapshot.manifests if ref.added == version]
         removed = self._session.manifests.removed(snapshot) if references else {}
         for ref in references:
             table = self._session.manifests.live(ref, snapshot, removed.get(ref.path, 0))
-            own = table.filter(pc.equal(table.column("added"), version))
-            yield from zip(*(own.column(name).to_pylist() for name in ("path", "bytes", "job")), strict=True)
+            yield table.filter(pc.equal(table.column("added"), version))
 
-    def _checked(self, snapshot: Snapshot, files: Iterable[File]) -> Given:
+    def _checked(self, snapshot: Snapshot, files: Iterable[File], tables: Sequence[pa.Table]) -> Given:
         given = tuple(files)
         there = snapshot.schema.fields if snapshot.schema else ()
         reasons = unreadable_columns(self._columns, there, later=snapshot.version > self._pinned) if given else []
         if not reasons:
-            return Given(files=given)
+            known = [constants_in(table, snapshot.schema or Schema(fields=()), snapshot.partition_by) for table in tables]
+            values = {path: value for each in known for path, value in each.values.items()}
+            columns = next((each.columns for each in known if each.columns), ())
+            return Given(files=given, constants=Constants(columns=columns, values=values))
         return Given(
             refusal=SchemaMismatchError(
                 f"version {snapshot.version} of {self._url} added files that the stream cannot read as the columns with which it was "

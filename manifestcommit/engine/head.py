@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import msgspec
 
 from ..core import format
+from ..core.conflict import is_readable
 from ..core.snapshot import Snapshot
 from ..errors import CorruptMetadataError, SnapshotExpiredError, StoreError, TableNotFoundError, VersionNotFoundError
 from ..store import Store
@@ -126,7 +127,7 @@ def _check_readable(store: Store, head: Head, version: int) -> None:
     snapshot = head.snapshot
     if version < 1 or version > snapshot.version:
         raise VersionNotFoundError(f"{store.url} has no version {version}; it has {snapshot.expired} to {snapshot.version}")
-    if version < snapshot.expired and all(tag.version != version for tag in snapshot.tags.values()):
+    if not is_readable(snapshot, version):
         raise SnapshotExpiredError(
             f"version {version} of {store.url} was expired and its files may be gone; the oldest readable version is {snapshot.expired}"
         )

@@ -5,9 +5,10 @@ Not here: files that this package writes (engine.files), who may add which path 
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 from urllib.parse import unquote
 
@@ -23,9 +24,10 @@ from ..core.evolution import can_widen
 from ..core.manifest import ColumnStats, Entry, WireValue
 from ..core.partition import NULL_FOLDER, parse_static
 from ..core.paths import UnsafePathError, check_path
-from ..core.schema import INTERVALS, ArrayType, Field, MapType, Schema, StructType, show_path, type_text
+from ..core.schema import INTERVALS, ArrayType, Field, MapType, Schema, StructType, relaxed, show_path, type_text, walk
+from ..core.spark_types import from_spark
 from ..errors import SchemaMismatchError, StoreError, UnsupportedTypeError, UsageError
-from ..store.base import Store
+from ..store.base import ObjectInfo, Store
 from .footer import column_stats, parquet_columns, tracked_leaves
 
 
@@ -77,6 +79,117 @@ def footer_schema(store: Store, path: str) -> pa.Schema:
             return pa.schema(instants)  # INT96, as Spark writes it, is always an instant
     except (OSError, ValueError, pa.ArrowException) as error:
         raise UsageError(f"{store.url}/{path} cannot be read as a Parquet file: {error}. Nothing was added.") from error
+
+
+_FAR = 1 << 30  # field ids from here on are in no file by chance
+
+
+class UnreadableFileError(UsageError):
+    """A file that is no Parquet file, or a damaged one. [AF1]"""
+
+
+class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a file says of itself, for a table that is yet to be made. schema: its columns, with the ids that they shall have there;
+    inside: the one value of each partition column that it holds. [AF2]"""
+
+    path: str
+    rows: int
+    bytes: int
+    schema: Schema
+    columns: dict[int, ColumnStats]
+    inside: dict[str, WireValue]
+
+
+def read_facts(
+    store: Store, info: ObjectInfo, *, columns_of: Callable[[pq.ParquetFile], Schema], partition_names: Sequence[str], bounds_columns: int
+) -> FileFacts:
+    """What a Parquet file holds, where every reader of a table can read it; else an error that names it. One or two ranged reads. [AF2]
+
+    columns_of: its schema, by `own_columns`, under ids of the caller's. UnreadableFileError where it is no Parquet file. A partition column
+    that is in the file must be constant there; it is read only where its statistics do not tell.
+    """
+    name = f"{store.url}/{info.name}"
+    try:
+        with store.open_input(info.name) as stream:
+            size = stream.seek(0, os.SEEK_END)
+            if size != info.size_bytes:
+                raise UsageError(f"{name} was replaced while it was looked at. Nothing was adopted; run it again when no one writes there.")
+            stream.seek(0)
+            parquet = pq.ParquetFile(_Input(stream, name), coerce_int96_timestamp_unit="us")
+            try:
+                schema = columns_of(parquet)
+            except SchemaMismatchError as error:  # a type that no table has, among others
+                raise type(error)(f"{name}: {error} Nothing was adopted.") from error
+            file = _Candidate(name, parquet, schema, ())
+            inside = {
+                field.name: file.only_value(field)
+                for field in schema.fields
+                if field.name in partition_names and file.rows and isinstance(field.type, str)
+            }
+            stats = file.column_stats(bounds_columns)
+            return FileFacts(path=info.name, rows=file.rows, bytes=size, schema=schema, columns=stats, inside=inside)
+    except FileNotFoundError as error:
+        raise UsageError(f"{name} was removed while it was looked at. Nothing was adopted; run it again.") from error
+    except (pa.ArrowException, OSError) as error:
+        raise UnreadableFileError(f"{name} cannot be read as a Parquet file: {error}") from error
+
+
+def own_columns(file: pq.ParquetFile) -> Schema:
+    """The columns of a file, nullable throughout: as Spark's own schema in the footer says where the file bears that out, else as Parquet
+    does; SchemaMismatchError where not every reader could take them. INT96 is an instant, as Spark writes it. [AF2] [SC2]"""
+    ids = itertools.count(_FAR).__next__
+    found: pa.Schema = file.schema_arrow
+    declared = _declared(file, found.names)
+    fields = []
+    for column in found:
+        plain = pa.schema([column])
+        spark = relaxed(declared[column.name]) if column.name in declared else None
+        # A variant that is stored otherwise than in two members is no struct of what it is stored in: it is refused below.
+        if spark is None or not (_bears_out(file, spark) or any(field.type == "variant" for _, field in walk(spark.fields))):
+            spark = relaxed(from_arrow(plain, ids))
+        fields.append(spark.fields[0])
+    leaves = list(parquet_columns(found))
+    if len(leaves) != len(file.schema):
+        raise SchemaMismatchError("it has columns that Arrow cannot tell apart.")
+    instants = frozenset(leaf.path for leaf in leaves if file.schema.column(leaf.position).physical_type == "INT96")
+    schema = Schema(fields=tuple(_with_instants(field, (field.name,), instants) for field in fields))
+    _Candidate("a file like this", file, schema, ()).check_columns()
+    return schema
+
+
+def _declared(file: pq.ParquetFile, names: Sequence[str]) -> dict[str, Schema]:
+    """By name the columns that Spark's own schema in the footer declares, of those that the file has."""
+    try:
+        members = json.loads((file.metadata.metadata or {}).get(SPARK_SCHEMA, b"{}"))["fields"]
+        given = {member["name"]: member for member in members}
+    except (ValueError, KeyError, TypeError):
+        return {}
+    ids = itertools.count(_FAR).__next__
+    return {name: from_spark({"type": "struct", "fields": [given[name]]}, ids) for name in names if name in given}
+
+
+def _bears_out(file: pq.ParquetFile, declared: Schema) -> bool:
+    """Whether the file stores what it declares: who rewrites a file with another tool may leave an old declaration in it."""
+    try:
+        _Candidate("", file, declared, ()).check_stored()
+    except SchemaMismatchError:
+        return False
+    return True
+
+
+def _with_instants(field: Field, path: tuple[str, ...], instants: frozenset[tuple[str, ...]]) -> Field:
+    kind = field.type
+    match kind:
+        case StructType():
+            kind = StructType(fields=tuple(_with_instants(each, (*path, each.name), instants) for each in kind.fields))
+        case ArrayType():
+            kind = ArrayType(element=_with_instants(kind.element, (*path, "element"), instants))
+        case MapType():
+            key, value = (_with_instants(each, (*path, each.name), instants) for each in (kind.key, kind.value))
+            kind = MapType(key=key, value=value)
+        case _:
+            kind = "timestamp" if path in instants else kind
+    return msgspec.structs.replace(field, type=kind)
 
 
 class _Input:
@@ -137,6 +250,11 @@ class _Candidate:
             if field.file_name in self._inside:
                 self._check_nulls(field, self._inside[field.file_name])
 
+    def check_stored(self) -> None:
+        """The columns of the schema, all of which are in the file, have types there that readers take for the schema's. [AF2]"""
+        for field in self._schema.fields:
+            self._check_member(self._inside[field.file_name], field, (field.name,))
+
     def column_stats(self, limit: int) -> dict[int, ColumnStats]:
         """What the footer says; another writer may have cut its texts, so that text bounds count as cut. [OB7]"""
         leaves = tracked_leaves(self._schema, self._found, limit)
@@ -153,7 +271,7 @@ class _Candidate:
         if field.file_name in self._inside:
             if not self.rows:
                 return given[index] if given else None  # whatever is said of no rows is true
-            value = self._constant(field)
+            value = self.only_value(field)
             if given is not None and value != given[index]:
                 raise self._mismatch((field.file_name,), f"holds {value!r} where the partition's value is {given[index]!r}")
             return value
@@ -244,8 +362,8 @@ class _Candidate:
         leaves = tracked_leaves(Schema(fields=(field,)), self._found, 1)
         return column_stats(self._metadata, leaves, None).get(field.id, ColumnStats())
 
-    def _constant(self, field: Field) -> WireValue:
-        """The only value in a column that partitions the table; from statistics if they tell, else from the column."""
+    def only_value(self, field: Field) -> WireValue:
+        """The only value in a column that partitions the table; from statistics if they tell, else from the column. [AF1]"""
         stats = self._stats(field)
         if stats.nulls == self.rows:
             return None

@@ -18,7 +18,7 @@ from ..core.watermark import Position, check_advance, is_left_by
 from ..errors import SnapshotExpiredError, UsageError
 from . import plan
 from .commit import commit
-from .head import Head, walk_back
+from .head import Head, read_version, walk_back
 from .lookup import find_key
 from .outcome import Outcome
 from .session import Session
@@ -89,8 +89,7 @@ def steps(session: Session, head: Head, source: str) -> Iterator[Step]:
     SnapshotExpiredError where the readable history ends before that.
     """
     newer: Snapshot | None = None
-    for each in walk_back(session.store, head):
-        older = each.snapshot
+    for older in _ancestors(session, head):
         if newer is not None and newer.watermarks.get(source) != older.watermarks.get(source):
             yield Step(snapshot=newer, start=older.watermarks.get(source), end=newer.watermarks.get(source))
         if source not in older.watermarks:
@@ -103,6 +102,24 @@ def steps(session: Session, head: Head, source: str) -> Iterator[Step]:
             f"{newer.watermarks[source]!r} already; what moved it before cannot be told any more"
         )
     yield Step(snapshot=newer, start=None, end=newer.watermarks[source])
+
+
+def _ancestors(session: Session, head: Head) -> Iterator[Snapshot]:
+    """The head and those before it whose work is in it, newest first: before a rollback came the version that it restored. [CF13]"""
+    start: Head | None = head
+    while start is not None:
+        restored: int | None = None
+        for each in walk_back(session.store, start):
+            if each.version < head.snapshot.expired and each is not start:
+                break  # a tagged start is readable, and nothing before it
+            yield each.snapshot
+            restored = next((commit.restored for commit in each.snapshot.commits if commit.restored is not None), None)
+            if restored is not None:
+                break
+        try:
+            start = None if restored is None else read_version(session.store, head, restored)
+        except SnapshotExpiredError:
+            return
 
 
 def rewind(session: Session, source: str, to: Position, *, reason: str, keep_keys: bool = False) -> Outcome:

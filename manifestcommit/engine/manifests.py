@@ -107,10 +107,25 @@ class ManifestReader:
                     return row
         return None
 
+    def paths(self, ref: ManifestRef) -> list[str]:
+        """The paths of all rows as written, in their order, and nothing else of them in memory; not cached. One request. [OB6]"""
+        table = _parse(self._fetch(ref.path, ref.bytes, ref.digest), ref.path, ["path"])
+        paths: list[str] = table.column(0).to_pylist() if table.column_names == ["path"] else []
+        if len(paths) != ref.files or None in paths:
+            raise CorruptMetadataError(format.damaged(ref.path, "its rows are not what the head says"), object_name=ref.path)
+        return paths
+
     def _read(self, path: str, size_bytes: int, digest: str) -> pa.Table:
         if path in self._cache:
             self._cache.move_to_end(path)
             return self._cache[path]
+        table = _parse(self._fetch(path, size_bytes, digest), path)
+        self._cache[path] = table
+        while len(self._cache) > _CACHED:
+            self._cache.popitem(last=False)
+        return table
+
+    def _fetch(self, path: str, size_bytes: int, digest: str) -> bytes:
         if not 0 < size_bytes <= MAX_MANIFEST_BYTES:
             raise CorruptMetadataError(format.damaged(path, f"the head says that it has {size_bytes} bytes"), object_name=path)
         try:
@@ -119,11 +134,7 @@ class ManifestReader:
             raise CorruptMetadataError(format.damaged(path, "it is missing"), object_name=path) from None
         if format.digest(data) != digest:
             raise CorruptMetadataError(format.damaged(path, "its bytes are not those that the head lists"), object_name=path)
-        table = _parse(data, path)
-        self._cache[path] = table
-        while len(self._cache) > _CACHED:
-            self._cache.popitem(last=False)
-        return table
+        return data
 
 
 def write_manifest(
@@ -194,12 +205,12 @@ def to_parquet(table: pa.Table) -> bytes:
     return sink.getvalue()
 
 
-def _parse(data: bytes, path: str) -> pa.Table:
+def _parse(data: bytes, path: str, columns: list[str] | None = None) -> pa.Table:
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
         raw = sum(file.metadata.row_group(index).total_byte_size for index in range(file.metadata.num_row_groups))
         if raw > MAX_MANIFEST_RAW_BYTES:
             raise CorruptMetadataError(format.damaged(path, f"it claims {raw} bytes once decompressed"), object_name=path)
-        return file.read()
+        return file.read(columns)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptMetadataError(format.damaged(path, str(error)), object_name=path) from None

@@ -161,16 +161,22 @@ def _at(items: Sequence[WireValue], index: int) -> WireValue:
 
 def differing_entries(session: Session, start: Snapshot, end: Snapshot) -> tuple[pa.Table, pa.Table]:
     """(entries only in `start`, entries only in `end`), by path. Manifests that both list alike are not even opened. [RD8]"""
-    shared = _shared_manifests(session, start, end)
-    before, after = (
-        entries_table(session, msgspec.structs.replace(each, manifests=tuple(r for r in each.manifests if r.path not in shared)))
-        for each in (start, end)
-    )
+    before, after = unshared_entries(session, start, end)
     old, new = (table.column("path").combine_chunks() for table in (before, after))
     return (
         before.filter(pc.invert(pc.is_in(before.column("path"), value_set=new))),
         after.filter(pc.invert(pc.is_in(after.column("path"), value_set=old))),
     )
+
+
+def unshared_entries(session: Session, start: Snapshot, end: Snapshot) -> tuple[pa.Table, pa.Table]:
+    """The live entries of both, without those of manifests that both list alike, which are not even opened. [RD8]"""
+    shared = _shared_manifests(session, start, end)
+    before, after = (
+        entries_table(session, msgspec.structs.replace(each, manifests=tuple(r for r in each.manifests if r.path not in shared)))
+        for each in (start, end)
+    )
+    return before, after
 
 
 def _shared_manifests(session: Session, start: Snapshot, end: Snapshot) -> frozenset[str]:

@@ -39,8 +39,13 @@ def check_free_root(store: Store) -> None:
             raise NotATableError(f"{store.url} has a table inside it, at {around!r}; tables do not nest. Choose a path beside it.")
         raise NotATableError(
             f"{store.url} holds files already (the first is {info.name!r}) but no table. Writing here would mix the two, so nothing was "
-            "written. Write to a new path, or write the rows of these files through a job there; a later release can adopt them in place."
+            "written. Write to a new path, or make a table of these files, where they are: manifestcommit.adopt, or `manifestcommit adopt`."
         )
+    check_not_inside(store)
+
+
+def check_not_inside(store: Store) -> None:
+    """NotATableError where a folder above is a table. One list per level. [LY6]"""
     above = store.above()
     while above is not None:
         with contextlib.suppress(StoreDeniedError):  # whoever may only see the root itself can not be told more

@@ -115,7 +115,7 @@ class Spiller:
         tables = [self._session.manifests.run(run, kind) for run in group]
         together = pa.concat_tables(tables)
         if kind is KEY_RUN:
-            together = _newest(together)
+            together = newest_records(together)
         merged = self._put_run({name: together.column(name).combine_chunks() for name in kind.names})
         return (*(run for run in runs if run not in group), merged)
 
@@ -144,7 +144,7 @@ class Spiller:
         )
 
 
-def _newest(keys: pa.Table) -> pa.Table:
+def newest_records(keys: pa.Table) -> pa.Table:
     """Each key once, by its newest record: a rewind drops keys that a commit may record again. [OB11] [WM5]"""
     ordered = keys.sort_by([("key", "ascending"), ("version", "descending")])
     names = ordered.column("key").to_pylist()

@@ -49,7 +49,14 @@ def survey(session: Session, head: Head, change: Change) -> Found:
         # Dropped by another rewind, and given to other work since: that is not undone by this one.
         records = {key: find_key(session, snapshot, key) for key in change.rewind.keys} if head.version > change.birth else {}
         return Found(reused=frozenset(key for key, record in records.items() if record is None or record.version > change.birth))
+    if change.retention is not None:
+        return _survey(session, snapshot, change, change.retention.condemned)
     foreign = frozenset(entry.path for entry in change.add if change.job not in entry.path)
+    return _survey(session, snapshot, change, foreign)
+
+
+def _survey(session: Session, snapshot: Snapshot, change: Change, foreign: frozenset[str]) -> Found:
+    """foreign: paths that may be live although no job of this table named them."""
     if change.scope is None and not change.remove and not foreign:
         return Found()  # the usual append: nothing is looked up
     inlined = frozenset(entry.path for entry in snapshot.added)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 
 from ..core.snapshot import Snapshot
 from ..errors import SnapshotExpiredError, UsageError, VersionNotFoundError
 from ..store import Store
 from .head import Head, missing_version, open_head, read_object
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_AGE = re.compile(r"(\d{1,9})([smhdw])", re.ASCII)
 
 
 def parse_moment(micros: int) -> dt.datetime:
@@ -26,6 +30,18 @@ def to_micros(moment: str | dt.datetime) -> int:
         raise UsageError(f"as_of is a datetime or an ISO text, not {moment!r}")
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.UTC)
     return (aware - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
+
+
+def parse_age(age: str | dt.timedelta, argument: str = "an age") -> float:
+    """Seconds of a timedelta, or of a text such as "24h", "7d", "90m" or "30s"; never below 0. UsageError for anything else. [GC1]"""
+    if isinstance(age, dt.timedelta):
+        seconds = age.total_seconds()
+    else:
+        found = _AGE.fullmatch(age) if isinstance(age, str) else None
+        seconds = int(found[1]) * _UNITS[found[2]] if found else -1.0
+    if seconds < 0:
+        raise UsageError(f'{argument} is a timedelta or a text such as "24h", "7d" or "90m", and not below 0; {age!r} is none')
+    return seconds
 
 
 def choose_version(store: Store, head: Head, *, version: int | None, as_of: str | dt.datetime | None, tag: str | None) -> int | None:

@@ -14,6 +14,7 @@ from ..core import evolution
 from ..core.predicate import And, Not, Or, Predicate, Unknown, columns_of
 from ..core.schema import Schema, walk
 from ..core.snapshot import Snapshot
+from ..engine.constants import constants_in
 from ..errors import UsageError
 from .reader import read_files
 
@@ -52,6 +53,7 @@ def read_snapshot(
         schema,
         columns=None if wanted is None else _looked_at(schema, wanted, predicate),
         trust_footers=only_own or not has_floats,
+        constants=constants_in(entries, schema, snapshot.partition_by),
         storage_options=storage_options,
     )
     if predicate is not None:

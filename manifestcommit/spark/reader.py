@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -31,6 +32,8 @@ from pyspark.sql.types import StructType
 
 from manifestcommit.core.schema import Schema
 from manifestcommit.core.spark_types import to_spark
+from manifestcommit.core.values import to_array
+from manifestcommit.engine.constants import Constants
 from manifestcommit.errors import StoreError
 from manifestcommit.spark.registered import StoreSource, registered_name
 from manifestcommit.spark.writer import check_reachable
@@ -83,12 +86,14 @@ def read_files(
     *,
     columns: Sequence[str] | None = None,
     trust_footers: bool = True,
+    constants: Constants | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
     """A DataFrame of exactly these files' rows, whatever the session's settings, or an error; never fewer. [SP4]
 
     files: (path relative to the root, size in bytes), each once, as committed. Columns have the schema's names, types, metadata
-    and may be null; one that a file lacks is null there. Nothing is listed: 10,000 files plan in about half a second.
+    and may be null; one that a file lacks is null there, unless `constants` has its value. Files that have some are read
+    in tasks. Nothing is listed: 10,000 files plan in about half a second.
     columns: all that the caller will look at; others may be left out.
     trust_footers: False where a file of another writer has float columns, whose footers hide NaN.
     """
@@ -98,6 +103,22 @@ def read_files(
     struct = spark_schema(schema)
     if not files:
         return spark.createDataFrame([], struct)
+    if constants is not None and constants.values:
+        plain = [file for file in files if file[0] not in constants.values]
+        plan = _ReadPlan(
+            url=root_url,
+            files=tuple(file for file in files if file[0] in constants.values),
+            schema=schema,
+            columns=tuple(columns) if columns else None,
+            constants=constants,
+        )
+        adopted = _read_in_tasks(spark, plan, given)
+        if not plain:
+            return adopted
+        own = read_files(
+            spark, root_url, plain, schema, columns=columns, trust_footers=trust_footers, storage_options=storage_options
+        )  # fmt: skip
+        return own.select(*(_quoted(name) for name in adopted.columns)).union(adopted)
     if not is_connect(spark) and not any(_spark_skips(path) for path, _ in files) and (base := _hadoop_base(spark, root_url, files[0])):
         try:
             return _scan(spark, base, files, schema, _SCAN_OPTIONS if trust_footers else _SCAN_OPTIONS | _UNPRUNED)
@@ -220,18 +241,28 @@ def _quoted(name: str) -> str:
 
 @dataclass
 class FileGroup(InputPartition):
-    """The files that one task reads, as (path, size in bytes)."""
+    """The files that one task reads, as (path, size in bytes), and what stands in their entries only."""
 
     files: tuple[tuple[str, int], ...]
+    constants: Constants = Constants()  # noqa: RUF009  # frozen
 
 
 class FilesReader(DataSourceReader):
     """Reads exactly the given files with pyarrow, as columns of `struct` (a selection of the table's columns). [SP4]"""
 
     def __init__(
-        self, url: str, files: Sequence[tuple[str, int]], schema: Schema, struct: StructType, *, storage_options: StorageOptions
+        self,
+        url: str,
+        files: Sequence[tuple[str, int]],
+        schema: Schema,
+        struct: StructType,
+        *,
+        constants: Constants = Constants(),  # noqa: B008  # frozen
+        storage_options: StorageOptions,
     ) -> None:
         names = {field.name: field.file_name for field in schema.fields}
+        self.types = {field.file_name: field.type for field in schema.fields if field.file_name in constants.columns}
+        self.constants = constants
         self.url = url
         self.files = tuple(files)
         self.struct = struct
@@ -239,10 +270,10 @@ class FilesReader(DataSourceReader):
         self.file_names = tuple(names[field.name] for field in struct.fields)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "files": ()}  # every task would carry the whole list; each gets its group
+        return {**self.__dict__, "files": (), "constants": None}  # every task would carry the whole list; each gets its group
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [FileGroup(group) for group in pack(self.files)]
+        return [FileGroup(group, self.constants.of(group)) for group in pack(self.files)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, FileGroup):  # what Spark plans where there are no files at all
@@ -250,9 +281,13 @@ class FilesReader(DataSourceReader):
         store = open_store(self.url, self.storage_options)
         target = to_arrow_schema(self.struct, timezone="UTC")
 
+        constants = partition.constants
+
         def read_file(path: str) -> Iterator[pa.RecordBatch]:
+            known = dict(zip(constants.columns, constants.values.get(path, ()), strict=False))
+            filled = {name: to_array([value], self.types[name])[0] for name, value in known.items() if name in self.types}
             with store.open_input(path) as source:
-                yield from read_batches(source, target, self.file_names)
+                yield from read_batches(source, target, self.file_names, filled)
 
         yield from read_ahead(partition.files, read_file)
 
@@ -288,18 +323,27 @@ def pack(files: Sequence[tuple[str, int]]) -> list[tuple[tuple[str, int], ...]]:
     return [*groups, tuple(group)] if group else groups
 
 
-def read_batches(source: Any, target: pa.Schema, file_names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """One data file as batches of exactly `target`; column i is the file's column `file_names[i]`, null where it has none."""
+def read_batches(
+    source: Any, target: pa.Schema, file_names: Sequence[str], filled: Mapping[str, pa.Scalar] = MappingProxyType({})
+) -> Iterator[pa.RecordBatch]:
+    """One data file as batches of exactly `target`; column i is the file's column `file_names[i]`, null where it has none.
+
+    filled: the value of a column that the file lacks, instead of null. [DF4]
+    """
     parquet = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True)
     present = set(parquet.schema_arrow.names)
     wanted = [name for name in file_names if name in present]
     for groups in _portions(parquet.metadata):
         for batch in parquet.iter_batches(batch_size=_BATCH_ROWS, row_groups=groups, columns=wanted):
             columns = [
-                _fit(batch.column(name), field.type) if name in present else pa.nulls(batch.num_rows, field.type)
+                _fit(batch.column(name), field.type) if name in present else _repeat(filled.get(name), batch.num_rows, field.type)
                 for name, field in zip(file_names, target, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def _repeat(value: pa.Scalar | None, rows: int, type: pa.DataType) -> pa.Array:
+    return pa.nulls(rows, type) if value is None else pa.repeat(value, rows).cast(type)
 
 
 def _portions(metadata: pq.FileMetaData) -> Iterator[list[int]]:
@@ -372,7 +416,7 @@ class PlannedRead(StoreSource):
 
     def reader(self, schema: StructType) -> FilesReader:
         plan = self._plan()
-        return FilesReader(plan.url, plan.files, plan.schema, schema, storage_options=self.storage_options)
+        return FilesReader(plan.url, plan.files, plan.schema, schema, constants=plan.constants, storage_options=self.storage_options)
 
     def _plan(self) -> _ReadPlan:
         packed = base64.b64decode(self.options["plan"])
@@ -384,6 +428,7 @@ class _ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[tuple[str, int], ...]
     schema: Schema
     columns: tuple[str, ...] | None
+    constants: Constants = Constants()
 
 
 def _read_in_tasks(spark: SparkSession, plan: _ReadPlan, storage_options: StorageOptions) -> DataFrame:

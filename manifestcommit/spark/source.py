@@ -19,6 +19,7 @@ from manifestcommit.core.evolution import find_column
 from manifestcommit.core.feed import ON_OVERWRITE
 from manifestcommit.core.schema import Schema
 from manifestcommit.core.spark_types import from_spark
+from manifestcommit.engine.constants import constants_in
 from manifestcommit.engine.files import WritePlan
 from manifestcommit.engine.head import read_version
 from manifestcommit.engine.job import Job
@@ -88,8 +89,9 @@ class ManifestCommitDataSource(StoreSource):
         snapshot = read_version(session.store, session.open(), self._pinned_version()).snapshot
         entries = entries_table(session, snapshot)
         files = zip(entries.column("path").to_pylist(), entries.column("bytes").to_pylist(), strict=True)
-        url = session.store.url
-        return FilesReader(url, list(files), snapshot.schema or Schema(fields=()), schema, storage_options=self._options_for(url))
+        url, columns = session.store.url, snapshot.schema or Schema(fields=())
+        constants = constants_in(entries, columns, snapshot.partition_by)
+        return FilesReader(url, list(files), columns, schema, constants=constants, storage_options=self._options_for(url))
 
     def streamReader(self, schema: StructType) -> TableStreamReader:  # noqa: N802  # Spark's name
         """Asks nothing of the store: Spark calls it to plan each query, and once more for its tasks. [SP5] [SP8]"""

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from manifestcommit.core.feed import Offset, OnOverwrite, parse_offset
 from manifestcommit.core.schema import Schema
+from manifestcommit.engine.constants import Constants
 from manifestcommit.engine.feed import Feed
 from manifestcommit.engine.session import Session
 from manifestcommit.errors import UsageError
@@ -62,11 +63,15 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _dict(self.feed.advance(_offset(start), limit.max_files if isinstance(limit, ReadMaxFiles) else None))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return [FileGroup(group) for group in pack(self.feed.between(_offset(start), _offset(end)))]
+        files = self.feed.between(_offset(start), _offset(end))
+        constants = self.feed.constants(files)
+        return [FileGroup(group, constants.of(group)) for group in pack(files)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # A column's name inside files is its own for ever, so that the stream's own columns fit the files of every version. [SC6]
-        return FilesReader(self.url, (), self.columns, self.struct, storage_options=self.storage_options).read(partition)
+        constants = partition.constants if isinstance(partition, FileGroup) else Constants()
+        reader = FilesReader(self.url, (), self.columns, self.struct, constants=constants, storage_options=self.storage_options)
+        return reader.read(partition)
 
     @property
     def feed(self) -> Feed:

@@ -207,7 +207,7 @@ def _decode(planned: bytes) -> PlannedBatch:
 
 def _stranger(snapshot: Snapshot, batch: StreamBatch, url: str) -> str:
     """What to say where a query is new to a table that another one has written: perhaps the same without its checkpoint. [KY6]"""
-    others: Mapping[str, StreamRecord] = {name: record for name, record in snapshot.streams.items() if name != batch.name}
+    others: Mapping[str, StreamRecord] = {name: each for name, each in snapshot.streams.items() if name != batch.name and each.batch >= 0}
     if batch.name in snapshot.streams or not others:
         return ""
     last = max(others.values(), key=lambda record: record.version)

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import UsageError
-from .base import ObjectInfo, Output, Store
+from .base import KeepsUnfinished, ObjectInfo, Output, Store, Unfinished
 from .local import LocalStore
 from .memory import MemoryStore
 from .names import split_url
 from .options import StorageOptions
 
-__all__ = ["ObjectInfo", "Output", "StorageOptions", "Store", "open_store", "takes_options"]
+__all__ = ["KeepsUnfinished", "ObjectInfo", "Output", "StorageOptions", "Store", "Unfinished", "open_store", "takes_options"]
 
 
 _TAKE_NONE = ("file", "memory")

@@ -11,13 +11,13 @@ import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from ..errors import ManifestCommitError, StoreDeniedError, StoreError, UsageError
-from .base import ObjectInfo
+from .base import ObjectInfo, Unfinished
 from .options import StorageOptions
 from .retry import FIRST_CONTACT, USUAL, Patience, TransientError, persist
 
@@ -139,6 +139,13 @@ class Backend(ABC):
 
     @abstractmethod
     def upload(self, key: str) -> Upload: ...
+
+    def unfinished(self, prefix: str) -> Iterator[Unfinished]:
+        """Uploads of keys below `prefix` that are under way or were left, by their full keys; none where the store drops them by itself."""
+        return iter(())
+
+    def give_up_unfinished(self, key: str, upload: str) -> None:  # noqa: B027  # nothing to do where none is listed
+        """Drop one of them; one that is finished or gone is no error."""
 
     @abstractmethod
     def connect(self) -> Any:

@@ -6,7 +6,7 @@ Backends live beside this file, one each. Not here: retries of a commit (engine)
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 import msgspec
 
@@ -17,6 +17,28 @@ class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     size_bytes: int
     modified: float
+
+
+class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
+    """What an output left that was never closed, where no list shows it. name: the object that it would have become, or, where `upload`
+    is empty, a temporary file; upload: the store's own id of it; started: store's clock, Unix seconds, 0 where it does not say."""
+
+    name: str
+    upload: str = ""
+    started: float
+
+
+@runtime_checkable
+class KeepsUnfinished(Protocol):
+    """A store that keeps what was never finished, and can list it. [GC9]"""
+
+    def unfinished(self) -> Iterator[Unfinished]:
+        """Everything below the root that was begun and not finished; some of it may be finished yet."""
+        ...
+
+    def discard_unfinished(self, each: Unfinished) -> None:
+        """Remove it: it never becomes an object. What is finished or gone meanwhile is no error, and stays as it is."""
+        ...
 
 
 class Output(Protocol):

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
 from ..errors import StoreDeniedError, StoreError, StoreUnclearError
-from .base import ObjectInfo, Output
+from .base import ObjectInfo, Output, Unfinished
 from .names import check_name
 
 _TEMPORARY = ".mc-tmp-"
@@ -92,6 +92,19 @@ class LocalStore:
             if os.path.realpath(path) != os.path.join(os.path.realpath(self._root), name):
                 raise StoreError(f"{self.url}/{name} goes through a symbolic link: it may lie outside of the root, or be there twice")
             return open(path, "rb")
+
+    def unfinished(self) -> Iterator[Unfinished]:
+        """Temporary files of writers that died, and of those that still write. [GC9]"""
+        for folder, _, names in os.walk(self._root):
+            for name in names:
+                if name.startswith(_TEMPORARY):
+                    path = f"{folder}/{name}"
+                    with contextlib.suppress(FileNotFoundError):
+                        yield Unfinished(name=os.path.relpath(path, self._root), started=os.lstat(path).st_mtime)
+
+    def discard_unfinished(self, each: Unfinished) -> None:
+        if os.path.basename(each.name).startswith(_TEMPORARY):
+            self.delete([each.name])
 
     def filesystem(self) -> tuple[Any, str]:
         from pyarrow.fs import LocalFileSystem  # late: only readers need it

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, cast
 from ..errors import StoreError, StoreUnclearError, UnsafeStoreError
 from .arrow import arrow_filesystem
 from .backend import Backend, NothingThereError, NotOfferedError, TakenError, Upload
-from .base import ObjectInfo, Output
+from .base import ObjectInfo, Output, Unfinished
 from .generic import GenericBackend, check_scheme
 from .names import check_name, check_root
 from .options import StorageOptions
@@ -112,6 +112,15 @@ class ObjectStore:
         except NothingThereError:
             tail = b"", 0
         return cast(BinaryIO, RangedInput(lambda start, end: self.get(name, start, end), tail))
+
+    def unfinished(self) -> Iterator[Unfinished]:
+        """Uploads that were begun and neither finished nor given up, as far as the store lists them. [GC9]"""
+        for each in self._backend.unfinished(self._prefix):
+            if each.name.startswith(self._prefix):
+                yield Unfinished(name=each.name[len(self._prefix) :], upload=each.upload, started=each.started)
+
+    def discard_unfinished(self, each: Unfinished) -> None:
+        self._backend.give_up_unfinished(self._key(each.name), each.upload)
 
     def filesystem(self) -> tuple[Any, str]:
         return arrow_filesystem(self), ""

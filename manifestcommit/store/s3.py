@@ -6,14 +6,16 @@ file-like calls ask before they act, split names at `?`, and keep listings.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
+from functools import partial
 from socket import gaierror
 from typing import Any
 from urllib.parse import urlsplit
 
 from ..errors import StoreDeniedError, StoreError, UnsafeStoreError, UsageError
-from .backend import CONNECT_S, READ_S, SENDING_S, Backend, Upload, wait
-from .base import ObjectInfo
+from .backend import CONNECT_S, READ_S, SENDING_S, Backend, NotOfferedError, Upload, wait
+from .base import ObjectInfo, Unfinished
 from .names import NOT_IN_XML, public_endpoint
 from .options import StorageOptions
 from .ranged import TAIL, span, whole_size
@@ -131,6 +133,25 @@ class S3Backend(Backend):
 
     def upload(self, key: str) -> Upload:
         return _Parts(self, key)
+
+    def unfinished(self, prefix: str) -> Iterator[Unfinished]:
+        """One request for each 1,000; they are billed until they are given up, and no list of objects shows them. [GC9]"""
+        mark: dict[str, str] = {}
+        while True:
+            try:
+                page = self.persist(partial(self.call, "list_multipart_uploads", prefix, Prefix=prefix, **mark))
+            except NotOfferedError:
+                return
+            for each in page.get("Uploads", ()):
+                yield Unfinished(name=each["Key"], upload=each["UploadId"], started=each["Initiated"].timestamp())
+            following = {"KeyMarker": page.get("NextKeyMarker", ""), "UploadIdMarker": page.get("NextUploadIdMarker", "")}
+            if not page.get("IsTruncated") or following == mark:
+                return
+            mark = following
+
+    def give_up_unfinished(self, key: str, upload: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self.persist(lambda: self.call("abort_multipart_upload", key, Key=key, UploadId=upload))
 
     def call(self, method: str, key: str, **arguments: Any) -> Any:
         """One request by the name that S3's API has for it. key: what it is about."""

@@ -41,8 +41,12 @@ ARROWS: dict[str, set[str]] = {
     "job": {"errors", "version", "progress", "core", "store", "engine", "spark"},
     "table": {"errors", "version", "progress", "core", "store", "engine", "spark", "job", "telemetry"},
     "": {"errors", "version", "engine", "spark", "job", "table"},
-    "cli": {"", "errors", "version", "progress", "render", "table", "cli_figures"},
+    "cli": {"", "errors", "version", "progress", "render", "table", "cli_figures", "cli_adopt", "cli_verify", "cli_gc", "cli_history"},
     "cli_figures": {"errors", "render", "engine"},
+    "cli_adopt": {"render", "engine"},
+    "cli_verify": {"progress", "render", "engine"},
+    "cli_history": {"errors", "render", "engine"},
+    "cli_gc": {"progress", "render", "engine"},
     "__main__": {"cli"},
     "demo": {"", "errors", "store", "table", "spark", "demo_month"},
     "demo_month": {"", "errors", "table", "spark"},
@@ -56,8 +60,8 @@ CORE_FLOORS: list[set[str]] = [
     {"arrow", "draft", "recovery", "spill"},
     {"conform", "evolution", "values"},
     {"change", "feed", "manifest_table", "partition"},
-    {"format", "layout", "stream"},
-    {"conflict"},
+    {"format", "hive", "layout", "stream"},
+    {"audit", "conflict", "retention"},
 ]
 
 # All that core may use: nothing of it reads a clock, draws a number, or opens anything that it was not given.

@@ -8,7 +8,19 @@ import msgspec
 import pytest
 
 from manifestcommit.core import bitmap, touch
-from manifestcommit.core.change import Change, Found, Overwrite, Rewind, StreamBatch, Taken, apply, create, declaration
+from manifestcommit.core.change import (
+    Change,
+    Found,
+    Overwrite,
+    Rewind,
+    Rollback,
+    StreamBatch,
+    TagEdit,
+    Taken,
+    apply,
+    create,
+    declaration,
+)
 from manifestcommit.core.manifest import Entry, ManifestRef
 from manifestcommit.core.schema import Field, Schema
 from manifestcommit.core.snapshot import KeyRecord, RunRef, Snapshot, StreamRecord, Tag, Totals
@@ -236,3 +248,54 @@ def test_a_declaration_tells_other_work_and_no_other_files() -> None:
     ]  # fmt: skip
     told = {said, *(declaration(**{**base, **other}) for other in others)}
     assert len(told) == 1 + len(others)
+
+
+RESTORED = {
+    "schema", "partition_by", "manifests", "added", "removed", "removed_runs",
+    "watermarks", "origins", "keys", "key_runs", "streams", "totals",
+}  # fmt: skip
+OWN = {"version", "parent_digest", "committed_at", "writer", "commits", "recent_jobs", "provisional", "proven"}
+
+
+def test_a_rollback_restores_what_is_data_and_nothing_else() -> None:
+    """Every member of a snapshot is the target's, the head's or the commit's own: a new one has to be put somewhere. [CF13] [OB2]"""
+    target = create(
+        table_id="0" * 16, job="j1", commit_id="c", schema=None, partition_by=(), properties={"p": "then"}, now_us=500, writer="old"
+    )
+    target = msgspec.structs.replace(target, watermarks={"s": 1, "t": "p1"}, streams={"other": StreamRecord(query="q", batch=1, version=1)})
+    back = Rollback(target=target, taken=Totals(files=8, rows=80, bytes=160), given=Totals(files=1))
+    made = apply(
+        head(), change(operation="rollback", schema=None, add=(), rollback=back, reason="why"), Found(),
+        parent_digest="p", commit_id="mine.1", now_us=5000, writer="w",
+    )  # fmt: skip
+    for name in msgspec.structs.asdict(target):
+        if name not in OWN:
+            assert getattr(made, name) == getattr(target if name in RESTORED else head(), name), name
+    (commit,) = made.commits
+    assert (commit.restored, commit.reason, commit.summary.files, commit.summary.removed_files) == (1, "why", 1, 8)
+    assert made.recent_jobs == {**head().recent_jobs, commit.job: 8}
+
+
+def test_what_only_the_head_knows_of_stands_at_its_beginning_after_a_rollback() -> None:
+    """A source that began at null is forgotten: nothing stands before the first position that could be told. [CF13] [WM2] [KY6]"""
+    target = msgspec.structs.replace(head(), version=2, watermarks={}, origins={}, streams={})
+    made = apply(
+        head(), change(operation="rollback", schema=None, add=(), rollback=Rollback(target=target)), Found(),
+        parent_digest="p", commit_id="mine.1", now_us=5000, writer="w",
+    )  # fmt: skip
+    assert made.watermarks == made.origins == {"s": 0}
+    assert made.streams == {"q %é": StreamRecord(query="q", batch=-1, version=8)}
+
+
+def test_a_tag_is_set_moved_and_taken_away() -> None:
+    """[GC10]"""
+
+    def tagged(edit: TagEdit) -> dict[str, Tag]:
+        return apply(
+            head(), change(operation="tag", schema=None, add=(), tag=edit), Found(),
+            parent_digest="p", commit_id="mine.1", now_us=5000, writer="w",
+        ).tags  # fmt: skip
+
+    assert tagged(TagEdit(name="new", version=5, until=7)) == {"t": Tag(version=2), "new": Tag(version=5, until=7)}
+    assert tagged(TagEdit(name="t", version=5)) == {"t": Tag(version=5)}
+    assert tagged(TagEdit(name="t")) == {} and tagged(TagEdit(name="none")) == {"t": Tag(version=2)}

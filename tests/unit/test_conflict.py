@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from manifestcommit.core import conflict
-from manifestcommit.core.change import Change, Found, Overwrite, Taken, create
+from manifestcommit.core.change import Change, Found, Overwrite, Rollback, TagEdit, Taken, create
 from manifestcommit.core.conflict import Winner, find_conflict, needs_winners
 from manifestcommit.core.evolution import SchemaEdit, add_column, drop_column, rename_column, widen_column
 from manifestcommit.core.manifest import Entry
-from manifestcommit.core.schema import Field, Schema
-from manifestcommit.core.snapshot import Commit, Snapshot
+from manifestcommit.core.schema import ArrayType, Field, MapType, Schema
+from manifestcommit.core.snapshot import Commit, Snapshot, Tag
 from manifestcommit.core.watermark import Advance
 
 SCHEMA = Schema(fields=(Field(id=1, name="day", type="string"), Field(id=2, name="n", type="short"), Field(id=3, name="x", type="float")))
@@ -94,7 +94,7 @@ def test_other_partitioning_clashes() -> None:
     """[CF9]"""
     assert rule(change(partition_by=())) == rule(change(partition_by=(2,))) == rule(change(partition_by=(1, 2))) == "partitioning"
     assert rule(change(partition_by=None)) is None
-    assert rule(change(partition_by=(2,)), at=head(schema=None, partition_by=())) is None
+    assert rule(change(partition_by=(2,)), at=head(schema=None, partition_by=())) == "schema", "files without any column"
 
 
 def test_watermarks_come_first() -> None:
@@ -159,6 +159,46 @@ def test_a_column_dropped_and_added_again_is_another_column() -> None:
     again = edited(add_column(dropped, "n", "short", new_id=ids(500)), base=dropped)
     assert [field.name for field in again.fields] == ["day", "x", "n"]
     assert rule(change(), at=head(schema=again)) == "schema"
+
+
+@pytest.mark.parametrize(
+    ("there", "clashes"),
+    [("short", False), ("integer", False), ("long", False), ("byte", True), ("string", True)],
+)
+def test_files_of_a_type_that_the_column_no_longer_holds_clash(there: str, clashes: bool) -> None:
+    """A column only ever widens, but for a rollback; inside arrays and maps as well. [CF8] [CF13]"""
+
+    def schema(kind: Any, nullable: bool = True) -> Schema:
+        deep = MapType(key=Field(id=8, name="key", type="string", nullable=False), value=Field(id=9, name="value", type=kind))
+        element = ArrayType(element=Field(id=6, name="element", type=deep))
+        return Schema(fields=(Field(id=1, name="day", type="string"), Field(id=5, name="deep", type=element, nullable=nullable)))
+
+    written = change(schema=schema("short"))
+    assert rule(written, at=head(schema=schema(there))) == ("schema" if clashes else None)
+    assert rule(written, at=head(schema=schema("short", nullable=False))) == "schema"
+    assert rule(change(schema=schema("short", nullable=False)), at=head(schema=schema("short"))) is None
+
+
+def test_nothing_fits_a_table_that_has_no_columns_any_more() -> None:
+    """[CF8] [CF13]"""
+    bare = head(schema=None, partition_by=())
+    assert rule(change(partition_by=()), at=bare) == rule(change(schema=None, edits=DROP_N), at=bare) == "schema"
+    assert rule(change(schema=None, partition_by=None), at=bare) is None
+
+
+def test_a_version_that_is_no_longer_readable_cannot_be_tagged() -> None:
+    """[CF12]"""
+    at = head(version=9, expired=5, fence=6, tags={"kept": Tag(version=2)})
+    for version, expected in ((4, "tagged_version_is_gone"), (5, None), (9, None), (10, "tagged_version_is_gone"), (2, None), (None, None)):
+        assert rule(change(schema=None, operation="tag", tag=TagEdit(name="t", version=version)), at=at) == expected
+
+
+def test_a_rollback_clashes_with_any_winner_and_where_its_target_is_gone() -> None:
+    """[CF13]"""
+    at = head(version=9, expired=5, fence=6, tags={"kept": Tag(version=2)})
+    for birth, target, expected in ((9, 5, None), (9, 2, None), (9, 4, "rolled_back_over"), (8, 5, "rolled_back_over")):
+        back = Rollback(target=head(version=target))
+        assert rule(change(schema=None, operation="rollback", birth=birth, rollback=back), at=at) == expected
 
 
 def test_a_second_first_schema_clashes() -> None:

@@ -1,0 +1,42 @@
+"""The command that makes a table of a folder of Parquet files: `adopt`.
+
+Not here: arguments that every command has, exit statuses of errors (cli), what adopting is (engine.adopt).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+import msgspec
+
+from .engine.adopt import Adoption
+from .render import print_json, render_table, visible
+
+
+def add_commands(commands: Any, command: Any) -> None:
+    """Add `adopt`."""
+    parser = command(commands, "adopt", _adopt, "make a table of a folder of Parquet files, where they are, in one commit")
+    parser.add_argument(
+        "--partition-by", metavar="A,B", help="the columns that partition it; default: those of its name=value folders; '' for none"
+    )
+
+
+def _adopt(options: argparse.Namespace) -> int:
+    given = options.partition_by
+    names = None if given is None else [name.strip() for name in given.split(",") if name.strip()]
+    found: Adoption = options.open_table(options).adopt(partition_by=names)
+    if options.json:
+        return print_json(msgspec.to_builtins(found))
+    if found.already_adopted:
+        print(f"adopted before, at version {found.version}: there is nothing to do")
+        return 0
+    parts = f", partitioned by {', '.join(map(visible, found.partition_by))}" if found.partition_by else ""
+    print(f"version {found.version}: {found.files:,} files, {found.rows:,} rows, {found.bytes:,} bytes{parts}")
+    if found.skipped_files:
+        print(f"{found.skipped_files:,} files were passed over", file=sys.stderr)
+        print(render_table(("name", "reason"), [(visible(each.name), each.reason) for each in found.skipped]), file=sys.stderr)
+        if found.skipped_files > len(found.skipped):
+            print(f"… and {found.skipped_files - len(found.skipped):,} more", file=sys.stderr)
+    return 0

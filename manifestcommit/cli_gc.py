@@ -1,0 +1,76 @@
+"""`manifestcommit gc`: what would go, path by path with its reason, or what has gone, by kind. [GC5]
+
+Not here: what may go (engine.gc).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from .engine.gc import GcReport
+from .progress import Steps
+from .render import print_json, render_table, visible
+
+_SHOWN = 10  # foreign files named for people; --json has the first 100, --dry-run all
+
+
+def add_commands(commands: Any, command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Register `gc`."""
+    gc = command(commands, "gc", _gc, "expire old versions, and delete what no readable version lists and no job can commit any more")
+    gc.add_argument("--dry-run", action="store_true", help="write and delete nothing; list what would go, and what is foreign")
+    gc.add_argument("--grace", default="24h", metavar="AGE", help="jobs that began longer ago are given up (default: 24h)")
+    gc.add_argument("--keep-versions", type=int, default=1, metavar="N", help="keep the last N versions readable (default: 1)")
+    gc.add_argument("--keep-for", default="7d", metavar="AGE", help="keep readable what was the newest version so long ago (default: 7d)")
+    gc.add_argument("--keep-keys", type=int, default=10_000, metavar="N", help="remember the last N keys at least (default: 10000)")
+    gc.add_argument("--foreign", action="store_true", help="delete old files, too, that something else wrote and that no version lists")
+    gc.add_argument("--spark", action="store_true", help="not yet: list a table that is too large for one process with Spark")
+
+
+def print_plan(plan: pa.Table, *, as_json: bool) -> int:
+    """What would go, and what would be left though the table does not know it."""
+    if as_json:
+        return print_json(plan.to_pylist())
+    rows = [(each["action"], each["bytes"], visible(each["name"]), visible(each["reason"])) for each in plan.to_pylist()]
+    print(render_table(("action", "bytes", "name", "reason"), rows))
+    gone = [size for action, size, *_ in rows if action == "delete"]
+    print(f"{len(gone):,} objects, {sum(gone):,} bytes would be deleted; nothing was changed", file=sys.stderr)
+    return 0
+
+
+def print_report(report: GcReport, *, as_json: bool) -> int:
+    """What was deleted, and what is left."""
+    if as_json:
+        return print_json(msgspec.to_builtins(report))
+    rows = [(f"deleted: {kind}", tally.count, tally.bytes) for kind, tally in report.deleted.items()]
+    rows += [("kept", report.kept.count, report.kept.bytes)]
+    rows += [
+        (f"left: {name}", each.count, each.bytes) for name, each in (("foreign", report.foreign), ("unknown", report.unknown)) if each.count
+    ]
+    print(render_table(("", "objects", "bytes"), rows))
+    print(f"\nversion {report.version}: readable from {report.expired} on; jobs that began below version {report.fence} are given up")
+    for name in report.foreign_names[:_SHOWN]:
+        print(f"  foreign: {visible(name)}", file=sys.stderr)
+    if report.foreign.count:
+        print("foreign files are left unless --foreign is given; --dry-run lists all of them", file=sys.stderr)
+    return 0
+
+
+def _gc(options: argparse.Namespace) -> int:
+    with Steps() as steps:
+        made = options.open_table(options).gc(
+            grace=options.grace,
+            keep_versions=options.keep_versions,
+            keep_for=options.keep_for,
+            keep_keys=options.keep_keys,
+            foreign=options.foreign,
+            dry_run=options.dry_run,
+            spark=options.spark or None,
+            progress=steps,
+        )
+    return print_report(made, as_json=options.json) if isinstance(made, GcReport) else print_plan(made, as_json=options.json)

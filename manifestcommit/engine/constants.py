@@ -1,0 +1,42 @@
+"""Values that a reader must not look for in a file: partition columns of adopted files may stand in their entries only. [DF4]"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..core.manifest import WireValue
+from ..core.schema import Schema
+from ..core.values import from_array
+
+
+class Constants(msgspec.Struct, frozen=True, kw_only=True):
+    """Values of columns that files lack: partition columns of adopted files, which stand in their entries only. [DF4]
+
+    columns: names inside files; values: path -> wire values, one for each column.
+    """
+
+    columns: tuple[str, ...] = ()
+    values: dict[str, tuple[WireValue, ...]] = {}
+
+    def of(self, files: Iterable[tuple[str, int]]) -> Constants:
+        """Those of these files only."""
+        return Constants(columns=self.columns, values={path: self.values[path] for path, _ in files if path in self.values})
+
+
+def constants_in(entries: pa.Table, schema: Schema, partition_by: Sequence[int]) -> Constants:
+    """The partition values of every listed file that something else wrote: their columns may be missing in it. [DF4]
+
+    entries: in the form of a manifest's table; such files have no digest.
+    """
+    foreign = entries.filter(pc.is_null(entries.column("digest")))
+    if not partition_by or not foreign.num_rows:
+        return Constants()
+    by_id = {field.id: field for field in schema.fields}
+    fields = [by_id[each] for each in partition_by]
+    columns = [from_array(foreign.column(f"partition.{field.id}"), field.type) for field in fields]
+    values = dict(zip(foreign.column("path").to_pylist(), zip(*columns, strict=True), strict=True))
+    return Constants(columns=tuple(field.file_name for field in fields), values=values)

@@ -1,0 +1,273 @@
+"""What readable versions list, against what stands in the root: runs, manifests, data files. [RD10] [IV6]
+
+Versions come newest first, one at a time; each object is looked at once, however many versions list it. Damage is reported, never raised.
+Not here: the chain (engine.verify), the rows of a data file (engine.deep).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..core import format, manifest_table
+from ..core.audit import Finding, compare_totals, count_inlined, finding
+from ..core.manifest import Entry, ManifestRef
+from ..core.schema import Schema
+from ..core.snapshot import RunRef, Snapshot
+from ..errors import CorruptMetadataError
+from ..store import Store
+from .deep import examine_file
+from .inventory import Inventory, Multiset, hash_of
+from .manifests import JOB_RUN, KEY_RUN, REMOVED_RUN, ManifestReader
+
+_AT_ONCE = 1024  # entries of a manifest that are made into values at once
+_READERS = 4  # files that are read at once; each takes up to 32 MiB, or a batch of rows
+
+
+class _Listed(msgspec.Struct, kw_only=True):
+    """A manifest and who lists it. version: the newest that does; removed: rows gone in all of them; in_head: rows gone in the head."""
+
+    ref: ManifestRef
+    schema: Schema
+    partition_by: tuple[int, ...]
+    version: int
+    removed: int
+    in_head: int | None = None
+
+
+class Contents:
+    """Collects what versions list, and looks at each object once. files, bytes: data files found as they were listed."""
+
+    def __init__(self, store: Store, head: Snapshot, inventory: Inventory, report: Callable[..., None], *, deep: bool,
+                 progress: Callable[[str], None]) -> None:  # fmt: skip
+        self._store, self._head, self._inventory = store, head, inventory
+        self._report, self._say = report, progress
+        # By path; more than one of a path only where versions do not say the same of it: each is held against the object.
+        self._runs: dict[str, list[RunRef]] = {}
+        self._listed: dict[str, list[_Listed]] = {}
+        self._above: frozenset[str] = frozenset()  # what the version above inlines, and was looked at
+        self._live = Multiset()
+        self._sums: dict[str, int] | None = dict.fromkeys(("files", "rows", "bytes"), 0)  # of the head; None: cannot be counted
+        self._files = _Files(store, report, progress) if deep else None
+        self._reader = ManifestReader(store)
+        self.files = self.bytes = 0
+
+    def __enter__(self) -> Contents:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._files is not None:
+            self._files.close()
+
+    @property
+    def manifests(self) -> int:
+        """How many manifests and runs are listed."""
+        return len(self._runs) + len(self._listed)
+
+    def add_version(self, snapshot: Snapshot) -> None:
+        """Look at what this version lists and no newer one did; its manifests wait until all versions are known."""
+        for runs, kind in ((snapshot.key_runs, KEY_RUN), (snapshot.job_runs, JOB_RUN), (snapshot.removed_runs, REMOVED_RUN)):
+            for run in runs:
+                self._check_run(run, kind, snapshot.version)
+        is_head = snapshot.version == self._head.version
+        try:
+            removed = self._reader.removed(snapshot)
+        except (CorruptMetadataError, ValueError):  # a run that was reported; which rows are gone is not known
+            removed = None
+        if removed is not None:
+            self._report(*count_inlined(snapshot, removed))
+            self._collect(snapshot, removed, is_head)
+        elif is_head:
+            self._sums = None
+        self._check_inlined(snapshot, is_head)
+
+    def finish(self) -> None:
+        """Look into every manifest, and count what the head lists."""
+        for count, listed in enumerate(self._all_listed()):
+            self._say(f"verifying manifest {count + 1:,} of {len(self._listed):,}")
+            self._check_manifest(listed)
+        if self._sums is not None:
+            self._report(*compare_totals(self._head, self._sums))
+        self._report(*self._repeated())
+        if self._files is not None:
+            self._files.finish()
+
+    def _all_listed(self) -> Iterator[_Listed]:
+        return (listed for known in self._listed.values() for listed in known)
+
+    def _check_run(self, run: RunRef, kind: pa.Schema, version: int) -> None:
+        known = self._runs.setdefault(run.path, [])
+        if run in known:
+            return
+        known.append(run)
+        if not self._is_there(run.path, run.bytes, version):
+            return
+        try:
+            names = self._reader.run(run, kind).column(0)
+            ends = pc.min_max(names)
+            if (ends["min"].as_py(), ends["max"].as_py()) != (run.first, run.last):
+                text = f"of {run.path} it says {run.first!r} to {run.last!r}, which are not its bounds"
+                self._report(finding("reference_false", format.version_name(version), text))
+        except CorruptMetadataError as error:
+            self._report(finding("manifest_damaged", run.path, f"{reason(error)}; version {version} lists it"))
+
+    def _is_there(self, path: str, size: int, version: int) -> bool:
+        looked = self._inventory.look([path], [size])
+        if looked.status[0] == "missing":
+            self._report(finding("manifest_missing", path, f"it is missing; version {version} lists it"))
+        elif looked.status[0] == "size_differs":
+            text = f"it has {int(looked.sizes[0]):,} bytes, version {version} lists it with {size:,}"
+            self._report(finding("manifest_damaged", path, text))
+        return looked.status[0] == "there"
+
+    def _collect(self, snapshot: Snapshot, removed: dict[str, int], is_head: bool) -> None:
+        for ref in snapshot.manifests:
+            gone = removed.get(ref.path, 0)
+            known = self._listed.setdefault(ref.path, [])
+            listed = next((each for each in known if each.ref == ref), None)
+            if listed is None:
+                schema = snapshot.schema or Schema(fields=())
+                listed = _Listed(ref=ref, schema=schema, partition_by=snapshot.partition_by, version=snapshot.version, removed=gone)
+                known.append(listed)
+            listed.removed &= gone
+            if is_head:
+                listed.in_head = gone
+
+    def _check_inlined(self, snapshot: Snapshot, is_head: bool) -> None:
+        fresh = [entry for entry in snapshot.added if entry.path not in self._above]
+        self._above = frozenset(entry.path for entry in snapshot.added)
+        schema = snapshot.schema or Schema(fields=())
+        try:
+            manifest_table.check_values(snapshot.added, schema=schema, partition_by=snapshot.partition_by)
+        except ValueError as error:  # no reader gets any file of this version
+            self._report(finding("version_unreadable", format.version_name(snapshot.version), str(error)))
+            self._sums = None if is_head else self._sums
+            return
+        good = self._look([entry.path for entry in fresh], [entry.bytes for entry in fresh], snapshot.version)
+        if self._files is not None:
+            self._files.add([fresh[at] for at in good], schema, snapshot.partition_by)
+        if is_head:
+            self._live.add(entry.path for entry in snapshot.added)
+            self._count(len(snapshot.added), sum(e.rows for e in snapshot.added), sum(e.bytes for e in snapshot.added))
+
+    def _check_manifest(self, listed: _Listed) -> None:
+        ref = listed.ref
+        table = self._read(listed) if self._is_there(ref.path, ref.bytes, listed.version) else None
+        if table is None:
+            self._sums = None if listed.in_head is not None else self._sums
+            return
+        described = manifest_table.describe(table, schema=listed.schema, partition_by=listed.partition_by)
+        wrong = [name for name, value in described.items() if value != getattr(ref, name)]
+        if wrong:
+            text = f"of {ref.path} it says {wrong[0]} = {getattr(ref, wrong[0])!r}, which is {described[wrong[0]]!r}"
+            self._report(finding("reference_false", format.version_name(listed.version), text))
+        if listed.in_head is not None:
+            live = manifest_table.live(table, listed.in_head & ((1 << table.num_rows) - 1))
+            self._live.add(live.column("path").to_pylist())
+            self._count(live.num_rows, *(pc.sum(live.column(name)).as_py() or 0 for name in ("rows", "bytes")))
+        kept = manifest_table.live(table, listed.removed & ((1 << table.num_rows) - 1))
+        good = self._look(kept.column("path").to_pylist(), kept.column("bytes").to_pylist(), listed.version)
+        for start in range(0, len(good), _AT_ONCE) if self._files is not None else ():
+            self._add_files(listed, kept.take(pa.array(good[start : start + _AT_ONCE], pa.int64())))
+
+    def _add_files(self, listed: _Listed, rows: pa.Table) -> None:
+        try:
+            entries = manifest_table.from_table(rows, schema=listed.schema, partition_by=listed.partition_by, inherited=listed.ref.added)
+        except (pa.ArrowException, msgspec.DecodeError, ValueError, TypeError) as error:  # ranges of sources that are no JSON, say
+            self._report(finding("manifest_damaged", listed.ref.path, f"its entries cannot be read: {error}"))
+            return
+        assert self._files is not None
+        self._files.add(entries, listed.schema, listed.partition_by)
+
+    def _read(self, listed: _Listed) -> pa.Table | None:
+        """The manifest as the newest version that lists it sees it; None where it is damaged, which is reported."""
+        ref = listed.ref
+        try:
+            table = ManifestReader(self._store).manifest(ref, listed.partition_by)  # another cache would keep them all
+            return manifest_table.align(table, schema=listed.schema, partition_by=listed.partition_by)
+        except CorruptMetadataError as error:
+            self._report(finding("manifest_damaged", ref.path, f"{reason(error)}; version {listed.version} lists it"))
+        except (pa.ArrowException, ValueError, KeyError) as error:
+            self._report(finding("manifest_damaged", ref.path, f"it does not fit the schema of version {listed.version}: {error}"))
+        return None
+
+    def _look(self, paths: Sequence[str], sizes: Sequence[int], version: int) -> list[int]:
+        """Which of these files are there with their length, and were not looked at before; the others are reported. [IV6]"""
+        looked = self._inventory.look(paths, sizes)
+        good = []
+        for at, status in enumerate(looked.status):
+            if status == "missing":
+                self._report(finding("file_missing", paths[at], f"it is missing; version {version} lists it, with {sizes[at]:,} bytes"))
+            elif status == "size_differs":
+                text = f"it has {int(looked.sizes[at]):,} bytes, version {version} lists it with {sizes[at]:,}"
+                self._report(finding("file_size_differs", paths[at], text))
+            elif looked.fresh[at]:
+                good.append(at)
+        self.files += len(good)
+        self.bytes += sum(sizes[at] for at in good)
+        return good
+
+    def _count(self, files: int, rows: int, bytes: int) -> None:
+        if self._sums is not None:
+            for name, more in (("files", files), ("rows", rows), ("bytes", bytes)):
+                self._sums[name] += more
+
+    def _repeated(self) -> Iterator[Finding]:
+        """Paths that the head lists more than once: hashes first, names only where those say so. [OB5] [IV6]"""
+        suspects = self._live.repeated()
+        times: dict[str, int] = {}
+        for path in self._live_paths() if suspects else ():
+            if hash_of(path) in suspects:
+                times[path] = times.get(path, 0) + 1
+        for path, count in times.items():
+            if count > 1:
+                yield finding("path_listed_twice", path, f"version {self._head.version} lists it {count} times")
+
+    def _live_paths(self) -> Iterator[str]:
+        yield from (entry.path for entry in self._head.added)
+        for listed in self._all_listed():
+            if listed.in_head is not None and (table := self._read(listed)) is not None:
+                yield from manifest_table.live(table, listed.in_head & ((1 << table.num_rows) - 1)).column("path").to_pylist()
+
+
+class _Files:
+    """Data files on their way through `examine_file`, a few at a time."""
+
+    def __init__(self, store: Store, report: Callable[..., None], progress: Callable[[str], None]) -> None:
+        self._store, self._report, self._say = store, report, progress
+        self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="manifestcommit-verify")
+        self._waiting: deque[Future[list[Finding]]] = deque()
+        self._done = 0
+
+    def add(self, entries: Sequence[Entry], schema: Schema, partition_by: Sequence[int]) -> None:
+        for entry in entries:
+            self._waiting.append(self._pool.submit(examine_file, self._store, entry, schema, partition_by))
+            if len(self._waiting) >= 2 * _READERS:
+                self._take()
+
+    def finish(self) -> None:
+        while self._waiting:
+            self._take()
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def _take(self) -> None:
+        self._report(*self._waiting.popleft().result())
+        self._done += 1
+        if self._done % 10 == 0:
+            self._say(f"reading files: {self._done:,} done")
+
+
+def reason(error: Exception) -> str:
+    """Why an object is refused, without the advice that follows in the error's text."""
+    text = str(error)
+    if isinstance(error, CorruptMetadataError):
+        text = text.removeprefix(f"{error.object_name} is damaged or was not written by manifestcommit: ")
+    return text.partition(". Nothing was read from it")[0]

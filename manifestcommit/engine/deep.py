@@ -1,0 +1,163 @@
+"""Whether a data file holds what its entry says: digest, footer, rows, partition, statistics. [RD10] [DF3] [OB7]
+
+Counted from the rows themselves, not from the footer's statistics, which may be as wrong as the entry.
+Not here: which files (engine.contents).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ..core import evolution, values
+from ..core.arrow import arrow_type
+from ..core.audit import Finding, Kind, as_text, finding
+from ..core.manifest import ColumnStats, Entry, WireValue
+from ..core.schema import Schema
+from ..store import Store
+from .footer import TrackedLeaf, tracked_leaves
+
+_WHOLE_BYTES = 32 << 20  # files up to this length are fetched once; larger ones are streamed, for the digest and again for the rows
+_CHUNK_BYTES = 8 << 20
+_BATCH_ROWS = 65_536
+
+
+def examine_file(store: Store, entry: Entry, schema: Schema, partition_by: Sequence[int]) -> list[Finding]:
+    """What of the entry is not true of the file. Raises StoreError where the store fails, never for what the file holds. [RD10] [OB7]
+
+    Memory: one file of up to 32 MiB, or one batch of rows of a larger one.
+    """
+    try:
+        with _open(store, entry) as stream:
+            if entry.digest is not None and (found := _digest(stream)) != entry.digest:
+                return [finding("file_content_differs", entry.path, f"its digest is {found}, that of what was written {entry.digest}")]
+            stream.seek(0)
+            return list(_examine(stream, entry, schema, partition_by))
+    except FileNotFoundError:
+        return [finding("file_missing", entry.path, "it was there when the root was listed, and is gone")]
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:  # Arrow calls a damaged footer an OSError
+        return [finding("file_unreadable", entry.path, f"it cannot be read as Parquet: {error}")]
+
+
+def _open(store: Store, entry: Entry) -> Any:
+    return io.BytesIO(store.get(entry.path)) if entry.bytes <= _WHOLE_BYTES else store.open_input(entry.path)
+
+
+def _digest(stream: Any) -> str:
+    hashed = hashlib.sha256()
+    while chunk := stream.read(_CHUNK_BYTES):
+        hashed.update(chunk)
+    return f"sha256:{hashed.hexdigest()}"
+
+
+def _examine(stream: Any, entry: Entry, schema: Schema, partition_by: Sequence[int]) -> Iterator[Finding]:
+    file = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
+    if file.metadata.num_rows != entry.rows:
+        text = f"it has {file.metadata.num_rows:,} rows, its entry says {entry.rows:,}"
+        yield finding("file_rows_differ", entry.path, text)
+    leaves = {leaf.id: leaf for leaf in tracked_leaves(schema, file.schema_arrow, sys.maxsize)}
+    wanted = [leaf for id, leaf in leaves.items() if id in entry.columns or id in partition_by]
+    tallies = {leaf.id: _Tally(leaf, id_is_partition=leaf.id in partition_by) for leaf in wanted}
+    rows = 0
+    names = sorted({leaf.path[0] for leaf in wanted})
+    for batch in file.iter_batches(_BATCH_ROWS, columns=names) if names else ():
+        rows += batch.num_rows
+        for tally in tallies.values():
+            tally.add(batch)
+    if names and rows != file.metadata.num_rows:
+        yield finding("file_unreadable", entry.path, f"its footer says {file.metadata.num_rows:,} rows, and {rows:,} can be read")
+    for id, value in zip(partition_by, entry.partition, strict=True):
+        if id in tallies:
+            yield from _check_partition(entry.path, tallies[id], value)
+    known = {leaf.id for leaf in evolution.leaves(schema)}
+    for id, said in entry.columns.items():
+        leaf = leaves.get(id)
+        if id not in known:
+            continue  # of a column that was dropped: no reader asks for it
+        problems = _absent(said, entry.rows) if leaf is None else tallies[id].contradictions(said)
+        name = ".".join(leaf.path) if leaf is not None else f"with the field id {id}"
+        for problem in problems:
+            yield finding("statistics_false", entry.path, f"column {name}: {problem}")
+
+
+def _check_partition(path: str, tally: _Tally, value: WireValue) -> Iterator[Finding]:
+    kind: Kind = "file_partition_differs"
+    others = sorted(as_text(each) for each in tally.values - {value})
+    if others:
+        yield finding(kind, path, f"column {'.'.join(tally.leaf.path)} holds {', '.join(others[:3])}, its entry says {as_text(value)}")
+
+
+def _absent(said: ColumnStats, rows: int) -> Iterator[str]:
+    """A column that the file does not have is null in every row. [SC4]"""
+    if said.nulls is not None and said.nulls != rows:
+        yield f"it is not in the file, so that all {rows:,} rows are null; its entry says {said.nulls:,}"
+
+
+class _Tally:
+    """What the rows of a file hold in one leaf."""
+
+    def __init__(self, leaf: TrackedLeaf, *, id_is_partition: bool) -> None:
+        self.leaf = leaf
+        self.values: set[WireValue] = set()  # of a partition column: two at most, more tell nothing more
+        self._is_partition = id_is_partition
+        self._nulls = self._nans = 0
+        self._low: Any = None
+        self._high: Any = None
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        index = batch.schema.get_field_index(self.leaf.path[0])
+        if index < 0:
+            raise ValueError(f"it has two columns {self.leaf.path[0]!r}")
+        column = batch.column(index)
+        if len(self.leaf.path) > 1:
+            column = pc.struct_field(column, list(self.leaf.path[1:]))
+        self._nulls += column.null_count
+        if not self.leaf.bounded:
+            return
+        wanted = arrow_type(self.leaf.type)
+        column = column if column.type == wanted else column.cast(wanted, safe=not pa.types.is_floating(wanted))
+        if self._is_partition and len(self.values) < 2:
+            self.values |= set(values.from_array(pc.unique(column), self.leaf.type)[:3])
+        if pa.types.is_floating(wanted):
+            is_nan = pc.fill_null(pc.is_nan(column), False)
+            self._nans += pc.sum(is_nan, min_count=0).as_py()
+            column = pc.if_else(is_nan, None, column)
+        self._widen(column)
+
+    def contradictions(self, said: ColumnStats) -> Iterator[str]:
+        """What an entry says of the leaf that is not so. A bound may be wider than the values, never narrower."""
+        if said.nulls is not None and said.nulls != self._nulls:
+            yield f"it has {self._nulls:,} nulls, its entry says {said.nulls:,}"
+        if said.nans is not None and said.nans != self._nans:
+            yield f"it has {self._nans:,} NaNs, its entry says {said.nans:,}"
+        try:
+            if self._low is not None and said.min is not None and self._low < _ordered(said.min, self.leaf.type):
+                yield f"it holds a value below {as_text(said.min)}, its smallest by its entry"
+            if self._high is not None and said.max is not None and self._high > _ordered(said.max, self.leaf.type):
+                yield f"it holds a value above {as_text(said.max)}, its largest by its entry"
+        except (ValueError, TypeError):
+            yield f"its bounds {as_text(said.min)} and {as_text(said.max)} are no values of the type {self.leaf.type}"
+
+    def _widen(self, column: pa.Array) -> None:
+        if pa.types.is_duration(column.type):
+            column = column.cast(pa.int64())
+        ends = pc.min_max(column)
+        if not ends["min"].is_valid:
+            return
+        type = "long" if pa.types.is_int64(column.type) else self.leaf.type
+        wires = values.from_array(pa.array([ends["min"], ends["max"]], column.type), type)
+        low, high = (_ordered(wire, type) for wire in wires)
+        self._low = low if self._low is None else min(self._low, low)
+        self._high = high if self._high is None else max(self._high, high)
+
+
+def _ordered(wire: WireValue, type: str) -> Any:
+    """What orders values of the type: a float may be infinite, bytes are compared as such."""
+    return values.decode(wire, type) if type in ("float", "double", "binary") else values.order_key(wire, type)

@@ -1,0 +1,209 @@
+"""Expiry and gc: commit what may go, read what must stay, delete the rest. [GC1]-[GC9] [GC12]
+
+Deletes nothing before the decision stands in the chain, and nothing that a readable version lists or a job that can still commit has
+written, whatever runs beside it and whatever any clock says. A crash anywhere leaves a table that the next gc finishes. [IV7]
+
+Not here: which name may go (core.retention), what the readable versions list (engine.reach), the decision itself (engine.retain).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+
+import msgspec
+import pyarrow as pa
+
+from ..core import retention
+from ..core.retention import Horizon, Policy, Verdict, horizon_of
+from ..errors import StoreDeniedError, StoreError, TableNotFoundError
+from ..store import KeepsUnfinished, ObjectInfo, Unfinished
+from .head import open_head
+from .reach import Reach, Tell, collect
+from .retain import commit_decision, foresee, store_time
+from .session import Session
+
+LOG = logging.getLogger("manifestcommit.jobs")
+_TRIES = 20  # at reading the versions: another gc that goes further makes this one start over
+_BATCH = 1000
+_NAMES_TOLD = 100
+_PLAN = pa.schema([("name", pa.string()), ("bytes", pa.int64()), ("reason", pa.string()), ("action", pa.string())])
+
+
+class Tally(msgspec.Struct, frozen=True, kw_only=True):
+    """How many objects, and how large they are together."""
+
+    count: int = 0
+    bytes: int = 0
+
+    def plus(self, size_bytes: int) -> Tally:
+        """One object more."""
+        return Tally(count=self.count + 1, bytes=self.bytes + size_bytes)
+
+
+class GcReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What one gc did. version: the one that the decision stands in; fence, expired: as decided; kept: what stays, young objects
+    included; deleted: by kind; foreign: files that this table's jobs did not write, and that were left; foreign_names: the first of
+    them; unknown: objects below `_manifest/` that this release does not know, left as well. [GC5] [GC6]"""
+
+    url: str
+    version: int
+    fence: int
+    expired: int
+    kept: Tally = Tally()
+    deleted: dict[str, Tally] = {}
+    foreign: Tally = Tally()
+    foreign_names: tuple[str, ...] = ()
+    unknown: Tally = Tally()
+
+
+class _Ledger:
+    """Counts what is decided on, while it is."""
+
+    def __init__(self) -> None:
+        self.tallies: dict[tuple[str, str], Tally] = {}
+        self.foreign_names: list[str] = []
+
+    def note(self, name: str, size_bytes: int, verdict: Verdict) -> None:
+        place = verdict.action, "" if verdict.action == "keep" else verdict.kind
+        self.tallies[place] = self.tallies.get(place, Tally()).plus(size_bytes)
+        if place == ("leave", "foreign") and len(self.foreign_names) < _NAMES_TOLD:
+            self.foreign_names.append(name)
+
+    def report(self, url: str, horizon: Horizon) -> GcReport:
+        return GcReport(
+            url=url,
+            version=horizon.version,
+            fence=horizon.fence,
+            expired=horizon.expired,
+            kept=self.tallies.get(("keep", ""), Tally()),
+            deleted={kind: tally for (action, kind), tally in sorted(self.tallies.items()) if action == "delete"},
+            foreign=self.tallies.get(("leave", "foreign"), Tally()),
+            foreign_names=tuple(self.foreign_names),
+            unknown=self.tallies.get(("leave", "unknown"), Tally()),
+        )
+
+
+def run(session: Session, policy: Policy, *, foreign: bool = False, tell: Tell = lambda _: None) -> GcReport:
+    """Expire by policy and delete what is dead; what readers, tags and jobs still need stays. [GC1]-[GC9] [IV7]
+
+    One commit, unless it would change nothing; then one request for each readable version and each of their manifests, one list of
+    everything below the root, and one delete for each 1,000 objects.
+    """
+    now_s = store_time(session, session.open(), writing=True)
+    decided = commit_decision(session, policy, now_s, foreign=foreign, tell=tell)
+    horizon, reach = _settle(session, horizon_of(decided), tell)
+    ledger = _Ledger()
+    cut_s = now_s - policy.grace_s
+    _delete(session, horizon, reach, cut_s, ledger, tell)
+    _discard_unfinished(session, horizon, cut_s, ledger)
+    report = ledger.report(session.store.url, horizon)
+    told = (report.url, report.version, report.fence, report.expired, report.deleted)
+    LOG.info("%r: version %d, fence %d, readable from %d; deleted %s", *told)
+    return report
+
+
+def plan(session: Session, policy: Policy, *, foreign: bool = False, tell: Tell = lambda _: None) -> pa.Table:
+    """What `run` would delete or leave alone, each name with its reason; nothing is written, deleted or committed. [GC5]
+
+    By this machine's clock: the store's own cannot be asked without a write.
+    """
+    for _ in range(_TRIES):
+        head = session.open()
+        now_s = store_time(session, head, writing=False)
+        horizon = foresee(session, head, policy, now_s, foreign=foreign, tell=tell)
+        reach = collect(session, horizon, tell)
+        if reach is None:
+            continue
+        rows: list[dict[str, object]] = []
+        for info, verdict in _verdicts(session, horizon, reach, now_s - policy.grace_s, tell):
+            if verdict.action != "keep":
+                rows.append(_row(info.name, info.size_bytes, verdict))
+        with contextlib.suppress(StoreDeniedError):
+            rows += [_row(each.name, 0, verdict) for each, verdict in _unfinished(session, horizon, now_s - policy.grace_s)]
+        return pa.Table.from_pylist(rows, schema=_PLAN)
+    raise _overtaken(session)
+
+
+def _row(name: str, size_bytes: int, verdict: Verdict) -> dict[str, object]:
+    # A name that is no unicode, as some file systems have, is shown escaped.
+    shown = name.encode("utf-8", "backslashreplace").decode()
+    return {"name": shown, "bytes": size_bytes, "reason": verdict.reason, "action": verdict.action}
+
+
+def _settle(session: Session, horizon: Horizon, tell: Tell) -> tuple[Horizon, Reach]:
+    """A committed decision, this gc's or one that went further, with all that its readable versions reach. [GC4]"""
+    for _ in range(_TRIES):
+        reach = collect(session, horizon, tell)
+        if reach is not None:
+            return horizon, reach
+        horizon = horizon_of(session.open().snapshot)
+    raise _overtaken(session)
+
+
+def _overtaken(session: Session) -> StoreError:
+    return StoreError(f"{session.store.url}: other gcs went further {_TRIES} times while this one read the versions; nothing was deleted")
+
+
+def _verdicts(session: Session, horizon: Horizon, reach: Reach, cut_s: float, tell: Tell) -> Iterator[tuple[ObjectInfo, Verdict]]:
+    for number, info in enumerate(session.store.list("")):
+        if number % _BATCH == 0:
+            tell(f"comparing: {number:,} objects")
+        is_old = 0 < info.modified <= cut_s
+        yield info, retention.classify(info.name, horizon, reach.__contains__, is_old=is_old)
+
+
+def _delete(session: Session, horizon: Horizon, reach: Reach, cut_s: float, ledger: _Ledger, tell: Tell) -> None:
+    """Everything that is dead, while it is listed; expired versions last, lowest first. [GC5] [GC7]"""
+    batch: list[tuple[ObjectInfo, Verdict]] = []
+    versions: list[tuple[ObjectInfo, Verdict]] = []
+    for info, verdict in _verdicts(session, horizon, reach, cut_s, tell):
+        if verdict.action != "delete":
+            ledger.note(info.name, info.size_bytes, verdict)
+            continue
+        (versions if verdict.kind == "version" else batch).append((info, verdict))
+        if len(batch) == _BATCH:
+            _delete_batch(session, horizon, batch, ledger)
+            batch = []
+    _delete_batch(session, horizon, batch, ledger)
+    for start in range(0, len(versions), _BATCH):  # a list is in order, and so are they
+        _delete_batch(session, horizon, versions[start : start + _BATCH], ledger)
+
+
+def _delete_batch(session: Session, horizon: Horizon, batch: list[tuple[ObjectInfo, Verdict]], ledger: _Ledger) -> None:
+    """Names that carry a job's id are never used again. Versions and foreign files are: before them it is asked whether still so."""
+    if any(verdict.kind in ("version", "foreign file") for _, verdict in batch):
+        snapshot = open_head(session.store).snapshot
+        if snapshot.table_id != horizon.table_id:
+            url = session.store.url
+            raise TableNotFoundError(f"the table at {url} was removed and another one stands there now; gc deleted nothing more")
+        condemned = horizon_of(snapshot).condemned
+        batch = [(info, verdict) for info, verdict in batch if verdict.kind != "foreign file" or info.name in condemned]
+    if not batch:
+        return
+    session.store.delete([info.name for info, _ in batch])
+    for info, verdict in batch:
+        ledger.note(info.name, info.size_bytes, verdict)
+
+
+def _unfinished(session: Session, horizon: Horizon, cut_s: float) -> Iterator[tuple[Unfinished, Verdict]]:
+    """Uploads and temporary files that no one will finish. [GC9]"""
+    if not isinstance(session.store, KeepsUnfinished):
+        return
+    for each in session.store.unfinished():
+        is_temporary, is_old = not each.upload, 0 < each.started <= cut_s
+        if retention.is_abandoned(each.name, horizon, is_temporary=is_temporary, is_old=is_old):
+            kind = "temporary file" if is_temporary else "unfinished upload"
+            yield each, Verdict(action="delete", kind=kind, reason="it was never finished, and no job can finish it")
+
+
+def _discard_unfinished(session: Session, horizon: Horizon, cut_s: float, ledger: _Ledger) -> None:
+    """Credentials that may not do this need not: the rest is done."""
+    try:
+        for each, verdict in _unfinished(session, horizon, cut_s):
+            assert isinstance(session.store, KeepsUnfinished)
+            session.store.discard_unfinished(each)
+            ledger.note(each.name, 0, verdict)
+    except StoreDeniedError as error:
+        LOG.warning("%r: uploads that were never finished could not be listed or removed: %s", session.store.url, error)

@@ -1,0 +1,751 @@
+"""Every kind of damage, planted in a table on local disk, and found by `verify` under the name of the damaged object. [RD10]"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import manifestcommit as mc
+from manifestcommit.core import format, spill
+from manifestcommit.core.manifest import ColumnStats, Entry
+from manifestcommit.core.snapshot import Commit, Snapshot, Tag, Totals
+from manifestcommit.engine.head import Head, open_head, read_object
+from manifestcommit.engine.manifests import to_parquet
+from manifestcommit.engine.verify import VerifyReport, verify
+from manifestcommit.store import open_store
+from manifestcommit.testing.faults import FaultCall, FaultStore
+from tests.compat.freeze import budgets
+from tests.faults.tables import put_version, rows, session, write
+
+HOSTILE = ["", None, "a b", "%41", "a/b", "é 日本 🦆", "a=b+c#'\""]
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """A table on disk, and what stands in it."""
+
+    root: Path
+
+    @property
+    def store(self) -> Any:
+        return open_store(str(self.root))
+
+    @property
+    def head(self) -> Head:
+        return open_head(self.store)
+
+    def version(self, number: int) -> Path:
+        return self.root / format.version_name(number)
+
+    def files(self, version: int | None = None) -> list[str]:
+        return sorted(mc.Table(self.root).files(version=version)["path"].to_pylist())
+
+    def only_in(self, version: int) -> str:
+        """A file that no other readable version lists."""
+        head = self.head.snapshot
+        others = {path for each in range(head.expired, head.version + 1) if each != version for path in self.files(each)}
+        return min(set(self.files(version)) - others)
+
+    def inlined(self) -> Entry:
+        """A file that the head lists itself, with rows."""
+        return self.head.snapshot.added[-1]
+
+    def rewrite(self, number: int, **changes: Any) -> None:
+        """The version with other members, under its own name: what the protocol never does."""
+        found = read_object(self.store, number)
+        assert found is not None
+        self.version(number).write_bytes(format.encode_snapshot(msgspec.structs.replace(found.snapshot, **changes)))
+
+    def commit(self, **changes: Any) -> str:
+        """One more version that a writer has made by hand; its name."""
+        return format.version_name(put_version(self.store, self.head, **changes).version)
+
+    def relist(self, **changes: Any) -> str:
+        """One more version that says other things of one file, with totals that agree; the file's path."""
+        entry = self.inlined()
+        other = msgspec.structs.replace(entry, **changes)
+        head = self.head.snapshot
+        totals = msgspec.structs.replace(
+            head.totals, rows=head.totals.rows + other.rows - entry.rows, bytes=head.totals.bytes + other.bytes - entry.bytes
+        )
+        self.commit(added=(*(each for each in head.added if each.path != entry.path), other), totals=totals)
+        return entry.path
+
+    def check(self, *, deep: bool = False) -> VerifyReport:
+        before = {path: path.read_bytes() for path in sorted(self.root.rglob("*")) if path.is_file()}
+        report = verify(session(self.store), deep=deep)
+        after = {path: path.read_bytes() for path in sorted(self.root.rglob("*")) if path.is_file()}
+        assert before == after, "verify changes nothing"
+        return report
+
+
+def damaged(report: VerifyReport) -> set[tuple[str, str]]:
+    """Kind and object of what is damage."""
+    assert all(each.remedy and each.problem for each in report.findings)
+    found: set[tuple[str, str]] = {(each.kind, each.object) for each in report.findings if each.severity == "damage"}
+    assert report.is_sound == (not found) and report.damages == len([e for e in report.findings if e.severity == "damage"])
+    return found
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eleven versions: inlined and spilled entries, keys, jobs and removals; the second is tagged, the first and third have expired."""
+    root = tmp_path_factory.mktemp("lived") / "a table %41 é"
+    store = open_store(str(root))
+    parts = [rows([n], p=value) for n, value in enumerate(HOSTILE)]
+    write(store, pa.concat_tables(parts), partition_by=["p"], key="k1", watermarks={"s": (0, 10), "text 'é'": (None, "x")})  # 2
+    write(store, rows([10, 11], p="a b"), overwrite="dynamic", key="k2")  # 3
+    with budgets(INLINE_ENTRY_BYTES=1):
+        write(store, pa.concat_tables([rows([n], p=value) for n, value in zip(range(20, 29), [*HOSTILE, "x", "y"], strict=True)]))  # 4
+        write(store, rows([30], p="x"), overwrite={"p": "x"})  # 5
+    with budgets(INLINE_KEYS=1, INLINE_JOBS=1, INLINE_REMOVED_BYTES=1):
+        write(store, rows([40], p="y"), overwrite={"p": "y"}, key="k3")  # 6
+    write(store, rows([50], p="%41"), overwrite={"p": "%41"}, watermarks={"s": (10, 20)})  # 7
+    mc.Table(root).rewind("s", 5, reason="again")  # 8
+    write(store, rows([60, 61], p="é 日本 🦆"), key="k4", watermarks={"s": (5, 30)})  # 9
+    put_version(store, open_head(store), expired=4, fence=4, tags={"old": Tag(version=2)})  # 10, as gc would
+    store.delete([format.version_name(1), format.version_name(3)])
+    write(store, rows([70, 71], p=None), key="k5")  # 11
+    return root
+
+
+@pytest.fixture
+def place(lived: Path, tmp_path: Path) -> Place:
+    return Place(Path(shutil.copytree(lived, tmp_path / lived.name)))
+
+
+def flip(path: Path, at: int = -20) -> None:
+    """One byte of a file is another one."""
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0x40
+    path.write_bytes(data)
+
+
+def swap(one: Path, other: Path) -> None:
+    first, second = one.read_bytes(), other.read_bytes()
+    one.write_bytes(second)
+    other.write_bytes(first)
+
+
+def test_the_table_is_whole_before_anything_happens_to_it(place: Place) -> None:
+    """Whatever it has lived through; and everything in it was looked at. [RD10]"""
+    for deep in (False, True):
+        report = place.check(deep=deep)
+        assert damaged(report) == set() and report.is_sound
+        assert (report.first, report.last, report.versions, report.deep) == (4, 11, 9, deep)
+        listed = {path for version in (2, *range(4, 12)) for path in place.files(version)}
+        assert report.files == len(listed)
+        assert report.bytes == sum((place.root / path).stat().st_size for path in listed)
+        head = place.head.snapshot
+        assert head.manifests and head.key_runs and head.job_runs and head.removed_runs, "the table has all kinds of objects"
+
+
+Plant = Callable[[Place], set[tuple[str, str]]]
+
+
+def file_deleted(place: Place) -> set[tuple[str, str]]:
+    path = place.inlined().path
+    (place.root / path).unlink()
+    return {("file_missing", path)}
+
+
+def all_files_deleted(place: Place) -> set[tuple[str, str]]:
+    paths = {path for version in (2, *range(4, 12)) for path in place.files(version)}
+    for path in paths:
+        (place.root / path).unlink()
+    return {("file_missing", path) for path in paths}
+
+
+def tagged_file_deleted(place: Place) -> set[tuple[str, str]]:
+    path = place.only_in(2)
+    (place.root / path).unlink()
+    return {("file_missing", path)}
+
+
+def older_file_deleted(place: Place) -> set[tuple[str, str]]:
+    """Of a version that is readable, though not the newest."""
+    path = next(path for path in place.files(4) if path not in place.files())
+    (place.root / path).unlink()
+    return {("file_missing", path)}
+
+
+def file_cut(place: Place) -> set[tuple[str, str]]:
+    path = place.inlined().path
+    (place.root / path).write_bytes((place.root / path).read_bytes()[:-1])
+    return {("file_size_differs", path)}
+
+
+def file_emptied(place: Place) -> set[tuple[str, str]]:
+    path = place.files()[0]
+    (place.root / path).write_bytes(b"")
+    return {("file_size_differs", path)}
+
+
+def file_longer(place: Place) -> set[tuple[str, str]]:
+    path = place.files()[-1]
+    (place.root / path).write_bytes((place.root / path).read_bytes() + b"x")
+    return {("file_size_differs", path)}
+
+
+def version_deleted(place: Place) -> set[tuple[str, str]]:
+    place.version(7).unlink()
+    return {("version_missing", format.version_name(7))}
+
+
+def three_versions_deleted(place: Place) -> set[tuple[str, str]]:
+    for version in (4, 6, 7):
+        place.version(version).unlink()
+    return {("version_missing", format.version_name(version)) for version in (4, 6, 7)}
+
+
+def tagged_version_deleted(place: Place) -> set[tuple[str, str]]:
+    place.version(2).unlink()
+    return {("version_missing", format.version_name(2))}
+
+
+def tagged_version_flipped(place: Place) -> set[tuple[str, str]]:
+    flip(place.version(2))
+    return {("version_unreadable", format.version_name(2))}
+
+
+def version_flipped(place: Place) -> set[tuple[str, str]]:
+    flip(place.version(6))
+    return {("version_unreadable", format.version_name(6))}
+
+
+def version_emptied(place: Place) -> set[tuple[str, str]]:
+    place.version(6).write_bytes(b"")
+    return {("version_unreadable", format.version_name(6))}
+
+
+def versions_swapped(place: Place) -> set[tuple[str, str]]:
+    swap(place.version(5), place.version(9))
+    return {("version_unreadable", format.version_name(version)) for version in (5, 9)}
+
+
+def version_of_a_later_format(place: Place) -> set[tuple[str, str]]:
+    place.version(6).write_bytes(format.compress(b'{"format_version": 2}'))
+    return {("version_unreadable", format.version_name(6))}
+
+
+def version_rewritten(place: Place) -> set[tuple[str, str]]:
+    place.rewrite(8, writer="someone else")
+    return {("version_replaced", format.version_name(8))}
+
+
+def watermark_moved_in_the_past(place: Place) -> set[tuple[str, str]]:
+    place.rewrite(6, watermarks={"s": 9, "text 'é'": "x"})
+    return {("version_replaced", format.version_name(6))}
+
+
+def parent_digest_wrong(place: Place) -> set[tuple[str, str]]:
+    """Of the newest nothing tells which of the two is wrong: the finding names both."""
+    place.rewrite(11, parent_digest="sha256:" + "0" * 64)
+    return {("version_replaced", format.version_name(10))}
+
+
+def head_flipped(place: Place) -> set[tuple[str, str]]:
+    flip(place.version(11))
+    return {("version_unreadable", format.version_name(11))}
+
+
+def head_flipped_and_a_file_gone(place: Place) -> set[tuple[str, str]]:
+    path = place.files(4)[0]
+    (place.root / path).unlink()
+    flip(place.version(11))
+    return {("version_unreadable", format.version_name(11)), ("file_missing", path)}
+
+
+def every_version_flipped(place: Place) -> set[tuple[str, str]]:
+    for version in (2, *range(4, 12)):
+        flip(place.version(version))
+    return {("version_unreadable", format.version_name(version)) for version in (2, *range(4, 12))}
+
+
+def newest_version_deleted(place: Place) -> set[tuple[str, str]]:
+    """A job was born at it, and has left a file that says so."""
+    job = format.job_id(11, place.head.snapshot.table_id, bytes(16))
+    (place.root / f"00000-0123456789abcdef-0-{job}.parquet").write_bytes(b"of a task that was killed")
+    place.version(11).unlink()
+    return {("version_missing", format.version_name(11))}
+
+
+def manifest_deleted(place: Place) -> set[tuple[str, str]]:
+    name = place.head.snapshot.manifests[0].path
+    (place.root / name).unlink()
+    return {("manifest_missing", name)}
+
+
+def manifest_flipped(place: Place) -> set[tuple[str, str]]:
+    name = place.head.snapshot.manifests[0].path
+    flip(place.root / name, 100)
+    return {("manifest_damaged", name)}
+
+
+def manifest_cut(place: Place) -> set[tuple[str, str]]:
+    name = place.head.snapshot.manifests[0].path
+    (place.root / name).write_bytes((place.root / name).read_bytes()[:-1])
+    return {("manifest_damaged", name)}
+
+
+def manifests_swapped(place: Place) -> set[tuple[str, str]]:
+    one, other = (place.root / ref.path for ref in place.head.snapshot.manifests[:2])
+    swap(one, other)
+    return {("manifest_damaged", ref.path) for ref in place.head.snapshot.manifests[:2]}
+
+
+def _run_damage(member: str, how: Callable[[Path], None], kind: str) -> Plant:
+    def plant(place: Place) -> set[tuple[str, str]]:
+        name = getattr(place.head.snapshot, member)[0].path
+        how(place.root / name)
+        return {(kind, name)}
+
+    plant.__name__ = f"{kind} of {member}"
+    return plant
+
+
+def head_of_another_table(place: Place) -> set[tuple[str, str]]:
+    snapshot = place.head.snapshot
+    other = "0" * 16
+    job = format.job_id(11, other, bytes(16))
+    name = place.commit(table_id=other, commit=Commit(job=job, commit_id=f"{job}.1", operation="append"), recent_jobs={job: 12})
+    assert snapshot.table_id != other
+    return {("table_id_differs", name)}
+
+
+def totals_wrong(place: Place) -> set[tuple[str, str]]:
+    head = place.head.snapshot.totals
+    return {("totals_differ", place.commit(totals=Totals(files=head.files, rows=head.rows + 1, bytes=head.bytes)))}
+
+
+def file_dropped_from_the_list(place: Place) -> set[tuple[str, str]]:
+    return {("totals_differ", place.commit(added=place.head.snapshot.added[1:]))}
+
+
+def rows_other_than_the_total(place: Place) -> set[tuple[str, str]]:
+    """As many files, though; and rows were taken out of manifests, so that only following all lists tells."""
+    added = place.head.snapshot.added
+    return {("totals_differ", place.commit(added=(*added[:-1], msgspec.structs.replace(added[-1], rows=added[-1].rows + 1))))}
+
+
+def watermark_back(place: Place) -> set[tuple[str, str]]:
+    return {("watermark_moved", place.commit(watermarks={**place.head.snapshot.watermarks, "s": 29}))}
+
+
+def watermark_gone(place: Place) -> set[tuple[str, str]]:
+    return {("watermark_moved", place.commit(watermarks={"s": 30}))}
+
+
+def watermark_of_another_kind(place: Place) -> set[tuple[str, str]]:
+    return {("watermark_moved", place.commit(watermarks={**place.head.snapshot.watermarks, "s": "30"}))}
+
+
+def watermark_forward_by_gc(place: Place) -> set[tuple[str, str]]:
+    return {("watermark_moved", place.commit(watermarks={**place.head.snapshot.watermarks, "s": 31}))}
+
+
+def fence_back(place: Place) -> set[tuple[str, str]]:
+    return {("fence_went_back", place.commit(fence=2, expired=2)), *_missing(3)}
+
+
+def _missing(*versions: int) -> set[tuple[str, str]]:
+    return {("version_missing", format.version_name(version)) for version in versions}
+
+
+def time_back(place: Place) -> set[tuple[str, str]]:
+    return {("time_went_back", place.commit(committed_at=1))}
+
+
+def job_below_the_fence(place: Place) -> set[tuple[str, str]]:
+    job = format.job_id(3, place.head.snapshot.table_id, bytes(16))
+    return {("record_false", place.commit(commit=Commit(job=job, commit_id=f"{job}.1", operation="append")))}
+
+
+def job_not_recorded(place: Place) -> set[tuple[str, str]]:
+    return {("record_false", place.commit(recent_jobs=place.head.snapshot.recent_jobs))}
+
+
+def commit_id_of_another_job(place: Place) -> set[tuple[str, str]]:
+    job = format.job_id(11, place.head.snapshot.table_id, bytes(16))
+    return {("record_false", place.commit(commit=Commit(job=job, commit_id="v1.1", operation="append")))}
+
+
+def keys_forgotten(place: Place) -> set[tuple[str, str]]:
+    job = format.job_id(11, place.head.snapshot.table_id, bytes(16))
+    return {("record_lost", place.commit(keys={}, commit=Commit(job=job, commit_id=f"{job}.1", operation="append")))}
+
+
+def tag_of_no_version(place: Place) -> set[tuple[str, str]]:
+    return {("tag_dangles", place.commit(tags={**place.head.snapshot.tags, "new": Tag(version=99)}))}
+
+
+def path_listed_twice(place: Place) -> set[tuple[str, str]]:
+    """Once in a manifest, once in the head; totals agree."""
+    head = place.head.snapshot
+    path = next(path for path in place.files() if path not in {entry.path for entry in head.added})
+    size = (place.root / path).stat().st_size
+    entry = Entry(path=path, partition=("x",), rows=1, bytes=size, job=head.commits[0].job, added=9)
+    totals = Totals(files=head.totals.files + 1, rows=head.totals.rows + 1, bytes=head.totals.bytes + size)
+    summary = msgspec.structs.replace(head.commits[0].summary, files=1, rows=1, bytes=size)
+    job = format.job_id(11, head.table_id, bytes(16))
+    record = Commit(job=job, commit_id=f"{job}.1", operation="append", summary=summary)
+    place.commit(added=(*head.added, entry), totals=totals, commit=record)
+    return {("path_listed_twice", path)}
+
+
+def reference_changed(place: Place) -> set[tuple[str, str]]:
+    refs = place.head.snapshot.manifests
+    wrong = msgspec.structs.replace(refs[0], lower=("zz",))
+    name = place.commit(manifests=(wrong, *refs[1:]))
+    return {("reference_false", name)}
+
+
+def too_many_rows_removed(place: Place) -> set[tuple[str, str]]:
+    ref = place.head.snapshot.manifests[-1]
+    name = place.commit(removed={**place.head.snapshot.removed, ref.path: "////////"})
+    return {("reference_false", name), ("totals_differ", name)}
+
+
+def added_by_a_later_version(place: Place) -> set[tuple[str, str]]:
+    head = place.head.snapshot
+    return {("record_false", place.commit(added=(*head.added[:-1], msgspec.structs.replace(head.added[-1], added=77))))}
+
+
+def far_version(place: Place) -> set[tuple[str, str]]:
+    """Of a hostile writer: as many versions as nobody can count lie between."""
+    far = 2**60
+    snapshot = msgspec.structs.replace(place.head.snapshot, version=far)
+    place.version(far).write_bytes(format.encode_snapshot(snapshot))
+    return {("version_missing", format.version_name(version)) for version in range(12, 113)} | {("record_false", format.version_name(far))}
+
+
+def far_version_of_garbage(place: Place) -> set[tuple[str, str]]:
+    name = "_manifest/versions/99999999999999999999.json.zst"
+    (place.root / name).write_bytes(b"garbage")
+    return {("version_unreadable", name)}
+
+
+def _signed(place: Place, job: str) -> set[tuple[str, str]]:
+    return {("record_false", place.commit(commit=Commit(job=job, commit_id=f"{job}.1", operation="append")))}
+
+
+def job_of_another_table(place: Place) -> set[tuple[str, str]]:
+    return _signed(place, format.job_id(11, "0" * 16, bytes(16)))
+
+
+def job_that_was_not_born(place: Place) -> set[tuple[str, str]]:
+    return _signed(place, format.job_id(12, place.head.snapshot.table_id, bytes(16)))
+
+
+def job_without_an_id(place: Place) -> set[tuple[str, str]]:
+    return _signed(place, "é %41")
+
+
+def run_bounds_changed(place: Place) -> set[tuple[str, str]]:
+    """Keys outside of its bounds would not be found in it."""
+    runs = place.head.snapshot.key_runs
+    return {("reference_false", place.commit(key_runs=(msgspec.structs.replace(runs[0], last="k"), *runs[1:])))}
+
+
+def list_wrong_in_between(place: Place) -> set[tuple[str, str]]:
+    """A file is missing in the list of one version, and back in the next: only time travel meets that."""
+    added = place.head.snapshot.added
+    name = place.commit(added=added[1:])
+    place.commit(added=added)
+    return {("totals_differ", name)}
+
+
+def partition_value_of_another_type(place: Place) -> set[tuple[str, str]]:
+    """No reader gets any row of such a version."""
+    added = place.head.snapshot.added
+    return {("version_unreadable", place.commit(added=(msgspec.structs.replace(added[0], partition=(5,)), *added[1:])))}
+
+
+def _remove(path: Path) -> None:
+    path.unlink()
+
+
+PLANTS: list[Plant] = [
+    file_deleted, all_files_deleted, tagged_file_deleted, older_file_deleted, file_cut, file_emptied, file_longer,
+    version_deleted, three_versions_deleted, tagged_version_deleted, tagged_version_flipped, version_flipped, version_emptied,
+    versions_swapped, version_of_a_later_format, version_rewritten, watermark_moved_in_the_past, parent_digest_wrong,
+    head_flipped, head_flipped_and_a_file_gone, every_version_flipped, newest_version_deleted,
+    manifest_deleted, manifest_flipped, manifest_cut, manifests_swapped,
+    *(_run_damage(member, _remove, "manifest_missing") for member in ("key_runs", "job_runs", "removed_runs")),
+    *(_run_damage(member, flip, "manifest_damaged") for member in ("key_runs", "job_runs", "removed_runs")),
+    rows_other_than_the_total,
+    head_of_another_table, totals_wrong, file_dropped_from_the_list, watermark_back, watermark_gone, watermark_of_another_kind,
+    watermark_forward_by_gc, fence_back, time_back, job_below_the_fence, job_not_recorded, commit_id_of_another_job, keys_forgotten,
+    tag_of_no_version, path_listed_twice, reference_changed, too_many_rows_removed, added_by_a_later_version, far_version,
+    far_version_of_garbage, job_of_another_table, job_that_was_not_born, job_without_an_id, run_bounds_changed, list_wrong_in_between,
+    partition_value_of_another_type,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
+def test_damage_is_found_by_name_and_nothing_else_is(place: Place, plant: Plant) -> None:
+    """Also without reading a data file. [RD10] [IV1] [IV6] [OB1] [WM4] [CM14] [CM17] [OB2]"""
+    expected = plant(place)
+    assert damaged(place.check()) == expected
+    assert expected <= damaged(place.check(deep=True))
+
+
+def file_flipped(place: Place) -> set[tuple[str, str]]:
+    path = place.inlined().path
+    flip(place.root / path, 10)
+    return {("file_content_differs", path)}
+
+
+def manifest_file_flipped(place: Place) -> set[tuple[str, str]]:
+    path = place.files()[0]
+    flip(place.root / path, 10)
+    return {("file_content_differs", path)}
+
+
+def tagged_file_flipped(place: Place) -> set[tuple[str, str]]:
+    path = place.only_in(2)
+    flip(place.root / path, 10)
+    return {("file_content_differs", path)}
+
+
+def footer_damaged(place: Place) -> set[tuple[str, str]]:
+    """Of a file of which no digest is known."""
+    path = place.relist(digest=None)
+    (place.root / path).write_bytes((place.root / path).read_bytes()[:-4] + b"XXXX")
+    return {("file_unreadable", path)}
+
+
+def file_is_no_parquet(place: Place) -> set[tuple[str, str]]:
+    path = place.relist(digest=None)
+    (place.root / path).write_bytes(b"x" * (place.root / path).stat().st_size)
+    return {("file_unreadable", path)}
+
+
+def rows_wrong(place: Place) -> set[tuple[str, str]]:
+    return {("file_rows_differ", _relisted(place, rows=3))}
+
+
+def partition_wrong(place: Place) -> set[tuple[str, str]]:
+    return {("file_partition_differs", _relisted(place, partition=("x",)))}
+
+
+def _stats(place: Place, **changes: Any) -> dict[int, ColumnStats]:
+    schema = place.head.snapshot.schema
+    assert schema is not None
+    each = next(field.id for field in schema.fields if field.name == "id")
+    columns = place.inlined().columns
+    return {**columns, each: msgspec.structs.replace(columns[each], **changes)}
+
+
+def _relisted(place: Place, **changes: Any) -> str:
+    head = place.head
+    path = place.relist(**changes)
+    # The newest version says it; those below say the truth of the same file, which is read once, as the newest has it.
+    assert open_head(place.store).version == head.version + 1
+    return path
+
+
+def minimum_wrong(place: Place) -> set[tuple[str, str]]:
+    return {("statistics_false", _relisted(place, columns=_stats(place, min=71)))}
+
+
+def maximum_wrong(place: Place) -> set[tuple[str, str]]:
+    return {("statistics_false", _relisted(place, columns=_stats(place, max=70)))}
+
+
+def nulls_wrong(place: Place) -> set[tuple[str, str]]:
+    return {("statistics_false", _relisted(place, columns=_stats(place, nulls=1)))}
+
+
+DEEP_PLANTS: list[Plant] = [
+    file_flipped, manifest_file_flipped, tagged_file_flipped, footer_damaged, file_is_no_parquet, rows_wrong, partition_wrong,
+    minimum_wrong, maximum_wrong, nulls_wrong,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("plant", DEEP_PLANTS, ids=lambda plant: plant.__name__)
+def test_what_only_the_files_tell_is_found_by_reading_them(place: Place, plant: Plant) -> None:
+    """[RD10] [DF3] [OB7]"""
+    expected = plant(place)
+    shallow = {each for each in damaged(place.check()) if each[0] != "totals_differ"}
+    assert shallow == set()
+    assert {each for each in damaged(place.check(deep=True)) if each[0] != "totals_differ"} == expected
+
+
+def test_wider_bounds_are_true(place: Place) -> None:
+    """[OB7]"""
+    _relisted(place, columns=_stats(place, min=-(2**63), max=2**63 - 1))
+    assert damaged(place.check(deep=True)) == set()
+
+
+def counted_in(problem: str) -> int:
+    """How many objects a note tells of."""
+    return int(problem.partition(": ")[2].split()[0])
+
+
+def test_what_no_version_lists_is_noted_and_no_damage(place: Place) -> None:
+    """Resurrected versions, hostile names, other tables' objects, orphans, intents, probes, hints. [RD10] [LY2] [LY7]"""
+    table_id = place.head.snapshot.table_id
+    old, young, other = (format.job_id(v, t, bytes(16)) for v, t in ((2, table_id), (11, table_id), (5, "f" * 16)))
+    before: dict[str, str] = {each.kind: each.problem for each in place.check().findings}
+    place.version(3).write_bytes(b"brought back")
+    strange = {
+        f"_manifest/versions/i-{young}": "intent",
+        "_manifest/versions/notes %41 é.txt": "foreign_name",
+        "_manifest/versions/0000000000000000009.json.zst": "foreign_name",
+        "_manifest/manifests/no job.parquet": "foreign_name",
+        "_manifest/jobs/what/ever": "foreign_name",
+        "_manifest/else where": "foreign_name",
+    }
+    counted = {
+        f"p=x/00000-0123456789abcdef-0-{old}.parquet": "orphans",
+        f"_manifest/manifests/{old}-{'0' * 32}.parquet": "orphans",
+        f"p=x/00000-0123456789abcdef-0-{young}.parquet": "unlisted",
+        f"_manifest/jobs/{young}/prepared.json.zst": "unlisted",
+        f"p=x/00000-0123456789abcdef-0-{other}.parquet": "other_table",
+        "below/_manifest/versions/00000000000000000001.json.zst": "other_table",
+        "_SUCCESS": "foreign_files",
+        "p=é %41 'x\"/a=b+c#.parquet": "foreign_files",
+        "_manifest/doctor/0123/x": "probes",
+    }
+    for name in (*strange, *counted):
+        (place.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (place.root / name).write_bytes(b"123")
+    (place.root / "_manifest/hint").write_bytes(b"not a version")
+    report = place.check(deep=True)
+    assert damaged(report) == set()
+    assert before.keys() <= {"unlisted", "orphans"}
+    named = {(each.object, each.kind) for each in report.findings if each.object}
+    assert named == {*strange.items(), (format.version_name(3), "version_leftover"), ("_manifest/hint", "hint_is_off")}
+    told: dict[str, int] = {each.kind: counted_in(each.problem) for each in report.findings if not each.object}
+    for kind in set(counted.values()):
+        was = counted_in(before[kind]) if kind in before else 0
+        assert told[kind] - was == list(counted.values()).count(kind), kind
+
+
+def test_the_ways_out_lead_out(place: Place) -> None:
+    """A lost version is expired, a lost file's partition overwritten, a watermark rewound, a tag deleted. [RD10]"""
+    table = mc.Table(place.root)
+    place.version(7).unlink()
+    files = table.files()
+    partition = files["p"][0].as_py()
+    (place.root / files["path"][0].as_py()).unlink()
+    assert {kind for kind, _ in damaged(place.check())} == {"version_missing", "file_missing"}
+    write(place.store, rows([99], p=partition), overwrite={"p": partition})
+    place.commit(watermarks={**place.head.snapshot.watermarks, "s": 7})
+    assert {kind for kind, _ in damaged(place.check())} == {"version_missing", "file_missing", "watermark_moved"}
+    table.rewind("s", 3, reason="it had moved", keep_keys=True)
+    table.untag("old")
+    table.gc(grace="0s", keep_for="0s")
+    assert damaged(place.check(deep=True)) == set()
+
+
+def test_a_hint_of_no_version_is_noted(place: Place) -> None:
+    """[LY7]"""
+    (place.root / "_manifest/hint").write_bytes(b"12345")
+    (note,) = (each for each in place.check().findings if each.kind == "hint_is_off")
+    assert "12345" in note.problem and note.severity == "note"
+
+
+def test_a_store_that_cannot_be_read_is_no_damage(place: Place) -> None:
+    """[ST5]"""
+    shutil.rmtree(place.root / "_manifest")
+    with pytest.raises(mc.TableNotFoundError):
+        place.check()
+
+
+def test_the_head_of_a_later_format_is_not_judged(place: Place) -> None:
+    """[OB3]"""
+    place.version(12).write_bytes(format.compress(b'{"format_version": 2}'))
+    with pytest.raises(mc.UnsupportedFormatError):
+        place.check()
+
+
+def test_files_of_something_else_are_judged_by_what_they_hold(tmp_path: Path) -> None:
+    """No digest is known of them; truncated texts are bounds all the same. [AF1] [OB7]"""
+    place = Place(tmp_path / "t")
+    mc.write(pa.table({"id": [1], "t": ["x"]}), place.root)
+    pq.write_table(pa.table({"id": [2, 3], "t": ["é" * 100, None]}), place.root / "else where.parquet")
+    with mc.begin(place.root) as job:
+        job.add_files(["else where.parquet"])
+    assert damaged(place.check(deep=True)) == set()
+    pq.write_table(pa.table({"id": [2, 9], "t": ["é" * 100, None]}), place.root / "else where.parquet")
+    assert damaged(place.check(deep=True)) == {("statistics_false", "else where.parquet")}
+
+
+def test_a_footer_that_counts_other_rows_than_it_has_is_found(tmp_path: Path) -> None:
+    """[DF3]"""
+    place = Place(tmp_path / "t")
+    mc.write(pa.table({"id": [1, 2]}), place.root)
+    pq.write_table(pa.table({"id": [3, 4]}), place.root / "x.parquet")
+    with mc.begin(place.root) as job:
+        job.add_files(["x.parquet"])
+    file = place.root / "x.parquet"
+    whole = file.read_bytes()
+    for at in range(len(whole) - 8 - int.from_bytes(whole[-8:-4], "little"), len(whole) - 8):
+        if whole[at] == 4:  # 2, as the footer spells it; elsewhere it means other things
+            file.write_bytes(whole[:at] + b"\x06" + whole[at + 1 :])
+            with contextlib.suppress(pa.ArrowException, OSError):
+                found = pq.read_metadata(file)
+                if found.num_rows == 3 and found.row_group(0).num_rows == 2:
+                    break
+    else:
+        pytest.fail("the count was not found in the footer")
+    assert damaged(place.check(deep=True)) == {("file_rows_differ", "x.parquet"), ("file_unreadable", "x.parquet")}
+
+
+def test_a_count_of_nans_that_is_wrong_is_found(tmp_path: Path) -> None:
+    """[OB7] [DF6]"""
+    place = Place(tmp_path / "t")
+    mc.write(pa.table({"f": [float("nan"), 1.0]}), place.root)
+    (each,) = place.inlined().columns
+    wrong = msgspec.structs.replace(place.inlined().columns[each], nans=0)
+    assert damaged(place.check(deep=True)) == set()
+    path = place.relist(columns={each: wrong})
+    assert damaged(place.check(deep=True)) == {("statistics_false", path)}
+
+
+def test_a_file_that_goes_while_it_is_verified_is_missing(place: Place) -> None:
+    """[RD10]"""
+    path = place.inlined().path
+
+    def act(call: FaultCall) -> None:
+        if call.kind == "get" and call.name == path:
+            (place.root / path).unlink()
+
+    report = verify(session(FaultStore(place.store, on_call=act)), deep=True)
+    assert damaged(report) == {("file_missing", path)}
+
+
+def test_a_manifest_whose_ranges_are_no_json_is_reported(tmp_path: Path) -> None:
+    """Written by a hostile hand, with a digest that agrees. [SE2] [OB8]"""
+    place = Place(tmp_path / "t")
+    with budgets(INLINE_ENTRY_BYTES=1):
+        write(place.store, rows([1]), watermarks={"s": (0, 1)})
+    (ref,) = place.head.snapshot.manifests
+    table = pq.read_table(place.root / ref.path)
+    kind = table.schema.field("sources").type
+    broken = pa.array([[{"source": "s", "start": "{", "end": "1"}]], kind)
+    data = to_parquet(table.set_column(table.column_names.index("sources"), "sources", broken))
+    (place.root / ref.path).write_bytes(data)
+    place.commit(manifests=(msgspec.structs.replace(ref, bytes=len(data), digest=format.digest(data)),))
+    assert ("manifest_damaged", ref.path) in damaged(place.check(deep=True))
+
+
+def test_spilled_removals_that_are_lost_hide_only_what_they_say(place: Place) -> None:
+    """Files that were removed are not missed for that, nor is the rest of the table passed over. [OB9]"""
+    snapshot: Snapshot = place.head.snapshot
+    (place.root / snapshot.removed_runs[0].path).unlink()
+    path = snapshot.added[-1].path
+    (place.root / path).unlink()
+    assert damaged(place.check()) == {("manifest_missing", snapshot.removed_runs[0].path), ("file_missing", path)}
+    assert spill.INLINE_KEYS > 1

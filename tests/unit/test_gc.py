@@ -1,0 +1,287 @@
+"""gc as callers and the command line meet it: policy, plan, report, foreign files, what was never finished. [GC1] [GC5] [GC6] [GC9]"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import manifestcommit as mc
+from manifestcommit.cli import main
+from manifestcommit.engine.reach import Paths
+from manifestcommit.engine.times import parse_age
+from manifestcommit.errors import JobFencedError, SnapshotExpiredError, UsageError
+from manifestcommit.store import open_store
+from tests.faults.tables import check_table, rows
+
+DAY = "a b%2F+=#'é🦆"
+HARSH: dict[str, Any] = {"grace": "0s", "keep_for": "0s"}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """Four versions: what 2 and 3 added, 4 has replaced. One file that something else wrote."""
+    path = str(tmp_path / "a table%+é")
+    mc.write(rows([1], day=DAY), path, partition_by=["day"])
+    mc.write(rows([2], day=None), path)
+    mc.write(rows([3], day="x"), path, mode="overwrite")
+    Path(path, "notes é.csv").write_bytes(b"1,2")
+    return path
+
+
+def files(root: str) -> set[str]:
+    return {os.path.relpath(os.path.join(folder, name), root) for folder, _, names in os.walk(root) for name in names}
+
+
+def ids(root: str, **options: Any) -> list[int]:
+    return sorted(mc.Table(root).dataset(**options).to_table()["id"].to_pylist())
+
+
+def make_older(root: str, age_s: float) -> None:
+    """As if everything in it had been written so long ago."""
+    for name in files(root):
+        os.utime(os.path.join(root, name), (time.time() - age_s,) * 2)
+
+
+# --- policy ---------------------------------------------------------------------------------------------------------------
+
+
+def test_by_default_nothing_young_goes(root: str) -> None:
+    """[GC1]"""
+    before = files(root)
+    report = mc.gc(root)
+    assert isinstance(report, mc.GcReport)
+    assert (report.version, report.fence, report.expired, report.deleted) == (4, 1, 1, {})
+    assert files(root) == before and ids(root, version=2) == [1]
+
+
+def test_old_versions_and_what_only_they_list_go(root: str) -> None:
+    """[GC1] [GC2] [GC5] [GC7]"""
+    make_older(root, 8 * 86_400)
+    report = mc.gc(root)
+    assert isinstance(report, mc.GcReport)
+    assert (report.version, report.fence, report.expired) == (5, 4, 4)
+    assert {kind: tally.count for kind, tally in report.deleted.items()} == {"data file": 2, "version": 3}
+    assert report.foreign.count == 1 and report.foreign_names == ("notes é.csv",)
+    assert ids(root) == ids(root, version=4) == [3]
+    with pytest.raises(SnapshotExpiredError):
+        mc.Table(root).snapshot(version=3)
+    assert mc.Table(root).history()[0]["operation"] == "gc"
+    assert len(files(root)) == 5, "two versions, the hint, a data file and a foreign one"
+
+
+@pytest.mark.parametrize(
+    ("policy", "expired"),
+    [
+        ({"keep_versions": 3}, 2),
+        ({"keep_versions": 9}, 1),
+        ({"keep_for": "9d"}, 1),
+        ({"keep_for": dt.timedelta(days=9)}, 1),
+        ({"grace": "9d"}, 1),
+        ({"grace": dt.timedelta(hours=1), "keep_for": "90m"}, 4),
+    ],
+)
+def test_what_a_policy_keeps(root: str, policy: dict[str, Any], expired: int) -> None:
+    """[GC1] [GC2]"""
+    make_older(root, 8 * 86_400)
+    report = mc.gc(root, **policy)
+    assert isinstance(report, mc.GcReport) and report.expired == expired
+    assert ids(root, version=expired) == {1: [], 2: [1], 4: [3]}[expired]
+
+
+def test_a_version_that_was_the_newest_one_within_the_age_stays(root: str) -> None:
+    """Version 3 is old, but its successor is young: it could be read a moment ago. [GC1]"""
+    make_older(root, 8 * 86_400)
+    os.utime(os.path.join(root, "_manifest/versions/00000000000000000004.json.zst"))
+    report = mc.gc(root)
+    assert isinstance(report, mc.GcReport) and (report.fence, report.expired) == (3, 3)
+    assert ids(root, version=3) == [1, 2]
+
+
+def test_a_tagged_version_stays_until_its_time_has_come(root: str) -> None:
+    """[GC10]"""
+    table = mc.Table(root)
+    table.tag("ever é", 2)
+    table.tag("an hour", 3, keep_for="1h")
+    for _ in range(2):
+        table.gc(**HARSH)
+    assert ids(root, tag="ever é") == [1] and ids(root, tag="an hour") == [1, 2]
+    table.tag("an hour", 3, keep_for=dt.timedelta(microseconds=1))
+    for _ in range(2):
+        table.gc(**HARSH)
+    assert ids(root, tag="ever é") == [1] and set(table.snapshot().tags) == {"ever é"}
+    with pytest.raises(SnapshotExpiredError):
+        table.snapshot(version=3)
+    table.untag("ever é")
+    table.gc(**HARSH)
+    assert sum(name.endswith(".parquet") for name in files(root)) == 1
+
+
+def test_a_job_that_took_longer_than_the_grace_period_is_fenced(root: str) -> None:
+    """[GC1] [CM2]"""
+    job = mc.begin(root)
+    job.write(rows([9], day="x"))
+    mc.write(rows([4], day="x"), root)
+    mc.gc(root, **HARSH)
+    with pytest.raises(JobFencedError):
+        job.commit()
+    assert mc.resolve(root, job.id) == "forgotten"
+    assert ids(root) == [3, 4]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"grace": "1 day"}, {"grace": "-1h"}, {"grace": 24}, {"keep_for": ""}, {"keep_for": dt.timedelta(seconds=-1)},
+        {"keep_versions": 0}, {"keep_versions": "3"}, {"keep_versions": True}, {"keep_keys": -1}, {"spark": object()},
+    ],
+)  # fmt: skip
+def test_a_wrong_argument_is_refused_before_anything_is_done(root: str, wrong: dict[str, Any]) -> None:
+    before = files(root)
+    with pytest.raises(UsageError):
+        mc.gc(root, **{**HARSH, **wrong})
+    assert files(root) == before
+
+
+def test_ages() -> None:
+    """[GC1]"""
+    known = {"0s": 0, "90m": 5400, "24h": 86_400, "7d": 604_800, "2w": 1_209_600, dt.timedelta(hours=1): 3600}
+    assert {age: parse_age(age) for age in known} == known
+
+
+# --- plan, report, foreign files ------------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_says_what_would_go_and_touches_nothing(root: str) -> None:
+    """[GC5]"""
+    before = {name: os.stat(os.path.join(root, name)).st_mtime_ns for name in files(root)}
+    plan = mc.gc(root, dry_run=True, foreign=True, **HARSH)
+    assert isinstance(plan, pa.Table) and plan.column_names == ["name", "bytes", "reason", "action"]
+    assert {name: os.stat(os.path.join(root, name)).st_mtime_ns for name in files(root)} == before
+    assert all(plan["reason"].to_pylist())
+    told = {each["name"] for each in plan.to_pylist() if each["action"] == "delete"}
+    mc.gc(root, foreign=True, **HARSH)
+    assert before.keys() - files(root) == told and "notes é.csv" in told
+    left = mc.gc(root, dry_run=True, grace="1h")
+    assert isinstance(left, pa.Table) and left.num_rows == 0
+
+
+def test_foreign_files_go_on_demand_only_and_only_old_ones(root: str) -> None:
+    """[GC6]"""
+    for name in ("_SUCCESS", "_delta_log/0.json", "day=x/.part.crc", "young.csv"):
+        Path(root, name).parent.mkdir(exist_ok=True)
+        Path(root, name).write_bytes(b"?")
+    make_older(root, 90_000)
+    os.utime(os.path.join(root, "young.csv"))
+    before = files(root)
+    mc.gc(root)
+    assert {name for name in before ^ files(root) if not name.startswith("_manifest/versions/")} == set()
+    report = mc.gc(root, foreign=True)
+    assert isinstance(report, mc.GcReport) and report.deleted["foreign file"].count == 1
+    assert set(report.foreign_names) == {"_SUCCESS", "_delta_log/0.json", "day=x/.part.crc", "young.csv"}
+    assert "notes é.csv" not in files(root) and "young.csv" in files(root)
+
+
+def test_the_root_of_a_table_that_was_made_anew_keeps_what_the_other_left(root: str) -> None:
+    """[GC5] [LY6]"""
+    stale = {name for name in files(root) if name.endswith(".parquet")}
+    contents = {name: Path(root, name).read_bytes() for name in stale}
+    import shutil
+
+    shutil.rmtree(root)
+    mc.write(rows([7], day="x"), root, partition_by=["day"])
+    for name, data in contents.items():
+        Path(root, name).parent.mkdir(exist_ok=True)
+        Path(root, name).write_bytes(data)
+    for _ in range(2):
+        report = mc.gc(root, **HARSH)
+    assert isinstance(report, mc.GcReport) and set(report.foreign_names) == stale
+    assert stale <= files(root) and ids(root) == [7]
+    mc.gc(root, foreign=True, **HARSH)
+    assert not stale & files(root) and ids(root) == [7]
+
+
+def test_a_table_without_columns_or_data(tmp_path: Path) -> None:
+    """[GC1]"""
+    mc.create_table(tmp_path / "t", pa.schema([("id", pa.int64())]))
+    for _ in range(3):
+        assert isinstance(mc.gc(tmp_path / "t", **HARSH), mc.GcReport)
+    assert ids(str(tmp_path / "t")) == []
+
+
+def test_a_set_of_many_paths_in_eight_bytes_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[GC5]"""
+    from manifestcommit.engine import reach
+
+    monkeypatch.setattr(reach, "_BUFFER", 10)
+    paths = Paths()
+    for number in [*range(1000), *range(500), 7]:
+        paths.add(f"day=é \udcff/{number}")
+    assert len(paths) == 1000
+    assert all(f"day=é \udcff/{number}" in paths for number in range(1000)) and "day=é \udcff/1000" not in paths
+    assert "x" not in Paths()
+
+
+# --- the command line -----------------------------------------------------------------------------------------------------
+
+
+def test_the_command_shows_a_plan_path_by_path_and_then_what_went(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """[GC5] [GC6]"""
+    harsh = ["--grace", "0s", "--keep-for", "0s"]
+    before = files(root)
+    assert main(["gc", root, "--dry-run", *harsh]) == 0
+    told = capsys.readouterr()
+    assert "no readable version lists it" in told.out and "notes é.csv" in told.out and "would be deleted" in told.err
+    assert main(["gc", root, "--dry-run", "--json", *harsh]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert {each["action"] for each in plan} == {"delete", "leave"} and files(root) == before
+    assert main(["gc", root, *harsh]) == 0
+    told = capsys.readouterr()
+    assert "deleted: data file" in told.out and "foreign: notes é.csv" in told.err
+    assert main(["gc", root, "--json", "--foreign", *harsh]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["deleted"]["foreign file"]["count"] == 1
+    assert main(["gc", root, "--grace", "soon"]) == 2
+    assert main(["gc", root, "--spark"]) == 2
+    assert main(["gc", root, "--keep-versions", "0"]) == 2
+    assert main(["gc", f"{root}/none"]) == 3
+
+
+# --- a real S3 server -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_on_s3_with_uploads_that_were_never_finished(rgw: Any) -> None:
+    """[GC1] [GC5] [GC9] [IV7]"""
+    place, options = f"s3://{rgw.bucket()}/lake/a b%+é", rgw.storage_options
+    for number in range(3):
+        mc.write(rows([number], day=DAY), place, partition_by=["day"], mode="overwrite", storage_options=options)
+    store = open_store(place, options)
+    job = mc.begin(place, storage_options=options)
+    left = [f"day=x/00000-{'0' * 16}-0-{job.id}.parquet", "someone else's.bin"]
+    for name in left:
+        store.create_output(name).write(b"x" * 9_000_000)
+    young = mc.begin(place, storage_options=options)
+    for _ in range(2):
+        assert {each.name for each in store.unfinished()} == set(left)
+        report = mc.gc(place, grace="0s", keep_for="0s", storage_options=options)
+        time.sleep(1)
+    assert isinstance(report, mc.GcReport)
+    deadline = time.time() + 20
+    while {each.name for each in store.unfinished()} != {left[1]} and time.time() < deadline:
+        mc.gc(place, grace="0s", keep_for="0s", storage_options=options)
+        time.sleep(1)
+    assert {each.name for each in store.unfinished()} == {left[1]}, "the other is not this table's"
+    young.write(rows([9], day="x"))
+    with pytest.raises(JobFencedError):
+        young.commit()
+    assert mc.Table(place, options).dataset().to_table()["id"].to_pylist() == [2]
+    names = [info.name for info in store.list("")]
+    assert sum(name.endswith(".parquet") for name in names) <= 2
+    check_table(store)
