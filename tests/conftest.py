@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.sizes import PROOF
+
 pytest_plugins = ["tests.servers.fixtures"]  # rgw, azurite, rclone, s3rver: real servers
 
 # Before any session starts: Spark's Python workers are this interpreter, its driver listens on the loopback.
@@ -28,10 +30,13 @@ REPO = Path(__file__).resolve().parents[1]
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests in tests/spark, and those that ask for the `spark` fixture, are marked: `make test` runs them in one process."""
+    """Tests in tests/spark, and those that ask for the `spark` fixture, are marked: `make test` runs them in one process. Those
+    marked `proof` are left to `make proof`."""
     for item in items:
         if item.path.is_relative_to(REPO / "tests" / "spark") or "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+    if not PROOF:
+        items[:] = [item for item in items if item.get_closest_marker("proof") is None]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -1,0 +1,26 @@
+"""How much a test tries: less in the usual run, which is to stay short, and all of it in `make proof` (PROOF=1)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
+PROOF = os.environ.get("PROOF", "") not in ("", "0")
+
+
+def rounds(usual: int, proof: int) -> int:
+    """How many rounds, examples or seeds this run tries."""
+    return proof if PROOF else usual
+
+
+def some(cases: Iterable[T], usual: int) -> Sequence[T]:
+    """All cases in `make proof`; in the usual run that many of them, spread evenly from the first to the last."""
+    every = list(cases)
+    if PROOF or len(every) <= usual:
+        return every
+    if usual == 1:
+        return every[:1]
+    return [every[index * (len(every) - 1) // (usual - 1)] for index in range(usual)]
