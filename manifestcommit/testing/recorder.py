@@ -1,0 +1,132 @@
+"""Writes down what a process does to a table and what it is told, so that the history checker can judge it afterwards. [IV1]-[IV8]
+
+    recorder = Recorder(folder / "writer-1.jsonl", process="writer 1")
+    with recorder.commit("append", adds={"row 7": "day=1"}, key="batch 7") as operation:
+        operation.told(mc.write(rows, url, key="batch 7"))
+    with recorder.read() as operation:
+        snapshot = table.snapshot()
+        operation.saw(snapshot.version, items=rows_of(snapshot), watermarks=snapshot.watermarks)
+
+Each operation stands in the file before it begins, and again with its outcome: a process that is killed leaves one that never returned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import secrets
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+import msgspec
+
+from .. import errors
+from .operation import Operation
+
+_REFUSALS: tuple[tuple[type[Exception], str], ...] = (
+    (errors.CommitConflictError, "conflict"),
+    (errors.JobFencedError, "fenced"),
+    (errors.JobAbortedError, "aborted"),
+    (errors.KeyReusedError, "key_reused"),
+    (errors.WatermarkGapError, "gap"),
+    (errors.WatermarkOverlapError, "overlap"),
+    (errors.WatermarkMismatchError, "mismatch"),
+    (errors.SchemaMismatchError, "schema"),
+)
+
+
+class Told(Protocol):
+    """What `mc.write`, `mc.commit` and `job.outcome` give back."""
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def already_committed(self) -> bool: ...
+
+
+class Running:
+    """An operation that has begun."""
+
+    def __init__(self, operation: Operation) -> None:
+        self.operation = operation
+
+    def note(self, **what: Any) -> None:
+        """Say more of it while it runs: its `job`, its `birth`, what it `removes`."""
+        self.operation = msgspec.structs.replace(self.operation, **what)
+
+    def told(self, outcome: Told) -> None:
+        """It was committed, by this call or by an earlier one of its key."""
+        self.committed(outcome.version, already=outcome.already_committed)
+
+    def committed(self, version: int, *, already: bool = False) -> None:
+        """The same, where there is no outcome object."""
+        self.note(outcome="already" if already else "committed", version=version)
+
+    def saw(self, version: int, *, items: Iterable[str] | None = None, watermarks: Mapping[str, int | str] | None = None) -> None:
+        """What a read showed."""
+        shown = None if items is None else tuple(items)
+        self.note(outcome="read", version=version, items=shown, watermarks=None if watermarks is None else dict(watermarks))
+
+
+class Recorder:
+    """One process's part of a history. Every operation is in the file, begun or ended, whatever moment the process dies at."""
+
+    def __init__(self, path: Path | str, *, process: str | None = None) -> None:
+        self._process = process or f"process {os.getpid()}"
+        self._path = os.fspath(path)
+        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        self._mark = secrets.token_hex(4)
+        self._count = itertools.count(1)
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing more is to come."""
+        os.close(self._file)
+
+    @contextlib.contextmanager
+    def commit(self, name: str, **what: Any) -> Iterator[Running]:
+        """A commit from now until the block ends; an error tells how it ended, and goes on. what: fields of `Operation`.
+
+        An error that no rule of committing raises, or a block that tells nothing, leaves the outcome unknown.
+        """
+        running = self._begin(name, "unknown", what)
+        try:
+            yield running
+        except Exception as error:
+            rule = next((rule for kind, rule in _REFUSALS if isinstance(error, kind)), None)
+            if rule is not None:
+                running.note(outcome="refused", version=None, rule=rule)
+            raise
+        finally:
+            self._end(running)
+
+    @contextlib.contextmanager
+    def read(self, name: str = "read", *, at: int | None = None) -> Iterator[Running]:
+        """A read from now until the block ends. at: the version that is asked for, if not the newest."""
+        running = self._begin(name, "failed", {"at": at})
+        try:
+            yield running
+        finally:
+            self._end(running)
+
+    def _begin(self, name: str, outcome: str, what: Mapping[str, Any]) -> Running:
+        fields = {"id": f"{self._process}/{self._mark}-{next(self._count)}", "process": self._process, "name": name, "outcome": outcome}
+        operation = msgspec.convert({**what, **fields, "begin": time.monotonic()}, Operation)
+        self._write(operation)
+        return Running(operation)
+
+    def _end(self, running: Running) -> None:
+        running.note(end=time.monotonic())
+        self._write(running.operation)
+
+    def _write(self, operation: Operation) -> None:
+        os.write(self._file, msgspec.json.encode(operation) + b"\n")

@@ -1,0 +1,283 @@
+"""The history checker: right histories are explained, wrong ones are not, whatever is wrong with them. [IV1] [IV2] [IV5] [IV8] [WM4]"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manifestcommit.testing.history import check
+from manifestcommit.testing.operation import Contradiction, Operation, read_history, write_history
+from manifestcommit.testing.order import UndecidedError
+from tests.sizes import rounds
+
+
+def op(name: str, begin: float, end: float | None, outcome: str = "committed", version: int | None = None, **more: Any) -> Operation:
+    return Operation(
+        id=more.pop("id", f"{name}-{begin!r}"), process=more.pop("process", "p"), name=name, begin=begin, end=end, outcome=outcome,  # type: ignore[arg-type]
+        version=version, **more,
+    )  # fmt: skip
+
+
+def append(begin: float, end: float | None, version: int | None, *items: str, outcome: str = "committed", **more: Any) -> Operation:
+    return op("append", begin, end, outcome, version, adds=dict.fromkeys(items, more.pop("partition", "day=1")), **more)
+
+
+def read(begin: float, version: int, *items: str, **more: Any) -> Operation:
+    return op("read", begin, begin + 0.5, "read", version, items=items, **more)
+
+
+def found(*history: Operation) -> Contradiction:
+    wrong = check(history)
+    assert wrong is not None
+    return wrong
+
+
+def ids(wrong: Contradiction) -> list[str]:
+    return [each.id for each in wrong.operations]
+
+
+# --- what is right
+
+
+def test_commits_beside_each_other_in_either_order() -> None:
+    first, second = append(0, 10, 2, "a"), append(1, 9, 3, "b")
+    assert check([first, second, read(11, 3, "a", "b")]) is None
+    assert check([append(0, 10, 3, "a"), append(1, 9, 2, "b"), read(5, 2, "b"), read(11, 3, "a", "b")]) is None
+
+
+def test_an_unknown_outcome_may_be_either() -> None:
+    lost = append(0, 1, None, "x", outcome="unknown")
+    assert check([lost, append(2, 3, 2, "b"), read(4, 2, "b")]) is None
+    assert check([lost, append(2, 3, 3, "b"), read(4, 3, "b", "x")]) is None
+    # A request may land long after its client gave up, and after others have committed.
+    assert check([lost, append(2, 3, 2, "b"), read(4, 2, "b"), read(5, 3, "b", "x")]) is None
+
+
+def test_a_killed_rerun_is_told_of_the_first_commit() -> None:
+    killed = append(0, None, None, "x", outcome="unknown", key="k")
+    assert check([killed, append(2, 3, 2, "y", outcome="already", key="k"), read(4, 2, "x")]) is None
+    assert "nobody had" in found(append(2, 3, 2, "y", outcome="already", key="k"), read(4, 2)).problem
+
+
+def test_one_version_carries_several_appends() -> None:
+    assert check([append(0, 5, 2, "a"), append(1, 5, 2, "b"), read(6, 2, "a", "b")]) is None
+    assert "two winners" in found(append(0, 5, 2, "a"), append(1, 5, 2, "b", empties=("day=1",))).problem
+
+
+def test_overwrites_rollbacks_and_rewinds() -> None:
+    history = [
+        append(0, 1, 2, "a", key="k1", advances={"s": (0, 10)}),
+        append(2, 3, 3, "b", empties=("day=1",), birth=2, scope=("day=1",)),
+        read(4, 3, "b", watermarks={"s": 10}),
+        op("rollback", 5, 6, "committed", 4, restores=2),
+        read(7, 4, "a", watermarks={"s": 10}),
+        op("rewind", 8, 9, "committed", 5, rewinds={"s": 5}),
+        append(10, 11, 6, "c", key="k1", advances={"s": (5, 10)}),  # its key went with the rewind
+        read(12, 6, "a", "c", watermarks={"s": 10}),
+        append(13, 14, None, "d", outcome="refused", rule="overlap", advances={"s": (5, 10)}),
+    ]
+    assert check(history) is None
+
+
+def test_an_unknown_commit_that_a_rollback_brought_back() -> None:
+    history = [
+        append(0, None, None, "x", outcome="unknown"),
+        append(2, 3, 3, "b", empties=("*",)),
+        read(4, 3, "b"),
+        op("rollback", 5, 6, "committed", 4, restores=2),
+        read(7, 4, "x"),
+    ]
+    assert check(history) is None
+
+
+# --- what is wrong, by name
+
+
+def test_a_lost_update_is_found() -> None:
+    wrong = found(append(0, 1, 2, "a"), append(2, 3, 3, "b"), read(4, 3, "b"))
+    assert ids(wrong) == ["append-0", "read-4"] and "lacks 'a'" in wrong.problem
+    both = (
+        append(0, 3, 3, "b", birth=1, empties=("day=1",), scope=("day=1",)),
+        append(1, 2, 2, "a"),
+    )
+    assert "an update is lost" in found(*both).problem
+    elsewhere = msgspec.structs.replace(both[1], adds={"a": "day=2"})
+    assert check([both[0], elsewhere]) is None
+
+
+def test_a_stale_read_is_found() -> None:
+    wrong = found(append(0, 1, 2, "a"), read(2, 1), append(9, 10, 3, "z"))
+    assert ids(wrong) == ["append-0", "read-2"] and "stale" in wrong.problem
+    assert check([append(0, 3, 2, "a"), read(2, 1)]) is None  # it had not been told of when the read began
+    assert check([append(0, 1, 2, "a"), read(2, 1, at=1)]) is None  # it was asked for
+
+
+def test_a_doubled_commit_is_found() -> None:
+    wrong = found(append(0, 1, 2, "a", key="k"), append(2, 3, 3, "b", key="k"))
+    assert ids(wrong) == ["append-0", "append-2"] and "again" in wrong.problem
+    # The first was never acknowledged; a read shows both all the same.
+    wrong = found(append(0, None, None, "a", outcome="unknown", key="k"), append(2, 3, 3, "b", key="k"), read(4, 3, "a", "b"))
+    assert "again" in wrong.problem or "lacks" in wrong.problem or "shows" in wrong.problem
+    assert "more than once" in found(append(0, 1, 2, "a"), read(2, 2, "a", "a")).problem
+
+
+def test_a_dirty_read_is_found() -> None:
+    refused = append(0, 3, None, "a", outcome="refused", rule="conflict")
+    assert ids(found(refused, append(1, 2, 2, "b"), read(4, 2, "a", "b"))) == ["append-0", "read-4"]
+    assert "nobody wrote" in found(append(0, 1, 2, "a"), read(2, 2, "a", "ghost")).problem
+    half = append(0, None, None, "a", "b", outcome="unknown")
+    assert "lacks 'b'" in found(half, read(2, 2, "a")).problem  # half of a commit
+
+
+def test_a_resurrected_version_is_found() -> None:
+    # Version 3 was deleted, a stalled writer created it again and was told so, while the table had long gone on.
+    wrong = found(append(0, 9, 3, "stalled"), append(1, 2, 3, "a"), append(3, 4, 4, "b"), read(10, 4, "a", "b"))
+    assert "append-0" in ids(wrong)
+    late = found(append(0, 1, 2, "a"), append(2, 3, 3, "b"), append(4, 5, 2, "stalled"))
+    assert "as its own" in late.problem and ids(late) == ["append-2", "append-4"]
+
+
+def test_a_version_that_changes_is_found() -> None:
+    assert "different rows" in found(append(0, 1, 2, "a"), append(0.5, 1.5, 3, "b"), read(2, 3, "a", "b"), read(3, 3, "a")).problem
+    assert "different watermarks" in found(read(2, 1, watermarks={}), read(3, 1, watermarks={"s": 3})).problem
+
+
+def test_a_watermark_that_was_overwritten_is_found() -> None:
+    one, two = (append(t, t + 1, 2 + t // 2, f"i{t}", advances={"s": (0, 10 + t)}) for t in (0, 2))
+    assert "while it stands at 10" in found(one, two).problem
+    assert "commits make it 10" in found(one, read(2, 2, "i0", watermarks={"s": 7})).problem
+
+
+def test_refusals_without_a_reason_are_found() -> None:
+    for rule, more in (
+        ("conflict", {}),
+        ("fenced", {"birth": 1}),
+        ("aborted", {"job": "j"}),
+        ("key_reused", {"key": "k"}),
+        ("gap", {"advances": {"s": (5, 9)}}),
+    ):
+        refused = append(3, 4, None, "x", outcome="refused", rule=rule, id="refused", **more)
+        assert ids(found(append(0, 1, 2, "a", advances={"s": (0, 5)}), refused)) == ["refused"], rule
+    reasons = [
+        append(3, 3.5, 3, "b", key="k", advances={"s": (5, 6)}),
+        op("gc", 3, 3.5, "committed", 4, fence=3),
+        op("abort", 3, 3.5, "committed", 5, gives_up="j"),
+    ]
+    for rule, more in (
+        ("conflict", {}),
+        ("fenced", {"birth": 2}),
+        ("aborted", {"job": "j"}),
+        ("key_reused", {"key": "k"}),
+        ("overlap", {"advances": {"s": (5, 9)}}),
+    ):
+        refused = append(3, 4, None, "x", outcome="refused", rule=rule, id="refused", **more)
+        assert check([append(0, 1, 2, "a", advances={"s": (0, 5)}), *reasons, refused]) is None, rule
+
+
+def test_a_history_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="stands with two"):
+        check([append(0, 1, 2, "a"), append(2, 3, 3, "a")])
+    with pytest.raises(ValueError, match="before it begins"):
+        check([append(3, 2, 2, "a")])
+    with pytest.raises(ValueError, match="without a version"):
+        check([append(0, 1, None, "a")])
+
+
+def test_too_many_unknowns_are_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manifestcommit.testing.order._STEPS", 50)
+    unknown = [op("overwrite", 0, None, "unknown", None, id=f"u{i}", advances={f"s{i}": (0, 1)}, empties=("day=9",)) for i in range(12)]
+    wrong = op("read", 60, 61, "read", 13, watermarks={f"s{i}": 1 for i in range(12)} | {"t": 3})
+    with pytest.raises(UndecidedError):
+        check([*unknown, append(40, 41, 13, "c"), wrong])
+
+
+# --- many
+
+
+def lived(seed: int, *, commits: int, told: float = 0.85) -> list[Operation]:
+    """A right history: a serial table under concurrent processes, some of whom are never told."""
+    dice = random.Random(seed)
+    history: list[Operation] = []
+    items: dict[str, str] = {}
+    watermark = 0
+    past: dict[int, tuple[dict[str, str], int]] = {1: ({}, 0)}
+    for version in range(2, commits + 2):
+        now = version * 10.0
+        begin, end = now - dice.uniform(0, 25), now + dice.uniform(0, 25)
+        what = dice.choice(["append", "append", "append", "overwrite", "rollback"])
+        name, day = f"i{version}+%=#'é", f"day={dice.randint(1, 3)}"
+        known = dice.random() < told
+        end_ = {"outcome": "committed", "version": version} if known else {"outcome": "unknown", "version": None}
+        if what == "append":
+            history.append(append(begin, end if known or dice.random() < 0.5 else None, end_["version"], name, outcome=end_["outcome"],  # type: ignore[arg-type]
+                                  partition=day, key=f"k{version}", advances={"s": (watermark or None, version)}))  # fmt: skip
+            items = {**items, name: day}
+            watermark = version
+        elif what == "overwrite":
+            history.append(append(begin, end, end_["version"], name, outcome=end_["outcome"], partition=day, empties=(day,)))  # type: ignore[arg-type]
+            items = {**{item: where for item, where in items.items() if where != day}, name: day}
+        else:
+            history.append(op("tag", begin, end, **end_))  # type: ignore[arg-type]
+        past[version] = items, watermark
+        if dice.random() < 0.7:
+            started = now + dice.uniform(0, 9)
+            shown = {"s": watermark} if watermark else {}
+            history.append(op("read", started, started + 0.5, "read", version, items=tuple(items), watermarks=shown))
+        if dice.random() < 0.3:
+            history.append(append(begin, end, None, f"no{version}", outcome="refused", rule="conflict", id=f"refused-{version}"))
+    dice.shuffle(history)
+    return history
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=rounds(60, 2_000))
+def test_whatever_a_serial_table_tells_is_explained(seed: int) -> None:
+    history = lived(seed, commits=12)
+    wrong = check(history)
+    assert wrong is None, wrong
+
+
+@given(st.integers(0, 2**32), st.data())
+@settings(max_examples=rounds(60, 2_000))
+def test_one_row_that_a_read_lost_doubled_or_made_up_is_found(seed: int, data: st.DataObject) -> None:
+    history = lived(seed, commits=12)
+    reads = [each for each in history if each.name == "read" and each.items]
+    if not reads:
+        return
+    read_ = data.draw(st.sampled_from(reads))
+    items = read_.items or ()
+    kind = data.draw(st.sampled_from(["lost", "doubled", "made up"]))
+    item = data.draw(st.sampled_from(items))
+    changed = {"lost": tuple(each for each in items if each != item), "doubled": (*items, item), "made up": (*items, "ghost")}[kind]
+    wrong = check([msgspec.structs.replace(each, items=changed) if each is read_ else each for each in history])
+    writer = next(each for each in history if item in each.adds)
+    # What nobody was told of and only this read shows may as well never have been committed.
+    if kind != "lost" or writer.outcome == "committed":
+        assert wrong is not None and len(wrong.operations) <= 5, wrong
+
+
+def test_ten_thousand_operations_are_checked() -> None:
+    history = lived(7, commits=5_000, told=0.98)
+    assert len(history) > 9_000
+    assert check(history) is None
+    written = {each.version: item for each in history if each.outcome == "committed" for item in each.adds}
+    victim = max((each for each in history if each.name == "read" and each.version in written), key=lambda each: each.version or 0)
+    lost = written[victim.version]
+    worse = msgspec.structs.replace(victim, items=tuple(item for item in victim.items or () if item != lost))
+    wrong = check([worse if each is victim else each for each in history])
+    assert wrong is not None and len(wrong.operations) == 2
+
+
+def test_histories_survive_the_disk_and_a_torn_last_line(tmp_path: Path) -> None:
+    history = lived(3, commits=20)
+    write_history(tmp_path / "a.jsonl", history)
+    assert read_history(tmp_path / "a.jsonl") == history
+    data = (tmp_path / "a.jsonl").read_bytes()
+    (tmp_path / "a.jsonl").write_bytes(data[:-20])
+    assert read_history(tmp_path / "a.jsonl") == history[:-1]

@@ -1,0 +1,118 @@
+"""Recorded runs of the real library are explained; runs with a rule of it broken are not. [IV1] [IV2] [KY3] [WM2]"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import manifestcommit as mc
+from manifestcommit.testing.history import check
+from manifestcommit.testing.operation import Contradiction, read_history
+from manifestcommit.testing.recorder import Recorder
+
+HOSTILE = "a b%+=#'é"
+
+
+def rows(table: mc.Table, version: int) -> list[str]:
+    return [str(item) for item in table.dataset(version=version).to_table(columns=["item"]).column("item").to_pylist()]
+
+
+def write(recorder: Recorder, url: str, name: str, **more: Any) -> None:
+    data = pa.table({"item": [name], "day": [HOSTILE]})
+    what = {"adds": {name: HOSTILE}}
+    if more.get("mode") == "overwrite":
+        what["empties"] = ("*",)  # type: ignore[assignment]
+    if "key" in more:
+        what["key"] = more["key"]
+    if "watermarks" in more:
+        what["advances"] = more["watermarks"]
+    with recorder.commit(more.get("mode", "append"), **what) as running:
+        running.told(mc.write(data, url, partition_by=["day"], **more))
+
+
+def read(recorder: Recorder, url: str) -> None:
+    table = mc.Table(url)
+    with recorder.read() as running:
+        snapshot = table.snapshot()
+        running.saw(snapshot.version, items=rows(table, snapshot.version), watermarks=snapshot.watermarks)
+
+
+def judged(folder: Path) -> Contradiction | None:
+    return check(read_history(*folder.glob("*.jsonl")))
+
+
+def beside(*works: Callable[[], None]) -> None:
+    threads = [threading.Thread(target=work) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_a_run_of_writers_and_readers_beside_each_other_is_explained(tmp_path: Path) -> None:
+    url = str(tmp_path / "table")
+
+    def writer(name: str) -> Callable[[], None]:
+        def work() -> None:
+            with Recorder(tmp_path / f"{name}.jsonl", process=name) as recorder:
+                for turn in range(4):
+                    write(recorder, url, f"{name} {turn} {HOSTILE}", key=f"{name} {turn}", watermarks={name: (turn or None, turn + 1)})
+                    read(recorder, url)
+
+        return work
+
+    beside(*(writer(f"writer {number}") for number in range(3)))
+    with Recorder(tmp_path / "last.jsonl") as recorder:
+        write(recorder, url, "only", mode="overwrite", conflict="blind")
+        with pytest.raises(mc.WatermarkOverlapError):
+            write(recorder, url, "again", watermarks={"writer 0": (0, 1)})
+        with pytest.raises(mc.KeyReusedError):
+            write(recorder, url, "reused", key="writer 0 0", watermarks={"writer 0": (4, 5)})
+        write(recorder, url, "rerun", key="writer 1 0", watermarks={"writer 1": (None, 1)})
+        read(recorder, url)
+    wrong = judged(tmp_path)
+    assert wrong is None, wrong
+    history = read_history(*tmp_path.glob("*.jsonl"))
+    assert sum(each.outcome == "committed" for each in history) == 13
+    assert {each.rule for each in history if each.outcome == "refused"} == {"overlap", "key_reused"}
+    assert [each.outcome for each in history if "rerun" in each.adds] == ["already"]
+
+
+def test_a_library_that_forgets_keys_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = str(tmp_path / "table")
+    with Recorder(tmp_path / "writer.jsonl") as recorder:
+        write(recorder, url, "first", key="k")
+        for module in ("manifestcommit.engine.commit", "manifestcommit.engine.job"):
+            monkeypatch.setattr(f"{module}.find_key", lambda *_: None, raising=False)
+        write(recorder, url, "second", key="k")
+        read(recorder, url)
+    wrong = judged(tmp_path)
+    assert wrong is not None and "commits key 'k' again" in wrong.problem
+
+
+def test_a_library_that_does_not_compare_watermarks_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = str(tmp_path / "table")
+    with Recorder(tmp_path / "writer.jsonl") as recorder:
+        write(recorder, url, "first", watermarks={"s": (0, 10)})
+        monkeypatch.setattr("manifestcommit.core.conflict.find_misfit", lambda *_: None)
+        write(recorder, url, "second", watermarks={"s": (5, 15)})
+    wrong = judged(tmp_path)
+    assert wrong is not None and "while it stands at 10" in wrong.problem
+
+
+def test_what_a_killed_process_had_begun_is_in_the_history(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "killed.jsonl", process="killed")
+    block = recorder.commit("append", adds={"x": ""})
+    block.__enter__()  # and never comes back
+    (operation,) = read_history(tmp_path / "killed.jsonl")
+    assert (operation.end, operation.outcome) == (None, "unknown")
+    with pytest.raises(OSError, match="gone"), recorder.commit("append", adds={"y": ""}):
+        raise OSError("gone")
+    assert [each.outcome for each in read_history(tmp_path / "killed.jsonl")] == ["unknown", "unknown"]
+    block.__exit__(None, None, None)
+    recorder.close()
