@@ -161,6 +161,17 @@ def read_chain(store: Store) -> list[Link]:
     return links
 
 
+def readable(links: Sequence[Link]) -> list[Link]:
+    """Those that the newest one lets be read: a gc that was killed leaves some below them, and a stalled writer may bring one back."""
+    return [link for link in links if link.version >= links[-1].snapshot.get("expired", 1)]
+
+
+def known_keys(store: Store, link: Link) -> set[str]:
+    """The keys that a version remembers, those in its runs included."""
+    runs = [pq.read_table(io.BytesIO(store.get(run["path"]))) for run in link.snapshot.get("key_runs", ())]
+    return {*link.snapshot.get("keys", {}), *(key for run in runs for key in run.column("key").to_pylist())}
+
+
 def check_chain(links: Sequence[Link]) -> list[str]:
     """No version is missing, each holds its parent's digest, each job and each key is in one version, and no watermark goes back.
 
@@ -212,10 +223,11 @@ def check_files(store: Store, files: pa.Table) -> tuple[list[str], list[Listed]]
     return [*findings, *(each for each in found if isinstance(each, str))], [each for each in found if isinstance(each, Listed)]
 
 
-def check_every_version(links: Sequence[Link], files: Sequence[Listed], log: Log) -> list[str]:
+def check_every_version(links: Sequence[Link], files: Sequence[Listed], log: Log, keys: Iterable[str]) -> list[str]:
     """What each version added is exactly what its watermarks moved over, or else its key names; its totals are those of all files so far.
 
-    Only of tables from which nothing is removed. Together: every version holds exactly the records below its watermarks.
+    Only of tables from which nothing is removed. Together: every version holds exactly the records below its watermarks. What the oldest
+    one holds, the versions before it have added, too: what its watermarks or else all the keys say that it remembers.
     """
     by_version: dict[int, list[Listed]] = defaultdict(list)
     for each in files:
@@ -228,18 +240,35 @@ def check_every_version(links: Sequence[Link], files: Sequence[Listed], log: Log
             count, total = count + 1, total + len(each.rows)
             for source, record in each.rows:
                 found[source].append(record)
-        ranges = _moved(before, link) if link.watermarks else _named(link)
-        if not link.watermarks and link is links[0] and link.version > 1:
-            found.clear()  # of what the versions before it added the keys are not known any more
-        for source in found.keys() | ranges.keys():
-            wrong = _compare_range(source, found[source], log, *ranges.get(source, (0, 0)))
-            findings += [f"version {link.version}: {each}" for each in wrong]
+        if link.watermarks:
+            wrong = _compare_ranges(found, log, _moved(before, link))
+        elif link is links[0]:
+            wrong = _compare_named(found, log, keys)
+        else:
+            wrong = _compare_ranges(found, log, _named(link))
+        findings += [f"version {link.version}: {each}" for each in wrong]
         totals = link.snapshot.get("totals", {})
         if (totals.get("files", 0), totals.get("rows", 0)) != (count, total):
             findings.append(f"version {link.version}: its totals are {totals}, its files {count} with {total} rows")
         before = link
     stray = sorted(each.path for each in files if each.added > links[-1].version)
     return [*findings, *(f"{path!r} was added by a version that is not there" for path in stray)][: 4 * _SHOWN]
+
+
+def _compare_ranges(found: Mapping[str, list[Record]], log: Log, ranges: Mapping[str, tuple[int, int]]) -> list[str]:
+    sources = found.keys() | ranges.keys()
+    return [each for source in sources for each in _compare_range(source, found.get(source, []), log, *ranges.get(source, (0, 0)))]
+
+
+def _compare_named(found: Mapping[str, list[Record]], log: Log, keys: Iterable[str]) -> list[str]:
+    """The batches of all these keys, and nothing else."""
+    there: dict[tuple[str, int], list[Record]] = defaultdict(list)
+    for source, records in found.items():
+        for record in records:
+            there[source, record.position // BATCH].append(record)
+    ranges = {(match[1], int(match[2]) // BATCH): (int(match[2]), int(match[3])) for key in keys if (match := _KEY.fullmatch(key))}
+    batches = sorted(there.keys() | ranges.keys())
+    return [each for batch in batches for each in _compare_range(batch[0], there[batch], log, *ranges.get(batch, (0, 0)))]
 
 
 def _moved(before: Link, after: Link) -> dict[str, tuple[int, int]]:
@@ -275,8 +304,12 @@ def check_lists(table: mc.Table, links: Sequence[Link], files: Sequence[Listed])
 # --- what was acknowledged ----------------------------------------------------------------------------------------------
 
 
-def check_told(links: Sequence[Link], files: Sequence[Listed], told: Iterable[Mapping[str, Any]]) -> list[str]:
+def check_told(
+    links: Sequence[Link], files: Sequence[Listed], told: Iterable[Mapping[str, Any]], known: Iterable[str] | None = None
+) -> list[str]:
     """Every acknowledged commit is in the history at its version, with its advances; nothing that was refused or given up is anywhere.
+
+    Of a version that gc has expired the key has to be remembered still. known: the keys of the oldest readable version, where they matter.
 
     A prepared job that came too late for a range comes too late for ever, and a key that is in the table is never told to be too late.
     """
@@ -285,6 +318,7 @@ def check_told(links: Sequence[Link], files: Sequence[Listed], told: Iterable[Ma
     marks = {link.version: link.watermarks for link in links}
     where = {commit["job"]: link.version for link in links for commit in link.snapshot["commits"]}
     owners = {each.job for each in files}
+    remembered = set(known) if known is not None else None
     findings = list[str]()
     for each in told:
         job, version = str(each.get("job")), int(each.get("version") or 0)
@@ -297,6 +331,10 @@ def check_told(links: Sequence[Link], files: Sequence[Listed], told: Iterable[Ma
         elif each["what"] == "committed" and version not in records:
             if links[0].version <= version:
                 findings.append(f"job {job} was acknowledged at version {version}, which is not there")
+            elif remembered is not None and each["key"] is not None and each["key"] not in remembered:
+                findings.append(
+                    f"key {each['key']!r} was acknowledged at version {version}, and version {links[0].version} has forgotten it"
+                )
         elif each["what"] == "committed":
             if not each["already"] and where.get(job) != version:
                 findings.append(f"job {job} was acknowledged at version {version}, which does not carry it ({where.get(job)} does)")
@@ -322,12 +360,13 @@ def check_fed(
 ) -> tuple[list[str], int]:
     """All of a table that the log went to, and how many commits went unheard."""
     store, table = open_store(url, options), mc.Table(url, options)
-    links = read_chain(store)
+    links = readable(read_chain(store))
+    keys = known_keys(store, links[0])
     findings, files = check_files(store, table.files())
     findings += check_chain(links)
-    findings += check_every_version(links, files, log)
+    findings += check_every_version(links, files, log, keys)
     findings += check_lists(table, links, files)
-    findings += check_told(links, files, told)
+    findings += check_told(links, files, told, keys)
     if not findings:  # a table that is damaged may not be readable
         rows = table.dataset().to_table()
         findings += compare_batches(rows, log) if keyed else compare(rows, log, table.watermarks())
@@ -347,11 +386,10 @@ def check_counts(table: mc.Table) -> list[str]:
 def check_state(url: str, options: Mapping[str, Any], told: Sequence[Mapping[str, Any]], name: str = "state") -> tuple[list[str], int]:
     """All of a table that the log does not go to, at most versions. name: which of them it is."""
     store, table = open_store(url, options), mc.Table(url, options)
-    links = read_chain(store)
+    links = readable(read_chain(store))
     findings, files = check_files(store, table.files())
     findings += check_chain(links)
     findings += check_told(links, files, told)
-    links = [link for link in links if link.version >= links[-1].snapshot.get("expired", 1)]
     counted = _counted(table, links) if name == COUNTER else {}
     some = [*links[:: max(1, len(links) // _SAMPLES)], links[-1]] if name in (HANDED, AGAIN) else links[:-200:10] + links[-200:]
     for link in some:
@@ -363,6 +401,10 @@ def check_state(url: str, options: Mapping[str, Any], told: Sequence[Mapping[str
         else:
             wrong = compare_state(rows, counted[link.version] if name == COUNTER else link.watermarks)
         findings += [f"version {link.version}: {each}" for each in wrong]
+    if name == COUNTER:  # of what has expired only the number is left
+        least = len({each["job"] for each in told if each["what"] == "committed" and not each["already"]})
+        count = last_of(table.dataset().to_table())
+        findings += [f"{least} overwrites were acknowledged, and the count is {count}"] if count < least else []
     return [*findings, *check_counts(table), *_waiting(table)], count_unheard(links, told)
 
 

@@ -16,6 +16,7 @@ import zstandard
 
 import manifestcommit as mc
 from manifestcommit.core import format
+from manifestcommit.store import open_store
 from tests.chaos import check, questions
 from tests.chaos.log import Log
 from tests.chaos.work import Ranges, batch_of, pieces_of, rows
@@ -349,6 +350,48 @@ def test_a_batch_that_only_its_key_guards_is_there_whole_and_once(tmp_path: Path
     assert "10 twice" in check.compare_batches(mc.Table(url).dataset().to_table(), log)[0]
     mc.write(rows(log, parts[2].ranges).slice(1), url, key=parts[2].key)
     assert "version 5: 'a b%' from 20 to 30: 1 lost: [20]" in check.check_fed(url, {}, log, [], keyed=True)[0]
+
+
+def test_what_expired_versions_brought_is_held_to_the_keys_that_are_remembered(tmp_path: Path) -> None:
+    """gc leaves no history of a batch, but its key: none may be lost with the history, and none be there without. [KY4] [IV2] [IV7]"""
+    log, told = Log(tmp_path / "log", SOURCES), list[dict[str, Any]]()
+    log.append(SOURCES[0], log.invent(SOURCES[0], 4 * BATCH, random.Random(3)))
+
+    def made(name: str, second: Callable[[pa.Table], pa.Table], key: str | None = None) -> list[str]:
+        url = str(tmp_path / name)
+        told.clear()
+        for number in range(4):
+            part = batch_of("keyed", SOURCES[0], number)
+            data, used = (second(rows(log, part.ranges)), key or part.key) if number == 1 else (rows(log, part.ranges), part.key)
+            outcome = mc.write(data, url, key=used)
+            note: dict[str, Any] = {"what": "committed", "job": outcome.job_id, "version": outcome.version, "key": part.key}
+            told.append({**note, "already": False, "ranges": {}})
+            if number == 2:
+                expired = Path(url, format.version_name(3)).read_bytes()
+                mc.gc(url, grace="0s", keep_for="0s")
+        assert check.read_chain(open_store(url, {}))[0].version == 4, "the oldest version has brought a batch itself"
+        Path(url, format.version_name(3)).write_bytes(expired)  # as a gc that was killed, or a stalled writer, leaves one
+        return check.check_fed(url, {}, log, told, keyed=True)[0]
+
+    assert made("as it should be", lambda data: data) == []
+    assert made("lost", lambda data: data.slice(1))[0] == f"version 4: {SOURCES[0]!r} from 10 to 20: 1 lost: [10]"
+    assert made("twice", lambda data: pa.concat_tables([data, data.slice(4, 1)]))[0].endswith("from 10 to 20: 1 twice: [14]")
+    forgotten = made("forgotten", lambda data: data, key="another")
+    assert forgotten[0] == f"version 4: {SOURCES[0]!r} from 0 to 0: 10 out of the range: [10, 11, 12, 13, 14]"
+    assert f"key {told[1]['key']!r} was acknowledged at version 3, and version 4 has forgotten it" in forgotten
+
+
+def test_a_count_that_was_lost_before_the_history_expired_is_found(tmp_path: Path) -> None:
+    """[CF3] [IV2]"""
+    table, told = mc.create_table(tmp_path / "counter", STATE), list[dict[str, Any]]()
+    for generation in (1, 2, 2, 3):
+        outcome = mc.write(pieces_of({COUNTER: generation}), table.url, mode="overwrite")
+        told.append({"what": "committed", "job": outcome.job_id, "version": outcome.version, "key": None, "already": False, "ranges": {}})
+        if outcome.version == 4:
+            mc.gc(table.url, grace="0s", keep_for="0s")
+    found = check.check_state(table.url, {}, told, name=COUNTER)[0]
+    assert found == ["4 overwrites were acknowledged, and the count is 3"]
+    assert check.check_state(table.url, {}, told[1:], name=COUNTER)[0] == []
 
 
 def test_a_mixture_of_two_overwrites_is_found(tmp_path: Path) -> None:
