@@ -77,6 +77,11 @@ def parse_job_id(job: str) -> JobName:
     return JobName(birth=int(match[1]), table_id=match[2])
 
 
+def is_job_id(text: str) -> bool:
+    """Whether this is the id of a job, of any table. [LY4]"""
+    return _JOB_ID.fullmatch(text) is not None
+
+
 def manifest_name(job: str, randomness: bytes) -> str:
     """The name of a manifest or run that `job` writes. [LY3]"""
     return f"{MANIFESTS}{job}-{randomness.hex()}.parquet"

@@ -144,21 +144,29 @@ def inner_root(name: str) -> str | None:
     return f"{head}/" if marker else None
 
 
-def is_abandoned(name: str, horizon: Horizon, *, is_temporary: bool, is_old: bool) -> bool:
-    """Whether an upload that was never finished, or a temporary file, is no one's any more. [GC9]
+def classify_unfinished(name: str, horizon: Horizon, *, is_temporary: bool, is_old: bool) -> Verdict:
+    """What becomes of an output that was never finished: an upload, or a temporary file. [GC9]
 
-    An upload is judged by the job in the name that it would take; a temporary file carries none, and goes by its age.
+    name: the one that it would take, or a temporary file's own where that is not known. The job in it says whether anyone can finish it;
+    a temporary file without one goes by its age.
     """
-    if is_temporary:
-        folders = name.split("/")[:-1]
-        return is_old and (folders[:1] == [format.ROOM] or all("=" in folder for folder in folders))
     is_manifest = name.startswith(format.MANIFESTS)
-    job = _own_job(format.job_of_manifest(name), horizon) if is_manifest else writer_of(name, horizon.table_id)
-    return job is not None and format.parse_job_id(job).birth < horizon.fence
+    job = format.job_of_manifest(name) if is_manifest else format.job_of_data_file(name)
+    if job is not None and format.is_job_id(job):
+        own = _own_job(job, horizon) if is_manifest else writer_of(name, horizon.table_id)
+        if own is None or (birth := format.parse_job_id(own).birth) >= horizon.fence:
+            return _UNFINISHED
+        why = f"never finished; job {own} was born at version {birth}, below the fence {horizon.fence}"
+        return Verdict(action="delete", kind="unfinished output", reason=why)
+    folders = name.split("/")[:-1]
+    if is_temporary and is_old and (folders[:1] == [format.ROOM] or all("=" in folder for folder in folders)):
+        return Verdict(action="delete", kind="temporary file", reason="never finished, and older than the grace period")
+    return _UNFINISHED
 
 
 _KEPT = Verdict(action="keep", kind="data file")
 _KEPT_METADATA = Verdict(action="keep", kind="metadata")
+_UNFINISHED = Verdict(action="leave", kind="unfinished output")
 _FOREIGN = Verdict(action="leave", kind="foreign", reason="not written by this table's jobs")
 
 
@@ -185,10 +193,7 @@ def _of_job(name: str, job: str, kind: str, horizon: Horizon, is_reached: Callab
 
 
 def _own_job(job: str, horizon: Horizon) -> str | None:
-    try:
-        return job if format.parse_job_id(job).table_id == horizon.table_id else None
-    except ValueError:
-        return None
+    return job if format.is_job_id(job) and format.parse_job_id(job).table_id == horizon.table_id else None
 
 
 def _version(name: str, horizon: Horizon) -> Verdict:

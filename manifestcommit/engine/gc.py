@@ -121,7 +121,8 @@ def plan(session: Session, policy: Policy, *, foreign: bool = False, tell: Tell 
             if verdict.action != "keep":
                 rows.append(_row(info.name, info.size_bytes, verdict))
         with contextlib.suppress(StoreDeniedError):
-            rows += [_row(each.name, 0, verdict) for each, verdict in _unfinished(session, horizon, now_s - policy.grace_s)]
+            unfinished = _unfinished(session, horizon, now_s - policy.grace_s)
+            rows += [_row(each.temporary or each.name, each.size_bytes, verdict) for each, verdict in unfinished]
         return pa.Table.from_pylist(rows, schema=_PLAN)
     raise _overtaken(session)
 
@@ -188,14 +189,14 @@ def _delete_batch(session: Session, horizon: Horizon, batch: list[tuple[ObjectIn
 
 
 def _unfinished(session: Session, horizon: Horizon, cut_s: float) -> Iterator[tuple[Unfinished, Verdict]]:
-    """Uploads and temporary files that no one will finish. [GC9]"""
+    """Uploads and temporary files that no one can finish. [GC9]"""
     if not isinstance(session.store, KeepsUnfinished):
         return
     for each in session.store.unfinished():
-        is_temporary, is_old = not each.upload, 0 < each.started <= cut_s
-        if retention.is_abandoned(each.name, horizon, is_temporary=is_temporary, is_old=is_old):
-            kind = "temporary file" if is_temporary else "unfinished upload"
-            yield each, Verdict(action="delete", kind=kind, reason="it was never finished, and no job can finish it")
+        is_old = 0 < each.started <= cut_s
+        verdict = retention.classify_unfinished(each.name, horizon, is_temporary=bool(each.temporary), is_old=is_old)
+        if verdict.action == "delete":
+            yield each, verdict
 
 
 def _discard_unfinished(session: Session, horizon: Horizon, cut_s: float, ledger: _Ledger) -> None:
@@ -204,6 +205,6 @@ def _discard_unfinished(session: Session, horizon: Horizon, cut_s: float, ledger
         for each, verdict in _unfinished(session, horizon, cut_s):
             assert isinstance(session.store, KeepsUnfinished)
             session.store.discard_unfinished(each)
-            ledger.note(each.name, 0, verdict)
+            ledger.note(each.name, each.size_bytes, verdict)
     except StoreDeniedError as error:
         LOG.warning("%r: uploads that were never finished could not be listed or removed: %s", session.store.url, error)

@@ -20,11 +20,14 @@ class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
-    """What an output left that was never closed, where no list shows it. name: the object that it would have become, or, where `upload`
-    is empty, a temporary file; upload: the store's own id of it; started: store's clock, Unix seconds, 0 where it does not say."""
+    """What an output left that was never closed, where no list shows it. name: the object that it would have become, or a temporary file
+    that does not tell; upload: the store's own id of it; temporary: the file that it is, where it is one; size_bytes: as far as it is
+    known; started: store's clock, Unix seconds, 0 where it does not say."""
 
     name: str
     upload: str = ""
+    temporary: str = ""
+    size_bytes: int = 0
     started: float
 
 

@@ -17,6 +17,7 @@ from .base import ObjectInfo, Output, Unfinished
 from .names import check_name
 
 _TEMPORARY = ".mc-tmp-"
+_MOST_BYTES = 255  # of one component of a name
 _SCANS = 64  # how often a folder whose names keep changing is scanned before the scans are united
 
 
@@ -94,17 +95,20 @@ class LocalStore:
             return open(path, "rb")
 
     def unfinished(self) -> Iterator[Unfinished]:
-        """Temporary files of writers that died, and of those that still write. [GC9]"""
+        """Temporary files of writers that died, and of those that still write. [GC9] [ST15]"""
         for folder, _, names in os.walk(self._root):
             for name in names:
-                if name.startswith(_TEMPORARY):
-                    path = f"{folder}/{name}"
-                    with contextlib.suppress(FileNotFoundError):
-                        yield Unfinished(name=os.path.relpath(path, self._root), started=os.lstat(path).st_mtime)
+                if not name.startswith(_TEMPORARY):
+                    continue
+                path, final = f"{folder}/{name}", name.removeprefix(_TEMPORARY).partition("-")[2]
+                own, taken = (os.path.relpath(each, self._root) for each in (path, f"{folder}/{final}" if final else path))
+                with contextlib.suppress(FileNotFoundError):
+                    status = os.lstat(path)
+                    yield Unfinished(name=taken, temporary=own, size_bytes=status.st_size, started=status.st_mtime)
 
     def discard_unfinished(self, each: Unfinished) -> None:
-        if os.path.basename(each.name).startswith(_TEMPORARY):
-            self.delete([each.name])
+        if os.path.basename(each.temporary).startswith(_TEMPORARY):
+            self.delete([each.temporary])
 
     def filesystem(self) -> tuple[Any, str]:
         from pyarrow.fs import LocalFileSystem  # late: only readers need it
@@ -117,7 +121,7 @@ class LocalStore:
     def _write_temporary(self, name: str, data: bytes) -> str:
         folder = os.path.dirname(self._path(name))
         _make_folders(folder)
-        temporary = f"{folder}/{_TEMPORARY}{secrets.token_hex(8)}"
+        temporary = _temporary(folder)
         try:
             with open(temporary, "xb", buffering=0) as file:
                 view = memoryview(data)
@@ -144,11 +148,11 @@ class LocalStore:
 
 
 class _Output:
-    """A file that takes its name when it is closed, whole and fsynced; `discard` leaves nothing behind."""
+    """A file that takes its name when it is closed, whole and fsynced; `discard` leaves nothing behind. [ST2] [ST15]"""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._temporary = f"{os.path.dirname(path)}/{_TEMPORARY}{secrets.token_hex(8)}"
+        self._temporary = _temporary(*os.path.split(path))
         self._file = open(self._temporary, "xb")  # noqa: SIM115
         self.closed = False
 
@@ -168,7 +172,14 @@ class _Output:
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
-        os.replace(self._temporary, self._path)
+        try:
+            os.replace(self._temporary, self._path)
+        except FileNotFoundError as error:
+            raise StoreError(
+                f"{self._path}: the temporary file was removed while it was written, as a gc does that has given the job up (its grace "
+                "period was shorter than the job), or someone who cleans the folder. The file does not appear, and nothing lists it; run "
+                "the job again."
+            ) from error
         _sync_folder(os.path.dirname(self._path))
 
     def discard(self) -> None:
@@ -178,6 +189,14 @@ class _Output:
             self._file.close()
             with contextlib.suppress(OSError):
                 os.unlink(self._temporary)
+
+
+def _temporary(folder: str, final: str = "") -> str:
+    """A name that no list shows and no one else has. That of an output ends with the name that it will take, where that fits: so gc
+    knows whose it is, and never goes by the age of a file that is still written. [ST15] [GC9]"""
+    name = f"{_TEMPORARY}{secrets.token_hex(8)}"
+    longer = f"{name}-{final}"
+    return f"{folder}/{longer if final and len(os.fsencode(longer)) <= _MOST_BYTES else name}"
 
 
 def _scan(path: str, base: str, prefix: str, start_from: str) -> list[tuple[str, bool]]:

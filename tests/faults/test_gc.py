@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import secrets
 import threading
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given, settings
@@ -25,6 +27,7 @@ from manifestcommit.core.change import Change, TagEdit
 from manifestcommit.core.conflict import is_readable
 from manifestcommit.core.retention import Policy
 from manifestcommit.engine import plan
+from manifestcommit.engine import rows as engine_rows
 from manifestcommit.engine.commit import commit
 from manifestcommit.engine.gc import GcReport, run
 from manifestcommit.engine.head import open_head, read_object
@@ -868,8 +871,56 @@ def test_on_disk_with_temporary_files(tmp_path: Path) -> None:
     orphan(store, 7)
     left = tmp_path / "a t%+é" / "day=x" / ".mc-tmp-0123456789abcdef"
     left.write_bytes(b"half a file")
-    gc(store, grace_s=3600)
-    assert left.exists(), "someone may still write it"
-    assert gc(store).deleted["temporary file"].count == 1
+    spared = gc(store, grace_s=3600)
+    assert left.exists() and "temporary file" not in spared.deleted, "someone may still write it"
+    report = gc(store)
+    assert (report.deleted["temporary file"].count, report.deleted["temporary file"].bytes) == (1, 11)
     assert not left.exists()
+    check_clean(store)
+
+
+def slow(store: Store, act: Callable[[], object]) -> Any:
+    """A job with a file that is half written while `act` takes place."""
+    job = begin(store)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from rows(range(500, 5500), day="x").to_batches()
+        act()
+        yield from rows(range(5500, 5600), day="x").to_batches()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine_rows, "ROW_GROUP_BYTES", 1)  # what is buffered has no file yet
+        job.write(pa.RecordBatchReader.from_batches(rows([0], day="x").schema, batches()))
+    return job
+
+
+def test_a_file_that_a_running_task_still_writes_is_not_taken_however_old_it_is(tmp_path: Path) -> None:
+    """A task that computes for longer than the grace period: its job can still commit, so its half file stays. [GC9] [IV7]"""
+    store = LocalStore(str(tmp_path / "t"))
+    write(store, rows([1], day=DAY), partition_by=["day"])
+
+    def collect() -> None:
+        (half,) = store.unfinished()
+        os.utime(tmp_path / "t" / half.temporary, (1, 1))
+        gc(store)
+        assert [each.name for each in store.unfinished()] == [half.name]
+
+    slow(store, collect).commit()
+    assert read_ids(store) == [1, *range(500, 5600)]
+    check_clean(store)
+
+
+def test_the_half_file_of_a_job_that_is_fenced_goes_and_its_task_is_told(tmp_path: Path) -> None:
+    """However young it is: nobody can finish it. [GC9] [ST15] [CM2]"""
+    store = LocalStore(str(tmp_path / "t"))
+    write(store, rows([1], day=DAY), partition_by=["day"])
+
+    def collect() -> None:
+        write(store, rows([2]))
+        assert len(list(store.unfinished())) == 1
+        assert gc(store).deleted["unfinished output"].count == 1
+
+    with pytest.raises(StoreError, match="removed while it was written"):
+        slow(store, collect)
+    assert list(store.unfinished()) == [] and read_ids(store) == [1, 2]
     check_clean(store)

@@ -120,6 +120,39 @@ def test_what_a_killed_writer_leaves_is_not_listed(local: LocalStore, tmp_path: 
         local.delete([info.name for info in listed])
 
 
+@pytest.mark.parametrize("name", ["a b%2F+=#'é🦆.parquet", "-", "x" * 230, "x" * 231, "é" * 127, "x" * 255])
+def test_the_temporary_file_of_an_output_tells_which_file_it_becomes(local: LocalStore, tmp_path: Path, name: str) -> None:
+    """Unless its own name would be too long. Who cleans up goes by that name, not by a guess. [ST15] [GC9]"""
+    output = local.create_output(f"day=1/{name}")
+    output.write(b"half")
+    output.flush()
+    (found,) = local.unfinished()
+    assert (tmp_path / "root" / found.temporary).read_bytes() == b"half" and found.size_bytes == 4
+    told = len(os.fsencode(name)) <= 230
+    assert found.name == (f"day=1/{name}" if told else found.temporary)
+    assert names(local) == []
+    output.close()
+    assert list(local.unfinished()) == [] and names(local) == [f"day=1/{name}"]
+    other = local.create_output("day=1/other")
+    (left,) = local.unfinished()
+    local.discard_unfinished(found)
+    assert list(local.unfinished()) == [left] and names(local) == [f"day=1/{name}"], "what is finished stays"
+    local.discard_unfinished(left)
+    other.discard()
+    assert list(local.unfinished()) == [] and names(local) == [f"day=1/{name}"]
+
+
+def test_a_file_that_is_taken_away_while_it_is_written_is_an_error_that_says_so(local: LocalStore) -> None:
+    """Another writer's finished file of that name would not do either. [ST15]"""
+    output = local.create_output("day=1/a é")
+    output.write(b"half")
+    (found,) = local.unfinished()
+    local.discard_unfinished(found)
+    with pytest.raises(StoreError, match="day=1/a é: the temporary file was removed while it was written"):
+        output.close()
+    assert names(local) == []
+
+
 # --- local: link, never rename ------------------------------------------------------------------------------------------
 
 

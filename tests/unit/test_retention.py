@@ -16,7 +16,7 @@ from manifestcommit.core.retention import (
     Policy,
     choose,
     classify,
-    is_abandoned,
+    classify_unfinished,
     is_condemnable,
     newest_by,
     oldest_key_kept,
@@ -249,6 +249,15 @@ def test_what_may_be_condemned(name: str, expected: bool) -> None:
         (data(9, "day=1/", OTHER), False, True, False),
         ("someone's.bin", False, True, False),
         (format.manifest_name(job(9), b"n" * 16), False, False, True),
+        (format.manifest_name(job(9, OTHER), b"n" * 16), False, True, False),
+        (data(9, "day=1/"), True, False, True),
+        (data(10, "day=1/"), True, True, False),
+        (data(9, "day=1/", OTHER), True, True, False),
+        (data(9, "backup/day=1/"), True, True, False),
+        ("day=1/someone's.bin", True, True, True),
+        ("day=1/someone's.bin", True, False, False),
+        ("_manifest/manifests/.mc-tmp-0123456789abcdef", True, True, True),
+        ("_manifest/manifests/.mc-tmp-0123456789abcdef", True, False, False),
         ("day=1/.mc-tmp-0", True, True, True),
         ("day=1/.mc-tmp-0", True, False, False),
         (".mc-tmp-0", True, True, True),
@@ -259,4 +268,5 @@ def test_what_may_be_condemned(name: str, expected: bool) -> None:
 )
 def test_what_was_never_finished(name: str, is_temporary: bool, is_old: bool, expected: bool) -> None:
     """[GC9]"""
-    assert is_abandoned(name, HORIZON, is_temporary=is_temporary, is_old=is_old) is expected
+    found = classify_unfinished(name, HORIZON, is_temporary=is_temporary, is_old=is_old)
+    assert (found.action == "delete") is expected and bool(found.reason) is expected
