@@ -15,8 +15,9 @@ from ..core import format, retention
 from ..core.change import Change, Found, Retention, Rewritten, apply
 from ..core.retention import Horizon, Policy, horizon_of
 from ..core.snapshot import RunRef, Snapshot
-from ..errors import StoreError
+from ..errors import StoreError, UsageError
 from ..store import ObjectInfo
+from .adopt import UNFINISHED
 from .commit import commit
 from .head import Head, read_object
 from .lookup import find_job
@@ -207,7 +208,13 @@ def _foreign(
     """(foreign files to condemn, condemned ones that are gone). Nothing is listed where neither is asked for. [GC6]
 
     Condemned is what no readable version lists, is older than the grace period for sure, and lies in no other table, up to 10,000.
+    UsageError while the folder is being adopted: its files, of which there is no other copy, are in no version yet.
     """
+    if condemn and UNFINISHED in head.snapshot.properties:
+        raise UsageError(
+            f"{session.store.url}: the adoption of this folder is unfinished, so no version lists its files yet, and they would count as "
+            "foreign. Nothing was deleted: finish it with `adopt` first, or run gc without foreign."
+        )
     pending = {name for name, seen in head.snapshot.condemned.items() if seen is None}
     if not condemn and not pending:
         return frozenset(), frozenset()

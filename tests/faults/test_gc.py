@@ -28,8 +28,10 @@ from manifestcommit.core.conflict import is_readable
 from manifestcommit.core.retention import Policy
 from manifestcommit.engine import plan
 from manifestcommit.engine import rows as engine_rows
+from manifestcommit.engine.adopt import UNFINISHED, adopt
 from manifestcommit.engine.commit import commit
 from manifestcommit.engine.gc import GcReport, run
+from manifestcommit.engine.gc import plan as look
 from manifestcommit.engine.head import open_head, read_object
 from manifestcommit.engine.outcome import committed_or_raise
 from manifestcommit.engine.prepare import commit_prepared
@@ -762,6 +764,32 @@ def test_objects_of_other_tables_and_of_nobody_are_left() -> None:
     gc(store, foreign=True)
     gone = {data, "plain é%.csv"}
     assert strangers - gone <= set(sizes(store)) and not gone & set(sizes(store))
+
+
+def test_the_only_copy_of_a_folder_that_is_being_adopted_is_not_condemned() -> None:
+    """Crashed between the table and the list of its files, at every call there: they look foreign, and are the data. [GC6] [AF2] [IV7]"""
+    base = memory()
+    parquet(base, "day=x/only copy é.parquet", 200)
+    calls = FaultStore(clone(base))
+    adopt(session(calls))
+    unfinished = 0
+    for number in range(1, calls.count + 1):
+        store = clone(base)
+        with contextlib.suppress(Died):
+            adopt(session(FaultStore(store, {number: "dies_before"})))
+        made = any(info.name.startswith(format.VERSIONS) for info in store.list(""))
+        if made and UNFINISHED in open_head(store).snapshot.properties:
+            unfinished += 1
+            before = sizes(store)
+            for refused in (lambda store=store: gc(store, foreign=True), lambda store=store: look(session(store), HARSH, foreign=True)):
+                with pytest.raises(UsageError, match="adoption of this folder is unfinished"):
+                    refused()
+            assert sizes(store).keys() - {format.HINT} == before.keys() - {format.HINT}
+            gc(store)
+        assert adopt(session(store)).version
+        assert gc(store, foreign=True).deleted.keys() <= {"version", "manifest"} and read_ids(store) == [200]
+        forget(store)
+    assert unfinished > 2
 
 
 def test_condemned_names_leave_the_chain_once_no_job_can_add_them_any_more() -> None:
