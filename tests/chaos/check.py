@@ -12,7 +12,7 @@ import itertools
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -304,12 +304,15 @@ def check_lists(table: mc.Table, links: Sequence[Link], files: Sequence[Listed])
 # --- what was acknowledged ----------------------------------------------------------------------------------------------
 
 
-def check_told(
-    links: Sequence[Link], files: Sequence[Listed], told: Iterable[Mapping[str, Any]], known: Iterable[str] | None = None
-) -> list[str]:
-    """Every acknowledged commit is in the history at its version, with its advances; nothing that was refused or given up is anywhere.
+def check_remembered(keys: Container[str], told: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Every key that was acknowledged is in the newest version, also where gc has expired the one that recorded it."""
+    versions = {each["key"]: each["version"] for each in told if each["what"] == "committed" and each["key"] is not None}
+    forgotten = [f"{key!r} of version {version}" for key, version in versions.items() if key not in keys]
+    return [f"{len(forgotten)} acknowledged keys are forgotten: {', '.join(forgotten[:_SHOWN])}"] if forgotten else []
 
-    Of a version that gc has expired the key has to be remembered still. known: the keys of the oldest readable version, where they matter.
+
+def check_told(links: Sequence[Link], files: Sequence[Listed], told: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Every acknowledged commit is in the history at its version, with its advances; nothing that was refused or given up is anywhere.
 
     A prepared job that came too late for a range comes too late for ever, and a key that is in the table is never told to be too late.
     """
@@ -318,7 +321,6 @@ def check_told(
     marks = {link.version: link.watermarks for link in links}
     where = {commit["job"]: link.version for link in links for commit in link.snapshot["commits"]}
     owners = {each.job for each in files}
-    remembered = set(known) if known is not None else None
     findings = list[str]()
     for each in told:
         job, version = str(each.get("job")), int(each.get("version") or 0)
@@ -331,10 +333,6 @@ def check_told(
         elif each["what"] == "committed" and version not in records:
             if links[0].version <= version:
                 findings.append(f"job {job} was acknowledged at version {version}, which is not there")
-            elif remembered is not None and each["key"] is not None and each["key"] not in remembered:
-                findings.append(
-                    f"key {each['key']!r} was acknowledged at version {version}, and version {links[0].version} has forgotten it"
-                )
         elif each["what"] == "committed":
             if not each["already"] and where.get(job) != version:
                 findings.append(f"job {job} was acknowledged at version {version}, which does not carry it ({where.get(job)} does)")
@@ -361,12 +359,12 @@ def check_fed(
     """All of a table that the log went to, and how many commits went unheard."""
     store, table = open_store(url, options), mc.Table(url, options)
     links = readable(read_chain(store))
-    keys = known_keys(store, links[0])
     findings, files = check_files(store, table.files())
     findings += check_chain(links)
-    findings += check_every_version(links, files, log, keys)
+    findings += check_every_version(links, files, log, known_keys(store, links[0]))
     findings += check_lists(table, links, files)
-    findings += check_told(links, files, told, keys)
+    findings += check_told(links, files, told)
+    findings += check_remembered(known_keys(store, links[-1]), told)
     if not findings:  # a table that is damaged may not be readable
         rows = table.dataset().to_table()
         findings += compare_batches(rows, log) if keyed else compare(rows, log, table.watermarks())

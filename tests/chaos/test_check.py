@@ -378,7 +378,7 @@ def test_what_expired_versions_brought_is_held_to_the_keys_that_are_remembered(t
     assert made("twice", lambda data: pa.concat_tables([data, data.slice(4, 1)]))[0].endswith("from 10 to 20: 1 twice: [14]")
     forgotten = made("forgotten", lambda data: data, key="another")
     assert forgotten[0] == f"version 4: {SOURCES[0]!r} from 0 to 0: 10 out of the range: [10, 11, 12, 13, 14]"
-    assert f"key {told[1]['key']!r} was acknowledged at version 3, and version 4 has forgotten it" in forgotten
+    assert f"1 acknowledged keys are forgotten: {told[1]['key']!r} of version 3" in forgotten
 
 
 def test_a_count_that_was_lost_before_the_history_expired_is_found(tmp_path: Path) -> None:
