@@ -1,7 +1,7 @@
 """One operation of a run: when it began and ended, what it tried, what it was told. The history checker's input. [IV1]-[IV8]
 
 A history is a list of these, in any order, of any number of processes: a file of JSON lines, one each. Times are seconds by one clock
-that all of them share, such as `time.monotonic()` on one machine, or a simulator's steps. Not here: the checker (testing.history).
+that all of them share, such as `time.monotonic()` on one machine, or a simulator's steps. Not here: the checker (testing.checker).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Looks for the serial order of a history: version by version, with what is known there and what may have been there. [IV1] [IV2]
 
-Not here: what a commit does to a table (testing.replay), what two operations say between themselves (testing.history).
+Not here: what a commit does to a table (testing.replay), what two operations say between themselves (testing.checker).
 """
 
 from __future__ import annotations

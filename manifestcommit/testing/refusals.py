@@ -1,6 +1,6 @@
 """Was there a reason for each refusal? What no winner, gc or rerun explains was refused for nothing. [CF1] [CM2] [KY2] [WM2]
 
-Not here: the order of the commits (testing.history), whose outcome is taken as given.
+Not here: the order of the commits (testing.checker), whose outcome is taken as given.
 """
 
 from __future__ import annotations

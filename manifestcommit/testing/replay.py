@@ -1,6 +1,6 @@
 """The table as a serial order of commits makes it: a model of a few lines, that knows nothing of objects, retries or gc. [IV2] [IV6] [IV10]
 
-Each step can be taken back, so that an order can be looked for. Not here: which order (testing.history).
+Each step can be taken back, so that an order can be looked for. Not here: which order (testing.checker).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import manifestcommit as mc
-from manifestcommit.testing.history import check
+from manifestcommit.testing.checker import check
 from manifestcommit.testing.operation import Contradiction, read_history
 from manifestcommit.testing.recorder import Recorder
 

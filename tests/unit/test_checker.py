@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manifestcommit.testing.history import check
+from manifestcommit.testing.checker import check
 from manifestcommit.testing.operation import Contradiction, Operation, read_history, write_history
 from manifestcommit.testing.order import UndecidedError
 from tests.sizes import rounds
