@@ -1,0 +1,140 @@
+"""`python -m manifestcommit.testing`: simulated runs by seed, one run again by its choices, all schedules of a small world.
+
+    simulate --seeds 0:10000 [--theme gc] [--json]     the rate, and the first seed that breaks a rule, made small
+    simulate --seeds 7:8 --theme gc --trace            one run, line by line
+    replay FILE                                        the run of a file of choices, as `simulate --choices FILE` leaves it
+    explore [--switches 2]                             every schedule of small worlds
+
+Exit codes: 0 nothing broke a rule, 1 something did, 2 usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from .explore import CASES, explore
+from .shrink import shrink
+from .simulator import Run, run_theme
+from .themes import THEMES
+
+_TOLD = 60
+
+
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
+    """What it takes to do a run again."""
+
+    theme: str
+    choices: dict[str, int]
+    seed: int | None = None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m manifestcommit.testing", description="Simulated tables: every schedule by a seed.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("simulate", help="runs by seed, until one breaks a rule")
+    one.add_argument("--seeds", default="0:1000", metavar="FROM:TO", help="first seed, and the one behind the last (default: 0:1000)")
+    one.add_argument("--theme", action="append", choices=sorted(THEMES), help="may be repeated; default: all, in turn")
+    one.add_argument("--trace", action="store_true", help="print the trace of every run")
+    one.add_argument("--choices", type=Path, metavar="FILE", help="where to leave the choices of a run that broke a rule")
+    two = commands.add_parser("replay", help="a run by its choices")
+    two.add_argument("file", type=Path)
+    three = commands.add_parser("explore", help="all schedules of small worlds")
+    three.add_argument("--switches", type=int, default=1, help="how often an actor that could go on is stopped, at most (default: 1)")
+    three.add_argument("--case", action="append", choices=sorted(CASES))
+    for each in (one, two, three):
+        each.add_argument("--json", action="store_true", help="one JSON document on standard output")
+    given = parser.parse_args(arguments)
+    commanded = {"simulate": _simulate, "replay": _replay, "explore": _explore}[given.command]
+    try:
+        return commanded(given)
+    except (ValueError, OSError) as error:  # a range that is none, a file that cannot be read or is no file of choices
+        print(f"{error}", file=sys.stderr)
+        return 2
+
+
+def _simulate(given: argparse.Namespace) -> int:
+    first, _, behind = given.seeds.partition(":")
+    seeds = range(int(first), int(behind or int(first) + 1))
+    names = given.theme or list(THEMES)
+    began, runs, steps, versions = time.monotonic(), 0, 0, 0
+    found: Run | None = None
+    for seed in seeds:
+        name = names[seed % len(names)]
+        run = run_theme(name, seed)
+        runs, steps, versions = runs + 1, steps + run.steps, versions + run.versions
+        if given.trace and not given.json:
+            print(f"--- {name}, seed {seed}\n{run.trace}")
+        if run.violation is not None:
+            found = run
+            break
+    seconds = time.monotonic() - began
+    told = {"runs": runs, "steps": steps, "versions": versions, "seconds": round(seconds, 3), "runs_per_minute": round(runs / seconds * 60)}
+    if found is None:
+        _print(given, {**told, "violation": None}, f"{runs} runs, {steps} steps, {told['runs_per_minute']} runs a minute: no violation")
+        return 0
+    small = shrink(found, functools.partial(_again, found.theme))
+    if given.choices is not None:
+        replay = Replay(theme=small.theme, choices=small.choices, seed=found.seed)
+        given.choices.write_bytes(msgspec.json.format(msgspec.json.encode(replay)) + b"\n")
+    size = f"{len(found.choices)} choices made {len(small.choices)}"
+    text = f"{_shown(small)}\nafter {runs} runs: theme {found.theme}, seed {found.seed}, {size}"
+    _print(given, {**told, **_told(small), "seed": found.seed}, text)
+    return 1
+
+
+def _again(name: str, choices: Any) -> Run:
+    return run_theme(name, given=choices)
+
+
+def _replay(given: argparse.Namespace) -> int:
+    replay = msgspec.json.decode(given.file.read_bytes(), type=Replay)
+    if replay.theme not in THEMES:
+        raise ValueError(f"{given.file}: there is no theme {replay.theme!r}; there are {', '.join(sorted(THEMES))}")
+    run = run_theme(replay.theme, given=replay.choices)
+    _print(given, _told(run), _shown(run))
+    return int(run.violation is not None)
+
+
+def _explore(given: argparse.Namespace) -> int:
+    broken = False
+    told = []
+    for case in given.case or CASES:
+        done = explore(case, switches=given.switches)
+        told.append({"case": case, "switches": done.switches, "schedules": done.schedules, **(_told(done.found) if done.found else {})})
+        if not given.json:
+            print(
+                f"{case}: {done.schedules} schedules with up to {done.switches} switches"
+                + (f"\n{_shown(done.found)}" if done.found else "")
+            )
+        broken |= done.found is not None
+    if given.json:
+        _print(given, {"cases": told}, "")
+    return int(broken)
+
+
+def _told(run: Run) -> dict[str, Any]:
+    return {"theme": run.theme, "violation": run.violation, "choices": run.choices, "trace": run.trace.splitlines()}
+
+
+def _shown(run: Run) -> str:
+    lines = run.trace.splitlines()
+    left = [f"  … {len(lines) - _TOLD} lines before"] if len(lines) > _TOLD else []
+    verdict = f"violation: {run.violation}" if run.violation else "no violation"
+    return "\n".join([*left, *lines[-_TOLD:], verdict])
+
+
+def _print(given: argparse.Namespace, document: dict[str, Any], text: str) -> None:
+    print(msgspec.json.encode(document).decode() if given.json else text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,198 @@
+"""Who takes part in a run, and what each may do: small worlds in which as much as possible goes on at once.
+
+Not here: how anything is done (workers), who goes first (scheduler).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from ..core.retention import DAY_S, Policy
+from .choices import Choices
+from .scheduler import Actor, Died
+from .workers import ADVANCING, DAYS, Work, Worker, World
+
+Deed = Callable[[Worker], None]
+KEYS = ADVANCING + 2
+_LIVES = 3
+
+
+class Theme(msgspec.Struct, frozen=True, kw_only=True):
+    """actors: name -> the deeds among which it draws; deeds: how many it does at most; versions: how many there are before anyone begins,
+    0: no table; tight: budgets so small that everything spills."""
+
+    actors: Mapping[str, tuple[str, ...]]
+    deeds: int = 3
+    versions: int = 7
+    tight: bool = False
+
+
+def program(world: World, theme: Theme, name: str) -> Callable[[Actor], None]:
+    """What an actor of the theme does, as the choices say: a deed is begun anew where the actor dies of it, and again, but not for ever."""
+    choices, deeds = world.scheduler.choices, theme.actors[name]
+
+    def live(actor: Actor) -> None:
+        actor.skew_us = (0, 3, -3)[choices.pick(f"clock {name}", 3, 0.3)] * round(DAY_S * 1e6)
+        worker = Worker(world, actor)
+        for number in range(theme.deeds):
+            plan = f"{name}.{number}"
+            chosen = choices.pick(f"plan {plan}", 1 + len(deeds), 0.9)
+            if chosen:
+                _do(worker, _DEEDS[deeds[chosen - 1]](choices, plan))
+
+    return live
+
+
+def _do(worker: Worker, deed: Deed) -> None:
+    for _ in range(_LIVES):
+        try:
+            deed(worker)
+            return
+        except Died:
+            worker.begin_life()
+
+
+# --- deeds: what exactly is drawn before they begin, so that a second life does the same -----------------------------------------
+
+
+def _work(choices: Choices, plan: str, **options: object) -> Work:
+    given: dict[str, object] = {"day": choices.pick(f"day {plan}", len(DAYS)), "files": 1 + choices.pick(f"files {plan}", 2, 0.2)}
+    return msgspec.convert({**given, **options}, Work)
+
+
+def _keyed(choices: Choices, plan: str, **options: object) -> Work:
+    number = choices.pick(f"key {plan}", KEYS)
+    return Work(number=number, day=number % len(DAYS), recoverable=bool(options.get("recoverable")))
+
+
+def _append(choices: Choices, plan: str) -> Deed:
+    work = _work(choices, plan)
+    return lambda worker: worker.publish(work)
+
+
+def _append_keyed(choices: Choices, plan: str) -> Deed:
+    work = _keyed(choices, plan)
+    return lambda worker: worker.publish(work)
+
+
+def _append_recoverable(choices: Choices, plan: str) -> Deed:
+    work = _keyed(choices, plan, recoverable=True)
+    return lambda worker: worker.publish(work)
+
+
+def _overwrite(choices: Choices, plan: str) -> Deed:
+    replaces = ("day", "dynamic", "all")[choices.pick(f"scope {plan}", 3)]
+    work = _work(choices, plan, replaces=replaces, serializable=not choices.pick(f"blind {plan}", 2))
+    return lambda worker: worker.publish(work)
+
+
+def _prepare(choices: Choices, plan: str) -> Deed:
+    work = _keyed(choices, plan) if choices.pick(f"keyed {plan}", 2) else _work(choices, plan)
+    return lambda worker: worker.prepare(work)
+
+
+def _finish(choices: Choices, plan: str) -> Deed:
+    which, abort = choices.pick(f"which {plan}", 4), bool(choices.pick(f"abort {plan}", 2, 0.4))
+    return lambda worker: worker.finish(which, abort=abort)
+
+
+def _recover(choices: Choices, plan: str) -> Deed:
+    abort = bool(choices.pick(f"abort {plan}", 2, 0.3))
+    return lambda worker: worker.recover(abort=abort)
+
+
+def _tag(choices: Choices, plan: str) -> Deed:
+    name, back = f"t{choices.pick(f'name {plan}', 2)} é", choices.pick(f"back {plan}", 5)
+    return lambda worker: worker.tag(name, back)
+
+
+def _untag(choices: Choices, plan: str) -> Deed:
+    name = f"t{choices.pick(f'name {plan}', 2)} é"
+    return lambda worker: worker.untag(name)
+
+
+def _rollback(choices: Choices, plan: str) -> Deed:
+    back = choices.pick(f"back {plan}", 4)
+    return lambda worker: worker.rollback(back)
+
+
+def _rewind(choices: Choices, plan: str) -> Deed:
+    to = choices.pick(f"to {plan}", ADVANCING)
+    return lambda worker: worker.rewind(to)
+
+
+def _read(choices: Choices, plan: str) -> Deed:
+    back = choices.pick(f"back {plan}", 7)
+    return lambda worker: worker.read(back - 1 if back else None)
+
+
+def _collect(choices: Choices, plan: str) -> Deed:
+    policy = Policy(
+        grace_s=(0.0, 3600.0, DAY_S)[choices.pick(f"grace {plan}", 3)],
+        keep_for_s=0.0,
+        keep_versions=1 + choices.pick(f"keep {plan}", 3),
+        keep_keys=(10_000, 1)[choices.pick(f"forget {plan}", 2, 0.2)],
+        prepared_grace_s=(0.0, 7 * DAY_S)[choices.pick(f"prepared {plan}", 2)],
+    )
+    hours = (0, 2, 50)[choices.pick(f"hours {plan}", 3)]
+
+    def deed(worker: Worker) -> None:
+        if hours:
+            worker.wait(hours)
+        worker.collect(policy)
+
+    return deed
+
+
+def _wait(choices: Choices, plan: str) -> Deed:
+    hours = (1, 30, 400)[choices.pick(f"hours {plan}", 3)]
+    return lambda worker: worker.wait(hours)
+
+
+_DEEDS: dict[str, Callable[[Choices, str], Deed]] = {
+    "append": _append,
+    "append_keyed": _append_keyed,
+    "append_recoverable": _append_recoverable,
+    "overwrite": _overwrite,
+    "prepare": _prepare,
+    "finish": _finish,
+    "recover": _recover,
+    "tag": _tag,
+    "untag": _untag,
+    "rollback": _rollback,
+    "rewind": _rewind,
+    "read": _read,
+    "gc": _collect,
+    "wait": _wait,
+}
+
+_WRITER = ("append", "append_keyed", "append_keyed", "overwrite")
+_EVERYTHING = tuple(_DEEDS)
+
+THEMES: dict[str, Theme] = {
+    "appends": Theme(actors={"a": ("append_keyed", "append"), "b": ("append_keyed",), "c": ("append_keyed",), "reader": ("read",)}),
+    "overwrites": Theme(actors={"a": _WRITER, "b": ("overwrite",), "c": ("overwrite", "append"), "reader": ("read",)}),
+    "phases": Theme(
+        actors={"a": ("prepare", "append_keyed"), "b": ("prepare", "finish"), "c": ("finish", "recover"), "gc": ("gc", "recover", "finish")}
+    ),
+    "recoverable": Theme(
+        actors={"a": ("append_recoverable",), "b": ("append_recoverable",), "c": ("append_recoverable", "append_keyed"), "gc": ("gc",)}
+    ),
+    "gc": Theme(actors={"a": _WRITER, "b": _WRITER, "gc": ("gc",), "other gc": ("gc", "gc", "tag"), "reader": ("read",)}),
+    "tags": Theme(actors={"a": _WRITER, "tagger": ("tag", "untag", "read"), "gc": ("gc",), "other gc": ("gc", "tag")}),
+    "back": Theme(
+        actors={
+            "a": ("append_keyed", "append"),
+            "b": ("rollback", "rewind", "append_keyed"),
+            "c": ("rollback", "rewind", "tag"),
+            "gc": ("gc",),
+        }
+    ),
+    "first": Theme(actors={"a": _WRITER, "b": _WRITER, "c": ("append_keyed", "prepare", "append_recoverable")}, versions=0),
+    "tight": Theme(
+        actors={"a": _WRITER, "b": ("append_keyed", "overwrite", "rollback", "rewind"), "gc": ("gc",), "reader": ("read",)}, tight=True
+    ),
+    "everything": Theme(actors={"a": _EVERYTHING, "b": _EVERYTHING, "c": _EVERYTHING, "d": _EVERYTHING, "gc": ("gc",)}),
+}

@@ -1,0 +1,73 @@
+"""Many small worlds, each by its seed: whatever the schedule, the faults and the clocks, the table keeps its promises. [IV1]-[IV8]"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from manifestcommit.testing.explore import CASES, explore
+from manifestcommit.testing.simulator import run_theme
+from manifestcommit.testing.themes import THEMES
+from tests.sizes import PROOF, rounds
+
+REPO = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("theme", sorted(THEMES))
+def test_no_schedule_and_no_fault_breaks_a_promise(theme: str) -> None:
+    """[IV1]-[IV8] [RD1]-[RD3] [GC3]-[GC8] [CM1]-[CM6] [AB3]-[AB6] [CF13] [WM2] [WM5]"""
+    outcomes = set()
+    for seed in range(rounds(80, 10_000)):
+        run = run_theme(theme, seed)
+        assert run.violation is None, f"theme {theme}, seed {seed}: {run.violation}\n{run.trace}"
+        outcomes |= {record.outcome["kind"] for record in run.history if record.outcome is not None}
+    assert "committed" in outcomes and "failed" in outcomes, "nothing was committed, or nothing went wrong: the theme says nothing"
+
+
+@pytest.mark.parametrize("case", sorted(CASES))
+def test_no_schedule_of_a_small_world_breaks_a_promise(case: str) -> None:
+    """All of them, up to so many switches; the more actors, the more schedules. [IV1]-[IV8]"""
+    switches = 2 if case.startswith("two ") and "gc" not in case else 1
+    done = explore(case, switches=switches + PROOF)
+    assert done.found is None, done.found and f"{done.found.violation}\n{done.found.trace}"
+    assert done.schedules > 50, "it was not explored"
+
+
+def test_the_same_seed_is_the_same_run_in_any_other_interpreter() -> None:
+    """A violation that cannot be had again is none. Sets and hashes differ from one interpreter to the next. [IV3]"""
+    script = (
+        "import hashlib, json, msgspec\n"
+        "from manifestcommit.testing.simulator import run_theme\n"
+        "from manifestcommit.testing.themes import THEMES\n"
+        "runs = [run_theme(theme, seed) for theme in sorted(THEMES) for seed in range(3)]\n"
+        "print(json.dumps([hashlib.sha256(msgspec.json.encode(run)).hexdigest() for run in runs]))\n"
+    )
+    told = []
+    for hashes in ("1", "2"):
+        env = {**os.environ, "PYTHONHASHSEED": hashes, "PYTHONPATH": str(REPO)}
+        told.append(json.loads(subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True).stdout))
+    assert told[0] == told[1] and len(set(told[0])) == len(told[0])
+
+
+@pytest.mark.parametrize("theme", ["gc", "recoverable", "tight"])
+def test_a_run_is_had_again_by_its_choices_alone(theme: str) -> None:
+    """[IV3]"""
+    for seed in range(5):
+        run = run_theme(theme, seed)
+        again = run_theme(theme, given=run.choices)
+        assert (again.trace, again.choices) == (run.trace, run.choices)
+
+
+def test_records_tell_what_each_actor_was_told_and_in_which_order() -> None:
+    """[IV2] [IV4]"""
+    records = [record for seed in range(30) for record in run_theme("everything", seed).history]
+    ended = [record for record in records if record.outcome is not None]
+    assert all(record.end is not None and record.begin <= record.end for record in ended)
+    assert any(record.end is None for record in records), "nobody died"
+    assert {"publish", "prepare", "gc", "read", "tag", "rollback"} <= {record.operation for record in records}
+    assert any(record.process.endswith(".2") for record in records), "nobody began anew after a death"
