@@ -90,7 +90,11 @@ def _contest(session: Session, head: Head, change: Change, limits: Limits, share
         if settled is not None:
             return msgspec.structs.replace(settled, attempts=creates)
         found = survey(session, head, change)
-        conflict = find_conflict(head.snapshot, change, find_winners(session, head, change, seen), found)
+        winners = find_winners(session, head, change, seen)
+        if winners is None:  # by now this job is fenced, and the newest head says so
+            head, fresh = newest_above(session.store, head.version) or head, True
+            continue
+        conflict = find_conflict(head.snapshot, change, winners, found)
         if conflict is not None and not fresh:
             # A known head may be old news: what is in the way there may be out of the way by now, such as a gap that was closed.
             head, fresh = newest_above(session.store, head.version) or head, True

@@ -118,6 +118,23 @@ def test_a_job_born_below_the_fence_is_fenced_and_commits_nothing() -> None:
     assert write(store, rows([77]), key="k").committed, "run again as a new job"
 
 
+def test_a_slow_overwrite_that_gc_overtakes_is_fenced_and_not_told_of_damage() -> None:
+    """It has read the head, and gc deletes a version that it is about to compare itself with: nothing is damaged. [CM2] [CF3]"""
+    store = table(3)
+    job = begin(store)
+    job.overwrite(None)
+    job.write(rows([77]))
+    write(store, rows([4]))
+
+    def overtake(call: FaultCall) -> None:
+        if (call.kind, call.name) == ("get", format.version_name(4)) and open_head(store).version == 5:
+            expire(store, fence=5, expired=5)
+
+    write(store, rows([5]))
+    outcome = commit(session(FaultStore(store, on_call=overtake)), open_head(store), change_of(job))
+    assert outcome.kind == "fenced" and read_ids(store) == [2, 3, 4, 5]
+
+
 def test_a_job_born_at_the_fence_commits() -> None:
     """[CM2]"""
     store = table(4)
