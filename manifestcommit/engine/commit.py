@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from ..core import format
-from ..core.change import Change, apply, create
+from ..core.change import Change, Found, apply, create
 from ..core.conflict import Conflict, find_conflict
 from ..core.retention import writer_of
 from ..core.schema import Schema
@@ -86,36 +86,29 @@ def _contest(session: Session, head: Head, change: Change, limits: Limits, share
     seen: dict[int, Head] = {}
     creates, fresh = 0, False
     while creates < limits.attempts:
-        settled = settled_outcome(session, head, change, sent=shared or creates > 0)
-        if settled is not None:
-            return msgspec.structs.replace(settled, attempts=creates)
-        found = survey(session, head, change)
-        winners = find_winners(session, head, change, seen)
-        if winners is None:  # by now this job is fenced, and the newest head says so
-            head, fresh = newest_above(session.store, head.version) or head, True
+        try:
+            settled = settled_outcome(session, head, change, sent=shared or creates > 0)
+            if settled is not None:
+                return msgspec.structs.replace(settled, attempts=creates)
+            found = survey(session, head, change)
+            conflict = find_conflict(head.snapshot, change, find_winners(session, head, change, seen), found)
+            if conflict is not None and not fresh:
+                # A known head may be old news: what is in the way there may be out of the way by now, such as a gap that was closed.
+                head, fresh = newest_above(session.store, head.version) or head, True
+                continue
+            if conflict is not None:
+                session.known = head
+                return Outcome(kind="conflict", job_id=change.job, conflict=conflict, attempts=creates)
+            session.tally.attempts += 1
+            snapshot = spiller.settle(_on_top_of(session, head, change, found, meter))
+        except CorruptMetadataError:
+            # What a head lists that was known for long, and the versions since the birth, may be gone because they are expired.
+            newest = newest_above(session.store, head.version)
+            if newest is None or newest.version == head.version or newest.snapshot.expired <= change.birth:
+                raise
+            head, fresh = newest, True
             continue
-        conflict = find_conflict(head.snapshot, change, winners, found)
-        if conflict is not None and not fresh:
-            # A known head may be old news: what is in the way there may be out of the way by now, such as a gap that was closed.
-            head, fresh = newest_above(session.store, head.version) or head, True
-            continue
-        if conflict is not None:
-            session.known = head
-            return Outcome(kind="conflict", job_id=change.job, conflict=conflict, attempts=creates)
         creates += 1
-        session.tally.attempts += 1
-        commit_id = f"{change.job}.{session.env.randomness(8).hex()}"
-        snapshot = apply(
-            head.snapshot,
-            msgspec.structs.replace(change, summary=meter.summary()),
-            found,
-            parent_digest=head.digest,
-            commit_id=commit_id,
-            now_us=session.env.now_us(),
-            writer=session.writer,
-            store=session.store.identity,
-        )
-        snapshot = spiller.settle(snapshot)
         data = format.encode_snapshot(snapshot)
         verdict, reason = _contend(session, snapshot, data, limits)
         meter.tried(snapshot.commits[-1].summary, is_mine=verdict == "mine")
@@ -140,6 +133,20 @@ def _contest(session: Session, head: Head, change: Change, limits: Limits, share
         head, fresh = newest, True
     contention = Conflict(rule="contention", mine="wants to commit", winner=f"others won {limits.attempts} times in a row")
     return Outcome(kind="conflict", job_id=change.job, conflict=contention, attempts=limits.attempts)
+
+
+def _on_top_of(session: Session, head: Head, change: Change, found: Found, meter: Meter) -> Snapshot:
+    """The version after this head, by this attempt."""
+    return apply(
+        head.snapshot,
+        msgspec.structs.replace(change, summary=meter.summary()),
+        found,
+        parent_digest=head.digest,
+        commit_id=f"{change.job}.{session.env.randomness(8).hex()}",
+        now_us=session.env.now_us(),
+        writer=session.writer,
+        store=session.store.identity,
+    )
 
 
 def create_table(

@@ -5,6 +5,7 @@ Not here: files inside a snapshot (engine.plan), writing a version (engine.commi
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import msgspec
@@ -104,6 +105,18 @@ def walk_back(store: Store, head: Head) -> Iterator[Head]:
                 return  # expired while we walked: the history now ends here
             raise missing_version(version)
         yield found
+
+
+@contextlib.contextmanager
+def while_readable(store: Store, version: int) -> Iterator[None]:
+    """What a version lists is read here; where it expires meanwhile, what is gone is no damage: SnapshotExpiredError. [RD3] [GC5]"""
+    try:
+        yield
+    except CorruptMetadataError:
+        newest = newest_above(store, version)
+        if newest is not None and newest.snapshot.version > version:
+            _check_readable(store, newest, version)
+        raise
 
 
 def missing_version(version: int) -> CorruptMetadataError:

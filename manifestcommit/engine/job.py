@@ -23,11 +23,11 @@ from ..core.snapshot import KeyRecord
 from ..core.text import is_unicode
 from ..core.touch import Touch, of_partition, once
 from ..core.watermark import Advance, check_advance, find_misfit
-from ..errors import ManifestCommitError, TableNotFoundError, UsageError
+from ..errors import ManifestCommitError, SnapshotExpiredError, TableNotFoundError, UsageError
 from . import files
 from .commit import commit, create_table, key_outcome, measured
 from .figures import Figures, Intake, Ledger, Meter
-from .head import Head
+from .head import Head, while_readable
 from .inspect import footer_schema, inspect_file
 from .lookup import find_job, find_key
 from .outcome import Outcome, error_of
@@ -383,7 +383,12 @@ class Job:
         snapshot = self._head.snapshot
         self._id = format.job_id(self._head.version, snapshot.table_id, self._session.env.randomness(16))
         if self._key is not None:
-            self._record = find_key(self._session, snapshot, self._key)
+            try:
+                with while_readable(self._session.store, snapshot.version):
+                    self._record = find_key(self._session, snapshot, self._key)
+            except SnapshotExpiredError:  # two gcs went by since the head was read: the job is born later instead
+                self._head = self._session.open()
+                return self._begin()
         if self.recovery is not None and self._record is None:
             self._id = self.recovery.find(snapshot) or self._id
 

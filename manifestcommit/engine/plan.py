@@ -17,6 +17,7 @@ from ..core.predicate import ColumnBounds, Predicate, columns_of, may_match
 from ..core.schema import Field, Schema, StructType
 from ..core.snapshot import Snapshot
 from ..core.spark_types import has_own_order
+from .head import while_readable
 from .session import Session
 
 _BOOKKEEPING = ("path", "rows", "bytes", "digest", "added", "job")
@@ -25,15 +26,16 @@ _BOOKKEEPING = ("path", "rows", "bytes", "digest", "added", "job")
 def entries_table(session: Session, snapshot: Snapshot, predicate: Predicate | None = None) -> pa.Table:
     """Every live entry that may hold a row for which the predicate is true, in the form of a manifest's table. [RD6]
 
-    One request per manifest whose partition bounds may match.
+    One request per manifest whose partition bounds may match. SnapshotExpiredError where gc took one because the version expired.
     """
     if snapshot.schema is None:
         return pa.table({name: pa.array([], kind) for name, kind in manifest_table.FIXED})
     schema, partition_by = snapshot.schema, snapshot.partition_by
     tables = [session.manifests.inlined(snapshot)]
     references = snapshot.manifests if predicate is None else _matching_manifests(snapshot, predicate)
-    removed = session.manifests.removed(snapshot) if references else {}
-    tables += [session.manifests.live(ref, snapshot, removed.get(ref.path, 0)) for ref in references]
+    with while_readable(session.store, snapshot.version):
+        removed = session.manifests.removed(snapshot) if references else {}
+        tables += [session.manifests.live(ref, snapshot, removed.get(ref.path, 0)) for ref in references]
     together = manifest_table.unite(tables, schema=schema, partition_by=partition_by)
     if predicate is None:
         return together

@@ -15,11 +15,11 @@ from ..core import format, retention
 from ..core.change import Change, Found, Retention, Rewritten, apply
 from ..core.retention import Horizon, Policy, horizon_of
 from ..core.snapshot import RunRef, Snapshot
-from ..errors import StoreError, UsageError
+from ..errors import SnapshotExpiredError, StoreError, UsageError
 from ..store import ObjectInfo
 from .adopt import UNFINISHED
 from .commit import commit
-from .head import Head, read_object
+from .head import Head, read_object, while_readable
 from .lookup import find_job
 from .manifests import JOB_RUN, KEY_RUN, put_run
 from .outcome import committed_or_raise
@@ -46,7 +46,11 @@ def commit_decision(session: Session, policy: Policy, now_s: float, *, foreign: 
     for _ in range(_TRIES):
         head = session.open()
         tell("deciding what stays")
-        change = _change(session, head, policy, now_s, foreign=foreign, writing=True, tell=tell)
+        try:
+            with while_readable(session.store, head.version):
+                change = _change(session, head, policy, now_s, foreign=foreign, writing=True, tell=tell)
+        except SnapshotExpiredError:
+            continue  # two other gcs went by, and took what this head lists
         if _changes_nothing(head.snapshot, _after(session, head, change), change.job):
             return head.snapshot
         outcome = commit(session, head, change)

@@ -20,7 +20,7 @@ from ..core.touch import Touch, once
 from ..errors import UsageError
 from . import plan
 from .commit import commit
-from .head import read_version
+from .head import read_version, while_readable
 from .manifests import KEY_RUN
 from .outcome import Outcome
 from .session import Session
@@ -41,8 +41,9 @@ def rollback(session: Session, version: int | None = None, *, tag: str | None = 
     target = read_version(session.store, head, chosen).snapshot
     if chosen >= head.version:
         raise UsageError(f"{session.store.url}: version {head.version} is the newest already; there is nothing to roll back")
-    taken, given = _differing(session, head.snapshot, target)
-    dropped = _dropped_keys(session, head.snapshot, target)
+    with while_readable(session.store, head.version), while_readable(session.store, chosen):
+        taken, given = _differing(session, head.snapshot, target)
+        dropped = _dropped_keys(session, head.snapshot, target)
     change = Change(
         job=format.job_id(head.version, head.snapshot.table_id, session.env.randomness(16)),
         birth=head.version,

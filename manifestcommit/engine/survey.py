@@ -14,16 +14,13 @@ from ..core.manifest import ManifestRef, WireValue
 from ..core.schema import FieldType
 from ..core.snapshot import Snapshot
 from ..core.touch import Matcher, Touch
-from .head import Head, missing_version, newest_above, read_object
+from .head import Head, missing_version, read_object
 from .lookup import find_job, find_key
 from .session import Session
 
 
-def find_winners(session: Session, head: Head, change: Change, seen: dict[int, Head]) -> list[Winner] | None:
-    """The commits after the change's birth, up to the head; None where gc has deleted one since the head was read. [CF3]
-
-    One request per version not in `seen`; none for an append.
-    """
+def find_winners(session: Session, head: Head, change: Change, seen: dict[int, Head]) -> list[Winner]:
+    """The commits after the change's birth, up to the head. One request per version not in `seen`; none for an append. [CF3]"""
     if not needs_winners(change):
         return []
     seen[head.version] = head
@@ -32,10 +29,7 @@ def find_winners(session: Session, head: Head, change: Change, seen: dict[int, H
         if version not in seen:
             found = read_object(session.store, version)
             if found is None:
-                # `expired` never passes `fence`, and a job below this head's fence was stopped before: so the head is old, or it is damage.
-                newest = newest_above(session.store, head.version)
-                if newest is not None and version < newest.snapshot.expired:
-                    return None
+                # `expired` never passes `fence`, and a fenced job was stopped before: only damage can bring us here.
                 raise missing_version(version)
             seen[version] = found
         snapshot = seen[version].snapshot

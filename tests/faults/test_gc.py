@@ -47,8 +47,9 @@ from manifestcommit.errors import (
     TableNotFoundError,
     UsageError,
 )
-from manifestcommit.store import LocalStore, MemoryStore, ObjectInfo, Store
+from manifestcommit.store import LocalStore, MemoryStore, Store
 from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
+from tests.faults.clocks import CLOCKS, Clock
 from tests.faults.tables import begin, check_head, check_table, clone, key_version, memory, read, read_ids, rows, session, write
 
 HARSH = Policy(grace_s=0, keep_for_s=0, keep_versions=1)
@@ -317,31 +318,6 @@ def test_a_prepared_job_on_a_store_without_times_goes_by_its_own() -> None:
 # --- clocks ---------------------------------------------------------------------------------------------------------------
 
 
-class Clock:
-    """A store whose clock is another one."""
-
-    def __init__(self, inner: Store, tell: Callable[[float], float]) -> None:
-        self._inner, self._tell = inner, tell
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
-        for info in self._inner.list(prefix, start_from=start_from):
-            yield msgspec.structs.replace(info, modified=self._tell(info.modified))
-
-
-CLOCKS: dict[str, Callable[[float], float]] = {
-    "right": lambda modified: modified,
-    "ahead": lambda modified: modified + 36_000,
-    "behind": lambda modified: modified - 36_000,
-    "silent": lambda modified: 0.0,
-    "whole seconds": lambda modified: float(int(modified)),
-    "backwards": lambda modified: 4e9 - modified,
-    "mad": lambda modified: (modified * 1e6 % 97) * 1e8,
-}
-
-
 @pytest.mark.parametrize("clock", CLOCKS)
 @pytest.mark.parametrize("grace_s", [0.0, 86_400.0])
 def test_no_clock_can_make_gc_delete_what_is_needed(clock: str, grace_s: float) -> None:
@@ -511,6 +487,63 @@ def test_gcs_before_any_call_of_a_commit_take_nothing_that_it_lists(work: str, c
             assert 200 in read_ids(store)
         check_now_and_then(store)
     assert (fenced > 0) == (count == 2)
+
+
+def spilled() -> MemoryStore:
+    """A table whose entries, keys, jobs and removals all lie in objects of their own, which every gc replaces."""
+    store = memory()
+    for number in range(6):
+        write(store, rows([number], day=str(number % 2)), key=f"k{number}", partition_by=["day"])
+    write(store, rows([50], day="1"), overwrite={"day": "1"})
+    tag(store, "t", 6)
+    return store
+
+
+def replace_all(store: Store) -> None:
+    """Nothing that the head lists now is listed by a version that can be read afterwards."""
+    tag(store, "t", None)
+    write(store, rows([100], day="1"), overwrite=None, conflict="blind")
+    for _ in range(2):
+        gc(store, keep_keys=1)
+
+
+@pytest.mark.parametrize("work", ["append", "overwrite", "gc", "rollback"])
+@pytest.mark.usefixtures("tight")
+def test_what_gc_takes_of_an_expired_head_is_no_damage_to_who_still_knows_it(work: str) -> None:
+    """A job that slept is fenced, and not told to restore a backup of a table that is whole. [CM2] [RD3] [GC5]"""
+    works: dict[str, Callable[[Store], object]] = {
+        "append": lambda store: write(store, rows([200], day="0"), key="k1 again"),
+        "overwrite": lambda store: write(store, rows([200], day="0"), overwrite={"day": "0"}),
+        "gc": lambda store: gc(store, keep_keys=4),
+        "rollback": lambda store: rollback(session(store), tag="t", reason="é"),
+    }
+    told_of = set()
+    for store, done, acted in interleaved(spilled(), works[work], replace_all):
+        assert not isinstance(acted, ManifestCommitError), acted
+        assert not isinstance(done, CorruptMetadataError), done
+        told_of.add(getattr(done, "kind", type(done).__name__))
+        check_readable(store)
+    assert len(told_of) > 1 or work == "gc", told_of
+
+
+@pytest.mark.usefixtures("tight")
+def test_a_snapshot_that_expired_before_its_files_were_listed_says_so() -> None:
+    """[RD3]"""
+    store = spilled()
+    known = open_head(store)
+    replace_all(store)
+    with pytest.raises(SnapshotExpiredError):
+        plan.entries_table(session(store), known.snapshot)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spill, "INLINE_ENTRY_BYTES", 1)
+        write(store, rows([10], day="1"))
+    newest = open_head(store)
+    store.delete([newest.snapshot.manifests[0].path])
+    with pytest.raises(CorruptMetadataError):
+        plan.entries_table(session(store), newest.snapshot)
+    write(store, rows([11], day="1"))
+    with pytest.raises(CorruptMetadataError):
+        plan.entries_table(session(store), newest.snapshot)
 
 
 def test_a_prepared_commit_at_any_call_of_a_gc() -> None:
