@@ -9,7 +9,7 @@ import contextlib
 import errno
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO
 
 from ..errors import StoreDeniedError, StoreError, StoreUnclearError
@@ -18,6 +18,7 @@ from .names import check_name
 
 _TEMPORARY = ".mc-tmp-"
 _MOST_BYTES = 255  # of one component of a name
+_TRIES = 8  # to give a temporary file its name, where others take it away
 _SCANS = 64  # how often a folder whose names keep changing is scanned before the scans are united
 
 
@@ -46,25 +47,18 @@ class LocalStore:
 
     def put(self, name: str, data: bytes) -> None:
         with _told(self, name, writing=True):
-            temporary = self._write_temporary(name, data)
-            os.replace(temporary, self._path(name))
+            self._place(name, data, os.replace)
             _sync_folder(os.path.dirname(self._path(name)))
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        path = self._path(name)
-        with _told(self, name, writing=True):
-            temporary = self._write_temporary(name, data)
         try:
             with _told(self, name, writing=True):
-                os.link(temporary, path)
+                self._place(name, data, os.link)
             created = True
         except FileExistsError:
             created = False  # perhaps by this very writer's first try, whose folder was never synced
-        finally:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
         try:
-            _sync_folder(os.path.dirname(path))
+            _sync_folder(os.path.dirname(self._path(name)))
         except OSError as error:  # the name is there, but a power cut could still take it back
             raise StoreUnclearError(f"{self.url}/{name} exists, but its folder could not be made durable: {error}") from error
         return created
@@ -118,21 +112,26 @@ class LocalStore:
     def _path(self, name: str) -> str:
         return f"{self._root}/{check_name(name)}"
 
-    def _write_temporary(self, name: str, data: bytes) -> str:
-        folder = os.path.dirname(self._path(name))
+    def _place(self, name: str, data: bytes, place: Callable[[str, str], None]) -> None:
+        """Write a temporary file and give it its name; anew where someone took it away in between, as a gc without grace does. [ST15]"""
+        path = self._path(name)
+        folder = os.path.dirname(path)
         _make_folders(folder)
-        temporary = _temporary(folder)
-        try:
-            with open(temporary, "xb", buffering=0) as file:
-                view = memoryview(data)
-                while view:
-                    view = view[file.write(view) :]
-                os.fsync(file.fileno())
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
-        return temporary
+        for left in reversed(range(_TRIES)):
+            temporary = _temporary(folder)
+            try:
+                with open(temporary, "xb", buffering=0) as file:
+                    view = memoryview(data)
+                    while view:
+                        view = view[file.write(view) :]
+                    os.fsync(file.fileno())
+                return place(temporary, path)
+            except FileNotFoundError:
+                if not left or not os.path.isdir(folder):
+                    raise
+            finally:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
 
     def _walk(self, folder: str, prefix: str, start_from: str) -> Iterator[ObjectInfo]:
         base = f"{folder}/" if folder else ""

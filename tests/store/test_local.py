@@ -153,6 +153,30 @@ def test_a_file_that_is_taken_away_while_it_is_written_is_an_error_that_says_so(
     assert names(local) == []
 
 
+@pytest.mark.parametrize("call", ["os.link", "os.replace"])
+def test_a_small_object_whose_temporary_file_is_taken_away_is_written_again(
+    local: LocalStore, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """A gc without any grace, beside a commit: the version must not fail for want of a file that took a millisecond. [ST15] [GC9]"""
+    real, taken = getattr(os, call.partition(".")[2]), []
+
+    def late(source: str, target: str) -> None:
+        if len(taken) < 3:
+            (each,) = local.unfinished()
+            local.discard_unfinished(each)
+            taken.append(each)
+        real(source, target)
+
+    monkeypatch.setattr(call, late)
+    write = local.put_if_absent if call == "os.link" else local.put
+    assert write("v/1", b"whole") is (True if call == "os.link" else None)
+    assert len(taken) == 3 and local.get("v/1") == b"whole" and list(local.unfinished()) == []
+    monkeypatch.setattr(call, lambda source, target: [os.unlink(source), real(source, target)])
+    with pytest.raises(StoreError):
+        write("v/2", b"never")
+    assert names(local) == ["v/1"] and list(local.unfinished()) == []
+
+
 # --- local: link, never rename ------------------------------------------------------------------------------------------
 
 
