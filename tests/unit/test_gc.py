@@ -207,6 +207,45 @@ def test_the_root_of_a_table_that_was_made_anew_keeps_what_the_other_left(root: 
     assert not stale & files(root) and ids(root) == [7]
 
 
+def test_gc_by_another_spelling_of_the_root_deletes_nothing_that_is_live(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names are compared below the root, as they were written: what differs between two spellings of a place is not in them. [ST4] [GC5]"""
+    monkeypatch.chdir(os.path.dirname(root))
+    os.symlink(root, "a link")
+    spellings: list[Any] = [
+        Path(root),
+        f"{root}/",
+        f"file://{root}",
+        os.path.basename(root),
+        f"{root}/../{os.path.basename(root)}",
+        "a link",
+    ]
+    for spelling in spellings:
+        report = mc.gc(spelling, foreign=True, **HARSH)
+        assert isinstance(report, mc.GcReport) and ids(root) == [3]
+        mc.write(rows([4], day=DAY), spelling, mode="overwrite")
+        mc.write(rows([3], day="x"), root, mode="overwrite")
+    assert sum(name.endswith(".parquet") for name in files(root)) == 3, "the head's, and two that were replaced a moment ago"
+
+
+def test_gc_of_dataset1_takes_nothing_of_dataset10(tmp_path: Path) -> None:
+    """Neither finished files, nor such as are being written, not even under the names of this table's own dead jobs. [GC5] [GC9]"""
+    one, ten = str(tmp_path / "dataset1"), tmp_path / "dataset10"
+    mc.write(rows([1], day="x"), one, partition_by=["day"])
+    mc.write(rows([2], day="x"), str(ten), partition_by=["day"])
+    job = mc.begin(one)
+    left = [f"day=x/00000-{'0' * 16}-0-{job.id}.parquet", "day=x/.mc-tmp-0123456789abcdef", "notes"]
+    left.append(f"day=x/.mc-tmp-0123456789abcdef-00001-{'0' * 16}-0-{job.id}.parquet")
+    for folder in (Path(one), ten):
+        for name in left:
+            (folder / name).write_bytes(b"?")
+    before = files(str(ten))
+    for number in range(3):
+        mc.write(rows([number], day="y"), one, mode="overwrite")
+        mc.gc(one, foreign=True, **HARSH)
+    assert files(str(ten)) == before and ids(str(ten)) == [2]
+    assert not files(one) & set(left), "in the table itself all of it was dead"
+
+
 def test_a_table_without_columns_or_data(tmp_path: Path) -> None:
     """[GC1]"""
     mc.create_table(tmp_path / "t", pa.schema([("id", pa.int64())]))
@@ -267,17 +306,20 @@ def test_on_s3_with_uploads_that_were_never_finished(rgw: Any) -> None:
     left = [f"day=x/00000-{'0' * 16}-0-{job.id}.parquet", "someone else's.bin"]
     for name in left:
         store.create_output(name).write(b"x" * 9_000_000)
+    beside = open_store(f"{place}0", options)
+    beside.create_output(left[0]).write(b"x" * 9_000_000)
     young = mc.begin(place, storage_options=options)
     for _ in range(2):
         assert {each.name for each in store.unfinished()} == set(left)
-        report = mc.gc(place, grace="0s", keep_for="0s", storage_options=options)
+        report = mc.gc(place.replace("s3://", "s3n://"), grace="0s", keep_for="0s", storage_options=options)
         time.sleep(1)
     assert isinstance(report, mc.GcReport)
     deadline = time.time() + 20
     while {each.name for each in store.unfinished()} != {left[1]} and time.time() < deadline:
-        mc.gc(place, grace="0s", keep_for="0s", storage_options=options)
+        mc.gc(place.replace("s3://", "s3a://"), grace="0s", keep_for="0s", storage_options=options)
         time.sleep(1)
     assert {each.name for each in store.unfinished()} == {left[1]}, "the other is not this table's"
+    assert {each.name for each in beside.unfinished()} == {left[0]}, "nor is what lies beside it, under a name that begins alike"
     young.write(rows([9], day="x"))
     with pytest.raises(JobFencedError):
         young.commit()

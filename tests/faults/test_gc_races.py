@@ -1,0 +1,501 @@
+"""gc while others work: commits, tags, rollbacks, other gcs and stalled writers, before any of its calls. [GC2] [GC4] [GC12] [IV7] [IV8]
+
+Each race is played at every call to the store, one after the other; threads are the exception.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manifestcommit.core import format, spill
+from manifestcommit.core.conflict import is_readable
+from manifestcommit.core.snapshot import Totals
+from manifestcommit.engine import plan
+from manifestcommit.engine.adopt import UNFINISHED, adopt
+from manifestcommit.engine.gc import GcReport
+from manifestcommit.engine.gc import plan as look
+from manifestcommit.engine.head import open_head, read_object
+from manifestcommit.engine.prepare import commit_prepared
+from manifestcommit.engine.rollback import rollback
+from manifestcommit.errors import (
+    CommitConflictError,
+    CorruptMetadataError,
+    JobFencedError,
+    ManifestCommitError,
+    OutcomeUnknownError,
+    SnapshotExpiredError,
+    TableNotFoundError,
+    UsageError,
+)
+from manifestcommit.store import LocalStore, MemoryStore, Store
+from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
+from tests.faults.collected import (
+    DAY,
+    HARSH,
+    add_foreign,
+    check_clean,
+    check_now_and_then,
+    check_readable,
+    forget,
+    gc,
+    interleaved,
+    orphan,
+    parquet,
+    paused,
+    sizes,
+    table,
+    tag,
+)
+from tests.faults.tables import begin, clone, key_version, memory, read_ids, rows, session, write
+from tests.sizes import some
+
+pytestmark = pytest.mark.usefixtures("empty_memory")
+
+
+# --- one thing in between, at every call ----------------------------------------------------------------------------------
+
+
+def append(store: Store) -> object:
+    return write(store, rows([200], day="x"), key="new")
+
+
+def overwrite(store: Store) -> object:
+    return write(store, rows([200], day="y"), overwrite=None, conflict="blind")
+
+
+def append_and_overwrite(store: Store) -> object:
+    write(store, rows([201], day=DAY))
+    return write(store, rows([200], day=DAY), overwrite="dynamic")
+
+
+ACTS: dict[str, Callable[[Store], object]] = {
+    "append": append,
+    "overwrite": overwrite,
+    "two commits": append_and_overwrite,
+    "tag": lambda store: tag(store, "new", open_head(store).snapshot.expired),
+    "untag": lambda store: tag(store, "first é", None),
+    "rollback": lambda store: rollback(session(store), open_head(store).snapshot.expired, reason="é"),
+    "rollback to a tag": lambda store: rollback(session(store), tag="first é", reason="é"),
+    "gc": gc,
+    "two gcs": lambda store: (gc(store), gc(store)),
+    "an orphan": lambda store: orphan(store, 9),
+}
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_whatever_happens_before_any_call_of_a_gc_is_kept(act: str) -> None:
+    """[GC4] [GC12] [IV2] [IV7]"""
+    for store, done, acted in interleaved(table(), gc, ACTS[act]):
+        assert isinstance(done, GcReport), done
+        assert not isinstance(acted, ManifestCommitError) or (act == "rollback" and isinstance(acted, UsageError)), acted
+        check_readable(store)
+        if act == "rollback to a tag":
+            assert read_ids(store) == [1]
+        if act in ("append", "overwrite", "two commits"):
+            assert 200 in read_ids(store)
+        if act == "tag":
+            assert is_readable(open_head(store).snapshot, open_head(store).snapshot.tags["new"].version)
+        check_now_and_then(store)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("work", ["append", "overwrite", "two commits"])
+def test_gcs_before_any_call_of_a_commit_take_nothing_that_it_lists(work: str, count: int) -> None:
+    """It commits, or it is fenced and nothing of it is visible; others lose nothing. [GC2] [CM2] [IV7]"""
+    base = table()
+    before = read_ids(base)
+    fenced = 0
+    for store, done, acted in interleaved(base, ACTS[work], lambda store: [gc(store) for _ in range(count)]):
+        assert isinstance(acted, list)
+        check_readable(store)
+        if isinstance(done, ManifestCommitError):
+            assert isinstance(done, JobFencedError | OutcomeUnknownError), done
+            if isinstance(done, JobFencedError):
+                assert 200 not in read_ids(store) and set(before) - {3} <= set(read_ids(store))
+            fenced += 1
+        else:
+            assert 200 in read_ids(store)
+        check_now_and_then(store)
+    assert (fenced > 0) == (count == 2)
+
+
+def test_a_prepared_commit_at_any_call_of_a_gc() -> None:
+    """[AB3] [AB5] [IV7]"""
+    base = table()
+    job = begin(base)
+    job.write(rows([200], day="x"))
+    job_id = job.prepare()
+    for store, _, acted in interleaved(base, gc, lambda store: commit_prepared(session(store), job_id)):
+        assert not isinstance(acted, ManifestCommitError)
+        assert 200 in read_ids(store)
+        check_readable(store)
+        check_now_and_then(store)
+
+
+def test_adding_a_file_that_gc_condemns_is_one_or_the_other() -> None:
+    """At every call of gc, and at every call of the job: it is listed and there, or refused and gone. [GC6] [CF11]"""
+    base = table()
+    parquet(base, "day=x/foreign.parquet", 200)
+    both: list[tuple[Callable[[Store], object], Callable[[Store], object]]] = [
+        (lambda store: gc(store, foreign=True), add_foreign),
+        (add_foreign, lambda store: gc(store, foreign=True)),
+    ]
+    outcomes = set()
+    for work, act in both:
+        for store, done, acted in interleaved(base, work, act):
+            check_readable(store)
+            listed = 200 in read_ids(store)
+            outcomes.add(listed)
+            assert not (listed and "day=x/foreign.parquet" in open_head(store).snapshot.condemned), "live, and condemned"
+            added = done if work is add_foreign else acted
+            assert listed == ("day=x/foreign.parquet" in sizes(store)) == (not isinstance(added, Exception)), (done, acted)
+            check_now_and_then(store)
+    assert outcomes == {True, False}
+
+
+def test_a_file_that_was_removed_and_is_added_again_is_not_taken_by_a_gc_that_runs() -> None:
+    """Its name carries an old job: whoever adds it is fenced where gc may be about to delete it. [CM2] [GC5] [IV7]"""
+    base = memory()
+    write(base, rows([1]))
+    path = open_head(base).snapshot.added[0].path
+    write(base, rows([2]), overwrite=None)
+
+    def add_again(store: Store) -> object:
+        with begin(store) as job:
+            job.add_files([path])
+        return job.outcome
+
+    for store, done, acted in interleaved(base, gc, add_again):
+        check_readable(store)
+        assert isinstance(done, GcReport) and (read_ids(store) == [1, 2]) == (not isinstance(acted, Exception)), acted
+    for store, done, _ in interleaved(base, add_again, gc):
+        check_readable(store)
+        assert (read_ids(store) == [1, 2]) == (not isinstance(done, Exception)), done
+
+
+def test_an_adopted_file_that_was_replaced_is_added_again_or_goes() -> None:
+    """No job wrote it, so its name alone protects nothing; nor may it go while an older version that can be read lists it. [GC6] [AF2]"""
+    base = memory()
+    parquet(base, "day=x/foreign.parquet", 200)
+    adopt(session(base))
+    write(base, rows([1], day="x"), overwrite=None)
+    kept = clone(base)
+    gc(kept, foreign=True, keep_versions=3)
+    assert read_ids(kept) == [1] and read_ids(kept, 2) == [200]
+    outcomes = set()
+    for store, done, acted in interleaved(base, lambda store: gc(store, foreign=True), add_foreign):
+        check_readable(store)
+        assert isinstance(done, GcReport)
+        listed = read_ids(store) == [1, 200]
+        assert listed == ("day=x/foreign.parquet" in sizes(store)) == (not isinstance(acted, Exception)), acted
+        outcomes.add(listed)
+        check_now_and_then(store)
+    assert outcomes == {True, False}
+
+
+def test_two_gcs_of_different_policy_at_any_call_of_each_other() -> None:
+    """The one that goes further counts, and the other deletes nothing by what it knew. [GC3] [GC4] [GC12]"""
+    base = table()
+    policies: list[dict[str, Any]] = [{}, {"keep_versions": 4}, {"grace_s": 3600.0}]
+    for mine, theirs in some(itertools.permutations(policies, 2), 3):
+        work, act = (functools.partial(lambda store, policy: gc(store, **policy), policy=policy) for policy in (mine, theirs))
+        for store, done, acted in interleaved(base, work, act):
+            assert isinstance(done, GcReport) and isinstance(acted, GcReport), (done, acted)
+            check_readable(store)
+            assert read_ids(store) == read_ids(base)
+            assert open_head(store).snapshot.expired >= (7 if {} in (mine, theirs) else 4)
+            check_now_and_then(store)
+
+
+def test_a_version_that_comes_back_from_the_dead_inside_a_gcs_range_costs_no_live_file() -> None:
+    """An old version's files are live again by a rollback; another gc deletes that version, and a stalled writer creates one of that number
+    that lists nothing. The gc that is about to read it as a reference starts over. [GC4] [IV7] [IV8]"""
+    base = table()
+    old = {version: found.snapshot for version in range(1, 8) if (found := read_object(base, version)) is not None}
+    bare = {
+        version: format.encode_snapshot(msgspec.structs.replace(each, added=(), manifests=(), removed={}, totals=Totals()))
+        for version, each in old.items()
+    }
+
+    def bring_back(store: Store) -> None:
+        rollback(session(store), 4, reason="é")
+        gc(store)
+        for version, data in bare.items():
+            store.put_if_absent(format.version_name(version), data)
+
+    for store, done, acted in interleaved(base, lambda store: gc(store, keep_versions=6), bring_back):
+        assert not isinstance(acted, ManifestCommitError), acted
+        assert isinstance(done, GcReport), done
+        assert read_ids(store) == read_ids(base, 4)
+        check_readable(store)
+        check_now_and_then(store)
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_a_commit_whose_answer_was_lost_loses_no_file_to_gc(landed: bool) -> None:
+    """Carried out or not: its writer does not know, gives up, and has deleted nothing; nor does gc take what is live. [CM6] [AB1] [IV7]"""
+    base = table()
+    calls = FaultStore(clone(base))
+    append(calls)
+    create = next(call.number for call in calls.calls if call.kind == "put_if_absent" and call.name.startswith(format.VERSIONS))
+    kinds: tuple[Fault, Fault] = ("answer_lost", "request_lost") if landed else ("request_lost", "request_lost")
+    faults = {number: kinds[number > create] for number in range(create, create + 500)}
+    failing = FaultStore(base, faults)
+    with pytest.raises(OutcomeUnknownError):
+        append(failing)
+    assert not [call for call in failing.calls if call.kind == "delete"]
+    for _ in range(3):
+        gc(base)
+        check_readable(base)
+        assert (200 in read_ids(base)) == landed
+    append(base)
+    assert read_ids(base).count(200) == 1, "the same key again"
+    check_clean(base)
+
+
+# --- any history --------------------------------------------------------------------------------------------------------
+
+STEPS = ("append", "overwrite", "orphan", "begin", "commit", "prepare", "tag", "untag", "rollback", "gc", "gentle gc")
+
+
+@settings(max_examples=10)
+@given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 3)), min_size=5, max_size=12), st.booleans())
+def test_any_history_keeps_what_is_readable_and_leaves_nothing_else(steps: list[tuple[str, int]], is_tight: bool) -> None:
+    """Jobs that wait, commit late or never, tags and rollbacks, with gcs between them. [GC5] [GC7] [IV7]"""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("INLINE_ENTRY_BYTES", "INLINE_KEYS", "INLINE_JOBS", "INLINE_REMOVED_BYTES") if is_tight else ():
+            patch.setattr(spill, name, 2)
+        patch.setattr(spill, "FAN_IN", 3 if is_tight else 8)
+        store, waiting = memory(), []
+        write(store, rows([0], day="0"), partition_by=["day"])
+        for number, (step, which) in enumerate(steps, start=1):
+            data, day = rows([number], day=str(which)), {"day": str(which)}
+            with contextlib.suppress(JobFencedError, OutcomeUnknownError, CommitConflictError, SnapshotExpiredError, UsageError):
+                match step:
+                    case "append":
+                        write(store, data, key=f"k{number}")
+                    case "overwrite":
+                        write(store, data, overwrite=day)
+                    case "orphan":
+                        orphan(store, number)
+                    case "begin":
+                        waiting.append(begin(store, f"w{number}"))
+                        waiting[-1].write(data)
+                    case "commit" if waiting:
+                        waiting.pop(which % len(waiting)).commit()
+                    case "prepare" if waiting:
+                        waiting.pop(which % len(waiting)).prepare()
+                    case "tag":
+                        tag(store, f"t{which}", open_head(store).snapshot.expired)
+                    case "untag":
+                        tag(store, f"t{which}", None)
+                    case "rollback":
+                        rollback(session(store), max(1, open_head(store).version - which - 1), reason="x")
+                    case "gc" | "gentle gc":
+                        gc(store, prepared_grace_s=0, keep_versions=1 if step == "gc" else 4)
+            check_readable(store)
+        gc(store, prepared_grace_s=0)
+        gc(store, prepared_grace_s=0)
+        check_clean(store)
+        forget(store)
+
+
+@pytest.mark.parametrize("place", ["memory", "disk"])
+def test_two_gcs_with_commits_beside_them(place: str, tmp_path: Path) -> None:
+    """Threads, as they come; on disk folders are scanned while names come and go. [GC12] [ST3] [IV7]"""
+    store: Store = table()
+    if place == "disk":
+        store = clone(store, lambda: LocalStore(str(tmp_path / "a t%+é")))
+    errors: list[BaseException] = []
+
+    def collect() -> None:
+        for _ in range(12):
+            gc(store)
+
+    def publish(start: int) -> None:
+        for number in range(start, start + 12):
+            while key_version(store, str(number)) is None:  # between its begin and its commit two gcs may come by
+                with contextlib.suppress(JobFencedError, OutcomeUnknownError):
+                    write(store, rows([number], day="x"), key=str(number))
+
+    def guarded(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    works = [collect, collect, lambda: publish(1000), lambda: publish(2000)]
+    threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors, errors
+    assert [number for number in read_ids(store) if number >= 1000] == [*range(1000, 1012), *range(2000, 2012)]
+    check_readable(store)
+    check_clean(store)
+
+
+def test_a_version_that_a_stalled_writer_brings_back_is_deleted_again_and_trusted_by_no_one() -> None:
+    """[GC4] [GC7] [IV8]"""
+    base = table()
+    old = {version: base.get(format.version_name(version)) for version in (1, 3, 4)}
+
+    def bring_back(store: Store) -> None:
+        for version, data in old.items():
+            store.put_if_absent(format.version_name(version), data)
+
+    gc(base)
+    for store, done, _ in interleaved(base, gc, bring_back):
+        assert isinstance(done, GcReport)
+        check_readable(store)
+        check_clean(store)
+        assert read_object(store, 3) is None
+
+
+def test_a_stalled_create_of_a_deleted_version_is_not_acknowledged() -> None:
+    """The writer stops before its create, gc goes by twice, and it goes on. [IV8] [CM5]"""
+    base = table()
+    held: list[FaultCall] = []
+
+    def stall(call: FaultCall) -> None:
+        if call.kind == "put_if_absent" and call.name.startswith(format.VERSIONS) and not held:
+            held.append(call)
+            for number in range(3):
+                write(base, rows([300 + number], day="x"))
+                gc(base)
+
+    with pytest.raises((JobFencedError, OutcomeUnknownError)):
+        write(FaultStore(base, on_call=stall), rows([200], day="x"))
+    assert 200 not in read_ids(base)
+    check_clean(base)
+
+
+def test_the_only_copy_of_a_folder_that_is_being_adopted_is_not_condemned() -> None:
+    """Crashed between the table and the list of its files, at every call there: they look foreign, and are the data. [GC6] [AF2] [IV7]"""
+    base = memory()
+    parquet(base, "day=x/only copy é.parquet", 200)
+    calls = FaultStore(clone(base))
+    adopt(session(calls))
+    unfinished = 0
+    for number in range(1, calls.count + 1):
+        store = clone(base)
+        with contextlib.suppress(Died):
+            adopt(session(FaultStore(store, {number: "dies_before"})))
+        made = any(info.name.startswith(format.VERSIONS) for info in store.list(""))
+        if made and UNFINISHED in open_head(store).snapshot.properties:
+            unfinished += 1
+            before = sizes(store)
+            for refused in (lambda store=store: gc(store, foreign=True), lambda store=store: look(session(store), HARSH, foreign=True)):
+                with pytest.raises(UsageError, match="adoption of this folder is unfinished"):
+                    refused()
+            assert sizes(store).keys() - {format.HINT} == before.keys() - {format.HINT}
+            gc(store)
+        assert adopt(session(store)).version
+        assert gc(store, foreign=True).deleted.keys() <= {"version", "manifest"} and read_ids(store) == [200]
+        forget(store)
+    assert unfinished > 2
+
+
+def test_a_gc_that_slept_deletes_no_file_that_is_listed_by_now() -> None:
+    """The name that it condemned has left the chain, and was used again. [GC6] [IV7]"""
+    store = table()
+    parquet(store, "day=x/foreign.parquet", 200)
+
+    def meanwhile() -> None:
+        for _ in range(4):
+            gc(store)
+        parquet(store, "day=x/foreign.parquet", 200)
+        add_foreign(store)
+
+    gc(paused(store, meanwhile), foreign=True)
+    assert 200 in read_ids(store)
+    check_readable(store)
+    check_clean(store)
+
+
+def test_a_gc_that_slept_deletes_nothing_of_a_table_that_was_made_anew() -> None:
+    """[GC7]"""
+    store = table()
+    parquet(store, "day=x/foreign.parquet", 200)
+
+    def meanwhile() -> None:
+        forget(store)
+        for number in range(3):
+            write(store, rows([number]))
+
+    with pytest.raises(TableNotFoundError):
+        gc(paused(store, meanwhile), foreign=True)
+    assert read_ids(store) == read_ids(store, 4) == [0, 1, 2]
+    assert read_ids(store, 2) == [0]
+
+
+# --- who knows a head that is gone -----------------------------------------------------------------------------------------
+
+
+def spilled() -> MemoryStore:
+    """A table whose entries, keys, jobs and removals all lie in objects of their own, which every gc replaces."""
+    store = memory()
+    for number in range(6):
+        write(store, rows([number], day=str(number % 2)), key=f"k{number}", partition_by=["day"])
+    write(store, rows([50], day="1"), overwrite={"day": "1"})
+    tag(store, "t", 6)
+    return store
+
+
+def replace_all(store: Store) -> None:
+    """Nothing that the head lists now is listed by a version that can be read afterwards."""
+    tag(store, "t", None)
+    write(store, rows([100], day="1"), overwrite=None, conflict="blind")
+    for _ in range(2):
+        gc(store, keep_keys=1)
+
+
+@pytest.mark.parametrize("work", ["append", "overwrite", "gc", "rollback"])
+@pytest.mark.usefixtures("tight")
+def test_what_gc_takes_of_an_expired_head_is_no_damage_to_who_still_knows_it(work: str) -> None:
+    """A job that slept is fenced, and not told to restore a backup of a table that is whole. [CM2] [RD3] [GC5]"""
+    works: dict[str, Callable[[Store], object]] = {
+        "append": lambda store: write(store, rows([200], day="0"), key="k1 again"),
+        "overwrite": lambda store: write(store, rows([200], day="0"), overwrite={"day": "0"}),
+        "gc": lambda store: gc(store, keep_keys=4),
+        "rollback": lambda store: rollback(session(store), tag="t", reason="é"),
+    }
+    told_of = set()
+    for store, done, acted in interleaved(spilled(), works[work], replace_all):
+        assert not isinstance(acted, ManifestCommitError), acted
+        assert not isinstance(done, CorruptMetadataError), done
+        told_of.add(getattr(done, "kind", type(done).__name__))
+        check_readable(store)
+    assert len(told_of) > 1 or work == "gc", told_of
+
+
+@pytest.mark.usefixtures("tight")
+def test_a_snapshot_that_expired_before_its_files_were_listed_says_so() -> None:
+    """[RD3]"""
+    store = spilled()
+    known = open_head(store)
+    replace_all(store)
+    with pytest.raises(SnapshotExpiredError):
+        plan.entries_table(session(store), known.snapshot)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spill, "INLINE_ENTRY_BYTES", 1)
+        write(store, rows([10], day="1"))
+    newest = open_head(store)
+    store.delete([newest.snapshot.manifests[0].path])
+    with pytest.raises(CorruptMetadataError):
+        plan.entries_table(session(store), newest.snapshot)
+    write(store, rows([11], day="1"))
+    with pytest.raises(CorruptMetadataError):
+        plan.entries_table(session(store), newest.snapshot)
