@@ -29,8 +29,8 @@ from manifestcommit.errors import (
     OutcomeUnknownError,
     StoreError,
 )
-from manifestcommit.store import LocalStore, Store
-from manifestcommit.testing.faults import Died, Fault, FaultStore
+from manifestcommit.store import KeepsUnfinished, LocalStore, Store, Unfinished
+from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
 from tests.faults.clocks import CLOCKS, Clock
 from tests.faults.collected import (
     DAY,
@@ -415,6 +415,48 @@ def test_on_disk_with_temporary_files(tmp_path: Path) -> None:
     report = gc(store)
     assert (report.deleted["temporary file"].count, report.deleted["temporary file"].bytes) == (1, 11)
     assert not left.exists()
+    check_clean(store)
+
+
+class DiskFaults(FaultStore):
+    """What was never finished is asked for and given up by calls, too; the fault comes at one of these."""
+
+    def __init__(self, inner: Store, fault: Fault, at: int) -> None:
+        super().__init__(inner, on_call=self._meet)
+        self._fault, self._at, self.met = fault, at, 0
+
+    def unfinished(self) -> Iterator[Unfinished]:
+        assert isinstance(self._inner, KeepsUnfinished)
+        return iter(self._call("unfinished", "", lambda: list(self._inner.unfinished())))
+
+    def discard_unfinished(self, each: Unfinished) -> None:
+        assert isinstance(self._inner, KeepsUnfinished)
+        self._call("discard_unfinished", each.name, lambda: self._inner.discard_unfinished(each))
+
+    def _meet(self, call: FaultCall) -> None:
+        self.met += call.kind in ("unfinished", "discard_unfinished")
+        if self.met == self._at:
+            self._faults[call.number] = self._fault
+
+
+@pytest.mark.parametrize("fault", ["dies_before", "dies_after", "refused"])
+def test_a_crash_among_the_unfinished_files_leaves_them_to_the_next_gc(tmp_path: Path, fault: Fault) -> None:
+    """[GC7] [GC9]"""
+    store = LocalStore(str(tmp_path / "t"))
+    write(store, rows([1], day="x"), partition_by=["day"])
+    for at in range(1, 5):
+        job = begin(store)
+        half = [tmp_path / "t" / "day=x" / f".mc-tmp-{each:016x}-0000{each}-{'0' * 16}-0-{job.id}.parquet" for each in range(3)]
+        for each in half:
+            each.write_bytes(b"half")
+        write(store, rows([at]))
+        failing = DiskFaults(store, fault, at)
+        with pytest.raises(StoreError if fault == "refused" else Died):
+            gc(failing)
+        assert failing.met >= at
+        check_readable(store)
+        gc(store)
+        assert not any(each.exists() for each in half)
     check_clean(store)
 
 
