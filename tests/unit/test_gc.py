@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import manifestcommit as mc
+from manifestcommit import demo
 from manifestcommit.cli import main
 from manifestcommit.engine.reach import Paths
 from manifestcommit.engine.times import parse_age
@@ -290,6 +291,29 @@ def test_the_command_shows_a_plan_path_by_path_and_then_what_went(root: str, cap
     assert main(["gc", root, "--spark"]) == 2
     assert main(["gc", root, "--keep-versions", "0"]) == 2
     assert main(["gc", f"{root}/none"]) == 3
+
+
+def test_the_help_says_what_stays_and_how_long_grace_has_to_be(capsys: pytest.CaptureFixture[str]) -> None:
+    """[GC1]"""
+    with pytest.raises(SystemExit):
+        main(["gc", "--help"])
+    told = capsys.readouterr().out
+    assert "--grace has to be longer than the longest job" in told and "gc PATH --dry-run" in told
+
+
+def test_the_demo_finds_whatever_a_gc_leaves_that_no_version_lists(root: str, tmp_path: Path) -> None:
+    """Its last chapter, without Spark: on a table that is as it should be, and with one file too many, or one too few. [GC5] [GC7]"""
+    story = demo.Story(tmp_path / "story", root)
+    Path(root, "notes é.csv").unlink()
+    mc.begin(root).write(rows([9], day="orphan"))
+    mc.write(rows([4], day=DAY), root)
+    demo.cleaned(story)
+    assert story.failures == [] and ids(root) == [3, 4]
+    mc.write(rows([5], day=DAY), root)
+    Path(root, "day=x/stray").write_bytes(b"?")
+    demo.cleaned(story)
+    (failure,) = story.failures
+    assert failure.startswith("of 8 objects 7 are left: exactly the 4 data files"), failure
 
 
 # --- a real S3 server -----------------------------------------------------------------------------------------------------
