@@ -293,6 +293,25 @@ def test_the_command_shows_a_plan_path_by_path_and_then_what_went(root: str, cap
     assert main(["gc", f"{root}/none"]) == 3
 
 
+def test_the_command_keeps_the_versions_ages_tags_and_keys_that_it_is_told_to(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """[GC1] [GC10] [KY4]"""
+    mc.write(rows([5], day="x"), root, key="k 1")
+    mc.write(rows([6], day="x"), root, key="k 2")
+
+    def collected(*options: str) -> int:
+        assert main(["gc", root, "--json", *options]) == 0
+        return int(json.loads(capsys.readouterr().out)["expired"])
+
+    assert main(["tag", root, "keep é", "--version", "2"]) == 0
+    capsys.readouterr()
+    assert collected("--grace", "1h", "--keep-for", "0s") == 1
+    assert collected("--grace", "0s", "--keep-for", "1h") == 1, "version 8"
+    assert collected("--grace", "0s", "--keep-for", "0s", "--keep-versions", "6", "--keep-keys", "1") == 3
+    assert ids(root, version=3) == [1, 2] and ids(root, tag="keep é") == [1]
+    assert set(mc.Table(root).snapshot().keys) == {"k 2"}
+    assert collected("--grace", "0s", "--keep-for", "0s") > 6 and ids(root, tag="keep é") == [1]
+
+
 def test_the_help_says_what_stays_and_how_long_grace_has_to_be(capsys: pytest.CaptureFixture[str]) -> None:
     """[GC1]"""
     with pytest.raises(SystemExit):
