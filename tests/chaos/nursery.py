@@ -15,8 +15,9 @@ import signal
 import subprocess
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import pyarrow.dataset
@@ -42,13 +43,33 @@ REPO = Path(__file__).resolve().parents[2]
 _GRACE_S = 10.0
 
 
-class Nursery:
-    """The run's side of it."""
+class Performer(Protocol):
+    """What a nursery runs in a process of its own."""
 
-    def __init__(self, world: World) -> None:
+    def run(self) -> None: ...
+
+    def note(self, what: str, **more: Any) -> None:
+        """What is to be known of it, such as what broke it."""
+        ...
+
+
+class Ground(Protocol):
+    """What its actors are born into: a struct. folder: where standard error goes."""
+
+    @property
+    def folder(self) -> str: ...
+
+
+Born = TypeVar("Born")
+
+
+class Nursery:
+    """The run's side of it. module: what the process runs, which calls `serve`."""
+
+    def __init__(self, world: Ground, module: str = "tests.chaos.nursery") -> None:
         with (Path(world.folder) / "stderr").open("ab") as errors:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "tests.chaos.nursery"],
+                [sys.executable, "-m", module],
                 cwd=REPO,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -100,7 +121,8 @@ class Nursery:
 # --- in the process itself ----------------------------------------------------------------------------------------------
 
 
-def main() -> None:
+def serve(kind: type[Born], prepare: Callable[[Born], None], make: Callable[[Born, str, int], Performer]) -> None:
+    """The whole of the process: prepare, then start and signal whom the orders name, until they end."""
     assert os.getpgrp() == os.getpid(), "the group is this process' own"
     rest, world, living = b"", None, dict[str, int]()
     while True:
@@ -111,10 +133,10 @@ def main() -> None:
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
                 if world is None:
-                    world = msgspec.json.decode(line, type=World)
-                    _prepare(world)
+                    world = msgspec.json.decode(line, type=kind)
+                    prepare(world)
                 else:
-                    _obey(json.loads(line), world, living)
+                    _obey(json.loads(line), lambda name, incarnation, world=world: make(world, name, incarnation), living)
         for name, pid in list(living.items()):
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
@@ -122,18 +144,9 @@ def main() -> None:
                 _tell(ended=name, code=os.waitstatus_to_exitcode(status))
 
 
-def _prepare(world: World) -> None:
-    """What every actor would do first."""
-    if world.tight:
-        tighten()
-    if world.faulty:
-        importlib.import_module("manifestcommit.store.s3_session")  # with all that it needs; no client is made here
-        importlib.import_module("s3fs")
-
-
-def _obey(order: dict[str, Any], world: World, living: dict[str, int]) -> None:
+def _obey(order: dict[str, Any], make: Callable[[str, int], Performer], living: dict[str, int]) -> None:
     if "start" in order:
-        living[order["start"]] = _start(world, order["start"], order["incarnation"])
+        living[order["start"]] = _start(lambda: make(order["start"], order["incarnation"]))
     elif order["signal"] in living:  # not buried yet, so the number is still its own
         os.kill(living[order["signal"]], order["number"])
         _tell(signalled=order["signal"], number=order["number"])
@@ -143,7 +156,7 @@ def _tell(**event: Any) -> None:
     os.write(1, json.dumps(event).encode() + b"\n")
 
 
-def _start(world: World, name: str, incarnation: int) -> int:
+def _start(make: Callable[[], Performer]) -> int:
     pid = os.fork()
     if pid:
         return pid
@@ -152,7 +165,7 @@ def _start(world: World, name: str, incarnation: int) -> int:
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)
         os.dup2(2, 1)
-        actor = ROLES[name.split(" ")[0]](world, name, incarnation)
+        actor = make()
         try:
             actor.run()
             code = 0
@@ -162,5 +175,18 @@ def _start(world: World, name: str, incarnation: int) -> int:
         os._exit(code)
 
 
+def load(*, s3: bool) -> None:
+    """What every actor would load first; no client is made here."""
+    if s3:
+        importlib.import_module("manifestcommit.store.s3_session")  # with all that it needs
+        importlib.import_module("s3fs")
+
+
+def _prepare(world: World) -> None:
+    if world.tight:
+        tighten()
+    load(s3=world.faulty)
+
+
 if __name__ == "__main__":
-    main()
+    serve(World, _prepare, lambda world, name, incarnation: ROLES[name.split(" ")[0]](world, name, incarnation))

@@ -1,0 +1,294 @@
+"""A run of rounds: draws each, lets its processes race, and checks what they leave behind.
+
+Not here: what a round is (draw), what processes do (actor), what is right (check).
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from manifestcommit.store import open_store
+from tests.chaos.nursery import Nursery
+from tests.chaos.schedule import Schedule, Weather
+from tests.chaos.world import NoteReader, notes_folder
+from tests.faults.proxy import FaultProxy
+from tests.races import check
+from tests.races.actor import Ground, Place
+from tests.races.draw import Round, StoreKind, draw
+from tests.races.operations import parquet
+from tests.races.records import Record, merge
+from tests.servers.servers import S3Server
+
+Say = Callable[[str], None]
+_TICK_S = 0.01
+_LONGEST_S = 120.0  # a round that takes longer hangs
+_ASLEEP_S = 3.0  # at most, where no two gcs go by
+_TIMEOUT_S = 0.7  # of a client behind the proxy
+_TRIES = 4  # of an actor, all but the last of them killed
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run is. only: this round again and again, instead of the first ones."""
+
+    seed: int
+    rounds: int
+    store: StoreKind = "local"
+    only: int | None = None
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened, and what was wrong: nothing, if findings is empty. rounds: how many were played; folder: where the remains lie;
+    woken: stopped processes that were woken after two gcs; told: how often each operation had each outcome, and each error was met."""
+
+    seed: int
+    store: str
+    rounds: int
+    seconds: float
+    findings: tuple[str, ...] = ()
+    round: int | None = None
+    folder: str = ""
+    kills: int = 0
+    stops: int = 0
+    woken: int = 0
+    requests: int = 0
+    faults: dict[str, int] = {}
+    told: dict[str, int] = {}
+
+
+def run(settings: Settings, say: Say, server: S3Server | None = None) -> Summary:
+    """All rounds, up to the first one with a violation, whose remains are kept; nothing is left of the others."""
+    folder, began, total = Path(tempfile.mkdtemp(prefix="manifestcommit-races-")), time.monotonic(), Total()
+    findings, number = list[str](), settings.only or 1
+    try:
+        with ExitStack() as stack:
+            proxy = stack.enter_context(FaultProxy(server.endpoint)) if server is not None else None
+            bucket = server.bucket() if server is not None else ""
+            nursery = stack.enter_context(nursery_of(folder, settings.store))
+            for count in range(1, settings.rounds + 1):
+                number = settings.only or count
+                place = place_of(folder, draw(settings.seed, number, settings.store), f"{count}", bucket, server, proxy)
+                findings = Stage(place, f"{count}", nursery, proxy, total).play()
+                if findings:
+                    _keep_remains(place)
+                    break
+                _forget(place)
+                if count % 10 == 0:
+                    say(f"seed {settings.seed} on {settings.store}: {count} of {settings.rounds} rounds, {total.text()}")
+    except BaseException:
+        say(f"seed {settings.seed}, round {number} on {settings.store}: broken off; what there is lies in {folder}")
+        raise
+    if not findings:
+        shutil.rmtree(folder)
+    return Summary(
+        seed=settings.seed,
+        store=settings.store,
+        rounds=count,
+        seconds=round(time.monotonic() - began, 1),
+        findings=tuple(findings),
+        round=number if findings else None,
+        folder=str(folder / f"{count}") if findings else "",
+        kills=total.kills,
+        stops=total.stops,
+        woken=total.woken,
+        requests=total.requests,
+        faults=dict(total.faults),
+        told=dict(sorted(total.told.items())),
+    )
+
+
+def report(summary: Summary, say: Say) -> None:
+    """The summary in words."""
+    where = f"seed {summary.seed} on {summary.store}"
+    say(f"{where}: {summary.rounds} rounds in {summary.seconds:g} s; kills {summary.kills}, stops {summary.stops}, woken after two gcs")
+    say(f"  {summary.woken}; requests {summary.requests}, faults {sum(summary.faults.values())}")
+    say("  " + ", ".join(f"{name} {count}" for name, count in summary.told.items()))
+    for each in summary.findings:
+        say(f"  VIOLATION: {each}")
+    if summary.findings:
+        say(f"{where}: FAILED in round {summary.round}; log, archive and table lie in {summary.folder}")
+        say(f"  again: python -m tests.races --store {summary.store} --seed {summary.seed} --only {summary.round} --rounds 20")
+    else:
+        say(f"{where}: passed, nothing live was deleted and nothing dead is left")
+
+
+class Total:
+    """What is counted over all rounds."""
+
+    def __init__(self) -> None:
+        self.kills = self.stops = self.woken = self.requests = 0
+        self.faults, self.told = Counter[str](), Counter[str]()
+
+    def text(self) -> str:
+        outcomes = Counter[str]()
+        for name, count in self.told.items():
+            outcomes[name.rpartition(" ")[2]] += count
+        return ", ".join(f"{name} {outcomes[name]}" for name in ("committed", "refused", "unknown", "failed", "read", "gone", "killed"))
+
+
+class Stage:
+    """The course of one round. name: that of its folder."""
+
+    def __init__(self, place: Place, name: str, nursery: Nursery, proxy: FaultProxy | None, total: Total) -> None:
+        self.place, self.round, self.name = place, place.round, name
+        self.nursery, self.proxy, self.total = nursery, proxy, total
+        self.notes, self.lines = NoteReader(Path(place.folder)), list[dict[str, Any]]()
+        self.findings: list[str] = []
+        self.living: dict[str, int] = {}  # name -> incarnation
+        self.asleep: dict[str, tuple[float, int]] = {}  # name -> since when, and how many gcs had ended by then
+
+    @property
+    def records(self) -> list[Record]:
+        return merge(self.lines)
+
+    def play(self) -> list[str]:
+        """What was wrong."""
+        weather = Weather(self.round.seed * 1000 + self.round.number, Schedule(blows=(), windows=self.round.windows))
+        if self.proxy is not None:
+            self.proxy.reset()
+            self.proxy.faults = weather
+        self._let("founder")
+        if not self.findings:
+            self._race(weather)
+        if self.proxy is not None:
+            weather.now_s = -1.0
+            self.proxy.settle(now=True)
+        for name, look in (("closer", check.check_live), ("cleaner", check.check_end)):
+            if not self.findings:
+                self._let(name)
+            if not self.findings:
+                self.findings += look(self.place, self.records)
+        self.total.told += Counter(check.summary_of(self.records))
+        if self.proxy is not None:
+            self.total.requests += len(self.proxy.requests)
+            self.total.faults += weather.seen
+        return self.findings
+
+    def _let(self, *names: str) -> None:
+        """These alone, up to their ends."""
+        for name in names:
+            self._start(name, 0)
+        self._until_ended(time.monotonic() + _LONGEST_S)
+
+    def _race(self, weather: Weather) -> None:
+        began, kills = time.monotonic(), list(self.round.kills)
+        for actor in self.round.actors:
+            self._start(actor.name, 0)
+        while self.living and not self.findings and time.monotonic() < began + _LONGEST_S:
+            weather.now_s = now = time.monotonic() - began
+            while kills and kills[0][0] <= now:
+                self._signal(kills.pop(0)[1], signal.SIGKILL)
+            self._look_after()
+            self._wake()
+            time.sleep(_TICK_S)
+        self._until_ended(began + _LONGEST_S)
+
+    def _until_ended(self, deadline: float) -> None:
+        while self.living and not self.findings:
+            if time.monotonic() > deadline:
+                self.findings.append(f"these did not end within {_LONGEST_S:g} s: {sorted(self.living)}")
+                for name in self.living:
+                    self._signal(name, signal.SIGKILL)
+            self._look_after()
+            time.sleep(_TICK_S)
+
+    def _wake(self) -> None:
+        """Those who have slept through two gcs, and those who would sleep for nothing."""
+        ended = self._gcs_ended()
+        for name, (since, before) in list(self.asleep.items()):
+            has_slept = ended >= before + 2
+            if has_slept or time.monotonic() - since > _ASLEEP_S or self.living.keys() <= self.asleep.keys():
+                del self.asleep[name]
+                self.total.woken += has_slept
+                self._signal(name, signal.SIGCONT)
+
+    def _gcs_ended(self) -> int:
+        return sum(line.get("operation") == "gc" and line.get("outcome") == "done" for line in self.lines)
+
+    def _look_after(self) -> None:
+        """Reads what the living have noted, and brings the dead back."""
+        for event in self.nursery.events():
+            name = (event.get("signalled") or event.get("ended", "")).partition(" ")[2]
+            if "ended" in event:
+                self._bury(name, event["code"])
+        for line in self.notes.new():
+            self.lines.append(line)
+            if line.get("what") == "stops":
+                self.total.stops += 1
+                self.asleep[line["process"]] = (time.monotonic(), self._gcs_ended())
+            elif line.get("what") == "broken":
+                self.findings.append(f"{line['process']} broke: {line['trace']}")
+
+    def _bury(self, name: str, code: int) -> None:
+        incarnation = self.living.pop(name)
+        self.asleep.pop(name, None)
+        if code == -signal.SIGKILL and incarnation + 1 < _TRIES:
+            self.total.kills += 1
+            self._start(name, incarnation + 1)
+        elif code not in (0, -signal.SIGKILL):
+            self.findings.append(f"{name}, incarnation {incarnation}, ended with {code}")
+
+    def _start(self, name: str, incarnation: int) -> None:
+        self.living[name] = incarnation
+        self.nursery.start(f"{self.name} {name}", incarnation)
+
+    def _signal(self, name: str, number: int) -> None:
+        self.nursery.signal(f"{self.name} {name}", number)
+
+
+@contextmanager
+def nursery_of(folder: Path, store: StoreKind) -> Iterator[Nursery]:
+    nursery = Nursery(Ground(folder=str(folder), store=store), "tests.races.actor")
+    try:
+        yield nursery
+    finally:
+        nursery.close()
+
+
+def place_of(folder: Path, drawn: Round, name: str, bucket: str, server: S3Server | None, proxy: FaultProxy | None) -> Place:
+    """The round's folder, with its table's root in it or in the bucket, and with the files that lie there before there is a table."""
+    own = folder / name
+    url, options, direct = str(own / "lake %20+=" / "table é"), dict[str, Any](), dict[str, Any]()
+    if server is not None and proxy is not None:
+        url, direct = f"s3://{bucket}/races %20+=/{name}/table é", server.storage_options
+        options = {**direct, "endpoint_url": proxy.url, "config_kwargs": {"read_timeout": _TIMEOUT_S}}
+    place = Place(folder=str(own), url=url, round=drawn, options=options, direct=direct)
+    place.archive.mkdir(parents=True)
+    notes_folder(own)
+    store = open_store(url, direct)
+    for path, rows in drawn.adopted.items():
+        store.put(path, parquet(rows))
+    (own / "place.json").write_bytes(msgspec.json.encode(place))
+    return place
+
+
+def _forget(place: Place) -> None:
+    shutil.rmtree(place.folder)
+    if place.round.store == "s3":
+        store = open_store(place.url, place.direct)
+        store.delete([info.name for info in store.list("")])
+
+
+def _keep_remains(place: Place) -> None:
+    """The objects of a server that is going to end, as files beside the log."""
+    if place.round.store != "s3":
+        return
+    store = open_store(place.url, place.direct)
+    for info in store.list(""):
+        path = Path(place.folder) / "objects" / info.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(store.get(info.name))
+
+
+def failed(summaries: Sequence[Summary]) -> bool:
+    """Whether any round of any run was wrong."""
+    return any(each.findings for each in summaries)
