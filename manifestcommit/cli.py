@@ -127,12 +127,12 @@ def _parser() -> argparse.ArgumentParser:
     resolve = _command(commands, "resolve", _resolve, "what became of a job; exit status 1 unless it is committed")
     resolve.add_argument("job_id", metavar="JOB", help="a job id, as an OutcomeUnknownError names it")
 
-    _command(commands, "jobs", _jobs, "the jobs that left something for other processes: prepared, running, given up, fenced")
+    _command(commands, "jobs", _jobs, "what jobs left for others: prepared, published, running, given up, fenced")
 
     commit = _command(commands, "commit", _commit, "commit a prepared job; exit status 1 where it conflicts, was given up or is fenced")
     commit.add_argument("job_id", metavar="JOB", help="a job id, as `manifestcommit jobs` shows it")
 
-    abort = _command(commands, "abort", _abort, "give a prepared or recoverable job up for good; exit status 1 if it has committed")
+    abort = _command(commands, "abort", _abort, "give a job that others can finish up for good; exit status 1 if it has committed")
     abort.add_argument("job_id", metavar="JOB", help="a job id, as `manifestcommit jobs` shows it")
 
     recover = _command(

@@ -39,7 +39,7 @@ def _version(text: str) -> int:
 def _rollback(options: argparse.Namespace) -> int:
     table = options.open_table(options)
     outcome = table.rollback(options.version, tag=options.tag, reason=options.reason)
-    (done,) = table.snapshot(outcome.version).commits
+    done = next(each for each in table.snapshot(outcome.version).commits if each.job == outcome.job_id)
     said = done.summary
     if options.json:
         names = ("files", "rows", "bytes", "removed_files", "removed_rows", "removed_bytes")

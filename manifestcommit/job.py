@@ -201,7 +201,9 @@ class Job:
             self._check_home()
             outcome = self.outcome  # its block may have been left before
             if outcome is None:
-                outcome = committed_or_raise(self._job.commit_again() if self._job.was_tried else self._job.commit(), self._job.url)
+                outcome = committed_or_raise(
+                    self._job.commit_again() if self._job.was_tried else self._job.commit(publishing=False), self._job.url
+                )
         except ManifestCommitError as error:
             return msgspec.structs.replace(result, job_id=self._job.known_id, error=error)
         except Exception as error:  # one job's failure, of whatever kind, is not the others'
@@ -241,7 +243,7 @@ class Job:
 
 
 def commit(df_path: Path, job_id: str, *, storage_options: Mapping[str, Any] | None = None) -> Outcome:
-    """Second phase: commit a prepared job, once, whoever calls this how often and from where. [AB3] [CM10]
+    """Second phase: commit a prepared job, once, whoever calls this how often and from where; also one that is published. [AB3] [CM10]
 
     Raises what the outcome says: JobAbortedError once it was given up, JobFencedError, CommitConflictError and the watermark errors, after
     which it is still prepared: commit it again when what is in the way is gone, or give it up.

@@ -30,7 +30,7 @@ from .engine.head import Head, read_version, walk_back
 from .engine.lineage import Lineage, rewind, trace
 from .engine.lookup import find_job
 from .engine.outcome import JobResults, Outcome, committed_or_raise
-from .engine.prepare import JobInfo, give_up, list_jobs, read_prepared, settle_prepared
+from .engine.prepare import JobInfo, give_up, is_published, list_jobs, read_prepared, settle_prepared
 from .engine.rollback import rollback
 from .engine.session import Session
 from .engine.standing import TableFigures, stand
@@ -162,7 +162,7 @@ class Table:
         return _resolve(self._session, job_id)
 
     def jobs(self) -> list[JobInfo]:
-        """The jobs that left something for other processes, and what became of each: prepared, running, given up, fenced. [AB3]"""
+        """The jobs that left something for others, and what became of each: prepared, published, running, given up, fenced. [AB3]"""
         return list(list_jobs(self._session))
 
     def recover(self, *, abort: bool = False) -> JobResults:
@@ -330,14 +330,14 @@ def resolve(df_path: Path, job_id: str, *, storage_options: Mapping[str, Any] | 
     """What became of a job: "committed" (with .version), "not_committed", "pending", "aborted" or "forgotten". [CM23]
 
     "not_committed": nothing of it is in the table as of this call; a process that still runs it may commit it later, unless the fence
-    has passed its birth. "pending": it is prepared, and any process may commit it or give it up. "forgotten": it began so long ago that
-    the table no longer records what became of it.
+    has passed its birth. "pending": it is prepared, or was published to others that commit at the same time, and any process may commit it
+    or give it up. "forgotten": it began so long ago that the table no longer records what became of it.
     """
     return Table(df_path, storage_options).resolve(job_id)
 
 
 def abort(df_path: Path, job_id: str, *, storage_options: Mapping[str, Any] | None = None) -> Resolution:
-    """Give a prepared job up for good, or learn that it has committed: "aborted", or "committed" with .version. [AB4]
+    """Give a prepared or published job up for good, or learn that it has committed: "aborted", or "committed" with .version. [AB4]
 
     Of any number of calls of `commit` and `abort`, at once and from anywhere, one decides, and all report the same. Nothing is deleted.
     """
@@ -441,7 +441,8 @@ def _resolve(session: Session, job_id: str) -> Resolution:
         return Resolution("aborted")
     if name.birth < head.snapshot.fence:
         return Resolution("forgotten")
-    return Resolution("not_committed" if read_prepared(session, job_id) is None else "pending")
+    is_pending = read_prepared(session, job_id) is not None or is_published(session, job_id)
+    return Resolution("pending" if is_pending else "not_committed")
 
 
 def _describe(snapshot: Snapshot, url: str) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def finding(kind: Kind, object: str, problem: str) -> Finding:
 
 
 def check_step(parent: Snapshot, child: Snapshot) -> Iterator[Finding]:
-    """What must hold between a version and the next: identity, time, fence, watermarks, records, totals. [CM14] [CM17] [GC2] [WM4]"""
+    """What must hold between a version and the next: identity, time, fence, watermarks, records, totals. [CM14] [CM17] [CM24] [GC2]"""
     name, before = format.version_name(child.version), f"version {parent.version}"
     if child.table_id != parent.table_id:
         yield other_table(child, parent.table_id, before)
@@ -106,6 +106,7 @@ def check_step(parent: Snapshot, child: Snapshot) -> Iterator[Finding]:
         if getattr(child, member) < getattr(parent, member):
             yield finding("fence_went_back", name, f"its {member} is {getattr(child, member)}, after {getattr(parent, member)}")
     yield from _check_watermarks(parent, child, name)
+    yield from _check_advanced(parent, child, name)
     yield from _check_records(parent, child, name)
     yield from _check_totals(parent.totals, child, name)
     for commit in child.commits:
@@ -185,6 +186,22 @@ def _check_watermarks(parent: Snapshot, child: Snapshot, name: str) -> Iterator[
         moved = sorted(s for s in child.watermarks if child.watermarks[s] != parent.watermarks.get(s))
         if moved:
             yield finding("watermark_moved", name, f"source {moved[0]!r} moved by a commit that adds no rows")
+
+
+def _check_advanced(parent: Snapshot, child: Snapshot, name: str) -> Iterator[Finding]:
+    """Of several commits each says what it advanced, and together that is how the watermarks moved. [CM24]"""
+    if len(child.commits) == 1:
+        return
+    stand: dict[str, int | str] = dict(parent.watermarks)
+    for commit in child.commits:
+        for source, (start, end) in commit.advanced.items():
+            if source in stand and stand[source] != start:
+                text = f"job {commit.job} says that it took source {source!r} up at {as_text(start)}, where it was not"
+                yield finding("record_false", name, text)
+                return
+            stand[source] = end
+    if stand != child.watermarks:
+        yield finding("record_false", name, "what its commits say that they advanced is not how its watermarks moved")
 
 
 def _check_records(parent: Snapshot, child: Snapshot, name: str) -> Iterator[Finding]:

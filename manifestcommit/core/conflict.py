@@ -156,7 +156,8 @@ def watermark_was_moved(head: Snapshot, change: Change, winners: Sequence[Winner
         return None
     # Where it stands now it may stand again: work was done and undone meanwhile, and the keys to drop are others.
     stood = [*(winner.watermarks.get(rewind.source) for winner in winners), head.watermarks.get(rewind.source)]
-    if all(position == rewind.have for position in stood) and not found.reused:
+    moved = any(rewind.source in winner.commit.advanced for winner in winners)  # within one version it may be back at its end
+    if all(position == rewind.have for position in stood) and not found.reused and not moved:
         return None
     return Conflict(rule="watermark_was_moved", mine=f"rewinds {rewind.source!r} from {rewind.have!r}",
                     winner=f"others moved it; it stands at {head.watermarks.get(rewind.source)!r}")  # fmt: skip

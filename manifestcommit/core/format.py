@@ -1,4 +1,4 @@
-"""Name and bytes of every metadata object but manifests; mirrors spec/v1.md clause by clause. [LY1]-[LY7] [LY12] [OB1]-[OB4]
+"""Name and bytes of every metadata object but manifests; mirrors spec/v1.md clause by clause. [LY1]-[LY7] [LY11] [LY12] [OB1]-[OB4]
 
 Pure. Not here: what the values mean (core.snapshot), manifests and runs, which are Parquet (core.manifest_table).
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -26,6 +26,7 @@ from .unknown import SPELLING, tuck, untuck
 
 ROOM = "_manifest"
 VERSIONS = f"{ROOM}/versions/"
+INTENTS = f"{VERSIONS}i-"
 MANIFESTS = f"{ROOM}/manifests/"
 JOBS = f"{ROOM}/jobs/"
 MARKS = f"{JOBS}key-"
@@ -34,6 +35,8 @@ HINT = f"{ROOM}/hint"
 
 MAX_OBJECT_BYTES = 64 * 1024 * 1024  # what a reader fetches of a metadata object at most
 MAX_RAW_BYTES = 256 * 1024 * 1024  # what a metadata object may decompress to at most
+MAX_INTENT_BYTES = 64 * 1024  # likewise of an intent, which every other writer may have to read
+MAX_INTENT_RAW_BYTES = 256 * 1024
 _ZSTD_LEVEL = 3
 
 _VERSION_NAME = re.compile(re.escape(VERSIONS) + r"(\d{20})\.json\.zst", re.ASCII)
@@ -60,6 +63,17 @@ def parse_version(name: str) -> int | None:
     """The version of a snapshot's name; None for anything else in that folder (intents, strangers). [LY2]"""
     match = _VERSION_NAME.fullmatch(name)
     return int(match[1]) or None if match else None
+
+
+def intent_name(job: str) -> str:
+    """The name of the object with which a job asks others to carry its change; a list shows it after all versions. [LY11]"""
+    return f"{INTENTS}{job}"
+
+
+def parse_intent(name: str) -> str | None:
+    """The job whose intent has this name; None for anything else. [LY11]"""
+    job = name.removeprefix(INTENTS)
+    return job if job != name and _JOB_ID.fullmatch(job) else None
 
 
 def job_id(birth: int, table_id: str, randomness: bytes) -> str:
@@ -178,12 +192,31 @@ def encode_prepared(prepared: Prepared) -> bytes:
     return _bounded(encode_json(prepared, Prepared), f"prepared job {prepared.change.job}", "Add fewer files, or commit without preparing.")
 
 
+def encode_intent(prepared: Prepared) -> bytes | None:
+    """An intent's object, in the form of a prepared job's; None where it would be larger than others read. [CM19] [AB3]"""
+    raw = encode_json(prepared, Prepared)
+    data = compress(raw) if len(raw) <= MAX_INTENT_RAW_BYTES else b""
+    return data if 0 < len(data) <= MAX_INTENT_BYTES else None
+
+
+def decode_intent(data: bytes, *, name: str) -> tuple[Prepared, int]:
+    """What an intent asks for, and the length of its document; checked as a prepared job is, and bounded more tightly. [CM20] [OB4]"""
+    if len(data) > MAX_INTENT_BYTES:
+        raise CorruptMetadataError(damaged(name, f"it has more than {MAX_INTENT_BYTES} bytes"), object_name=name)
+    raw = decompress(data, name=name, most=MAX_INTENT_RAW_BYTES)
+    return _prepared(raw, name, intent_name), len(raw)
+
+
 def decode_prepared(data: bytes, *, name: str) -> Prepared:
     """The prepared job in these bytes, checked as a snapshot is, or an error that names the object. [AB3] [OB3] [OB4]"""
-    prepared: Prepared = decode_json(decompress(data, name=name), Prepared, name=name)
+    return _prepared(decompress(data, name=name), name, prepared_name)
+
+
+def _prepared(raw: bytes, name: str, name_of: Callable[[str], str]) -> Prepared:
+    prepared: Prepared = decode_json(raw, Prepared, name=name)
     change = prepared.change
     try:
-        if prepared_name(change.job) != name or parse_job_id(change.job).birth != change.birth:
+        if name_of(change.job) != name or parse_job_id(change.job).birth != change.birth:
             raise ValueError(f"it holds job {change.job!r}")
         alone = (change.gives_up, change.rewind, change.stream, change.tag, change.rollback, change.retention, change.reason)
         if any(each is not None for each in alone):
@@ -276,14 +309,14 @@ def _bounded(raw: bytes, what: str, way_out: str) -> bytes:
     return data
 
 
-def decompress(data: bytes, *, name: str) -> bytes:
+def decompress(data: bytes, *, name: str, most: int = MAX_RAW_BYTES) -> bytes:
     """The frame's content; refused before any memory is taken where it declares too much or nothing. [OB4]"""
     try:
         declared = zstandard.get_frame_parameters(data).content_size
         if declared in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR):
             raise CorruptMetadataError(damaged(name, "its zstd frame declares no size"), object_name=name)
-        if declared > MAX_RAW_BYTES:
-            reason = f"it claims {declared} bytes, more than the {MAX_RAW_BYTES} that are allowed"
+        if declared > most:
+            reason = f"it claims {declared} bytes, more than the {most} that are allowed"
             raise CorruptMetadataError(damaged(name, reason), object_name=name)
         return zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
     except zstandard.ZstdError as error:

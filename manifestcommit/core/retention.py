@@ -188,7 +188,7 @@ def _of_job(name: str, job: str, kind: str, horizon: Horizon, is_reached: Callab
     birth = format.parse_job_id(own).birth
     if birth >= horizon.fence or is_reached(name):
         return _KEPT if kind == "data file" else _KEPT_METADATA
-    why = "that job is settled" if kind == "job object" else "no readable version lists it"
+    why = "that job is settled" if kind in ("job object", "intent") else "no readable version lists it"
     return Verdict(action="delete", kind=kind, reason=f"{why}; job {own} was born at version {birth}, below the fence {horizon.fence}")
 
 
@@ -199,7 +199,8 @@ def _own_job(job: str, horizon: Horizon) -> str | None:
 def _version(name: str, horizon: Horizon) -> Verdict:
     version = format.parse_version(name)
     if version is None:
-        return _unknown("no name of a version")
+        job = format.parse_intent(name)
+        return _unknown("no name of a version") if job is None else _of_job(name, job, "intent", horizon, lambda _: False)
     if version >= horizon.expired or version in horizon.tagged:
         return _KEPT_METADATA
     return Verdict(action="delete", kind="version", reason=f"version {version} is below {horizon.expired}, the oldest readable one")

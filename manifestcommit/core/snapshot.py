@@ -50,7 +50,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One job that this version carries. commit_id begins with the job id; touched: the partitions added to or removed from;
-    reason: why, where a person had to say so; restored: the version that a rollback went back to. [OB10]"""
+    reason: why, where a person had to say so; restored: the version that a rollback went back to; advanced: source -> start and end, where
+    the version carries several commits, so that its watermarks do not tell which of them moved what. [OB10] [CM24]"""
 
     job: str
     commit_id: str
@@ -59,6 +60,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     touched: tuple[Touch, ...] = ()
     reason: str | None = None
     restored: int | None = None
+    advanced: dict[str, tuple[int | str | None, int | str]] = {}
     summary: Summary = Summary()
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 

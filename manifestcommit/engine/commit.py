@@ -1,6 +1,7 @@
-"""The only commit loop: contend for head+1 with a conditional create, rebase on the winner, count only what stands. [CM1]-[CM8]
+"""The only commit loop: contend for head+1 with a conditional create, rebase on the winner, count only what stands. [CM1]-[CM8] [CM19]
 
-Not here: the rules (core.conflict), the next snapshot (core.change), how a job gathers its change (engine.job).
+Not here: the rules (core.conflict), the next snapshot (core.change), how a job gathers its change (engine.job), what is carried for
+others (engine.intents).
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ from typing import Literal
 
 import msgspec
 
-from ..core import format
+from ..core import format, intent
 from ..core.change import Change, Found, apply, create
 from ..core.conflict import Conflict, find_conflict
+from ..core.intent import Carried
 from ..core.retention import writer_of
 from ..core.schema import Schema
 from ..core.snapshot import KeyRecord, Snapshot
 from ..core.stream import held, judge, record_of
 from ..errors import (
     CorruptMetadataError,
+    ManifestCommitError,
     StoreError,
     StoreUnclearError,
     TableNotFoundError,
@@ -27,7 +30,8 @@ from ..errors import (
     UnsupportedFormatError,
 )
 from .figures import Meter
-from .head import Head, list_versions, newest_above, open_head, read_object
+from .head import Head, list_above, look_above, newest_above, open_head, read_object
+from .intents import Helping
 from .lookup import find_job, find_key
 from .outcome import Outcome
 from .session import Session
@@ -38,12 +42,14 @@ LOG = logging.getLogger("manifestcommit.jobs")
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a commit tries. attempts: versions contended for; unclear_tries: puts of the same bytes; *_s: seconds. [CM8]
+    """How long a commit tries. attempts: versions contended for; lost_alone: how many of them are lost before it asks others for help;
+    unclear_tries: puts of the same bytes; *_s: seconds. [CM8] [CM19]
 
     The pauses double up to the longest: between versions they let others pass, after unclear answers they let the store recover.
     """
 
     attempts: int = 1000
+    lost_alone: int = 2
     first_pause_s: float = 0.005
     longest_pause_s: float = 0.5
     unclear_tries: int = 10
@@ -55,21 +61,37 @@ DEFAULT_LIMITS = Limits()
 
 
 def commit(
-    session: Session, head: Head, change: Change, limits: Limits = DEFAULT_LIMITS, *, shared: bool = False, meter: Meter | None = None
+    session: Session,
+    head: Head,
+    change: Change,
+    limits: Limits = DEFAULT_LIMITS,
+    *,
+    shared: bool = False,
+    publishing: bool = True,
+    published: bool = False,
+    meter: Meter | None = None,
 ) -> Outcome:
-    """Commit the change once, whatever else commits beside it, or say why not. [CM1]-[CM8]
+    """Commit the change once, whatever else commits beside it, or say why not. [CM1]-[CM8] [CM19] [CM21]
 
-    shared: whether another process may commit the same job, or have tried to; meter: what measures this call, if not one of its own.
+    shared: whether another process may commit the same job, or have tried to; publishing: whether others may be asked to carry it,
+    published: whether they have been; meter: what measures this call, if not one of its own.
 
     One create, one list and one put of the hint if nobody is in the way and nothing spills. A crash at any point leaves the
     table at its old state or at its new one.
     """
     meter = meter or session.meter(change.job, change.operation, change.summary, "second" if shared else "both")
+    helping = Helping(session, change.job, may_publish=publishing and not shared, is_published=published)
     try:
-        outcome = _contest(session, head, change, limits, shared, meter)
-    except Exception:
-        meter.end("failed")
-        raise
+        outcome = _contest(session, head, change, limits, shared, meter, helping)
+        if helping.is_published:
+            outcome = _decided(session, outcome, limits)
+    except Exception as error:
+        if not helping.is_published or isinstance(error, TableNotFoundError) or not isinstance(error, ManifestCommitError):
+            meter.end("failed")
+            raise
+        outcome = Outcome(kind="unknown", job_id=change.job, reason=f"others may still commit it for this job, which failed: {error}")
+    if helping.is_published and outcome.kind != "unknown":
+        helping.retract()
     return measured(outcome, meter, shared=shared)
 
 
@@ -79,7 +101,42 @@ def measured(outcome: Outcome, meter: Meter, *, shared: bool = False) -> Outcome
     return msgspec.structs.replace(outcome, figures=meter.end(outcome.kind, version=outcome.version, rule=rule, shared=shared))
 
 
-def _contest(session: Session, head: Head, change: Change, limits: Limits, shared: bool, meter: Meter) -> Outcome:
+def enter_given_up(session: Session, job: str, limits: Limits = DEFAULT_LIMITS) -> Outcome:
+    """Commit that a job which others can finish never commits, or learn that it has: one create decides. [AB4] [CM21]
+
+    The outcome is of that job: aborted, committed, fenced; a conflict where nothing could be decided for all the others who commit.
+    """
+    while True:
+        head = session.open()
+        _check_table(session, head.snapshot, job)
+        state, version = find_job(session, head.snapshot, job)
+        if state is not None:
+            return Outcome(kind="committed" if state == "committed" else "aborted", job_id=job, version=version)
+        if _birth(job) < head.snapshot.fence:
+            return fenced_outcome(session, head, job)
+        own = format.job_id(head.version, head.snapshot.table_id, session.env.randomness(16))
+        outcome = commit(session, head, Change(job=own, birth=head.version, operation="give_up", gives_up=job), limits)
+        if outcome.committed:
+            return Outcome(kind="aborted", job_id=job, attempts=outcome.attempts)
+        overtaken = outcome.kind == "fenced" or (outcome.conflict is not None and outcome.conflict.rule == "job_is_committed")
+        if not overtaken:
+            return msgspec.structs.replace(outcome, job_id=job)
+
+
+def _decided(session: Session, outcome: Outcome, limits: Limits) -> Outcome:
+    """What may be told of a job whose intent others may carry: nothing but commits before a head holds it as given up. [CM21]"""
+    if outcome.kind not in ("conflict", "key_reused", "already_committed"):
+        return outcome  # that it is committed, given up or fenced is in a head; where it is not known, nothing is to be decided
+    found = enter_given_up(session, outcome.job_id, limits)
+    if found.kind in ("aborted", "fenced"):
+        return outcome
+    if found.kind == "committed":
+        return msgspec.structs.replace(found, attempts=outcome.attempts)
+    reason = found.reason or "others won every version in which it was to be given up"
+    return Outcome(kind="unknown", job_id=outcome.job_id, attempts=outcome.attempts, reason=f"others may still commit it: {reason}")
+
+
+def _contest(session: Session, head: Head, change: Change, limits: Limits, shared: bool, meter: Meter, helping: Helping) -> Outcome:
     session.prove(head.snapshot.proven)
     spiller = Spiller(session, change.job)
     change = spiller.stage(change)
@@ -89,6 +146,7 @@ def _contest(session: Session, head: Head, change: Change, limits: Limits, share
         try:
             settled = settled_outcome(session, head, change, sent=shared or creates > 0)
             if settled is not None:
+                session.known = head
                 return msgspec.structs.replace(settled, attempts=creates)
             found = survey(session, head, change)
             conflict = find_conflict(head.snapshot, change, find_winners(session, head, change, seen), found)
@@ -100,7 +158,8 @@ def _contest(session: Session, head: Head, change: Change, limits: Limits, share
                 session.known = head
                 return Outcome(kind="conflict", job_id=change.job, conflict=conflict, attempts=creates)
             session.tally.attempts += 1
-            snapshot = spiller.settle(_on_top_of(session, head, change, found, meter))
+            measured = msgspec.structs.replace(change, summary=meter.summary())
+            snapshot, data = _next_version(session, head, measured, found, spiller, helping)
         except CorruptMetadataError:
             # What a head lists that was known for long, and the versions since the birth, may be gone because they are expired.
             newest = newest_above(session.store, head.version)
@@ -109,7 +168,6 @@ def _contest(session: Session, head: Head, change: Change, limits: Limits, share
             head, fresh = newest, True
             continue
         creates += 1
-        data = format.encode_snapshot(snapshot)
         verdict, reason = _contend(session, snapshot, data, limits)
         meter.tried(snapshot.commits[-1].summary, is_mine=verdict == "mine")
         if verdict == "unknown":
@@ -118,35 +176,46 @@ def _contest(session: Session, head: Head, change: Change, limits: Limits, share
         if verdict == "lost":
             session.tally.conflicts += 1
             LOG.debug("%r: another job won version %d, for which %s contended", session.store.url, snapshot.version, change.job)
+            if creates >= limits.lost_alone:
+                helping.publish(change, meter.summary())
             # Wait first, then look: what was read before a pause is old by its end, and would lose again.
             session.env.sleep(_pause(session, creates, limits.first_pause_s, limits.longest_pause_s))
         try:
-            counted, newest = _look_above(session, head, mine, won=verdict == "mine")
+            counted, newest = _look_above(session, head, mine, helping, won=verdict == "mine")
         except (StoreError, CorruptMetadataError, UnsupportedFormatError) as error:
             if verdict == "lost":
                 raise
             return Outcome(kind="unknown", job_id=change.job, attempts=creates, reason=f"it was created, but could not be counted: {error}")
-        if counted:
+        if counted is not None:
             session.known = newest
             _put_hint(session, mine.version)
-            return Outcome(kind="committed", job_id=change.job, version=mine.version, attempts=creates)
+            return Outcome(kind="committed", job_id=change.job, version=counted, attempts=creates)
         head, fresh = newest, True
     contention = Conflict(rule="contention", mine="wants to commit", winner=f"others won {limits.attempts} times in a row")
     return Outcome(kind="conflict", job_id=change.job, conflict=contention, attempts=limits.attempts)
 
 
-def _on_top_of(session: Session, head: Head, change: Change, found: Found, meter: Meter) -> Snapshot:
-    """The version after this head, by this attempt."""
-    return apply(
-        head.snapshot,
-        msgspec.structs.replace(change, summary=meter.summary()),
-        found,
-        parent_digest=head.digest,
-        commit_id=f"{change.job}.{session.env.randomness(8).hex()}",
-        now_us=session.env.now_us(),
-        writer=session.writer,
-        store=session.store.identity,
-    )
+def _next_version(session: Session, head: Head, change: Change, found: Found, spiller: Spiller, helping: Helping) -> tuple[Snapshot, bytes]:
+    """The snapshot to be created, with what it carries for others, and its bytes. Where that cannot be made, without them. [CM17] [CM20]"""
+    for carried in (helping.carry(head.snapshot, change, found), Carried(snapshot=head.snapshot)):
+        made = apply(
+            carried.snapshot,
+            change,
+            found,
+            parent_digest=head.digest,
+            commit_id=f"{change.job}.{session.env.randomness(8).hex()}",
+            now_us=session.env.now_us(),
+            writer=session.writer,
+            store=session.store.identity,
+        )
+        try:
+            snapshot = spiller.settle(intent.complete(carried, made, change))
+            return snapshot, format.encode_snapshot(snapshot)
+        except (ManifestCommitError, ValueError, TypeError) as error:  # as pyarrow's errors of values are
+            if not carried.commits:
+                raise
+            LOG.warning("%r: %s carries nothing for others this time: %s", session.store.url, change.job, error)
+    raise AssertionError("unreachable")
 
 
 def create_table(
@@ -187,11 +256,7 @@ def create_table(
 def settled_outcome(session: Session, head: Head, change: Change, *, sent: bool) -> Outcome | None:
     """What the head already says of this job or its key; None: it may contend. [CM1] [CM2] [KY2] [KY3]"""
     snapshot = head.snapshot
-    if format.parse_job_id(change.job).table_id != snapshot.table_id:
-        raise TableNotFoundError(
-            f"the table at {session.store.url} was removed and another one stands there now; nothing of this job "
-            "was committed. Run it again."
-        )
+    _check_table(session, snapshot, change.job)
     # Before a create was sent, no one but the head itself can know of the job: the runs need not be asked.
     state, version = find_job(session, snapshot, change.job, runs=sent)
     if state == "given_up":
@@ -294,35 +359,47 @@ def _contend(session: Session, snapshot: Snapshot, data: bytes, limits: Limits) 
     return "unknown", reason
 
 
-def _look_above(session: Session, base: Head, mine: Head, *, won: bool) -> tuple[bool, Head]:
-    """Whether the created version counts, and the newest head: a create counts only by what stands above it. [CM5]"""
+def _look_above(session: Session, base: Head, mine: Head, helping: Helping, *, won: bool) -> tuple[int | None, Head]:
+    """The version that counts as this job's, if one does, and the newest head: a create counts only by what stands above it. [CM5]"""
     removed = (
         f"the table at {session.store.url} was removed while this job committed. Version {mine.version}, which this job created, may stand "
         "there alone and list files that are gone: remove it, and run the job again"
     )
     if won:
-        versions = list_versions(session.store, base.version)
+        versions = list_above(session.store, base.version).versions
         if base.version not in versions and (not versions or versions[-1] <= mine.version):
             _check_gone(session, base)
             raise TableNotFoundError(removed)
         if versions[-1] == mine.version:
-            return True, mine
-    newest = newest_above(session.store, base.version)
+            return mine.version, mine
+    newest, intents = look_above(session.store, base.version)
     if newest is None:
         _check_gone(session, base)
         raise TableNotFoundError(removed)
+    helping.saw(intents)
     if not won:
-        return False, newest
+        return None, newest
     if newest.version < mine.version:
         raise StoreError(f"version {mine.version} is gone; is the table being removed?")
-    state, _ = find_job(session, newest.snapshot, mine.snapshot.commits[-1].job)
-    return mine.version >= newest.snapshot.expired or state == "committed", newest
+    state, version = find_job(session, newest.snapshot, mine.snapshot.commits[-1].job)
+    if state == "committed":
+        return version, newest  # not of necessity mine: that may be one that was deleted, and others carried the job before
+    return (mine.version if mine.version >= newest.snapshot.expired else None), newest
 
 
 def _check_gone(session: Session, base: Head) -> None:
     """The table is told to be removed only if it is: a list that is no list must not make anyone delete what stands. [CM5]"""
     if read_object(session.store, base.version) is not None:
         raise StoreError(f"{session.store.url}: the store's list does not show version {base.version}, which is there")
+
+
+def _check_table(session: Session, snapshot: Snapshot, job: str) -> None:
+    """A job commits to its own table only. [LY10]"""
+    if format.parse_job_id(job).table_id != snapshot.table_id:
+        raise TableNotFoundError(
+            f"the table at {session.store.url} was removed and another one stands there now; nothing of this job "
+            "was committed. Run it again."
+        )
 
 
 def _put_hint(session: Session, version: int) -> None:

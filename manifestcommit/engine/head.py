@@ -19,6 +19,16 @@ from ..store import Store
 _RESTARTS = 20  # a LIST whose highest name is gone by the GET: someone removed the table, or expired it very fast
 
 
+MAX_INTENTS = 1024  # of one list that are looked at: whoever has more of them waiting needs gc
+
+
+class Above(msgspec.Struct, frozen=True, kw_only=True):
+    """What one list shows from a version on. versions: ascending; intents: job -> bytes of what it has published. [LY2] [LY11]"""
+
+    versions: list[int]
+    intents: dict[str, int] = {}
+
+
 class Head(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot and the digest of the object that it was read from; head when it was read. [OB1]"""
 
@@ -44,20 +54,38 @@ def open_head(store: Store) -> Head:
 
 def newest_above(store: Store, base: int) -> Head | None:
     """The head, where a version of at least `base` is known to have existed: list and get. None: nothing from `base` on. [CM5]"""
+    return look_above(store, base)[0]
+
+
+def look_above(store: Store, base: int) -> tuple[Head | None, dict[str, int]]:
+    """The same, and the intents that the list showed, for no request more: job -> bytes. [CM5] [CM20]"""
     for _ in range(_RESTARTS):
-        versions = list_versions(store, base)
-        if not versions:
-            return None
-        head = read_object(store, versions[-1])
+        above = list_above(store, base)
+        if not above.versions:
+            return None, above.intents
+        head = read_object(store, above.versions[-1])
         if head is not None:
-            return head
+            return head, above.intents
     raise StoreError(f"{store.url}: the newest version vanished {_RESTARTS} times between list and get; is the table being removed?")
 
 
 def list_versions(store: Store, start: int = 0) -> list[int]:
     """Every version whose object exists, from `start` on, ascending. One request. [LY2] [ST3]"""
-    found = store.list(format.VERSIONS, start_from=format.version_name(start))
-    return [version for info in found if (version := format.parse_version(info.name)) is not None]
+    return list_above(store, start).versions
+
+
+def list_above(store: Store, start: int) -> Above:
+    """Every version from `start` on, and the intents, which a list shows after them. One request. [LY2] [LY11] [ST3]"""
+    versions: list[int] = []
+    intents: dict[str, int] = {}
+    for info in store.list(format.VERSIONS, start_from=format.version_name(start)):
+        if (version := format.parse_version(info.name)) is not None:
+            versions.append(version)
+        elif (job := format.parse_intent(info.name)) is not None:
+            intents[job] = info.size_bytes
+            if len(intents) == MAX_INTENTS:
+                break  # versions come first
+    return Above(versions=versions, intents=intents)
 
 
 def read_object(store: Store, version: int) -> Head | None:

@@ -75,7 +75,7 @@ class Job:
         self._finished = self._failed = 0  # writes
         self._writing = False
         self._over = ""
-        self._tried = False
+        self._tried = self._may_be_published = False
         self._sealed: bytes | None = None
         self._head = open_or_free(session)
         if self._head is not None:
@@ -290,10 +290,14 @@ class Job:
 
     # --- how it ends ---------------------------------------------------------------------------------------------------
 
-    def commit(self) -> Outcome:
-        """Everything that the job declared and wrote becomes visible at once, or nothing does. [CM1]-[CM8]"""
+    def commit(self, *, publishing: bool = True) -> Outcome:
+        """Everything that the job declared and wrote becomes visible at once, or nothing does. [CM1]-[CM8]
+
+        publishing: whether other writers may be asked to commit it, after which nobody but a head can say that it has failed. [CM19]
+        """
         self._check_open()
         self._over, self._tried = "was committed or refused", True
+        self._may_be_published = publishing
         self._change = change = self.change()
         self._meter = meter = self._session.meter(change.job, change.operation, change.summary)
         if self._record is not None:
@@ -301,7 +305,7 @@ class Job:
         assert self._head is not None
         known = self._session.known
         base = known if known is not None and known.version > self._head.version else self._head
-        return self._commit(base, change, meter)
+        return self._commit(base, change, meter, publishing=publishing)
 
     def commit_again(self) -> Outcome:
         """The same change once more, where the store failed or did not say: whatever of the first try landed counts. [CM1] [CM6]"""
@@ -310,11 +314,14 @@ class Job:
             return self.commit()
         change = self._change
         self._meter = meter = self._session.meter(change.job, change.operation, change.summary, "second")
-        return self._commit(self._session.open(), change, meter, shared=True)
+        return self._commit(self._session.open(), change, meter, shared=True, published=self._may_be_published)
 
-    def _commit(self, base: Head, change: Change, meter: Meter, *, shared: bool = False) -> Outcome:
-        outcome = commit(self._session, base, change, shared=shared or self.recovery is not None, meter=meter)
-        return outcome if self.recovery is None else self.recovery.judged(change, outcome)
+    def _commit(
+        self, base: Head, change: Change, meter: Meter, *, shared: bool = False, publishing: bool = False, published: bool = False
+    ) -> Outcome:
+        if self.recovery is not None:
+            return self.recovery.judged(change, commit(self._session, base, change, shared=True, meter=meter))
+        return commit(self._session, base, change, shared=shared, publishing=publishing, published=published, meter=meter)
 
     def prepare(self) -> str:
         """Make the job durable, so that any process can commit it or give it up; returns its id. Nothing is visible yet. [AB3]

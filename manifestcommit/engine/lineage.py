@@ -12,7 +12,7 @@ import msgspec
 from ..core import format, manifest_table
 from ..core.change import Change, Rewind
 from ..core.manifest import SourceRange
-from ..core.snapshot import Snapshot
+from ..core.snapshot import Commit, Snapshot
 from ..core.text import is_unicode
 from ..core.watermark import Position, check_advance, is_left_by
 from ..errors import SnapshotExpiredError, UsageError
@@ -23,7 +23,8 @@ from .lookup import find_key
 from .outcome import Outcome
 from .session import Session
 
-_Listed = tuple[str, int, tuple[SourceRange, ...]]  # path, the version that added it, what it says that it holds
+_Listed = tuple[str, int, str, tuple[SourceRange, ...]]  # path, the version that added it, its job, what it says that it holds
+_Commits = frozenset[tuple[int, str]]  # version, job
 
 
 class FileRange(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,9 +48,10 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """A version that moved a source's watermark from `start` to `end`; None: unknown to the table."""
+    """A commit that moved a source's watermark from `start` to `end`; None: unknown to the table. [WM1] [CM24]"""
 
-    snapshot: Snapshot
+    version: int
+    commit: Commit
     start: Position
     end: Position
 
@@ -67,10 +69,11 @@ def trace(session: Session, source: str, position: int) -> Lineage | None:
     if isinstance(have, str):
         raise UsageError(f"source {source!r} has texts as positions, which have no order: which file holds one cannot be told")
     entries = tuple(_entries(session, snapshot))
-    ranges = tuple(_holding(entries, source, position))
-    if ranges:  # they may hold what a rewind has made to be read again
+    holding = tuple(_holding(entries, source, position))
+    if holding:  # they may hold what a rewind has made to be read again
+        ranges = tuple(each for each, _ in holding)
         newest = max(each.version for each in ranges)
-        silent = _brought(entries, newest)
+        silent = _brought(entries, frozenset((newest, job) for each, job in holding if each.version == newest))
         return Lineage(source=source, position=position, version=newest, files=(*ranges, *silent), exact=not silent)
     if have is None:
         raise UsageError(_unknown(session, snapshot, source))
@@ -78,8 +81,8 @@ def trace(session: Session, source: str, position: int) -> Lineage | None:
         return None
     for step in steps(session, head, source):
         if isinstance(step.end, int) and position < step.end and (not isinstance(step.start, int) or step.start <= position):
-            version = step.snapshot.version
-            return Lineage(source=source, position=position, version=version, files=_brought(entries, version))
+            files = _brought(entries, frozenset({(step.version, step.commit.job)}))
+            return Lineage(source=source, position=position, version=step.version, files=files)
     return None
 
 
@@ -90,8 +93,8 @@ def steps(session: Session, head: Head, source: str) -> Iterator[Step]:
     """
     newer: Snapshot | None = None
     for older in _ancestors(session, head):
-        if newer is not None and newer.watermarks.get(source) != older.watermarks.get(source):
-            yield Step(snapshot=newer, start=older.watermarks.get(source), end=newer.watermarks.get(source))
+        if newer is not None:
+            yield from _moves(newer, source, older.watermarks.get(source))
         if source not in older.watermarks:
             return
         newer = older
@@ -101,7 +104,18 @@ def steps(session: Session, head: Head, source: str) -> Iterator[Step]:
             f"{session.store.url}: the readable history begins at version {newer.version}, where source {source!r} stood at "
             f"{newer.watermarks[source]!r} already; what moved it before cannot be told any more"
         )
-    yield Step(snapshot=newer, start=None, end=newer.watermarks[source])
+    yield from _moves(newer, source, None)
+
+
+def _moves(snapshot: Snapshot, source: str, before: Position) -> Iterator[Step]:
+    """The commits of a version that moved the source, last first: of several, each says so itself. [CM24]"""
+    if len(snapshot.commits) > 1:
+        for commit in reversed(snapshot.commits):
+            if source in commit.advanced:
+                start, end = commit.advanced[source]
+                yield Step(version=snapshot.version, commit=commit, start=start, end=end)
+    elif snapshot.watermarks.get(source) != before:
+        yield Step(version=snapshot.version, commit=snapshot.commits[0], start=before, end=snapshot.watermarks.get(source))
 
 
 def _ancestors(session: Session, head: Head) -> Iterator[Snapshot]:
@@ -162,10 +176,10 @@ def _undone_keys(session: Session, head: Head, source: str, to: Position) -> fro
         for step in steps(session, head, source):
             if is_left_by(to, step.end):
                 return frozenset(keys)
-            for each in step.snapshot.commits:
-                record = find_key(session, head.snapshot, each.key) if each.key is not None else None
-                if record is not None and record.version == step.snapshot.version:
-                    keys.add(str(each.key))
+            key = step.commit.key
+            record = find_key(session, head.snapshot, key) if key is not None else None
+            if record is not None and record.version == step.version:
+                keys.add(str(key))
     except SnapshotExpiredError as error:
         raise SnapshotExpiredError(
             f"{error}, nor which keys a rewind to {to!r} has to drop. Nothing was changed. Rewind with keep_keys=True (--keep-keys) and "
@@ -176,24 +190,24 @@ def _undone_keys(session: Session, head: Head, source: str, to: Position) -> fro
     return frozenset(keys)
 
 
-def _holding(entries: Iterable[_Listed], source: str, position: int) -> Iterator[FileRange]:
-    for path, version, ranges in entries:
+def _holding(entries: Iterable[_Listed], source: str, position: int) -> Iterator[tuple[FileRange, str]]:
+    for path, version, job, ranges in entries:
         for each in ranges:
             begins = each.start is None or (isinstance(each.start, int) and each.start <= position)
             if each.source == source and begins and isinstance(each.end, int) and position < each.end:
-                yield FileRange(path=path, version=version, start=each.start, end=each.end)
+                yield FileRange(path=path, version=version, start=each.start, end=each.end), job
 
 
-def _brought(entries: Iterable[_Listed], version: int) -> tuple[FileRange, ...]:
-    """The live files of that version that do not say what they hold; those that do hold no other ranges. [OB8]"""
-    return tuple(FileRange(path=path, version=added) for path, added, ranges in entries if added == version and not ranges)
+def _brought(entries: Iterable[_Listed], commits: _Commits) -> tuple[FileRange, ...]:
+    """The live files of these commits that do not say what they hold; those that do hold no other ranges. [OB8]"""
+    return tuple(FileRange(path=path, version=added) for path, added, job, ranges in entries if (added, job) in commits and not ranges)
 
 
 def _entries(session: Session, snapshot: Snapshot) -> Iterator[_Listed]:
     table = plan.entries_table(session, snapshot)
-    names = ("path", "added", "sources")
-    for path, added, ranges in zip(*(table.column(name).to_pylist() for name in names), strict=True):
-        yield path, added, manifest_table.source_ranges(ranges)
+    names = ("path", "added", "job", "sources")
+    for path, added, job, ranges in zip(*(table.column(name).to_pylist() for name in names), strict=True):
+        yield path, added, job, manifest_table.source_ranges(ranges)
 
 
 def _unknown(session: Session, snapshot: Snapshot, source: str) -> str:

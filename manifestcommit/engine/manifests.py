@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..core import bitmap, format, manifest_table
@@ -101,9 +102,9 @@ class ManifestReader:
         for run in reversed(runs):
             if run.first <= wanted <= run.last:
                 table = self.run(run, kind)
-                names = table.column(0).to_pylist()
-                if wanted in names:
-                    row: dict[str, object] = table.slice(names.index(wanted), 1).to_pylist()[0]
+                at = pc.index(table.column(0), wanted).as_py()
+                if at >= 0:
+                    row: dict[str, object] = table.slice(at, 1).to_pylist()[0]
                     return row
         return None
 

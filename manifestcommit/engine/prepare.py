@@ -15,8 +15,9 @@ from ..core.change import Change, Prepared
 from ..core.snapshot import FORMAT_VERSION, KeyRecord, Snapshot
 from ..errors import ManifestCommitError, TableNotFoundError, UsageError, WatermarkGapError
 from ..store import ObjectInfo
-from .commit import commit, fenced_outcome, key_outcome, measured
+from .commit import commit, enter_given_up, fenced_outcome, key_outcome, measured
 from .head import Head
+from .intents import read_intent
 from .lookup import find_job, find_key
 from .manifests import create_own
 from .outcome import JobResult, Outcome, committed_or_raise
@@ -24,15 +25,16 @@ from .recovery import is_recoverable
 from .session import Session
 from .spilling import Spiller
 
-State = Literal["prepared", "running", "committed", "given_up", "fenced"]
+State = Literal["prepared", "published", "running", "committed", "given_up", "fenced"]
 
 
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A job that has left objects for others. version: where it committed; since: when the oldest of them was written, by the store's
     clock, Unix seconds; size_bytes: of all of them.
 
-    prepared: it can be committed or given up from anywhere; running: it has not been prepared yet, or its process has died; fenced: it
-    began so long ago that it can not commit any more.
+    prepared: it can be committed or given up from anywhere; published: likewise, and other writers commit it for its process, which
+    runs or has died; running: it has not been prepared yet, or its process has died; fenced: it began so long ago that it can not commit
+    any more.
     """
 
     job: str
@@ -63,7 +65,8 @@ def put_prepared(session: Session, job: str, sealed: bytes) -> None:
 def commit_prepared(session: Session, job: str) -> Outcome:
     """Commit a prepared job, from any process, any number of times, at the same time as others do or give it up. [AB3] [AB4]
 
-    A conflict leaves it prepared: it may be tried again, when a gap has closed, or given up.
+    A conflict leaves it prepared: it may be tried again, when a gap has closed, or given up. A job that has published its change, such as
+    one whose process was told that its outcome is unknown, is committed or given up for good. [CM21]
     """
     meter = session.meter(job, phase="second")
     head = _open(session, job)
@@ -71,7 +74,11 @@ def commit_prepared(session: Session, job: str) -> Outcome:
         return measured(settled, meter)
     prepared = read_prepared(session, job)
     if prepared is None:
-        return measured(_missing(session, job), meter)
+        published = read_intent(session.store, job)
+        if published is None:
+            return measured(_missing(session, job), meter)
+        meter.learn(published.change.operation, published.change.summary)
+        return commit(session, head, published.change, shared=True, published=True, meter=meter)
     if prepared.done is not None:
         # It holds no work. Before the fence has reached its record a key is not forgotten but dropped: then that work is to be done anew.
         kept = prepared.done.version < head.snapshot.fence or find_key(session, head.snapshot, str(prepared.change.key)) is not None
@@ -81,26 +88,18 @@ def commit_prepared(session: Session, job: str) -> Outcome:
 
 
 def give_up(session: Session, job: str) -> Outcome:
-    """Commit that a prepared or recoverable job never commits, or learn that it has: one create decides. Nothing is deleted. [AB1] [AB4]
+    """Commit that a prepared, published or recoverable job never commits, or learn that it has. Nothing is deleted. [AB1] [AB4] [CM21]
 
     The outcome is of the job: aborted, or committed at a version; fenced, where it never committed and cannot any more.
     """
-    while True:
-        head = _open(session, job)
-        if (settled := _settled(session, head, job)) is not None:
-            return settled
-        if format.parse_job_id(job).birth < head.snapshot.fence:
-            return fenced_outcome(session, head, job)
-        if read_prepared(session, job) is None and not is_recoverable(session, job):
-            return _missing(session, job)
-        own = format.job_id(head.version, head.snapshot.table_id, session.env.randomness(16))
-        change = Change(job=own, birth=head.version, operation="give_up", gives_up=job)
-        outcome = commit(session, head, change)
-        if outcome.committed:
-            return Outcome(kind="aborted", job_id=job, attempts=outcome.attempts)
-        overtaken = outcome.kind == "fenced" or (outcome.conflict is not None and outcome.conflict.rule == "job_is_committed")
-        if not overtaken:
-            return msgspec.structs.replace(outcome, job_id=job)
+    head = _open(session, job)
+    if (settled := _settled(session, head, job)) is not None:
+        return settled
+    if format.parse_job_id(job).birth < head.snapshot.fence:
+        return fenced_outcome(session, head, job)
+    if read_prepared(session, job) is None and not is_recoverable(session, job) and not is_published(session, job):
+        return _missing(session, job)
+    return enter_given_up(session, job)
 
 
 def settle_prepared(session: Session, *, abort: bool = False) -> Iterator[JobResult]:
@@ -146,12 +145,19 @@ def read_prepared(session: Session, job: str) -> Prepared | None:
     return format.decode_prepared(data, name=name)
 
 
+def is_published(session: Session, job: str) -> bool:
+    """Whether the job's intent is there, so that others may commit it. One list. [CM19]"""
+    return any(info.name == format.intent_name(job) for info in session.store.list(format.intent_name(job)))
+
+
 def list_jobs(session: Session) -> Iterator[JobInfo]:
-    """Every job that has left objects for others, and what became of it, oldest birth first. One list and the head. [AB3]"""
+    """Every job that has left objects for others, and what became of it, oldest birth first. Two lists and the head. [AB3] [CM19]"""
     head = session.open()
     found: dict[str, list[ObjectInfo]] = {}
     for info in session.store.list(format.JOBS):
         found.setdefault(format.job_of_handed(info.name), []).append(info)
+    for info in session.store.list(format.INTENTS):
+        found.setdefault(info.name.removeprefix(format.INTENTS), []).append(info)
     known = []
     for job, objects in found.items():
         try:
@@ -177,7 +183,9 @@ def _state(session: Session, snapshot: Snapshot, job: str, birth: int, names: se
         return state, version
     if birth < snapshot.fence:
         return "fenced", None
-    return ("prepared" if format.prepared_name(job) in names else "running"), None
+    if format.prepared_name(job) in names:
+        return "prepared", None
+    return ("published" if format.intent_name(job) in names else "running"), None
 
 
 def _open(session: Session, job: str) -> Head:

@@ -85,8 +85,9 @@ class Spiller:
         return msgspec.structs.replace(snapshot, keys={}, key_runs=self._merge_runs(runs, KEY_RUN))
 
     def _spill_jobs(self, snapshot: Snapshot) -> Snapshot:
-        # The newest stays inline: it is what a stalled writer asks the head for.
-        own = {job: version for job, version in snapshot.recent_jobs.items() if job == self._job}
+        # The newest stay inline: they are what a stalled writer asks the head for.
+        carried = {commit.job for commit in snapshot.commits}
+        own = {job: version for job, version in snapshot.recent_jobs.items() if job in carried}
         names = sorted(snapshot.recent_jobs.keys() - own.keys())
         columns = {
             "job": pa.array(names, pa.string()),

@@ -38,7 +38,7 @@ class TableFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def stand(session: Session, ends: Mapping[str, Any] | None = None) -> TableFigures:
-    """The table as of this call. The head, one list of what jobs have left, a get per run of jobs. [WM1]
+    """The table as of this call. The head, two lists of what jobs have left, a get per run of jobs. [WM1]
 
     ends: source -> its end, as for `Table.figures`.
     """
@@ -58,7 +58,7 @@ def stand(session: Session, ends: Mapping[str, Any] | None = None) -> TableFigur
         prepared_jobs=len(prepared),
         prepared_bytes=sum(job.size_bytes for job in prepared),
         oldest_prepared_s=_age_s(now_us, min(job.since for job in prepared)) if prepared else None,
-        running_jobs=sum(job.state == "running" for job in jobs),
+        running_jobs=sum(job.state in ("running", "published") for job in jobs),
         watermarks=snapshot.watermarks,
         lag={source: _lag(snapshot.watermarks.get(source), end) for source, end in known.items()},
     )

@@ -18,7 +18,7 @@ from ..engine.manifests import JOB_RUN, KEY_RUN
 from ..engine.session import Session
 from ..store import Store
 from .scheduler import Scheduler
-from .steps import Declared, State, Step, birth_of, broken, is_readable
+from .steps import Declared, State, birth_of, broken, carried_wrongly, is_readable, steps_of
 
 
 class ViolationError(AssertionError):
@@ -60,12 +60,13 @@ class Oracle:
 
     def told_committed(self, job: str, version: int | None) -> None:
         """An actor was told that its job is in that version: it is, for ever. [IV2] [IV8]"""
-        if version is None or not 1 <= version <= len(self.chain) or self.chain[version - 1].commit.job != job:
+        if version is None or not 1 <= version <= len(self.chain) or job not in self.chain[version - 1].carried:
             self._fail(f"job {job} was acknowledged at version {version}, which does not carry it [IV2] [IV8]")
 
     def told_done(self, job: str, key: str | None, version: int | None) -> None:
         """An actor was told that its key was committed before. [KY3]"""
-        if version is None or not 1 <= version <= len(self.chain) or self.chain[version - 1].commit.key != key:
+        commits = self.chain[version - 1].snapshot.commits if version is not None and 1 <= version <= len(self.chain) else ()
+        if all(each.key != key for each in commits):
             self._fail(f"the key {key!r} was acknowledged at version {version}, which does not carry it [KY3]")
         if self._carried.get(job) != version:  # by another driver, under the id that both share
             self._deny(job, "already done under its key")
@@ -114,6 +115,9 @@ class Oracle:
         head = self.head.snapshot
         if name in self.needed():
             self._fail(f"{actor} deleted {name}, which a readable version needs [IV7]")
+        waiting = format.parse_intent(name)
+        if waiting is not None and waiting not in self.head.jobs and birth_of(waiting) >= head.fence:
+            self._fail(f"{actor} deleted the intent of job {waiting}, which nobody has decided [CM22]")
         job = self._writer(name, head.table_id)
         if job is not None and birth_of(job) >= head.fence and job not in self._denied:
             self._fail(f"{actor} deleted {name}, of a job that can still commit [GC5] [IV7]")
@@ -128,19 +132,20 @@ class Oracle:
     def _grow(self, version: int, new: State) -> None:
         if version != len(self.chain) + 1:
             self._fail(f"version {version} was created above {len(self.chain)} [IV1]")
-        job = new.commit.job
-        if self.chain:
-            step = Step(chain=self.chain, new=new, declared=self._declared.get(job, ()), earlier=self._declared)
+        if (said := carried_wrongly(new.snapshot, self._declared)) is not None:
+            self._fail(f"version {version}: {said}")
+        for step in steps_of(self.chain, new, self._declared) if self.chain else ():
             for said in broken(step):
-                self._fail(f"version {version} ({new.commit.operation} by job {job}): {said}")
-        if job in self._carried:
-            self._fail(f"job {job} was committed twice, at {self._carried[job]} and {version} [IV4]")
-        if job in self._denied:
-            self._fail(f"job {job} was told to be {self._denied[job]}, and was committed at {version} [CM10]")
+                self._fail(f"version {version} ({step.new.commit.operation} by job {step.new.commit.job}): {said}")
+        for job in sorted(new.carried):
+            if job in self._carried:
+                self._fail(f"job {job} was committed twice, at {self._carried[job]} and {version} [IV4]")
+            if job in self._denied:
+                self._fail(f"job {job} was told to be {self._denied[job]}, and was committed at {version} [CM10]")
         for entry, size in self._listed(new.snapshot):
             if self._sizes.get(entry) != size:
                 self._fail(f"version {version} lists {entry}, which is not there in its length [IV6] [CM18]")
-        self._carried[job] = version
+        self._carried |= dict.fromkeys(new.carried, version)
         self.chain.append(new)
 
     def _listed(self, snapshot: Snapshot) -> Iterable[tuple[str, int]]:

@@ -47,21 +47,25 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def commit(self) -> Commit:
+        """The one that is judged; of a version as a whole, its creator's."""
         return self.snapshot.commits[-1]
+
+    @property
+    def carried(self) -> frozenset[str]:
+        """The jobs of all its commits."""
+        return frozenset(each.job for each in self.snapshot.commits)
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """A version about to be judged. chain: all before it; declared: what its job may have been told, by whoever runs it; earlier: what
-    every job was told."""
+    """A commit about to be judged. chain: all versions before its own; old: what it was applied to, the last of them or, where its version
+    carries several, that with those before it; declared: what its job may have been told, by whoever runs it; earlier: what every job was
+    told."""
 
     chain: Sequence[State]
+    old: State
     new: State
     declared: Sequence[Declared]
     earlier: dict[str, list[Declared]]
-
-    @property
-    def old(self) -> State:
-        return self.chain[-1]
 
     @property
     def birth(self) -> int:
@@ -73,6 +77,35 @@ def birth_of(job: str) -> int:
     return format.parse_job_id(job).birth
 
 
+def steps_of(chain: Sequence[State], new: State, declared: dict[str, list[Declared]]) -> Iterator[Step]:
+    """The commits of a version, one after another, each on what those before it have made of the version before. [CM24]"""
+    old, commits = chain[-1], new.snapshot.commits
+    for number, commit in enumerate(commits):
+        told = declared.get(commit.job, [])
+        made = _alone(new, commit) if number == len(commits) - 1 else _with(old, new, commit, told)
+        yield Step(chain=chain, old=old, new=made, declared=told, earlier=declared)
+        # What comes next becomes the same version.
+        stays = msgspec.structs.replace(made.snapshot, version=old.version, parent_digest=old.snapshot.parent_digest)
+        old = msgspec.structs.replace(made, snapshot=stays, digest=old.digest)
+
+
+def _alone(new: State, commit: Commit) -> State:
+    return msgspec.structs.replace(new, snapshot=msgspec.structs.replace(new.snapshot, commits=(commit,)))
+
+
+def _with(old: State, new: State, commit: Commit, told: Sequence[Declared]) -> State:
+    """What an append that is carried makes of the state before it, as far as it was declared."""
+    made, adds = _alone(new, commit), told[0].adds if told else {}
+    moved = {each.source: each.end for each in told[0].advances} if told else {}
+    return msgspec.structs.replace(
+        made,
+        snapshot=msgspec.structs.replace(made.snapshot, watermarks={**old.snapshot.watermarks, **moved}),
+        files={**old.files, **adds},
+        keys=old.keys if commit.key is None else {**old.keys, commit.key: new.version},
+        jobs={**old.jobs, commit.job: new.version},
+    )
+
+
 def broken(step: Step) -> Iterator[str]:
     """Every rule that the step breaks, in words, with its clause."""
     for rule in RULES:
@@ -80,13 +113,22 @@ def broken(step: Step) -> Iterator[str]:
             yield said
 
 
+def carried_wrongly(snapshot: Snapshot, declared: dict[str, list[Declared]]) -> str | None:
+    """Why a version may not carry these jobs together, or does not say what each has advanced. [CM20] [CM24]"""
+    for commit in snapshot.commits if len(snapshot.commits) > 1 else ():
+        told = declared.get(commit.job)
+        if commit.operation != "append" or not told or told[0].replaces is not None:
+            return f"it carries job {commit.job} ({commit.operation}) beside others [CM20]"
+        if commit.advanced != {each.source: (each.start, each.end) for each in told[0].advances}:
+            return f"it says that job {commit.job} advanced {commit.advanced} [CM24]"
+    return None
+
+
 def _chain(step: Step) -> str | None:
     old, new = step.old.snapshot, step.new.snapshot
     if (new.version, new.parent_digest, new.table_id) != (old.version + 1, step.old.digest, old.table_id):
         return "it is not built on the version before it [IV1]"
-    if new.committed_at < old.committed_at:
-        return "its time is before that of its parent [CM14]"
-    return None if len(new.commits) == 1 else "it does not carry exactly one job [CM17]"
+    return "its time is before that of its parent [CM14]" if new.committed_at < old.committed_at else None
 
 
 def _fence(step: Step) -> str | None:
@@ -173,7 +215,7 @@ def _rewind(step: Step) -> str | None:
         return f"{source} has been moved since the rewind looked at it [WM5]"
     undone = set()
     for key, version in step.old.keys.items():
-        told = step.earlier.get(step.chain[version - 1].commit.job, ())
+        told = step.earlier.get(next(each.job for each in step.chain[version - 1].snapshot.commits if each.key == key), ())
         ranges = [each for each in (told[0].advances if told else ()) if each.source == source]
         if any(to is None or (isinstance(each.end, int) and isinstance(to, int) and each.end > to) for each in ranges):
             undone.add(key)

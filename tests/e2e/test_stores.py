@@ -59,7 +59,7 @@ def contend(place: Place, process: int, ready: Any, start: Any, told: Any) -> No
 
 
 def test_fifty_writers_on_one_table_all_get_through(place: Place) -> None:
-    """Blind retries once failed 54 commits under contention. Every commit takes a version of its own, none many attempts. [IV9] [CM8]"""
+    """Blind retries once failed 54 commits under contention. Writers carry each other: nobody needs many attempts. [IV9] [CM8] [CM20]"""
     append(place, -1)
     ready, start, told = processes.Semaphore(0), processes.Event(), processes.Queue()
     running = [processes.Process(target=contend, args=(place, number, ready, start, told)) for number in range(PROCESSES)]
@@ -72,15 +72,15 @@ def test_fifty_writers_on_one_table_all_get_through(place: Place) -> None:
         process.join(60)
     total = PROCESSES * THREADS * COMMITS
     assert [process.exitcode for process in running] == [0] * PROCESSES
-    assert len(commits) == total and len({version for _, version, _, _ in commits}) == total
-    attempts = sorted(count for _, _, count, _ in commits)
-    print(f"attempts: median {statistics.median(attempts)}, mean {statistics.mean(attempts):.1f}, most {attempts[-1]}")
-    assert attempts[-1] <= MOST_ATTEMPTS and statistics.mean(attempts) <= MEAN_ATTEMPTS
+    versions, attempts = {version for _, version, _, _ in commits}, sorted(count for _, _, count, _ in commits)
+    mean, most = statistics.mean(attempts), attempts[-1]
+    print(f"{len(versions)} versions; attempts: median {statistics.median(attempts)}, mean {mean:.1f}, most {most}")
+    assert len(commits) == total and most <= MOST_ATTEMPTS and mean <= MEAN_ATTEMPTS and len(versions) <= total // 2
     assert read_ids(open_store(place.url, place.options)) == [-1, *range(total)]
 
 
-# Fifty contend at once: were one of them chosen by chance for each version, the unluckiest of all commits would need several hundred.
-MOST_ATTEMPTS, MEAN_ATTEMPTS = 100, 20
+# Fifty contend at once. Each for itself needed 9 attempts on average, the unluckiest 36; now 3 and 5.
+MOST_ATTEMPTS, MEAN_ATTEMPTS = 12, 6
 
 
 # --- permissions ------------------------------------------------------------------------------------------------------------

@@ -7,8 +7,10 @@ import secrets
 import pytest
 
 from manifestcommit.core import format
+from manifestcommit.core.retention import Policy
 from manifestcommit.core.snapshot import Commit, Tag
-from manifestcommit.engine.commit import commit
+from manifestcommit.engine import gc as gc_engine
+from manifestcommit.engine.commit import commit, create_table
 from manifestcommit.engine.head import Head, open_head, read_object, read_version
 from manifestcommit.engine.lookup import find_job
 from manifestcommit.engine.outcome import error_of
@@ -370,3 +372,58 @@ def test_a_store_that_never_answers_makes_a_commit_unknown() -> None:
     error = error_of(outcome, store.url)
     assert isinstance(error, OutcomeUnknownError) and error.job_id == job.id
     assert read_ids(store) == [2, 3]
+
+
+# --- versions never start anew ----------------------------------------------------------------------------------------------
+
+
+def test_a_table_that_is_emptied_and_filled_again_goes_on_in_its_chain() -> None:
+    """Its keys and watermarks would otherwise be forgotten, and reruns of old work double it. [LY10]"""
+    store = memory()
+    write(store, rows([1]), key="old work", watermarks={"s": (0, 5)})
+    write(store, rows([]), overwrite=None)
+    assert read_ids(store) == [] and open_head(store).version == 3
+    assert write(store, rows([2])).version == 4
+    assert write(store, rows([1]), key="old work", watermarks={"s": (0, 5)}).version == 2, "already committed"
+    assert read_ids(store) == [2] and positions(store) == {"s": 5}
+
+
+def test_a_creator_that_slept_until_version_1_was_deleted_joins_the_table() -> None:
+    """The name of version 1 is free again, so its create succeeds; the table is what stands above. [LY10] [CM13]"""
+    store, slept = memory(), False
+
+    def others(call: FaultCall) -> None:
+        nonlocal slept
+        if call.kind == "put_if_absent" and call.name == format.version_name(1) and not slept:
+            slept = True
+            for number in range(1, 6):
+                write(store, rows([number]))
+            expire(store, fence=5, expired=5)
+
+    late = FaultStore(store, on_call=others)
+    table_id = None
+    for _ in range(2):
+        created = create_table(session(late), schema=None, partition_by=(), properties={})
+        table_id = table_id or created.snapshot.table_id
+        assert created.version == open_head(store).version >= 7 and created.snapshot.table_id == table_id
+    assert read_object(store, 1) is not None, "the first of them did create it"
+    assert read_ids(store) == [1, 2, 3, 4, 5]
+    with pytest.raises(SnapshotExpiredError):
+        read_version(store, open_head(store), 1)
+    assert write(store, rows([6])).version == open_head(store).version and read_ids(store) == [1, 2, 3, 4, 5, 6]
+    gc_engine.run(session(store), Policy(grace_s=0, keep_for_s=0))
+    assert read_object(store, 1) is None
+    check_head(store)
+
+
+def test_a_job_of_a_table_that_was_removed_does_not_commit_to_the_next_one_at_its_root() -> None:
+    """[LY10] [CM5]"""
+    store = table(3)
+    job, _ = stalled(store, key="k")
+    store.delete([info.name for info in list(store.list(""))])
+    write(store, rows([1]))
+    for _ in range(3):
+        write(store, rows([5]))
+    with pytest.raises(TableNotFoundError, match="another one stands there now"):
+        job.commit()
+    assert read_ids(store) == [1, 5, 5, 5] and positions(store) == {}

@@ -46,8 +46,8 @@ def no_look_above() -> Any:
     """A create counts as soon as it is answered. [CM5]"""
     real = commit._look_above
 
-    def look(session: Session, base: Head, mine: Head, *, won: bool) -> tuple[bool, Head]:
-        return (True, mine) if won else real(session, base, mine, won=won)
+    def look(session: Session, base: Head, mine: Head, helping: Any, *, won: bool) -> tuple[int | None, Head]:
+        return (mine.version, mine) if won else real(session, base, mine, helping, won=won)
 
     return mock.patch.object(commit, "_look_above", look)
 

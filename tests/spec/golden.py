@@ -283,6 +283,42 @@ def streaming() -> Snapshot:
     )  # fmt: skip
 
 
+def shared() -> Snapshot:
+    """A version that carries two jobs: what each advanced stands in its record."""
+    jobs = tuple(f"v{birth}-{TABLE_ID}-{str(birth) * 32}" for birth in (5, 6))
+    advanced = (
+        {"MyTopic:0": (0, 10), "file:ä b%20": (None, "etag-1")},
+        {"MyTopic:0": (10, 9_223_372_036_854_775_807), "file:ä b%20": ("etag-1", "etag-2")},
+    )
+    return Snapshot(
+        format_version=1,
+        table_id=TABLE_ID,
+        version=8,
+        parent_digest="sha256:" + "ef" * 32,
+        committed_at=1_794_000_000_000_003,
+        writer="manifestcommit 0.1.0",
+        commits=tuple(
+            Commit(job=job, commit_id=f"{job}.0000000000000008", key=f"key {job[:2]}", operation="append", advanced=each)
+            for job, each in zip(jobs, advanced, strict=True)
+        ),
+        watermarks={"MyTopic:0": 9_223_372_036_854_775_807, "file:ä b%20": "etag-2"},
+        origins={"MyTopic:0": 0, "file:ä b%20": None},
+        keys={f"key {job[:2]}": KeyRecord(version=8, digest="44" * 16) for job in jobs},
+        recent_jobs=dict.fromkeys(jobs, 8),
+    )
+
+
+def intent() -> Prepared:
+    """A plain append that its job asks others to commit."""
+    entry = msgspec.structs.replace(INLINED[0], added=0)
+    change = Change(
+        job=JOB, birth=40, operation="append", key="flights:2013-01 'ä'", declared="33" * 16, schema=SCHEMA, partition_by=(DAY, CARRIER),
+        add=(entry,), touched=({DAY: "2013-01-01", CARRIER: "A/A é"},), advances=(Advance(source="MyTopic:0", start=0, end=50),),
+        summary=Summary(tasks=1, attempts=2, conflicts=2, seconds=0.5),
+    )  # fmt: skip
+    return Prepared(format_version=1, change=change, prepared_at=1_794_000_000_000_001, writer="manifestcommit 0.1.0")
+
+
 def task() -> FinishedTask:
     """A finished task of a recoverable job."""
     name = f"day=2013-01-01/00003-{ATTEMPT}-0-{JOB}.parquet"
@@ -408,6 +444,8 @@ def write() -> None:
         "snapshot-streaming": to_json(plain(streaming())),
         "task": to_json(plain(task())),
         "key": to_json(plain(mark())),
+        "snapshot-shared": to_json(plain(shared())),
+        "intent": to_json(plain(intent())),
     }
     for name, document in documents.items():
         (FOLDER / f"{name}.json.zst").write_bytes(format.compress(document))

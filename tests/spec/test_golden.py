@@ -25,9 +25,10 @@ from manifestcommit.core.change import Change, Found, Prepared, apply
 from manifestcommit.core.recovery import FinishedTask, KeyMark
 from manifestcommit.core.schema import check_schema
 from manifestcommit.core.snapshot import Snapshot
+from manifestcommit.errors import CorruptMetadataError
 from tests.spec import golden
 
-NAMES = ("snapshot-full", "snapshot-minimal", "snapshot-streaming", "snapshot-future")
+NAMES = ("snapshot-full", "snapshot-minimal", "snapshot-streaming", "snapshot-shared", "snapshot-future")
 SCHEMAS = golden.FOLDER.parent / "schemas"
 VALIDATOR = Draft202012Validator(json.loads((SCHEMAS / "snapshot.json").read_text("utf-8")))
 PREPARED = Draft202012Validator(
@@ -61,14 +62,19 @@ def test_the_golden_objects_are_those_that_were_once_written() -> None:
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("snapshot-full", golden.full()), ("snapshot-minimal", golden.minimal()), ("snapshot-streaming", golden.streaming())],
+    [
+        ("snapshot-full", golden.full()),
+        ("snapshot-minimal", golden.minimal()),
+        ("snapshot-streaming", golden.streaming()),
+        ("snapshot-shared", golden.shared()),
+    ],
 )
 def test_a_golden_snapshot_means_what_it_always_meant(name: str, expected: Snapshot) -> None:
-    """[CP1] [OB2] [OB5] [OB6] [OB7] [OB8] [OB9] [OB10] [OB11] [SC1] [SC7] [KY6] [WM5]"""
+    """[CP1] [OB2] [OB5] [OB6] [OB7] [OB8] [OB9] [OB10] [OB11] [SC1] [SC7] [KY6] [WM5] [CM24]"""
     assert decode(name) == expected
 
 
-@pytest.mark.parametrize("name", ["snapshot-full", "snapshot-minimal", "snapshot-streaming"])
+@pytest.mark.parametrize("name", ["snapshot-full", "snapshot-minimal", "snapshot-streaming", "snapshot-shared"])
 def test_a_golden_snapshot_is_written_again_byte_for_byte(name: str) -> None:
     """The frame may differ with the version of zstd; the JSON in it may not. [OB1]"""
     encoded = format.encode_snapshot(decode(name))
@@ -83,7 +89,7 @@ def test_a_snapshot_of_a_later_release_is_written_again_with_all_that_it_holds()
     assert json.loads(zstandard.ZstdDecompressor().decompress(encoded)) == document("snapshot-future")
 
 
-@pytest.mark.parametrize("name", [*NAMES, "prepared", "task", "key"])
+@pytest.mark.parametrize("name", [*NAMES, "prepared", "intent", "task", "key"])
 def test_the_readable_copy_says_what_the_object_says(name: str) -> None:
     """[CP3]"""
     assert json.loads((golden.FOLDER / f"{name}.json").read_text("utf-8")) == document(name)
@@ -158,6 +164,21 @@ def test_a_golden_prepared_job_means_what_it_always_meant() -> None:
 def test_a_golden_prepared_job_is_written_again_byte_for_byte() -> None:
     """[AB3] [OB1]"""
     assert format.decompress(format.encode_prepared(golden.prepared()), name="x") == golden.to_json(document("prepared"))
+
+
+def test_a_golden_intent_means_what_it_always_meant_and_is_written_again_byte_for_byte() -> None:
+    """In the form of a prepared job, under a name that a list shows after all versions. [CM19] [LY11] [CP1]"""
+    name = format.intent_name(golden.JOB)
+    found, size = format.decode_intent(stored("intent"), name=name)
+    assert found == golden.intent() and size == len(golden.to_json(document("intent")))
+    encoded = format.encode_intent(found)
+    assert encoded is not None and format.decompress(encoded, name=name) == golden.to_json(document("intent"))
+    assert name == f"_manifest/versions/i-{golden.JOB}" and name > format.version_name(10**19) and format.parse_intent(name) == golden.JOB
+    PREPARED.validate(document("intent"))
+    with pytest.raises(CorruptMetadataError):
+        format.decode_intent(stored("intent"), name=format.prepared_name(golden.JOB))
+    with pytest.raises(CorruptMetadataError):
+        format.decode_prepared(stored("intent"), name=name)
 
 
 def test_the_golden_prepared_job_has_every_member() -> None:
@@ -270,7 +291,7 @@ def test_the_json_schema_accepts_the_golden_snapshots(name: str) -> None:
     VALIDATOR.validate(document(name))
 
 
-@pytest.mark.parametrize("snapshot", [golden.full(), golden.minimal()])
+@pytest.mark.parametrize("snapshot", [golden.full(), golden.minimal(), golden.shared()])
 def test_the_json_schema_accepts_what_is_written_now(snapshot: Snapshot) -> None:
     """[OB2]"""
     VALIDATOR.validate(json.loads(format.decompress(format.encode_snapshot(snapshot), name="x")))
@@ -336,6 +357,8 @@ WRONG = {
     "a stream without a query": _set("streams", {"flights": {"batch": 1, "version": 2}}),
     "a batch below -1": _set("streams", {"flights": {"query": "q", "batch": -2, "version": 2}}),
     "a rollback to version 0": _set("commits", 0, "restored", 0),
+    "an advance without an end": _set("commits", 0, "advanced", {"MyTopic:0": [1]}),
+    "an advance to nowhere": _set("commits", 0, "advanced", {"MyTopic:0": [1, None]}),
     "a batch of version 0": _set("streams", {"flights": {"query": "q", "batch": 1, "version": 0}}),
     "a commit that spans tables": _set("participants", ["another table"]),
 }

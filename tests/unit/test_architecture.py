@@ -62,6 +62,7 @@ CORE_FLOORS: list[set[str]] = [
     {"change", "feed", "manifest_table", "partition"},
     {"format", "hive", "layout", "stream"},
     {"audit", "conflict", "retention"},
+    {"intent"},
 ]
 
 # All that core may use: nothing of it reads a clock, draws a number, or opens anything that it was not given.

@@ -207,7 +207,7 @@ def test_a_failure_of_any_kind_is_one_jobs_own(store: MemoryStore, monkeypatch: 
     """[CM10]"""
     bad, good = job_over(store, 2, "second", 10, 20), job_over(store, 3, "third", 10, 20)
 
-    def fails() -> Any:
+    def fails(**_: Any) -> Any:
         raise pa.ArrowInvalid("of this test")
 
     monkeypatch.setattr(bad._job, "commit", fails)

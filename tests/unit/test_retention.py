@@ -180,7 +180,10 @@ def verdict(name: str, *, is_old: bool = True) -> tuple[str, str]:
         (format.version_name(2), ("keep", "metadata")),
         (format.version_name(8), ("keep", "metadata")),
         (format.version_name(99), ("keep", "metadata")),
-        (f"{format.VERSIONS}i-{job(3)}", ("leave", "unknown")),
+        (format.intent_name(job(9)), ("delete", "intent")),
+        (format.intent_name(job(10)), ("keep", "metadata")),
+        (format.intent_name(job(3, OTHER)), ("leave", "unknown")),
+        (f"{format.INTENTS}x", ("leave", "unknown")),
         (f"{format.VERSIONS}1.json.zst", ("leave", "unknown")),
         (MANIFEST, ("keep", "metadata")),
         (format.manifest_name(job(3), b"n" * 16), ("delete", "manifest")),
@@ -199,7 +202,7 @@ def verdict(name: str, *, is_old: bool = True) -> tuple[str, str]:
     ],
 )
 def test_the_verdict_on_a_name(name: str, expected: tuple[str, str]) -> None:
-    """[GC5] [GC6] [GC7] [LY12]"""
+    """[GC5] [GC6] [GC7] [LY11] [LY12] [CM22]"""
     assert verdict(name) == expected
 
 

@@ -1,0 +1,137 @@
+"""Writers that help each other: a change that lost is published, and whoever wins next carries it along. [CM19] [CM20] [CM22]
+
+Costs nothing where nobody is in the way: intents are seen in the list that every commit makes, and read by those only who lost a create.
+Not here: which changes these are and what one version makes of them (core.intent), when to publish and what follows (engine.commit).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from ..core import format, intent
+from ..core.change import Change, Found, Prepared
+from ..core.conflict import find_conflict
+from ..core.intent import MAX_CARRIED, MAX_CARRIED_BYTES, Carried, Intent
+from ..core.snapshot import FORMAT_VERSION, Snapshot, Summary
+from ..errors import CorruptMetadataError, StoreError, UnsupportedFormatError
+from ..store import Store
+from .lookup import find_job, find_key
+from .session import Session
+
+LOG = logging.getLogger("manifestcommit.jobs")
+_READS = 4 * MAX_CARRIED  # intents that are read for one create: many in front that can not be carried shall hide none behind them
+_AT_ONCE = 16
+_FEW = 4  # up to so many are read one after another
+
+
+class Helping:
+    """What one commit knows of intents: its own, and those of others. may_publish: whether only this process can finish the job.
+
+    is_published: whether others may have seen the job's intent, so that it may be committed by them from then on.
+    """
+
+    def __init__(self, session: Session, job: str, *, may_publish: bool, is_published: bool = False) -> None:
+        self._session = session
+        self._job = job
+        self._may_publish = may_publish
+        self._waiting: Mapping[str, int] = {}
+        self._read: dict[str, Intent | None] = {}  # they never change; None: nothing that can be carried
+        self.is_published = is_published
+
+    def saw(self, intents: Mapping[str, int]) -> None:
+        """What the last list showed: job -> bytes of its intent."""
+        self._waiting = intents
+
+    def publish(self, change: Change, summary: Summary) -> None:
+        """Ask others to carry this change; once, best effort: whoever is not heard goes on alone. One request. [CM19]"""
+        if not self._may_publish:
+            return
+        self._may_publish = False
+        if not intent.is_plain(change):
+            return
+        env = self._session.env
+        own = msgspec.structs.replace(change, summary=summary)
+        data = format.encode_intent(
+            Prepared(format_version=FORMAT_VERSION, change=own, prepared_at=env.now_us(), writer=self._session.writer)
+        )
+        if data is None:
+            return
+        self.is_published = True  # also where the store says that it failed: the request may land later
+        with contextlib.suppress(StoreError):
+            self._session.store.put_if_absent(format.intent_name(self._job), data)
+
+    def retract(self) -> None:
+        """The job is decided, in a head: nobody needs its intent any more. Best effort; gc takes what stays. One request. [CM22]"""
+        with contextlib.suppress(StoreError):
+            self._session.store.delete([format.intent_name(self._job)])
+
+    def carry(self, head: Snapshot, own: Change, found: Found) -> Carried:
+        """The head with those changes on top that others have published and that may come before this one's own. [CM20]
+
+        One request for each intent that is seen for the first time; more where many are waiting that do not apply, up to a bound.
+        """
+        alone = carried = Carried(snapshot=head)
+        if not self._waiting or not intent.carries_others(own):
+            return alone
+        room, reads = MAX_CARRIED_BYTES, _READS
+        jobs = intent.in_order(job for job in self._waiting if job != self._job and self._can_wait(head, job))
+        for start in range(0, len(jobs), MAX_CARRIED):
+            reads -= self._fetch(jobs[start : start + MAX_CARRIED], reads)
+            for job in jobs[start : start + MAX_CARRIED]:
+                waiting = self._read.get(job)
+                if waiting is None or waiting.size_bytes > room or not self._applies(carried.snapshot, waiting.change):
+                    continue
+                carried = self._with(carried, waiting.change)
+                room -= waiting.size_bytes
+                if len(carried.commits) == MAX_CARRIED:
+                    break
+            if len(carried.commits) == MAX_CARRIED or reads <= 0:
+                break
+        return carried if carried.commits and self._still_holds(carried.snapshot, own, found) else alone
+
+    def _can_wait(self, head: Snapshot, job: str) -> bool:
+        return 0 < self._waiting[job] <= format.MAX_INTENT_BYTES and self._read.get(job, True) is not None and intent.may_wait(head, job)
+
+    def _fetch(self, jobs: list[str], most: int) -> int:
+        """Read those that were not read yet, up to so many; how many that were."""
+        new = [job for job in jobs if job not in self._read][: max(0, most)]
+        if len(new) <= _FEW:
+            found = [read_intent(self._session.store, job) for job in new]
+        else:
+            with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="manifestcommit-intents") as pool:
+                found = list(pool.map(lambda job: read_intent(self._session.store, job), new))
+        self._read.update(zip(new, found, strict=True))
+        return len(new)
+
+    def _applies(self, state: Snapshot, change: Change) -> bool:
+        if not intent.applies(state, change) or find_job(self._session, state, change.job)[0] is not None:
+            return False
+        return change.key is None or find_key(self._session, state, change.key) is None
+
+    def _with(self, carried: Carried, change: Change) -> Carried:
+        env = self._session.env
+        commit_id = f"{change.job}.{env.randomness(8).hex()}"
+        return intent.carry(carried, change, commit_id=commit_id, now_us=env.now_us(), writer=self._session.writer)
+
+    def _still_holds(self, state: Snapshot, own: Change, found: Found) -> bool:
+        """Whether what is carried leaves the own change right: nobody who helps shall lose by it."""
+        is_new = own.key is None or find_key(self._session, state, own.key) is None
+        return is_new and find_conflict(state, own, (), found) is None
+
+
+def read_intent(store: Store, job: str) -> Intent | None:
+    """What a job has published; None where it is gone, damaged, refused, or of a later release: then it is passed over. [CM20]"""
+    name = format.intent_name(job)
+    try:
+        prepared, size_bytes = format.decode_intent(store.get(name, 0, format.MAX_INTENT_BYTES + 1), name=name)
+    except FileNotFoundError:
+        return None
+    except (CorruptMetadataError, UnsupportedFormatError, StoreError) as error:
+        LOG.debug("%r: an intent is passed over: %s", store.url, error)
+        return None
+    return None if prepared.done is not None else Intent(change=prepared.change, size_bytes=size_bytes)

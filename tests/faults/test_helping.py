@@ -1,0 +1,817 @@
+"""Writers that carry each other: each job once, whoever dies, stalls, races, gives up or lies beside it. [CM19]-[CM22] [CM24]
+
+Not here: what may be carried, as pure functions (tests/unit/test_intent.py); fifty writers on a real store (tests/e2e/test_stores.py).
+"""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+import manifestcommit as mc
+from manifestcommit.cli import main
+from manifestcommit.core import format, spill
+from manifestcommit.core.intent import MAX_CARRIED, MAX_CARRIED_BYTES
+from manifestcommit.core.retention import Policy
+from manifestcommit.core.watermark import Advance
+from manifestcommit.engine import gc as gc_engine
+from manifestcommit.engine.commit import Limits, commit
+from manifestcommit.engine.feed import Feed
+from manifestcommit.engine.head import open_head, read_object
+from manifestcommit.engine.lineage import rewind, trace
+from manifestcommit.engine.lookup import find_job
+from manifestcommit.engine.outcome import Outcome
+from manifestcommit.engine.prepare import commit_prepared, give_up, list_jobs
+from manifestcommit.engine.rollback import rollback
+from manifestcommit.engine.verify import verify
+from manifestcommit.errors import (
+    JobAbortedError,
+    JobFencedError,
+    ManifestCommitError,
+    OutcomeUnknownError,
+    StoreError,
+    StoreUnclearError,
+    WatermarkOverlapError,
+)
+from manifestcommit.job import commit_all
+from manifestcommit.store import MemoryStore, Store, open_store
+from manifestcommit.table import _resolve
+from manifestcommit.testing.counting import CountingStore
+from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
+from tests.faults.helpers import carried, carry, intents, is_create, is_publishing, losing, publish, put_intent, rival, state_of
+from tests.faults.tables import (
+    all_snapshots,
+    begin,
+    change_of,
+    check_head,
+    check_table,
+    clone,
+    key_version,
+    memory,
+    positions,
+    put_version,
+    read_ids,
+    rows,
+    session,
+    write,
+)
+from tests.sizes import some
+
+FAULTS: tuple[Fault, ...] = get_args(Fault)
+UNKNOWN = (OutcomeUnknownError, StoreUnclearError, Died)
+KEY = "a key: 100% 'ü'+=#"
+SOURCE = "topic:0 %"
+
+
+def table() -> MemoryStore:
+    """Version 2 has the rows 1 and 2; a source stands at 5."""
+    store = memory()
+    write(store, rows([1, 2]), key="before", watermarks={SOURCE: (0, 5)})
+    return store
+
+
+def mine(store: Store) -> list[int]:
+    """The ids of all rows but those of rivals."""
+    return [each for each in read_ids(store) if each < 1_000_000]
+
+
+def versions_of(store: Store, job: str) -> list[int]:
+    return [head.version for head in all_snapshots(store) if any(each.job == job for each in head.snapshot.commits)]
+
+
+def resolve(store: Store, job: str) -> tuple[str, int | None]:
+    """As the public call, over a store of the test's own."""
+    found = _resolve(session(store), job)
+    return str(found), found.version
+
+
+# --- who publishes, and what that costs ---------------------------------------------------------------------------------
+
+
+def test_a_writer_whom_nobody_is_in_the_way_pays_nothing_for_helping() -> None:
+    """The same requests, also where intents lie about: only who loses looks at them. [CM11] [CM19] [CM20]"""
+    store = table()
+    for number in range(3):
+        publish(store, 10 + number)
+    counting = CountingStore(store)
+    own = session(counting)
+    change = change_of(_written(store, 20))
+    head = own.open()
+    counting.reset()
+    assert commit(own, head, change).committed
+    assert counting.requests() == {"put_if_absent": 1, "list": 1, "put": 1}
+    assert len(intents(store)) == 3 and mine(store) == [1, 2, 20]
+
+
+def test_who_loses_once_asks_nobody_and_who_loses_twice_asks_once() -> None:
+    """One put, and one delete at the end; the requests of a commit that loses are otherwise what they were. [CM19] [CM22]"""
+    for lost, published in ((1, 0), (2, 1), (5, 1)):
+        store = table()
+        calls = losing(store, lost)
+        assert write(calls, rows([10])).attempts == lost + 1
+        kinds = [call.kind for call in calls.calls if call.name.startswith(format.INTENTS)]
+        assert kinds == ["put_if_absent", "delete"] * published
+        assert intents(store) == [] and mine(store) == [1, 2, 10]
+        looks = [call for call in calls.calls if call.kind in ("list", "get") and call.name.startswith(format.VERSIONS)]
+        assert len(looks) == 2 + 3 * lost + 1, "opening; after each loss the winner, the list and the head; the list at the end"
+
+
+def _written(store: Store, *ids: int, key: str | None = None, advance: tuple[int, int] | None = None, **more: tuple[Any, Any]) -> Any:
+    job = begin(store, key)
+    for source, each in {**({SOURCE: advance} if advance else {}), **more}.items():
+        job.advance(source, *each)
+    job.write(rows(ids))
+    return job
+
+
+def wait(store: Store, *ids: int, **options: Any) -> str:
+    """A job whose intent is there, as if it had been published when there was no gap yet; the next one is born after it."""
+    job = put_intent(store, change_of(_written(store, *ids, **options)))
+    rival(store)
+    return job
+
+
+def test_only_appends_whose_own_process_alone_can_finish_them_are_published(tmp_path: Path) -> None:
+    """Overwrites, new columns, prepared and recoverable jobs and those of commit_all go on alone. [CM19]"""
+
+    def tried(store: Store, run: Any) -> list[FaultCall]:
+        calls = losing(store, 4)
+        run(calls)
+        return [call for call in calls.calls if is_publishing(call)]
+
+    def all_at_once(store: Store) -> None:
+        assert commit_all([_written(store, 10)]).failed == ()
+
+    def recoverable(store: Store) -> None:
+        with mc.Job(session(store), key=KEY, fingerprint="f", recoverable=True) as job:
+            job.write(rows([10]))
+
+    def prepared(store: Store) -> None:
+        assert commit_prepared(session(store), _written(store, 10).prepare()).committed
+
+    def adding(store: Store) -> None:
+        write(store, rows([10], more="x"), merge_schema=True)
+
+    def overwriting(store: Store) -> None:
+        write(store, rows([10]), overwrite=None, conflict="blind")
+
+    def foreign(store: Store) -> None:
+        data = next(info.name for info in store.list("") if info.name.endswith(".parquet") and "/" not in info.name)
+        store.put("some file %.parquet", store.get(data))
+        with begin(store) as job:
+            job.add_files(["some file %.parquet"])
+
+    for run in (all_at_once, recoverable, prepared, adding, overwriting, foreign):
+        assert tried(table(), run) == [], run
+    assert len(tried(table(), lambda store: write(store, rows([10]), key=KEY, watermarks={SOURCE: (5, 6)}))) == 1
+
+
+# --- being carried ------------------------------------------------------------------------------------------------------
+
+
+def test_whoever_wins_next_carries_what_was_published() -> None:
+    """Rows, key and watermark of a process that died are in the version of another writer, once, and everyone is told so. [CM20] [CM24]"""
+    store = table()
+    job = publish(store, 10, 11, key=KEY, watermarks={SOURCE: (5, 9)})
+    assert resolve(store, job) == ("pending", None) and mine(store) == [1, 2]
+    outcome = carry(store, 20, key="carrier")
+    assert outcome.version is not None and carried(store, outcome.version) == [job, outcome.job_id]
+    assert resolve(store, job) == ("committed", outcome.version) == resolve(store, outcome.job_id)
+    assert mine(store) == [1, 2, 10, 11, 20] and positions(store) == {SOURCE: 9}
+    assert key_version(store, KEY) == key_version(store, "carrier") == outcome.version
+    assert write(store, rows([10, 11]), key=KEY, watermarks={SOURCE: (5, 9)}).already_committed
+    carry(store, 21)
+    assert versions_of(store, job) == [outcome.version], "once"
+    check_table(store)
+
+
+def test_the_owner_finds_itself_in_the_head_and_creates_nothing_more() -> None:
+    """It sleeps through being carried, and tells the version that carries it. [CM1] [CM20]"""
+    store, told = table(), list[Outcome]()
+
+    def others(call: FaultCall) -> None:
+        if call.kind == "list" and intents(store) and not told:
+            told.append(carry(store, 20))
+
+    outcome = write(losing(store, 2, then=others), rows([10]), key=KEY)
+    assert (outcome.kind, outcome.version, outcome.attempts) == ("committed", told[0].version, 2)
+    assert outcome.figures is not None and outcome.figures.kind == "committed" and outcome.figures.rows_committed == 1
+    assert mine(store) == [1, 2, 10, 20] and intents(store) == [], "and it takes its intent away"
+    check_table(store)
+
+
+def test_the_version_that_is_told_is_the_recorded_one_not_one_that_was_brought_back() -> None:
+    """Its late create takes a name that gc had freed, while others had carried it elsewhere. [CM5] [IV8]"""
+    store = table()
+    change, base = change_of(_written(store, 10)), open_head(store)
+    put_intent(store, change)
+    rival(store)
+    version = carry(store, 20).version
+    assert version is not None and version > base.version + 1 and change.job in carried(store, version)
+    head = put_version(store, open_head(store), fence=version, expired=version)
+    store.delete([format.version_name(each) for each in range(1, version)])
+    own = session(FaultStore(store))
+    outcome = commit(own, base, change)
+    assert read_object(store, base.version + 1) is not None, "it did create it"
+    assert (outcome.kind, outcome.version) == ("committed", version)
+    assert head.version == open_head(store).version and mine(store) == [1, 2, 10, 20]
+
+
+def test_a_carrier_that_brings_a_deleted_version_back_commits_nobody() -> None:
+    """What it carried there is in no head, so it is still to be carried, or fenced, and told so. [CM5] [IV8]"""
+    store = table()
+    waiting, own = change_of(_written(store, 10)), _written(store, 20)
+    put_intent(store, waiting)
+    creates = 0
+
+    def sleep(call: FaultCall) -> None:
+        nonlocal creates
+        creates += is_create(call)
+        if is_create(call) and creates == 2:
+            for _ in range(2):
+                rival(store)
+            head = open_head(store)
+            put_version(store, head, fence=head.version, expired=head.version)
+            store.delete([format.version_name(each) for each in range(1, head.version)])
+
+    outcome = commit(session(losing(store, 1, then=sleep)), open_head(store), change_of(own))
+    assert creates == 2 and not outcome.committed and state_of(store, waiting.job) is None
+    back = [head for head in all_snapshots(store) if any(each.job == waiting.job for each in head.snapshot.commits)]
+    assert [head.version < open_head(store).snapshot.expired for head in back] == [True], "it did create it, below what is readable"
+    assert resolve(store, waiting.job) == ("forgotten", None) and 10 not in read_ids(store) and 20 not in read_ids(store)
+    check_head(store)
+
+
+def test_two_carriers_at_once_carry_it_once() -> None:
+    """[CM20] [IV1]"""
+    store = table()
+    jobs = [publish(store, 10 + number) for number in range(3)]
+    won, creates = list[Outcome](), 0
+
+    def beat(call: FaultCall) -> None:
+        nonlocal creates
+        creates += is_create(call)
+        if creates == 2 and not won:  # it carries all three
+            won.append(carry(store, 30))
+
+    outcome = write(losing(store, 1, then=beat), rows([20]))
+    assert outcome.attempts == 3 and carried(store, won[0].version or 0)[:-1] == jobs
+    assert [len(versions_of(store, job)) for job in jobs] == [1, 1, 1] and mine(store) == [1, 2, 10, 11, 12, 20, 30]
+    check_table(store)
+
+
+def test_the_oldest_are_carried_first_and_never_more_than_the_bound() -> None:
+    """70 wait, of three births: 64 are in the first version, lowest births first, the rest in the next; each once. [CM20]"""
+    store = table()
+    waiting = []
+    for birth in range(3):
+        for number in range(25 if birth < 2 else 20):
+            waiting.append(put_intent(store, change_of(_written(store, 100 + 25 * birth + number))))
+        rival(store)
+    first = carry(store, 20)
+    assert first.version is not None
+    born = [format.parse_job_id(job).birth for job in carried(store, first.version)]
+    assert len(born) == MAX_CARRIED + 1 and born[:-1] == sorted(born[:-1]) and carried(store, first.version)[-1] == first.job_id
+    second = carry(store, 21)
+    assert second.version is not None and len(carried(store, second.version)) == 70 - MAX_CARRIED + 1
+    assert sorted(mine(store)) == sorted([1, 2, 20, 21, *range(100, 170)]) and {len(versions_of(store, job)) for job in waiting} == {1}
+    check_table(store)
+
+
+def test_where_everything_spills_those_who_were_carried_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs, keys and entries in runs and manifests: nobody is carried twice, nobody is forgotten. [CM12] [CM20] [OB11]"""
+    for name, budget in (("INLINE_ENTRY_BYTES", 600), ("INLINE_KEYS", 1), ("INLINE_JOBS", 1), ("FAN_IN", 2)):
+        monkeypatch.setattr(spill, name, budget)
+    store = table()
+    jobs = []
+    for number in range(6):
+        jobs.append(publish(store, 10 + number, key=f"{KEY} {number}" if number % 3 else None))
+        if number % 2:
+            version = carry(store, 30 + number).version
+            assert version is not None
+            snapshot = read_object(store, version)
+            assert snapshot is not None and all(snapshot.snapshot.recent_jobs[job] == version for job in carried(store, version))
+    assert all(find_job(session(store), open_head(store).snapshot, job)[1] == versions_of(store, job)[0] for job in jobs)
+    assert open_head(store).snapshot.job_runs and open_head(store).snapshot.key_runs
+    assert mine(store) == sorted([1, 2, *range(10, 16), 31, 33, 35])
+    assert verify(session(store), deep=True).is_sound
+    check_table(store)
+
+
+# --- what must not be carried ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spilled", [False, True])
+def test_an_intent_whose_key_was_committed_is_not_carried(monkeypatch: pytest.MonkeyPatch, spilled: bool) -> None:
+    """The rerun of a process that died has done its work: its rows would be in the table twice. [CM20] [KY5]"""
+    if spilled:
+        monkeypatch.setattr(spill, "INLINE_KEYS", 0)
+    store = table()
+    job = publish(store, 10, key=KEY)
+    assert write(store, rows([10]), key=KEY).kind == "committed"
+    carry(store, 20)
+    assert mine(store) == [1, 2, 10, 20] and state_of(store, job) is None
+    check_table(store)
+
+
+def test_of_two_intents_with_one_key_and_a_carrier_of_that_key_one_is_committed() -> None:
+    """[CM20] [KY5]"""
+    for own_key in (None, KEY):
+        store = table()
+        for _ in range(2):
+            publish(store, 10, key=KEY)
+        outcome = carry(store, 10 if own_key else 20, key=own_key)
+        assert outcome.kind == "committed" and mine(store) == ([1, 2, 10] if own_key else [1, 2, 10, 20])
+        carry(store, 30)
+        assert mine(store).count(10) == 1
+        check_table(store)
+
+
+def test_who_helps_does_not_lose_by_it() -> None:
+    """What it could carry takes the range that it wants itself: it goes alone. [CM20]"""
+    store = table()
+    job = publish(store, 10, watermarks={SOURCE: (5, 9)})
+    other = publish(store, 11)
+    outcome = carry(store, 20, watermarks={SOURCE: (5, 8)})
+    assert outcome.kind == "committed" and mine(store) == [1, 2, 20] and positions(store) == {SOURCE: 8}
+    assert state_of(store, job) is state_of(store, other) is None
+    carry(store, 21)
+    assert mine(store) == [1, 2, 11, 20, 21], "the one that still holds is carried by the next"
+
+
+def test_ranges_that_follow_each_other_are_carried_in_order_and_gaps_wait() -> None:
+    """[CM20] [CM24] [WM2]"""
+    store = table()
+    early = wait(store, 12, advance=(9, 12))
+    jobs = [wait(store, 10, advance=(5, 7)), wait(store, 11, advance=(7, 9))]
+    version = carry(store, 20).version
+    assert version is not None and carried(store, version)[:-1] == jobs and positions(store) == {SOURCE: 9}
+    assert state_of(store, early) is None and carry(store, 21).committed and positions(store) == {SOURCE: 12}
+    assert mine(store) == [1, 2, 10, 11, 12, 20, 21]
+
+
+def test_an_intent_below_the_fence_is_not_carried_and_its_owner_is_fenced() -> None:
+    """gc deletes its files: a head that lists them would be damaged. [CM20] [CM2] [GC5] [IV7]"""
+    store, slept = table(), False
+
+    def sleep(call: FaultCall) -> None:
+        nonlocal slept
+        if call.kind == "list" and intents(store) and not slept:
+            slept = True
+            rival(store)
+            put_version(store, open_head(store), fence=open_head(store).version)
+            carry(store, 20)
+
+    with pytest.raises(JobFencedError):
+        write(losing(store, 2, then=sleep), rows([10]))
+    assert slept and mine(store) == [1, 2, 20]
+    check_table(store)
+    job = publish(store, 11)
+    rival(store)
+    report = gc_engine.run(session(store), Policy(grace_s=0, keep_for_s=0))
+    assert report.deleted["intent"].count == 1 and report.deleted["data file"].count >= 1 and intents(store) == []
+    carry(store, 21)
+    assert mine(store) == [1, 2, 20, 21] and resolve(store, job) == ("forgotten", None)
+    check_head(store)
+
+
+def test_gc_beside_helping_takes_only_what_the_fence_has_settled() -> None:
+    """[CM22] [GC5] [IV7]"""
+    store = table()
+    dead = publish(store, 10)
+    for _ in range(2):
+        rival(store)
+    young, kept = publish(store, 11, key=KEY), open_head(store).version
+    policy = Policy(grace_s=0, keep_for_s=0)
+    plan = gc_engine.plan(session(store), policy)
+    assert format.intent_name(dead) in plan["name"].to_pylist()
+    born = format.parse_job_id(young).birth
+    put_version(store, open_head(store), fence=born, expired=born)
+    gc_engine.run(session(store), msgspec.structs.replace(policy, grace_s=3600, keep_for_s=3600))
+    assert intents(store) == [young] and kept >= born
+    carry(store, 20)
+    assert mine(store) == [1, 2, 11, 20] and key_version(store, KEY) is not None
+    gc_engine.run(session(store), policy)
+    gc_engine.run(session(store), policy)
+    assert intents(store) == [] and mine(store) == [1, 2, 11, 20]
+    check_head(store)
+
+
+# --- conflicts and giving up --------------------------------------------------------------------------------------------
+
+
+def overtaken(store: Store, *, then: Any = lambda: None) -> FaultStore:
+    """A store for a writer of (5, 9): it publishes, and another takes its range before it looks again."""
+    done = False
+
+    def beat(call: FaultCall) -> None:
+        nonlocal done
+        if call.kind == "list" and intents(store) and not done:
+            done = True
+            write(store, rows([50]), watermarks={SOURCE: (5, 9)}, key="the other")
+            then()
+
+    return losing(store, 2, then=beat)
+
+
+def test_a_conflict_is_told_only_once_a_head_holds_the_job_as_given_up() -> None:
+    """The other's range is rewound, so that the change would fit again: who was told of a failure is not committed later. [CM21]"""
+    store = table()
+    job = ""
+
+    def note() -> None:
+        nonlocal job
+        (job,) = intents(store)
+
+    with pytest.raises(WatermarkOverlapError):
+        write(overtaken(store, then=note), rows([10]), watermarks={SOURCE: (5, 9)}, key=KEY)
+    assert state_of(store, job) == "given up" and resolve(store, job) == ("aborted", None) and intents(store) == []
+    rewind(session(store), SOURCE, 5, reason="to be read again")
+    change = msgspec.structs.replace(change_of(_written(store, 10, key=KEY, advance=(5, 9))), job=job)
+    born = format.parse_job_id(job).birth
+    path = f"00000-0-{job}.parquet"
+    entry = msgspec.structs.replace(change.add[0], job=job, path=path)
+    store.put(path, store.get(change.add[0].path))
+    put_intent(store, msgspec.structs.replace(change, birth=born, add=(entry,)))  # as a late request of its process would
+    carry(store, 20)
+    assert mine(store) == [1, 2, 20, 50] and positions(store) == {SOURCE: 5} and key_version(store, KEY) is None
+    check_table(store)
+
+
+def test_giving_up_and_carrying_race_for_one_decision() -> None:
+    """While the owner enters itself as given up, its range comes free and another carries it: it has committed, and says so. [CM21]"""
+    store, won = table(), list[int | None]()
+    calls = overtaken(store)
+    inner = calls._on_call
+    assert inner is not None
+
+    def beat(call: FaultCall) -> None:
+        inner(call)
+        if is_create(call) and read_object(store, 3) and positions(store) == {SOURCE: 9} and not won:
+            won.append(None)  # what follows makes calls of its own
+            rewind(session(store), SOURCE, 5, reason="x")
+            won[0] = carry(store, 20).version
+
+    calls._on_call = beat
+    outcome = write(calls, rows([10]), watermarks={SOURCE: (5, 9)}, key=KEY)
+    assert (outcome.kind, outcome.version) == ("committed", won[0]) and mine(store).count(10) == 1
+    assert positions(store) == {SOURCE: 9} and not [each for each in open_head(store).snapshot.recent_jobs.values() if each is None]
+    check_table(store)
+
+
+def test_a_job_whose_key_another_committed_is_given_up_before_it_says_so() -> None:
+    """Were the key dropped later, the intent would be carried as well, and the rerun's rows be there twice. [CM21] [KY3]"""
+    store, done = table(), False
+
+    def beat(call: FaultCall) -> None:
+        nonlocal done
+        if call.kind == "list" and intents(store) and not done:
+            done = True
+            write(store, rows([10]), key=KEY, watermarks={SOURCE: (5, 9)})
+
+    outcome = write(losing(store, 2, then=beat), rows([10]), key=KEY, watermarks={SOURCE: (5, 9)})
+    assert outcome.already_committed and state_of(store, outcome.job_id) == "given up"
+    assert mine(store).count(10) == 1
+
+
+def test_contention_is_told_once_the_job_is_given_up_and_is_unknown_where_it_cannot_be() -> None:
+    """[CM8] [CM21]"""
+    store = table()
+    change = change_of(_written(store, 10))
+    lost = commit(session(losing(store, 3)), open_head(store), change, Limits(attempts=3))
+    assert lost.conflict is not None and lost.conflict.rule == "contention" and state_of(store, change.job) == "given up"
+    change = change_of(_written(store, 11))
+    never = commit(session(losing(store, 99)), open_head(store), change, Limits(attempts=3))
+    assert never.kind == "unknown" and "still commit it" in never.reason and resolve(store, change.job) == ("pending", None)
+    carry(store, 20)
+    assert mine(store) == [1, 2, 11, 20]
+
+
+def test_a_failure_after_publishing_is_an_unknown_outcome_that_can_be_asked_for_and_decided() -> None:
+    """[CM21] [CM23] [AB4]"""
+
+    def fail(store: Store, *ids: int) -> str:
+        broken, before = False, intents(store)
+
+        def stop(call: FaultCall) -> None:
+            nonlocal broken
+            broken = broken or (call.kind == "list" and intents(store) != before)
+            if broken:
+                raise StoreError("the store is down")
+
+        with pytest.raises(OutcomeUnknownError) as caught:
+            write(losing(store, 2, then=stop), rows(ids))
+        assert resolve(store, caught.value.job_id) == ("pending", None)
+        return caught.value.job_id
+
+    store = table()
+    job = fail(store, 10)
+    assert [(each.job, each.state) for each in list_jobs(session(store))] == [(job, "published")]
+    assert give_up(session(store), job).kind == "aborted" and resolve(store, job) == ("aborted", None)
+    carry(store, 20)
+    assert mine(store) == [1, 2, 20]
+    job = fail(store, 11)
+    assert commit_prepared(session(store), job).committed and commit_prepared(session(store), job).committed
+    carry(store, 21)
+    assert mine(store) == [1, 2, 11, 20, 21] and versions_of(store, job) == [resolve(store, job)[1]]
+    job = fail(store, 12)
+    carry(store, 22)
+    assert resolve(store, job)[0] == "committed" == give_up(session(store), job).kind and mine(store).count(12) == 1
+    check_table(store)
+
+
+def test_an_owner_that_others_gave_up_is_told_so() -> None:
+    """[AB4] [CM21]"""
+    store = table()
+
+    def abort(call: FaultCall) -> None:
+        for job in intents(store) if call.kind == "list" else ():
+            if state_of(store, job) is None:
+                assert give_up(session(store), job).kind == "aborted"
+
+    with pytest.raises(JobAbortedError):
+        write(losing(store, 2, then=abort), rows([10]))
+    carry(store, 20)
+    assert mine(store) == [1, 2, 20]
+
+
+def test_committing_a_published_job_from_elsewhere_decides_a_conflict_too() -> None:
+    """[CM21]"""
+    store = table()
+    job = publish(store, 10, watermarks={SOURCE: (5, 9)})
+    write(store, rows([50]), watermarks={SOURCE: (5, 9)})
+    told = commit_prepared(session(store), job)
+    assert told.conflict is not None and told.conflict.rule == "watermark_overlap" and state_of(store, job) == "given up"
+
+
+# --- crashes --------------------------------------------------------------------------------------------------------------
+
+
+def attempt(run: Any) -> tuple[Outcome | None, BaseException | None]:
+    try:
+        return run(), None
+    except (ManifestCommitError, Died) as error:
+        return None, error
+
+
+def cases(count: int) -> list[tuple[int, Fault]]:
+    return some([(number, fault) for number in range(1, count + 1) for fault in FAULTS], 40)
+
+
+@pytest.mark.parametrize("conflicting", [False, True])
+def test_after_a_fault_at_any_call_of_one_who_publishes_everybody_is_told_the_truth(conflicting: bool) -> None:
+    """Then someone carries, and the same work is run again: rows once, and nothing of what had surely failed. [CM19] [CM21] [IV3] [IV4]"""
+
+    def stores(base: MemoryStore, faults: dict[int, Fault]) -> FaultStore:
+        if not conflicting:
+            return losing(base, 3, faults)
+        return _with_faults(overtaken(base), faults)
+
+    def work(store: Store) -> Outcome:
+        return write(store, rows([10]), key=KEY, watermarks={SOURCE: (5, 9)})
+
+    base = table()
+    calls = stores(clone(base), {})
+    healthy, refused = attempt(lambda: work(calls))
+    assert isinstance(refused, WatermarkOverlapError) if conflicting else healthy is not None and healthy.attempts == 4
+    for number, fault in cases(calls.count):
+        store = clone(base)
+        outcome, error = attempt(lambda store=store, number=number, fault=fault: work(stores(store, {number: fault})))
+        settled = error is not None and not isinstance(error, UNKNOWN)
+        if settled:
+            assert 10 not in mine(store), (number, fault, error)
+        if outcome is not None:
+            assert mine(store).count(10) == 1
+        if conflicting and settled and positions(store) == {SOURCE: 9}:
+            rewind(session(store), SOURCE, 5, reason="so that it would fit")
+        before = mine(store)
+        carry(store, 20)
+        if settled:
+            assert 10 not in mine(store), (number, fault, error, before)
+        if positions(store) == {SOURCE: 5} or 10 in mine(store):
+            assert attempt(lambda store=store: work(store))[0] is not None, (number, fault)
+            assert mine(store).count(10) == 1 and positions(store) == {SOURCE: 9}
+        check_table(store)
+
+
+def _with_faults(calls: FaultStore, faults: dict[int, Fault]) -> FaultStore:
+    calls._faults = dict(faults)
+    return calls
+
+
+def test_after_a_fault_at_any_call_of_one_who_carries_each_job_is_there_once_or_waits() -> None:
+    """[CM20] [IV3] [IV4]"""
+    base = table()
+    jobs = [publish(base, 10, key=KEY), publish(base, 11, watermarks={SOURCE: (5, 9)})]
+    calls = losing(clone(base), 1)
+    assert write(calls, rows([20]), key="carrier").committed
+    for number, fault in cases(calls.count):
+        store = clone(base)
+        outcome, error = attempt(
+            lambda store=store, number=number, fault=fault: write(losing(store, 1, {number: fault}), rows([20]), key="carrier")
+        )
+        if outcome is not None:
+            assert mine(store).count(20) == 1
+        elif not isinstance(error, UNKNOWN):
+            assert 20 not in mine(store), (number, fault)
+        check_table(store)
+        assert write(store, rows([20]), key="carrier").committed
+        carry(store, 30)
+        assert mine(store) == [1, 2, 10, 11, 20, 30] and [len(versions_of(store, job)) for job in jobs] == [1, 1], (number, fault)
+        check_table(store)
+
+
+# --- hostile intents --------------------------------------------------------------------------------------------------------
+
+
+def strange(store: Store) -> dict[str, bytes]:
+    """Name of an intent that nobody carries -> its bytes."""
+    head = open_head(store).snapshot
+    change = change_of(_written(store, 666))
+
+    def made(**members: Any) -> tuple[str, bytes]:
+        job = format.job_id(head.version, head.table_id, secrets.token_bytes(16))
+        document = {
+            "format_version": 1,
+            "change": {"job": job, "birth": head.version, "operation": "append"},
+            "prepared_at": 0,
+            "writer": "",
+        }
+        top = members.pop("top", {})
+        document["change"] |= members
+        return format.intent_name(job), format.compress(msgspec.json.encode({**document, **top}))
+
+    entry = msgspec.to_builtins(change.add[0], str_keys=True)
+    schema = msgspec.to_builtins(change.schema, str_keys=True)
+    other = format.job_id(1, "f" * 16, bytes(16))
+    found = [
+        made(later="a member of a later release"),
+        made(operation="an operation of a later release"),
+        made(top={"format_version": 2}),
+        made(top={"later": 1}),
+        made(top={"done": {"version": 1, "digest": "d"}}),
+        made(overwrite={"scope": [{}], "conflict": "blind"}),
+        made(remove=[change.add[0].path]),
+        made(properties={"a": "b"}),
+        made(job=other),
+        made(birth=head.version + 5),
+        made(key="no digest"),
+        made(add=[entry], schema=schema, partition_by=[]),  # another job's file
+        made(add=[{**entry, "job": "x"}]),
+        made(advances=[{"source": SOURCE, "start": 5, "end": 7, "later": 1}]),
+        made(advances=[{"source": SOURCE, "start": 1.5, "end": 7}]),
+        made(advances=[{"source": SOURCE, "start": 0, "end": 7}]),
+    ]
+    name = found[0][0]
+    spare = iter(made()[0] for _ in range(9))
+    return dict(found) | {
+        next(spare): b"", next(spare): b"no frame", next(spare): found[0][1][:-3], next(spare): format.compress(b"[]"),
+        next(spare): format.compress(b'{"a":' * 5000), next(spare): format.compress(b" " * (format.MAX_INTENT_RAW_BYTES + 1)),
+        next(spare): secrets.token_bytes(format.MAX_INTENT_BYTES + 1),
+        f"{name} ": b"x", f"{format.INTENTS}v0-x": b"x", f"{format.INTENTS}..": b"x", f"{format.VERSIONS}zzz é%": b"x",
+        format.intent_name(other): found[1][1],
+        format.intent_name(format.job_id(10**18, head.table_id, bytes(16))): found[1][1],
+    }  # fmt: skip
+
+
+def test_strange_intents_are_passed_over_and_those_behind_them_carried() -> None:
+    """Damaged, hostile, of other tables and later releases: no error, nothing of them committed, nobody held up. [CM20] [OB4] [SE2]"""
+    store = table()
+    bad = strange(store)
+    for name, data in bad.items():
+        store.put(name, data)
+    job = publish(store, 10, key=KEY)
+    before = {name: store.get(name) for name in bad}
+    version = carry(store, 20).version
+    assert version is not None and carried(store, version)[0] == job and len(carried(store, version)) == 2
+    assert mine(store) == [1, 2, 10, 20] and positions(store) == {SOURCE: 5}
+    assert {name: store.get(name) for name in bad} == before, "whoever knows them may need them"
+    assert verify(session(store)).is_sound
+    check_table(store)
+
+
+def test_many_dead_intents_in_front_starve_nobody() -> None:
+    """More than one version carries, of jobs whose processes died before a gap that nobody closes. [CM20]"""
+    store = table()
+    dead = [put_intent(store, change_of(_written(store, 1000 + number, advance=(50, 60)))) for number in range(MAX_CARRIED + 10)]
+    rival(store)
+    job = publish(store, 10)
+    counting = CountingStore(store)
+    assert write(losing(counting, 1), rows([20])).committed
+    read = counting.requests(under=format.INTENTS)["get"]
+    assert mine(store) == [1, 2, 10, 20] and len(versions_of(store, job)) == 1 and len(intents(store)) == len(dead) + 1
+    assert read == len(dead) + 1, "each once"
+
+
+def test_what_one_create_carries_is_bounded_in_bytes() -> None:
+    """[CM20] [IV10]"""
+    store = table()
+    for number in range(12):
+        change = change_of(_written(store, 100 + number))
+        advances = tuple(Advance(source=f"{'s' * 1000} {number} {each}", end=each) for each in range(110))
+        put_intent(store, msgspec.structs.replace(change, advances=advances))
+    version = carry(store, 20).version
+    assert version is not None
+    count = len(carried(store, version)) - 1
+    assert 1 <= count < 12 and count == MAX_CARRIED_BYTES // len(document(store))
+
+
+def document(store: Store) -> bytes:
+    name = format.intent_name(intents(store)[0])
+    return format.decompress(store.get(name), name=name)
+
+
+# --- versions that carry several ------------------------------------------------------------------------------------------
+
+
+def shared(store: Store) -> int:
+    """One version with four commits, three of which advance one source; two of them have left their intents."""
+    wait(store, 10, key="k 5-7", advance=(5, 7), **{"only here": (None, "x")})
+    wait(store, 11, key="k 7-9", advance=(7, 9))
+    wait(store, 12, key="k 9-12", advance=(9, 12))
+    version = carry(store, 20, key="own").version
+    assert version is not None and len(carried(store, version)) == 4
+    return version
+
+
+def test_a_rewind_drops_the_keys_of_those_commits_of_a_version_whose_advances_it_undoes() -> None:
+    """The others' work stays in the table: a rerun of theirs must stay a no-op. [CM24] [WM5]"""
+    for to, dropped in ((9, ("k 9-12",)), (8, ("k 7-9", "k 9-12")), (7, ("k 7-9", "k 9-12")), (5, ("k 5-7", "k 7-9", "k 9-12"))):
+        store = table()
+        shared(store)
+        assert rewind(session(store), SOURCE, to, reason="x").dropped_keys == dropped
+        assert key_version(store, "before") is not None and positions(store)[SOURCE] == to
+        kept = [key for key in ("k 5-7", "k 7-9", "k 9-12") if key not in dropped]
+        assert all(key_version(store, key) is not None for key in kept)
+    store = table()
+    shared(store)
+    assert rewind(session(store), "only here", None, reason="x").dropped_keys == ("k 5-7",)
+
+
+def test_texts_that_come_back_within_one_version_are_undone_commit_by_commit() -> None:
+    """The version as a whole did not move the source, two of its commits did. [CM24] [WM5] [WM3]"""
+    store = table()
+    write(store, rows([3]), watermarks={"opaque": (None, "a")})
+    wait(store, 10, key="to b", opaque=("a", "b"))
+    wait(store, 11, key="to a", opaque=("b", "a"))
+    assert carry(store, 20).committed and positions(store)["opaque"] == "a"
+    write(store, rows([12]), key="to c", watermarks={"opaque": ("a", "c")})
+    assert rewind(session(store), "opaque", "b", reason="x").dropped_keys == ("to a", "to c")
+
+
+def test_lineage_tells_the_files_of_the_commit_not_of_its_whole_version() -> None:
+    """[CM24] [RD9]"""
+    store = table()
+    version = shared(store)
+    found = [trace(session(store), SOURCE, position) for position in (5, 8, 11)]
+    assert [None if each is None else (each.version, len(each.files)) for each in found] == [(version, 1)] * 3
+    assert len({each.files[0].path for each in found if each is not None}) == 3
+
+
+def test_a_rollback_undoes_all_that_a_version_carried_and_none_of_it_comes_back() -> None:
+    """They were committed, so nobody carries them again; their work can be done again under their keys. [CF13] [CM20]"""
+    store = table()
+    version = shared(store)
+    jobs = carried(store, version)
+    assert rollback(session(store), version - 1, reason="x").dropped_keys == ("k 5-7", "k 7-9", "k 9-12", "own")
+    assert mine(store) == [1, 2] and len(intents(store)) == 3
+    carry(store, 21)
+    assert mine(store) == [1, 2, 21] and [resolve(store, job) for job in jobs] == [("committed", version)] * 4
+    assert write(store, rows([10]), key="k 5-7", watermarks={SOURCE: (5, 7)}).kind == "committed"
+    check_table(store)
+
+
+def test_history_figures_counts_and_verify_tell_each_commit_of_a_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """[CM24] [RD10] [OB10] [RD8]"""
+    store = open_store(tmp_path)
+    write(store, rows([1, 2]), key="before", watermarks={SOURCE: (0, 5)})
+    version = shared(store)
+    own = mc.Table(tmp_path)
+    told = [each for each in own.history() if each["version"] == version]
+    assert [each["key"] for each in told] == ["k 5-7", "k 7-9", "k 9-12", "own"] and {each["summary"]["rows"] for each in told} == {1}
+    assert [each["key"] for each in own.describe(version)["commits"]] == ["k 5-7", "k 7-9", "k 9-12", "own"]
+    assert own.counts().all_match and own.verify(deep=True).is_sound
+    assert own.changes(version - 1, version)["added"].num_rows == 4
+    assert sum(each.kind == "intent" for each in own.verify().findings) == 3
+    assert own.jobs() and {each.state for each in own.jobs()} == {"committed"}
+    assert main(["log", str(tmp_path), "--limit", "4"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[-4:]] == [str(version)] * 4
+    assert main(["jobs", str(tmp_path)]) == 0 and capsys.readouterr().out.count("committed") == 3
+
+
+def test_a_stream_is_given_the_files_of_every_commit_of_a_version() -> None:
+    """Each once, in one order, whatever the first of them was. [CM24] [SP8]"""
+    store = table()
+    begun = open_head(store).version
+    version = shared(store)
+    feed = Feed(session(store), columns=open_head(store).snapshot.schema.fields, pinned=begun)
+    start = feed.beginning(begun + 1)
+    end = feed.advance(start)
+    given = [path for path, _ in feed.between(start, end)]
+    found = read_object(store, version)
+    assert found is not None and len(given) == len(set(given))
+    assert given[-4:] == sorted(entry.path for entry in found.snapshot.added if entry.added == version)
