@@ -68,6 +68,9 @@ class StoreSource(DataSource):
 
 def registered_name(spark: Any, source: type[StoreSource], options: StorageOptions) -> str:
     """The format's name in this session for the source with these options; registered once. The name is drawn, and tells nothing. [SE1]"""
+    if hasattr(spark, "_jsparkSession"):
+        # Names are looked up in the active session of the thread that calls; one that someone has started has none, or another.
+        spark._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
     names = _NAMES.setdefault(spark, {})
     key = (source.format_name, options.fingerprint())
     if key not in names:
