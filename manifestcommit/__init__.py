@@ -11,6 +11,7 @@ The guarantees are spelled out in spec/v1.md; docstrings cite its clauses. Impor
 from typing import TYPE_CHECKING
 
 from .engine.adopt import Adoption
+from .engine.compact import Compaction
 from .engine.gc import GcReport
 from .engine.outcome import JobResult, JobResults, Outcome
 from .errors import (
@@ -63,6 +64,7 @@ def register(spark: "SparkSession", storage_options: "Mapping[str, Any] | None" 
 __all__ = [
     "Adoption",
     "CommitConflictError",
+    "Compaction",
     "CorruptMetadataError",
     "GcReport",
     "Job",

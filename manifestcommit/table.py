@@ -10,21 +10,23 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pyarrow as pa
 
+from .compaction import compact, planned
 from .core import arrow, evolution, format
-from .core.conflict import describe_touch
+from .core.compaction import DEFAULT_MAX_BYTES
 from .core.expression import parse_expression
 from .core.predicate import Predicate
 from .core.retention import Policy
-from .core.schema import FieldType, Schema, type_text
+from .core.schema import FieldType, Schema
 from .core.snapshot import Snapshot
 from .engine import alter, plan
 from .engine import gc as gc_engine
 from .engine.adopt import Adoption
 from .engine.adopt import adopt as _adopt
+from .engine.compact import Aim, Compaction, merge_manifests
 from .engine.counts import CountReport, compare
+from .engine.describe import describe, values
 from .engine.gc import GcReport
 from .engine.head import Head, read_version, walk_back
 from .engine.lineage import Lineage, rewind, trace
@@ -155,7 +157,7 @@ class Table:
 
     def describe(self, version: int | None = None, as_of: str | dt.datetime | None = None, tag: str | None = None) -> dict[str, Any]:
         """A version in plain values, as `manifestcommit show` prints it: columns, partitioning, totals, commits. [RD2]"""
-        return _describe(self.snapshot(version, as_of, tag), self.url)
+        return describe(self.snapshot(version, as_of, tag), self.url)
 
     def resolve(self, job_id: str) -> Resolution:
         """What became of a job, asked from anywhere and at any time: see `resolve`. [CM23]"""
@@ -220,6 +222,36 @@ class Table:
         made = gc_engine.plan if dry_run else gc_engine.run
         return made(self._session, policy, foreign=foreign, tell=progress or (lambda _: None))
 
+    def compact(
+        self,
+        *,
+        target_file_size: int | None = None,
+        where: Any = None,
+        sort_by: list[str] | str | None = None,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        only_manifests: bool = False,
+        dry_run: bool = False,
+        spark: SparkSession | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> Compaction | pa.Table:
+        """Rewrite small files together, partition by partition, and merge small manifests; no row, key or watermark changes. [GC11] [GC16]
+
+        Files below three quarters of the target (by default the table's own file size) become files of about the target. Commits of
+        others may go on: appends never collide with it, and what others replace or remove meanwhile is left as it is (`lost`). Each
+        commit stays done, and a run after a crash goes on. The old files stay until gc takes them.
+        where: which partitions: a pyarrow expression, a Spark Column or Spark SQL on partition columns. sort_by: sort the rows of each new
+        file by these columns. max_bytes: rewrite no more in this run; `left_groups` tells what the next one will do. only_manifests:
+        read no data file, and need no Spark. dry_run: change nothing, and return the groups as a table. spark: by default the active
+        session.
+        """
+        aim, tell = Aim(target=target_file_size, max_bytes=max_bytes), progress or (lambda _: None)
+        if dry_run:
+            return planned(self._session, aim, where=where, spark=spark, only_manifests=only_manifests)
+        if only_manifests:
+            return merge_manifests(self._session, tell=tell)
+        options: dict[str, Any] = {"spark": spark, "storage_options": self._storage_options}
+        return compact(self._session, aim, where=where, sort_by=sort_by, tell=tell, **options)
+
     def doctor(self, *, progress: Callable[[str], None] | None = None) -> Report:
         """Whether the store keeps what commits rely on, found out with probes; there need be no table. [ST12]
 
@@ -273,8 +305,8 @@ class Table:
                     "job": commit.job,
                     "reason": commit.reason,
                     "restored": commit.restored,
-                    "summary": _values(commit.summary),
-                    "totals": _values(snapshot.totals),
+                    "summary": values(commit.summary),
+                    "totals": values(snapshot.totals),
                     "writer": snapshot.writer,
                 }
 
@@ -443,48 +475,6 @@ def _resolve(session: Session, job_id: str) -> Resolution:
         return Resolution("forgotten")
     is_pending = read_prepared(session, job_id) is not None or is_published(session, job_id)
     return Resolution("pending" if is_pending else "not_committed")
-
-
-def _describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
-    fields = snapshot.schema.fields if snapshot.schema else ()
-    names = {field.id: field.name for field in fields}
-    return {
-        "url": url,
-        "version": snapshot.version,
-        "committed_at": parse_moment(snapshot.committed_at).isoformat(),
-        "table_id": snapshot.table_id,
-        "format_version": snapshot.format_version,
-        "writer": snapshot.writer,
-        "files": snapshot.totals.files,
-        "rows": snapshot.totals.rows,
-        "bytes": snapshot.totals.bytes,
-        "partition_by": [names[each] for each in snapshot.partition_by],
-        "sources": len(snapshot.watermarks),
-        "streams": {name: {"query": each.query, "batch": each.batch, "version": each.version} for name, each in snapshot.streams.items()},
-        "oldest_readable_version": snapshot.expired,
-        "fence": snapshot.fence,
-        "tags": {
-            name: {"version": each.version, "until": None if each.until is None else parse_moment(each.until).isoformat()}
-            for name, each in snapshot.tags.items()
-        },
-        "properties": snapshot.properties,
-        "columns": [{"id": f.id, "name": f.name, "type": type_text(f.type), "nullable": f.nullable} for f in fields],
-        "commits": [
-            {
-                "job": commit.job,
-                "operation": commit.operation,
-                "key": commit.key,
-                "touched": [describe_touch(snapshot, touch) for touch in commit.touched],
-                "summary": _values(commit.summary),
-            }
-            for commit in snapshot.commits
-        ],
-    }
-
-
-def _values(struct: msgspec.Struct) -> dict[str, Any]:
-    """The fields by name, zeros included, unknown ones left out."""
-    return {name: value for name, value in msgspec.structs.asdict(struct).items() if name != "extra"}
 
 
 def _limited(rows: Iterator[dict[str, Any]], limit: int | None) -> Iterator[dict[str, Any]]:

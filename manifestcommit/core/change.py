@@ -92,9 +92,10 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     """What a job adds, removes and advances. [CM9]
 
     schema: what its files were written with; edits: how the table's schema must change for them; initial: schema and partitioning
-    for a table that has none yet; touched: the partitions of what it adds; remove: paths that it replaces; declared: digest of
-    what the caller declared with the key; stream: the batch that it is; gives_up: a job that shall never commit; rewind: a watermark
-    set back; tag, rollback, retention: commits of their own, too; reason: why, in a person's words.
+    for a table that has none yet; touched: the partitions of what it adds; remove: paths that it replaces; merge_manifests: paths of
+    manifests that one takes the place of, which lists the same files; declared: digest of what the caller declared with the key;
+    stream: the batch that it is; gives_up: a job that shall never commit; rewind: a watermark set back; tag, rollback, retention:
+    commits of their own, too; reason: why, in a person's words.
     """
 
     job: str
@@ -111,6 +112,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     touched: tuple[Touch, ...] = ()
     overwrite: Overwrite | None = None
     remove: frozenset[str] = frozenset()
+    merge_manifests: frozenset[str] = frozenset()
     advances: tuple[Advance, ...] = ()
     properties: dict[str, str | None] = {}
     stream: StreamBatch | None = None
@@ -198,8 +200,7 @@ def apply(head: Snapshot, change: Change, found: Found, *, parent_digest: str, c
     manifests, bitmaps = _remaining(head, found, everything)
     added = tuple(msgspec.structs.replace(entry, added=version) for entry in change.add)
     references = tuple(msgspec.structs.replace(ref, added=version) for ref in change.add_manifests)
-    gained = _totals(change)
-    taken = head.totals if everything else _sum(_taken_totals(found), _entries_totals(dropped))
+    gained, taken = given_and_taken(head, change, found)
     totals = Totals(
         files=head.totals.files + gained.files - taken.files,
         rows=head.totals.rows + gained.rows - taken.rows,
@@ -375,6 +376,13 @@ def _remaining(head: Snapshot, found: Found, everything: bool) -> tuple[tuple[Ma
     bitmaps = {path: text for path, text in head.removed.items() if path not in empty}
     bitmaps |= {path: bitmap.encode(taken.bitmap) for path, taken in found.taken.items() if path not in empty}
     return tuple(ref for ref in head.manifests if ref.path not in empty), bitmaps
+
+
+def given_and_taken(head: Snapshot, change: Change, found: Found) -> tuple[Totals, Totals]:
+    """The files, rows and bytes that a change adds, and those that it takes away."""
+    everything = Matcher(change.scope or ()).everything
+    _, dropped = _without(head.added, change, head.partition_by)
+    return _totals(change), head.totals if everything else _sum(_taken_totals(found), _entries_totals(dropped))
 
 
 def _taken_totals(found: Found) -> Totals:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from .change import Change, Found
+from .change import Change, Found, given_and_taken
 from .evolution import SchemaConflict, apply_edits, can_widen
 from .schema import Field, members, type_text
-from .snapshot import Commit, Snapshot
+from .snapshot import REPLACE, Commit, Snapshot
 from .stream import held, judge, record_of
 from .touch import Touch, meet, of_partition
 from .watermark import Misfit, find_misfit
@@ -105,11 +105,27 @@ def replaced_file_is_gone(head: Snapshot, change: Change, winners: Sequence[Winn
     return Conflict(rule="replaced_file_is_gone", mine=f"replaces {min(found.gone)!r}", winner="that file is no longer in the table")
 
 
+def replacement_changes_rows(head: Snapshot, change: Change, winners: Sequence[Winner], found: Found) -> Conflict | None:
+    """A commit that says that it changes no row, and would: streams and serializable overwrites pass over it. [CF14] [GC11]"""
+    if change.operation != REPLACE:
+        return None
+    given, taken = given_and_taken(head, change, found)
+    if given.rows == taken.rows and change.overwrite is None:
+        return None
+    return Conflict(rule="replacement_changes_rows", mine=f"replaces files with {taken.rows} rows by files with {given.rows}",
+                    winner="the rows of a table stay when its files are replaced")  # fmt: skip
+
+
 def partition_was_touched(head: Snapshot, change: Change, winners: Sequence[Winner], found: Found) -> Conflict | None:
-    """Serializable overwrite: someone added to or removed from such a partition since birth, even an empty one. [CF3] [CF6]"""
+    """Serializable overwrite: someone added to or removed from such a partition since birth, even an empty one. [CF3] [CF6]
+
+    But for winners that change no row: what the overwrite has seen there is what there is. [CF15]
+    """
     if change.overwrite is None or change.overwrite.conflict != "serializable":
         return None
     for winner in winners:
+        if winner.commit.operation == REPLACE:
+            continue
         shared = meet(change.scope or (), winner.commit.touched)
         if shared is not None:
             return Conflict(
@@ -224,6 +240,7 @@ RULES: tuple[Rule, ...] = (
     partitioning_is_other,
     path_is_live,
     replaced_file_is_gone,
+    replacement_changes_rows,
     partition_was_touched,
     partition_is_filled,
 )

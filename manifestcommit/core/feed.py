@@ -12,11 +12,10 @@ import msgspec
 
 from .evolution import can_widen
 from .schema import ArrayType, Field, FieldType, MapType, StructType, type_text
-from .snapshot import Commit
+from .snapshot import REPLACE, Commit
 
 OnOverwrite = Literal["fail", "files", "skip"]
 ON_OVERWRITE: tuple[str, ...] = get_args(OnOverwrite)
-REPLACE = "replace"  # the one operation that changes no row, whatever files it removes and adds
 
 
 class Offset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

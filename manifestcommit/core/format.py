@@ -218,7 +218,10 @@ def _prepared(raw: bytes, name: str, name_of: Callable[[str], str]) -> Prepared:
     try:
         if name_of(change.job) != name or parse_job_id(change.job).birth != change.birth:
             raise ValueError(f"it holds job {change.job!r}")
-        alone = (change.gives_up, change.rewind, change.stream, change.tag, change.rollback, change.retention, change.reason)
+        alone = (
+            change.gives_up, change.rewind, change.stream, change.tag, change.rollback, change.retention, change.reason,
+            change.merge_manifests or None,
+        )  # fmt: skip
         if any(each is not None for each in alone):
             raise ValueError("it holds what only a commit of its own can do")
         if (change.key is not None and not change.declared) or (prepared.done is not None and not prepared.done.digest):

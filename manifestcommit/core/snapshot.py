@@ -16,6 +16,7 @@ FORMAT_VERSION = 1
 
 # The partitions that a commit touched: per pattern, partition field id -> value; ids left out stand for every value.
 Touch: TypeAlias = dict[int, WireValue]
+REPLACE = "replace"  # the one operation that changes no row, whatever files it removes and adds [GC11]
 Operation: TypeAlias = str  # "create" | "append" | "overwrite" | "replace" | "schema" | "properties" | … (open set, [CM9])
 
 

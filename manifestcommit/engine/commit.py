@@ -209,7 +209,7 @@ def _next_version(session: Session, head: Head, change: Change, found: Found, sp
             store=session.store.identity,
         )
         try:
-            snapshot = spiller.settle(intent.complete(carried, made, change))
+            snapshot = spiller.settle(intent.complete(carried, made, change), change.merge_manifests)
             return snapshot, format.encode_snapshot(snapshot)
         except (ManifestCommitError, ValueError, TypeError) as error:  # as pyarrow's errors of values are
             if not carried.commits:

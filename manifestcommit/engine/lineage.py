@@ -12,7 +12,7 @@ import msgspec
 from ..core import format, manifest_table
 from ..core.change import Change, Rewind
 from ..core.manifest import SourceRange
-from ..core.snapshot import Commit, Snapshot
+from ..core.snapshot import REPLACE, Commit, Snapshot
 from ..core.text import is_unicode
 from ..core.watermark import Position, check_advance, is_left_by
 from ..errors import SnapshotExpiredError, UsageError
@@ -37,7 +37,8 @@ class FileRange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lineage(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a position of a source is. version: the commit that brought it; files: the live ones that hold it; exact: whether the files
+    """Where a position of a source is. version: the commit that brought it, or, where the history that tells is expired, the one that
+    has rewritten its file since; files: the live ones that hold it; exact: whether the files
     themselves say so, or some only came with that version and say nothing. [RD9]"""
 
     source: str
@@ -73,16 +74,38 @@ def trace(session: Session, source: str, position: int) -> Lineage | None:
     if holding:  # they may hold what a rewind has made to be read again
         ranges = tuple(each for each, _ in holding)
         newest = max(each.version for each in ranges)
-        silent = _brought(entries, frozenset((newest, job) for each, job in holding if each.version == newest))
-        return Lineage(source=source, position=position, version=newest, files=(*ranges, *silent), exact=not silent)
+        commits = frozenset((newest, job) for each, job in holding if each.version == newest)
+        step = None if have is None else _before_compaction(session, head, source, position, newest)
+        version = newest if step is None else step.version
+        silent = _brought(entries, commits if step is None else commits | {(step.version, step.commit.job)})
+        return Lineage(source=source, position=position, version=version, files=(*ranges, *silent), exact=not silent)
     if have is None:
         raise UsageError(_unknown(session, snapshot, source))
     if position >= have or (isinstance(origin, int) and position < origin):
         return None
+    step = _moved_over(session, head, source, position)
+    if step is None:
+        return None
+    files = _brought(entries, frozenset({(step.version, step.commit.job)}))
+    return Lineage(source=source, position=position, version=step.version, files=files)
+
+
+def _moved_over(session: Session, head: Head, source: str, position: int) -> Step | None:
+    """The newest commit that moved the source over this position."""
     for step in steps(session, head, source):
         if isinstance(step.end, int) and position < step.end and (not isinstance(step.start, int) or step.start <= position):
-            files = _brought(entries, frozenset({(step.version, step.commit.job)}))
-            return Lineage(source=source, position=position, version=step.version, files=files)
+            return step
+    return None
+
+
+def _before_compaction(session: Session, head: Head, source: str, position: int, version: int) -> Step | None:
+    """Where that version only replaced files: the commit that brought their rows, as far as the history tells. [GC11]"""
+    try:
+        snapshot = read_version(session.store, head, version).snapshot
+        if all(commit.operation == REPLACE for commit in snapshot.commits):
+            return _moved_over(session, head, source, position)
+    except SnapshotExpiredError:
+        pass
     return None
 
 

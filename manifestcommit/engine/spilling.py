@@ -37,8 +37,11 @@ class Spiller:
         references = [self._write(entries[i : i + MANIFEST_ENTRIES], change) for i in range(0, len(entries), MANIFEST_ENTRIES)]
         return msgspec.structs.replace(change, add=(), add_manifests=(*change.add_manifests, *references))
 
-    def settle(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot with everything that is over its budget spilled, and at most one full size class merged. [CM12]"""
+    def settle(self, snapshot: Snapshot, merge: frozenset[str] = frozenset()) -> Snapshot:
+        """The snapshot with everything that is over its budget spilled, and at most one full size class merged. [CM12]
+
+        merge: manifests that are merged instead, as far as they are still listed. [GC11]
+        """
         if spill.entries_overflow(snapshot.added):
             snapshot = self._spill_entries(snapshot)
         if len(snapshot.keys) > spill.INLINE_KEYS:
@@ -47,7 +50,7 @@ class Spiller:
             snapshot = self._spill_jobs(snapshot)
         if spill.removed_overflow(snapshot):
             snapshot = self._spill_removed(snapshot)
-        group = spill.manifests_to_merge(snapshot)
+        group = tuple(ref for ref in snapshot.manifests if ref.path in merge) if merge else spill.manifests_to_merge(snapshot)
         return self._merge_manifests(snapshot, group) if group else snapshot
 
     def _write(self, entries: Sequence[Entry], change: Change) -> ManifestRef:
@@ -130,7 +133,9 @@ class Spiller:
         kept = tuple(ref for ref in snapshot.manifests if ref.path not in paths)
         bitmaps = {path: text for path, text in snapshot.removed.items() if path not in paths}
         stamped = msgspec.structs.replace(merged, added=snapshot.version)
-        return msgspec.structs.replace(snapshot, manifests=(*kept, stamped), removed=bitmaps)
+        # Runs go with the last manifest of which they tell something.
+        runs = snapshot.removed_runs if any(ref.path in removed for ref in kept) else ()
+        return msgspec.structs.replace(snapshot, manifests=(*kept, stamped), removed=bitmaps, removed_runs=runs)
 
     def _merge(self, snapshot: Snapshot, group: tuple[ManifestRef, ...], removed: dict[str, int]) -> ManifestRef:
         assert snapshot.schema is not None

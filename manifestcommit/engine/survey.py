@@ -51,6 +51,10 @@ def survey(session: Session, head: Head, change: Change) -> Found:
         return Found(reused=frozenset(key for key, record in records.items() if record is None or record.version > change.birth))
     if change.retention is not None:
         return _survey(session, snapshot, change, change.retention.condemned)
+    if change.merge_manifests:
+        # Commits merge small manifests as well: what is left of them is enough.
+        is_there = any(ref.path in change.merge_manifests for ref in snapshot.manifests)
+        return Found(gone=frozenset() if is_there else change.merge_manifests)
     foreign = frozenset(entry.path for entry in change.add if change.job not in entry.path)
     return _survey(session, snapshot, change, foreign)
 

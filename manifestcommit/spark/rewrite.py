@@ -5,18 +5,27 @@ Not here: which files are rewritten and what is committed (engine.compact), one 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
 
 from ..core.snapshot import Snapshot
+from ..engine.compact import Choose, NewFiles, Rewrite, Rewriting, misplaced
 from ..engine.files import WritePlan
+from ..errors import UsageError
 from .read import read_snapshot
+from .reader import is_connect
 from .writer import Written, write_dataframe
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_MOST_AT_ONCE = 64  # Spark jobs of one task each
+_AT_ONCE = 8  # where the session does not say how many tasks it runs
 
 
 def read_entries(
@@ -34,17 +43,42 @@ def write_entries(df: DataFrame, plan: WritePlan, *, storage_options: Mapping[st
     return write_dataframe(df, plan, storage_options=storage_options)
 
 
-def rewrite(
-    spark: SparkSession,
-    snapshot: Snapshot,
-    entries: pa.Table,
-    plan: WritePlan,
-    *,
-    sort_by: Sequence[str] = (),
-    storage_options: Mapping[str, Any] | None = None,
-) -> Written:
-    """The rows of these entries, all of them and no other, in new files that one task writes; sort_by: sorted by these columns. [GC11]"""
-    df = read_entries(spark, plan.url, snapshot, entries, storage_options=storage_options).coalesce(1)
-    if sort_by:
-        df = df.sortWithinPartitions(*(f"`{name.replace('`', '``')}`" for name in sort_by))
-    return write_entries(df, plan, storage_options=storage_options)
+def rewriter(spark: SparkSession, *, sort_by: Sequence[str] = (), storage_options: Mapping[str, Any] | None = None) -> Rewrite:
+    """Rewrites groups of files, each in a Spark job of one task, as many at once as the session has room for. [GC11]
+
+    sort_by: columns by which the rows of each new file are sorted, in Spark's order: nulls first.
+    """
+    at_once = _AT_ONCE if is_connect(spark) else min(spark.sparkContext.defaultParallelism, _MOST_AT_ONCE)
+
+    def rewrite(snapshot: Snapshot, groups: Sequence[Rewriting]) -> Iterator[NewFiles]:
+        def one(group: Rewriting) -> NewFiles:
+            df = read_entries(spark, group.plan.url, snapshot, group.entries, storage_options=storage_options).coalesce(1)
+            if sort_by:
+                df = df.sortWithinPartitions(*(_quoted(name) for name in sort_by))
+            new = write_entries(df, group.plan, storage_options=storage_options)
+            return NewFiles(entries=new.entries, manifests=new.manifests, tasks=new.tasks, intake=new.intake)
+
+        with ThreadPoolExecutor(at_once, thread_name_prefix="manifestcommit-rewrite") as pool:
+            yield from pool.map(one, groups)
+
+    return rewrite
+
+
+def choose_with(spark: SparkSession, condition: Any) -> Choose:
+    """Partitions for which a condition on partition columns is true: a Spark Column, or SQL text. [GC16]"""
+
+    def choose(partitions: pa.Table) -> list[bool]:
+        number = max(partitions.column_names, key=len) + "#"  # a name that no column has
+        numbered = partitions.append_column(number, pa.array(range(partitions.num_rows), pa.int64()))
+        try:
+            rows = spark.createDataFrame(numbered).filter(condition).select(F.col(_quoted(number))).collect()
+        except PySparkException as error:
+            raise UsageError(misplaced(partitions, str(error).partition("\n")[0])) from None
+        hits = {row[0] for row in rows}
+        return [row in hits for row in range(partitions.num_rows)]
+
+    return choose
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"

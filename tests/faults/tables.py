@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,8 +14,10 @@ from manifestcommit.core import format
 from manifestcommit.core.change import Change
 from manifestcommit.core.snapshot import Commit, Snapshot
 from manifestcommit.engine import plan
+from manifestcommit.engine.compact import NewFiles, Rewrite, Rewriting
 from manifestcommit.engine.dataset import open_dataset
 from manifestcommit.engine.env import SystemEnv
+from manifestcommit.engine.files import DataFileWriter
 from manifestcommit.engine.head import Head, open_head, read_object
 from manifestcommit.engine.lookup import find_key
 from manifestcommit.engine.outcome import Outcome
@@ -183,3 +185,18 @@ def put_version(store: Store, head: Head, *, commit: Commit | None = None, **cha
 def change_of(job: Job) -> Change:
     """What the job would commit now."""
     return job._job.change()
+
+
+def rewrite_here(store: Store) -> Rewrite:
+    """What Spark does for a compaction, done in this process."""
+
+    def rewrite(snapshot: Snapshot, groups: Sequence[Rewriting]) -> Iterator[NewFiles]:
+        for group in groups:
+            batches = open_dataset(session(store), snapshot, group.entries).to_batches()
+            with DataFileWriter(store, group.plan, task=0, attempt=secrets.token_hex(8)) as writer:
+                for batch in batches:
+                    writer.write(batch)
+                entries = writer.close()
+            yield NewFiles(entries=entries, intake=writer.intake)
+
+    return rewrite

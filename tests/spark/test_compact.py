@@ -1,23 +1,24 @@
-"""Compaction through Spark: fewer files, the same rows. [SP1] [SP2]"""
+"""Compaction through Spark: fewer files, the same rows. [GC11] [GC16]
+
+Not here: what happens beside it, and crashes (tests/faults/test_compact.py).
+"""
 
 from __future__ import annotations
 
 import datetime as dt
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import functions as F
 
 import manifestcommit as mc
-from manifestcommit.core import format
-from manifestcommit.engine.plan import entries_table
-from manifestcommit.engine.replace import check_rows, plan_rewrite
-from manifestcommit.errors import CorruptMetadataError
-from manifestcommit.spark.rewrite import rewrite
+from manifestcommit.errors import UsageError
 from manifestcommit.table import Table
 
 DAYS = ["a b%20", "k=v#x?", "'\"ü漢+", None]
@@ -55,27 +56,61 @@ def table(root: str) -> Table:
     return Table(root)
 
 
-def in_new_files(spark: Any, table: Table, **options: Any) -> Any:
-    snapshot = table.snapshot()
-    entries = entries_table(table._session, snapshot)
-    job = format.job_id(snapshot.version, snapshot.table_id, table._session.env.randomness(16))
-    return rewrite(spark, snapshot, entries, plan_rewrite(table.url, snapshot, job), **options), entries
+def files(table: Table) -> list[str]:
+    return table.files().column("path").to_pylist()
 
 
-def test_rows_in_new_files_are_the_rows_of_the_old_ones(spark, table) -> None:
-    """[SP2] Whatever their values, in files of each partition, in a thread that Spark has never heard of, too."""
+def test_every_row_is_there_once_whatever_its_values(spark, table) -> None:
+    """[GC11] In a file for each partition; gc then leaves exactly what is listed."""
     before = rows(table)
-    with ThreadPoolExecutor(1) as pool:
-        written, entries = pool.submit(in_new_files, spark, table, sort_by=["id"]).result()
-    assert [entry.rows for entry in written.entries] == [4, 4, 4, 4]
-    copy = mc.create_table(f"{table.url} copy", table.dataset().schema, partition_by="day")
-    here, there = (Path(each.url.removeprefix("file://")) for each in (table, copy))
-    for entry in written.entries:
-        (there / entry.path).parent.mkdir()
-        shutil.copyfile(here / entry.path, there / entry.path)
-    with mc.begin(copy.url) as job:
-        job.add_files([entry.path for entry in written.entries])
-    assert rows(copy) == before == rows(table)
-    check_rows(["p"], sum(entries.column("rows").to_pylist()), written.entries)
-    with pytest.raises(CorruptMetadataError, match="read as 16 rows"):
-        check_rows(["p"], 17, written.entries)
+    with ThreadPoolExecutor(1) as pool:  # a thread that Spark has never heard of
+        done = pool.submit(table.compact, spark=spark).result()
+    assert (done.groups, done.files_before, done.files_after, done.rows, done.lost) == (4, 16, 4, 16, ())
+    assert rows(table) == before
+    assert mc.read_committed(table.url, spark=spark).filter("id % 10 < 4").count() == 16
+    assert len(files(table)) == 4
+    assert table.verify(deep=True).is_sound and table.counts().all_match
+    for _ in range(2):
+        table.gc(grace="0s", keep_for="0s")
+    folder = Path(table.url.removeprefix("file://"))
+    assert {str(path.relative_to(folder)) for path in folder.glob("day=*/*")} == set(files(table))
+    assert rows(table) == before
+
+
+def test_renamed_added_and_adopted_columns_keep_their_values(spark, table, tmp_path) -> None:
+    """[GC11] [DF4] [SC4] [SC6] A file from before a column was added, one under an older name, one that lacks its partition column."""
+    table.rename_column("text", "a `text`, renamed")
+    table.add_column("late", pa.int64())
+    later = batch(50).rename_columns([*batch(0).column_names[:-1], "a `text`, renamed"]).append_column("late", pa.array([7] * 4))
+    mc.write(later.filter(pc.equal(later["day"], DAYS[0])), table.url)
+    before = rows(table)
+    done = table.compact(spark=spark, where=pc.field("day") == DAYS[0])
+    assert (done.groups, done.files_before, done.files_after, done.lost) == (1, 5, 1, ())
+    assert rows(table) == before
+    folder = tmp_path / "adopted" / "day=k%3Dv%23x%3F"
+    folder.mkdir(parents=True)
+    for first in (0, 10):
+        pq.write_table(batch(first).drop_columns(["day"]), folder / f"from {first}.parquet")
+    mc.adopt(tmp_path / "adopted")
+    adopted = Table(tmp_path / "adopted")
+    before = rows(adopted)
+    assert adopted.compact(spark=spark).files_after == 1
+    assert rows(adopted) == before and {row["day"] for row in adopted.dataset().to_table().to_pylist()} == {"k=v#x?"}
+    assert len(list(folder.glob("from*"))) == 2, "what others wrote is theirs to delete, or gc's with foreign=True"
+
+
+def test_rows_of_new_files_are_sorted_and_partitions_chosen_on_request(spark, table) -> None:
+    """[GC16] By SQL, by a Column and by a pyarrow expression; a column that is none is refused before any work."""
+    version = table.snapshot().version
+    for wrong in ({"sort_by": "nowhere"}, {"where": "id > 3"}, {"where": "day ="}, {"where": 5}):
+        with pytest.raises(UsageError):
+            table.compact(spark=spark, **wrong)
+    for where in ("day IS NULL", F.col("day") == "k=v#x?", pc.field("day") == "a b%20"):
+        plan = table.compact(spark=spark, where=where, dry_run=True)
+        assert plan.column("files").to_pylist() == [4]
+    assert table.snapshot().version == version
+    done = table.compact(spark=spark, where="day IS NULL", sort_by=["x", "id"])
+    path = next(each.path for each in table.snapshot().added if each.added == done.version)
+    found = pq.read_table(f"{table.url.removeprefix('file://')}/{path}", partitioning=None).column("id").to_pylist()
+    assert found == [3, 13, 23, 33]
+    assert len(files(table)) == 3 * 4 + 1

@@ -39,14 +39,29 @@ ARROWS: dict[str, set[str]] = {
     "spark": {"errors", "version", "core", "store", "engine"},
     "testing": {"errors", "version", "core", "store", "engine"},
     "job": {"errors", "version", "progress", "core", "store", "engine", "spark"},
-    "table": {"errors", "version", "progress", "core", "store", "engine", "spark", "job", "telemetry"},
+    "compaction": {"errors", "core", "store", "engine", "spark", "job"},
+    "table": {"errors", "version", "progress", "core", "store", "engine", "spark", "job", "compaction", "telemetry"},
     "": {"errors", "version", "engine", "spark", "job", "table"},
-    "cli": {"", "errors", "version", "progress", "render", "table", "cli_figures", "cli_adopt", "cli_verify", "cli_gc", "cli_history"},
+    "cli": {
+        "",
+        "errors",
+        "version",
+        "progress",
+        "render",
+        "table",
+        "cli_figures",
+        "cli_adopt",
+        "cli_verify",
+        "cli_gc",
+        "cli_compact",
+        "cli_history",
+    },
     "cli_figures": {"errors", "render", "engine"},
     "cli_adopt": {"render", "engine"},
     "cli_verify": {"progress", "render", "engine"},
     "cli_history": {"errors", "render", "engine"},
     "cli_gc": {"progress", "render", "engine"},
+    "cli_compact": {"progress", "render", "engine"},
     "__main__": {"cli"},
     "demo": {"", "errors", "store", "table", "spark", "demo_month"},
     "demo_month": {"", "errors", "table", "spark"},
@@ -57,7 +72,7 @@ CORE_FLOORS: list[set[str]] = [
     {"text"},
     {"bitmap", "manifest", "paths", "predicate", "schema", "unknown", "watermark"},
     {"snapshot", "spark_types", "expression", "touch"},
-    {"arrow", "draft", "recovery", "spill"},
+    {"arrow", "compaction", "draft", "recovery", "spill"},
     {"conform", "evolution", "values"},
     {"change", "feed", "manifest_table", "partition"},
     {"format", "hive", "layout", "stream"},
@@ -81,6 +96,7 @@ CORE_MAY_NOT_CALL = {
 PYSPARK_GUESTS = {
     "spark": {"top", "late", "typing"},
     "job": {"late", "typing"},
+    "compaction": {"late", "typing"},
     "table": {"late", "typing"},
     "": {"typing"},
     "demo": {"late", "typing"},
@@ -135,7 +151,7 @@ def test_only_spark_knows_pyspark(ours) -> None:
 def test_spark_is_reached_late(ours) -> None:
     """What imports the spark room does so inside functions: `import manifestcommit` needs no Spark."""
     above = {name: module for name, module in ours.items() if not name.startswith(f"{PACKAGE}.spark")}
-    guests = {room: {"late", "typing"} for room in ("", "job", "table", "demo", "demo_month")}
+    guests = {room: {"late", "typing"} for room in ("", "job", "compaction", "table", "demo", "demo_month")}
     none(uninvited(above, f"{PACKAGE}.spark", guests))
 
 

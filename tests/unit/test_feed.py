@@ -59,13 +59,19 @@ class History:
         return self.own.known or self.own.open()
 
     def commit(
-        self, *days: str | None, operation: str = "append", foreign: bool = False, remove: list[str] | None = None, **change: Any
+        self,
+        *days: str | None,
+        operation: str = "append",
+        foreign: bool = False,
+        remove: list[str] | None = None,
+        rows: int = 1,
+        **change: Any,
     ) -> int:
-        """One file per day. foreign: under a name that no job gave it; remove: these paths go."""
+        """One file per day. foreign: under a name that no job gave it; remove: these paths go; rows: of each file."""
         job = format.job_id(self.head.version, self.head.snapshot.table_id, secrets.token_bytes(16))
         label = secrets.token_hex(4) if foreign else job
         add = tuple(
-            Entry(path=f"day={day}/{at:05d} {label}.parquet", partition=(day,), rows=1, bytes=10 + at, job=job)
+            Entry(path=f"day={day}/{at:05d} {label}.parquet", partition=(day,), rows=rows, bytes=10 + at, job=job)
             for at, day in enumerate(days)
         )
         made = Change(
@@ -85,7 +91,7 @@ class History:
 
     def replace(self) -> int:
         """What a compaction does: all files become one."""
-        return self.commit("plain", operation="replace", remove=self.live[self.head.version])
+        return self.commit("plain", operation="replace", remove=self.live[self.head.version], rows=self.head.snapshot.totals.rows)
 
     def overwrite(self, *days: str) -> int:
         return self.commit(*days, operation="overwrite", overwrite=Overwrite(scope=({},), conflict="blind"))

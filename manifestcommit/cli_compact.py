@@ -1,0 +1,93 @@
+"""`manifestcommit compact`: what would be rewritten, group by group with its reason, or what was. [GC11] [GC16]
+
+Not here: which files are rewritten together (core.compaction), the rewriting (table).
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from .engine.compact import Compaction
+from .progress import Steps
+from .render import print_json, render_table, visible
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE | re.ASCII)
+
+
+def add_commands(commands: Any, command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Register `compact`."""
+    compact = command(commands, "compact", _compact, "rewrite small files together with Spark, and merge small manifests; no row changes")
+    compact.add_argument("--target-file-size", type=parse_size, metavar="SIZE", help="such as 128MB (default: the table's own, 512MiB)")
+    compact.add_argument("--where", metavar="SQL", help="only partitions for which this is true, such as \"day >= '2013-01-01'\"")
+    compact.add_argument("--sort-by", action="append", metavar="COLUMN", help="sort the rows of each new file; may be given again")
+    compact.add_argument("--max-bytes", type=parse_size, metavar="SIZE", help="rewrite no more than this in one run (default: 64GiB)")
+    compact.add_argument("--manifests", action="store_true", help="merge manifests only; no data file is read, and no Spark is needed")
+    compact.add_argument("--dry-run", action="store_true", help="change nothing; list the groups that would become one file each")
+
+
+def parse_size(text: str) -> int:
+    """Bytes: a number with a unit or none; kB, MB, GB, TB count in thousands, KiB, MiB, GiB, TiB in 1024."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None or (found[3] and not found[2]):
+        raise argparse.ArgumentTypeError(f"a size such as 128MB or 1GiB, not {text!r}")
+    size = int(float(found[1]) * (1024 if found[3] else 1000) ** " kmgt".index(found[2].lower() or " "))
+    if size < 1:
+        raise argparse.ArgumentTypeError(f"a size above 0, not {text!r}")
+    return size
+
+
+def print_plan(plan: pa.Table, *, as_json: bool) -> int:
+    """What would be rewritten, and what would be left for the next run."""
+    if as_json:
+        return print_json(plan.to_pylist())
+    names = ("action", "files", "rows", "bytes", "partition", "reason")
+    rows = plan.select(names).to_pylist()
+    print(render_table(names, [tuple(row.values()) for row in rows]))
+    done = [row for row in rows if row["action"] == "rewrite"]
+    files, size = sum(row["files"] for row in done), sum(row["bytes"] for row in done)
+    print(f"{files:,} files, {size:,} bytes would become {len(done):,} files; nothing was changed", file=sys.stderr)
+    return 0
+
+
+def print_report(report: Compaction, *, as_json: bool) -> int:
+    """What was rewritten, what others were faster at, and what is left."""
+    if as_json:
+        return print_json(msgspec.to_builtins(report))
+    rows = [
+        ("files", report.files_before, report.files_after),
+        ("bytes", report.bytes_before, report.bytes_after),
+        ("manifests", report.manifests_before, report.manifests_after),
+    ]
+    print(render_table(("", "before", "after"), rows))
+    version = f"version {report.version}" if report.version is not None else "nothing was committed"
+    print(f"\n{version}: {report.groups:,} groups with {report.rows:,} rows in {report.commits:,} commits")
+    for each in report.lost:
+        print(f"left as it was: {each.files:,} files of {visible(each.partition)}: {visible(each.why)} ({each.rule})", file=sys.stderr)
+    if report.left_groups or report.left_manifests:
+        print(
+            f"left for the next run: {report.left_groups:,} groups, {report.left_bytes:,} bytes; {report.left_manifests:,} manifests",
+            file=sys.stderr,
+        )
+    return 0
+
+
+def _compact(options: argparse.Namespace) -> int:
+    limits = {} if options.max_bytes is None else {"max_bytes": options.max_bytes}
+    with Steps() as steps:
+        made = options.open_table(options).compact(
+            target_file_size=options.target_file_size,
+            where=options.where,
+            sort_by=options.sort_by,
+            only_manifests=options.manifests,
+            dry_run=options.dry_run,
+            progress=steps,
+            **limits,
+        )
+    return print_report(made, as_json=options.json) if isinstance(made, Compaction) else print_plan(made, as_json=options.json)

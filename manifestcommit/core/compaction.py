@@ -1,0 +1,178 @@
+"""Which small files, and which small manifests, are rewritten together: a plan, each part of it with its reason. [GC16] [GC11]
+
+Pure. Not here: reading and writing their rows (engine.compact, spark.rewrite), the commit that replaces them (engine.commit).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from .manifest import ManifestRef, SourceRange, WireValue
+
+DEFAULT_MAX_BYTES = 64 << 30  # of files that one run rewrites, unless it is told otherwise
+BATCH_GROUPS = 64  # groups that one commit replaces, so that a crash costs no more work than theirs
+BATCH_BYTES = 16 << 30
+MAX_SOURCES = 256  # ranges that a new file names, unless one of the old ones names more
+MANIFEST_FILES = 65_536  # entries of one merged manifest
+MAX_MANIFEST_FILES = 16 * MANIFEST_FILES  # entries of manifests that one run rewrites
+
+_T = TypeVar("_T")
+
+
+class SmallFile(msgspec.Struct, frozen=True, kw_only=True):
+    """What the plan must know of a live file. row: where it stands in the table of entries."""
+
+    row: int
+    partition: tuple[WireValue, ...] = ()
+    rows: int
+    bytes: int
+    sources: tuple[SourceRange, ...] = ()
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """Files of one partition that become one. members: their rows in the table of entries; sources: of all their rows. [GC16]"""
+
+    partition: tuple[WireValue, ...]
+    members: tuple[int, ...]
+    rows: int
+    bytes: int
+    sources: tuple[SourceRange, ...] = ()
+    reason: str
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """groups: what a run rewrites; left: what the next ones do. [GC16]"""
+
+    groups: tuple[Group, ...] = ()
+    left: tuple[Group, ...] = ()
+
+
+def is_small(bytes: int, target: int) -> bool:
+    """Whether a file is worth being rewritten with others: it has less than three quarters of the target's bytes. [GC16]"""
+    return 4 * bytes < 3 * target
+
+
+def plan_files(files: Iterable[SmallFile], *, target: int, max_bytes: int) -> Plan:
+    """Two or more small files of one partition at a time, in the order in which they are given, up to the target together. [GC16]
+
+    Files that name their ranges and files that do not are never mixed: the new file could not say what it holds. A run rewrites no
+    more than `max_bytes`, but one group at least.
+    """
+    groups = []
+    for (partition, _), members in _packed(files, target):
+        if len(members) > 1:
+            groups.append(
+                Group(
+                    partition=partition,
+                    members=tuple(each.row for each in members),
+                    rows=sum(each.rows for each in members),
+                    bytes=sum(each.bytes for each in members),
+                    sources=unite_ranges(found for each in members for found in each.sources),
+                    reason=f"{len(members)} files below three quarters of {target:,} bytes become one",
+                )
+            )
+    groups.sort(key=lambda group: group.members)
+    chosen, total = 0, 0
+    while chosen < len(groups) and (not chosen or total + groups[chosen].bytes <= max_bytes):
+        total += groups[chosen].bytes
+        chosen += 1
+    return Plan(groups=tuple(groups[:chosen]), left=tuple(groups[chosen:]))
+
+
+def batches(groups: Sequence[Group]) -> Iterator[tuple[Group, ...]]:
+    """The groups by commits, in their order: what is committed stays done whatever becomes of the rest. [GC11]"""
+    batch: list[Group] = []
+    for group in groups:
+        if batch and (len(batch) >= BATCH_GROUPS or sum(each.bytes for each in batch) + group.bytes > BATCH_BYTES):
+            yield tuple(batch)
+            batch = []
+        batch.append(group)
+    if batch:
+        yield tuple(batch)
+
+
+def unite_ranges(ranges: Iterable[SourceRange]) -> tuple[SourceRange, ...]:
+    """The ranges from which the rows of several files come, and no others: those that touch or overlap are one. [OB8]
+
+    Texts have no order, so that only equal ranges of them are one.
+    """
+    numbers: dict[str, list[SourceRange]] = {}
+    texts: dict[tuple[str, int | str | None, int | str], SourceRange] = {}
+    for each in ranges:
+        # What a later release says of one file's range need not be true of a wider one.
+        plain = SourceRange(source=each.source, start=each.start, end=each.end)
+        if isinstance(each.end, int) and not isinstance(each.start, str):
+            numbers.setdefault(each.source, []).append(plain)
+        else:
+            texts[each.source, each.start, each.end] = plain
+    return (*(joined for found in numbers.values() for joined in _joined(found)), *texts.values())
+
+
+def plan_manifests(manifests: Sequence[ManifestRef], removed: Mapping[str, int]) -> tuple[tuple[ManifestRef, ...], ...]:
+    """Manifests that are rewritten as one, neighbours by their paths: small ones, and those that lost a quarter of their rows. [GC11]
+
+    removed: path -> bitmap. One whose removals alone are the reason may stand by itself.
+    """
+    live = {ref.path: ref.files - removed.get(ref.path, 0).bit_count() for ref in manifests}
+    thinned = {ref.path for ref in manifests if 4 * live[ref.path] <= 3 * ref.files}
+    wanted = [ref for ref in manifests if ref.path in thinned or is_small(live[ref.path], MANIFEST_FILES)]
+    ordered = sorted(wanted, key=lambda ref: (ref.first_path, ref.path))
+    groups = _filled(((ref, live[ref.path]) for ref in ordered), MANIFEST_FILES)
+    return tuple(tuple(group) for group in groups if len(group) > 1 or group[0].path in thinned)
+
+
+def _packed(files: Iterable[SmallFile], target: int) -> Iterator[tuple[tuple[tuple[WireValue, ...], bool], list[SmallFile]]]:
+    """Neighbours by partition, each list within the target and, where they name ranges, within those that one file may name."""
+    by_kind: dict[tuple[tuple[WireValue, ...], bool], list[SmallFile]] = {}
+    for file in files:
+        if is_small(file.bytes, target):
+            by_kind.setdefault((file.partition, bool(file.sources)), []).append(file)
+    for kind, members in by_kind.items():
+        for group in _filled(((file, file.bytes) for file in members), target):
+            yield from ((kind, part) for part in _told_apart(group))
+
+
+def _filled(sized: Iterable[tuple[_T, int]], capacity: int) -> Iterator[list[_T]]:
+    """Neighbours together, as many as fit; what is larger than the capacity is alone."""
+    group: list[_T] = []
+    total = 0
+    for each, size in sized:
+        if group and total + size > capacity:
+            yield group
+            group, total = [], 0
+        group.append(each)
+        total += size
+    if group:
+        yield group
+
+
+def _told_apart(files: list[SmallFile]) -> Iterator[list[SmallFile]]:
+    """The files in as few lists as name no more ranges each than an entry should carry."""
+    most = max(MAX_SOURCES, *(len(file.sources) for file in files))
+    group: list[SmallFile] = []
+    known: tuple[SourceRange, ...] = ()
+    for file in files:
+        united = unite_ranges((*known, *file.sources))
+        if group and len(united) > most:
+            yield group
+            group, united = [], file.sources
+        group.append(file)
+        known = united
+    yield group
+
+
+def _joined(ranges: list[SourceRange]) -> Iterator[SourceRange]:
+    """Ranges of numbers of one source, those that touch made one; a start that is unknown comes first."""
+    ordered = sorted(ranges, key=lambda each: (each.start is not None, each.start or 0, each.end))
+    current = ordered[0]
+    for each in ordered[1:]:
+        assert isinstance(each.end, int) and isinstance(current.end, int) and not isinstance(each.start, str)
+        if each.start is None or each.start <= current.end:
+            current = msgspec.structs.replace(current, end=max(current.end, each.end))
+        else:
+            yield current
+            current = each
+    yield current

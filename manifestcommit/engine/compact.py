@@ -1,0 +1,331 @@
+"""Compaction: many small files become few with the same rows, and small manifests one, in commits that stay done. [GC11] [GC16]
+
+Not here: which files and manifests (core.compaction), how rows are read and written anew (spark.rewrite), the commit loop
+(engine.commit).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..core import format, values
+from ..core.change import Change
+from ..core.compaction import DEFAULT_MAX_BYTES, MAX_MANIFEST_FILES, Group, Plan, SmallFile, batches, is_small, plan_files, plan_manifests
+from ..core.conflict import Conflict, describe_touch
+from ..core.manifest import Entry, ManifestRef, WireValue
+from ..core.manifest_table import partition_types, source_ranges
+from ..core.snapshot import REPLACE, Snapshot
+from ..core.touch import of_partition, once
+from ..errors import CorruptMetadataError, UsageError
+from .commit import commit
+from .figures import Intake, Ledger
+from .files import WritePlan
+from .head import Head
+from .outcome import Outcome, committed_or_raise
+from .plan import entries_table
+from .replace import check_rows, plan_rewrite, target_file_size_of
+from .session import Session
+from .survey import survey
+
+_DESCRIBED = pa.schema(
+    [("action", pa.string()), ("partition", pa.string()), ("files", pa.int64()), ("rows", pa.int64()), ("bytes", pa.int64()),
+     ("reason", pa.string()), ("paths", pa.list_(pa.string()))]
+)  # fmt: skip
+_MANIFEST_TRIES = 8  # at merging manifests that commits merge as well
+
+
+class NewFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one group: its rows in files that no snapshot lists yet."""
+
+    entries: tuple[Entry, ...] = ()
+    manifests: tuple[ManifestRef, ...] = ()
+    tasks: int = 1
+    intake: Intake | None = None
+
+
+@dataclass(frozen=True)
+class Rewriting:
+    """One group to be rewritten. entries: its files, as rows of `entries_table`."""
+
+    entries: pa.Table
+    plan: WritePlan
+
+
+Rewrite = Callable[[Snapshot, Sequence[Rewriting]], Iterator[NewFiles]]  # what came of each, in their order
+Choose = Callable[[pa.Table], Sequence[bool]]  # partitions, one row each, in the columns' own names -> which of them
+Tell = Callable[[str], None]
+
+
+class Lost(msgspec.Struct, frozen=True, kw_only=True):
+    """A group that stays as it is, because others changed the table meanwhile. rule: of the conflict."""
+
+    partition: str
+    files: int
+    rule: str
+    why: str
+
+
+class Compaction(msgspec.Struct, frozen=True, kw_only=True):
+    """What a compaction did. version: of its last commit, None: there was nothing to do, or nothing that others have left.
+
+    files, bytes: before -> after, of what was rewritten; rows: of these, which are the same; lost: what others were faster at;
+    left_groups, left_bytes: more than one run does; manifests: before -> after, of those that were merged; left_manifests: likewise.
+    """
+
+    version: int | None = None
+    commits: int = 0
+    groups: int = 0
+    rows: int = 0
+    files_before: int = 0
+    files_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    lost: tuple[Lost, ...] = ()
+    left_groups: int = 0
+    left_bytes: int = 0
+    manifests_before: int = 0
+    manifests_after: int = 0
+    left_manifests: int = 0
+
+
+class Aim(msgspec.Struct, frozen=True, kw_only=True):
+    """What a compaction is to reach. target: bytes of a file, None: the table's own; max_bytes: of the files that it rewrites at most."""
+
+    target: int | None = None
+    max_bytes: int = DEFAULT_MAX_BYTES
+
+
+def compact(session: Session, aim: Aim, rewrite: Rewrite, *, choose: Choose | None = None, tell: Tell = lambda _: None) -> Compaction:
+    """Rewrite small files together and merge small manifests; no row, key, watermark or column changes. [GC11] [GC16]
+
+    One commit for each batch of groups: what is committed stays done, whatever stops the run, and the next one goes on from there.
+    Groups whose files others replace or remove meanwhile are left as they are and told.
+    """
+    head = session.open()
+    entries, plan = find_groups(session, head.snapshot, aim, choose)
+    done = Compaction(left_groups=len(plan.left), left_bytes=sum(group.bytes for group in plan.left))
+    for batch in batches(plan.groups):
+        tell(f"rewriting: {done.groups:,} of {len(plan.groups):,} groups done")
+        done = _rewrite_batch(session, rewrite, [(group, entries.take(pa.array(group.members))) for group in batch], aim, done)
+    return merge_manifests(session, tell=tell, done=done)
+
+
+def find_groups(session: Session, snapshot: Snapshot, aim: Aim, choose: Choose | None = None) -> tuple[pa.Table, Plan]:
+    """The table of small files, and what is to become of them. One request per manifest. [GC16]"""
+    target = target_file_size_of(snapshot) if aim.target is None else aim.target
+    if target < 1 or aim.max_bytes < 1:
+        raise UsageError("target_file_size and max_bytes are numbers of bytes above 0")
+    by, types = snapshot.partition_by, partition_types(snapshot.schema, snapshot.partition_by)
+    entries = entries_table(session, snapshot)
+    entries = entries.filter(pa.array([is_small(size, target) for size in entries.column("bytes").to_pylist()], pa.bool_()))
+    entries = entries.sort_by([*((f"partition.{each}", "ascending") for each in by), ("added", "ascending"), ("path", "ascending")])
+    columns = [values.from_array(entries.column(f"partition.{each}"), kind) for each, kind in zip(by, types, strict=True)]
+    partitions: list[tuple[WireValue, ...]] = list(zip(*columns, strict=True)) if by else [()] * entries.num_rows
+    chosen = set(partitions) if choose is None else _chosen(snapshot, list(dict.fromkeys(partitions)), choose)
+    fields = zip(partitions, *(entries.column(name).to_pylist() for name in ("rows", "bytes", "sources")), strict=True)
+    small = (
+        SmallFile(row=row, partition=partition, rows=rows, bytes=bytes, sources=source_ranges(sources))
+        for row, (partition, rows, bytes, sources) in enumerate(fields)
+        if partition in chosen
+    )
+    return entries, plan_files(small, target=target, max_bytes=aim.max_bytes)
+
+
+def choose_by(condition: pc.Expression) -> Choose:
+    """Partitions for which a pyarrow expression on partition columns is true. [GC16]"""
+
+    def choose(partitions: pa.Table) -> list[bool]:
+        number = max(partitions.column_names, key=len) + "#"  # a name that no column has
+        try:
+            found = partitions.append_column(number, pa.array(range(partitions.num_rows), pa.int64())).filter(condition)
+        except (pa.ArrowException, TypeError) as error:
+            raise UsageError(misplaced(partitions, str(error))) from None
+        hits = set(found.column(number).to_pylist())
+        return [row in hits for row in range(partitions.num_rows)]
+
+    return choose
+
+
+def misplaced(partitions: pa.Table, why: str) -> str:
+    """What is wrong with a condition that does not choose partitions."""
+    return f"where chooses partitions, by the columns {', '.join(partitions.column_names)}; nothing was done: {why}"
+
+
+def describe_plan(session: Session, snapshot: Snapshot, found: tuple[pa.Table, Plan] | None) -> pa.Table:
+    """What a compaction would do, for people: one row per group, with its reason. found: None where manifests alone are meant. [GC16]"""
+    rows: list[tuple[str, str, int, int, int, str, list[str]]] = []
+    for entries, plan in [found] if found else []:
+        for action, group in [*(("rewrite", group) for group in plan.groups), *(("left", group) for group in plan.left)]:
+            why = group.reason if action == "rewrite" else "beyond max_bytes: the next run does it"
+            paths = entries.column("path").take(pa.array(group.members)).to_pylist()
+            rows.append((action, _name(snapshot, group.partition), len(paths), group.rows, group.bytes, why, paths))
+    for refs in _manifest_groups(session, snapshot):
+        why = f"{len(refs)} manifests become one" if len(refs) > 1 else "a quarter of what it lists, or more, is no longer live"
+        paths = [ref.path for ref in refs]
+        rows.append(("merge", "", len(paths), sum(ref.files for ref in refs), sum(ref.bytes for ref in refs), why, paths))
+    return pa.Table.from_arrays(
+        [pa.array([row[at] for row in rows], field.type) for at, field in enumerate(_DESCRIBED)], schema=_DESCRIBED
+    )  # fmt: skip
+
+
+def merge_manifests(session: Session, *, tell: Tell = lambda _: None, done: Compaction | None = None) -> Compaction:
+    """Merge small manifests and drop the rows that were taken out of them; the same files are listed, by the same versions. [GC11]
+
+    One commit for each merged manifest.
+    """
+    done = done or Compaction()
+    written = tries = 0
+    while tries < _MANIFEST_TRIES:
+        head = session.open()
+        snapshot = head.snapshot
+        groups = _manifest_groups(session, snapshot)
+        if not groups or written >= MAX_MANIFEST_FILES:
+            return msgspec.structs.replace(done, left_manifests=sum(len(group) for group in groups))
+        tell(f"merging manifests: {len(groups):,} to go")
+        merged = frozenset(ref.path for ref in groups[0])
+        job = _new_job(session, head)
+        outcome = commit(session, head, Change(job=job, birth=head.version, operation=REPLACE, merge_manifests=merged))
+        if outcome.conflict is not None:  # commits have merged them meanwhile: look again
+            tries += 1
+            continue
+        done = _committed(session, outcome, done)
+        written += sum(ref.files for ref in groups[0])
+        done = msgspec.structs.replace(
+            done, manifests_before=done.manifests_before + len(merged), manifests_after=done.manifests_after + 1
+        )  # fmt: skip
+    return msgspec.structs.replace(done, left_manifests=sum(len(group) for group in groups))
+
+
+def _manifest_groups(session: Session, snapshot: Snapshot) -> tuple[tuple[ManifestRef, ...], ...]:
+    return plan_manifests(snapshot.manifests, session.manifests.removed(snapshot)) if snapshot.manifests else ()
+
+
+def _rewrite_batch(session: Session, rewrite: Rewrite, groups: Sequence[tuple[Group, pa.Table]], aim: Aim, done: Compaction) -> Compaction:
+    """Rewrite these groups and commit them together, without those whose files are gone. [CF7] [GC11]"""
+    head = session.open()
+    session.prove(head.snapshot.proven)
+    job, began_us = _new_job(session, head), session.env.now_us()
+    kept, done = _still_there(session, head, job, [(group, table, NewFiles()) for group, table in groups], done)
+    if not kept:
+        return done
+    # A group becomes one file, whatever its rows take in it: files would not become fewer otherwise.
+    tasks = [
+        Rewriting(table, plan_rewrite(session.store.url, head.snapshot, job, target_file_size=1 << 62, sources=group.sources))
+        for group, table, _ in kept
+    ]
+    made = list(zip(kept, rewrite(head.snapshot, tasks), strict=True))
+    parts = [(group, table, new) for (group, table, _), new in made]
+    for group, table, new in parts:
+        _check(group, table, new)
+    base = head
+    while parts:
+        outcome = commit(session, base, _change(session, head, job, parts, began_us), shared=base is not head)
+        if outcome.conflict is None:
+            return _counted(_committed(session, outcome, done), parts)
+        base = session.open()
+        left, done = _still_there(session, base, job, parts, done)
+        if len(left) == len(parts):  # a conflict of another kind: with a column that was dropped, say
+            return _lost(head.snapshot, parts, outcome.conflict, done)
+        parts = left
+    return done
+
+
+_Part = tuple[Group, pa.Table, NewFiles]
+
+
+def _still_there(session: Session, head: Head, job: str, parts: Sequence[_Part], done: Compaction) -> tuple[list[_Part], Compaction]:
+    """The groups all of whose files are live at this head; the others are noted as lost. [CF7]"""
+    removed = frozenset[str]().union(*(_paths(table) for _, table, _ in parts))
+    gone = survey(session, head, Change(job=job, birth=head.version, operation=REPLACE, remove=removed)).gone
+    lost = [part for part in parts if not gone.isdisjoint(_paths(part[1]))]
+    if lost:
+        conflict = Conflict(rule="replaced_file_is_gone", mine="", winner="others have removed or replaced some of its files meanwhile")
+        done = _lost(head.snapshot, lost, conflict, done)
+    return [part for part in parts if gone.isdisjoint(_paths(part[1]))], done
+
+
+def _change(session: Session, head: Head, job: str, parts: Sequence[_Part], began_us: int) -> Change:
+    snapshot = head.snapshot
+    ledger = Ledger(session.tally, session.env.now_us, began_us=began_us)
+    for _, _, new in parts:
+        ledger.take(new.entries, new.manifests, new.intake)
+    return Change(
+        job=job,
+        birth=head.version,
+        operation=REPLACE,
+        schema=snapshot.schema,
+        partition_by=snapshot.partition_by,
+        add=tuple(entry for _, _, new in parts for entry in new.entries),
+        add_manifests=tuple(ref for _, _, new in parts for ref in new.manifests),
+        touched=once(of_partition(snapshot.partition_by, group.partition) for group, _, _ in parts),
+        remove=frozenset(path for _, table, _ in parts for path in _paths(table)),
+        summary=ledger.summary(sum(new.tasks for _, _, new in parts)),
+    )
+
+
+def _check(group: Group, table: pa.Table, new: NewFiles) -> None:
+    """The new files of a group hold its rows, and nothing of another partition, or an error before any commit. [GC11] [DF3]"""
+    check_rows(table.column("path").to_pylist(), group.rows, new.entries, new.manifests)
+    stray = next((entry for entry in new.entries if entry.partition != group.partition), None)
+    if stray is not None:
+        raise CorruptMetadataError(
+            f"files of the partition {group.partition!r} hold rows of {stray.partition!r}; they stay as they are. `manifestcommit verify "
+            "--deep` names the file that is not what its entry says.",
+            object_name=table.column("path")[0].as_py(),
+        )
+
+
+def _chosen(snapshot: Snapshot, partitions: list[tuple[WireValue, ...]], choose: Choose) -> set[tuple[WireValue, ...]]:
+    """Those of these partitions that the caller wants."""
+    if not snapshot.partition_by:
+        raise UsageError("where chooses partitions, and this table is not partitioned; leave it out")
+    assert snapshot.schema is not None
+    by_id = {field.id: field for field in snapshot.schema.fields}
+    fields = [by_id[each] for each in snapshot.partition_by]
+    columns = {field.name: values.to_array([each[at] for each in partitions], field.type) for at, field in enumerate(fields)}
+    wanted = choose(pa.table(columns))
+    return {partition for partition, want in zip(partitions, wanted, strict=True) if want}
+
+
+def _new_job(session: Session, head: Head) -> str:
+    return format.job_id(head.version, head.snapshot.table_id, session.env.randomness(16))
+
+
+def _committed(session: Session, outcome: Outcome, done: Compaction) -> Compaction:
+    version = committed_or_raise(outcome, session.store.url).version
+    return msgspec.structs.replace(done, version=version, commits=done.commits + 1)
+
+
+def _counted(done: Compaction, parts: Sequence[_Part]) -> Compaction:
+    files = [(len(new.entries) + sum(ref.files for ref in new.manifests)) for _, _, new in parts]
+    sizes = [sum(e.bytes for e in new.entries) + sum(ref.data_bytes for ref in new.manifests) for _, _, new in parts]
+    return msgspec.structs.replace(
+        done,
+        groups=done.groups + len(parts),
+        rows=done.rows + sum(group.rows for group, _, _ in parts),
+        files_before=done.files_before + sum(len(group.members) for group, _, _ in parts),
+        files_after=done.files_after + sum(files),
+        bytes_before=done.bytes_before + sum(group.bytes for group, _, _ in parts),
+        bytes_after=done.bytes_after + sum(sizes),
+    )
+
+
+def _lost(snapshot: Snapshot, parts: Sequence[_Part], conflict: Conflict, done: Compaction) -> Compaction:
+    lost = [
+        Lost(partition=_name(snapshot, group.partition), files=len(group.members), rule=conflict.rule, why=conflict.winner)
+        for group, _, _ in parts
+    ]
+    return msgspec.structs.replace(done, lost=(*done.lost, *lost))
+
+
+def _name(snapshot: Snapshot, partition: tuple[WireValue, ...]) -> str:
+    return describe_touch(snapshot, of_partition(snapshot.partition_by, partition))
+
+
+def _paths(table: pa.Table) -> frozenset[str]:
+    return frozenset(table.column("path").to_pylist())

@@ -1,0 +1,421 @@
+"""Compaction beside everything else, and under crashes: the same rows in fewer files, or what was there before. [GC11]
+
+Spark's part of it is done in this process. Not here: which files are rewritten together (tests/unit/test_compaction.py), rows of all
+kinds through Spark (tests/spark/test_compact.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from manifestcommit.core import compaction, format, spill
+from manifestcommit.core.change import Change
+from manifestcommit.core.evolution import drop_column, rename_column
+from manifestcommit.core.retention import Policy
+from manifestcommit.core.snapshot import Snapshot
+from manifestcommit.engine import alter, plan
+from manifestcommit.engine.commit import commit
+from manifestcommit.engine.compact import Aim, Compaction, NewFiles, Rewrite, Rewriting, choose_by, compact, merge_manifests
+from manifestcommit.engine.gc import run as gc
+from manifestcommit.engine.head import open_head
+from manifestcommit.engine.lineage import trace
+from manifestcommit.engine.outcome import committed_or_raise
+from manifestcommit.engine.replace import plan_rewrite
+from manifestcommit.engine.rollback import rollback
+from manifestcommit.engine.verify import verify
+from manifestcommit.errors import CommitConflictError, CorruptMetadataError, OutcomeUnknownError, StoreError, UsageError
+from manifestcommit.store import Store
+from manifestcommit.testing.faults import Died, FaultStore
+from tests.faults.tables import begin, check_head, check_table, clone, memory, positions, read, read_ids, rewrite_here, rows, session, write
+from tests.faults.test_crashes import FAULTS
+from tests.sizes import some
+
+DAYS = ["a b%2F+=#'é🦆", "__HIVE_DEFAULT_PARTITION__", "", None]
+EVERYTHING = 1 << 30
+
+
+def table(commits: int = 3) -> Store:
+    """So many files in each partition, each with a row; a key and a watermark for each commit."""
+    store = memory()
+    for number in range(commits):
+        for at, day in enumerate(DAYS):
+            step = number * len(DAYS) + at
+            write(store, rows([step], day=day), partition_by=["day"], key=f"k{step}", watermarks={"s": (step, step + 1)})
+    return store
+
+
+def run(store: Store, rewrite: Rewrite | None = None, **options: Any) -> Compaction:
+    return compact(session(store), Aim(**{"target": EVERYTHING, **options}), rewrite or rewrite_here(store))
+
+
+def files(store: Store) -> list[str]:
+    each = session(store)
+    return plan.entries_table(each, each.open().snapshot).column("path").to_pylist()
+
+
+def state(store: Store) -> tuple[Any, ...]:
+    """What a compaction must not change: rows with their partitions, watermarks, keys, columns, properties."""
+    snapshot = open_head(store).snapshot
+    found = sorted(read(store).to_pylist(), key=lambda row: (row["id"], str(row)))
+    return found, positions(store), snapshot.origins, snapshot.schema, snapshot.properties, snapshot.totals.rows
+
+
+def acting(store: Store, act: Callable[[], Any]) -> Rewrite:
+    """Rewrites, and lets something happen before the commit, once."""
+    inner, turns = rewrite_here(store), itertools.count()
+
+    def rewrite(snapshot: Snapshot, groups: Sequence[Rewriting]) -> Iterator[NewFiles]:
+        made = list(inner(snapshot, groups))
+        if next(turns) == 0:
+            act()
+        return iter(made)
+
+    return rewrite
+
+
+@pytest.fixture
+def tight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Budgets so small that a dozen commits have manifests, runs and removed rows."""
+    monkeypatch.setattr(spill, "INLINE_ENTRY_BYTES", 1500)
+    monkeypatch.setattr(spill, "INLINE_REMOVED_BYTES", 0)
+    monkeypatch.setattr(spill, "INLINE_KEYS", 3)
+
+
+def test_each_partition_has_one_file_and_everything_else_is_as_it_was() -> None:
+    """[GC11] Rows, keys, watermarks, columns; null and the empty string, which share a folder's name, are not mixed."""
+    store = table()
+    before = state(store)
+    done = run(store)
+    assert (done.groups, done.files_before, done.files_after, done.rows, done.lost, done.left_groups) == (4, 12, 4, 12, (), 0)
+    assert done.version == open_head(store).version
+    assert state(store) == before
+    assert len(files(store)) == 4
+    assert write(store, rows([99], day=None), key="k3", watermarks={"s": (3, 4)}).already_committed
+    check_table(store)
+    assert verify(session(store), deep=True).is_sound
+    record = open_head(store).snapshot.commits[0]
+    assert (record.operation, record.summary.removed_files, record.summary.rows, record.summary.rows_read) == ("replace", 12, 12, 12)
+
+
+def test_a_second_run_finds_nothing_to_do() -> None:
+    """[GC16] Nobody's table is rewritten again and again."""
+    store = table()
+    version = run(store).version
+    again = run(store)
+    assert (again.version, again.groups, open_head(store).version) == (None, 0, version)
+
+
+@pytest.mark.usefixtures("tight")
+@pytest.mark.parametrize("name", ["files", "manifests"])
+def test_after_a_fault_at_any_call_no_row_is_lost_and_a_rerun_finishes(name: str) -> None:
+    """[GC11] [IV3]"""
+    base = table(2)
+    if name == "manifests":
+        write(base, rows([50], day=DAYS[0]), overwrite={"day": DAYS[0]})
+    work = run if name == "files" else (lambda store: merge_manifests(session(store)))
+    before = state(base)
+    healthy = FaultStore(clone(base))
+    work(healthy)
+    left = len(files(healthy)), len(open_head(healthy).snapshot.manifests)
+    assert left < (len(files(base)), len(open_head(base).snapshot.manifests))
+    for number, fault in some(itertools.product(range(1, healthy.count + 1), FAULTS), 40):
+        inner = clone(base)
+        store = FaultStore(inner, {number: fault})
+        with contextlib.suppress(StoreError, OutcomeUnknownError, Died):
+            work(store)
+        where = f"{fault} at {store.calls[number - 1 : number]}"
+        assert state(inner) == before, where
+        work(inner)
+        assert state(inner) == before, where
+        assert (len(files(inner)), len(open_head(inner).snapshot.manifests)) <= left, where
+        check_head(inner)
+
+
+def test_twenty_appends_overtake_it_and_nothing_is_lost() -> None:
+    """[GC11] [CF2] Writers never wait for maintenance, nor maintenance for them."""
+    store = table()
+
+    def appends() -> None:
+        for number in range(20):
+            write(store, rows([1000 + number], day=DAYS[number % 4]), key=f"a{number}")
+
+    done = run(store, acting(store, appends))
+    assert (done.groups, done.lost) == (4, ())
+    assert read_ids(store) == [*range(12), *range(1000, 1020)]
+    assert len(files(store)) == 24
+    check_table(store)
+
+
+@pytest.mark.usefixtures("tight")
+def test_a_group_whose_files_were_overwritten_or_deleted_is_lost_alone() -> None:
+    """[CF7] What was removed does not come back, and what others left is compacted all the same."""
+    store = table()
+
+    def others() -> None:
+        write(store, rows([500], day=DAYS[0]), overwrite={"day": DAYS[0]})
+        delete(store, [path for path in files(store) if path.startswith("day=__HIVE_DEFAULT_PARTITION__/")][:1])
+
+    ids = read_ids(store)
+    done = run(store, acting(store, others))
+    gone = 3 + 1
+    assert {each.rule for each in done.lost} == {"replaced_file_is_gone"}
+    assert [each.files for each in done.lost] == [3, 3]
+    assert (done.groups, done.files_before) == (2, 6)
+    assert len(read_ids(store)) == len(ids) - gone + 1
+    check_table(store)
+    assert run(store).lost == ()
+    check_table(store)
+
+
+def delete(store: Store, paths: Sequence[str]) -> None:
+    """What a delete of rows does to files that lose all of them."""
+    each = session(store)
+    head = each.open()
+    job = format.job_id(head.version, head.snapshot.table_id, secrets.token_bytes(16))
+    committed_or_raise(commit(each, head, Change(job=job, birth=head.version, operation="delete", remove=frozenset(paths))), store.url)
+
+
+def test_two_compactions_at_once_double_nothing() -> None:
+    """[CF7] The second finds the files of the first gone, and leaves its own unlisted."""
+    store = table()
+    before = state(store)
+    done = run(store, acting(store, lambda: run(store)))
+    assert (done.groups, len(done.lost), done.version) == (0, 4, None)
+    assert state(store) == before and len(files(store)) == 4
+    barrier = threading.Barrier(2)
+    write(store, rows([700], day=DAYS[0]))
+    both = [threading.Thread(target=lambda: run(store, acting(store, barrier.wait))) for _ in range(2)]
+    for each in both:
+        each.start()
+    for each in both:
+        each.join(60)
+    assert len(files(store)) == 4 and read_ids(store) == [*range(12), 700]
+    check_table(store)
+
+
+def test_what_was_committed_before_a_crash_stays_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[GC11] A run of days that dies loses a batch, not the days."""
+    monkeypatch.setattr(compaction, "BATCH_GROUPS", 1)
+    store = table()
+    before, inner, seen = state(store), rewrite_here(store), itertools.count()
+
+    def dying(snapshot: Snapshot, groups: Sequence[Rewriting]) -> Iterator[NewFiles]:
+        if next(seen) == 2:
+            raise Died
+        return inner(snapshot, groups)
+
+    with pytest.raises(Died):
+        run(store, dying)
+    assert len(files(store)) == 2 + 2 * 3 and state(store) == before
+    assert run(store).groups == 2
+    assert len(files(store)) == 4 and state(store) == before
+
+
+def test_a_run_does_no_more_than_it_was_told_and_says_what_is_left() -> None:
+    """[GC16]"""
+    store = table()
+    done = run(store, max_bytes=1)
+    assert (done.groups, done.left_groups, done.left_bytes > 0) == (1, 3, True)
+    assert [run(store, max_bytes=1).left_groups for _ in range(4)] == [2, 1, 0, 0]
+
+
+def test_a_serializable_overwrite_does_not_lose_its_work_to_a_compaction() -> None:
+    """[CF15] The rows that it has seen in its partition are the rows that are there; what compaction made goes with the rest."""
+    store = table()
+    with begin(store) as job:
+        job.overwrite({"day": DAYS[0]})
+        job.write(rows([900], day=DAYS[0]))
+        assert run(store).groups == 4
+    assert read_ids(store) == [*(each for each in range(12) if each % 4), 900]
+    check_table(store)
+    # What others do still counts, also where a compaction came after it.
+    job = begin(store)
+    job.overwrite({"day": DAYS[0]})
+    job.write(rows([901], day=DAYS[0]))
+    write(store, rows([902], day=DAYS[0]))
+    assert run(store).groups == 1
+    with pytest.raises(CommitConflictError, match="partition_was_touched"):
+        job.commit()
+
+
+def test_a_commit_that_says_replace_and_loses_or_doubles_rows_is_refused() -> None:
+    """[CF14] Streams and overwrites pass over such commits: it would be a loss that nobody is told of."""
+    store = table()
+    each = session(store)
+    head = each.open()
+    job = format.job_id(head.version, head.snapshot.table_id, secrets.token_bytes(16))
+    change = Change(job=job, birth=head.version, operation="replace", remove=frozenset(files(store)[:2]))
+    with pytest.raises(CommitConflictError, match="replacement_changes_rows"):
+        committed_or_raise(commit(each, head, change), store.url)
+    assert head.version == open_head(store).version
+
+
+def test_rows_that_went_missing_while_files_were_rewritten_are_noticed_before_the_commit() -> None:
+    """[GC11]"""
+    store = table()
+    version = open_head(store).version
+
+    def losing(snapshot: Snapshot, groups: Sequence[Rewriting]) -> Iterator[NewFiles]:
+        return rewrite_here(store)(snapshot, [Rewriting(each.entries.slice(1), each.plan) for each in groups])
+
+    def mixing(snapshot: Snapshot, groups: Sequence[Rewriting]) -> Iterator[NewFiles]:
+        return reversed(list(rewrite_here(store)(snapshot, groups)))  # type: ignore[return-value]
+
+    for rewrite, said in ((losing, "with 3 rows, .* were read as 2 rows"), (mixing, "hold rows of")):
+        with pytest.raises(CorruptMetadataError, match=said):
+            run(store, rewrite)
+        assert open_head(store).version == version
+
+
+def test_columns_may_change_beside_it() -> None:
+    """[CF8] Renamed and added ones keep their values; with one that was dropped meanwhile the batch gives up and the next run does it."""
+    store = table()
+    ids = read_ids(store)
+    edit = lambda change: lambda: alter.edit_schema(session(store), change)  # noqa: E731
+    done = run(store, acting(store, edit(lambda schema, _: rename_column(schema, "day", "d`ay"))))
+    assert (done.groups, done.lost) == (4, ())
+    write(store, pa.table({"id": [77], "d`ay": [DAYS[0]], "new": [1.5]}), merge_schema=True)
+    write(store, pa.table({"id": [78], "d`ay": [DAYS[0]], "new": [2.5]}))
+    done = run(store, acting(store, edit(lambda schema, by: drop_column(schema, "new", partition_by=by))))
+    assert (done.groups, [each.rule for each in done.lost]) == (0, ["schema"])
+    assert run(store).groups == 1
+    assert read_ids(store) == [*ids, 77, 78] and read(store).column_names == ["id", "d`ay"]
+    check_table(store)
+
+
+def test_where_chooses_partitions() -> None:
+    """[GC16] By a condition on their values, null included; what is no partition column is refused before anything is read."""
+    store = table()
+    each = session(store)
+    for condition, groups in ((pc.field("day") == DAYS[0], 1), (pc.field("day").is_null(), 1), (pc.field("day").isin(["", "x"]), 1)):
+        done = compact(each, Aim(target=EVERYTHING), rewrite_here(store), choose=choose_by(condition))
+        assert done.groups == groups
+    with pytest.raises(UsageError, match=r"by the columns day; nothing was done"):
+        compact(each, Aim(target=EVERYTHING), rewrite_here(store), choose=choose_by(pc.field("id") == 3))
+    flat = memory()
+    write(flat, rows([1]))
+    with pytest.raises(UsageError, match="not partitioned"):
+        compact(session(flat), Aim(), rewrite_here(flat), choose=choose_by(pc.field("id") == 3))
+
+
+def test_lineage_still_finds_a_position_and_the_version_that_brought_it() -> None:
+    """[OB8] [RD9] New files name the ranges of the old ones, joined where they touch."""
+    store = memory()
+    for first in (0, 5, 20):
+        with begin(store) as job:
+            job.advance("s%", first, first + 5) if first < 20 else None
+            job.write(rows(range(first, first + 5)), sources={"s%": (first, first + 5)})
+    write(store, rows([90]))
+    write(store, rows([91]))
+    before = {at: trace(session(store), "s%", at) for at in (0, 7, 22)}
+    assert run(store).groups == 2
+    found = {each.path: each.sources for each in open_head(store).snapshot.added}
+    assert sorted(len(ranges) for ranges in found.values()) == [0, 2], "files that say nothing are not mixed with those that do"
+    ranges = max(found.values(), key=len)
+    assert [(each.source, each.start, each.end) for each in ranges] == [("s%", 0, 10), ("s%", 20, 25)]
+    for at, was in before.items():
+        now = trace(session(store), "s%", at)
+        assert now is not None and was is not None
+        assert [each.path for each in now.files if each.start is not None] == [path for path, ranges in found.items() if ranges]
+        if at < 20:
+            assert now.version == was.version, "the version that brought it, not the one that rewrote it"
+
+
+@pytest.mark.usefixtures("tight")
+def test_merged_manifests_list_the_same_files_by_the_same_versions() -> None:
+    """[GC11] What was taken out is dropped for good; readers and streams of older versions see what they saw."""
+    store = table(4)
+    write(store, rows([300], day=DAYS[1]), overwrite={"day": DAYS[1]})
+    each = session(store)
+    snapshot = each.open().snapshot
+    before = plan.entries_table(each, snapshot).select(["path", "added"]).to_pylist()
+    manifests = len(snapshot.manifests)
+    assert manifests > 3 and (snapshot.removed or snapshot.removed_runs)
+
+    def appended(store: Store) -> None:
+        write(store, rows([301], day=DAYS[2]))
+
+    done = merge_manifests(session(Overtaken(store, lambda: appended(store))))  # type: ignore[arg-type]
+    snapshot = each.open().snapshot
+    after = plan.entries_table(each, snapshot)
+    assert [row for row in after.select(["path", "added"]).to_pylist() if row in before] == before
+    assert after.num_rows == len(before) + 1
+    assert done.manifests_after >= 1 and len(snapshot.manifests) < manifests
+    assert not snapshot.removed and not snapshot.removed_runs
+    assert merge_manifests(session(store)).version is None
+    check_table(store)
+    assert verify(session(store)).is_sound
+    assert done.version is not None
+    record = next(c for c in each.open().snapshot.commits) if each.open().version == done.version else None
+    assert record is None or record.touched == ()
+
+
+class Overtaken(FaultStore):
+    """Something else is committed just before the first create of a version."""
+
+    def __init__(self, inner: Store, act: Callable[[], Any]) -> None:
+        super().__init__(inner, on_call=self._before)
+        self._act: Callable[[], Any] | None = act
+
+    def _before(self, call: Any) -> None:
+        if call.kind == "put_if_absent" and format.parse_version(call.name) is not None and self._act is not None:
+            act, self._act = self._act, None
+            act()
+
+
+def test_manifests_that_commits_have_merged_meanwhile_are_looked_at_again(monkeypatch: pytest.MonkeyPatch, tight: None) -> None:
+    """[GC11] [CM12]"""
+    store = table(4)
+    monkeypatch.setattr(spill, "FAN_IN", 2)
+    appends = lambda: [write(store, rows([400 + n], day=DAYS[n % 4])) for n in range(12)]  # noqa: E731
+    done = merge_manifests(session(Overtaken(store, appends)))  # type: ignore[arg-type]
+    assert done.left_manifests == 0
+    assert read_ids(store) == [*range(16), *range(400, 412)]
+    check_table(store)
+
+
+def test_gc_leaves_what_compaction_lists_and_takes_what_it_replaced() -> None:
+    """[IV7] [GC11]"""
+    store = table()
+    before, version = state(store), open_head(store).version
+    run(store)
+    policy = Policy(grace_s=0, keep_for_s=0, keep_versions=1)
+    gc(session(store), policy)
+    gc(session(store), policy)
+    assert state(store) == before
+    data = {info.name for info in store.list("") if not info.name.startswith("_manifest/")}
+    assert data == set(files(store)) and len(data) == 4
+    assert version
+
+
+def test_a_rollback_over_a_compaction_and_back() -> None:
+    """[CF13] [CF7] Old files live again, and can be compacted again."""
+    store = table()
+    before = state(store)
+    version = open_head(store).version
+    run(store)
+    committed_or_raise(rollback(session(store), version, tag=None, reason="try"), store.url)
+    assert state(store) == before and len(files(store)) == 12
+    assert run(store).groups == 4
+    assert state(store) == before
+    check_table(store)
+
+
+def test_a_table_without_columns_or_files_is_left_alone() -> None:
+    """[GC16]"""
+    store = memory()
+    with begin(store, "k") as job:
+        job.advance("s", 0, 1)
+    assert run(store).version is None
+    write(store, rows([]))
+    assert run(store).version is None
+    assert plan_rewrite(store.url, open_head(store).snapshot, "j").job == "j"
