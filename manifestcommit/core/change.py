@@ -89,13 +89,13 @@ class Rewritten(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What a job adds, removes and advances. [CM9]
+    """What a job adds, removes, advances and has read. [CM9]
 
     schema: what its files were written with; edits: how the table's schema must change for them; initial: schema and partitioning
     for a table that has none yet; touched: the partitions of what it adds; remove: paths that it replaces; merge_manifests: paths of
-    manifests that one takes the place of, which lists the same files; declared: digest of what the caller declared with the key;
-    stream: the batch that it is; gives_up: a job that shall never commit; rewind: a watermark set back; tag, rollback, retention:
-    commits of their own, too; reason: why, in a person's words.
+    manifests that one takes the place of, which lists the same files; reads: the partitions whose rows it looked at to decide what to
+    remove and add; declared: digest of what the caller declared with the key; stream: the batch that it is; gives_up: a job that shall
+    never commit; rewind: a watermark set back; tag, rollback, retention: commits of their own, too; reason: why, in a person's words.
     """
 
     job: str
@@ -113,6 +113,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     overwrite: Overwrite | None = None
     remove: frozenset[str] = frozenset()
     merge_manifests: frozenset[str] = frozenset()
+    reads: tuple[Touch, ...] = ()
     advances: tuple[Advance, ...] = ()
     properties: dict[str, str | None] = {}
     stream: StreamBatch | None = None
@@ -133,12 +134,14 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
-    """What a change takes out of one manifest. bitmap: rows gone, those taken earlier included; files, rows, bytes: newly taken."""
+    """What a change takes out of one manifest. bitmap: rows gone, those taken earlier included; files, rows, bytes: newly taken; touched:
+    the partitions of files that were removed by name."""
 
     bitmap: int
     files: int
     rows: int
     bytes: int
+    touched: tuple[Touch, ...] = ()
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -412,8 +415,7 @@ def _touched(head: Snapshot, change: Change, found: Found, dropped: tuple[Entry,
     partition_by = _partition_by(head, change)
     patterns = [*change.touched, *(change.scope or ())]
     patterns += [of_partition(partition_by, entry.partition) for entry in dropped]
-    if change.remove and found.taken:
-        patterns.append({})  # replaced files inside manifests: their partitions are not looked up again
+    patterns += [touch for taken in found.taken.values() for touch in taken.touched]
     return compact(patterns)
 
 

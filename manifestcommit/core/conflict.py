@@ -44,8 +44,8 @@ def find_conflict(head: Snapshot, change: Change, winners: Sequence[Winner], fou
 
 
 def needs_winners(change: Change) -> bool:
-    """Whether the commits since birth must be read; an append needs only the head. [CF2] [CF3]"""
-    return change.rewind is not None or (change.overwrite is not None and change.overwrite.conflict == "serializable")
+    """Whether the commits since birth must be read; an append needs only the head. [CF2] [CF3] [CF16]"""
+    return bool(change.reads) or change.rewind is not None or (change.overwrite is not None and change.overwrite.conflict == "serializable")
 
 
 def schema_is_other(head: Snapshot, change: Change, winners: Sequence[Winner], found: Found) -> Conflict | None:
@@ -131,6 +131,19 @@ def partition_was_touched(head: Snapshot, change: Change, winners: Sequence[Winn
             return Conflict(
                 rule="partition_was_touched",
                 mine=f"overwrites {describe_touch(head, shared)}",
+                winner=f"version {winner.version} ({winner.commit.operation} by job {winner.commit.job}) wrote there since {change.birth}",
+            )
+    return None
+
+
+def read_partition_was_touched(head: Snapshot, change: Change, winners: Sequence[Winner], found: Found) -> Conflict | None:
+    """Someone added to or removed from a partition that was read to decide what to remove; compaction changes no row. [CF16] [GC11]"""
+    for winner in winners if change.reads else ():
+        shared = None if winner.commit.operation == REPLACE else meet(change.reads, winner.commit.touched)
+        if shared is not None:
+            return Conflict(
+                rule="read_partition_was_touched",
+                mine=f"({change.operation}) has read {describe_touch(head, shared)}",
                 winner=f"version {winner.version} ({winner.commit.operation} by job {winner.commit.job}) wrote there since {change.birth}",
             )
     return None
@@ -242,6 +255,7 @@ RULES: tuple[Rule, ...] = (
     replaced_file_is_gone,
     replacement_changes_rows,
     partition_was_touched,
+    read_partition_was_touched,
     partition_is_filled,
 )
 

@@ -5,6 +5,7 @@ Reads only manifests whose bounds can matter. Not here: the rules that judge wha
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core import format, manifest_table, values
@@ -13,7 +14,7 @@ from ..core.conflict import Winner, needs_winners
 from ..core.manifest import ManifestRef, WireValue
 from ..core.schema import FieldType
 from ..core.snapshot import Snapshot
-from ..core.touch import Matcher, Touch
+from ..core.touch import Matcher, Touch, compact
 from .head import Head, missing_version, read_object
 from .lookup import find_job, find_key
 from .session import Session
@@ -87,6 +88,7 @@ def _survey(session: Session, snapshot: Snapshot, change: Change, foreign: froze
                 files=hits.bit_count(),
                 rows=pc.sum(rows.column("rows")).as_py() or 0,
                 bytes=pc.sum(rows.column("bytes")).as_py() or 0,
+                touched=_partitions(snapshot, rows) if change.remove else (),
             )
         paths = frozenset(manifest_table.live(table, before).column("path").to_pylist()) if wanted else frozenset()
         gone -= paths
@@ -94,7 +96,12 @@ def _survey(session: Session, snapshot: Snapshot, change: Change, foreign: froze
     return Found(taken=taken, gone=gone, live=live)
 
 
-def _rows(snapshot: Snapshot, table: object, matcher: Matcher | None, paths: frozenset[str]) -> int:
+def _partitions(snapshot: Snapshot, table: pa.Table) -> tuple[Touch, ...]:
+    assert snapshot.schema is not None
+    return compact(manifest_table.partitions(table, snapshot.schema, snapshot.partition_by))
+
+
+def _rows(snapshot: Snapshot, table: pa.Table, matcher: Matcher | None, paths: frozenset[str]) -> int:
     assert snapshot.schema is not None
     return manifest_table.rows_matching(table, schema=snapshot.schema, partition_by=snapshot.partition_by, scope=matcher, paths=paths)
 

@@ -370,6 +370,7 @@ def prepared() -> Prepared:
             touched=({DAY: "2013-01-01", CARRIER: "A/A é"}, {DAY: "@-800000", CARRIER: None}),
             overwrite=Overwrite(scope=({DAY: "2013-01-01"},), dynamic=True, conflict="blind"),
             remove=frozenset({LISTED[0].path}),
+            reads=({DAY: "2013-01-01"}, {DAY: None, CARRIER: "A/A é"}),
             advances=(Advance(source="MyTopic:0", start=0, end=50), Advance(source="file:ä b%20", end="etag-2")),
             properties={"owner": "team 'ä'", "gone": None},
             summary=Summary(tasks=4, seconds=1.5),

@@ -74,7 +74,7 @@ CORE_FLOORS: list[set[str]] = [
     {"snapshot", "spark_types", "expression", "touch"},
     {"arrow", "compaction", "draft", "recovery", "spill"},
     {"conform", "evolution", "values"},
-    {"change", "feed", "manifest_table", "partition"},
+    {"change", "feed", "manifest_table", "partition", "reads"},
     {"format", "hive", "layout", "stream"},
     {"audit", "conflict", "retention"},
     {"intent"},

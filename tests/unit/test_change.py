@@ -204,6 +204,13 @@ def test_replacing_files_needs_no_partitioning_of_its_own() -> None:
     assert made.commits[0].touched == ({1: "a", 2: 1},)
 
 
+def test_files_replaced_inside_manifests_touch_their_own_partitions_only() -> None:
+    """As the whole table they would be in the way of every overwrite elsewhere. [OB10] [CF6]"""
+    taken = {"m1": Taken(bitmap=0b011, files=1, rows=10, bytes=20, touched=({1: "q", 2: 1},))}
+    made = after(change(operation="replace", remove=frozenset({"a1", "in m1"})), Found(taken=taken))
+    assert made.commits[0].touched == ({1: "a", 2: 1}, {1: "q", 2: 1})
+
+
 @pytest.mark.parametrize("has_runs", [True, False])
 def test_a_dropped_key_leaves_a_record_only_where_a_run_may_hold_it(has_runs: bool) -> None:
     """Else the inlined keys would only ever grow. [WM5]"""

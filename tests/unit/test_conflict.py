@@ -84,6 +84,32 @@ def test_a_failing_overwrite_clashes_with_anything_that_is_there() -> None:
     assert rule(overwrite({1: "b"}, choice="fail"), found=taken) == "partition_is_filled"
 
 
+@pytest.mark.parametrize(
+    ("reads", "touched", "clashes"),
+    [
+        ({1: "a"}, {1: "a"}, True), ({1: "a"}, {1: "b"}, False), ({1: None}, {1: ""}, False), ({}, {1: "b"}, True), ({1: "a"}, {}, True),
+    ],
+)  # fmt: skip
+def test_who_has_read_a_partition_clashes_with_who_wrote_there(reads: dict[int, Any], touched: dict[int, Any], clashes: bool) -> None:
+    """Rows that came meanwhile were not looked at: the deletion, or the update, would miss them. [CF16]"""
+    mine = change(operation="delete", reads=(reads,))
+    assert needs_winners(mine)
+    for operation in ("append", "overwrite", "delete", "merge", "rollback", "an operation of a later release"):
+        winner = Winner(version=41, commit=Commit(job="theirs", commit_id="theirs.1", operation=operation, touched=(touched,)))
+        assert rule(mine, [won({1: "zzz"}) if reads else won(), winner]) == ("read_partition_was_touched" if clashes else None)
+    clash = find_conflict(head(), mine, [winner], Found())
+    assert clash is None or ("delete" in clash.mine and "version 41" in clash.winner)
+    assert rule(mine, [won()]) is None, "a commit without rows touched nothing"
+
+
+def test_compaction_beside_a_deletion_is_no_conflict_but_for_the_files_of_both() -> None:
+    """It changes no row. [CF16] [CF7]"""
+    mine = change(operation="delete", reads=({},), remove=frozenset({"p"}))
+    compacted = Winner(version=2, commit=Commit(job="theirs", commit_id="c", operation="replace", touched=({1: "a"},)))
+    assert rule(mine, [compacted]) is None
+    assert rule(mine, [compacted], found=Found(gone=frozenset({"p"}))) == "replaced_file_is_gone"
+
+
 def test_live_and_gone_paths_clash() -> None:
     """[CF7] [CF10]"""
     assert rule(change(), found=Found(live=frozenset({"p"}))) == "path_is_live"
