@@ -14,6 +14,7 @@ from .engine.adopt import Adoption
 from .engine.compact import Compaction
 from .engine.gc import GcReport
 from .engine.outcome import JobResult, JobResults, Outcome
+from .engine.row_change import RowOutcome
 from .errors import (
     CommitConflictError,
     CorruptMetadataError,
@@ -77,6 +78,7 @@ __all__ = [
     "NotATableError",
     "Outcome",
     "OutcomeUnknownError",
+    "RowOutcome",
     "SchemaMismatchError",
     "SnapshotExpiredError",
     "StoreDeniedError",

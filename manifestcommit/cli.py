@@ -25,6 +25,7 @@ from .cli_compact import add_commands as add_compact
 from .cli_figures import print_counts, print_figures, read_ends
 from .cli_gc import add_commands as add_gc
 from .cli_history import add_commands as add_history
+from .cli_rows import add_commands as add_rows
 from .cli_verify import add_commands as add_verify
 from .errors import (
     CommitConflictError,
@@ -149,7 +150,7 @@ def _parser() -> argparse.ArgumentParser:
     rewind.add_argument("--reason", required=True, metavar="TEXT", help="recorded in the history")
     rewind.add_argument("--keep-keys", action="store_true", help="drop no key, where the history that tells which is expired")
 
-    for add_more in (add_adopt, add_history, add_compact, add_gc):
+    for add_more in (add_adopt, add_history, add_rows, add_compact, add_gc):
         add_more(commands, _command)
 
     lineage = _command(commands, "lineage", _lineage, "which version and files hold a position of a source; exit status 1 if none does")

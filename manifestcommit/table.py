@@ -44,6 +44,7 @@ from .job import Path, is_spark_column
 from .progress import Progress
 from .store import StorageOptions, open_store
 from .store.doctor import Report, examine
+from .table_rows import RowChanges
 from .telemetry import record_table
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Resolution(str):
         return made
 
 
-class Table:
+class Table(RowChanges):
     """A table at a root. Every method looks at the head as of its call; nothing is kept but what never changes. [RD1]"""
 
     def __init__(self, df_path: Path, storage_options: Mapping[str, Any] | None = None) -> None:

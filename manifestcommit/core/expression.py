@@ -79,6 +79,25 @@ def columns_in(expression: Any) -> frozenset[ColumnPath] | None:
         return None
 
 
+def spell(expression: pc.Expression) -> str:
+    """The whole expression as a text, the same for the same expression; its own text leaves out parts of long lists."""
+    try:
+        return _spelled(_tree(expression))
+    except _UNREADABLE:
+        return str(expression)
+
+
+def _spelled(node: _Node) -> str:
+    match node:
+        case _Column(path=path):
+            return repr(path)
+        case _Literal(scalar=scalar):
+            return f"{scalar.type} {scalar.as_py()!r}"
+        case _Call(name=name, args=args, options=options):
+            given = [f"{each}={options[each].type} {options[each].as_py()!r}" for each in sorted(options)]
+            return f"{name}({', '.join([*map(_spelled, args), *given])})"
+
+
 # --- The pickled form -----------------------------------------------------------------------------------------------------
 
 

@@ -24,7 +24,7 @@ from ..errors import (
 )
 from .figures import Figures
 
-Kind = Literal["committed", "already_committed", "conflict", "key_reused", "fenced", "aborted", "unknown"]
+Kind = Literal["committed", "already_committed", "conflict", "key_reused", "fenced", "aborted", "unknown", "unchanged", "planned"]
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

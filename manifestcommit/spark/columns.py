@@ -55,69 +55,74 @@ def from_column(column: Column) -> Predicate:
     """
     try:
         if type(column).__module__.startswith("pyspark.sql.connect."):
-            return _Translation(_read_connect).boolean(column._expr, 0)
-        return _Translation(_read_classic).boolean(column._jc.node(), 0)  # type: ignore[operator]  # `_jc` is private
+            return translate(column._expr, _read_connect)
+        return translate(column._jc.node(), _read_classic)  # type: ignore[operator]  # `_jc` is private
     except Exception as error:  # whatever private trees do: a file too many is the price
         return Unknown(why=f"a Spark Column: {type(error).__name__}")
+
+
+def translate(root: Any, read: Callable[[Any], Node]) -> Predicate:
+    """The predicate of a tree of Spark's; read: tells what a node of it is."""
+    return _Translation(read).boolean(root, 0)
 
 
 # --- One node of either kind of tree --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class _Attribute:
+class Attribute:
     path: ColumnPath
 
 
 @dataclass(frozen=True, slots=True)
-class _Value:
+class Value:
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
-class _Function:
+class Function:
     name: str
     args: Sequence[Any]  # nodes not yet read
 
 
 @dataclass(frozen=True, slots=True)
-class _Opaque:
+class Opaque:
     what: str
 
 
-_Node: TypeAlias = _Attribute | _Value | _Function | _Opaque
+Node: TypeAlias = Attribute | Value | Function | Opaque
 
 
-def _read_connect(node: Any) -> _Node:
+def _read_connect(node: Any) -> Node:
     kind = type(node).__name__
     match kind:
         case "UnresolvedFunction" if not node._is_distinct:
-            return _Function(node._name.lower(), node._args)
+            return Function(node._name.lower(), node._args)
         case "ColumnAlias":
             return _read_connect(node._child)
         case "ColumnReference" if not node._is_metadata_column:
-            return _Attribute(_name_parts(node._unparsed_identifier))
+            return Attribute(_name_parts(node._unparsed_identifier))
         case "UnresolvedExtractValue":
             return _member(_read_connect(node._child), _read_connect(node._extraction))
         case "LiteralExpression":
-            return _connect_value(node._value, type(node._dataType).__name__)
+            return internal_value(node._value, type(node._dataType).__name__)
         case _:
-            return _Opaque(kind)
+            return Opaque(kind)
 
 
-def _connect_value(value: Any, kind: str) -> _Node:
-    """The literal of a LiteralExpression, which keeps Spark's internal numbers for dates and times."""
+def internal_value(value: Any, kind: str) -> Node:
+    """A literal whose dates and times are Spark's internal numbers; kind: the name of its type's class."""
     if value is None or kind in ("BooleanType", "ByteType", "ShortType", "IntegerType", "LongType", "DoubleType", "DecimalType"):
-        return _Value(value)
+        return Value(value)
     if kind == "StringType" or kind == "BinaryType":
-        return _Value(value if isinstance(value, str) else bytes(value))
+        return Value(value if isinstance(value, str) else bytes(value))
     if kind == "DateType":
-        return _Value(_EPOCH.date() + timedelta(days=value))
+        return Value(_EPOCH.date() + timedelta(days=value))
     if kind == "DayTimeIntervalType":
-        return _Value(timedelta(microseconds=value))
+        return Value(timedelta(microseconds=value))
     if kind in ("TimestampType", "TimestampNTZType"):
-        return _Value(_EPOCH.replace(tzinfo=UTC if kind == "TimestampType" else None) + timedelta(microseconds=value))
-    return _Opaque(kind)
+        return Value(_EPOCH.replace(tzinfo=UTC if kind == "TimestampType" else None) + timedelta(microseconds=value))
+    return Opaque(kind)
 
 
 def _name_parts(identifier: str) -> ColumnPath:
@@ -146,54 +151,54 @@ def _name_parts(identifier: str) -> ColumnPath:
         at += 1
 
 
-def _read_classic(node: Any) -> _Node:
+def _read_classic(node: Any) -> Node:
     kind = node.getClass().getSimpleName()
     match kind:
         case "UnresolvedFunction" if not node.isDistinct() and not node.isUserDefinedFunction():
-            return _Function(node.functionName().lower(), _items(node.arguments()))
+            return Function(node.functionName().lower(), _items(node.arguments()))
         case "Alias":
             return _read_classic(node.child())
         case "UnresolvedAttribute" if not node.isMetadataColumn():
-            return _Attribute(tuple(_items(node.nameParts())))
+            return Attribute(tuple(_items(node.nameParts())))
         case "ExpressionColumnNode":  # df["x"]: found in df's own plan already
             expression = node.expression()
             found = expression.getClass().getSimpleName()
-            return _Attribute((expression.name(),)) if found == "AttributeReference" else _Opaque(found)
+            return Attribute((expression.name(),)) if found == "AttributeReference" else Opaque(found)
         case "UnresolvedExtractValue":
             return _member(_read_classic(node.child()), _read_classic(node.extraction()))
         case "Literal" if node.dataType().isEmpty():
             return _classic_value(node.value())
         case _:
-            return _Opaque(kind)
+            return Opaque(kind)
 
 
 def _items(sequence: Any) -> list[Any]:
     return [sequence.apply(index) for index in range(sequence.length())]
 
 
-def _classic_value(value: Any) -> _Node:
+def _classic_value(value: Any) -> Node:
     """py4j turns Java's numbers, texts, decimals and bytes into Python's own; dates and times it leaves in the JVM."""
     if value is None or isinstance(value, bool | int | float | str | bytes | bytearray | Decimal):
-        return _Value(bytes(value) if isinstance(value, bytearray) else value)
+        return Value(bytes(value) if isinstance(value, bytearray) else value)
     match value.getClass().getName():
         case "java.sql.Timestamp":
             whole = timedelta(seconds=value.getTime() // 1000, microseconds=value.getNanos() // 1000)
             moment = _EPOCH.replace(tzinfo=UTC) + whole
             # Older ones pass through the Julian calendar and local mean times on their way into Spark.
-            return _Value(moment) if moment >= _YEAR_1900 else _Opaque("an old timestamp")
+            return Value(moment) if moment >= _YEAR_1900 else Opaque("an old timestamp")
         case "java.sql.Date":
             day = date.fromisoformat(value.toString())
-            return _Value(day) if day >= _YEAR_1900.date() else _Opaque("an old date")
+            return Value(day) if day >= _YEAR_1900.date() else Opaque("an old date")
         case "java.time.Duration":
-            return _Value(timedelta(seconds=value.getSeconds(), microseconds=value.getNano() // 1000))
+            return Value(timedelta(seconds=value.getSeconds(), microseconds=value.getNano() // 1000))
         case name:
-            return _Opaque(name)
+            return Opaque(name)
 
 
-def _member(child: _Node, key: _Node) -> _Node:
-    if isinstance(child, _Attribute) and isinstance(key, _Value) and isinstance(key.value, str):
-        return _Attribute((*child.path, key.value))
-    return _Opaque("a member of something")
+def _member(child: Node, key: Node) -> Node:
+    if isinstance(child, Attribute) and isinstance(key, Value) and isinstance(key.value, str):
+        return Attribute((*child.path, key.value))
+    return Opaque("a member of something")
 
 
 # --- Spark's meaning ------------------------------------------------------------------------------------------------------
@@ -202,24 +207,24 @@ def _member(child: _Node, key: _Node) -> _Node:
 class _Translation:
     """From a tree of columns to a predicate."""
 
-    def __init__(self, read: Callable[[Any], _Node]) -> None:
+    def __init__(self, read: Callable[[Any], Node]) -> None:
         self._read = read
 
     def boolean(self, raw: Any, depth: int) -> Predicate:
-        node = self._read(raw) if depth <= _MAX_DEPTH else _Opaque("functions nested too deeply")
+        node = self._read(raw) if depth <= _MAX_DEPTH else Opaque("functions nested too deeply")
         match node:
-            case _Value(value=None | bool() as value):
+            case Value(value=None | bool() as value):
                 return Constant(value=value)
-            case _Attribute(path=path):
+            case Attribute(path=path):
                 return Compare(op="=", column=path, value=True)
-            case _Function(name="and" | "or" as name, args=args):
+            case Function(name="and" | "or" as name, args=args):
                 terms = tuple(self.boolean(term, depth + 1) for term in self._chain(name, args))
                 return And(args=terms) if name == "and" else Or(args=terms)
-            case _Function(name="!" | "not", args=[arg]):
+            case Function(name="!" | "not", args=[arg]):
                 return Not(arg=self.boolean(arg, depth + 1))
-            case _Function(name=name, args=args):
+            case Function(name=name, args=args):
                 return self._test(name, [self._read(arg) for arg in args])
-            case _Opaque(what=what):
+            case Opaque(what=what):
                 return Unknown(why=what)
         return Unknown(why="a part that is neither true nor false")
 
@@ -230,33 +235,35 @@ class _Translation:
         while waiting:
             raw = waiting.pop()
             node = self._read(raw)
-            if isinstance(node, _Function) and node.name == name:
+            if isinstance(node, Function) and node.name == name:
                 waiting += reversed(node.args)
             else:
                 terms.append(raw)
         return terms
 
-    def _test(self, name: str, args: Sequence[_Node]) -> Predicate:
+    def _test(self, name: str, args: Sequence[Node]) -> Predicate:
         match name, args:
-            case _, [_Value(value=value), _Attribute(path=path)] if name in _COMPARISONS:
+            case _, [Value(value=value), Attribute(path=path)] if name in _COMPARISONS:
                 return Compare(op=_MIRRORED[_COMPARISONS[name]], column=path, value=value)
-            case _, [_Attribute(path=path), _Value(value=value)] if name in _COMPARISONS:
+            case _, [Attribute(path=path), Value(value=value)] if name in _COMPARISONS:
                 return Compare(op=_COMPARISONS[name], column=path, value=value)
-            case "<=>" | "equal_null", [_Attribute(path=path), _Value(value=value)] | [_Value(value=value), _Attribute(path=path)]:
+            case "<=>" | "equal_null", [Attribute(path=path), Value(value=value)] | [Value(value=value), Attribute(path=path)]:
                 null = IsNull(column=path)
                 return null if value is None else And(args=(Not(arg=null), Compare(op="=", column=path, value=value)))
-            case "isnull", [_Attribute(path=path)]:
+            case "between", [Attribute(path=path), Value(value=low), Value(value=high)]:
+                return And(args=(Compare(op=">=", column=path, value=low), Compare(op="<=", column=path, value=high)))
+            case "isnull", [Attribute(path=path)]:
                 return IsNull(column=path)
-            case "isnotnull", [_Attribute(path=path)]:
+            case "isnotnull", [Attribute(path=path)]:
                 return Not(arg=IsNull(column=path))
-            case "isnan", [_Attribute(path=path)]:
+            case "isnan", [Attribute(path=path)]:
                 return IsNan(column=path)
-            case "startswith", [_Attribute(path=path), _Value(value=str() as prefix)]:
+            case "startswith", [Attribute(path=path), Value(value=str() as prefix)]:
                 return StartsWith(column=path, prefix=prefix)
-            case "like", [_Attribute(path=path), _Value(value=str() as pattern)]:
+            case "like", [Attribute(path=path), Value(value=str() as pattern)]:
                 return _like(path, pattern)
-            case "in", [_Attribute(path=path), *members] if all(isinstance(member, _Value) for member in members):
-                values = (member.value for member in members if isinstance(member, _Value))
+            case "in", [Attribute(path=path), *members] if all(isinstance(member, Value) for member in members):
+                values = (member.value for member in members if isinstance(member, Value))
                 return IsIn(column=path, values=tuple(value for value in values if value is not None))
         return Unknown(why=f"the function {name}")
 

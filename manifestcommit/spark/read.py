@@ -5,6 +5,8 @@ Not here: how Spark is made to read exactly these files (spark.reader), which fi
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,16 +19,23 @@ from ..core.snapshot import Snapshot
 from ..engine.constants import constants_in
 from ..errors import UsageError
 from .reader import read_files
+from .session import ensure_java
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
 def active_session() -> SparkSession:
-    """The active Spark session, classic or Connect, or a new one where there is none."""
+    """The active Spark session, classic or Connect, or a new one where there is none: on a Java that it can start on, and with this
+    interpreter for its tasks."""
     from pyspark.sql import SparkSession
 
-    return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+    if (found := SparkSession.getActiveSession()) is not None:
+        return found
+    if "SPARK_REMOTE" not in os.environ:
+        ensure_java()
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    return SparkSession.builder.getOrCreate()
 
 
 def read_snapshot(
@@ -65,7 +74,7 @@ def _looked_at(schema: Schema, wanted: list[str], predicate: Predicate | None) -
     """The columns that such a read needs, in the table's order; None, for all, where the filter does not tell its own."""
     names = set(wanted)
     if predicate is not None:
-        if not _is_understood(predicate):
+        if not is_understood(predicate):
             return None
         try:
             names |= {evolution.find_column(schema, path[0]).name for path in columns_of(predicate)}
@@ -74,12 +83,12 @@ def _looked_at(schema: Schema, wanted: list[str], predicate: Predicate | None) -
     return [field.name for field in schema.fields if field.name in names] or None
 
 
-def _is_understood(predicate: Predicate) -> bool:
+def is_understood(predicate: Predicate) -> bool:
     match predicate:
         case And(args=args) | Or(args=args):
-            return all(_is_understood(arg) for arg in args)
+            return all(is_understood(arg) for arg in args)
         case Not(arg=arg):
-            return _is_understood(arg)
+            return is_understood(arg)
         case _:
             return not isinstance(predicate, Unknown)
 

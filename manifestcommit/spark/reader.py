@@ -28,7 +28,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from manifestcommit.core.schema import Schema
 from manifestcommit.core.spark_types import to_spark
@@ -54,6 +54,7 @@ _BATCH_ROWS = 64 * 1024
 _PORTION_BYTES = 64 << 20
 _SMALL_FILE_BYTES = 4 << 20
 _FILES_AHEAD = 4
+_NAME = "\0manifestcommit.path"  # stands for a column with the path of each row's file among the names inside files
 # A session's own settings must not thin or change a snapshot. Rebasing: files without Spark's mark hold proleptic dates.
 _SCAN_OPTIONS = {
     "recursiveFileLookup": "true",
@@ -127,6 +128,34 @@ def read_files(
             if error.getCondition() != "UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE":
                 raise
     plan = _ReadPlan(url=root_url, files=tuple(files), schema=schema, columns=tuple(columns) if columns else None)
+    return _read_in_tasks(spark, plan, given)
+
+
+def read_named(
+    spark: SparkSession,
+    root_url: str,
+    files: Sequence[tuple[str, int]],
+    schema: Schema,
+    *,
+    columns: Sequence[str],
+    name_column: str,
+    constants: Constants | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> DataFrame:
+    """These columns of exactly these files' rows, and beside each row its file's path in the column `name_column`. [SP4]
+
+    Read in tasks: what Spark itself tells of a row's file (a URL, escaped) differs between its sources.
+    """
+    check_reachable(root_url)
+    given = StorageOptions(storage_options)
+    plan = _ReadPlan(
+        url=root_url,
+        files=tuple(files),
+        schema=schema,
+        columns=tuple(columns),
+        constants=constants or Constants(),
+        name_column=name_column,
+    )
     return _read_in_tasks(spark, plan, given)
 
 
@@ -258,9 +287,13 @@ class FilesReader(DataSourceReader):
         struct: StructType,
         *,
         constants: Constants = Constants(),  # noqa: B008  # frozen
+        name_column: str | None = None,
         storage_options: StorageOptions,
     ) -> None:
+        """name_column: a column of `struct` that shows the path of each row's file, if there is one."""
         names = {field.name: field.file_name for field in schema.fields}
+        if name_column is not None:
+            names[name_column] = _NAME
         self.types = {field.file_name: field.type for field in schema.fields if field.file_name in constants.columns}
         self.constants = constants
         self.url = url
@@ -286,6 +319,7 @@ class FilesReader(DataSourceReader):
         def read_file(path: str) -> Iterator[pa.RecordBatch]:
             known = dict(zip(constants.columns, constants.values.get(path, ()), strict=False))
             filled = {name: to_array([value], self.types[name])[0] for name, value in known.items() if name in self.types}
+            filled[_NAME] = pa.scalar(path)
             with store.open_input(path) as source:
                 yield from read_batches(source, target, self.file_names, filled)
 
@@ -412,11 +446,20 @@ class PlannedRead(StoreSource):
     def schema(self) -> StructType:
         plan = self._plan()
         struct = spark_schema(plan.schema)
-        return struct if plan.columns is None else StructType([struct[name] for name in plan.columns])
+        chosen = list(struct) if plan.columns is None else [struct[name] for name in plan.columns]
+        return StructType(chosen if plan.name_column is None else [*chosen, StructField(plan.name_column, StringType())])
 
     def reader(self, schema: StructType) -> FilesReader:
         plan = self._plan()
-        return FilesReader(plan.url, plan.files, plan.schema, schema, constants=plan.constants, storage_options=self.storage_options)
+        return FilesReader(
+            plan.url,
+            plan.files,
+            plan.schema,
+            schema,
+            constants=plan.constants,
+            name_column=plan.name_column,
+            storage_options=self.storage_options,
+        )
 
     def _plan(self) -> _ReadPlan:
         packed = base64.b64decode(self.options["plan"])
@@ -429,6 +472,7 @@ class _ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
     schema: Schema
     columns: tuple[str, ...] | None
     constants: Constants = Constants()
+    name_column: str | None = None
 
 
 def _read_in_tasks(spark: SparkSession, plan: _ReadPlan, storage_options: StorageOptions) -> DataFrame:

@@ -40,7 +40,8 @@ ARROWS: dict[str, set[str]] = {
     "testing": {"errors", "version", "core", "store", "engine"},
     "job": {"errors", "version", "progress", "core", "store", "engine", "spark"},
     "compaction": {"errors", "core", "store", "engine", "spark", "job"},
-    "table": {"errors", "version", "progress", "core", "store", "engine", "spark", "job", "compaction", "telemetry"},
+    "table_rows": {"errors", "progress", "store", "engine", "spark", "job"},
+    "table": {"errors", "version", "progress", "core", "store", "engine", "spark", "job", "compaction", "telemetry", "table_rows"},
     "": {"errors", "version", "engine", "spark", "job", "table"},
     "cli": {
         "",
@@ -55,11 +56,13 @@ ARROWS: dict[str, set[str]] = {
         "cli_gc",
         "cli_compact",
         "cli_history",
+        "cli_rows",
     },
     "cli_figures": {"errors", "render", "engine"},
     "cli_adopt": {"render", "engine"},
     "cli_verify": {"progress", "render", "engine"},
     "cli_history": {"errors", "render", "engine"},
+    "cli_rows": {"render", "engine"},
     "cli_gc": {"progress", "render", "engine"},
     "cli_compact": {"progress", "render", "engine"},
     "__main__": {"cli"},
@@ -74,7 +77,7 @@ CORE_FLOORS: list[set[str]] = [
     {"snapshot", "spark_types", "expression", "touch"},
     {"arrow", "compaction", "draft", "recovery", "spill"},
     {"conform", "evolution", "values"},
-    {"change", "feed", "manifest_table", "partition", "reads"},
+    {"change", "feed", "keys", "manifest_table", "partition", "reads"},
     {"format", "hive", "layout", "stream"},
     {"audit", "conflict", "retention"},
     {"intent"},
@@ -98,6 +101,7 @@ PYSPARK_GUESTS = {
     "job": {"late", "typing"},
     "compaction": {"late", "typing"},
     "table": {"late", "typing"},
+    "table_rows": {"late", "typing"},
     "": {"typing"},
     "demo": {"late", "typing"},
     "demo_month": {"late", "typing"},
@@ -151,7 +155,7 @@ def test_only_spark_knows_pyspark(ours) -> None:
 def test_spark_is_reached_late(ours) -> None:
     """What imports the spark room does so inside functions: `import manifestcommit` needs no Spark."""
     above = {name: module for name, module in ours.items() if not name.startswith(f"{PACKAGE}.spark")}
-    guests = {room: {"late", "typing"} for room in ("", "job", "compaction", "table", "demo", "demo_month")}
+    guests = {room: {"late", "typing"} for room in ("", "job", "compaction", "table", "table_rows", "demo", "demo_month")}
     none(uninvited(above, f"{PACKAGE}.spark", guests))
 
 

@@ -22,7 +22,7 @@ from manifestcommit.cli import main
 
 COMMANDS = [
     "log", "show", "files", "watermarks", "diff", "lineage",
-    "resolve", "rewind", "rollback", "tag", "recover", "metrics", "counts", "verify", "doctor", "compact",
+    "resolve", "rewind", "rollback", "tag", "recover", "metrics", "counts", "verify", "doctor", "compact", "delete",
 ]  # fmt: skip
 ESCAPES = "\x1b[31m\x9b32m\x07\x7f\u202e"
 

@@ -1,0 +1,61 @@
+"""Which rows a caller means: SQL, a pyarrow expression or a Spark Column, as what planning can prove and as what Spark evaluates. [RC2]"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow.compute as pc
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F
+
+from ..core import arrow
+from ..core.expression import parse_expression, spell
+from ..core.predicate import Predicate
+from ..core.schema import Schema
+from ..errors import UsageError
+from .columns import from_column, to_column
+from .reader import spark_schema
+from .sql import from_sql
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+
+
+class Condition(msgspec.Struct, frozen=True, kw_only=True):
+    """predicate: what planning may take from it; column: true for the rows that are meant, false or null for all others."""
+
+    predicate: Predicate
+    column: Any
+
+    @property
+    def is_not_true(self) -> Column:
+        """True for every other row: a condition that is null of a row does not mean it. [RC2]"""
+        return ~F.coalesce(self.column, F.lit(False))
+
+
+def text_of(condition: Any) -> str:
+    """The condition as it is declared with a key: the same text for the same condition in every run. [RC6]"""
+    if isinstance(condition, str):
+        return f"sql {condition}"
+    if isinstance(condition, pc.Expression):
+        return f"arrow {spell(condition)}"
+    return f"spark {condition}"
+
+
+def understand(spark: SparkSession, condition: Any, schema: Schema) -> Condition:
+    """The condition over tables of this schema; UsageError where it is none. [RC2]"""
+    if isinstance(condition, pc.Expression):
+        predicate = parse_expression(condition, arrow.arrow_schema(schema, physical=False, ids=False))
+        return Condition(predicate=predicate, column=to_column(predicate, schema))
+    made = Condition(
+        predicate=from_sql(spark, condition) if isinstance(condition, str) else from_column(condition),
+        column=F.expr(condition) if isinstance(condition, str) else condition,
+    )
+    try:
+        spark.createDataFrame([], spark_schema(schema)).filter(made.column).schema  # noqa: B018  # a Connect session analyses here
+    except AnalysisException as error:
+        lines = [line for line in str(error).splitlines() if line]
+        told = lines[0] if lines else type(error).__name__
+        raise UsageError(f"the condition {str(condition)!r} cannot be evaluated: {told}; nothing was done") from error
+    return made

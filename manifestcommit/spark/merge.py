@@ -1,0 +1,230 @@
+"""Rows of a source into a table by key: those that match are updated or deleted, the others inserted, in one commit. [RC3] [RC4]
+
+The source is written down first, once, by the same path as any other data: what a key is compared with and what is committed can not
+differ, whatever the source would say a second time. Not here: how rows are taken out of files (spark.row_change).
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from pyspark.sql import functions as F
+
+from ..core import arrow, manifest_table
+from ..core.evolution import find_column, fit
+from ..core.keys import key_columns, may_hold, partitions_of_keys
+from ..core.manifest import Entry
+from ..core.schema import Field, Schema
+from ..core.spark_types import from_spark
+from ..engine import plan
+from ..engine.files import DataFileWriter, WritePlan
+from ..engine.job import Ranges
+from ..engine.row_change import RowChange, RowOutcome
+from ..engine.session import Session
+from ..engine.streams import stream_batches
+from ..errors import SchemaMismatchError, UsageError
+from .reader import read_files
+from .rewrite import write_entries
+from .row_change import Going, Options, finish, free_name, named_rows, rewrite_without, take
+from .writer import Written, check_reachable
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+Matched = Literal["update", "delete"] | None
+Unmatched = Literal["insert"] | None
+
+
+def merge(
+    spark: SparkSession,
+    session: Session,
+    source: Any,
+    on: Sequence[str] | str,
+    *,
+    when_matched: Matched = "update",
+    when_not_matched: Unmatched = "insert",
+    key: str | None = None,
+    fingerprint: str | None = None,
+    reason: str | None = None,
+    watermarks: Ranges | None = None,
+    is_spark: bool,
+    storage_options: Options = None,
+) -> RowOutcome:
+    """Merge the source's rows by key. is_spark: the source is a Spark DataFrame, else whatever has an Arrow stream. [RC3]"""
+    known = when_matched in ("update", "delete", None) and when_not_matched in ("insert", None)
+    if not known or (when_matched is None and when_not_matched is None):
+        raise UsageError(
+            f'when_matched is "update", "delete" or None, when_not_matched "insert" or None, and not both None; these are {when_matched!r} '
+            f"and {when_not_matched!r}"
+        )
+    check_reachable(session.store.url)
+    names = [on] if isinstance(on, str) else list(on)
+    declared = ["on", *names, "matched", str(when_matched), "not matched", str(when_not_matched)]
+    change = RowChange(session, "merge", declared, key=key, fingerprint=fingerprint, reason=reason, watermarks=watermarks)
+    if change.already_committed:
+        return finish(change, session)
+    assert change.snapshot.schema is not None
+    keys = key_columns(change.snapshot.schema, names)
+    staged = _stage(session, change, source, keys, is_spark=is_spark, only_keys=when_matched != "update" and when_not_matched is None,
+                    storage_options=storage_options)  # fmt: skip
+    work = _Merge(spark, session, change, keys, staged, storage_options)
+    work.check_keys()
+    change.read(partitions_of_keys(keys, staged.files, staged.plan.partition_by, change.snapshot.partition_by))
+    return work.run(when_matched, when_not_matched)
+
+
+class Staged(msgspec.Struct, frozen=True, kw_only=True):
+    """The source as files of this job, which nothing lists yet. files: all of them; written: the same as the tasks told it."""
+
+    plan: WritePlan
+    written: Written
+    files: tuple[Entry, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(entry.rows for entry in self.files)
+
+
+class _Merge:
+    """One merge, its source written down."""
+
+    def __init__(
+        self, spark: SparkSession, session: Session, change: RowChange, keys: tuple[Field, ...], staged: Staged, storage_options: Options
+    ) -> None:
+        self._spark, self._session, self._change, self._keys, self._staged = spark, session, change, keys, staged
+        self._options = storage_options
+        assert change.snapshot.schema is not None
+        self._names = [free_name(f"key {index}", change.snapshot.schema) for index in range(len(keys))]  # beside the table's own
+        wanted = (F.col(_quoted(field.name)).alias(name) for field, name in zip(keys, self._names, strict=True))
+        self._source_keys = self._source(keys).select(*wanted).dropna(how="any")
+
+    def check_keys(self) -> None:
+        """UsageError that names a key which the source has twice: which of the two rows counts, nothing would tell. [RC3]"""
+        twice = self._source_keys.groupBy(*map(_quoted, self._names)).count().filter("`count` > 1").limit(1).collect()
+        if twice:
+            row = twice[0]
+            shown = ", ".join(f"{field.name}={row[index]!r}" for index, field in enumerate(self._keys))
+            raise UsageError(
+                f"the source has {row[len(self._keys)]} rows with the key {shown}; nothing was committed. Give it one row for each key."
+            )
+
+    def run(self, when_matched: Matched, when_not_matched: Unmatched) -> RowOutcome:
+        """Find the rows that match, write the files anew that hold some, add what is to come, commit. [RC3]"""
+        change, staged = self._change, self._staged
+        predicate = may_hold(self._keys, staged.files, staged.plan.partition_by)
+        entries = plan.entries_table(self._session, change.snapshot, predicate)
+        fields = [field.name for field in self._keys]
+        df, path = named_rows(self._spark, self._session, change, entries, fields, storage_options=self._options)
+        matches = df.join(self._source_keys, self._equal(), "inner").select(_quoted(path), *map(_quoted, self._names)).persist()
+        try:
+            by_file = {row[0]: row[1] for row in matches.groupBy(_quoted(path)).count().collect()}
+            by_key = matches.groupBy(*map(_quoted, self._names)).agg(F.count(F.lit(1)).alias("times"))
+            keys, most = by_key.agg(F.count(F.lit(1)), F.max("times")).collect()[0]
+            going = Going(entries, by_file if when_matched else {})
+            survivors = lambda df: df.join(self._source_keys, self._equal(), "left_anti")  # noqa: E731
+            rewrite_without(
+                self._spark, change, self._session, going, survivors, what="the key", storage_options=self._options
+            )  # fmt: skip
+            self._add(by_key, keys, most or 0, when_matched, when_not_matched)
+        finally:
+            matches.unpersist()
+        return finish(
+            change,
+            self._session,
+            going,
+            rows_deleted=going.rows if when_matched == "delete" else 0,
+            rows_updated=going.rows if when_matched == "update" else 0,
+            rows_inserted=staged.rows - keys if when_not_matched else 0,
+        )
+
+    def _add(self, by_key: DataFrame, keys: int, most: int, when_matched: Matched, when_not_matched: Unmatched) -> None:
+        """List the source's rows that come: each as often as rows of the table had its key, once where none had. [RC3]"""
+        staged = self._staged
+        if not staged.rows:
+            return
+        if when_matched == "update" and when_not_matched == "insert":
+            take(self._change, staged.written)
+            if most > 1:
+                self._write(self._repeated(by_key.filter("times > 1"), "sequence(2, times)"))
+        elif when_matched == "update":
+            if keys:
+                self._write(self._repeated(by_key, "sequence(1, times)"))
+        elif when_not_matched == "insert" and keys:
+            self._write(self._source(None).join(by_key, self._equal(), "left_anti"))
+        elif when_not_matched == "insert":
+            take(self._change, staged.written)
+
+    def _repeated(self, by_key: DataFrame, times: str) -> DataFrame:
+        rows = self._source(None)
+        counted = by_key.select(*map(_quoted, self._names), F.explode(F.expr(times)))
+        return rows.join(counted, self._equal(), "inner").select(*map(_quoted, rows.columns))
+
+    def _write(self, df: DataFrame) -> None:
+        change = self._change
+        take(change, write_entries(df, change.plan(sources=change.sources), storage_options=self._options))
+
+    def _source(self, fields: Sequence[Field] | None) -> DataFrame:
+        """The source as it was written down: these columns of it, or all."""
+        files = [(entry.path, entry.bytes) for entry in self._staged.files if entry.rows]
+        columns = None if fields is None else [field.name for field in fields]
+        return read_files(
+            self._spark, self._session.store.url, files, self._staged.plan.schema, columns=columns, storage_options=self._options
+        )
+
+    def _equal(self) -> Column:
+        pairs = zip(self._keys, self._names, strict=True)
+        return functools.reduce(operator.and_, (F.col(_quoted(field.name)) == F.col(_quoted(name)) for field, name in pairs))
+
+
+def _stage(
+    session: Session, change: RowChange, source: Any, keys: tuple[Field, ...], *, is_spark: bool, only_keys: bool, storage_options: Options
+) -> Staged:
+    """Write the source down, evaluating it once; SchemaMismatchError before any of it runs. only_keys: nothing else is needed. [RC4]"""
+    write = change.plan(sources=change.sources)
+    if only_keys:
+        fields = tuple(msgspec.structs.replace(field, nullable=True) for field in keys)
+        by = tuple(each for each in write.partition_by if each in {field.id for field in keys})
+        write = msgspec.structs.replace(write, schema=Schema(fields=fields), partition_by=by)
+    if is_spark:
+        data = from_spark(source.schema.jsonValue())
+        chosen = _check_columns(write.schema, data, only_keys)
+        written = write_entries(source.select(*map(_quoted, chosen)), write, storage_options=storage_options)
+    else:
+        given, batches = stream_batches(source)
+        chosen = _check_columns(write.schema, arrow.from_arrow(given, session.new_field_id), only_keys)
+        with DataFileWriter(session.store, write, task=0, attempt=session.env.randomness(8).hex()) as writer:
+            for batch in batches:
+                writer.write(batch.select(chosen))
+            written = Written(entries=writer.close(), tasks=1, intake=writer.intake)
+    files = list(written.entries)
+    for ref in written.manifests:
+        table = session.manifests.manifest(ref, write.partition_by)
+        files += manifest_table.from_table(table, schema=write.schema, partition_by=write.partition_by, inherited=0)
+    return Staged(plan=write, written=written, files=tuple(files))
+
+
+def _check_columns(table: Schema, data: Schema, only_keys: bool) -> list[str]:
+    """The source's columns that are needed, by their names there: all of the table's and no other, so that an update loses none. [RC3]"""
+    chosen = []
+    for field in table.fields:
+        try:
+            chosen.append(find_column(data, field.name))
+        except UsageError:
+            what = "a merge compares" if only_keys else "a merge replaces whole rows"
+            raise SchemaMismatchError(f"the source has no column {field.name!r}: {what}. Nothing was done.") from None
+    extra = [field.name for field in data.fields if field not in chosen]
+    if extra and not only_keys:
+        raise SchemaMismatchError(
+            f"the source has columns that the table does not have: {', '.join(map(repr, extra[:10]))}. Drop them, or add them to the table "
+            "(add_column). Nothing was done."
+        )
+    fit(table, Schema(fields=tuple(chosen)), merge=False)
+    return [field.name for field in chosen]
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"

@@ -1,0 +1,199 @@
+"""Rows deleted and merged while others commit, and while processes die at any call: all of it or nothing, and no row twice. [CF16] [RC1]"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pyarrow.compute as pc
+import pytest
+
+import manifestcommit as mc
+from manifestcommit.core import evolution, spill
+from manifestcommit.engine import plan
+from manifestcommit.engine.alter import edit_schema
+from manifestcommit.engine.commit import commit as commit_change
+from manifestcommit.engine.head import open_head
+from manifestcommit.engine.prepare import commit_prepared, put_prepared, seal
+from manifestcommit.engine.row_change import RowChange, check_survivors
+from manifestcommit.errors import CommitConflictError, UsageError
+from manifestcommit.store import MemoryStore, Store
+from tests.faults.row_changes import begin_delete, begin_upsert, commit, put, rows_of
+from tests.faults.tables import begin, check_head, check_table, clone, memory, read_ids, rows, session, write
+from tests.faults.test_crashes import KEY, every_fault, full, small, tight  # noqa: F401  # tight: a fixture
+from tests.sizes import rounds
+from tests.stateful.test_conflict_matrix import BASE, OPS, WINNERS, Partition, State, after, attempt, base, fill  # noqa: F401  # base: too
+
+FIELD = pc.field
+
+
+# --- crashes -------------------------------------------------------------------------------------------------------------
+
+
+def delete(store: Store) -> mc.Outcome:
+    return commit(begin_delete(store, FIELD("id").isin([1, 5, 6, 100, 103]), KEY))
+
+
+def delete_days(store: Store) -> mc.Outcome:
+    return commit(begin_delete(store, FIELD("day") == "b", KEY))
+
+
+def upsert(store: Store) -> mc.Outcome:
+    return commit(begin_upsert(store, rows([1, 6, 77], day="a"), ["id"], KEY))
+
+
+@pytest.mark.usefixtures("tight")
+@pytest.mark.parametrize(
+    ("prepare", "publish", "step"), [(small, delete, 1), (full, delete, 5), (full, delete_days, 5), (small, upsert, 3)]
+)
+def test_a_row_change_that_dies_anywhere_is_done_or_not_and_a_rerun_completes_it(
+    prepare: Callable[[Store], Any], publish: Callable[[Store], mc.Outcome], step: int
+) -> None:
+    """[IV3] [RC1] [RC6] [KY3]"""
+    every_fault(prepare, publish, memory, step=rounds(step, 1))
+
+
+# --- beside others -------------------------------------------------------------------------------------------------------
+
+# A condition, and the partitions that it has read: those in which it can be true.
+DELETIONS: dict[str, tuple[Any, Callable[[int, Partition], bool]]] = {
+    "day a": (FIELD("day") == "a", lambda _, where: where[0] == "a"),
+    "day a, id 0": ((FIELD("day") == "a") & (FIELD("id") == 0), lambda _, where: where[0] == "a"),
+    "day null": (FIELD("day").is_null(), lambda _, where: where[0] is None),
+    "day empty or hour 2": ((FIELD("day") == "") | (FIELD("hour") == 2), lambda _, where: where[0] == "" or where[1] == 2),
+    "day c, where nothing is": (FIELD("day") == "c", lambda _, where: where[0] == "c"),
+    "id 2": (FIELD("id") == 2, lambda _, where: True),
+}
+GONE: dict[str, Callable[[int, Partition], bool]] = {
+    "day a, id 0": lambda each, where: each == 0,
+    "id 2": lambda each, where: each == 2,
+}
+
+
+@pytest.mark.parametrize("mine", DELETIONS)
+def test_a_deletion_meets_a_winner(base: tuple[MemoryStore, bool], mine: str, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    """Who wrote into a partition that was read is a conflict, with files inlined and in manifests; all others commute. [CF16] [CF6]"""
+    if base[1]:
+        monkeypatch.setattr(spill, "INLINE_ENTRY_BYTES", 0)
+        monkeypatch.setattr(spill, "INLINE_REMOVED_BYTES", 0)
+    wanted, has_read = DELETIONS[mine]
+    goes = GONE.get(mine, has_read)
+    for name in WINNERS:
+        theirs = OPS[name]
+        store = clone(base[0])
+        before: State = frozenset(enumerate(BASE))
+        raced = after(before, theirs, 200)
+        change = begin_delete(store, wanted, "k")
+        with begin(store) as winner:
+            fill(winner, theirs, 200, "blind")
+        raised = attempt(lambda change=change: commit(change))  # type: ignore[misc]
+        clash = any(has_read(0, where) for where in {*theirs.scope(), *theirs.writes})
+        where = f"{mine} against {name}: {raised}"
+        assert (raised is not None) == clash, where
+        assert raised is None or raised.rule in ("read_partition_was_touched", "replaced_file_is_gone"), where
+        left = raced if clash else {(each, at) for each, at in raced if not goes(each, at)}
+        assert read_ids(store) == sorted(each for each, _ in left), where
+        check_head(store)
+
+
+def compact(store: Store, wanted: Any, *, go_first: bool = False) -> Any:
+    """Files of these partitions into one, as compaction commits it; go_first: False returns what commits."""
+    each = session(store)
+    change = RowChange(each, "delete", ["x"])
+    entries = plan.entries_table(each, change.snapshot)
+    for row in entries.to_pylist():
+        if wanted(row):
+            put(change, each, rows_of(each, row["path"]))
+            change._removed[row["path"]] = row["rows"]
+    made = msgspec.structs.replace(change.change(), operation="replace", reads=())
+    return commit_change(each, change.head, made)
+
+
+def test_beside_a_compaction_of_other_files_a_deletion_commits_and_beside_one_of_its_own_it_loses() -> None:
+    """Compaction changes no row; but a file that was rewritten by both would keep, or double, its rows. [CF16] [CF7]"""
+    store = memory()
+    for number in range(4):
+        write(store, rows([2 * number, 2 * number + 1], day="a"), partition_by=["day"])
+    mine = begin_delete(store, FIELD("id") == 2)
+    own = begin_delete(store, FIELD("id") == 5)
+    assert compact(store, lambda row: row["path"] not in mine.change().remove).committed
+    assert commit(mine).committed
+    with pytest.raises(CommitConflictError) as caught:
+        commit(own)
+    assert caught.value.rule == "replaced_file_is_gone"
+    assert read_ids(store) == [0, 1, 3, 4, 5, 6, 7]
+    assert commit(begin_delete(store, FIELD("id") == 5)).committed and read_ids(store) == [0, 1, 3, 4, 6, 7]
+    check_table(store)
+
+
+@pytest.mark.parametrize("on", [["id"], ["day", "id"]])
+def test_of_two_merges_of_one_key_at_once_one_gets_it(on: list[str]) -> None:
+    """Both found it missing: the key would be there twice. [CF16] [RC3]"""
+    store = memory()
+    write(store, rows([1], day="b"), partition_by=["day"])
+    one, other = (begin_upsert(store, rows([7], day="a"), on) for _ in range(2))
+    elsewhere = begin_upsert(store, rows([9], day="c"), on)
+    assert commit(one).committed
+    with pytest.raises(CommitConflictError) as caught:
+        commit(other)
+    assert caught.value.rule == "read_partition_was_touched"
+    if "day" in on:
+        assert commit(elsewhere).committed and read_ids(store) == [1, 7, 9]
+    else:
+        with pytest.raises(CommitConflictError):
+            commit(elsewhere)
+    again = commit(begin_upsert(store, rows([7], day="a"), on))
+    assert again.committed and read_ids(store).count(7) == 1
+
+
+def test_columns_renamed_meanwhile_are_no_conflict_and_dropped_ones_are() -> None:
+    """Unless it only removes whole files, whatever their columns. [CF8] [RC1]"""
+    store = memory()
+    for first, day in ((0, "a"), (4, "b"), (8, "c")):
+        write(store, rows(range(first, first + 4), day=day, more="x"), partition_by=["day"])
+    some, late = begin_delete(store, FIELD("id") == 2), begin_delete(store, (FIELD("day") == "c") & (FIELD("id") == 9))
+    whole = begin_delete(store, FIELD("day") == "b")
+    edit_schema(session(store), lambda schema, _: evolution.rename_column(schema, "more", "less"))
+    assert commit(some).committed and read_ids(store) == [0, 1, 3, *range(4, 12)]
+    edit_schema(session(store), lambda schema, by: evolution.drop_column(schema, "less", partition_by=by))
+    with pytest.raises(CommitConflictError) as caught:
+        commit(late)
+    assert caught.value.rule == "schema"
+    assert commit(whole).committed and read_ids(store) == [0, 1, 3, *range(8, 12)]
+
+
+def test_what_it_has_read_outlives_the_process_that_read_it() -> None:
+    """A prepared deletion that another process commits misses no row either. [CF16] [AB3]"""
+    store = memory()
+    write(store, rows(range(4), day="a"), partition_by=["day"])
+    for day, clash in (("b", False), ("a", True)):
+        change = begin_delete(store, (FIELD("day") == "a") & (FIELD("id") == (2 if clash else 1)))
+        each = session(store)
+        put_prepared(each, change.id, seal(each, change.change(), None))
+        write(store, rows([9], day=day))
+        outcome = commit_prepared(session(store), change.id)
+        assert (outcome.conflict.rule if outcome.conflict else None) == ("read_partition_was_touched" if clash else None)
+    assert read_ids(store) == [0, 2, 3, 9, 9]
+
+
+def test_removing_files_out_of_manifests_is_recorded_by_their_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the whole table it would be in the way of everyone. [OB10] [CF6]"""
+    monkeypatch.setattr(spill, "INLINE_ENTRY_BYTES", 0)
+    store = memory()
+    for day in "abc":
+        write(store, rows([1, 2], day=day), partition_by=["day"])
+    commit(begin_delete(store, (FIELD("day") == "a") & (FIELD("id") == 1)))
+    snapshot = open_head(store).snapshot
+    assert [each for touch in snapshot.commits[0].touched for each in touch.values()] == ["a"]
+
+
+def test_fewer_or_more_rows_than_are_to_stay_are_an_error() -> None:
+    """[RC1]"""
+    store = memory()
+    write(store, rows(range(4), day="a"))
+    entries = plan.entries_table(session(store), open_head(store).snapshot)
+    check_survivors(entries, 3, 3, "the condition")
+    for written in (2, 4):
+        with pytest.raises(UsageError, match="the condition"):
+            check_survivors(entries, 3, written, "the condition")
