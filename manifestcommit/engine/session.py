@@ -22,7 +22,7 @@ class Session:
 
     def __init__(self, store: Store, env: Env | None = None) -> None:
         self.store = store
-        self.env: Env = env or SystemEnv()
+        self.env: Env = env or getattr(store, "env", None) or SystemEnv()  # a simulated store brings its outside along
         self.manifests = ManifestReader(store)
         self.known: Head | None = None
         self.absent_keys: dict[str, set[str]] = {}  # key -> runs, which never change, that do not have it

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import UsageError
@@ -13,10 +13,29 @@ from .memory import MemoryStore
 from .names import split_url
 from .options import StorageOptions
 
-__all__ = ["KeepsUnfinished", "ObjectInfo", "Output", "StorageOptions", "Store", "Unfinished", "open_store", "takes_options"]
+__all__ = [
+    "KeepsUnfinished",
+    "ObjectInfo",
+    "Output",
+    "StorageOptions",
+    "Store",
+    "Unfinished",
+    "open_store",
+    "register_scheme",
+    "takes_options",
+]
 
 
 _TAKE_NONE = ("file", "memory")
+_OPENERS: dict[str, Callable[[str], Store]] = {}
+
+
+def register_scheme(scheme: str, opener: Callable[[str], Store]) -> None:
+    """URLs of this scheme, which no other backend has, are opened by this from now on, such as a simulator's. [ST7]
+
+    opener: called with the rest of the URL; it answers for the atomic create of what it returns.
+    """
+    _OPENERS[scheme] = opener
 
 
 def takes_options(url: str | os.PathLike[str]) -> bool:
@@ -37,6 +56,8 @@ def open_store(url: str | os.PathLike[str], storage_options: Mapping[str, Any] |
         return LocalStore(rest)
     if scheme == "memory":
         return MemoryStore(rest)
+    if scheme in _OPENERS:
+        return _OPENERS[scheme](rest)
     from .objects import ObjectStore  # late: it brings fsspec's registry
 
     return ObjectStore(scheme, rest, options)

@@ -17,6 +17,7 @@ STALLS = (0, 3, 10, 30, 100, 1000)  # for how many steps of the others an actor 
 START_US = 1_700_000_000_000_000
 DAY_S = 86_400.0
 MOST_STEPS = 50_000
+_ONLOOKER = 65_000
 
 
 class Stopped(BaseException):
@@ -34,7 +35,7 @@ class EndlessError(Exception):
 class Actor:
     """One thread of control with a clock of its own. It is also what the engine takes from the outside. [ST6]
 
-    skew_us: how far its clock is off.
+    skew_us: how far its clock is off; is_dead: its program ended in the middle, and nothing that it would still do happens.
     """
 
     def __init__(self, scheduler: Scheduler, name: str, number: int) -> None:
@@ -47,6 +48,7 @@ class Actor:
         self._thread: int | None = None
         self._held_until = 0
         self.is_done = False
+        self.is_dead = False
         self.takes_turns = True
 
     def now_us(self) -> int:
@@ -108,6 +110,11 @@ class Scheduler:
             thread.join()
         self.alone = True
 
+    @property
+    def current(self) -> Actor | None:
+        """Whose thread this is; None: nobody's who takes turns."""
+        return next((each for each in self.actors if each._thread == threading.get_ident()), None)
+
     def fail(self, error: BaseException) -> None:
         """End the run: every actor stops where it stands."""
         self.failure = self.failure or error
@@ -161,3 +168,10 @@ class Scheduler:
         ready = self._ready(actor) or sorted(living, key=lambda each: each._held_until)[:1]
         chosen = 0 if self.failure is not None else self.choices.pick(f"next {actor.name}", len(ready), free=True)
         ready[chosen]._turn.release()
+
+
+def onlooker(scheduler: Scheduler) -> Actor:
+    """One that takes no turns, and to whom nothing happens."""
+    actor = Actor(scheduler, "onlooker", _ONLOOKER)
+    actor.takes_turns = False
+    return actor

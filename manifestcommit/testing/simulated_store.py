@@ -89,7 +89,6 @@ class SimulatedStore:
 
     def __init__(self, space: Space, actor: Actor, url: str = "sim://table") -> None:
         self._space, self._actor, self._url = space, actor, url
-        self.is_dead = False
 
     @property
     def env(self) -> Actor:
@@ -172,7 +171,7 @@ class SimulatedStore:
 
     def _call(self, kind: str, name: str, effect: Callable[[], _Result], faults: tuple[str, ...]) -> _Result:
         space, actor = self._space, self._actor
-        if self.is_dead:
+        if actor.is_dead:
             raise Died(f"{kind} {name} after {actor.name} had died")
         if self._is_quiet:
             return effect()
@@ -188,24 +187,26 @@ class SimulatedStore:
         if fault in ("late", "twice", "dies_late"):
             space.scheduler.pending.append(functools.partial(self._arrive, kind, name, effect))
         result: _Result | None = None
+        missing: FileNotFoundError | None = None
         if fault not in ("lost", "late", "dies_late"):
             space.scheduler.now_us += _STEP_US
             try:
                 result = effect()
-            except FileNotFoundError:
-                space.trace.answer(line, "nothing there")
-                raise
-            space.trace.answer(line, _shown(kind, result))
+            except FileNotFoundError as error:
+                missing = error
+            space.trace.answer(line, _shown(kind, result) if missing is None else "nothing there")
         if fault in ("dies_after", "dies_late"):
             self._die(kind, name)
         if fault in ("lost", "late", "unanswered"):
             unclear = StoreUnclearError if kind == "create" else StoreError
             raise unclear(f"{kind} {name}: no answer, by the simulator")
         space.scheduler.pause(actor, after=True)
+        if missing is not None:
+            raise missing
         return result  # type: ignore[return-value]  # None only where the effect returns it
 
     def _die(self, kind: str, name: str) -> None:
-        self.is_dead = True
+        self._actor.is_dead = True
         raise Died(f"{self._actor.name} at {kind} {name}")
 
     def _arrive(self, kind: str, name: str, effect: Callable[[], object]) -> None:

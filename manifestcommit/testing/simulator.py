@@ -24,7 +24,7 @@ from ..errors import TableNotFoundError
 from .choices import Choices, Point
 from .history import History, OperationRecord
 from .oracle import Oracle, ViolationError
-from .scheduler import Actor, Scheduler
+from .scheduler import Actor, Scheduler, onlooker
 from .simulated_store import SimulatedStore, Space
 from .themes import THEMES, Theme, program
 from .trace import Trace
@@ -32,7 +32,7 @@ from .workers import SCHEMA, Work, Worker, World
 
 _TIGHT = {"INLINE_ENTRY_BYTES": 1500, "INLINE_KEYS": 1, "INLINE_JOBS": 2, "INLINE_REMOVED_BYTES": 4, "FAN_IN": 3}
 _LAST = Policy(grace_s=DAY_S, keep_for_s=0, keep_versions=1, prepared_grace_s=DAY_S)
-_SETUP, _ONLOOKER, _CLOSER = 0, 65_000, 65_001
+_SETUP, _CLOSER = 0, 65_001
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,17 +73,22 @@ def run(theme: Theme, choices: Choices, *, name: str = "", seed: int | None = No
                 _close(world)
             except Exception as error:
                 world.scheduler.fail(error)
-    failure = world.scheduler.failure
+    return told(world.scheduler, world.trace, theme=name, seed=seed, history=world.history, versions=len(world.oracle.chain))
+
+
+def told(scheduler: Scheduler, trace: Trace, *, theme: str, seed: int | None, history: History, versions: int) -> Run:
+    """What came of a run that has ended."""
+    failure, choices = scheduler.failure, scheduler.choices
     return Run(
-        theme=name,
+        theme=theme,
         seed=seed,
         violation=None if failure is None else _said(failure),
         kind="" if failure is None else _kind(failure),
         choices=choices.taken,
-        trace=world.trace.text(),
-        history=tuple(world.history.records),
-        versions=len(world.oracle.chain),
-        steps=world.scheduler.steps,
+        trace=trace.text(),
+        history=tuple(history.records),
+        versions=versions,
+        steps=scheduler.steps,
         points=tuple(choices.points),
     )
 
@@ -101,7 +106,7 @@ def _kind(error: BaseException) -> str:
 def _world(theme: Theme, choices: Choices) -> World:
     scheduler, trace = Scheduler(choices), Trace()
     space = Space(scheduler, trace)
-    oracle = Oracle(scheduler, SimulatedStore(space, _outside(scheduler, "oracle", _ONLOOKER)))
+    oracle = Oracle(scheduler, SimulatedStore(space, onlooker(scheduler)))
     space.watcher = oracle
     space.tells_times = not choices.pick("store tells no times", 2, 0.15)
     if theme.versions:
@@ -117,7 +122,7 @@ def _start(versions: int, tight: bool, tells_times: bool) -> tuple[Space, Oracle
     """A table with some history, the same for all runs: files of two partitions, one overwritten, a tag, a key, a source."""
     scheduler, trace = Scheduler(Choices()), Trace()
     space = Space(scheduler, trace)
-    oracle = Oracle(scheduler, SimulatedStore(space, _outside(scheduler, "oracle", _ONLOOKER)))
+    oracle = Oracle(scheduler, SimulatedStore(space, onlooker(scheduler)))
     space.watcher, space.tells_times = oracle, tells_times
     world = World(scheduler=scheduler, trace=trace, space=space, oracle=oracle, history=History())
     worker = Worker(world, Actor(scheduler, "setup", _SETUP))
@@ -136,13 +141,6 @@ def _start(versions: int, tight: bool, tells_times: bool) -> tuple[Space, Oracle
     assert len(oracle.chain) == versions, trace.text()
     scheduler.now_us += 3_600_000_000
     return space, oracle
-
-
-def _outside(scheduler: Scheduler, name: str, number: int) -> Actor:
-    """An actor that takes no turns."""
-    actor = Actor(scheduler, name, number)
-    actor.takes_turns = False
-    return actor
 
 
 def _close(world: World) -> None:

@@ -106,9 +106,9 @@ def _with(old: State, new: State, commit: Commit, told: Sequence[Declared]) -> S
     )
 
 
-def broken(step: Step) -> Iterator[str]:
+def broken(step: Step, rules: Sequence[Rule]) -> Iterator[str]:
     """Every rule that the step breaks, in words, with its clause."""
-    for rule in RULES:
+    for rule in rules:
         if (said := rule(step)) is not None:
             yield said
 
@@ -265,4 +265,5 @@ def is_readable(head: Snapshot, version: int) -> bool:
 
 
 Rule = Callable[[Step], str | None]
-RULES: tuple[Rule, ...] = (_chain, _fence, _jobs, _files, _watermarks, _rewind, _keys, _rollback, _tags)
+RULES_OF_ANY_TABLE: tuple[Rule, ...] = (_chain, _fence, _jobs, _keys, _rollback, _tags)
+RULES: tuple[Rule, ...] = (*RULES_OF_ANY_TABLE, _files, _watermarks, _rewind)  # where it is known what every job was told

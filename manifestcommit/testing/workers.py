@@ -103,6 +103,7 @@ class Worker:
     def begin_life(self) -> None:
         """Nothing is remembered of an earlier life."""
         self._lives += 1
+        self.actor.is_dead = False
         self.store = SimulatedStore(self._world.space, self.actor)
         self.session = Session(self.store, self.actor)
 

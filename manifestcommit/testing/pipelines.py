@@ -1,0 +1,137 @@
+"""A user's own pipeline in the simulator: its code as it is, over tables at `sim://…`, and every way in which it can be interrupted.
+
+    def nightly() -> None:
+        mc.write(rows, "sim://lake/flights", key="day 1")
+
+    def check() -> None:
+        assert mc.Table("sim://lake/flights").dataset().count_rows() == 2
+
+    for seed in range(100):
+        simulate({"nightly": nightly, "the same again": nightly}, seed, check=check)
+
+Not here: the worlds by which this library tests itself (themes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ..errors import ManifestCommitError, UsageError
+from ..store import Store, register_scheme
+from .choices import Choices
+from .history import History
+from .oracle import Oracle
+from .scheduler import Actor, Died, Scheduler, onlooker
+from .simulated_store import SimulatedStore, Space
+from .simulator import Run, told
+from .steps import RULES_OF_ANY_TABLE
+from .trace import Trace
+
+_LIVES = 3
+_CALM = 1000  # numbers of actors that run alone, at the end
+_TOLD = 60
+_running: list[_Pipelines] = []
+
+
+class BrokenPipelineError(AssertionError):
+    """A promise did not hold, of the table or of the pipeline. run: what led there."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__("\n".join([f"{run.violation}; with seed {run.seed}, after", *run.trace.splitlines()[-_TOLD:]]))
+        self.run = run
+
+
+def simulate(
+    actors: Mapping[str, Callable[[], object]],
+    seed: int | None = None,
+    *,
+    check: Callable[[], object] | None = None,
+    given: Mapping[str, int] | None = None,
+) -> Run:
+    """Run these programs against each other, as a seed says, or the choices of an earlier run; BrokenPipelineError where that breaks one.
+
+    A program is the work of one process, such as one run of a job. Where it dies at a request, or ends with an error of this package, it
+    is begun anew, up to three times, as a scheduler would; one that has not come to its end by then runs once more when all others have
+    ended and nothing goes wrong any more: then it must. After that, `check` looks at what is there. Any other error breaks the pipeline.
+    Programs use this package's calls with tables at `sim://…`, which are empty before the run and gone after it, and no threads of their
+    own. The same seed is the same run, as long as the programs do the same. [IV1]-[IV8]
+    """
+    if _running:
+        raise UsageError("simulate runs one world at a time")
+    world = _Pipelines(Scheduler(Choices(seed, given)), Trace(dict(enumerate(actors, start=1))))
+    _running.append(world)
+    try:
+        world.run(actors, check)
+    finally:
+        _running.clear()
+    versions = sum(len(oracle.chain) for _, oracle in world.tables.values())
+    run = told(world.scheduler, world.trace, theme="", seed=seed, history=History(), versions=versions)
+    if run.violation is not None:
+        raise BrokenPipelineError(run) from world.scheduler.failure
+    return run
+
+
+class _Pipelines:
+    """The tables of one run, each with its own oracle, and who looks at them."""
+
+    def __init__(self, scheduler: Scheduler, trace: Trace) -> None:
+        self.scheduler, self.trace = scheduler, trace
+        self.tables: dict[str, tuple[Space, Oracle]] = {}
+        self._alone: Actor | None = None
+
+    def open(self, root: str) -> Store:
+        """The view of whoever calls."""
+        url = f"sim://{root}"
+        if url not in self.tables:
+            space = Space(self.scheduler, self.trace)
+            space.watcher = oracle = Oracle(self.scheduler, SimulatedStore(space, onlooker(self.scheduler), url), RULES_OF_ANY_TABLE)
+            self.tables[url] = (space, oracle)
+        actor = self.scheduler.current or self._alone or onlooker(self.scheduler)
+        return SimulatedStore(self.tables[url][0], actor, url)
+
+    def run(self, programs: Mapping[str, Callable[[], object]], check: Callable[[], object] | None) -> None:
+        """To the end, or to the first failure."""
+        ended: set[str] = set()
+        self.scheduler.run({name: self._live(program, ended) for name, program in programs.items()})
+        try:
+            if self.scheduler.failure is None:
+                self._end({name: program for name, program in programs.items() if name not in ended}, check)
+        except Exception as error:
+            self.scheduler.fail(error)
+
+    def _live(self, program: Callable[[], object], ended: set[str]) -> Callable[[Actor], None]:
+        def live(actor: Actor) -> None:
+            for _ in range(_LIVES):
+                actor.is_dead = False
+                try:
+                    program()
+                except (Died, ManifestCommitError) as error:
+                    self.trace.note(actor.name, f"ended by {type(error).__name__}")
+                else:
+                    ended.add(actor.name)
+                    return
+
+        return live
+
+    def _end(self, left: Mapping[str, Callable[[], object]], check: Callable[[], object] | None) -> None:
+        """What is on its way arrives; what has not come to its end does so."""
+        while self.scheduler.pending:
+            self.scheduler.pending.pop(0)()
+        for number, (name, program) in enumerate(left.items(), start=_CALM):
+            self.trace.note(name, "once more, alone")
+            self._alone = Actor(self.scheduler, name, number)
+            program()
+        self._alone = Actor(self.scheduler, "check", _CALM + len(left))
+        if check is not None:
+            check()
+
+
+def _open(root: str) -> Store:
+    if not _running:
+        raise UsageError(
+            f"sim://{root} is a table of a simulated run: open it in a program, or in the check, of manifestcommit.testing.simulate"
+        )
+    return _running[0].open(root)
+
+
+register_scheme("sim", _open)

@@ -1,0 +1,126 @@
+"""What users are promised of `simulate`: their code as it is, judged by their own check, and broken where it is careless. [IV3] [IV4]"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import manifestcommit as mc
+from manifestcommit.errors import UsageError
+from manifestcommit.testing import BrokenPipelineError, simulate
+from tests.sizes import rounds
+
+REPO = Path(__file__).resolve().parents[2]
+LAKE = "sim://lake/a table %é"
+DAY = pa.table({"day": ["a=b/ é", None], "id": [1, 2]})
+
+
+def ids(url: str = LAKE) -> list[int]:
+    return sorted(mc.Table(url).dataset().to_table().column("id").to_pylist())
+
+
+def test_what_the_readme_shows_runs() -> None:
+    """[IV3]"""
+    text = (REPO / "README.md").read_text("utf-8").partition("## Testing your own pipeline")[2]
+    code = text.partition("```python\n")[2].partition("```")[0]
+    assert "simulate(" in code
+    exec(compile(code, "README.md", "exec"), {})
+
+
+def test_a_pipeline_with_a_key_publishes_once_whatever_happens() -> None:
+    """Two processes, one of them in two phases, the other in one; a gc beside them. [KY5] [IV3]"""
+
+    def one() -> None:
+        mc.write(DAY, LAKE, key="k", partition_by=["day"])
+
+    def two() -> None:
+        with mc.begin(LAKE, key="k") as job:
+            job.write(DAY, partition_by=["day"])
+
+    def three() -> None:
+        with mc.begin(LAKE, key="later", recoverable=True) as job:
+            job.write(pa.table({"day": ["c"], "id": [3]}), partition_by=["day"])
+
+    def check() -> None:
+        assert ids() == [1, 2, 3]
+
+    steps = [simulate({"one": one, "two": two, "three": three}, seed, check=check).steps for seed in range(rounds(40, 2000))]
+    assert len(set(steps)) > 10, "all runs were alike"
+
+
+def test_a_pipeline_without_a_key_is_shown_to_double_its_rows() -> None:
+    """[IV4]"""
+
+    def careless() -> None:
+        mc.write(DAY, LAKE)
+
+    def check() -> None:
+        assert ids() == [1, 2], "doubled"
+
+    def many() -> None:
+        for seed in range(200):
+            simulate({"careless": careless}, seed, check=check)
+
+    with pytest.raises(BrokenPipelineError, match="doubled") as caught:
+        many()
+    run = caught.value.run
+    assert "create" in str(caught.value) and f"seed {run.seed}" in str(caught.value)
+    with pytest.raises(BrokenPipelineError) as again:
+        simulate({"careless": careless}, check=check, given=run.choices)
+    assert again.value.run.trace == run.trace
+
+
+def test_an_error_of_the_program_itself_breaks_the_pipeline() -> None:
+    def wrong() -> None:
+        mc.write(DAY, LAKE)
+        raise KeyError("mine")
+
+    with pytest.raises(BrokenPipelineError, match="KeyError: 'mine'"):
+        simulate({"wrong": wrong}, 0)
+
+
+def test_a_program_that_can_never_end_well_breaks_the_pipeline() -> None:
+    """It must come to its end once nothing goes wrong any more."""
+
+    def never() -> None:
+        mc.write(DAY, LAKE, key="k", watermarks={"s": (0, 1)})
+        mc.write(DAY, LAKE, key="other", watermarks={"s": (5, 6)})
+
+    with pytest.raises(BrokenPipelineError, match="WatermarkGapError"):
+        simulate({"never": never}, 0)
+
+
+def test_tables_of_a_run_are_gone_after_it() -> None:
+    def one() -> None:
+        mc.write(DAY, LAKE)
+        mc.write(DAY, "sim://lake/another")
+
+    def check() -> None:
+        assert ids() == ids("sim://lake/another") == [1, 2]
+
+    simulate({"one": one}, check=check)
+    with pytest.raises(UsageError, match="simulate"):
+        mc.Table(LAKE)
+    with pytest.raises(BrokenPipelineError, match="TableNotFoundError"):
+        simulate({}, check=ids)
+
+
+def command(*arguments: str) -> tuple[int, str]:
+    done = subprocess.run([sys.executable, "-m", "manifestcommit.testing", *arguments], capture_output=True, text=True, cwd=REPO)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_command_tells_the_rate_and_replays(tmp_path: Path) -> None:
+    code, told = command("simulate", "--seeds", "0:10", "--theme", "gc", "--json")
+    assert code == 0 and json.loads(told)["runs"] == 10 and json.loads(told)["violation"] is None
+    choices = tmp_path / "choices é.json"
+    choices.write_text('{"theme": "back", "choices": {"plan a.0": 1}}', "utf-8")
+    code, told = command("replay", str(choices))
+    assert code == 0 and "publish" in told
+    choices.write_text('{"theme": "none", "choices": {}}', "utf-8")
+    assert command("replay", str(choices))[0] == 2
