@@ -31,6 +31,7 @@ An AGE is a number and a unit: 90m, 24h, 7d, 2w.
   manifestcommit tag PATH NAME --version 7        keep one version, whatever its age
   manifestcommit gc PATH --grace 0s --keep-for 0s when nothing else writes: all but the newest version goes
 """
+_FIRST = 100  # names of a plan that Spark made: it may have millions
 
 
 def add_commands(commands: Any, command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -43,7 +44,7 @@ def add_commands(commands: Any, command: Callable[..., argparse.ArgumentParser])
     gc.add_argument("--keep-for", default="7d", metavar="AGE", help="keep readable what was the newest version so long ago (default: 7d)")
     gc.add_argument("--keep-keys", type=int, default=10_000, metavar="N", help="remember the last N keys at least (default: 10000)")
     gc.add_argument("--foreign", action="store_true", help="delete old files, too, that something else wrote and that no version lists")
-    gc.add_argument("--spark", action="store_true", help="not yet: list a table that is too large for one process with Spark")
+    gc.add_argument("--spark", action="store_true", help="list, compare and delete in Spark's tasks, for tables of many million files")
 
 
 def print_plan(plan: pa.Table, *, as_json: bool) -> int:
@@ -54,6 +55,27 @@ def print_plan(plan: pa.Table, *, as_json: bool) -> int:
     print(render_table(("action", "bytes", "name", "reason"), rows))
     gone = [size for action, size, *_ in rows if action == "delete"]
     print(f"{len(gone):,} objects, {sum(gone):,} bytes would be deleted; nothing was changed", file=sys.stderr)
+    return 0
+
+
+def print_spark_plan(plan: Any, *, as_json: bool) -> int:
+    """How much would go and how much is left, and the first names. plan: a Spark DataFrame."""
+    plan.persist()  # else the table would be listed twice
+    try:
+        rows = plan.groupBy("action").agg({"name": "count", "bytes": "sum"}).collect()
+        first = [row.asDict() for row in plan.orderBy("name").limit(_FIRST).collect()]
+    finally:
+        plan.unpersist()
+    found = {row["action"]: {"count": row["count(name)"], "bytes": row["sum(bytes)"]} for row in rows}
+    tallies = {action: found.get(action, {"count": 0, "bytes": 0}) for action in ("delete", "leave")}
+    if as_json:
+        return print_json({**tallies, "first": first})
+    shown = [(each["action"], each["bytes"], visible(each["name"]), visible(each["reason"])) for each in first]
+    print(render_table(("action", "bytes", "name", "reason"), shown))
+    gone, left = tallies["delete"], tallies["leave"]
+    if gone["count"] + left["count"] > len(first):
+        print(f"the first {len(first)} of {gone['count'] + left['count']:,}; mc.gc(…, dry_run=True, spark=…) has all", file=sys.stderr)
+    print(f"{gone['count']:,} objects, {gone['bytes']:,} bytes would be deleted; nothing was changed", file=sys.stderr)
     return 0
 
 
@@ -87,4 +109,6 @@ def _gc(options: argparse.Namespace) -> int:
             spark=options.spark or None,
             progress=steps,
         )
-    return print_report(made, as_json=options.json) if isinstance(made, GcReport) else print_plan(made, as_json=options.json)
+    if isinstance(made, GcReport):
+        return print_report(made, as_json=options.json)
+    return (print_spark_plan if options.spark else print_plan)(made, as_json=options.json)

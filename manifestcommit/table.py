@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
@@ -211,17 +211,20 @@ class Table(RowChanges):
         dry_run: bool = False,
         spark: Any = None,
         progress: Callable[[str], None] | None = None,
-    ) -> GcReport | pa.Table:
+    ) -> GcReport | pa.Table | DataFrame:
         """Expire what is older and delete what nothing needs any more: see `gc`. [GC1]-[GC9]"""
-        if spark is not None:
-            raise UsageError("gc does not yet list a table with Spark; leave spark out: one process needs some 8 bytes for each live file")
         for name, least, number in (("keep_versions", 1, keep_versions), ("keep_keys", 0, keep_keys)):
             if isinstance(number, bool) or not isinstance(number, int) or number < least:
                 raise UsageError(f"{name} is a number from {least} on, not {number!r}")
         ages = {"grace_s": parse_age(grace, "grace"), "keep_for_s": parse_age(keep_for, "keep_for")}
         policy = Policy(keep_versions=keep_versions, keep_keys=keep_keys, **ages)
         made = gc_engine.plan if dry_run else gc_engine.run
-        return made(self._session, policy, foreign=foreign, tell=progress or (lambda _: None))
+        by: gc_engine.Comparison = gc_engine.ALONE
+        if spark is not None:
+            from .spark.gc import on_spark  # late: pyspark is an extra
+
+            by = on_spark(spark, self.url, self._storage_options)
+        return made(self._session, policy, foreign=foreign, by=by, tell=progress or (lambda _: None))
 
     def compact(
         self,
@@ -390,9 +393,9 @@ def gc(
     keep_keys: int = 10_000,
     foreign: bool = False,
     dry_run: bool = False,
-    spark: SparkSession | None = None,
+    spark: SparkSession | Literal[True] | None = None,
     storage_options: Mapping[str, Any] | None = None,
-) -> GcReport | pa.Table:
+) -> GcReport | pa.Table | DataFrame:
     """Delete what no readable version lists and no job that can still commit has written, and nothing else, whatever runs beside it.
 
     Readable stay the last keep_versions, those that were the newest one within keep_for, and tagged ones; jobs that began longer than
@@ -400,7 +403,10 @@ def gc(
     gone after a second run a grace period later. keep_keys: how many of the last keys are remembered at least. foreign: delete files,
     too, that something else wrote below the root longer than `grace` ago and that no version lists, up to 10,000 in a run. dry_run:
     write and delete nothing, and return what would go, and what is foreign, as a table of names, bytes, reasons and actions.
-    [GC1]-[GC9] [IV7]
+
+    One process needs eight bytes for each live file. spark: a session, or True for the active one, whose tasks list, compare and delete
+    where even that, or the time that one process takes, is too much; the plan of a dry run is a Spark DataFrame then. [GC1]-[GC9] [GC13]
+    [GC18] [IV7]
     """
     return Table(df_path, storage_options).gc(
         grace=grace,

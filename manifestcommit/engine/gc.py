@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from bisect import insort
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, islice
+from typing import Any, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -21,14 +24,14 @@ from ..errors import StoreDeniedError, StoreError, TableNotFoundError
 from ..store import KeepsUnfinished, ObjectInfo, Unfinished
 from .head import open_head
 from .reach import Reach, Tell, collect
-from .retain import commit_decision, foresee, store_time
+from .retain import commit_decision, foresee, look_for_foreign, store_time
 from .session import Session
 
 LOG = logging.getLogger("manifestcommit.jobs")
 _TRIES = 20  # at reading the versions: another gc that goes further makes this one start over
 _BATCH = 1000
 _NAMES_TOLD = 100
-_PLAN = pa.schema([("name", pa.string()), ("bytes", pa.int64()), ("reason", pa.string()), ("action", pa.string())])
+PLAN = pa.schema([("name", pa.string()), ("bytes", pa.int64()), ("reason", pa.string()), ("action", pa.string())])
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,9 +40,9 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 0
     bytes: int = 0
 
-    def plus(self, size_bytes: int) -> Tally:
-        """One object more."""
-        return Tally(count=self.count + 1, bytes=self.bytes + size_bytes)
+    def plus(self, other: Tally) -> Tally:
+        """Both together."""
+        return Tally(count=self.count + other.count, bytes=self.bytes + other.bytes)
 
 
 class GcReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,8 +61,8 @@ class GcReport(msgspec.Struct, frozen=True, kw_only=True):
     unknown: Tally = Tally()
 
 
-class _Ledger:
-    """Counts what is decided on, while it is."""
+class Ledger:
+    """Counts what is decided on, while it is; of the names of foreign files it keeps the first hundred."""
 
     def __init__(self) -> None:
         self.tallies: dict[tuple[str, str], Tally] = {}
@@ -67,9 +70,21 @@ class _Ledger:
 
     def note(self, name: str, size_bytes: int, verdict: Verdict) -> None:
         place = verdict.action, "" if verdict.action == "keep" else verdict.kind
-        self.tallies[place] = self.tallies.get(place, Tally()).plus(size_bytes)
-        if place == ("leave", "foreign") and len(self.foreign_names) < _NAMES_TOLD:
-            self.foreign_names.append(name)
+        self.tallies[place] = self.tallies.get(place, Tally()).plus(Tally(count=1, bytes=size_bytes))
+        if place == ("leave", "foreign"):
+            self._tell(name)
+
+    def add(self, tallies: Mapping[tuple[str, str], Tally], foreign_names: Iterable[str]) -> None:
+        """What another ledger says."""
+        for place, tally in tallies.items():
+            self.tallies[place] = self.tallies.get(place, Tally()).plus(tally)
+        for name in foreign_names:
+            self._tell(name)
+
+    def _tell(self, name: str) -> None:
+        if len(self.foreign_names) < _NAMES_TOLD or name < self.foreign_names[-1]:
+            insort(self.foreign_names, name)
+            del self.foreign_names[_NAMES_TOLD:]
 
     def report(self, url: str, horizon: Horizon) -> GcReport:
         return GcReport(
@@ -85,18 +100,71 @@ class _Ledger:
         )
 
 
-def run(session: Session, policy: Policy, *, foreign: bool = False, tell: Tell = lambda _: None) -> GcReport:
+class Comparison(Protocol):
+    """Who lists everything below the root and compares it with what the readable versions reach: this process, or Spark. [GC13]
+
+    The order of steps, and what follows for a name, are the same for all.
+    """
+
+    def look(
+        self, session: Session, horizon: Horizon, pending: frozenset[str], cut_s: float | None, tell: Tell
+    ) -> tuple[frozenset[str], frozenset[str]]:
+        """As `retain.look_for_foreign`. [GC6]"""
+        ...
+
+    def collect(self, session: Session, horizon: Horizon, tell: Tell) -> Any:
+        """What the readable versions reach, in a form of its own; None where another gc has gone further. [GC4]"""
+        ...
+
+    def delete(self, session: Session, horizon: Horizon, reach: Any, cut_s: float, ledger: Ledger, tell: Tell) -> None:
+        """Everything that is dead, expired versions last, lowest first. [GC5] [GC7]"""
+        ...
+
+    def plan(self, session: Session, horizon: Horizon, reach: Any, cut_s: float, unfinished: list[dict[str, object]], tell: Tell) -> Any:
+        """The rows of a plan, in a form of its own. [GC5]"""
+        ...
+
+
+class Alone:
+    """This process lists and compares: eight bytes in memory for each live file, and for each object nothing. [GC18]"""
+
+    def look(
+        self, session: Session, horizon: Horizon, pending: frozenset[str], cut_s: float | None, tell: Tell
+    ) -> tuple[frozenset[str], frozenset[str]]:
+        return look_for_foreign(session, horizon, pending, cut_s, tell)
+
+    def collect(self, session: Session, horizon: Horizon, tell: Tell) -> Reach | None:
+        return collect(session, horizon, tell, Reach())
+
+    def delete(self, session: Session, horizon: Horizon, reach: Reach, cut_s: float, ledger: Ledger, tell: Tell) -> None:
+        delete_dead(session, horizon, verdicts(session, horizon, reach.__contains__, cut_s, tell), ledger)
+
+    def plan(
+        self, session: Session, horizon: Horizon, reach: Reach, cut_s: float, unfinished: list[dict[str, object]], tell: Tell
+    ) -> pa.Table:
+        found = verdicts(session, horizon, reach.__contains__, cut_s, tell)
+        rows = chain((plan_row(info.name, info.size_bytes, verdict) for info, verdict in found if verdict.action != "keep"), unfinished)
+        batches = []
+        while some := list(islice(rows, _BATCH)):  # as columns they are a tenth as large
+            batches.append(pa.Table.from_pylist(some, schema=PLAN))
+        return pa.concat_tables([PLAN.empty_table(), *batches])
+
+
+ALONE = Alone()
+
+
+def run(session: Session, policy: Policy, *, foreign: bool = False, by: Comparison = ALONE, tell: Tell = lambda _: None) -> GcReport:
     """Expire by policy and delete what is dead; what readers, tags and jobs still need stays. [GC1]-[GC9] [IV7]
 
     One commit, unless it would change nothing; then one request for each readable version and each of their manifests, one list of
     everything below the root, and one delete for each 1,000 objects.
     """
     now_s = store_time(session, session.open(), writing=True)
-    decided = commit_decision(session, policy, now_s, foreign=foreign, tell=tell)
-    horizon, reach = _settle(session, horizon_of(decided), tell)
-    ledger = _Ledger()
+    decided = commit_decision(session, policy, now_s, foreign=foreign, look=by.look, tell=tell)
+    horizon, reach = _settle(session, horizon_of(decided), by, tell)
+    ledger = Ledger()
     cut_s = now_s - policy.grace_s
-    _delete(session, horizon, reach, cut_s, ledger, tell)
+    by.delete(session, horizon, reach, cut_s, ledger, tell)
     _discard_unfinished(session, horizon, cut_s, ledger)
     report = ledger.report(session.store.url, horizon)
     told = (report.url, report.version, report.fence, report.expired, report.deleted)
@@ -104,7 +172,7 @@ def run(session: Session, policy: Policy, *, foreign: bool = False, tell: Tell =
     return report
 
 
-def plan(session: Session, policy: Policy, *, foreign: bool = False, tell: Tell = lambda _: None) -> pa.Table:
+def plan(session: Session, policy: Policy, *, foreign: bool = False, by: Comparison = ALONE, tell: Tell = lambda _: None) -> Any:
     """What `run` would delete or leave alone, each name with its reason; nothing is written, deleted or committed. [GC5]
 
     By this machine's clock: the store's own cannot be asked without a write.
@@ -112,31 +180,28 @@ def plan(session: Session, policy: Policy, *, foreign: bool = False, tell: Tell 
     for _ in range(_TRIES):
         head = session.open()
         now_s = store_time(session, head, writing=False)
-        horizon = foresee(session, head, policy, now_s, foreign=foreign, tell=tell)
-        reach = collect(session, horizon, tell)
+        horizon = foresee(session, head, policy, now_s, foreign=foreign, look=by.look, tell=tell)
+        reach = by.collect(session, horizon, tell)
         if reach is None:
             continue
         rows: list[dict[str, object]] = []
-        for info, verdict in _verdicts(session, horizon, reach, now_s - policy.grace_s, tell):
-            if verdict.action != "keep":
-                rows.append(_row(info.name, info.size_bytes, verdict))
         with contextlib.suppress(StoreDeniedError):
             unfinished = _unfinished(session, horizon, now_s - policy.grace_s)
-            rows += [_row(each.temporary or each.name, each.size_bytes, verdict) for each, verdict in unfinished]
-        return pa.Table.from_pylist(rows, schema=_PLAN)
+            rows = [plan_row(each.temporary or each.name, each.size_bytes, verdict) for each, verdict in unfinished]
+        return by.plan(session, horizon, reach, now_s - policy.grace_s, rows, tell)
     raise _overtaken(session)
 
 
-def _row(name: str, size_bytes: int, verdict: Verdict) -> dict[str, object]:
-    # A name that is no unicode, as some file systems have, is shown escaped.
+def plan_row(name: str, size_bytes: int, verdict: Verdict) -> dict[str, object]:
+    """One name of a plan. One that is no unicode, as some file systems have, is shown escaped."""
     shown = name.encode("utf-8", "backslashreplace").decode()
     return {"name": shown, "bytes": size_bytes, "reason": verdict.reason, "action": verdict.action}
 
 
-def _settle(session: Session, horizon: Horizon, tell: Tell) -> tuple[Horizon, Reach]:
+def _settle(session: Session, horizon: Horizon, by: Comparison, tell: Tell) -> tuple[Horizon, Any]:
     """A committed decision, this gc's or one that went further, with all that its readable versions reach. [GC4]"""
     for _ in range(_TRIES):
-        reach = collect(session, horizon, tell)
+        reach = by.collect(session, horizon, tell)
         if reach is not None:
             return horizon, reach
         horizon = horizon_of(session.open().snapshot)
@@ -147,19 +212,26 @@ def _overtaken(session: Session) -> StoreError:
     return StoreError(f"{session.store.url}: other gcs went further {_TRIES} times while this one read the versions; nothing was deleted")
 
 
-def _verdicts(session: Session, horizon: Horizon, reach: Reach, cut_s: float, tell: Tell) -> Iterator[tuple[ObjectInfo, Verdict]]:
-    for number, info in enumerate(session.store.list("")):
+def verdicts(
+    session: Session, horizon: Horizon, is_reached: Callable[[str], bool], cut_s: float, tell: Tell, *, prefix: str = ""
+) -> Iterator[tuple[ObjectInfo, Verdict]]:
+    """Every object with what becomes of it, in the order of the list. [GC5]"""
+    for number, info in enumerate(session.store.list(prefix)):
         if number % _BATCH == 0:
             tell(f"comparing: {number:,} objects")
-        is_old = 0 < info.modified <= cut_s
-        yield info, retention.classify(info.name, horizon, reach.__contains__, is_old=is_old)
+        yield info, judge(info, horizon, is_reached, cut_s)
 
 
-def _delete(session: Session, horizon: Horizon, reach: Reach, cut_s: float, ledger: _Ledger, tell: Tell) -> None:
-    """Everything that is dead, while it is listed; expired versions last, lowest first. [GC5] [GC7]"""
+def judge(info: ObjectInfo, horizon: Horizon, is_reached: Callable[[str], bool], cut_s: float) -> Verdict:
+    """What becomes of one object. [GC5]"""
+    return retention.classify(info.name, horizon, is_reached, is_old=0 < info.modified <= cut_s)
+
+
+def delete_dead(session: Session, horizon: Horizon, found: Iterable[tuple[ObjectInfo, Verdict]], ledger: Ledger) -> None:
+    """Everything that is dead, while it is found; expired versions last, lowest first. [GC5] [GC7]"""
     batch: list[tuple[ObjectInfo, Verdict]] = []
     versions: list[tuple[ObjectInfo, Verdict]] = []
-    for info, verdict in _verdicts(session, horizon, reach, cut_s, tell):
+    for info, verdict in found:
         if verdict.action != "delete":
             ledger.note(info.name, info.size_bytes, verdict)
             continue
@@ -172,7 +244,7 @@ def _delete(session: Session, horizon: Horizon, reach: Reach, cut_s: float, ledg
         _delete_batch(session, horizon, versions[start : start + _BATCH], ledger)
 
 
-def _delete_batch(session: Session, horizon: Horizon, batch: list[tuple[ObjectInfo, Verdict]], ledger: _Ledger) -> None:
+def _delete_batch(session: Session, horizon: Horizon, batch: list[tuple[ObjectInfo, Verdict]], ledger: Ledger) -> None:
     """Names that carry a job's id are never used again. Versions and foreign files are: before them it is asked whether still so."""
     if any(verdict.kind in ("version", "foreign file") for _, verdict in batch):
         snapshot = open_head(session.store).snapshot
@@ -199,7 +271,7 @@ def _unfinished(session: Session, horizon: Horizon, cut_s: float) -> Iterator[tu
             yield each, verdict
 
 
-def _discard_unfinished(session: Session, horizon: Horizon, cut_s: float, ledger: _Ledger) -> None:
+def _discard_unfinished(session: Session, horizon: Horizon, cut_s: float, ledger: Ledger) -> None:
     """Credentials that may not do this need not: the rest is done."""
     try:
         for each, verdict in _unfinished(session, horizon, cut_s):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,6 @@ from ..core.bitmap import to_mask
 from ..core.conflict import is_readable
 from ..core.manifest import ManifestRef
 from ..core.retention import Horizon
-from ..core.snapshot import Snapshot
 from ..errors import CorruptMetadataError, TableNotFoundError
 from .head import Head, missing_version, newest_above, read_object
 from .session import Session
@@ -58,50 +58,72 @@ class Paths:
             self._new = array("q")
 
 
-class Reach:
-    """Every object that a readable version lists. [GC5]"""
+class Listed:
+    """What the readable versions list themselves: manifests and runs, and what of each manifest all of them have taken away. [GC5]"""
 
     def __init__(self) -> None:
         self.objects: set[str] = set()
-        self.files = Paths()
-        self._manifests: dict[str, tuple[ManifestRef, int]] = {}
-        self._inlined: frozenset[str] = frozenset()
+        self.manifests: dict[str, tuple[ManifestRef, int]] = {}
 
-    def __contains__(self, name: str) -> bool:
-        return name in self.objects or name in self.files
-
-    def take(self, session: Session, snapshot: Snapshot) -> None:
+    def take(self, session: Session, head: Head) -> None:
         """What one version lists; its manifests are read later, each once."""
-        inlined = frozenset(entry.path for entry in snapshot.added)
-        for path in inlined - self._inlined:  # versions next to each other carry mostly the same
-            self.files.add(path)
-        self._inlined = inlined
+        snapshot = head.snapshot
         self.objects.update(run.path for runs in (snapshot.key_runs, snapshot.job_runs, snapshot.removed_runs) for run in runs)
         removed = session.manifests.removed(snapshot) if snapshot.manifests else {}
         for ref in snapshot.manifests:
             self.objects.add(ref.path)
             # An entry is reached as long as one readable version has not taken it away.
-            _, before = self._manifests.get(ref.path, (ref, -1))
-            self._manifests[ref.path] = ref, before & removed.get(ref.path, 0)
+            _, before = self.manifests.get(ref.path, (ref, -1))
+            self.manifests[ref.path] = ref, before & removed.get(ref.path, 0)
 
-    def read_manifests(self, session: Session, tell: Tell) -> None:
-        """The files that all of them list. One request each, one at a time in memory."""
-        for number, (ref, removed) in enumerate(self._manifests.values()):
+    def read(self, session: Session, tell: Tell) -> None:
+        """What is to be read once every version is known."""
+
+
+class Reach(Listed):
+    """Every object that a readable version lists, its data files included. [GC5]"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.files = Paths()
+        self._inlined: frozenset[str] = frozenset()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.objects or name in self.files
+
+    def take(self, session: Session, head: Head) -> None:
+        inlined = frozenset(entry.path for entry in head.snapshot.added)
+        for path in inlined - self._inlined:  # versions next to each other carry mostly the same
+            self.files.add(path)
+        self._inlined = inlined
+        super().take(session, head)
+
+    def read(self, session: Session, tell: Tell) -> None:
+        """The files that all manifests list. One request each, one at a time in memory."""
+        for number, (ref, removed) in enumerate(self.manifests.values()):
             if number % _TOLD == 0:
-                tell(f"reading manifests: {number:,} of {len(self._manifests):,}")
-            for path, gone in zip(session.manifests.paths(ref), to_mask(removed & ((1 << ref.files) - 1), ref.files), strict=True):
-                if not gone:
-                    self.files.add(path)
-        self._manifests.clear()
+                tell(f"reading manifests: {number:,} of {len(self.manifests):,}")
+            for path in live_paths(session, ref, removed):
+                self.files.add(path)
+        self.manifests.clear()
 
 
-def collect(session: Session, horizon: Horizon, tell: Tell) -> Reach | None:
-    """What the readable versions reach, all of them read anew; None where another gc has gone further meanwhile: start over. [GC4]
+_Listed = TypeVar("_Listed", bound=Listed)
+
+
+def live_paths(session: Session, ref: ManifestRef, removed: int) -> Iterator[str]:
+    """The paths of a manifest's entries that not every readable version has taken away. One request. [OB9]"""
+    mask = to_mask(removed & ((1 << ref.files) - 1), ref.files)
+    yield from (path for path, gone in zip(session.manifests.paths(ref), mask, strict=True) if not gone)
+
+
+def collect(session: Session, horizon: Horizon, tell: Tell, found: _Listed) -> _Listed | None:
+    """`found`, with what the readable versions list, all of them read anew; None where another gc has gone further: start over. [GC4]
 
     One request for each version and manifest, and the head. A version that is missing, or not the one that its successor was built on,
     is never passed over: that is damage, and an error.
     """
-    found, damage = Reach(), None
+    damage = None
     try:
         _read_all(session, horizon, found, tell)
     except CorruptMetadataError as error:
@@ -116,7 +138,7 @@ def collect(session: Session, horizon: Horizon, tell: Tell) -> Reach | None:
     return found
 
 
-def _read_all(session: Session, horizon: Horizon, found: Reach, tell: Tell) -> None:
+def _read_all(session: Session, horizon: Horizon, found: Listed, tell: Tell) -> None:
     parent: Head | None = None
     versions = horizon.readable
     for number, (version, head) in enumerate(_versions(session, versions)):
@@ -125,9 +147,9 @@ def _read_all(session: Session, horizon: Horizon, found: Reach, tell: Tell) -> N
         if head is None:
             raise missing_version(version)
         _check_child(parent, head, horizon)
-        found.take(session, head.snapshot)
+        found.take(session, head)
         parent = head
-    found.read_manifests(session, tell)
+    found.read(session, tell)
 
 
 def _versions(session: Session, versions: Sequence[int]) -> Iterator[tuple[int, Head | None]]:

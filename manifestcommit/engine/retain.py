@@ -5,7 +5,7 @@ Not here: the choice itself (core.retention), what is deleted by it (engine.gc).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 import msgspec
 import pyarrow as pa
@@ -24,11 +24,13 @@ from .lookup import find_job
 from .manifests import JOB_RUN, KEY_RUN, put_run
 from .outcome import committed_or_raise
 from .prepare import read_prepared
-from .reach import Tell, collect
+from .reach import Reach, Tell, collect
 from .session import Session
 from .spilling import newest_records
 
 _TRIES = 20
+# Who looks for foreign files: `look_for_foreign` in this process, or Spark's tasks.
+Look = Callable[[Session, Horizon, frozenset[str], float | None, Tell], tuple[frozenset[str], frozenset[str]]]
 
 
 def store_time(session: Session, head: Head, *, writing: bool) -> float:
@@ -41,14 +43,14 @@ def store_time(session: Session, head: Head, *, writing: bool) -> float:
     return session.env.now_us() / 1e6
 
 
-def commit_decision(session: Session, policy: Policy, now_s: float, *, foreign: bool, tell: Tell) -> Snapshot:
+def commit_decision(session: Session, policy: Policy, now_s: float, *, foreign: bool, look: Look, tell: Tell) -> Snapshot:
     """The newest head, in which the decision stands, by this commit or an earlier one. Chosen anew where others decide first. [GC3]"""
     for _ in range(_TRIES):
         head = session.open()
         tell("deciding what stays")
         try:
             with while_readable(session.store, head.version):
-                change = _change(session, head, policy, now_s, foreign=foreign, writing=True, tell=tell)
+                change = _change(session, head, policy, now_s, foreign=foreign, writing=True, look=look, tell=tell)
         except SnapshotExpiredError:
             continue  # two other gcs went by, and took what this head lists
         if _changes_nothing(head.snapshot, _after(session, head, change), change.job):
@@ -64,13 +66,13 @@ def commit_decision(session: Session, policy: Policy, now_s: float, *, foreign: 
     raise StoreError(f"{session.store.url}: other gcs decided first {_TRIES} times; nothing was deleted. Try again later.")
 
 
-def foresee(session: Session, head: Head, policy: Policy, now_s: float, *, foreign: bool, tell: Tell) -> Horizon:
+def foresee(session: Session, head: Head, policy: Policy, now_s: float, *, foreign: bool, look: Look, tell: Tell) -> Horizon:
     """How far the decision would go at this head; nothing is written. [GC5]"""
-    change = _change(session, head, policy, now_s, foreign=foreign, writing=False, tell=tell)
+    change = _change(session, head, policy, now_s, foreign=foreign, writing=False, look=look, tell=tell)
     return msgspec.structs.replace(horizon_of(_after(session, head, change)), version=head.version)
 
 
-def _change(session: Session, head: Head, policy: Policy, now_s: float, *, foreign: bool, writing: bool, tell: Tell) -> Change:
+def _change(session: Session, head: Head, policy: Policy, now_s: float, *, foreign: bool, writing: bool, look: Look, tell: Tell) -> Change:
     snapshot = head.snapshot
     job = format.job_id(head.version, snapshot.table_id, session.env.randomness(16))
     times = _times(session, head)
@@ -78,7 +80,14 @@ def _change(session: Session, head: Head, policy: Policy, now_s: float, *, forei
     prepared = _young_prepared(session, head, now_s - policy.prepared_grace_s, below=at_grace)
     fence, expired = retention.choose(snapshot, policy, at_grace=at_grace, at_keep_for=at_keep_for, prepared=prepared)
     keys_from = min(_keys_from(session, snapshot, policy.keep_keys), fence)
-    condemned, gone = _foreign(session, head, now_s - policy.grace_s, fence=fence, expired=expired, condemn=foreign, tell=tell)
+    horizon = msgspec.structs.replace(horizon_of(snapshot), fence=fence, expired=expired)
+    pending = frozenset(name for name, seen in snapshot.condemned.items() if seen is None)
+    if foreign and UNFINISHED in snapshot.properties:
+        raise UsageError(
+            f"{session.store.url}: the adoption of this folder is unfinished, so no version lists its files yet, and they would count as "
+            "foreign. Nothing was deleted: finish it with `adopt` first, or run gc without foreign."
+        )
+    condemned, gone = _foreign(session, horizon, pending, now_s - policy.grace_s, condemn=foreign, look=look, tell=tell)
     return Change(
         job=job,
         birth=head.version,
@@ -207,41 +216,43 @@ def _rewritten(
 
 
 def _foreign(
-    session: Session, head: Head, cut_s: float, *, fence: int, expired: int, condemn: bool, tell: Tell
+    session: Session, horizon: Horizon, pending: frozenset[str], cut_s: float, *, condemn: bool, look: Look, tell: Tell
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """(foreign files to condemn, condemned ones that are gone). Nothing is listed where neither is asked for. [GC6]
-
-    Condemned is what no readable version lists, is older than the grace period for sure, and lies in no other table, up to 10,000.
-    UsageError while the folder is being adopted: its files, of which there is no other copy, are in no version yet.
-    """
-    if condemn and UNFINISHED in head.snapshot.properties:
-        raise UsageError(
-            f"{session.store.url}: the adoption of this folder is unfinished, so no version lists its files yet, and they would count as "
-            "foreign. Nothing was deleted: finish it with `adopt` first, or run gc without foreign."
-        )
-    pending = {name for name, seen in head.snapshot.condemned.items() if seen is None}
+    """(foreign files to condemn, condemned ones that are gone). Nothing is listed where neither is asked for. [GC6]"""
     if not condemn and not pending:
         return frozenset(), frozenset()
+    there, chosen = look(session, horizon, pending, cut_s if condemn else None, tell)
+    return chosen - pending, pending - there
+
+
+def look_for_foreign(
+    session: Session, horizon: Horizon, pending: frozenset[str], cut_s: float | None, tell: Tell
+) -> tuple[frozenset[str], frozenset[str]]:
+    """(those of `pending` that are there, foreign files to condemn): none where cut_s is None. Two lists of everything. [GC6]
+
+    Condemned is what no readable version lists, is older than the grace period for sure, and lies in no other table, up to 10,000.
+    """
     there, inner = set[str](), set[str]()
     for info in session.store.list(""):
         if info.name in pending:
             there.add(info.name)
         if root := retention.inner_root(info.name):
             inner.add(root)
-    gone = frozenset(pending - there)
-    if not condemn:
-        return frozenset(), gone
-    horizon = msgspec.structs.replace(horizon_of(head.snapshot), fence=fence, expired=expired)
-    reach = collect(session, horizon, tell)
-    if reach is None:
-        return frozenset(), gone  # another gc goes further at this moment: this one condemns nothing
+    reach = collect(session, horizon, tell, Reach()) if cut_s is not None else None
+    if cut_s is None or reach is None:  # where another gc goes further at this moment, this one condemns nothing
+        return frozenset(there), frozenset()
     chosen: set[str] = set()
     for info in session.store.list(""):
-        verdict = retention.classify(info.name, horizon, reach.__contains__, is_old=False)
-        if verdict.kind != "foreign" or not 0 < info.modified <= cut_s or not retention.is_condemnable(info.name):
-            continue
-        if info.name not in pending and not any(info.name.startswith(root) for root in inner):
+        if is_to_condemn(info, horizon, reach.__contains__, cut_s, inner):
             chosen.add(info.name)
         if len(chosen) >= retention.MAX_CONDEMNED:
             break
-    return frozenset(chosen), gone
+    return frozenset(there), frozenset(chosen)
+
+
+def is_to_condemn(info: ObjectInfo, horizon: Horizon, is_reached: Callable[[str], bool], cut_s: float, inner: Set[str]) -> bool:
+    """Whether an object is foreign, old, and no part of another table. One that is condemned already is not. inner: their roots. [GC6]"""
+    verdict = retention.classify(info.name, horizon, is_reached, is_old=False)
+    if verdict.kind != "foreign" or not 0 < info.modified <= cut_s or not retention.is_condemnable(info.name):
+        return False
+    return not any(info.name.startswith(root) for root in inner)

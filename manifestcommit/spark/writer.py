@@ -25,7 +25,7 @@ from manifestcommit.engine.env import SystemEnv
 from manifestcommit.engine.figures import Intake
 from manifestcommit.engine.files import DataFileWriter, WritePlan
 from manifestcommit.engine.manifests import write_manifest
-from manifestcommit.errors import ManifestCommitError, StoreError, UsageError
+from manifestcommit.errors import CorruptMetadataError, ManifestCommitError, StoreError, UsageError
 from manifestcommit.spark.registered import StoreSource, registered_name
 from manifestcommit.store import StorageOptions, open_store
 
@@ -170,6 +170,8 @@ def raised_inside(error: BaseException) -> ManifestCommitError | None:
     for module, name, message in _RAISED.findall(str(error)):
         # A backend's own classes are store errors of its own wording.
         kind = getattr(errors, name, None if module == "errors" else StoreError)
+        if kind is CorruptMetadataError:
+            return CorruptMetadataError(message.strip(), object_name=message.partition(" is damaged")[0])
         if isinstance(kind, type) and issubclass(kind, ManifestCommitError) and "__init__" not in vars(kind):
             try:
                 return kind(message.strip())

@@ -47,6 +47,11 @@ class ObjectStore:
         return self._backend.identity
 
     @property
+    def lists_from_any_name(self) -> bool:
+        """Whether a list that starts at a name costs no look at the names before it. [ST3]"""
+        return self._backend.pages_are_ordered
+
+    @property
     def retries(self) -> int:
         """How many requests had to be sent again so far. [ST14]"""
         return self._backend.retries

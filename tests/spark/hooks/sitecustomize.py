@@ -2,8 +2,8 @@
 
 A trap is a file in $MANIFESTCOMMIT_TEST_TRAPS named after the point; its content is the action. The process that renames the
 file is the one that acts. Points: task-<n>-writing, task-<n>-before-put and task-<n>-after-put (in the task that writes
-partition n), planned (in the process that plans a write, before its tasks start), commit-before-create and commit-after-create (in the
-process that creates a version).
+partition n), deleted (behind a request that deletes several objects), planned (in the process that plans a write, before its tasks
+start), commit-before-create and commit-after-create (in the process that creates a version).
 """
 
 import json
@@ -67,7 +67,7 @@ def set_traps():
     from manifestcommit.store.local import LocalStore
 
     begin, write, close = DataFileWriter.__init__, DataFileWriter.write, DataFileWriter.close
-    create, plan = LocalStore.put_if_absent, Job.plan_write
+    create, delete, plan = LocalStore.put_if_absent, LocalStore.delete, Job.plan_write
 
     def trapped_begin(self, store, plan, *, task, attempt):
         begin(self, store, plan, task=task, attempt=attempt)
@@ -98,8 +98,14 @@ def set_traps():
         spring("commit-after-create")
         return won
 
+    def trapped_delete(self, names):
+        wanted = list(names)
+        delete(self, wanted)
+        if len(wanted) > 1:
+            spring("deleted")
+
     DataFileWriter.__init__, DataFileWriter.write, DataFileWriter.close = trapped_begin, trapped_write, trapped_close
-    LocalStore.put_if_absent, Job.plan_write = trapped_create, trapped_plan
+    LocalStore.put_if_absent, LocalStore.delete, Job.plan_write = trapped_create, trapped_delete, trapped_plan
 
 
 if TRAPS:
