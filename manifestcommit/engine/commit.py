@@ -275,14 +275,20 @@ def settled_outcome(session: Session, head: Head, change: Change, *, sent: bool)
 
 def fenced_outcome(session: Session, head: Head, job: str) -> Outcome:
     """Of a job that may have sent a create and has no record any more: only the whole history since its birth can rule it out. [CM2]"""
-    for version in range(_birth(job) + 1, head.version + 1):
+    since, carrier = _birth(job) + 1, None
+    for version in range(since, head.version + 1):
         # An object below `expired` may be one that this very job brought back after gc had deleted the version.
         found = read_object(session.store, version) if version >= head.snapshot.expired else None
         if found is None:
             return Outcome(kind="unknown", job_id=job, reason=f"version {version}, which may carry it, is gone")
         if any(each.job == job for each in found.snapshot.commits):
-            return Outcome(kind="committed", job_id=job, version=version)
-    return Outcome(kind="fenced", job_id=job)
+            carrier = version
+            break
+    # They may have expired since the head was read, been deleted, and one of them brought back.
+    newest = newest_above(session.store, head.version)
+    if newest is None or newest.snapshot.expired > since:
+        return Outcome(kind="unknown", job_id=job, reason=f"versions from {since} on, which may carry it, expired while they were read")
+    return Outcome(kind="fenced", job_id=job) if carrier is None else Outcome(kind="committed", job_id=job, version=carrier)
 
 
 def key_outcome(change: Change, record: KeyRecord) -> Outcome:

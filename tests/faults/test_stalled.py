@@ -10,7 +10,7 @@ from manifestcommit.core import format
 from manifestcommit.core.retention import Policy
 from manifestcommit.core.snapshot import Commit, Tag
 from manifestcommit.engine import gc as gc_engine
-from manifestcommit.engine.commit import commit, create_table
+from manifestcommit.engine.commit import commit, create_table, fenced_outcome
 from manifestcommit.engine.head import Head, open_head, read_object, read_version
 from manifestcommit.engine.lookup import find_job
 from manifestcommit.engine.outcome import error_of
@@ -25,7 +25,7 @@ from manifestcommit.errors import (
 from manifestcommit.job import Job
 from manifestcommit.store import MemoryStore
 from manifestcommit.testing.faults import FaultCall, FaultStore
-from tests.faults.tables import begin, change_of, check_head, memory, positions, put_version, read_ids, rows, session, write
+from tests.faults.tables import begin, change_of, check_head, clone, memory, positions, put_version, read_ids, rows, session, write
 
 
 def table(versions: int) -> MemoryStore:
@@ -205,6 +205,27 @@ def test_a_fenced_job_whose_history_is_gone_is_unknown() -> None:
 
     outcome = commit(session(FaultStore(store, on_call=forget)), base, change_of(job))
     assert outcome.kind == "unknown" and 77 not in read_ids(store)
+
+
+def test_a_fenced_job_does_not_believe_a_version_that_came_back_while_it_read_the_history() -> None:
+    """Its own create, long lost, arrives under a name that gc has freed: "committed" would be told of rows that no head has. [CM2] [IV8]"""
+    store = table(3)
+    job, base = stalled(store)
+    elsewhere = clone(store)
+    assert commit(session(elsewhere), base, change_of(job)).version == 4
+    late = elsewhere.get(format.version_name(4))
+    for number in (4, 5, 6):
+        write(store, rows([number]))
+    head = put_version(store, open_head(store), fence=6)
+
+    def arrive(call: FaultCall) -> None:
+        if call.kind == "get" and call.name == format.version_name(4) and open_head(store).version == head.version:
+            expire(store, fence=7, expired=7)
+            assert store.put_if_absent(call.name, late)
+
+    outcome = fenced_outcome(session(FaultStore(store, on_call=arrive)), head, job.id)
+    assert read_object(store, 4) is not None and 77 not in read_ids(store)
+    assert outcome.kind == "unknown"
 
 
 def test_a_job_that_was_given_up_commits_nothing() -> None:
