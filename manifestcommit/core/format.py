@@ -46,6 +46,8 @@ _OBJECT = re.compile(re.escape(MANIFESTS) + r"(?!\.{1,2}\Z)[^/\\\0]+")
 _TABLE_ID = re.compile(r"[0-9a-f]{16}")
 _TASK = re.compile(r"(\d{5,18})\.json\.zst", re.ASCII)
 
+_REASON = 2_000  # what is hostile may be long
+
 
 class JobName(msgspec.Struct, frozen=True, kw_only=True):
     """What a job id says of its job. birth: the version that was head when it began. [LY4]"""
@@ -406,7 +408,8 @@ def _check_object_path(path: str) -> None:
 
 
 def damaged(name: str, reason: str) -> str:
-    """What a `CorruptMetadataError` says: which object, why, and the way out. [OB4]"""
+    """What a `CorruptMetadataError` says: which object, why in at most 2,000 characters of it, and the way out. [OB4]"""
+    reason = reason if len(reason) <= _REASON else f"{reason[:_REASON]}…"
     return (
         f"{name} is damaged or was not written by manifestcommit: {reason}. Nothing was read from it and nothing was changed. "
         "Restore the object from a backup or a bucket version, or read an earlier version of the table."

@@ -38,8 +38,11 @@ _UNSAFE = r"(^|/)\.{0,2}(/|$)|(?i)^_manifest(/|$)|\x00|\\"
 
 
 def partition_types(schema: Schema | None, partition_by: Sequence[int]) -> tuple[FieldType, ...]:
-    """The partition columns' types, in order. [PT1]"""
+    """The partition columns' types, in order; ValueError: one of them is no column. [PT1]"""
     by_id = {field.id: field.type for field in schema.fields} if schema else {}
+    unknown = [each for each in partition_by if each not in by_id]
+    if unknown:
+        raise ValueError(f"it is partitioned by field {unknown[0]}, and no column has that id")
     return tuple(by_id[each] for each in partition_by)
 
 
