@@ -64,7 +64,7 @@ def commit(
     session: Session,
     head: Head,
     change: Change,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: Limits | None = None,
     *,
     shared: bool = False,
     publishing: bool = True,
@@ -79,6 +79,7 @@ def commit(
     One create, one list and one put of the hint if nobody is in the way and nothing spills. A crash at any point leaves the
     table at its old state or at its new one.
     """
+    limits = limits or DEFAULT_LIMITS
     meter = meter or session.meter(change.job, change.operation, change.summary, "second" if shared else "both")
     helping = Helping(session, change.job, may_publish=publishing and not shared, is_published=published)
     try:
@@ -101,7 +102,7 @@ def measured(outcome: Outcome, meter: Meter, *, shared: bool = False) -> Outcome
     return msgspec.structs.replace(outcome, figures=meter.end(outcome.kind, version=outcome.version, rule=rule, shared=shared))
 
 
-def enter_given_up(session: Session, job: str, limits: Limits = DEFAULT_LIMITS) -> Outcome:
+def enter_given_up(session: Session, job: str, limits: Limits | None = None) -> Outcome:
     """Commit that a job which others can finish never commits, or learn that it has: one create decides. [AB4] [CM21]
 
     The outcome is of that job: aborted, committed, fenced; a conflict where nothing could be decided for all the others who commit.

@@ -71,7 +71,10 @@ class Oracle:
         commits = self.chain[version - 1].snapshot.commits if version is not None and 1 <= version <= len(self.chain) else ()
         if all(each.key != key for each in commits):
             self._fail(f"the key {key!r} was acknowledged at version {version}, which does not carry it [KY3]")
-        if self._carried.get(job) != version:  # by another driver, under the id that both share
+        carried = self._carried.get(job)
+        if carried is not None and any(key not in state.keys for state in self.chain[carried - 1 : version]):
+            return  # gc forgot it meanwhile, with the job's own record, and others committed it again: either is true
+        if carried != version:  # by another driver, under the id that both share
             self._deny(job, "already done under its key")
 
     def told_not(self, job: str, why: str) -> None:

@@ -17,7 +17,7 @@ import msgspec
 
 from ..core import spill
 from ..core.retention import DAY_S, Policy
-from ..engine import gc
+from ..engine import commit, gc
 from ..engine.commit import create_table
 from ..engine.session import Session
 from ..errors import TableNotFoundError
@@ -63,7 +63,7 @@ def run_theme(name: str, seed: int | None = None, *, given: Mapping[str, int] | 
 
 def run(theme: Theme, choices: Choices, *, name: str = "", seed: int | None = None, cast: Cast | None = None) -> Run:
     """One run in the world of a theme. cast: who takes part, and does what; the theme's own actors where it is None."""
-    with budgets(_TIGHT if theme.tight else {}):
+    with budgets(_TIGHT if theme.tight else {}), eagerness(theme.eager):
         world = _world(theme, choices)
         programs = cast(world) if cast is not None else {each: program(world, theme, each) for each in theme.actors}
         world.trace.names |= dict(enumerate(programs, start=1))
@@ -171,3 +171,14 @@ def budgets(values: Mapping[str, int]) -> Iterator[None]:
     finally:
         for name, value in before.items():
             setattr(spill, name, value)
+
+
+@contextlib.contextmanager
+def eagerness(is_eager: bool) -> Iterator[None]:
+    """Where it is, who loses once asks others for help. [CM19]"""
+    before = commit.DEFAULT_LIMITS
+    commit.DEFAULT_LIMITS = msgspec.structs.replace(before, lost_alone=1) if is_eager else before
+    try:
+        yield
+    finally:
+        commit.DEFAULT_LIMITS = before

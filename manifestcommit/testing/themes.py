@@ -21,12 +21,13 @@ _LIVES = 3
 
 class Theme(msgspec.Struct, frozen=True, kw_only=True):
     """actors: name -> the deeds among which it draws; deeds: how many it does at most; versions: how many there are before anyone begins,
-    0: no table; tight: budgets so small that everything spills."""
+    0: no table; tight: budgets so small that everything spills; eager: who loses once asks others for help."""
 
     actors: Mapping[str, tuple[str, ...]]
     deeds: int = 3
     versions: int = 7
     tight: bool = False
+    eager: bool = False
 
 
 def program(world: World, theme: Theme, name: str) -> Callable[[Actor], None]:
@@ -193,6 +194,9 @@ THEMES: dict[str, Theme] = {
     "first": Theme(actors={"a": _WRITER, "b": _WRITER, "c": ("append_keyed", "prepare", "append_recoverable")}, versions=0),
     "tight": Theme(
         actors={"a": _WRITER, "b": ("append_keyed", "overwrite", "rollback", "rewind"), "gc": ("gc",), "reader": ("read",)}, tight=True
+    ),
+    "crowd": Theme(
+        actors={**dict.fromkeys("abcd", ("append", "append_keyed")), "e": ("append_keyed", "rewind"), "gc": ("gc",)}, eager=True
     ),
     "everything": Theme(actors={"a": _EVERYTHING, "b": _EVERYTHING, "c": _EVERYTHING, "d": _EVERYTHING, "gc": ("gc",)}),
 }

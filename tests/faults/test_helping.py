@@ -442,6 +442,29 @@ def test_a_conflict_is_told_only_once_a_head_holds_the_job_as_given_up() -> None
     check_table(store)
 
 
+@pytest.mark.parametrize("fault", FAULTS[:3])
+def test_a_job_whose_publishing_got_no_answer_counts_as_published(fault: Fault) -> None:
+    """The request may land at any time, so that a failure is told only once nobody can carry it. [CM19] [CM21]"""
+    base = table()
+    healthy = overtaken(clone(base))
+    with pytest.raises(WatermarkOverlapError):
+        write(healthy, rows([10]), watermarks={SOURCE: (5, 9)})
+    (number,) = (call.number for call in healthy.calls if is_publishing(call))
+    store, lost = clone(base), 0
+
+    def beat(call: FaultCall) -> None:
+        nonlocal lost
+        if is_create(call) and lost < 2:
+            lost += 1
+            rival(store)
+        if call.number == number + 1:
+            write(store, rows([50]), watermarks={SOURCE: (5, 9)})
+
+    with pytest.raises(WatermarkOverlapError):
+        write(FaultStore(store, {number: fault}, on_call=beat), rows([10]), watermarks={SOURCE: (5, 9)})
+    assert list(open_head(store).snapshot.recent_jobs.values()).count(None) == 1 and intents(store) == []
+
+
 def test_giving_up_and_carrying_race_for_one_decision() -> None:
     """While the owner enters itself as given up, its range comes free and another carries it: it has committed, and says so. [CM21]"""
     store, won = table(), list[int | None]()

@@ -10,11 +10,11 @@ from unittest import mock
 import msgspec
 
 from manifestcommit.core import change as core_change
-from manifestcommit.core import conflict, format, retention
+from manifestcommit.core import conflict, format, intent, retention
 from manifestcommit.core.change import Retention
 from manifestcommit.core.retention import Horizon, Policy
 from manifestcommit.core.snapshot import Snapshot
-from manifestcommit.engine import commit, gc, job, reach
+from manifestcommit.engine import commit, gc, intents, job, reach
 from manifestcommit.engine import head as engine_head
 from manifestcommit.engine.head import Head, read_object
 from manifestcommit.engine.outcome import Outcome
@@ -201,6 +201,54 @@ def rollback_restores_all() -> Any:
     return mock.patch.object(core_change, "_rolled_back", rolled_back)
 
 
+def intent_key_is_not_asked() -> Any:
+    """A change is carried in spite of its key. [CM20]"""
+    real = intent.applies
+
+    def applies(snapshot: Snapshot, change: Any) -> bool:
+        return real(snapshot, msgspec.structs.replace(change, key=None))
+
+    return patched(mock.patch.object(intent, "applies", applies), mock.patch.object(intents, "find_key", return_value=None))
+
+
+def intent_fence_is_not_asked() -> Any:
+    """A change is carried although gc may take its files. [CM20]"""
+    real = intent.may_wait
+    return mock.patch.object(intent, "may_wait", lambda head, job: real(msgspec.structs.replace(head, fence=1), job))
+
+
+def intent_job_is_not_asked() -> Any:
+    """A change is carried although its job has committed or was given up. [CM20]"""
+    real = intent.may_wait
+    return patched(
+        mock.patch.object(intent, "may_wait", lambda head, job: real(msgspec.structs.replace(head, recent_jobs={}), job)),
+        mock.patch.object(intents, "find_job", return_value=(None, None)),
+    )
+
+
+def conflict_is_told_at_once() -> Any:
+    """A job with a published intent tells a failure before a head holds it as given up. [CM21]"""
+    return mock.patch.object(commit, "_decided", lambda session, outcome, limits: outcome)
+
+
+def failure_is_told_at_once() -> Any:
+    """A job with a published intent tells a failure of the store, as if nobody could commit it. [CM21]"""
+    real = intents.Helping.publish
+
+    def publish(self: Any, *given: Any) -> None:
+        real(self, *given)
+        self.is_published = False
+
+    return mock.patch.object(intents.Helping, "publish", publish)
+
+
+def carried_without_section_8() -> Any:
+    """A change is carried whatever was committed since its birth. [CM20]"""
+    return patched(
+        mock.patch.object(intent, "find_conflict", return_value=None), mock.patch.object(intents, "find_conflict", return_value=None)
+    )
+
+
 # Safeguard -> (the library without it, the theme in which it is looked for).
 MUTANTS: dict[str, tuple[Callable[[], Any], str]] = {
     "fence": (no_fence, "gc"),
@@ -222,5 +270,11 @@ MUTANTS: dict[str, tuple[Callable[[], Any], str]] = {
     "unknown deletes": (unknown_deletes, "everything"),
     "abort deletes": (abort_deletes, "phases"),
     "second look": (second_look_is_left_out, "gc"),
+    "intent key": (intent_key_is_not_asked, "crowd"),
+    "intent fence": (intent_fence_is_not_asked, "crowd"),
+    "intent job": (intent_job_is_not_asked, "crowd"),
+    "intent conflict": (carried_without_section_8, "crowd"),
+    "conflict told": (conflict_is_told_at_once, "crowd"),
+    "failure told": (failure_is_told_at_once, "crowd"),
     "rollback restores all": (rollback_restores_all, "back"),
 }
