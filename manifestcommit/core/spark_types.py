@@ -10,6 +10,8 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from manifestcommit.core.schema import (
     ArrayType,
     Field,
@@ -111,6 +113,24 @@ def _from_type(spark: Any, new_id: Callable[[], int], path: tuple[str, ...]) -> 
             )
         case kind:
             raise _refusal(str(kind), path)
+
+
+def unpadded(schema: Schema) -> Schema:
+    """The same columns, but char(n) and varchar(n) are plain strings: Spark pads what it reads of the former, which changes values."""
+    return msgspec.structs.replace(schema, fields=tuple(_unpadded(field) for field in schema.fields))
+
+
+def _unpadded(field: Field) -> Field:
+    kind = field.type
+    match kind:
+        case StructType():
+            kind = msgspec.structs.replace(kind, fields=tuple(_unpadded(each) for each in kind.fields))
+        case ArrayType():
+            kind = msgspec.structs.replace(kind, element=_unpadded(kind.element))
+        case MapType():
+            kind = msgspec.structs.replace(kind, key=_unpadded(kind.key), value=_unpadded(kind.value))
+    metadata = {name: value for name, value in field.metadata.items() if name != CHAR_VARCHAR}
+    return msgspec.structs.replace(field, type=kind, metadata=metadata)
 
 
 def _member(name: str, spark: Any, nullable: bool, new_id: Callable[[], int], parent: tuple[str, ...]) -> Field:

@@ -9,11 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from ..core.snapshot import Snapshot
+from ..core.spark_types import unpadded
 from ..engine.compact import Choose, NewFiles, Rewrite, Rewriting, misplaced
 from ..engine.files import WritePlan
 from ..errors import UsageError
@@ -31,10 +33,12 @@ _AT_ONCE = 8  # where the session does not say how many tasks it runs
 def read_entries(
     spark: SparkSession, url: str, snapshot: Snapshot, entries: pa.Table, *, storage_options: Mapping[str, Any] | None = None
 ) -> DataFrame:
-    """Every row of exactly these entries in the snapshot's columns, or an error; never fewer. [SP4] [DF4]
+    """Every row of exactly these entries in the snapshot's columns, each value as it is stored, or an error; never fewer. [SP4] [DF4]
 
     entries: rows of `engine.plan.entries_table` of this snapshot, or of an older one whose files are still live.
     """
+    if snapshot.schema is not None:  # values are written again as they are read
+        snapshot = msgspec.structs.replace(snapshot, schema=unpadded(snapshot.schema))
     return read_snapshot(spark, url, snapshot, entries, columns=None, filter=None, predicate=None, storage_options=storage_options)
 
 

@@ -106,6 +106,16 @@ def test_each_partition_has_one_file_and_everything_else_is_as_it_was() -> None:
     assert (record.operation, record.summary.removed_files, record.summary.rows, record.summary.rows_read) == ("replace", 12, 12, 12)
 
 
+def test_a_group_becomes_one_file_whatever_its_rows_take_anew() -> None:
+    """[GC16] Else a run could leave as many files as it found, and the next one would take them again."""
+    store = memory()
+    for number in range(4):
+        write(store, pa.table({"id": pa.array(range(number, 40_000, 4), pa.int64())}))
+    size = open_head(store).snapshot.totals.bytes
+    assert run(store, target=size).files_after == 1
+    assert read_ids(store) == list(range(40_000))
+
+
 def test_a_second_run_finds_nothing_to_do() -> None:
     """[GC16] Nobody's table is rewritten again and again."""
     store = table()
@@ -379,7 +389,11 @@ def test_manifests_that_commits_have_merged_meanwhile_are_looked_at_again(monkey
     appends = lambda: [write(store, rows([400 + n], day=DAYS[n % 4])) for n in range(12)]  # noqa: E731
     done = merge_manifests(session(Overtaken(store, appends)))  # type: ignore[arg-type]
     assert done.left_manifests == 0
-    assert read_ids(store) == [*range(16), *range(400, 412)]
+    write(store, rows([500], day=DAYS[0]), overwrite={"day": DAYS[0]})
+    done = merge_manifests(session(Overtaken(store, lambda: merge_manifests(session(store)))))  # type: ignore[arg-type]
+    assert done.version is None, "another one has merged them all: no commit without any work"
+    gone = {each for each in range(16) if each % 4 == 0} | {400, 404, 408}
+    assert read_ids(store) == sorted({*range(16), *range(400, 412), 500} - gone)
     check_table(store)
 
 

@@ -6,6 +6,7 @@ Not here: what happens beside it, and crashes (tests/faults/test_compact.py).
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
@@ -16,8 +17,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 import manifestcommit as mc
+from manifestcommit.core.arrow import from_arrow
+from manifestcommit.core.spark_types import to_spark
 from manifestcommit.errors import UsageError
 from manifestcommit.table import Table
 
@@ -26,7 +30,7 @@ STRUCT = pa.struct([("a", pa.int32()), ("b.c", pa.list_(pa.string()))])
 
 
 def batch(first: int) -> pa.Table:
-    """One row for each day, with what is easily lost on the way: NaN, -0.0, nulls at every depth, old times, wide decimals."""
+    """One row for each day, with what is easily lost on the way: NaN, -0.0, nulls at every depth, old times, wide decimals, short chars."""
     ids = list(range(first, first + len(DAYS)))
     return pa.table(
         {
@@ -38,6 +42,7 @@ def batch(first: int) -> pa.Table:
             "at": pa.array([dt.datetime(1, 1, 1), dt.datetime(1890, 5, 5, 1, 2, 3, 4), None, dt.datetime(9999, 12, 31)],
                            pa.timestamp("us", "UTC")),
             "s": pa.array([{"a": None, "b.c": [None, ""]}, {"a": 1, "b.c": []}, None, {"a": first, "b.c": None}], STRUCT),
+            "code": ["ab", "", None, "abcde"],
             "text": ["", "\u0000'\"\n", None, "é\U0001f600"],
         }
     )  # fmt: skip
@@ -50,7 +55,11 @@ def rows(table: Table, **choice: Any) -> list[str]:
 
 @pytest.fixture
 def table(root: str) -> Table:
-    """Four files in each of the partitions."""
+    """Four files in each of the partitions. Spark pads chars when it reads them; what is stored is as it was written."""
+    fields = [pa.field(each.name, each.type) for each in batch(0).schema]
+    created = StructType.fromJson(to_spark(from_arrow(pa.schema(fields), itertools.count(1).__next__), physical=False))
+    created["code"].metadata = {"__CHAR_VARCHAR_TYPE_STRING": "char(5)"}
+    mc.create_table(root, created, partition_by="day")
     for first in range(0, 40, 10):
         mc.write(batch(first), root, partition_by="day")
     return Table(root)

@@ -487,6 +487,7 @@ WRONG: dict[str, Callable[[Any], None]] = {
         "digest": "sha256:" + "0" * 64, "first_path": "a", "last_path": "a"}]),
     "two fields of one id": lambda document: document["change"]["schema"]["fields"].append(document["change"]["schema"]["fields"][0]),
     "a job that it gives up": _set("change", "gives_up", OTHER),
+    "manifests that it merges": _set("change", "merge_manifests", ["m"]),
     "a source that it rewinds": _set("change", "rewind", {"source": "s", "have": 5, "to": 0}),
     "a batch of a stream": _set("change", "stream", {"name": "n", "query": "q", "batch": 0}),
     "an unknown member": _set("later", 1),
