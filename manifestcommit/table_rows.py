@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from .engine.job import Ranges
-from .engine.row_change import RowOutcome
+from .engine.row_change import RowOutcome, drop_removed
 from .engine.session import Session
 from .job import is_spark_dataframe
 from .store import StorageOptions
@@ -98,3 +98,10 @@ class RowChanges:
             is_spark=is_spark,
             storage_options=self._storage_options,
         )
+
+    def drop_removed(self) -> int:
+        """Write each manifest anew from which files were removed, so that the newest version names none of them; how many were. [GC17]
+
+        For forgetting rows: a manifest goes on to hold the bounds and partitions of files that were taken out of it. Changes no row.
+        """
+        return drop_removed(self._session)

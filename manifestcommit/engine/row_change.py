@@ -14,7 +14,7 @@ from ..core import format, manifest_table
 from ..core.change import Change, declaration
 from ..core.compaction import unite_ranges
 from ..core.manifest import Entry, ManifestRef, SourceRange
-from ..core.snapshot import Snapshot
+from ..core.snapshot import REPLACE, Snapshot
 from ..core.text import is_unicode
 from ..core.touch import Touch, compact, of_partition, once
 from ..core.watermark import Advance, check_advance
@@ -24,11 +24,12 @@ from .figures import Figures, Intake, Ledger
 from .files import WritePlan
 from .job import MAX_FILE_SOURCES, Ranges
 from .lookup import find_key
-from .outcome import Outcome
+from .outcome import Outcome, committed_or_raise
 from .replace import plan_rewrite
 from .session import Session
 
 Operation = Literal["delete", "merge"]
+_TRIES = 20
 
 
 class RowOutcome(Outcome, frozen=True, kw_only=True):
@@ -165,6 +166,28 @@ class RowChange:
         if self._record is not None:
             return measured(key_outcome(change, self._record), meter)
         return commit(self._session, self.head, change, meter=meter)
+
+
+def drop_removed(session: Session) -> int:
+    """Write each manifest anew from which files were removed, so that the head names none of them; how many were. [GC17]
+
+    A commit for each, which changes no row and stands in nobody's way.
+    """
+    rewritten = tries = 0
+    while True:
+        head = session.open()
+        removed = session.manifests.removed(head.snapshot)
+        path = next((ref.path for ref in head.snapshot.manifests if removed.get(ref.path)), None)
+        if path is None:
+            return rewritten
+        job = format.job_id(head.version, head.snapshot.table_id, session.env.randomness(16))
+        change = Change(job=job, birth=head.version, operation=REPLACE, merge_manifests=frozenset({path}))
+        outcome = commit(session, head, change)
+        if outcome.conflict is None or tries >= _TRIES:
+            committed_or_raise(outcome, session.store.url)
+            rewritten += 1
+        else:  # another commit has merged it meanwhile: look again
+            tries += 1
 
 
 def _advances(watermarks: Ranges) -> Iterable[Advance]:

@@ -16,7 +16,7 @@ from manifestcommit.engine.alter import edit_schema
 from manifestcommit.engine.commit import commit as commit_change
 from manifestcommit.engine.head import open_head
 from manifestcommit.engine.prepare import commit_prepared, put_prepared, seal
-from manifestcommit.engine.row_change import RowChange, check_survivors
+from manifestcommit.engine.row_change import RowChange, check_survivors, drop_removed
 from manifestcommit.errors import CommitConflictError, UsageError
 from manifestcommit.store import MemoryStore, Store
 from tests.faults.row_changes import begin_delete, begin_upsert, commit, put, rows_of
@@ -186,6 +186,28 @@ def test_removing_files_out_of_manifests_is_recorded_by_their_partitions(monkeyp
     commit(begin_delete(store, (FIELD("day") == "a") & (FIELD("id") == 1)))
     snapshot = open_head(store).snapshot
     assert [each for touch in snapshot.commits[0].touched for each in touch.values()] == ["a"]
+
+
+def test_manifests_from_which_files_were_removed_are_written_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their bounds would go on to tell what was deleted; nothing else changes, and who is under way is not disturbed. [GC17] [GC11]"""
+    monkeypatch.setattr(spill, "INLINE_ENTRY_BYTES", 0)
+    store = memory()
+    write(store, rows(range(3), day="a"), partition_by=["day"])
+    for first in (3, 6):
+        with begin(store) as job:
+            for day in "abc":
+                job.write(rows([first], day=f"{day}{first}"))
+    commit(begin_delete(store, FIELD("day").isin(["a3", "b6", "c6"])))
+    other = begin_delete(store, FIELD("id") == 1)
+    table, each = read_ids(store), session(store)
+    assert drop_removed(each) == 2 and drop_removed(each) == 0
+    snapshot = each.open().snapshot
+    assert read_ids(store) == table and not each.manifests.removed(snapshot)
+    listed = [entry for ref in snapshot.manifests for entry in each.manifests.entries(ref, snapshot)]
+    assert len(listed) == 4 and not {"a3", "b6", "c6"} & {entry.partition[0] for entry in listed}
+    assert all("a3" not in (*ref.lower, *ref.upper, ref.first_path, ref.last_path) for ref in snapshot.manifests)
+    assert commit(other).committed
+    check_table(store)
 
 
 def test_fewer_or_more_rows_than_are_to_stay_are_an_error() -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import manifestcommit as mc
+from manifestcommit.core import spill
 from manifestcommit.table import Table
 from tests.spark.streams import feed, read_input
 
@@ -74,3 +75,35 @@ def test_a_loop_goes_on_where_the_table_stands(root: str) -> None:
         assert numbers(root) == orders
     with pytest.raises(mc.WatermarkOverlapError):
         mc.write(read_orders(1_000, 500), root, watermarks={"orders": (1_000, 1_500)})
+
+
+NEEDLE = "needle-4711"
+
+
+@pytest.mark.parametrize("spilled", [False, True])
+def test_a_forgotten_row_is_in_no_object_any_more(spark, root: str, monkeypatch: pytest.MonkeyPatch, spilled: bool) -> None:
+    """In rows, bounds and names of partitions, of data files, snapshots, manifests; in history, tags, what jobs left behind. [GC17]"""
+    if spilled:
+        monkeypatch.setattr(spill, "INLINE_ENTRY_BYTES", 0)
+        monkeypatch.setattr(spill, "INLINE_REMOVED_BYTES", 0)
+    others = {"text": ["a", "b"], "person": ["x", "y"]}
+    mc.write(pa.table({**others, "n": [1, 2]}), root, partition_by="person", key="first")
+    mc.write(pa.table({"text": [NEEDLE, "z"], "person": ["x", NEEDLE], "n": [3, 4]}), root)
+    table = Table(root)
+    table.tag("before")
+    abandoned = mc.begin(root)
+    abandoned.write(pa.table({"text": [NEEDLE], "person": ["x"], "n": [5]}))
+    abandoned.abandon()
+    table.merge(pa.table({"text": ["a", NEEDLE], "person": ["x", "y"], "n": [1, 6]}), on="n", spark=spark)
+    names: dict[str, Any] = {}
+    exec(compile(blocks("Forgetting rows"), f"{PAGE}: Forgetting rows", "exec"), names)
+    held = names["holders"](root, NEEDLE)
+    for kind in (f"person={NEEDLE}", "person=x", "versions/", *(["manifests/"] if spilled else [])):
+        assert any(kind in each for each in held), "the search must see it where it is"
+    outcome = names["forget"](root, f"text = '{NEEDLE}' OR person = '{NEEDLE}'", "request 17")
+    assert outcome.rows_deleted == 3 and numbers(root) == [1, 2]
+    assert names["holders"](root, NEEDLE), "older versions still have it"
+    for _ in range(2):
+        names["collect"](root, grace="0s")
+    assert names["holders"](root, NEEDLE) == []
+    assert numbers(root) == [1, 2] and table.verify(deep=True).is_sound
