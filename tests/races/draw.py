@@ -92,6 +92,7 @@ class _Drawing:
         self.tight = not self.adopts and self.likely(0.5)
         self.foreign = self.likely(0.35)
         self.clock = dice.choice(sorted(CLOCKS)) if self.likely(0.4) else "right"
+        self.graces = (2.5, 4.0) if self.likely(0.12) else (0.0, 0.0, 0.0, 0.5, 2.0)
         self._ids, self._keys = 0, 0
 
     def likely(self, probability: float) -> bool:
@@ -123,19 +124,20 @@ class _Drawing:
     # --- who takes part ---------------------------------------------------------------------------------------------------
 
     def cast(self) -> Iterator[tuple[str, list[Step]]]:
-        """(name, steps) of each process."""
+        """(name, steps) of each process. Fewer where each request is one to a server: it is slower by far."""
+        remote = self.store == "s3"
         for number in range(self.dice.choice((2, 2, 3))):
             yield f"gc {number}", [self.gc() for _ in range(self.dice.randint(3, 6))]
-        for number in range(self.dice.randint(1, 3)):
+        for number in range(self.dice.randint(1, 1 if remote else 3)):
             yield f"writer {number}", [self.change() for _ in range(self.dice.randint(1, 4))]
-        for number in range(self.dice.randint(1, 2)):
+        for number in range(self.dice.randint(1, 1 if remote else 2)):
             yield f"sleeper {number}", [self.write() for _ in range(self.dice.randint(1, 2))]
-        for number in range(self.dice.randint(1, 2)):
+        for number in range(self.dice.randint(1, 1 if remote else 2)):
             yield f"reader {number}", [self.read() for _ in range(self.dice.randint(2, 4))]
         if self.adopts:
-            yield from ((f"adopter {number}", [self.step("adopt", 0.1)]) for number in range(2))
+            yield from ((f"adopter {number}", [self.step("adopt", 0.03)]) for number in range(2))
         for name, share, operations in _OTHERS:
-            if self.likely(share):
+            if self.likely(share / 2 if remote else share):
                 yield name, [self.named(self.dice.choice(operations)) for _ in range(self.dice.randint(1, 4))]
         if self.likely(0.3):
             twin = [self.write(keyed=True) for _ in range(self.dice.randint(1, 2))]
@@ -240,7 +242,7 @@ class _Drawing:
         return self.step(
             "gc",
             0.4,
-            grace_s=self.dice.choice((0.0, 0.0, 0.0, 0.5, 2.0)),
+            grace_s=self.dice.choice(self.graces),
             keep_versions=self.dice.choice((1, 1, 2, 4)),
             keep_for_s=self.dice.choice((0.0, 0.0, 1.0)),
             foreign=self.foreign and self.likely(0.6),

@@ -77,14 +77,14 @@ def by_job(records: Sequence[Record]) -> dict[str, Record]:
     return {each.result["told"]: each for each in records if "told" in each.result} | found
 
 
-def replay(links: dict[int, Link], records: Sequence[Record], adopted: Mapping[str, Rows]) -> tuple[History, list[str]]:
-    """What each version must hold, and what of its history cannot be."""
+def replay(links: dict[int, Link], records: Sequence[Record], loose: Mapping[str, Rows]) -> tuple[History, list[str]]:
+    """What each version must hold, and what of its history cannot be. loose: the rows of files that no job wrote, by path."""
     history = History(links=links, states={}, operations=by_job(records))
     findings = list[str]()
     before, state = None, State(rows=Counter())
     for link in links.values():
         for each in link.snapshot["commits"]:
-            state, wrong = _step(history, link, before, state, each, adopted)
+            state, wrong = _step(history, link, before, state, each, loose)
             findings += [f"version {link.version} ({each['operation']} by {each['job']}): {said}" for said in wrong]
         history.states[link.version] = state
         findings += [f"version {link.version}: {said}" for said in _compare_neighbours(before, link)]
@@ -93,7 +93,7 @@ def replay(links: dict[int, Link], records: Sequence[Record], adopted: Mapping[s
 
 
 def _step(
-    history: History, link: Link, before: Link | None, state: State, commit: Mapping[str, Any], adopted: Mapping[str, Rows]
+    history: History, link: Link, before: Link | None, state: State, commit: Mapping[str, Any], loose: Mapping[str, Rows]
 ) -> tuple[State, list[str]]:
     """The state after one commit, and what is wrong with it."""
     operation, record = commit["operation"], history.operations.get(commit["job"])
@@ -105,7 +105,7 @@ def _step(
         rows = after(rows, record)
     elif operation == "adopt":
         listed = [entry["path"] for entry in link.snapshot.get("added", ())]
-        rows = Counter({(number, day): 1 for path in listed for number, day in adopted.get(path, ())}) + rows
+        rows = Counter({(number, day): 1 for path in listed for number, day in loose.get(path, ())}) + rows
     elif operation == "rollback":
         target = history.states[commit["restored"]]
         rows, keys, unsure = target.rows, target.keys, target.unsure

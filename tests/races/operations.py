@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from tests.races.actor import Process
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string())])
-COMPACTS = hasattr(mc.Table, "compact")  # by Spark, which no round starts: `replace` does here what it does to a table
 
 
 def perform(process: Process, record: Record) -> Outcome:
@@ -164,7 +163,7 @@ def _add(process: Process, record: Record, files: dict[str, list[list[Any]]]) ->
 
 
 def replace(process: Process, record: Record) -> Outcome:
-    """All files of one partition become one with the same rows, as compaction does it."""
+    """All files of one partition become one with the same rows: what compaction does to a table, without the Spark that it takes."""
     table = process.table()
     files = [each["path"] for each in table.files().to_pylist() if each["day"] == record.arguments["day"]]
     if not files:
