@@ -26,6 +26,7 @@ from tests.races.draw import Actor, Moment, Round, Step
 from tests.races.records import Log, Outcome, Record, merge
 from tests.races.rig import Rig, install
 
+CALM = ("founder", "closer", "cleaner")
 _SLOW_S = 0.03
 
 
@@ -37,12 +38,14 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a round takes place. options: through the proxy, where there is one; direct: past it."""
+    """Where a round takes place. options: through the proxy, where there is one, and soon out of patience; calm: the same for those who
+    come before and after the races, with patience; direct: past the proxy."""
 
     folder: str
     url: str
     round: Round
     options: dict[str, Any] = {}
+    calm: dict[str, Any] = {}
     direct: dict[str, Any] = {}
 
     @property
@@ -66,7 +69,7 @@ class Process:
 
     def __init__(self, place: Place, name: str, incarnation: int) -> None:
         self.place, self.actor, self.incarnation = place, place.actor(name), incarnation
-        self.url, self.options = place.url, place.options
+        self.url, self.options = place.url, place.calm if name in CALM else place.options
         self.dice = random.Random(f"{place.round.seed}/{place.round.number}/{name}/{incarnation}")
         self.log = Log(notes_folder(Path(place.folder)) / f"{name}.{incarnation}.jsonl", name)
         self._step, self._counts = 0, dict[Moment, int]()

@@ -14,7 +14,7 @@ from typing import Any
 import manifestcommit as mc
 from manifestcommit.core import format
 from manifestcommit.store import KeepsUnfinished, Store, open_store
-from tests.races.actor import Place
+from tests.races.actor import CALM, Place
 from tests.races.draw import STEADY, Round
 from tests.races.model import History, State, birth_of, is_readable, read_chain, replay, rows_of
 from tests.races.records import Record
@@ -56,7 +56,7 @@ def check_live(place: Place, records: Sequence[Record]) -> list[str]:
     history, findings = history_of(place, records)
     if history is None:
         return findings
-    findings += check_errors(records, faulty=place.options != place.direct)
+    findings += check_errors(place, records)
     findings += check_told(history, records)
     findings += check_order(records)
     findings += check_reads(history, records)
@@ -69,7 +69,7 @@ def check_end(place: Place, records: Sequence[Record]) -> list[str]:
     history, findings = history_of(place, records)
     if history is None:
         return findings
-    findings += [*check_told(history, records), *check_table(place, history)]
+    findings += [*check_errors(place, records), *check_told(history, records), *check_table(place, history)]
     return findings or list(check_clean(place, history))
 
 
@@ -84,13 +84,14 @@ def history_of(place: Place, records: Sequence[Record]) -> tuple[History | None,
     return replay(read_chain(place.archive, head.version, head.digest), records, {**place.round.adopted, **files})
 
 
-def check_errors(records: Sequence[Record], *, faulty: bool) -> Iterator[str]:
+def check_errors(place: Place, records: Sequence[Record]) -> Iterator[str]:
     """Nobody met an error that these races cannot explain."""
     for each in records:
         error = each.result.get("error")
         if error is None or error in EXPECTED[each.operation] or each.outcome == "gone":
             continue
         message = each.result.get("message", "")
+        faulty = place.options != place.direct and each.process not in CALM
         if each.outcome == "failed" and (faulty or any(said in message for said in _OVERTAKEN)):
             continue
         yield f"{each.id}, {each.operation} {each.arguments}: {error}: {message}"

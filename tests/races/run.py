@@ -33,7 +33,7 @@ Say = Callable[[str], None]
 _TICK_S = 0.01
 _LONGEST_S = 120.0  # a round that takes longer hangs
 _ASLEEP_S = 3.0  # at most, where no two gcs go by
-_TIMEOUT_S = 0.7  # of a client behind the proxy
+_TIMEOUT_S = 1.5  # of a client behind the proxy
 _TRIES = 4  # of an actor, all but the last of them killed
 
 
@@ -257,11 +257,12 @@ def nursery_of(folder: Path, store: StoreKind) -> Iterator[Nursery]:
 def place_of(folder: Path, drawn: Round, name: str, bucket: str, server: S3Server | None, proxy: FaultProxy | None) -> Place:
     """The round's folder, with its table's root in it or in the bucket, and with the files that lie there before there is a table."""
     own = folder / name
-    url, options, direct = str(own / "lake %20+=" / "table é"), dict[str, Any](), dict[str, Any]()
+    url, options, calm, direct = str(own / "lake %20+=" / "table é"), dict[str, Any](), dict[str, Any](), dict[str, Any]()
     if server is not None and proxy is not None:
         url, direct = f"s3://{bucket}/races %20+=/{name}/table é", server.storage_options
-        options = {**direct, "endpoint_url": proxy.url, "config_kwargs": {"read_timeout": _TIMEOUT_S}}
-    place = Place(folder=str(own), url=url, round=drawn, options=options, direct=direct)
+        calm = {**direct, "endpoint_url": proxy.url}
+        options = {**calm, "config_kwargs": {"read_timeout": _TIMEOUT_S}}
+    place = Place(folder=str(own), url=url, round=drawn, options=options, calm=calm, direct=direct)
     place.archive.mkdir(parents=True)
     notes_folder(own)
     store = open_store(url, direct)
