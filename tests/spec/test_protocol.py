@@ -15,6 +15,7 @@ from manifestcommit.core.conflict import Winner, find_conflict
 from manifestcommit.core.manifest import Entry
 from manifestcommit.core.snapshot import Commit
 from manifestcommit.engine.commit import commit
+from manifestcommit.engine.head import read_object
 from manifestcommit.engine.job import Job
 from manifestcommit.engine.outcome import Outcome
 from manifestcommit.engine.session import Session
@@ -136,7 +137,7 @@ def test_replacing_a_file_that_is_no_longer_live_conflicts() -> None:
 
 
 def test_under_contention_every_writer_gets_through_and_nothing_is_lost(root: str) -> None:
-    """Each acknowledged commit is in the history of the head, each at a version of its own. [IV9] [IV2] [IV1]"""
+    """Each acknowledged commit is in the history of the head, at the version that it was told. [IV9] [IV2] [IV1] [CM24]"""
     append(Session(MemoryStore(root)))
     acknowledged: list[tuple[str, int | None]] = []
 
@@ -152,6 +153,8 @@ def test_under_contention_every_writer_gets_through_and_nothing_is_lost(root: st
         thread.join()
     head = Session(MemoryStore(root)).open().snapshot
     assert len(acknowledged) == 30
-    assert sorted(version or 0 for _, version in acknowledged) == list(range(head.version - 29, head.version + 1))
+    for job, version in acknowledged:  # one version may carry several
+        found = read_object(MemoryStore(root), version or 0)
+        assert found is not None and job in {each.job for each in found.snapshot.commits}
     assert all(head.recent_jobs[job] == version for job, version in acknowledged)
     assert head.totals.rows == 31 * ROWS.num_rows

@@ -364,7 +364,12 @@ def test_every_command_takes_storage_options(run: Run, rgw: Any, options_file: P
     mc.write(pa.table({"a": [1, 2]}), url, key="k", watermarks={"s": (0, 2)}, storage_options=rgw.storage_options)
     job = mc.Table(url, rgw.storage_options).history()[0]["job"]
     more = {"diff": ["1"], "resolve": [job], "lineage": ["s", "1"], "rewind": ["s", "--to", "0", "--reason", "x"]}
-    more |= {"rollback": ["2", "--reason", "x"], "tag": ["a tag é%"], "compact": ["--manifests"]}
+    more |= {
+        "rollback": ["2", "--reason", "x"],
+        "tag": ["a tag é%"],
+        "compact": ["--manifests"],
+        "delete": ["--where", "a > 9", "--dry-run"],
+    }
     for command in COMMANDS:
         found = run(command, url, *more.get(command, []), "--storage-options", options_file)
         assert (found.status, "Traceback" in found.err) == (0, False), found.err

@@ -69,6 +69,8 @@ OTHER: dict[str, dict[str, Any]] = {
     "giving up": {"gives_up": job(3)},
     "a rewind": {"rewind": Rewind(source="s", have=5)},
     "a reason": {"reason": "x"},
+    "what it has read": {"reads": ({},)},
+    "manifests to be merged": {"merge_manifests": frozenset({"m"})},
     "another job's file": {"add": (entry(job(2)),)},
     "a file named after another job": {"add": (msgspec.structs.replace(entry(job(2)), job=job(1)),)},
     "a file that no job named": {"add": (msgspec.structs.replace(entry(job(1)), path="day=a%/some.parquet"),)},
