@@ -12,7 +12,7 @@ def takes_part() -> bool:
 
 
 class Collector(Actor):
-    """Expires all but a few versions and deletes what nobody can reach, with a grace so short that stalled writers are fenced."""
+    """Expires all but a few versions and deletes what nobody can reach: stalled writers are fenced, now and then all who are at work."""
 
     def __init__(self, world: World, name: str, incarnation: int) -> None:
         super().__init__(world, name, incarnation)
@@ -22,7 +22,8 @@ class Collector(Actor):
         # What must be in these two is told by all of their history, which gc would expire.
         name = self.dice.choice(sorted(self.world.urls.keys() - {AGAIN, HANDED}))
         try:
-            self._gc(self.world.urls[name], grace="3s", keep_versions=20, keep_for="3s", storage_options=self.world.options)
+            grace = self.dice.choice(("0s", "1s", "3s")) if phase == "run" else "3s"
+            self._gc(self.world.urls[name], grace=grace, keep_versions=20, keep_for="3s", storage_options=self.world.options)
             self.note("collected", table=name)
         except mc.StoreError as error:
             if not self.world.faulty:

@@ -100,6 +100,9 @@ class Committer(Actor):
         if isinstance(error, mc.WatermarkOverlapError | mc.CommitConflictError):
             self.note("prepared refused", table=table, job=job, error=type(error).__name__)
             return "refused"
+        if isinstance(error, mc.JobFencedError):  # stalled before it was prepared, and gc came by
+            self.note("refused", table=table, job=job, error="JobFencedError")
+            return "refused"
         if isinstance(error, mc.OutcomeUnknownError):
             self.note("unknown", table=table, job=job)
         elif isinstance(error, mc.StoreError):

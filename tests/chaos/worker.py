@@ -36,8 +36,8 @@ class Worker(Actor):
         self.extras: list[str] = []
 
     def failed(self, error: Exception) -> None:
-        """A store that fails is no surprise behind a proxy that makes it fail."""
-        if not self.world.faulty:
+        """A store that fails is no surprise behind a proxy that makes it fail; nor is a half file that is gone where gc takes part."""
+        if not self.world.faulty and not (self.world.collects and "temporary file was removed" in str(error)):
             self.violation(f"a store without faults: {type(error).__name__}: {error}")
         self.note("failed", error=type(error).__name__)
         self.pause(0.3)
@@ -210,20 +210,24 @@ class Worker(Actor):
         self.note("refused", table=table, job=job, error=type(error).__name__, key=key)
 
     def unknown(self, table: str, job: str) -> None:
-        """The store did not say. Sometimes it is asked what became of the job, as the error advises."""
+        """The store did not say, or has forgotten it. Sometimes it is asked what became of the job, as the error advises."""
         self.note("unknown", table=table, job=job)
-        if not self.world.faulty:
+        if not self.world.faulty and not self.is_fenced(table, job):
             self.violation(f"a store without faults gave no answer to job {job}")
         if self.likely(0.5):
             try:
                 found = mc.resolve(self.world.urls[table], job, storage_options=self.world.options)
             except mc.StoreError as error:
                 return self.failed(error)
-            if found not in ("committed", "not_committed"):
+            if found not in ("committed", "not_committed") and not (found == "forgotten" and self.is_fenced(table, job)):
                 self.violation(f"job {job} of {table} was never prepared or fenced, and is said to be {found}")
             if found == "committed":
                 self.note("committed", table=table, job=job, version=found.version, key=None, already=False, ranges={})
         return None
+
+    def is_fenced(self, table: str, job: str) -> bool:
+        """Whether gc has given it up: then nobody may know any more what became of it."""
+        return int(job.partition("-")[0][1:]) < self.world.table(table, direct=True).snapshot().fence
 
     def check_own(self, table: str, ranges: dict[str, tuple[int, int]], version: int) -> None:
         """Who was told of a commit sees it from then on."""

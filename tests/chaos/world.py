@@ -117,7 +117,8 @@ def tighten() -> None:
 
 
 def put_file(path: Path, content: Any) -> None:
-    """Whole or not at all, whoever reads it."""
+    """Whole or not at all, whoever reads it, and whoever is the first in its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(json.dumps(content), "utf-8")
     temporary.replace(path)

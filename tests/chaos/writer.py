@@ -129,7 +129,7 @@ class Writer(Worker):
                 job.write(pieces_of(generations))
                 self.maybe_die("before an overwrite", 0.02)
             self.committed(table, None, job)
-        except (mc.WatermarkError, mc.CommitConflictError) as error:
+        except (mc.WatermarkError, mc.CommitConflictError, mc.JobFencedError) as error:
             self.refused(table, job.id, error)
         except mc.OutcomeUnknownError as error:
             self.unknown(table, error.job_id)
@@ -177,7 +177,8 @@ class Writer(Worker):
             outcome = self.table(name).add_column(column, pa.string())
             self.note("column", table=name, version=outcome.version)
             self.extras.append(column)
-        except (mc.UsageError, mc.CommitConflictError, mc.OutcomeUnknownError):  # somebody else did; perhaps this one, unheard
+        except (mc.UsageError, mc.CommitConflictError, mc.OutcomeUnknownError, mc.JobFencedError):
+            # Somebody else did; perhaps this one, unheard; or nobody, and then a write adds it.
             self.extras.append(column)
 
     def drain(self) -> None:
