@@ -338,6 +338,9 @@ def test_lineage_still_finds_a_position_and_the_version_that_brought_it() -> Non
         assert [each.path for each in now.files if each.start is not None] == [path for path, ranges in found.items() if ranges]
         if at < 20:
             assert now.version == was.version, "the version that brought it, not the one that rewrote it"
+    gc(session(store), Policy(grace_s=0, keep_for_s=0, keep_versions=1))
+    now = trace(session(store), "s%", 7)
+    assert now is not None and [each.path for each in now.files if each.start is not None], "also where the history is gone that tells"
 
 
 @pytest.mark.usefixtures("tight")
@@ -345,10 +348,13 @@ def test_merged_manifests_list_the_same_files_by_the_same_versions() -> None:
     """[GC11] What was taken out is dropped for good; readers and streams of older versions see what they saw."""
     store = table(4)
     write(store, rows([300], day=DAYS[1]), overwrite={"day": DAYS[1]})
+    # So many files at once are listed by a manifest that does not say their version: the snapshot does.
+    many = write(store, pa.table({"id": range(600, 608), "day": [f"n{number}" for number in range(8)]})).version
     each = session(store)
     snapshot = each.open().snapshot
     before = plan.entries_table(each, snapshot).select(["path", "added"]).to_pylist()
     manifests = len(snapshot.manifests)
+    assert sum(row["added"] == many for row in before) == 8
     assert manifests > 3 and (snapshot.removed or snapshot.removed_runs)
 
     def appended(store: Store) -> None:
