@@ -209,7 +209,7 @@ def _sides(session: Session, item: Item) -> Iterator[dict[str, Any]]:
         for name in item.names:
             yield _side(name, is_reached=not item.is_condemned, is_condemned=item.is_condemned)
     else:
-        for path in _paths(session, item):
+        for path in paths_of(session, item):
             yield _side(path, is_reached=True)
 
 
@@ -237,14 +237,14 @@ def _sample(place: Place, stride: int, batches: Iterable[pa.RecordBatch]) -> Ite
     session = place.session()
     count, names = 0, []
     for item in _items(batches):
-        for path in _paths(session, item):
+        for path in paths_of(session, item):
             if count % stride == 0:
                 names.append(path)
             count += 1
     yield said(Sample(count=count, names=names))
 
 
-def _paths(session: Session, item: Item) -> Iterator[str]:
+def paths_of(session: Session, item: Item) -> Iterator[str]:
     """The data files that a manifest or a version lists."""
     if isinstance(item, Manifest):
         yield from live_paths(session, item.ref, decode(item.removed))

@@ -24,7 +24,7 @@ from manifestcommit.engine.session import Session
 from manifestcommit.errors import CorruptMetadataError, StoreError, UsageError
 from manifestcommit.spark import listing
 from manifestcommit.spark.gc import OnSpark
-from manifestcommit.spark.listing import Manifest, Range, Sources, cut
+from manifestcommit.spark.listing import Manifest, Range, Sources, Version, cut
 from manifestcommit.store import LocalStore, StorageOptions, open_store
 from tests.faults.tables import rows
 from tests.faults.test_gc import check_readable, needed
@@ -234,6 +234,18 @@ def test_ranges_hold_every_name_once(tasks: int, tmp_path: Path) -> None:
         assert 1 <= len(ranges) <= tasks and (ranges[0].start, ranges[-1].end) == ("", "")
         assert all(one.end == other.start and one.start < one.end for one, other in itertools.pairwise(ranges))
     assert {each.end for each in cut(store, names, 100)} <= {"", "_manifest/", *(f"day={n}/" for n in range(5)), "ü/"}
+
+
+def test_a_version_that_came_back_from_the_dead_is_not_read_by_tasks(tmp_path: Path) -> None:
+    """They read the very bytes that the driver has checked, or fail. [GC4] [GC13]"""
+    mc.write(rows([1], day="x"), tmp_path / "t")
+    each = session(str(tmp_path / "t"))
+    head = each.open()
+    paths = list(listing.paths_of(each, Version(version=head.version, digest=head.digest)))
+    assert paths == [entry.path for entry in head.snapshot.added]
+    for version, digest in ((head.version, "sha256:of others"), (9, head.digest)):
+        with pytest.raises(CorruptMetadataError):
+            list(listing.paths_of(each, Version(version=version, digest=digest)))
 
 
 def test_what_every_readable_version_took_away_is_not_read(root: str, small_parts: None) -> None:

@@ -13,12 +13,13 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import manifestcommit as mc
 from manifestcommit import demo
 from manifestcommit.cli import main
-from manifestcommit.core import format
+from manifestcommit.core import format, spill
 from manifestcommit.core.retention import Policy
 from manifestcommit.engine.gc import run
 from manifestcommit.engine.reach import Paths
@@ -26,6 +27,7 @@ from manifestcommit.engine.session import Session
 from manifestcommit.engine.times import parse_age
 from manifestcommit.errors import JobFencedError, SnapshotExpiredError, UsageError
 from manifestcommit.store import LocalStore, ObjectInfo, open_store
+from manifestcommit.testing.counting import CountingStore
 from tests.faults.tables import check_table, rows
 
 DAY = "a b%2F+=#'é🦆"
@@ -317,6 +319,27 @@ def test_nothing_of_what_is_listed_stays_in_memory(tmp_path: Path) -> None:
     report = run(Session(store), policy)
     assert report.deleted["data file"].count == count and report.foreign.count == count
     assert 900 < most < 1_200, "a request's worth of names that are to be deleted, and the hundred that the report tells"
+
+
+def test_requests_follow_versions_and_manifests_and_not_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten times as many files cost one more list of nothing, and deletes of what is dead. [GC4] [GC5]"""
+    monkeypatch.setattr(spill, "INLINE_ENTRY_BYTES", 0)
+    asked = []
+    for count in (30, 300):
+        store = CountingStore(LocalStore(str(tmp_path / f"{count}")))
+        mc.create_table(store.url, pa.schema([("id", pa.int64())]))
+        with mc.begin(store.url) as job:
+            for number in range(count):
+                path = f"{number:05d}.parquet"
+                pq.write_table(pa.table({"id": [number]}), tmp_path / f"{count}" / path)
+            job.add_files([f"{number:05d}.parquet" for number in range(count)])
+        mc.write(pa.table({"id": [1]}), store.url)
+        report = run(Session(store), Policy(grace_s=0, keep_for_s=0))
+        assert (report.version, report.fence, report.expired) == (4, 3, 3)
+        asked.append((store.requests(), store.requests(under="_manifest/manifests/")["get"]))
+    assert asked[0] == asked[1]
+    assert asked[0][1] == 2, "each manifest of the versions that stay, once"
+    assert asked[0][0]["delete"] == 2, "two versions"
 
 
 class Name(str):
