@@ -123,6 +123,20 @@ def test_hostile_partition_values_and_a_new_column(local: Run, root: str, rgw: A
 # --- what is fetched ------------------------------------------------------------------------------------------------------
 
 
+def test_files_are_compacted_by_tasks_that_alone_reach_the_store(spark, root: str, rgw: Any) -> None:
+    """[GC11] [SE1] In threads of their own, with options that only the caller gives, and partitions that need care."""
+    days = ["a b%20", "k=v#x", None]
+    for number in range(3):
+        given = pa.table({"day": days, "n": [number * 10 + at for at in range(3)]})
+        mc.write(given, root, partition_by="day", storage_options=rgw.storage_options)
+    table = mc.Table(root, rgw.storage_options)
+    before = sorted(table.dataset().to_table().to_pylist(), key=lambda row: row["n"])
+    done = table.compact(spark=spark)
+    assert (done.groups, done.files_before, done.files_after, done.rows, done.lost) == (3, 9, 3, 9, ())
+    assert sorted(table.dataset().to_table().to_pylist(), key=lambda row: row["n"]) == before
+    assert rgw.secret not in repr(done)
+
+
 def received(proxy: FaultProxy) -> int:
     """Bytes since the last call."""
     found = sum(each.answer_bytes for each in proxy.requests)
