@@ -20,6 +20,7 @@ class Reader(Actor):
     def __init__(self, world: World, name: str, incarnation: int) -> None:
         super().__init__(world, name, incarnation)
         self._heads: dict[str, int] = {}
+        self._version = 0  # that is being read
 
     def turn(self, phase: Phase) -> None:
         name = self.dice.choice(sorted(PARTITIONED))
@@ -30,7 +31,7 @@ class Reader(Actor):
             if not self.world.collects:
                 raise
         except (mc.StoreError, OSError) as error:  # pyarrow's own reading tells what the store said as an OSError
-            if direct:
+            if direct and not self.has_expired(name):
                 raise
             self.note("unread", table=name, error=type(error).__name__)
         self.pause(0.6 if self.world.faulty else 0.1)  # a read of all files is most of the requests to a server
@@ -44,6 +45,7 @@ class Reader(Actor):
         self._heads[name] = max(head.version, self._heads.get(name, 0))
         older = self.likely(0.5)
         snapshot = table.snapshot(version=self.dice.randint(head.expired, head.version)) if older else head
+        self._version = snapshot.version
         rows = questions.read(table, snapshot.version)
         findings = self.compare(name, table, snapshot, rows)
         if snapshot.totals.rows != rows.num_rows:
@@ -51,6 +53,10 @@ class Reader(Actor):
         for each in findings:
             self.violation(f"{name} at version {snapshot.version} (head {head.version}): {each}")
         self.note("read", table=name, version=snapshot.version, older=older, rows=rows.num_rows)
+
+    def has_expired(self, name: str) -> bool:
+        """Whether gc has taken the version that this reader, perhaps stopped for a while, is still reading."""
+        return self.world.collects and self._version < self.world.table(name, direct=True).snapshot().expired
 
     def compare(self, name: str, table: mc.Table, snapshot: Snapshot, rows: pa.Table) -> list[str]:
         """What is wrong with the rows of a version, and with what the library answers to questions about them."""
