@@ -115,6 +115,8 @@ def check_told(history: History, records: Sequence[Record]) -> Iterator[str]:
             yield f"{each.id}: an adoption was acknowledged as version {version}, which is none"
         elif each.outcome == "refused" and each.operation != "prepare" and history.version_of(each.result.get("job", "")) is not None:
             yield f"{each.id} was refused ({each.result.get('error')}), and is in the history ({each.result['job']})"
+        elif each.outcome == "refused" and (found := history.version_because(each.id)) is not None:
+            yield f"{each.id}, {each.operation}, was refused ({each.result.get('error')}), and is version {found}"
         for job, decision, at in each.result.get("decided", ()):
             found = history.version_of(job)
             if found != (at if decision == "committed" else None):

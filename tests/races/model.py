@@ -26,9 +26,10 @@ _OF_ROWS = ("append", "overwrite", "replace")
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """A version as it must be. unsure: keys of which nobody was told whether a rewind dropped them."""
+    """A version as it must be. marks: its watermarks; unsure: keys of which nobody was told whether a rewind dropped them."""
 
     rows: Held
+    marks: Mapping[str, int] = {}
     keys: frozenset[str] = frozenset()
     unsure: frozenset[str] = frozenset()
 
@@ -38,7 +39,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
 
     links: dict[int, Link]
     states: dict[int, State]
-    operations: dict[str, Record]  # job -> the operation that it was
+    operations: dict[str, Record]  # job, or the reason that it gave -> the operation that it was
 
     @property
     def head(self) -> Link:
@@ -47,6 +48,12 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     def version_of(self, job: str) -> int | None:
         """The version that carries the job."""
         return next((link.version for link in self.links.values() for each in link.snapshot["commits"] if each["job"] == job), None)
+
+    def version_because(self, reason: str) -> int | None:
+        """The version that carries a commit with this reason."""
+        return next(
+            (link.version for link in self.links.values() for each in link.snapshot["commits"] if each.get("reason") == reason), None
+        )
 
     def was_expired(self, version: int) -> bool:
         """Whether at some time since then nobody could ask for that version."""
@@ -72,9 +79,9 @@ def read_chain(archive: Path, version: int, digest: str) -> dict[int, Link]:
 
 
 def by_job(records: Sequence[Record]) -> dict[str, Record]:
-    """The operation that each job is; of jobs that others finished it is the one that prepared them."""
-    found = {each.result["job"]: each for each in records if "job" in each.result}
-    return {each.result["told"]: each for each in records if "told" in each.result} | found
+    """The operation that each job is, and each reason; of jobs that others finished it is the one that prepared them."""
+    found = {each.id: each for each in records} | {each.result["told"]: each for each in records if "told" in each.result}
+    return found | {each.result["job"]: each for each in records if "job" in each.result}
 
 
 def replay(links: dict[int, Link], records: Sequence[Record], loose: Mapping[str, Rows]) -> tuple[History, list[str]]:
@@ -87,6 +94,8 @@ def replay(links: dict[int, Link], records: Sequence[Record], loose: Mapping[str
             state, wrong = _step(history, link, before, state, each, loose)
             findings += [f"version {link.version} ({each['operation']} by {each['job']}): {said}" for said in wrong]
         history.states[link.version] = state
+        if link.watermarks != state.marks:
+            findings.append(f"version {link.version}: its watermarks are {link.watermarks}, and must be {state.marks}")
         findings += [f"version {link.version}: {said}" for said in _compare_neighbours(before, link)]
         before = link
     return history, findings
@@ -96,8 +105,8 @@ def _step(
     history: History, link: Link, before: Link | None, state: State, commit: Mapping[str, Any], loose: Mapping[str, Rows]
 ) -> tuple[State, list[str]]:
     """The state after one commit, and what is wrong with it."""
-    operation, record = commit["operation"], history.operations.get(commit["job"])
-    wrong, rows, keys, unsure = list[str](), state.rows, state.keys, state.unsure
+    operation, record = commit["operation"], history.operations.get(commit["job"]) or history.operations.get(commit.get("reason"))
+    wrong, rows, marks, keys, unsure = list[str](), state.rows, state.marks, state.keys, state.unsure
     if operation in _OF_ROWS:
         if record is None:
             return state, ["nobody logged that job"]
@@ -108,7 +117,7 @@ def _step(
         rows = Counter({(number, day): 1 for path in listed for number, day in loose.get(path, ())}) + rows
     elif operation == "rollback":
         target = history.states[commit["restored"]]
-        rows, keys, unsure = target.rows, target.keys, target.unsure
+        rows, marks, keys, unsure = target.rows, target.marks, target.keys, target.unsure
         if before is not None and birth_of(commit["job"]) != before.version:
             wrong.append("others committed between its birth and it")
     elif operation == "rewind":
@@ -116,12 +125,17 @@ def _step(
             keys = keys - frozenset(record.result["dropped"])
         else:
             unsure = keys
+    if record is not None and "moved" in record.result:
+        source, start, end = record.result["moved"]
+        if marks.get(source) != start and operation != "rewind":
+            wrong.append(f"{source!r} stood at {marks.get(source)}, and was moved from {start}")
+        marks = {name: mark for name, mark in {**marks, source: end}.items() if mark is not None}
     key = commit.get("key") if operation != "adopt" else None
     if key is not None:
         if key in keys and key not in unsure:
             wrong.append(f"the key {key!r} was committed before, and nothing undid that")
         keys, unsure = keys | {key}, unsure - {key}
-    return State(rows=rows, keys=keys, unsure=unsure), wrong
+    return State(rows=rows, marks=marks, keys=keys, unsure=unsure), wrong
 
 
 def after(rows: Held, record: Record) -> Held:

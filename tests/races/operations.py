@@ -239,9 +239,9 @@ def read(process: Process, record: Record) -> Outcome:
             found = fragment.to_table(schema=dataset.schema)
             rows += [list(row) for row in zip(found.column("id").to_pylist(), found.column("day").to_pylist(), strict=True)]
             time.sleep(record.arguments["slow_s"])
-    except (mc.SnapshotExpiredError, FileNotFoundError) as error:
-        record.result["error"] = type(error).__name__
-        return "gone"
+    except (mc.SnapshotExpiredError, OSError) as error:
+        record.result.update(error=type(error).__name__, message=str(error))
+        return "gone" if isinstance(error, mc.SnapshotExpiredError | FileNotFoundError) else "failed"
     record.result["rows"] = rows
     return "read"
 

@@ -80,7 +80,7 @@ def test_what_a_process_was_not_told_is_known_to_have_been_tried(tmp_path: Path)
 ROWS = [[1, "a b"], [2, None], [3, "%2F+=#'é"]]
 FOUNDING = (
     Step(operation="create"),
-    Step(operation="write", arguments={"rows": ROWS, "key": "k é", "advance": None}),
+    Step(operation="write", arguments={"rows": ROWS, "key": "k é", "advance": ["größe %", None, 5]}),
     Step(operation="tag", arguments={"name": "t", "back": 0}),
 )
 SLEEPS = Moment(step=0, kind="put_if_absent", name=format.VERSIONS)
@@ -126,6 +126,8 @@ LIES: dict[str, tuple[Callable[[list[Record]], list[Record]], str]] = {
     "a reader lost rows": (lambda records: changed(records, "read", rows=[]), "are lost"),
     "a reader saw rows twice": (lambda records: changed(records, "read", rows=[*ROWS, *ROWS, [4, "a b"]]), "rows too many"),
     "a reader went back": (lambda records: changed(records, "read", head=1), "had been acknowledged"),
+    "a watermark did not move": (lambda records: changed(records, "write", moved=["s é", None, 5]), "its watermarks are"),
+    "a watermark stood elsewhere": (lambda records: changed(records, "write", moved=["s é", 3, 5]), "stood at None"),
     "an error that nobody can explain": (lambda records: changed(records, "write", error="CorruptMetadataError"), "CorruptMetadataError"),
     "verify found damage": (lambda records: changed(records, "tag", damage=["x"]), "verify found"),
 }
