@@ -153,7 +153,7 @@ def _contest(session: Session, head: Head, change: Change, limits: Limits, share
             conflict = find_conflict(head.snapshot, change, find_winners(session, head, change, seen), found)
             if conflict is not None and not fresh:
                 # A known head may be old news: what is in the way there may be out of the way by now, such as a gap that was closed.
-                head, fresh = newest_above(session.store, head.version) or head, True
+                head, fresh = newest_above(session.store, head.version, head) or head, True
                 continue
             if conflict is not None:
                 session.known = head
@@ -163,7 +163,7 @@ def _contest(session: Session, head: Head, change: Change, limits: Limits, share
             snapshot, data = _next_version(session, head, measured, found, spiller, helping)
         except CorruptMetadataError:
             # What a head lists that was known for long, and the versions since the birth, may be gone because they are expired.
-            newest = newest_above(session.store, head.version)
+            newest = newest_above(session.store, head.version, head)
             if newest is None or newest.version == head.version or newest.snapshot.expired <= change.birth:
                 raise
             head, fresh = newest, True

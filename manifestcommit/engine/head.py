@@ -13,10 +13,18 @@ import msgspec
 from ..core import format
 from ..core.conflict import is_readable
 from ..core.snapshot import Snapshot
-from ..errors import CorruptMetadataError, SnapshotExpiredError, StoreError, TableNotFoundError, VersionNotFoundError
+from ..errors import (
+    CorruptMetadataError,
+    SnapshotExpiredError,
+    StoreError,
+    TableNotFoundError,
+    UnsupportedFormatError,
+    VersionNotFoundError,
+)
 from ..store import Store
 
 _RESTARTS = 20  # a LIST whose highest name is gone by the GET: someone removed the table, or expired it very fast
+_CALM = 3  # how often others may commit meanwhile before a version that they built upon will do
 
 
 MAX_INTENTS = 1024  # of one list that are looked at: whoever has more of them waiting needs gc
@@ -41,32 +49,47 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def open_head(store: Store) -> Head:
-    """The head as of this call: hint, list, get. TableNotFoundError where there is no version at all. [RD1]"""
-    for _ in range(_RESTARTS):
-        highest = _highest(store)
-        if highest is None:
-            raise TableNotFoundError(f"there is no table at {store.url}; check the path, or create the table by a first write")
-        head = read_object(store, highest)
-        if head is not None:
-            return head
-    raise StoreError(f"{store.url}: the newest version vanished {_RESTARTS} times between list and get; is the table being removed?")
+    """The head as of this call: hint, get, list. TableNotFoundError where there is no version at all. [RD1]
+
+    Two more requests where the hint is older than the head, one more where there is none.
+    """
+    hinted = _hinted(store)
+    head = newest_above(store, hinted, _glance(store, hinted)) if hinted else None
+    head = head or newest_above(store, 0)
+    if head is None:
+        raise TableNotFoundError(f"there is no table at {store.url}; check the path, or create the table by a first write")
+    return head
 
 
-def newest_above(store: Store, base: int) -> Head | None:
-    """The head, where a version of at least `base` is known to have existed: list and get. None: nothing from `base` on. [CM5]"""
-    return look_above(store, base)[0]
+def newest_above(store: Store, base: int, known: Head | None = None) -> Head | None:
+    """The head, where a version of at least `base` is known to have existed. None: nothing from `base` on. [CM5] [RD1]
+
+    known: version `base` as it was got before; a list where it is still the head, otherwise list, get, list.
+    """
+    return look_above(store, base, known)[0]
 
 
-def look_above(store: Store, base: int) -> tuple[Head | None, dict[str, int]]:
-    """The same, and the intents that the list showed, for no request more: job -> bytes. [CM5] [CM20]"""
-    for _ in range(_RESTARTS):
-        above = list_above(store, base)
+def look_above(store: Store, start: int, head: Head | None = None) -> tuple[Head | None, dict[str, int]]:
+    """The head for sure, None: no version from `start` on; and the intents that the list showed: job -> bytes. [RD1] [CM5] [CM20]
+
+    head: an object that was got before, if one was. The head is never deleted. So what was got, before a list that shows nothing above
+    it, is the head; what was got after one that showed it may have been deleted between the two, and brought back by a stalled writer.
+    """
+    for tried in range(_RESTARTS):
+        above = list_above(store, start)
         if not above.versions:
             return None, above.intents
-        head = read_object(store, above.versions[-1])
-        if head is not None:
+        if head is not None and (above.versions[-1] == head.version or (tried > _CALM and _is_built_upon(store, head))):
             return head, above.intents
+        start = above.versions[-1]
+        head = read_object(store, start)
     raise StoreError(f"{store.url}: the newest version vanished {_RESTARTS} times between list and get; is the table being removed?")
+
+
+def _is_built_upon(store: Store, head: Head) -> bool:
+    """Whether the next version was made from these bytes: nobody builds upon a version that came back."""
+    above = read_object(store, head.version + 1)
+    return above is not None and above.snapshot.parent_digest == head.digest
 
 
 def list_versions(store: Store, start: int = 0) -> list[int]:
@@ -112,7 +135,7 @@ def read_version(store: Store, head: Head, version: int) -> Head:
             return head
     _check_readable(store, head, version)
     found = read_object(store, version)
-    newest = newest_above(store, head.version)
+    newest = newest_above(store, head.version, head)
     if newest is None:
         raise TableNotFoundError(f"the table at {store.url} was removed while version {version} was read")
     _check_readable(store, newest, version)
@@ -153,15 +176,19 @@ def missing_version(version: int) -> CorruptMetadataError:
     return CorruptMetadataError(format.damaged(name, "it is missing although the version is not expired"), object_name=name)
 
 
-def _highest(store: Store) -> int | None:
+def _hinted(store: Store) -> int:
+    """What the hint says, 0 where it says nothing. [LY7]"""
     try:
-        hinted = format.decode_hint(store.get(format.HINT, 0, 64))
+        return format.decode_hint(store.get(format.HINT, 0, 64)) or 0
     except FileNotFoundError:
-        hinted = None
-    versions = list_versions(store, hinted) if hinted is not None else []
-    if not versions:
-        versions = list_versions(store)
-    return versions[-1] if versions else None
+        return 0
+
+
+def _glance(store: Store, version: int) -> Head | None:
+    """The version that the hint names, if it can be read: it may be anything, and proves nothing. [LY7]"""
+    with contextlib.suppress(CorruptMetadataError, UnsupportedFormatError):
+        return read_object(store, version)
+    return None
 
 
 def _check_readable(store: Store, head: Head, version: int) -> None:

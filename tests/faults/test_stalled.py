@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 
 import pytest
 
@@ -11,7 +12,7 @@ from manifestcommit.core.retention import Policy
 from manifestcommit.core.snapshot import Commit, Tag
 from manifestcommit.engine import gc as gc_engine
 from manifestcommit.engine.commit import commit, create_table, fenced_outcome
-from manifestcommit.engine.head import Head, open_head, read_object, read_version
+from manifestcommit.engine.head import Head, newest_above, open_head, read_object, read_version
 from manifestcommit.engine.lookup import find_job
 from manifestcommit.engine.outcome import error_of
 from manifestcommit.errors import (
@@ -106,6 +107,57 @@ def test_a_create_upon_which_others_built_counts(builds: int) -> None:
     outcome = write(slow, rows([77]))
     assert (outcome.kind, outcome.version) == ("committed", 4)
     assert read_ids(store) == [2, 3, 77, *range(100, 100 + builds)]
+
+
+def came_back(store: MemoryStore) -> Callable[[FaultCall], None]:
+    """What happens between a reader's list, which shows version 4 as the highest, and its get: others commit, gc deletes that version, and
+    a writer that has slept creates it again."""
+    job, base = stalled(store, key="k")
+    write(store, rows([4]))
+    got = []
+
+    def overtake(call: FaultCall) -> None:
+        if (call.kind, call.name) == ("get", format.version_name(4)) and not got:
+            got.append(call)
+            write(store, rows([5]))
+            write(store, rows([6]))
+            expire(store, fence=6, expired=6)
+            assert not commit(session(store), base, change_of(job)).committed
+            assert read_object(store, 4) is not None, "it did create it"
+
+    return overtake
+
+
+@pytest.mark.parametrize("hint", [b"1", b"nonsense", b"3"])
+def test_a_reader_is_not_given_a_version_that_came_back_as_the_head(hint: bytes) -> None:
+    """It would see rows of a job that was never acknowledged, and a rerun would take its key as done. [RD1] [RD2] [IV8]"""
+    store = table(3)
+    slow = FaultStore(store, on_call=came_back(store))
+    store.put(format.HINT, hint)
+    head = open_head(slow)
+    assert head.version == 7 and "k" not in head.snapshot.keys
+    assert read_ids(store) == [2, 3, 4, 5, 6]
+
+
+def test_a_second_look_does_not_trust_a_version_that_came_back() -> None:
+    """What it says of `expired` is old: a reader would be given a version that gc has taken. [RD1] [RD3]"""
+    store = table(3)
+    slow = FaultStore(store, on_call=came_back(store))
+    found = newest_above(slow, 3)
+    assert found is not None and found.version == 7
+
+
+def test_readers_get_through_however_fast_others_commit() -> None:
+    """What others have built upon is as good as the newest. [RD1] [IV9]"""
+    store = table(3)
+
+    def commit_one(call: FaultCall) -> None:
+        if call.kind == "list":
+            write(store, rows([open_head(store).version + 100]))
+
+    head = open_head(FaultStore(store, on_call=commit_one))
+    found = read_object(store, head.version)
+    assert found == head and head.version > 4
 
 
 def test_a_job_born_below_the_fence_is_fenced_and_commits_nothing() -> None:

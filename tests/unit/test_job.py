@@ -596,5 +596,5 @@ def test_opening_takes_three_requests(store: MemoryStore) -> None:
         write(store, rows([number]))
     counting = CountingStore(store)
     session(counting).open()
-    assert [call.kind for call in counting.calls] == ["get", "list", "get"]
+    assert [call.kind for call in counting.calls] == ["get", "get", "list"]
     assert counting.received_bytes("list") < 200, "from the hint on, not all versions"

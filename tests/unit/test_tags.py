@@ -246,7 +246,7 @@ def test_a_tag_costs_a_commit_and_a_look_at_its_version(store: MemoryStore) -> N
     assert sum(calls.requests().values()) == 3 + 3
     calls.reset()
     tag(session(calls), NAME, 2)
-    assert sum(calls.requests().values()) == 3 + 3 + 3
+    assert sum(calls.requests().values()) == 3 + 2 + 3
 
 
 def test_a_job_that_was_under_way_carries_the_tags_on(store: MemoryStore) -> None:
