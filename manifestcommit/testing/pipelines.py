@@ -45,6 +45,7 @@ def simulate(
     actors: Mapping[str, Callable[[], object]],
     seed: int | None = None,
     *,
+    before: Callable[[], object] | None = None,
     check: Callable[[], object] | None = None,
     given: Mapping[str, int] | None = None,
 ) -> Run:
@@ -53,6 +54,7 @@ def simulate(
     A program is the work of one process, such as one run of a job. Where it dies at a request, or ends with an error of this package, it
     is begun anew, up to three times, as a scheduler would; one that has not come to its end by then runs once more when all others have
     ended and nothing goes wrong any more: then it must. After that, `check` looks at what is there. Any other error breaks the pipeline.
+    before: called first, alone, such as to fill a table.
     Programs use this package's calls with tables at `sim://…`, which are empty before the run and gone after it, and no threads of their
     own. The same seed is the same run, as long as the programs do the same. [IV1]-[IV8]
     """
@@ -61,7 +63,7 @@ def simulate(
     world = _Pipelines(Scheduler(Choices(seed, given)), Trace(dict(enumerate(actors, start=1))))
     _running.append(world)
     try:
-        world.run(actors, check)
+        world.run(actors, before, check)
     finally:
         _running.clear()
     versions = sum(len(oracle.chain) for _, oracle in world.tables.values())
@@ -89,11 +91,16 @@ class _Pipelines:
         actor = self.scheduler.current or self._alone or onlooker(self.scheduler)
         return SimulatedStore(self.tables[url][0], actor, url)
 
-    def run(self, programs: Mapping[str, Callable[[], object]], check: Callable[[], object] | None) -> None:
+    def run(
+        self, programs: Mapping[str, Callable[[], object]], before: Callable[[], object] | None, check: Callable[[], object] | None
+    ) -> None:
         """To the end, or to the first failure."""
         ended: set[str] = set()
-        self.scheduler.run({name: self._live(program, ended) for name, program in programs.items()})
         try:
+            if before is not None:
+                self._alone = Actor(self.scheduler, "before", _CALM - 1)
+                before()
+            self.scheduler.run({name: self._live(program, ended) for name, program in programs.items()})
             if self.scheduler.failure is None:
                 self._end({name: program for name, program in programs.items() if name not in ended}, check)
         except Exception as error:

@@ -9,7 +9,7 @@ from manifestcommit.testing.shrink import shrink
 from manifestcommit.testing.simulator import Run, run_theme
 from tests.simulator.mutants import MUTANTS
 
-SEEDS = 1000  # the last of them is found by seed 134
+SEEDS = 1000  # the last of them is found by seed 277
 
 
 def first_found(theme: str) -> Run | None:

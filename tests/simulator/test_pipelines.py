@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import manifestcommit as mc
 from manifestcommit.errors import UsageError
+from manifestcommit.store import open_store
 from manifestcommit.testing import BrokenPipelineError, simulate
 from tests.sizes import rounds
 
@@ -51,6 +54,29 @@ def test_a_pipeline_with_a_key_publishes_once_whatever_happens() -> None:
 
     steps = [simulate({"one": one, "two": two, "three": three}, seed, check=check).steps for seed in range(rounds(40, 2000))]
     assert len(set(steps)) > 10, "all runs were alike"
+
+
+def test_a_folder_is_adopted_once_by_whoever_and_a_writer_waits_for_it() -> None:
+    """Two adopt the same files, and a job writes as soon as there is a table. [AF2] [CF10] [CM13]"""
+
+    def before() -> None:
+        for number in (1, 2):
+            sink = io.BytesIO()
+            pq.write_table(pa.table({"id": [number]}), sink)
+            open_store(LAKE).put(f"day=a%3D{number} é/part-{number}.parquet", sink.getvalue())
+
+    def adopter() -> None:
+        mc.adopt(LAKE)
+
+    def writer() -> None:
+        mc.write(pa.table({"id": [3], "day": ["c"]}), LAKE, key="k", partition_by=["day"])
+
+    def check() -> None:
+        assert ids() == [1, 2, 3]
+
+    programs = {"one": adopter, "two": adopter, "writer": writer}
+    versions = [simulate(programs, seed, before=before, check=check).versions for seed in range(rounds(25, 1000))]
+    assert set(versions) == {3}, "the table, its files, and the writer's"
 
 
 def test_a_pipeline_without_a_key_is_shown_to_double_its_rows() -> None:

@@ -18,6 +18,7 @@ from tests.sizes import PROOF, rounds
 REPO = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.timeout(3600)  # in `make proof`
 @pytest.mark.parametrize("theme", sorted(THEMES))
 def test_no_schedule_and_no_fault_breaks_a_promise(theme: str) -> None:
     """[IV1]-[IV8] [RD1]-[RD3] [GC3]-[GC8] [CM1]-[CM6] [AB3]-[AB6] [CF13] [WM2] [WM5]"""
@@ -29,6 +30,7 @@ def test_no_schedule_and_no_fault_breaks_a_promise(theme: str) -> None:
     assert "committed" in outcomes and "failed" in outcomes, "nothing was committed, or nothing went wrong: the theme says nothing"
 
 
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("case", sorted(CASES))
 def test_no_schedule_of_a_small_world_breaks_a_promise(case: str) -> None:
     """All of them, up to so many switches; the more actors, the more schedules. [IV1]-[IV8]"""
