@@ -6,7 +6,7 @@ import argparse
 import subprocess
 import sys
 
-ALL = ("write_throughput", "read_scan", "job_commit", "contention", "costs")
+ALL = ("write_throughput", "read_scan", "job_commit", "contention", "costs", "gc")
 
 
 def main() -> int:
