@@ -98,7 +98,9 @@ class _Merge:
         self._spark, self._session, self._change, self._keys, self._staged = spark, session, change, keys, staged
         self._options = storage_options
         assert change.snapshot.schema is not None
-        self._names = [free_name(f"key {index}", change.snapshot.schema) for index in range(len(keys))]  # beside the table's own
+        # Names beside the table's own.
+        self._names = [free_name(f"key {index}", change.snapshot.schema) for index in range(len(keys))]
+        self._times = free_name("times", change.snapshot.schema)
         wanted = (F.col(_quoted(field.name)).alias(name) for field, name in zip(keys, self._names, strict=True))
         self._source_keys = self._source(keys).select(*wanted).dropna(how="any")
 
@@ -122,8 +124,8 @@ class _Merge:
         matches = df.join(self._source_keys, self._equal(), "inner").select(_quoted(path), *map(_quoted, self._names)).persist()
         try:
             by_file = {row[0]: row[1] for row in matches.groupBy(_quoted(path)).count().collect()}
-            by_key = matches.groupBy(*map(_quoted, self._names)).agg(F.count(F.lit(1)).alias("times"))
-            keys, most = by_key.agg(F.count(F.lit(1)), F.max("times")).collect()[0]
+            by_key = matches.groupBy(*map(_quoted, self._names)).agg(F.count(F.lit(1)).alias(self._times))
+            keys, most = by_key.agg(F.count(F.lit(1)), F.max(self._times)).collect()[0]
             going = Going(entries, by_file if when_matched else {})
             survivors = lambda df: df.join(self._source_keys, self._equal(), "left_anti")  # noqa: E731
             rewrite_without(
@@ -149,19 +151,21 @@ class _Merge:
         if when_matched == "update" and when_not_matched == "insert":
             take(self._change, staged.written)
             if most > 1:
-                self._write(self._repeated(by_key.filter("times > 1"), "sequence(2, times)"))
+                self._write(self._repeated(by_key.filter(F.col(self._times) > 1), 2))
         elif when_matched == "update":
             if keys:
-                self._write(self._repeated(by_key, "sequence(1, times)"))
+                self._write(self._repeated(by_key, 1))
         elif when_not_matched == "insert" and keys:
             self._write(self._source(None).join(by_key, self._equal(), "left_anti"))
         elif when_not_matched == "insert":
             take(self._change, staged.written)
 
-    def _repeated(self, by_key: DataFrame, times: str) -> DataFrame:
+    def _repeated(self, by_key: DataFrame, first: int) -> DataFrame:
+        """The source's rows with these keys, each from the `first` time on that the table has its key."""
         rows = self._source(None)
-        counted = by_key.select(*map(_quoted, self._names), F.explode(F.expr(times)))
-        return rows.join(counted, self._equal(), "inner").select(*map(_quoted, rows.columns))
+        names = [_quoted(name) for name in self._names]
+        repeated = by_key.select(*names, F.explode(F.sequence(F.lit(first).cast("long"), F.col(self._times)))).select(*names)
+        return rows.join(repeated, self._equal(), "inner").select(*map(_quoted, rows.columns))
 
     def _write(self, df: DataFrame) -> None:
         change = self._change

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import math
 import shutil
@@ -12,6 +13,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
@@ -303,3 +305,63 @@ def test_rows_that_stay_keep_where_they_came_from_and_new_ones_say_their_own(spa
     assert table.merge(source, "id", spark=spark, watermarks={"changes": (0, 4)}, key="first four").already_committed
     with pytest.raises(mc.WatermarkOverlapError):
         table.merge(source, "id", spark=spark, watermarks={"changes": (0, 4)})
+
+
+# --- files of all kinds --------------------------------------------------------------------------------------------------
+
+
+def test_rows_go_out_of_adopted_files_whose_partition_stands_in_their_folder_only(spark: Any, tmp_path: Path) -> None:
+    """The rows that stay keep the partition that their file did not hold. [RC1] [DF4]"""
+    for day in ("2013-01-01", "2013-01-02"):
+        folder = tmp_path / "adopted" / f"day={day}"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table({"id": [1, 2, 3], "x": [NAN, 1.0, None]}), folder / "a b%20.parquet")
+    mc.adopt(tmp_path / "adopted")
+    table = Table(tmp_path / "adopted")
+    assert table.delete_where("day = '2013-01-02' AND isnan(x)", spark=spark).rows_rewritten == 2
+    source = pa.table({"id": [3, 4], "x": [9.0, 9.0], "day": pa.array([dt.date(2013, 1, 1)] * 2)})
+    outcome = table.merge(source, on=["day", "id"], spark=spark)
+    assert (outcome.rows_updated, outcome.rows_inserted, outcome.rows_rewritten) == (1, 1, 2)
+    rows_there = table.dataset().to_table()
+    found = duckdb.sql("SELECT day::VARCHAR, id, x FROM rows_there ORDER BY ALL").fetchall()
+    assert rows_there.num_rows == 6
+    outcome = table.delete_where(pc.field("day") == dt.date(2013, 1, 1), spark=spark)
+    assert (outcome.rows_deleted, outcome.files_rewritten) == (4, 0)
+    first, second = "2013-01-01", "2013-01-02"
+    assert repr(found) == repr([(first, 1, NAN), (first, 2, 1.0), (first, 3, 9.0), (first, 4, 9.0), (second, 2, 1.0), (second, 3, None)])
+
+
+def test_a_column_that_files_lack_is_null_in_conditions_and_keys(spark: Any, base: Any, tmp_path: Path) -> None:
+    """[RC2] [RC3] [SC4]"""
+    table, data = copy(base, "plain", tmp_path)
+    assert table.delete_where("late > 0", spark=spark).kind == "unchanged"
+    source = changed([1, 2]).append_column("late", pa.array([7, None], pa.int32()))
+    outcome = table.merge(source, on=["id", "late"], spark=spark)
+    assert (outcome.rows_updated, outcome.rows_inserted) == (0, 2), "null is equal to nothing"
+    assert table.delete_where("late IS NULL AND id = 1", spark=spark).rows_deleted == 1
+    assert ids_of(table).count(1) == 1 and len(content(table)) == len(data) + 1
+
+
+def test_columns_named_like_the_ones_that_a_merge_makes_for_itself(spark: Any, root: str) -> None:
+    """And a table and a source without rows, and a partition that is a moment in time. [RC3]"""
+    noon = dt.datetime(2013, 1, 1, 12, tzinfo=dt.UTC)
+    names = ["count", "times", "col", "path", "key 0", "number", "a.b`c"]
+
+    def named(*values: int) -> pa.Table:
+        columns = {name: pa.array(values, pa.int64()) for name in names}
+        return pa.table({**columns, "at": pa.array([noon + dt.timedelta(hours=each % 2) for each in values], pa.timestamp("us", "UTC"))})
+
+    table = mc.create_table(root, named().schema, partition_by="at")
+    assert table.merge(named(1, 2, 3), on=["times", "count", "a.b`c"], spark=spark).rows_inserted == 3
+    assert table.merge(named(), on="count", spark=spark).kind == "unchanged"
+    mc.write(named(2, 2), root)
+    for on, matched, unmatched in (
+        (["count", "col"], "update", "insert"),
+        (["path", "key 0"], "update", None),
+        (["times"], None, "insert"),
+    ):
+        table.merge(named(2, 4) if unmatched else named(2), on=on, when_matched=matched, when_not_matched=unmatched, spark=spark)  # type: ignore[arg-type]
+        assert shown(table.dataset().to_table()) == shown(named(1, 2, 2, 2, 3, 4))
+    assert table.delete_where("`a.b``c` = 3 AND number = 3 AND path > 2", spark=spark).rows_deleted == 1
+    outcome = table.delete_where("at = TIMESTAMP'2013-01-01 12:00:00Z'", spark=spark)
+    assert (outcome.rows_deleted, outcome.files_rewritten) == (4, 0) and shown(table.dataset().to_table()) == shown(named(1))
