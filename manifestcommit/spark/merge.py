@@ -19,7 +19,7 @@ from ..core.evolution import find_column, fit
 from ..core.keys import key_columns, may_hold, partitions_of_keys
 from ..core.manifest import Entry
 from ..core.schema import Field, Schema
-from ..core.spark_types import from_spark
+from ..core.spark_types import from_spark, unpadded
 from ..engine import plan
 from ..engine.files import DataFileWriter, WritePlan
 from ..engine.job import Ranges
@@ -172,12 +172,11 @@ class _Merge:
         take(change, write_entries(df, change.plan(sources=change.sources), storage_options=self._options))
 
     def _source(self, fields: Sequence[Field] | None) -> DataFrame:
-        """The source as it was written down: these columns of it, or all."""
+        """The source as it was written down: these columns of it, or all, each value as it is stored."""
         files = [(entry.path, entry.bytes) for entry in self._staged.files if entry.rows]
         columns = None if fields is None else [field.name for field in fields]
-        return read_files(
-            self._spark, self._session.store.url, files, self._staged.plan.schema, columns=columns, storage_options=self._options
-        )
+        schema = unpadded(self._staged.plan.schema)
+        return read_files(self._spark, self._session.store.url, files, schema, columns=columns, storage_options=self._options)
 
     def _equal(self) -> Column:
         pairs = zip(self._keys, self._names, strict=True)

@@ -16,9 +16,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import manifestcommit as mc
 from manifestcommit.cli import main
+from manifestcommit.core.spark_types import CHAR_VARCHAR
 from manifestcommit.table import Table
 from tests.sizes import some
 
@@ -365,3 +367,14 @@ def test_columns_named_like_the_ones_that_a_merge_makes_for_itself(spark: Any, r
     assert table.delete_where("`a.b``c` = 3 AND number = 3 AND path > 2", spark=spark).rows_deleted == 1
     outcome = table.delete_where("at = TIMESTAMP'2013-01-01 12:00:00Z'", spark=spark)
     assert (outcome.rows_deleted, outcome.files_rewritten) == (4, 0) and shown(table.dataset().to_table()) == shown(named(1))
+
+
+def test_char_values_of_rows_that_stay_are_not_padded(spark: Any, root: str) -> None:
+    """Spark pads what it reads of a char column: rewritten, the values would be others. [RC1] [RC3]"""
+    struct = StructType([StructField("id", LongType()), StructField("code", StringType(), metadata={CHAR_VARCHAR: "char(5)"})])
+    table = mc.create_table(root, struct)
+    mc.write(pa.table({"id": [1, 2, 3, 4], "code": ["ab", "", None, "x"]}), root)
+    table.delete_where("id = 4", spark=spark)
+    table.merge(pa.table({"id": [2, 5], "code": ["q", "r"]}), on="id", when_not_matched=None, spark=spark)
+    assert shown(table.dataset().to_table()) == shown(pa.table({"id": [1, 2, 3], "code": ["ab", "q", None]}))
+    assert table.delete_where("code = 'ab'", spark=spark).rows_deleted == 1 and ids(table) == [2, 3]
