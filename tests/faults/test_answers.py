@@ -385,7 +385,7 @@ def test_a_loser_waits_before_it_looks() -> None:
 
 
 def test_losing_over_and_over_ends_with_an_answer() -> None:
-    """The loop is bounded, waits between attempts, and a job that gave up left nothing visible. [CM8] [CF1]"""
+    """The loop is bounded, waits between attempts, and a job that gave up, and had asked nobody, left nothing visible. [CM8] [CF1]"""
     store = memory()
     write(store, rows([0]))
     job = begin(store)
@@ -397,7 +397,7 @@ def test_losing_over_and_over_ends_with_an_answer() -> None:
 
     contender = session(FaultStore(store, on_call=beaten))
     head = contender.open()
-    outcome = commit(contender, head, change_of(job), Limits(attempts=5))
+    outcome = commit(contender, head, change_of(job), Limits(attempts=5, lost_alone=6))
     assert outcome.kind == "conflict" and outcome.conflict is not None and outcome.conflict.rule == "contention"
     assert outcome.attempts == 5 and isinstance(contender.env, Hasty) and contender.env.slept == 5
     assert read_ids(store) == [0, *[50] * 5]
