@@ -117,7 +117,7 @@ def test_who_loses_once_asks_nobody_and_who_loses_twice_asks_once() -> None:
         assert kinds == ["put_if_absent", "delete"] * published
         assert intents(store) == [] and mine(store) == [1, 2, 10]
         looks = [call for call in calls.calls if call.kind in ("list", "get") and call.name.startswith(format.VERSIONS)]
-        assert len(looks) == 2 + 3 * lost + 1, "opening; after each loss the winner, the list and the head; the list at the end"
+        assert len(looks) == 2 + 4 * lost + 1, "opening; after each loss the winner, and the head between two lists; the list at the end"
 
 
 def _written(store: Store, *ids: int, key: str | None = None, advance: tuple[int, int] | None = None, **more: tuple[Any, Any]) -> Any:
