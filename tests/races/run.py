@@ -21,7 +21,7 @@ from manifestcommit.store import open_store
 from tests.chaos.nursery import Nursery
 from tests.chaos.schedule import Schedule, Weather
 from tests.chaos.world import NoteReader, notes_folder
-from tests.faults.proxy import FaultProxy
+from tests.faults.proxy import Fault, FaultProxy, Request
 from tests.races import check
 from tests.races.actor import Ground, Place
 from tests.races.draw import Round, StoreKind, draw
@@ -31,7 +31,8 @@ from tests.servers.servers import S3Server
 
 Say = Callable[[str], None]
 _TICK_S = 0.01
-_LONGEST_S = 120.0  # a round that takes longer hangs
+_SILENCE_S = 240.0  # where nobody notes anything for longer, somebody hangs
+_REQUESTS_PER_S = 150  # of the weather's time: it changes with what is asked, not with the clock, so that a slow machine has as much of it
 _ASLEEP_S = 3.0  # at most, where no two gcs go by
 _TIMEOUT_S = 1.5  # of a client behind the proxy
 _TRIES = 4  # of an actor, all but the last of them killed
@@ -142,6 +143,8 @@ class Stage:
         self.place, self.round, self.name = place, place.round, name
         self.nursery, self.proxy, self.total = nursery, proxy, total
         self.notes, self.lines = NoteReader(Path(place.folder)), list[dict[str, Any]]()
+        self.weather = Weather(self.round.seed * 1000 + self.round.number, Schedule(blows=(), windows=self.round.windows))
+        self.asked, self.heard_s = 0, time.monotonic()
         self.findings: list[str] = []
         self.living: dict[str, int] = {}  # name -> incarnation
         self.asleep: dict[str, tuple[float, int]] = {}  # name -> since when, and how many gcs had ended by then
@@ -152,15 +155,15 @@ class Stage:
 
     def play(self) -> list[str]:
         """What was wrong."""
-        weather = Weather(self.round.seed * 1000 + self.round.number, Schedule(blows=(), windows=self.round.windows))
         if self.proxy is not None:
             self.proxy.reset()
-            self.proxy.faults = weather
         self._let("founder")
-        if not self.findings:
-            self._race(weather)
         if self.proxy is not None:
-            weather.now_s = -1.0
+            self.proxy.faults = self._fault
+        if not self.findings:
+            self._race()
+        if self.proxy is not None:
+            self.proxy.faults = []
             self.proxy.settle(now=True)
         for name, look in (("closer", check.check_live), ("cleaner", check.check_end)):
             if not self.findings:
@@ -170,36 +173,41 @@ class Stage:
         self.total.told += Counter(check.summary_of(self.records))
         if self.proxy is not None:
             self.total.requests += len(self.proxy.requests)
-            self.total.faults += weather.seen
+            self.total.faults += self.weather.seen
         return self.findings
 
     def _let(self, *names: str) -> None:
         """These alone, up to their ends."""
         for name in names:
             self._start(name, 0)
-        self._until_ended(time.monotonic() + _LONGEST_S)
+        self._until_ended()
 
-    def _race(self, weather: Weather) -> None:
+    def _fault(self, request: Request) -> Fault | None:
+        self.asked += 1
+        self.weather.now_s = self.asked / _REQUESTS_PER_S
+        return self.weather(request)
+
+    def _race(self) -> None:
         began, kills = time.monotonic(), list(self.round.kills)
         for actor in self.round.actors:
             self._start(actor.name, 0)
-        while self.living and not self.findings and time.monotonic() < began + _LONGEST_S:
-            weather.now_s = now = time.monotonic() - began
-            while kills and kills[0][0] <= now:
-                self._signal(kills.pop(0)[1], signal.SIGKILL)
-            self._look_after()
-            self._wake()
-            time.sleep(_TICK_S)
-        self._until_ended(began + _LONGEST_S)
-
-    def _until_ended(self, deadline: float) -> None:
         while self.living and not self.findings:
-            if time.monotonic() > deadline:
-                self.findings.append(f"these did not end within {_LONGEST_S:g} s: {sorted(self.living)}")
-                for name in self.living:
-                    self._signal(name, signal.SIGKILL)
-            self._look_after()
-            time.sleep(_TICK_S)
+            while kills and kills[0][0] <= time.monotonic() - began:
+                self._signal(kills.pop(0)[1], signal.SIGKILL)
+            self._tick()
+            self._wake()
+
+    def _until_ended(self) -> None:
+        while self.living and not self.findings:
+            self._tick()
+
+    def _tick(self) -> None:
+        self._look_after()
+        if time.monotonic() - self.heard_s > _SILENCE_S:
+            self.findings.append(f"nothing was heard for {_SILENCE_S:g} s of these: {sorted(self.living)}")
+            for name in self.living:
+                self._signal(name, signal.SIGKILL)
+        time.sleep(_TICK_S)
 
     def _wake(self) -> None:
         """Those who have slept through two gcs, and those who would sleep for nothing."""
@@ -222,6 +230,7 @@ class Stage:
                 self._bury(name, event["code"])
         for line in self.notes.new():
             self.lines.append(line)
+            self.heard_s = time.monotonic()
             if line.get("what") == "stops":
                 self.total.stops += 1
                 self.asleep[line["process"]] = (time.monotonic(), self._gcs_ended())
@@ -238,6 +247,7 @@ class Stage:
             self.findings.append(f"{name}, incarnation {incarnation}, ended with {code}")
 
     def _start(self, name: str, incarnation: int) -> None:
+        self.heard_s = time.monotonic()
         self.living[name] = incarnation
         self.nursery.start(f"{self.name} {name}", incarnation)
 
