@@ -1,0 +1,35 @@
+------------------------------- MODULE Intents ------------------------------
+(* Helping: a writer that keeps losing publishes its change, and whoever commits next carries it.                                    *)
+EXTENDS Rules
+
+MaxCarried == 2
+
+\* [CM19] engine.intents.Helping.publish. Only plain appends, by a writer that has lost a create and whose job nobody else can finish.
+Publish(p) ==
+    /\ Helping
+    /\ s[p].pc = "send" /\ s[p].sent /\ ~s[p].pub
+    /\ Plan[p].kind = "append" /\ ~Plan[p].shared
+    /\ intents' = intents \cup {p}
+    /\ s' = [s EXCEPT ![p].pub = TRUE]
+    /\ UNCHANGED <<chain, objects, files, births, flying, lost>>
+
+\* [CM20] core.intent.applies. Whether a create on top of version v may carry the intent, after what it carries before.
+MayCarry(job, v, st, bs) ==
+    LET key == PlanOf(job).key IN
+    /\ On("carry undecided") => st.rec[job] = 0
+    /\ On("carry unfenced") => bs[job] >= st.fence
+    /\ (key # "" /\ On("carry new keys")) => st.keys[key] <= 0
+    /\ On("carry without conflict") => ~IsConflict(job, v, st, bs[job], <<0, 0>>)
+
+RECURSIVE Carried(_, _, _, _)
+Carried(st, jobs, v, bs) ==
+    IF jobs = <<>> THEN st ELSE Carried(Apply(st, jobs[1], v + 1, 1, <<0, 0>>, bs), Tail(jobs), v, bs)
+
+\* [CM20] core.intent.in_order, engine.intents.Helping.carry. What a create on top of version v may carry: the lowest births first, no job twice.
+Bundles(own, v, bs) ==
+    LET one == {i \in intents \ {own} : MayCarry(i, v, Fresh(v), bs)}
+        two == {<<i, k>> \in one \X (intents \ {own}) :
+                   i # k /\ bs[i] <= bs[k] /\ MayCarry(k, v, Carried(Fresh(v), <<i>>, v, bs), bs)}
+    IN {<<>>} \cup {<<i>> : i \in one} \cup two
+
+=============================================================================
