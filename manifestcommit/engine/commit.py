@@ -189,7 +189,7 @@ def _contest(session: Session, head: Head, change: Change, limits: Limits, share
             return Outcome(kind="unknown", job_id=change.job, attempts=creates, reason=f"it was created, but could not be counted: {error}")
         if counted is not None:
             session.known = newest
-            _put_hint(session, mine.version)
+            _put_hint(session, counted)
             return Outcome(kind="committed", job_id=change.job, version=counted, attempts=creates)
         head, fresh = newest, True
     contention = Conflict(rule="contention", mine="wants to commit", winner=f"others won {limits.attempts} times in a row")

@@ -93,6 +93,21 @@ def test_a_version_that_came_back_is_acknowledged_where_the_head_says_that_its_j
     assert read_ids(store).count(77) == 1
 
 
+def test_a_version_that_came_back_is_not_told_where_another_driver_committed_the_job() -> None:
+    """It may be looked at by that number, or tagged: what stands there is gone, and was never the table's. [CM5] [AB6]"""
+    store = table(3)
+    job, base = stalled(store)
+    change = change_of(job)
+    write(store, rows([4]))
+    assert commit(session(store), open_head(store), change, shared=True).version == 5
+    for number in (6, 7):
+        write(store, rows([number]))
+    expire(store, fence=7, expired=7)
+    again = commit(session(store), base, change, shared=True)
+    assert read_object(store, 4) is not None, "it did create it"
+    assert again.committed and again.version == 5
+
+
 @pytest.mark.parametrize("builds", [1, 3])
 def test_a_create_upon_which_others_built_counts(builds: int) -> None:
     """Something stands above my version, and it is not expired. [CM5]"""
