@@ -95,13 +95,16 @@ ChangesNothing(p, arg) ==
         after == Retained(h, Top + 1, Plan[p].forgets, arg, births)
     IN Plan[p].kind = "gc" /\ after = h
 
+\* [AB4] Whether others can finish a job: it is prepared, recoverable or published.
+IsHanded(job) == births[job] # 0 /\ (Plan[job].shared \/ job \in intents)
+
 \* [CM15] engine.job.Job: the birth is the head, read afresh; the file is written at any time from then on, here at once: nobody but a gc
 \* looks at a file before it is listed, and a gc that takes it has fenced the job.
 Begin(p) ==
     /\ s[p] = Idle
     /\ Plan[p].kind \in {"append", "overwrite", "replace", "rollback", "tag", "gc", "giveup"}
     /\ Plan[p].key # "" => chain[Top].keys[Plan[p].key] # -1  \* who reruns after a key was forgotten, by policy, does the work anew
-    /\ Plan[p].kind = "giveup" => births[Plan[p].of] # 0
+    /\ Plan[p].kind = "giveup" => IsHanded(Plan[p].of)
     /\ births' = [births EXCEPT ![p] = Top]
     /\ \E arg \in Choices(p) :
           \E me \in IF ChangesNothing(p, arg) \/ (Plan[p].kind = "gc" /\ ~On("decision first"))
@@ -116,7 +119,7 @@ Begin(p) ==
 Join(p) ==
     /\ s[p] = Idle
     /\ Plan[p].kind \in {"finish", "rerun"}
-    /\ births[Plan[p].of] # 0
+    /\ IsHanded(Plan[p].of)
     /\ Plan[p].key # "" => chain[Top].keys[Plan[p].key] # -1
     /\ LET job == Plan[p].of
            h == chain[Top]
