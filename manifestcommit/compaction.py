@@ -67,11 +67,6 @@ def chosen(where: Any, spark: SparkSession | None) -> Choose | None:
 
 def _session(spark: SparkSession | None) -> SparkSession:
     """The one given, the active one, or a new one."""
-    from pyspark.sql import SparkSession
-
     from .spark.read import active_session
-    from .spark.session import ensure_java
 
-    if spark is None and SparkSession.getActiveSession() is None:
-        ensure_java()
     return spark or active_session()

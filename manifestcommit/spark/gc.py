@@ -27,8 +27,7 @@ from manifestcommit.errors import CorruptMetadataError, StoreError, UsageError
 from manifestcommit.spark import listing, registered
 from manifestcommit.spark.listing import Place, Sources, decode_name, encode_name, in_batches, said
 from manifestcommit.spark.read import active_session
-from manifestcommit.spark.recoverable import OLDEST_PANDAS
-from manifestcommit.spark.session import ensure_java
+from manifestcommit.spark.recoverable import check_pandas
 from manifestcommit.spark.writer import check_reachable, raised_inside
 from manifestcommit.store import ObjectInfo, StorageOptions
 
@@ -44,7 +43,6 @@ _CONDEMN = pa.schema([("name", pa.binary())])
 def on_spark(spark: Any, url: str, storage_options: StorageOptions) -> OnSpark:
     """Whoever compares by Spark's tasks. spark: a session, or True for the active one, which is made where there is none."""
     if spark is True:
-        ensure_java()
         spark = active_session()
     if not hasattr(spark, "createDataFrame"):
         raise UsageError(f"spark is a Spark session, or True for the active one, not {type(spark).__name__}")
@@ -91,7 +89,7 @@ class OnSpark:
 
     def __init__(self, spark: SparkSession, url: str, storage_options: StorageOptions) -> None:
         check_reachable(url)
-        _check_pandas()
+        check_pandas("gc with spark uses")
         self._spark = spark
         self._place = Place(url, registered.with_options(GcStore, storage_options, GcStore.format_name))
         self._names: list[str] = []
@@ -196,17 +194,6 @@ class _Read(Sources):
 
 def _judging(horizon: Horizon, cut_s: float) -> Judging:
     return Judging(horizon=msgspec.structs.replace(horizon, tagged=frozenset(), condemned=frozenset()), cut_s=cut_s)
-
-
-def _check_pandas() -> None:
-    try:
-        import pandas
-
-        found = tuple(int(part) for part in pandas.__version__.split(".")[:2])
-    except ImportError:
-        found = ()
-    if found < OLDEST_PANDAS:
-        raise UsageError("gc with spark uses Spark's mapInArrow, which needs pandas 2.2 or newer; nothing was done. Install pandas.")
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ from ..engine.row_change import RowChange, RowOutcome
 from ..engine.session import Session
 from ..engine.streams import stream_batches
 from ..errors import SchemaMismatchError, UsageError
-from .reader import read_files
+from .reader import quoted, read_files
 from .rewrite import write_entries
 from .row_change import Going, Options, finish, free_name, named_rows, rewrite_without, take
 from .writer import Written, check_reachable
@@ -101,12 +101,12 @@ class _Merge:
         # Names beside the table's own.
         self._names = [free_name(f"key {index}", change.snapshot.schema) for index in range(len(keys))]
         self._times = free_name("times", change.snapshot.schema)
-        wanted = (F.col(_quoted(field.name)).alias(name) for field, name in zip(keys, self._names, strict=True))
+        wanted = (F.col(quoted(field.name)).alias(name) for field, name in zip(keys, self._names, strict=True))
         self._source_keys = self._source(keys).select(*wanted).dropna(how="any")
 
     def check_keys(self) -> None:
         """UsageError that names a key which the source has twice: which of the two rows counts, nothing would tell. [RC3]"""
-        twice = self._source_keys.groupBy(*map(_quoted, self._names)).count().filter("`count` > 1").limit(1).collect()
+        twice = self._source_keys.groupBy(*map(quoted, self._names)).count().filter("`count` > 1").limit(1).collect()
         if twice:
             row = twice[0]
             shown = ", ".join(f"{field.name}={row[index]!r}" for index, field in enumerate(self._keys))
@@ -121,10 +121,10 @@ class _Merge:
         entries = plan.entries_table(self._session, change.snapshot, predicate)
         fields = [field.name for field in self._keys]
         df, path = named_rows(self._spark, self._session, change, entries, fields, storage_options=self._options)
-        matches = df.join(self._source_keys, self._equal(), "inner").select(_quoted(path), *map(_quoted, self._names)).persist()
+        matches = df.join(self._source_keys, self._equal(), "inner").select(quoted(path), *map(quoted, self._names)).persist()
         try:
-            by_file = {row[0]: row[1] for row in matches.groupBy(_quoted(path)).count().collect()}
-            by_key = matches.groupBy(*map(_quoted, self._names)).agg(F.count(F.lit(1)).alias(self._times))
+            by_file = {row[0]: row[1] for row in matches.groupBy(quoted(path)).count().collect()}
+            by_key = matches.groupBy(*map(quoted, self._names)).agg(F.count(F.lit(1)).alias(self._times))
             keys, most = by_key.agg(F.count(F.lit(1)), F.max(self._times)).collect()[0]
             going = Going(entries, by_file if when_matched else {})
             survivors = lambda df: df.join(self._source_keys, self._equal(), "left_anti")  # noqa: E731
@@ -163,9 +163,9 @@ class _Merge:
     def _repeated(self, by_key: DataFrame, first: int) -> DataFrame:
         """The source's rows with these keys, each from the `first` time on that the table has its key."""
         rows = self._source(None)
-        names = [_quoted(name) for name in self._names]
+        names = [quoted(name) for name in self._names]
         repeated = by_key.select(*names, F.explode(F.sequence(F.lit(first).cast("long"), F.col(self._times)))).select(*names)
-        return rows.join(repeated, self._equal(), "inner").select(*map(_quoted, rows.columns))
+        return rows.join(repeated, self._equal(), "inner").select(*map(quoted, rows.columns))
 
     def _write(self, df: DataFrame) -> None:
         change = self._change
@@ -180,7 +180,7 @@ class _Merge:
 
     def _equal(self) -> Column:
         pairs = zip(self._keys, self._names, strict=True)
-        return functools.reduce(operator.and_, (F.col(_quoted(field.name)) == F.col(_quoted(name)) for field, name in pairs))
+        return functools.reduce(operator.and_, (F.col(quoted(field.name)) == F.col(quoted(name)) for field, name in pairs))
 
 
 def _stage(
@@ -195,7 +195,7 @@ def _stage(
     if is_spark:
         data = from_spark(source.schema.jsonValue())
         chosen = _check_columns(write.schema, data, only_keys)
-        written = write_entries(source.select(*map(_quoted, chosen)), write, storage_options=storage_options)
+        written = write_entries(source.select(*map(quoted, chosen)), write, storage_options=storage_options)
     else:
         given, batches = stream_batches(source)
         chosen = _check_columns(write.schema, arrow.from_arrow(given, session.new_field_id), only_keys)
@@ -227,7 +227,3 @@ def _check_columns(table: Schema, data: Schema, only_keys: bool) -> list[str]:
         )
     fit(table, Schema(fields=tuple(chosen)), merge=False)
     return [field.name for field in chosen]
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"

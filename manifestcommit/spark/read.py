@@ -18,7 +18,7 @@ from ..core.schema import Schema, walk
 from ..core.snapshot import Snapshot
 from ..engine.constants import constants_in
 from ..errors import UsageError
-from .reader import read_files
+from .reader import quoted, read_files
 from .session import ensure_java
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def read_snapshot(
     )
     if predicate is not None:
         df = df.filter(filter if _is_column(filter) else _column(predicate, schema))
-    return df if wanted is None else df.select(*(_quoted(name) for name in wanted))
+    return df if wanted is None else df.select(*(quoted(name) for name in wanted))
 
 
 def _looked_at(schema: Schema, wanted: list[str], predicate: Predicate | None) -> list[str] | None:
@@ -101,7 +101,3 @@ def _column(predicate: Predicate, schema: Schema) -> Column:
 
 def _is_column(value: Any) -> bool:
     return type(value).__module__.startswith("pyspark.")
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"

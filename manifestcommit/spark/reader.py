@@ -119,7 +119,7 @@ def read_files(
         own = read_files(
             spark, root_url, plain, schema, columns=columns, trust_footers=trust_footers, storage_options=storage_options
         )  # fmt: skip
-        return own.select(*(_quoted(name) for name in adopted.columns)).union(adopted)
+        return own.select(*(quoted(name) for name in adopted.columns)).union(adopted)
     if not is_connect(spark) and not any(_spark_skips(path) for path, _ in files) and (base := _hadoop_base(spark, root_url, files[0])):
         try:
             return _scan(spark, base, files, schema, _SCAN_OPTIONS if trust_footers else _SCAN_OPTIONS | _UNPRUNED)
@@ -187,7 +187,7 @@ def _scan(spark: SparkSession, base: str, files: Sequence[tuple[str, int]], sche
     if all(field.physical is None for field in schema.fields):
         return df
     named = zip(schema.fields, spark_schema(schema).fields, strict=True)
-    return df.select(*(F.col(_quoted(field.file_name)).alias(field.name, metadata=shown.metadata) for field, shown in named))
+    return df.select(*(F.col(quoted(field.file_name)).alias(field.name, metadata=shown.metadata) for field, shown in named))
 
 
 def _through_sink_log(spark: SparkSession, files: Sequence[tuple[str, int]], physical: StructType, options: Mapping[str, str]) -> DataFrame:
@@ -261,7 +261,8 @@ def _spark_skips(path: str) -> bool:
     return name.startswith(".") or (name.startswith("_") and "=" not in name) or ":" in name
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """A column's name as Spark's expressions take it, whatever characters it has."""
     return "`" + name.replace("`", "``") + "`"
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 LOG = logging.getLogger("manifestcommit.spark")
-OLDEST_PANDAS = (2, 2)
+_OLDEST_PANDAS = (2, 2)
 _AQE = "spark.sql.adaptive.enabled"
 _PIPELINED = "spark.python.udf.pipelined.enabled"
 _PLANNING = threading.Lock()
@@ -56,16 +56,19 @@ def check_recoverable(df: DataFrame) -> None:
             "recoverable=True is not available in Spark Connect sessions, which cannot run chosen tasks only; nothing was done. Leave it "
             "out, or run the job in a classic session."
         )
+    check_pandas("recoverable=True writes through")
+
+
+def check_pandas(what: str) -> None:
+    """UsageError where Spark's tasks cannot be given Arrow batches; nothing was done then. what: needs them, in words."""
     try:
         import pandas
 
         found = tuple(int(part) for part in pandas.__version__.split(".")[:2])
     except ImportError:
         found = ()
-    if found < OLDEST_PANDAS:
-        raise UsageError(
-            "recoverable=True writes through Spark's mapInArrow, which needs pandas 2.2 or newer; nothing was done. Install pandas."
-        )
+    if found < _OLDEST_PANDAS:
+        raise UsageError(f"{what} Spark's mapInArrow, which needs pandas 2.2 or newer; nothing was done. Install pandas.")
 
 
 def write_recoverable(df: DataFrame, plan: WritePlan, recovery: Recovery, *, storage_options: Mapping[str, Any] | None) -> Written:

@@ -20,7 +20,7 @@ from ..engine.compact import Choose, NewFiles, Rewrite, Rewriting, misplaced
 from ..engine.files import WritePlan
 from ..errors import UsageError
 from .read import read_snapshot
-from .reader import is_connect
+from .reader import is_connect, quoted
 from .writer import Written, write_dataframe
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def rewriter(spark: SparkSession, *, sort_by: Sequence[str] = (), storage_option
         def one(group: Rewriting) -> NewFiles:
             df = read_entries(spark, group.plan.url, snapshot, group.entries, storage_options=storage_options).coalesce(1)
             if sort_by:
-                df = df.sortWithinPartitions(*(_quoted(name) for name in sort_by))
+                df = df.sortWithinPartitions(*(quoted(name) for name in sort_by))
             new = write_entries(df, group.plan, storage_options=storage_options)
             return NewFiles(entries=new.entries, manifests=new.manifests, tasks=new.tasks, intake=new.intake)
 
@@ -75,14 +75,10 @@ def choose_with(spark: SparkSession, condition: Any) -> Choose:
         number = max(partitions.column_names, key=len) + "#"  # a name that no column has
         numbered = partitions.append_column(number, pa.array(range(partitions.num_rows), pa.int64()))
         try:
-            rows = spark.createDataFrame(numbered).filter(condition).select(F.col(_quoted(number))).collect()
+            rows = spark.createDataFrame(numbered).filter(condition).select(F.col(quoted(number))).collect()
         except PySparkException as error:
             raise UsageError(misplaced(partitions, str(error).partition("\n")[0])) from None
         hits = {row[0] for row in rows}
         return [row in hits for row in range(partitions.num_rows)]
 
     return choose
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
