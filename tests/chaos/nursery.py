@@ -124,12 +124,19 @@ class Nursery:
 def serve(kind: type[Born], prepare: Callable[[Born], None], make: Callable[[Born, str, int], Performer]) -> None:
     """The whole of the process: prepare, then start and signal whom the orders name, until they end."""
     assert os.getpgrp() == os.getpid(), "the group is this process' own"
+    try:
+        _serve(kind, prepare, make)
+    finally:
+        os.killpg(0, signal.SIGKILL)  # this process, too, and whatever ended it: nobody may be there to be told of an event
+
+
+def _serve(kind: type[Born], prepare: Callable[[Born], None], make: Callable[[Born, str, int], Performer]) -> None:
     rest, world, living = b"", None, dict[str, int]()
     while True:
         if select.select([0], [], [], 0.01)[0]:
             data = os.read(0, 65536)
             if not data:
-                os.killpg(0, signal.SIGKILL)  # this process, too
+                return
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
                 if world is None:

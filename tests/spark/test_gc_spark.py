@@ -26,8 +26,8 @@ from manifestcommit.spark import listing
 from manifestcommit.spark.gc import OnSpark
 from manifestcommit.spark.listing import Manifest, Range, Sources, Version, cut
 from manifestcommit.store import LocalStore, StorageOptions, open_store
+from tests.faults.collected import check_readable, needed
 from tests.faults.tables import rows
-from tests.faults.test_gc import check_readable, needed
 from tests.spark.clusters import Driver, set_trap
 
 DAYS = ["a b%2F+=#'é🦆\"", None, "x", "漢 =&?", "a b"]
