@@ -44,8 +44,10 @@ def find_conflict(head: Snapshot, change: Change, winners: Sequence[Winner], fou
 
 
 def needs_winners(change: Change) -> bool:
-    """Whether the commits since birth must be read; an append needs only the head. [CF2] [CF3] [CF16]"""
-    return bool(change.reads) or change.rewind is not None or (change.overwrite is not None and change.overwrite.conflict == "serializable")
+    """Whether the commits since birth must be read; an append needs only the head. [CF2] [CF3] [CF16] [KY4]"""
+    forgets = change.retention is not None and change.retention.keys_from > 0
+    serializable = change.overwrite is not None and change.overwrite.conflict == "serializable"
+    return bool(change.reads) or change.rewind is not None or serializable or forgets
 
 
 def schema_is_other(head: Snapshot, change: Change, winners: Sequence[Winner], found: Found) -> Conflict | None:
@@ -229,6 +231,14 @@ def condemned_file_is_live(head: Snapshot, change: Change, winners: Sequence[Win
     return Conflict(rule="condemned_file_is_live", mine=f"condemns {min(found.live)!r}", winner="that file is in the table")
 
 
+def forgotten_keys_came_back(head: Snapshot, change: Change, winners: Sequence[Winner], found: Found) -> Conflict | None:
+    """gc forgets keys, and a rollback brought old ones back meanwhile: a job that began without them may do their work again. [KY4]"""
+    version = next((winner.version for winner in winners if winner.commit.restored is not None), None)
+    if version is None or change.retention is None or not change.retention.keys_from:
+        return None
+    return Conflict(rule="forgotten_keys_came_back", mine="forgets keys", winner=f"version {version}, a rollback, brought old ones back")
+
+
 def stream_skips_batches(head: Snapshot, change: Change, winners: Sequence[Winner], found: Found) -> Conflict | None:
     """A batch that does not follow the last one of its query: those between are in no version. [KY6]"""
     batch = change.stream
@@ -245,6 +255,7 @@ RULES: tuple[Rule, ...] = (
     tagged_version_is_gone,
     rolled_back_over,
     condemned_file_is_live,
+    forgotten_keys_came_back,
     path_is_condemned,
     watermark_was_moved,
     stream_skips_batches,

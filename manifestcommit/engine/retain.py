@@ -59,9 +59,9 @@ def commit_decision(session: Session, policy: Policy, now_s: float, *, foreign: 
         if outcome.committed:
             assert session.known is not None
             return session.known.snapshot
-        is_live = outcome.conflict is not None and outcome.conflict.rule == "condemned_file_is_live"
+        choose_anew = outcome.conflict is not None and outcome.conflict.rule in ("condemned_file_is_live", "forgotten_keys_came_back")
         # Whether a decision landed that others went beyond is not asked for: theirs counts.
-        if not is_live and session.open().snapshot.fence <= head.version:
+        if not choose_anew and session.open().snapshot.fence <= head.version:
             committed_or_raise(outcome, session.store.url)
     raise StoreError(f"{session.store.url}: other gcs decided first {_TRIES} times; nothing was deleted. Try again later.")
 
@@ -80,6 +80,8 @@ def _change(session: Session, head: Head, policy: Policy, now_s: float, *, forei
     prepared = _young_prepared(session, head, now_s - policy.prepared_grace_s, below=at_grace)
     fence, expired = retention.choose(snapshot, policy, at_grace=at_grace, at_keep_for=at_keep_for, prepared=prepared)
     keys_from = min(_keys_from(session, snapshot, policy.keep_keys), fence)
+    if keys_from and _is_rolled_back_above(session, head, fence):
+        keys_from = 0  # the next gc forgets
     horizon = msgspec.structs.replace(horizon_of(snapshot), fence=fence, expired=expired)
     pending = frozenset(name for name, seen in snapshot.condemned.items() if seen is None)
     if foreign and UNFINISHED in snapshot.properties:
@@ -178,6 +180,16 @@ def _keys_from(session: Session, snapshot: Snapshot, keep_keys: int) -> int:
         for key, version in zip(table.column("key").to_pylist(), table.column("version").to_pylist(), strict=True):
             versions[key] = max(version, versions.get(key, 0))
     return retention.oldest_key_kept(versions.values(), keep_keys)
+
+
+def _is_rolled_back_above(session: Session, head: Head, fence: int) -> bool:
+    """Whether a rollback may stand above the fence: keys that it brought back have old records, and a job that can still commit may have
+    begun without them. One request per version, where there are keys to forget. [KY4]"""
+    for version in range(head.version, fence, -1):
+        each = head if version == head.version else read_object(session.store, version)
+        if each is None or any(commit.restored is not None for commit in each.snapshot.commits):
+            return True
+    return False
 
 
 def _newer(version: int) -> Callable[[pa.Table], pa.Array]:

@@ -22,6 +22,7 @@ from manifestcommit.engine import rows as engine_rows
 from manifestcommit.engine.gc import run
 from manifestcommit.engine.head import open_head, read_object
 from manifestcommit.engine.prepare import commit_prepared
+from manifestcommit.engine.rollback import rollback
 from manifestcommit.errors import (
     CommitConflictError,
     CorruptMetadataError,
@@ -156,6 +157,46 @@ def test_only_the_last_keys_are_remembered_where_there_are_too_many() -> None:
         write(store, rows([number]), key=f"k{number}")
     run(session(store), Policy(keep_keys=0))
     assert all(key_version(store, f"k{number}") for number in range(9)), "the fence has not reached them"
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before gc", "beside gc"])
+@pytest.mark.parametrize("spilled", [False, True], ids=["inlined", "spilled"])
+def test_rows_are_not_doubled_by_a_job_that_began_while_its_key_was_rolled_back(
+    late: bool, spilled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rollback brings a key back with its old record, below the fence: gc must not forget it while that job can commit. [KY4] [CF13]"""
+    if spilled:
+        monkeypatch.setattr(spill, "INLINE_KEYS", 0)
+    store = memory()
+    write(store, rows([1]))
+    done = write(store, rows([2]), key="k").version
+    assert done is not None
+    rollback(session(store), done - 1, reason="by mistake")
+    write(store, rows([3]), key="later")  # so that a gc before the second rollback has a key to forget
+    old = max(info.modified for info in store.list(format.VERSIONS))
+    clock = Clock(store, lambda modified: modified - 7200 if modified <= old else modified)
+    tried = 0
+
+    def undo(call: FaultCall) -> None:
+        nonlocal tried
+        tried += call.kind == "put_if_absent" and format.parse_version(call.name) is not None
+        if tried == late:
+            tried += 1
+            rollback(session(store), done, reason="it was right")
+
+    with begin(store, "k") as job:
+        job.write(rows([2]))
+        if not late:
+            rollback(session(store), done, reason="it was right")
+        policy = Policy(grace_s=3600, keep_versions=1, keep_for_s=0, keep_keys=0)
+        each = session(FaultStore(clock, on_call=undo if late else None))
+        report = run(each, policy)
+        assert format.parse_job_id(job.id).birth >= report.fence > done, "it can still commit, and the record is below the fence"
+        assert key_version(store, "k") == done
+    assert job.outcome is not None and job.outcome.already_committed and read_ids(store) == [1, 2]
+    gc(store, keep_keys=0)
+    gc(store, keep_keys=0)
+    assert key_version(store, "k") is None, "from then on it may be forgotten"
 
 
 def recorded_jobs(each: Any) -> list[str]:
