@@ -25,7 +25,7 @@ from ..errors import (
     VersionNotFoundError,
 )
 from .constants import Constants, constants_in
-from .head import Head, list_versions, missing_version, read_object
+from .head import Head, missing_version, newest_above, read_object
 from .plan import entries_table
 from .session import Session
 
@@ -43,7 +43,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
 class Feed:
     """What one stream is given of one table, from any offset on, the same whenever it is asked. [SP8]
 
-    columns: those that the stream shows, of version `pinned`. A call costs one list, one get of a head that is new, and one
+    columns: those that the stream shows, of version `pinned`. A call costs one list, for a head that is new a get and another list, and one
     get for each version that it is the first to look at, besides the manifests which that version wrote; the first opens the table.
     """
 
@@ -210,14 +210,12 @@ class Feed:
         return self._session.store.url
 
     def _look(self) -> Head:
-        """The head as of this call; one list where it is still the one that is known."""
+        """The head as of this call; one list where it is still the one that is known. [RD1]"""
         if self._head is None:
             self._head = self._session.open()
             return self._head
-        store = self._session.store
-        versions = list_versions(store, self._head.version)
-        if versions[-1:] != [self._head.version]:
-            self._head = (read_object(store, versions[-1]) if versions else None) or self._session.open()
+        # What a list shows may be deleted before the get, and brought back by a stalled writer: so look again.
+        self._head = newest_above(self._session.store, self._head.version, self._head) or self._session.open()
         return self._head
 
     def _enter(self, at: Offset) -> Head:

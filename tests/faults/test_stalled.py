@@ -12,6 +12,7 @@ from manifestcommit.core.retention import Policy
 from manifestcommit.core.snapshot import Commit, Tag
 from manifestcommit.engine import gc as gc_engine
 from manifestcommit.engine.commit import commit, create_table, fenced_outcome
+from manifestcommit.engine.feed import Feed
 from manifestcommit.engine.head import Head, newest_above, open_head, read_object, read_version
 from manifestcommit.engine.lookup import find_job
 from manifestcommit.engine.outcome import error_of
@@ -160,6 +161,20 @@ def test_a_second_look_does_not_trust_a_version_that_came_back() -> None:
     slow = FaultStore(store, on_call=came_back(store))
     found = newest_above(slow, 3)
     assert found is not None and found.version == 7
+
+
+def test_a_stream_is_given_no_rows_of_a_version_that_came_back() -> None:
+    """It would be given files that were never committed, and would lose for good those that were. [SP8] [RD1]"""
+    store = table(3)
+    schema = open_head(store).snapshot.schema
+    assert schema is not None
+    waiting: list[Callable[[FaultCall], None]] = []
+    slow = FaultStore(store, on_call=lambda call: waiting[0](call) if waiting else None)
+    feed = Feed(session(slow), columns=schema.fields, pinned=3)
+    start = feed.beginning(4)
+    waiting.append(came_back(store))
+    with pytest.raises(SnapshotExpiredError):
+        feed.between(start, feed.advance(start))
 
 
 def test_readers_get_through_however_fast_others_commit() -> None:
