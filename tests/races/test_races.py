@@ -37,7 +37,7 @@ def test_nothing_live_is_deleted_and_nothing_dead_is_left_on_a_local_disk() -> N
 @pytest.mark.slow
 def test_nothing_live_is_deleted_and_nothing_dead_is_left_on_a_real_s3_server(rgw: S3Server) -> None:
     """[IV4] [IV7] [IV8] [GC7] [GC9] [GC12] [ST3]"""
-    summary = run(Settings(seed=14, rounds=rounds(2, 30), store="s3"), print, rgw)
+    summary = run(Settings(seed=14, rounds=rounds(1, 30), store="s3"), print, rgw)
     report(summary, print)
     assert not summary.findings
     assert summary.told["write committed"] > 0 and summary.told["gc done"] > 0 and summary.requests > 100

@@ -61,6 +61,7 @@ from tests.faults.tables import (
     write,
 )
 from tests.faults.test_crashes import faults_of
+from tests.sizes import some
 from tests.unit.test_stream import commit_batch
 
 SOURCE = "a topic/0 %=+#'é🦆"
@@ -636,7 +637,7 @@ def test_a_fault_at_any_call_leaves_the_old_table_or_the_new_one_and_again_is_th
     back(healthy, 4)
     new = state(healthy)
     assert old != new
-    for number in range(1, healthy.count + 1):
+    for number in some(range(1, healthy.count + 1), 12):
         for fault in faults_of(healthy, number) if number <= len(healthy.calls) else ():
             inner = clone(base)
             store = FaultStore(inner, {number: fault})
@@ -724,7 +725,7 @@ def test_gc_and_a_rollback_at_once_leave_a_whole_table(tagged: bool, gc_first: b
     healthy = FaultStore(clone(base))
     one(healthy)
     seen = set()
-    for number in range(1, healthy.count + 2):
+    for number in some(range(1, healthy.count + 2), 12):
         inner = clone(base)
         told: list[Any] = []
 

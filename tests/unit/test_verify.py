@@ -36,6 +36,7 @@ from manifestcommit.testing.counting import CountingStore
 from manifestcommit.testing.faults import FaultCall, FaultStore
 from tests.compat.freeze import TYPES, budgets
 from tests.faults.tables import all_snapshots, begin, check_table, clone, memory, put_version, rows, session, write
+from tests.sizes import rounds
 from tests.unit import schemas
 
 FROZEN = sorted(path.parent.parent.parent for path in Path(__file__).parents[1].glob("compat/fixtures/**/_manifest/versions/*1.json.zst"))
@@ -182,7 +183,7 @@ def test_the_statistics_of_every_type_are_true(name: str, tmp_path: Path) -> Non
     assert mc.Table(tmp_path / "t").verify(deep=True).findings == ()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rounds(20, 60), deadline=None)
 @given(st.data())
 def test_what_is_written_is_true_by_a_second_count(data: st.DataObject) -> None:
     """Values of every type, nulls, NaN and infinities, in and out of structs, as partition values and not. [OB7] [DF3]"""
@@ -254,7 +255,7 @@ def listed_objects(store: MemoryStore) -> set[str]:
     return found
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
+@settings(max_examples=rounds(12, 40), deadline=None, suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
 @given(st.lists(st.integers(0, 24), min_size=5, max_size=10), st.sampled_from(["delete", "cut", "flip"]), AT, AT, st.integers(0, 7))
 def test_of_any_history_nothing_is_found_and_one_blow_is_found_by_name(steps: list[int], blow: str, which: int, at: int, bit: int) -> None:
     """[RD10] [IV6]"""
