@@ -239,7 +239,7 @@ class _Pending:
             )
             if head.snapshot.schema != self._schema:
                 return None  # someone else made it: its columns have other ids, and a commit would conflict
-        job = format.job_id(head.version, head.snapshot.table_id, self._session.env.randomness(16))
+        job = self._session.new_job(head)
         edits = self._edits(head)
         if head.snapshot.totals.files:
             outcome = commit(self._session, head, self._change(head, job, edits, self._unlisted(head, job), ()))

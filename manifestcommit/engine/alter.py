@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from ..core import format, partition
+from ..core import partition
 from ..core.change import Change
 from ..core.evolution import SchemaEdit, assign_new_ids
 from ..core.schema import Schema, type_text
@@ -72,7 +72,7 @@ def _change(
     edits: tuple[SchemaEdit, ...] = (),
     properties: Mapping[str, str | None] | None = None,
 ) -> Change:
-    job = format.job_id(head.version, head.snapshot.table_id, session.env.randomness(16))
+    job = session.new_job(head)
     return Change(job=job, birth=head.version, operation=operation, edits=edits, properties=dict(properties or {}))
 
 

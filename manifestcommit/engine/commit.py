@@ -115,7 +115,7 @@ def enter_given_up(session: Session, job: str, limits: Limits | None = None) -> 
             return Outcome(kind="committed" if state == "committed" else "aborted", job_id=job, version=version)
         if _birth(job) < head.snapshot.fence:
             return fenced_outcome(session, head, job)
-        own = format.job_id(head.version, head.snapshot.table_id, session.env.randomness(16))
+        own = session.new_job(head)
         outcome = commit(session, head, Change(job=own, birth=head.version, operation="give_up", gives_up=job), limits)
         if outcome.committed:
             return Outcome(kind="aborted", job_id=job, attempts=outcome.attempts)

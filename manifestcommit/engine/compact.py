@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..core import format, values
+from ..core import values
 from ..core.change import Change
 from ..core.compaction import DEFAULT_MAX_BYTES, MAX_MANIFEST_FILES, Group, Plan, SmallFile, batches, is_small, plan_files, plan_manifests
 from ..core.conflict import Conflict, describe_touch
@@ -188,7 +188,7 @@ def merge_manifests(session: Session, *, tell: Tell = lambda _: None, done: Comp
             return msgspec.structs.replace(done, left_manifests=sum(len(group) for group in groups))
         tell(f"merging manifests: {len(groups):,} to go")
         merged = frozenset(ref.path for ref in groups[0])
-        job = _new_job(session, head)
+        job = session.new_job(head)
         outcome = commit(session, head, Change(job=job, birth=head.version, operation=REPLACE, merge_manifests=merged))
         if outcome.conflict is not None:  # commits have merged them meanwhile: look again
             tries += 1
@@ -209,7 +209,7 @@ def _rewrite_batch(session: Session, rewrite: Rewrite, groups: Sequence[tuple[Gr
     """Rewrite these groups and commit them together, without those whose files are gone. [CF7] [GC11]"""
     head = session.open()
     session.prove(head.snapshot.proven)
-    job, began_us = _new_job(session, head), session.env.now_us()
+    job, began_us = session.new_job(head), session.env.now_us()
     kept, done = _still_there(session, head, job, [(group, table, NewFiles()) for group, table in groups], done)
     if not kept:
         return done
@@ -290,10 +290,6 @@ def _chosen(snapshot: Snapshot, partitions: list[tuple[WireValue, ...]], choose:
     columns = {field.name: values.to_array([each[at] for each in partitions], field.type) for at, field in enumerate(fields)}
     wanted = choose(pa.table(columns))
     return {partition for partition, want in zip(partitions, wanted, strict=True) if want}
-
-
-def _new_job(session: Session, head: Head) -> str:
-    return format.job_id(head.version, head.snapshot.table_id, session.env.randomness(16))
 
 
 def _committed(session: Session, outcome: Outcome, done: Compaction) -> Compaction:

@@ -388,7 +388,7 @@ class Job:
     def _begin(self) -> None:
         assert self._head is not None
         snapshot = self._head.snapshot
-        self._id = format.job_id(self._head.version, snapshot.table_id, self._session.env.randomness(16))
+        self._id = self._session.new_job(self._head)
         if self._key is not None:
             try:
                 with while_readable(self._session.store, snapshot.version):
@@ -413,7 +413,7 @@ class Job:
     def _first_schema(self, head: Head, data: Schema, partition_by: tuple[str, ...]) -> Head:
         """Give a table its first schema in a commit of its own; whoever loses that race fits the winner's. [CF8]"""
         schema = assign_new_ids(relaxed(data), self._session.new_field_id)
-        job = format.job_id(head.version, head.snapshot.table_id, self._session.env.randomness(16))
+        job = self._session.new_job(head)
         change = Change(
             job=job,
             birth=head.version,

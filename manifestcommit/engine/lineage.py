@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from ..core import format, manifest_table
+from ..core import manifest_table
 from ..core.change import Change, Rewind
 from ..core.manifest import SourceRange
 from ..core.snapshot import REPLACE, Commit, Snapshot
@@ -174,7 +174,7 @@ def rewind(session: Session, source: str, to: Position, *, reason: str, keep_key
     # Whether a source ever stood at a text is known to the history only.
     keys = frozenset[str]() if keep_keys and not isinstance(to, str) else _undone_keys(session, head, source, to)
     keys = frozenset() if keep_keys else keys
-    job = format.job_id(head.version, head.snapshot.table_id, session.env.randomness(16))
+    job = session.new_job(head)
     back = Rewind(source=source, have=have, to=to, keys=keys)
     outcome = commit(session, head, Change(job=job, birth=head.version, operation="rewind", rewind=back, reason=reason))
     return msgspec.structs.replace(outcome, dropped_keys=tuple(sorted(keys))) if outcome.committed else outcome

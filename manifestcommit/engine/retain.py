@@ -74,7 +74,7 @@ def foresee(session: Session, head: Head, policy: Policy, now_s: float, *, forei
 
 def _change(session: Session, head: Head, policy: Policy, now_s: float, *, foreign: bool, writing: bool, look: Look, tell: Tell) -> Change:
     snapshot = head.snapshot
-    job = format.job_id(head.version, snapshot.table_id, session.env.randomness(16))
+    job = session.new_job(head)
     times = _times(session, head)
     at_grace, at_keep_for = (_created_by(session, head, times, now_s - age_s) for age_s in (policy.grace_s, policy.keep_for_s))
     prepared = _young_prepared(session, head, now_s - policy.prepared_grace_s, below=at_grace)

@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..core import format, manifest_table
+from ..core import manifest_table
 from ..core.change import Change, Rollback
 from ..core.snapshot import Snapshot, Totals
 from ..core.text import is_unicode
@@ -45,7 +45,7 @@ def rollback(session: Session, version: int | None = None, *, tag: str | None = 
         taken, given = _differing(session, head.snapshot, target)
         dropped = _dropped_keys(session, head.snapshot, target)
     change = Change(
-        job=format.job_id(head.version, head.snapshot.table_id, session.env.randomness(16)),
+        job=session.new_job(head),
         birth=head.version,
         operation="rollback",
         touched=_touched(head.snapshot, target, taken, given),

@@ -10,7 +10,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from ..core import format, manifest_table
+from ..core import manifest_table
 from ..core.change import Change, declaration
 from ..core.compaction import unite_ranges
 from ..core.manifest import Entry, ManifestRef, SourceRange
@@ -77,7 +77,7 @@ class RowChange:
         self._advances = tuple(_advances(watermarks or {}))
         self._declared = declaration(mode=operation, scope=list(declared), advances=self._advances, fingerprint=fingerprint)
         self._record = None if key is None else find_key(session, self.snapshot, key)
-        self.id = format.job_id(self.head.version, self.snapshot.table_id, session.env.randomness(16))
+        self.id = session.new_job(self.head)
         self._reads: tuple[Touch, ...] = ()
         self._removed: dict[str, int] = {}
         self._entries: list[Entry] = []
@@ -180,7 +180,7 @@ def drop_removed(session: Session) -> int:
         path = next((ref.path for ref in head.snapshot.manifests if removed.get(ref.path)), None)
         if path is None:
             return rewritten
-        job = format.job_id(head.version, head.snapshot.table_id, session.env.randomness(16))
+        job = session.new_job(head)
         change = Change(job=job, birth=head.version, operation=REPLACE, merge_manifests=frozenset({path}))
         outcome = commit(session, head, change)
         if outcome.conflict is None or tries >= _TRIES:

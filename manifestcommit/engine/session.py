@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..core import format
 from ..core.snapshot import Summary
 from ..store import Store
 from ..store.doctor import prove
@@ -33,6 +34,10 @@ class Session:
     def new_field_id(self) -> int:
         """A field id drawn at random; whoever gives it to a schema sees to it that no two fields share one. [SC1]"""
         return (int.from_bytes(self.env.randomness(4), "big") & 0x7FFFFFFF) or 1
+
+    def new_job(self, head: Head) -> str:
+        """The id of a job that is born at this head: like no other's. [LY4] [CM15]"""
+        return format.job_id(head.version, head.snapshot.table_id, self.env.randomness(16))
 
     def meter(self, job: str, operation: str = "", summary: Summary = Summary(), phase: Phase = "both") -> Meter:  # noqa: B008  # frozen
         """Begins to measure a commit of this job."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime as dt
 import unicodedata
 
-from ..core import format
 from ..core.change import Change, TagEdit
 from ..core.text import is_unicode
 from ..errors import UsageError
@@ -44,7 +43,7 @@ def untag(session: Session, name: str) -> Outcome:
 
 
 def _commit(session: Session, head: Head, operation: str, edit: TagEdit) -> Outcome:
-    job = format.job_id(head.version, head.snapshot.table_id, session.env.randomness(16))
+    job = session.new_job(head)
     return commit(session, head, Change(job=job, birth=head.version, operation=operation, tag=edit))
 
 
