@@ -24,11 +24,11 @@ from ..core.touch import of_partition, once
 from ..errors import CorruptMetadataError, UsageError
 from .commit import commit
 from .figures import Intake, Ledger
-from .files import WritePlan
+from .files import WritePlan, target_file_size_of
 from .head import Head
 from .outcome import Outcome, committed_or_raise
 from .plan import entries_table
-from .replace import check_rows, plan_rewrite, target_file_size_of
+from .replace import check_rows, plan_rewrite
 from .session import Session
 from .survey import survey
 

@@ -23,6 +23,7 @@ from ..core.conform import Conformer
 from ..core.manifest import Entry, SourceRange
 from ..core.paths import check_path
 from ..core.schema import Schema
+from ..core.snapshot import Snapshot
 from ..errors import ManifestCommitError, StoreError, UsageError
 from ..store.base import Output, Store
 from . import rows
@@ -67,6 +68,16 @@ class WritePlan(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.target_file_size < 1:
             raise UsageError(f"target_file_size is a number of bytes above 0, not {self.target_file_size}")
+
+
+def target_file_size_of(snapshot: Snapshot) -> int:
+    """The size in bytes at which writers of this table begin a new file, unless they are told another."""
+    return int(snapshot.properties.get(TARGET_FILE_SIZE, DEFAULT_TARGET_FILE_SIZE))
+
+
+def bounds_columns_of(snapshot: Snapshot) -> int:
+    """How many leaf columns of this table's files get statistics in their entries. [OB7]"""
+    return int(snapshot.properties.get(BOUNDS_COLUMNS, DEFAULT_BOUNDS_COLUMNS))
 
 
 class DataFileWriter:

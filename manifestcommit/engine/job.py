@@ -193,14 +193,13 @@ class Job:
         layout = lay_out(self._layout, head.snapshot, data, names, merge=merge_schema, new_id=new_id, url=self.url)
         assert layout.schema is not None and layout.partition_by is not None
         self._layout, self._writing = layout, True
-        properties = head.snapshot.properties
         return files.WritePlan(
             url=self.url,
             job=self.id,
             schema=layout.schema,
             partition_by=layout.partition_by,
-            target_file_size=target_file_size or int(properties.get(files.TARGET_FILE_SIZE, files.DEFAULT_TARGET_FILE_SIZE)),
-            bounds_columns=self._bounds_columns(head),
+            target_file_size=target_file_size or files.target_file_size_of(head.snapshot),
+            bounds_columns=files.bounds_columns_of(head.snapshot),
             sources=_source_ranges(sources),
         )
 
@@ -282,7 +281,7 @@ class Job:
                 schema=schema,
                 partition_by=chosen,
                 job=self.id,
-                bounds_columns=self._bounds_columns(head),
+                bounds_columns=files.bounds_columns_of(head.snapshot),
             )
             self._layout = msgspec.structs.replace(self._layout, schema=schema, partition_by=chosen)
             self._entries.append(msgspec.structs.replace(entry, sources=ranges) if ranges else entry)
@@ -427,9 +426,6 @@ class Job:
             raise ManifestCommitError(f"{self.url}: the table's first schema could not be set; run the job again")
         self._head = found  # the job's birth stays what its id says
         return found
-
-    def _bounds_columns(self, head: Head) -> int:
-        return int(head.snapshot.properties.get(files.BOUNDS_COLUMNS, files.DEFAULT_BOUNDS_COLUMNS))
 
     def _check_early(self, head: Head) -> None:
         """Refuse now, before any task starts, what no later commit of others can make right. [SC3] [WM2] [CF5]

@@ -1,6 +1,6 @@
 """Files of a table that others take the place of: how the new ones are laid out. [CF7]
 
-Not here: which files, and the commit (engine.compact), reading and writing their rows with Spark (spark.rewrite).
+Not here: which files, and the commit (engine.compact, engine.row_change), reading and writing their rows with Spark (spark.rewrite).
 """
 
 from __future__ import annotations
@@ -22,21 +22,15 @@ def plan_rewrite(
     """
     if snapshot.schema is None:
         raise UsageError(f"{url} has no columns yet, and no files")
-    properties = snapshot.properties
     return files.WritePlan(
         url=url,
         job=job,
         schema=snapshot.schema,
         partition_by=snapshot.partition_by,
-        target_file_size=target_file_size or target_file_size_of(snapshot),
-        bounds_columns=int(properties.get(files.BOUNDS_COLUMNS, files.DEFAULT_BOUNDS_COLUMNS)),
+        target_file_size=target_file_size or files.target_file_size_of(snapshot),
+        bounds_columns=files.bounds_columns_of(snapshot),
         sources=sources,
     )
-
-
-def target_file_size_of(snapshot: Snapshot) -> int:
-    """The size in bytes at which writers of this table begin a new file."""
-    return int(snapshot.properties.get(files.TARGET_FILE_SIZE, files.DEFAULT_TARGET_FILE_SIZE))
 
 
 def check_rows(old: Sequence[str], rows: int, entries: Sequence[Entry], manifests: Sequence[ManifestRef] = ()) -> None:
