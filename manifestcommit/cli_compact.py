@@ -1,6 +1,6 @@
 """`manifestcommit compact`: what would be rewritten, group by group with its reason, or what was. [GC11] [GC16]
 
-Not here: which files are rewritten together (core.compaction), the rewriting (table).
+Not here: which files are rewritten together (core.compaction), the rewriting (compaction).
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ class Inventory:
         version = format.parse_version(name)
         if version is not None:
             self.versions.append(version)
-        elif name.startswith(f"{format.VERSIONS}i-"):
+        elif name.startswith(format.INTENTS):
             self._note(finding("intent", name, "a writer that lost a race has published what it wants to commit"))
         else:
             self._foreign_name(name, "stands among the versions and is no name of one")

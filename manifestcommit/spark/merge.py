@@ -128,9 +128,7 @@ class _Merge:
             keys, most = by_key.agg(F.count(F.lit(1)), F.max(self._times)).collect()[0]
             going = Going(entries, by_file if when_matched else {})
             survivors = lambda df: df.join(self._source_keys, self._equal(), "left_anti")  # noqa: E731
-            rewrite_without(
-                self._spark, change, self._session, going, survivors, what="the key", storage_options=self._options
-            )  # fmt: skip
+            rewrite_without(self._spark, change, self._session, going, survivors, what="the key", storage_options=self._options)
             self._add(by_key, keys, most or 0, when_matched, when_not_matched)
         finally:
             matches.unpersist()

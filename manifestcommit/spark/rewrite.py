@@ -1,6 +1,6 @@
 """Rows of chosen files into new files, by Spark: read them as the table shows them, write them anew, lose and double none. [GC11] [SP1]
 
-Not here: which files are rewritten and what is committed (engine.compact), one task's files (spark.writer).
+Not here: which files are rewritten and what is committed (engine.compact, row_change), one task's files (spark.writer).
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""What each actor did and was told, one record per operation: the history that a checker judges. [IV2] [IV4]"""
+"""What each actor of a simulated run did and was told, one record per operation. [IV2] [IV4]
+
+Not here: the records that the history checker judges (operation), which say what each commit added and each read showed.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import msgspec
-
-from ..core.format import encode_json
 
 
 class OperationRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -36,7 +37,3 @@ class History:
         record = OperationRecord(id=len(self.records) + 1, process=actor, operation=operation, arguments=arguments, begin=step)
         self.records.append(record)
         return record
-
-    def lines(self) -> str:
-        """One JSON document a line."""
-        return "\n".join(encode_json(record, OperationRecord).decode() for record in self.records)
