@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from .compaction import compact, planned
-from .core import arrow, evolution, format
+from .core import arrow, evolution
 from .core.compaction import DEFAULT_MAX_BYTES
 from .core.expression import parse_expression
 from .core.predicate import Predicate
@@ -30,9 +30,10 @@ from .engine.describe import describe, values
 from .engine.gc import GcReport
 from .engine.head import Head, read_version, walk_back
 from .engine.lineage import Lineage, rewind, trace
-from .engine.lookup import find_job
 from .engine.outcome import JobResults, Outcome, committed_or_raise
-from .engine.prepare import JobInfo, give_up, is_published, list_jobs, read_prepared, settle_prepared
+from .engine.prepare import JobInfo, give_up, list_jobs, settle_prepared
+from .engine.resolve import Resolution as Resolution  # the command names it
+from .engine.resolve import resolve_job
 from .engine.rollback import rollback
 from .engine.session import Session
 from .engine.standing import TableFigures, stand
@@ -50,17 +51,6 @@ from .telemetry import record_table
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
     from pyspark.sql import DataFrame, SparkSession
-
-
-class Resolution(str):
-    """The answer of `resolve`, a text; version: where it is "committed"."""
-
-    version: int | None
-
-    def __new__(cls, status: str, version: int | None = None) -> Resolution:
-        made = super().__new__(cls, status)
-        made.version = version
-        return made
 
 
 class Table(RowChanges):
@@ -162,7 +152,7 @@ class Table(RowChanges):
 
     def resolve(self, job_id: str) -> Resolution:
         """What became of a job, asked from anywhere and at any time: see `resolve`. [CM23]"""
-        return _resolve(self._session, job_id)
+        return resolve_job(self._session, job_id)
 
     def jobs(self) -> list[JobInfo]:
         """The jobs that left something for others, and what became of each: prepared, published, running, given up, fenced. [AB3]"""
@@ -463,25 +453,6 @@ def _schema_of(schema: Any) -> Schema:
 
         return from_spark(schema.jsonValue())
     raise UsageError(f"schema is a pyarrow.Schema or a Spark StructType, not a {type(schema).__qualname__}")
-
-
-def _resolve(session: Session, job_id: str) -> Resolution:
-    head = session.open()
-    try:
-        name = format.parse_job_id(job_id)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    if name.table_id != head.snapshot.table_id:
-        raise UsageError(f"job {job_id} belongs to another table than the one at {session.store.url}")
-    state, version = find_job(session, head.snapshot, job_id)
-    if state == "committed":
-        return Resolution("committed", version)
-    if state == "given_up":
-        return Resolution("aborted")
-    if name.birth < head.snapshot.fence:
-        return Resolution("forgotten")
-    is_pending = read_prepared(session, job_id) is not None or is_published(session, job_id)
-    return Resolution("pending" if is_pending else "not_committed")
 
 
 def _limited(rows: Iterator[dict[str, Any]], limit: int | None) -> Iterator[dict[str, Any]]:

@@ -26,6 +26,7 @@ from manifestcommit.engine.lineage import rewind, trace
 from manifestcommit.engine.lookup import find_job
 from manifestcommit.engine.outcome import Outcome
 from manifestcommit.engine.prepare import commit_prepared, give_up, list_jobs
+from manifestcommit.engine.resolve import resolve_job
 from manifestcommit.engine.rollback import rollback
 from manifestcommit.engine.verify import verify
 from manifestcommit.errors import (
@@ -39,7 +40,6 @@ from manifestcommit.errors import (
 )
 from manifestcommit.job import commit_all
 from manifestcommit.store import MemoryStore, Store, open_store
-from manifestcommit.table import _resolve
 from manifestcommit.testing.counting import CountingStore
 from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
 from tests.faults.helpers import carried, carry, intents, is_create, is_publishing, losing, publish, put_intent, rival, state_of
@@ -85,7 +85,7 @@ def versions_of(store: Store, job: str) -> list[int]:
 
 def resolve(store: Store, job: str) -> tuple[str, int | None]:
     """As the public call, over a store of the test's own."""
-    found = _resolve(session(store), job)
+    found = resolve_job(session(store), job)
     return str(found), found.version
 
 

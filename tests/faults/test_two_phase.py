@@ -25,6 +25,7 @@ from manifestcommit.engine.head import open_head
 from manifestcommit.engine.lookup import find_job
 from manifestcommit.engine.outcome import Outcome, committed_or_raise
 from manifestcommit.engine.prepare import commit_prepared, give_up, list_jobs
+from manifestcommit.engine.resolve import resolve_job
 from manifestcommit.errors import (
     CommitConflictError,
     JobAbortedError,
@@ -483,7 +484,7 @@ def test_a_fenced_prepared_job_commits_nothing_ever_again() -> None:
         with pytest.raises(JobFencedError, match=job):
             commit(store, job)
         assert [each.state for each in list_jobs(session(store))] == ["fenced"]
-        assert str(mc.table._resolve(session(store), job)) == "forgotten"
+        assert str(resolve_job(session(store), job)) == "forgotten"
     assert give_up(session(store), job).kind in ("aborted", "fenced"), "it cannot commit: nothing is left to be decided"
     with pytest.raises((JobFencedError, JobAbortedError)):
         commit(store, job)

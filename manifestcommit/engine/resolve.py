@@ -1,0 +1,43 @@
+"""What became of a job, asked from any process at any later time. [CM23]
+
+Not here: how a job is given up (engine.prepare), the outcome of a commit in its own process (engine.outcome).
+"""
+
+from __future__ import annotations
+
+from ..core import format
+from ..errors import UsageError
+from .lookup import find_job
+from .prepare import is_published, read_prepared
+from .session import Session
+
+
+class Resolution(str):
+    """The answer of `resolve`, a text; version: where it is "committed"."""
+
+    version: int | None
+
+    def __new__(cls, status: str, version: int | None = None) -> Resolution:
+        made = super().__new__(cls, status)
+        made.version = version
+        return made
+
+
+def resolve_job(session: Session, job_id: str) -> Resolution:
+    """What the table knows of a job as of this call. UsageError where the id is none of a job of this table. [CM23]"""
+    head = session.open()
+    try:
+        name = format.parse_job_id(job_id)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if name.table_id != head.snapshot.table_id:
+        raise UsageError(f"job {job_id} belongs to another table than the one at {session.store.url}")
+    state, version = find_job(session, head.snapshot, job_id)
+    if state == "committed":
+        return Resolution("committed", version)
+    if state == "given_up":
+        return Resolution("aborted")
+    if name.birth < head.snapshot.fence:
+        return Resolution("forgotten")
+    is_pending = read_prepared(session, job_id) is not None or is_published(session, job_id)
+    return Resolution("pending" if is_pending else "not_committed")
