@@ -102,54 +102,16 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="manifestcommit",
-        description="Look into tables that manifestcommit publishes, finish what their jobs have left, and set sources back.",
+        description="Look into tables that manifestcommit publishes, finish what jobs have left, set back, delete rows, compact, clean up.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"manifestcommit {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    log = _command(commands, "log", _log, "the commits, newest first, back to the oldest readable version")
-    log.add_argument("-n", "--limit", type=_positive, metavar="N", help="only the newest N commits")
-
-    show = _command(commands, "show", _show, "one version: schema, partitioning, totals, commits, properties, tags")
-    _add_choice(show)
-
-    files = _command(commands, "files", _files, "the files that a version lists, with partition values, rows and bytes")
-    _add_choice(files)
-    files.add_argument("--bounds", action="store_true", help="with nulls, minima and maxima per column (always there with --json)")
-
-    watermarks = _command(commands, "watermarks", _watermarks, "how far every source has been read")
-    _add_choice(watermarks)
-
-    diff = _command(commands, "diff", _diff, "the files added and removed after version START, up to version END")
-    diff.add_argument("start", type=_positive, metavar="START")
-    diff.add_argument("end", type=_positive, metavar="END", nargs="?", help="default: the newest version")
-
-    resolve = _command(commands, "resolve", _resolve, "what became of a job; exit status 1 unless it is committed")
-    resolve.add_argument("job_id", metavar="JOB", help="a job id, as an OutcomeUnknownError names it")
-
-    _command(commands, "jobs", _jobs, "what jobs left for others: prepared, published, running, given up, fenced")
-
-    commit = _command(commands, "commit", _commit, "commit a prepared job; exit status 1 where it conflicts, was given up or is fenced")
-    commit.add_argument("job_id", metavar="JOB", help="a job id, as `manifestcommit jobs` shows it")
-
-    abort = _command(commands, "abort", _abort, "give a job that others can finish up for good; exit status 1 if it has committed")
-    abort.add_argument("job_id", metavar="JOB", help="a job id, as `manifestcommit jobs` shows it")
-
-    recover = _command(
-        commands, "recover", _recover, "commit every prepared job that nobody has decided; exit status 1 if one is left undecided"
-    )
-    recover.add_argument("--abort", action="store_true", help="give each up instead")
-
-    rewind = _command(commands, "rewind", _rewind, "set a source's watermark back, and drop the keys whose work that undoes")
-    rewind.add_argument("source", metavar="SOURCE", help="as `manifestcommit watermarks` shows it")
-    target = rewind.add_mutually_exclusive_group(required=True)
-    target.add_argument("--to", metavar="POSITION", help="a number, or the text at which the source once stood")
-    target.add_argument("--forget", action="store_true", help="as if the source had never been read")
-    rewind.add_argument("--reason", required=True, metavar="TEXT", help="recorded in the history")
-    rewind.add_argument("--keep-keys", action="store_true", help="drop no key, where the history that tells which is expired")
-
+    _add_looks(commands)
+    _add_jobs(commands)
+    _add_rewind(commands)
     for add_more in (add_adopt, add_history, add_rows, add_compact, add_gc):
         add_more(commands, _command)
 
@@ -168,6 +130,56 @@ def _parser() -> argparse.ArgumentParser:
         commands, "doctor", _doctor, "whether a store keeps what commits rely on; writes probes, and removes them; exit status 1 if not"
     )
     return parser
+
+
+def _add_looks(commands: Any) -> None:
+    """What stands in a table."""
+    log = _command(commands, "log", _log, "the commits, newest first, back to the oldest readable version")
+    log.add_argument("-n", "--limit", type=_positive, metavar="N", help="only the newest N commits")
+
+    show = _command(commands, "show", _show, "one version: schema, partitioning, totals, commits, properties, tags")
+    _add_choice(show)
+
+    files = _command(commands, "files", _files, "the files that a version lists, with partition values, rows and bytes")
+    _add_choice(files)
+    files.add_argument("--bounds", action="store_true", help="with nulls, minima and maxima per column (always there with --json)")
+
+    watermarks = _command(commands, "watermarks", _watermarks, "how far every source has been read")
+    _add_choice(watermarks)
+
+    diff = _command(commands, "diff", _diff, "the files added and removed after version START, up to version END")
+    diff.add_argument("start", type=_positive, metavar="START")
+    diff.add_argument("end", type=_positive, metavar="END", nargs="?", help="default: the newest version")
+
+
+def _add_jobs(commands: Any) -> None:
+    """What became of jobs, and those that others have left."""
+    resolve = _command(commands, "resolve", _resolve, "what became of a job; exit status 1 unless it is committed")
+    resolve.add_argument("job_id", metavar="JOB", help="a job id, as an OutcomeUnknownError names it")
+
+    _command(commands, "jobs", _jobs, "what jobs left for others: prepared, published, running, given up, fenced")
+
+    commit = _command(commands, "commit", _commit, "commit a prepared job; exit status 1 where it conflicts, was given up or is fenced")
+    commit.add_argument("job_id", metavar="JOB", help="a job id, as `manifestcommit jobs` shows it")
+
+    abort = _command(commands, "abort", _abort, "give a job that others can finish up for good; exit status 1 if it has committed")
+    abort.add_argument("job_id", metavar="JOB", help="a job id, as `manifestcommit jobs` shows it")
+
+    recover = _command(
+        commands, "recover", _recover, "commit every prepared job that nobody has decided; exit status 1 if one is left undecided"
+    )
+    recover.add_argument("--abort", action="store_true", help="give each up instead")
+
+
+def _add_rewind(commands: Any) -> None:
+    """Sources set back."""
+    rewind = _command(commands, "rewind", _rewind, "set a source's watermark back, and drop the keys whose work that undoes")
+    rewind.add_argument("source", metavar="SOURCE", help="as `manifestcommit watermarks` shows it")
+    target = rewind.add_mutually_exclusive_group(required=True)
+    target.add_argument("--to", metavar="POSITION", help="a number, or the text at which the source once stood")
+    target.add_argument("--forget", action="store_true", help="as if the source had never been read")
+    rewind.add_argument("--reason", required=True, metavar="TEXT", help="recorded in the history")
+    rewind.add_argument("--keep-keys", action="store_true", help="drop no key, where the history that tells which is expired")
 
 
 def _command(commands: Any, name: str, run: Run, what: str) -> argparse.ArgumentParser:
