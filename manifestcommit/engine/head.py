@@ -145,17 +145,22 @@ def read_version(store: Store, head: Head, version: int) -> Head:
 
 
 def walk_back(store: Store, head: Head) -> Iterator[Head]:
-    """The head and its predecessors, newest first, down to the oldest readable version. One request each. [RD3]"""
-    lowest = head.snapshot.expired
+    """The head and its predecessors, newest first, down to the oldest readable version. One request each. [RD3]
+
+    None that expired while we walked and came back from the dead since: that is not what its successor was built on.
+    """
+    lowest, child = head.snapshot.expired, head
     yield head
     for version in range(head.version - 1, lowest - 1, -1):
         found = read_object(store, version)
-        if found is None:
+        if found is None or found.digest != child.snapshot.parent_digest:
             newest = open_head(store)
             if version < newest.snapshot.expired:
                 return  # expired while we walked: the history now ends here
+        if found is None:
             raise missing_version(version)
         yield found
+        child = found
 
 
 @contextlib.contextmanager

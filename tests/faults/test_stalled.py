@@ -14,6 +14,7 @@ from manifestcommit.engine import gc as gc_engine
 from manifestcommit.engine.commit import commit, create_table, fenced_outcome
 from manifestcommit.engine.feed import Feed
 from manifestcommit.engine.head import Head, newest_above, open_head, read_object, read_version
+from manifestcommit.engine.lineage import rewind
 from manifestcommit.engine.lookup import find_job
 from manifestcommit.engine.outcome import error_of
 from manifestcommit.errors import (
@@ -175,6 +176,26 @@ def test_a_stream_is_given_no_rows_of_a_version_that_came_back() -> None:
     waiting.append(came_back(store))
     with pytest.raises(SnapshotExpiredError):
         feed.between(start, feed.advance(start))
+
+
+def test_a_rewind_does_not_ask_a_version_that_came_back_which_keys_to_drop() -> None:
+    """The key of the work that it undoes would stay, so that a rerun leaves that work out: its rows are lost. [WM5] [RD3] [KY3]"""
+    store = table(3)
+    job, base = stalled(store)
+    write(store, rows([4]), key="undone", watermarks={"other": (0, 5)})
+    write(store, rows([5]), watermarks={"other": (5, 9)})
+    got: list[FaultCall] = []
+
+    def overtake(call: FaultCall) -> None:
+        if (call.kind, call.name) == ("get", format.version_name(4)) and not got:
+            got.append(call)
+            expire(store, fence=5, expired=5)
+            assert not commit(session(store), base, change_of(job)).committed
+            assert read_object(store, 4) is not None, "it did create it"
+
+    with pytest.raises(SnapshotExpiredError):
+        rewind(session(FaultStore(store, on_call=overtake)), "other", 0, reason="to be done again")
+    assert got and positions(store) == {"other": 9}
 
 
 def test_readers_get_through_however_fast_others_commit() -> None:
