@@ -22,6 +22,7 @@ from .head import Head, read_version, walk_back
 from .lookup import find_key
 from .outcome import Outcome
 from .session import Session
+from .undone import give_up_published
 
 _Listed = tuple[str, int, str, tuple[SourceRange, ...]]  # path, the version that added it, its job, what it says that it holds
 _Commits = frozenset[tuple[int, str]]  # version, job
@@ -174,6 +175,8 @@ def rewind(session: Session, source: str, to: Position, *, reason: str, keep_key
     # Whether a source ever stood at a text is known to the history only.
     keys = frozenset[str]() if keep_keys and not isinstance(to, str) else _undone_keys(session, head, source, to)
     keys = frozenset() if keep_keys else keys
+    if give_up_published(session, head, keys):
+        return rewind(session, source, to, reason=reason)
     job = session.new_job(head)
     back = Rewind(source=source, have=have, to=to, keys=keys)
     outcome = commit(session, head, Change(job=job, birth=head.version, operation="rewind", rewind=back, reason=reason))

@@ -25,6 +25,7 @@ from .manifests import KEY_RUN
 from .outcome import Outcome
 from .session import Session
 from .times import choose_version
+from .undone import give_up_published
 
 
 def rollback(session: Session, version: int | None = None, *, tag: str | None = None, reason: str) -> Outcome:
@@ -44,6 +45,8 @@ def rollback(session: Session, version: int | None = None, *, tag: str | None = 
     with while_readable(session.store, head.version), while_readable(session.store, chosen):
         taken, given = _differing(session, head.snapshot, target)
         dropped = _dropped_keys(session, head.snapshot, target)
+    if give_up_published(session, head, dropped):
+        return rollback(session, chosen, reason=reason)
     change = Change(
         job=session.new_job(head),
         birth=head.version,

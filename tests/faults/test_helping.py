@@ -775,6 +775,22 @@ def test_a_rewind_drops_the_keys_of_those_commits_of_a_version_whose_advances_it
     assert rewind(session(store), "only here", None, reason="x").dropped_keys == ("k 5-7",)
 
 
+@pytest.mark.parametrize("undo", ["rollback", "rewind"])
+def test_a_dead_attempt_is_not_carried_in_place_of_the_rerun_once_its_key_is_dropped(undo: str) -> None:
+    """[CM21] [CF13] [WM5]"""
+    store = table()
+    before = open_head(store).version
+    dead = put_intent(store, change_of(_written(store, 10, key="k", advance=(5, 7))))
+    write(store, rows([11]), key="k", watermarks={SOURCE: (5, 7)})
+    other = put_intent(store, change_of(_written(store, 13, key="other")))
+    undone = rollback(session(store), before, reason="x") if undo == "rollback" else rewind(session(store), SOURCE, 5, reason="x")
+    assert undone.committed and undone.dropped_keys == ("k",)
+    assert carry(store, 20).committed
+    assert resolve(store, dead)[0] == "aborted" and resolve(store, other)[0] == "committed"
+    assert write(store, rows([12]), key="k", watermarks={SOURCE: (5, 7)}).kind == "committed"
+    assert mine(store) == ([1, 2, 12, 13, 20] if undo == "rollback" else [1, 2, 11, 12, 13, 20])
+
+
 def test_texts_that_come_back_within_one_version_are_undone_commit_by_commit() -> None:
     """The version as a whole did not move the source, two of its commits did. [CM24] [WM5] [WM3]"""
     store = table()

@@ -662,7 +662,7 @@ def test_it_costs_a_get_of_the_target_and_of_what_only_one_of_the_two_lists(stor
     """[IV10]"""
     calls = CountingStore(store)
     back(calls, 2)
-    assert sum(calls.requests().values()) == 3 + 1 + 1 + 3  # open, target, head again, commit
+    assert sum(calls.requests().values()) == 3 + 1 + 1 + 1 + 3  # open, target, head again, intents, commit
     assert calls.requests(under="_manifest/manifests/") == {}
 
 
