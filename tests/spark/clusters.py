@@ -209,8 +209,11 @@ class Driver:
         except BrokenPipeError:
             raise DriverDiedError(self.log()) from None
 
-    def answer(self, *, seconds: float = 120.0) -> Any:
-        """What the function returned; raises RuntimeError with the driver's traceback where it raised."""
+    def answer(self, *, seconds: float = 270.0) -> Any:
+        """What the function returned; raises RuntimeError with the driver's traceback where it raised.
+
+        Spark itself waits a minute or two for an executor that fell silent, and a slow machine as long again.
+        """
         ready, _, _ = select.select([self._answers], [], [], seconds)
         line = self._answers.readline() if ready else ""
         if not line:
