@@ -22,7 +22,7 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 CHAOS_ARGS ?=
 
-.PHONY: help demo demo-s3 test chaos lint format bench clean
+.PHONY: help demo demo-s3 test proof chaos lint format bench clean
 
 help:  ## what there is
 	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -46,6 +46,17 @@ test: lint  ## lint and all tests
 	$(BIN)/python -m pytest -m spark $(PYTEST_ARGS) || failed="$$failed tests-with-Spark"; \
 	if [ -n "$$failed" ]; then echo "--- FAILED:$$failed (ruff and mypy passed)" >&2; exit 1; fi; \
 	echo "--- passed: ruff check, ruff format, mypy --strict, tests without Spark, tests with Spark"
+
+proof: $(VENV)/dev.stamp  ## hours: every test at its full size, the model at its larger one, long chaos, races and fuzzing
+	@$(BIN)/python -m tests.servers
+	@failed=; \
+	PROOF=1 $(BIN)/python -m pytest -n 2 -m "not spark" $(PYTEST_ARGS) || failed="$$failed tests-without-Spark"; \
+	PROOF=1 $(BIN)/python -m pytest -m spark $(PYTEST_ARGS) || failed="$$failed tests-with-Spark"; \
+	$(BIN)/python -m tests.chaos $(CHAOS_ARGS) || failed="$$failed chaos"; \
+	$(BIN)/python -m tests.races --rounds 100 --store both || failed="$$failed races"; \
+	$(BIN)/python -m tests.fuzz --minutes 30 || failed="$$failed fuzzing"; \
+	if [ -n "$$failed" ]; then echo "--- FAILED:$$failed" >&2; exit 1; fi; \
+	echo "--- passed: all tests at their full size, chaos, races, fuzzing"
 
 chaos: $(VENV)/dev.stamp  ## ten minutes of kills, stops and lost answers on a local disk, then on S3; CHAOS_ARGS="--minutes 10 --seed 7"
 	@$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
