@@ -19,7 +19,7 @@ from ..core.evolution import SchemaEdit, fit, leaves
 from ..core.manifest import Entry, ManifestRef, WireValue
 from ..core.partition import check_partition_by
 from ..core.schema import Field, Schema, check_schema
-from ..core.snapshot import Snapshot, Summary
+from ..core.snapshot import KeyRecord, Snapshot, Summary
 from ..errors import CommitConflictError, NotATableError, SchemaMismatchError, TableNotFoundError, UsageError
 from ..store import ObjectInfo
 from .commit import commit, create_table
@@ -28,7 +28,7 @@ from .folder import data_files
 from .gathered import Gathered, GatheredFile
 from .head import Head
 from .inspect import FileFacts, UnreadableFileError, read_facts
-from .lookup import find_key
+from .lookup import find_key_at
 from .manifests import write_manifest
 from .outcome import Outcome, committed_or_raise
 from .plan import entries_table
@@ -75,8 +75,8 @@ def adopt(session: Session, *, partition_by: Sequence[str] | None = None, progre
     next call completes; from the commit on, each call finds it done. Anything that is unfit raises before a table is made.
     """
     for _ in range(_TRIES):
-        head = _open(session)
-        if head is not None and (done := _done(session, head)) is not None:
+        head, record = _open(session)
+        if head is not None and (done := _done(session, head, record)) is not None:
             return done
         with Gathered() as gathered:
             pending = _Pending(session, head, partition_by, gathered)
@@ -92,17 +92,16 @@ def adopt(session: Session, *, partition_by: Sequence[str] | None = None, progre
     )  # fmt: skip
 
 
-def _open(session: Session) -> Head | None:
+def _open(session: Session) -> tuple[Head | None, KeyRecord | None]:
     try:
-        return session.open()
+        return find_key_at(session, session.open(), KEY)
     except TableNotFoundError:
-        return None
+        return None, None
 
 
-def _done(session: Session, head: Head) -> Adoption | None:
+def _done(session: Session, head: Head, record: KeyRecord | None) -> Adoption | None:
     """What is there already; None where an adoption is to be completed. [AF2]"""
     snapshot = head.snapshot
-    record = find_key(session, snapshot, KEY)
     if record is not None:
         return Adoption(url=session.store.url, version=record.version, already_adopted=True, partition_by=_names(snapshot))
     if UNFINISHED not in snapshot.properties:

@@ -23,13 +23,13 @@ from ..core.snapshot import KeyRecord
 from ..core.text import is_unicode
 from ..core.touch import Touch, of_partition, once
 from ..core.watermark import Advance, check_advance, find_misfit
-from ..errors import ManifestCommitError, SnapshotExpiredError, TableNotFoundError, UsageError
+from ..errors import ManifestCommitError, TableNotFoundError, UsageError
 from . import files
 from .commit import commit, create_table, key_outcome, measured
 from .figures import Figures, Intake, Ledger, Meter
-from .head import Head, while_readable
+from .head import Head
 from .inspect import footer_schema, inspect_file
-from .lookup import find_job, find_key
+from .lookup import find_job, find_key_at
 from .outcome import Outcome, error_of
 from .prepare import put_prepared, seal
 from .recovery import Recovery, intake_of
@@ -386,17 +386,11 @@ class Job:
 
     def _begin(self) -> None:
         assert self._head is not None
-        snapshot = self._head.snapshot
-        self._id = self._session.new_job(self._head)
         if self._key is not None:
-            try:
-                with while_readable(self._session.store, snapshot.version):
-                    self._record = find_key(self._session, snapshot, self._key)
-            except SnapshotExpiredError:  # two gcs went by since the head was read: the job is born later instead
-                self._head = self._session.open()
-                return self._begin()
+            self._head, self._record = find_key_at(self._session, self._head, self._key)
+        self._id = self._session.new_job(self._head)
         if self.recovery is not None and self._record is None:
-            self._id = self.recovery.find(snapshot) or self._id
+            self._id = self.recovery.find(self._head.snapshot) or self._id
 
     def _table(self, data: Schema | None, partition_by: tuple[str, ...]) -> Head:
         """The head that this job was born under; where there is no table yet, it is created first. [CM13] [ST12]"""

@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 from ..core.snapshot import KeyRecord, Snapshot, job_state
+from ..errors import SnapshotExpiredError
+from .head import Head, while_readable
 from .manifests import JOB_RUN, KEY_RUN
 from .session import Session
 
@@ -18,6 +20,16 @@ def find_key(session: Session, snapshot: Snapshot, key: str) -> KeyRecord | None
     """The record of a key, inlined or spilled; None: never committed, dropped or forgotten. Asks no run twice that lacks it. [KY1] [WM5]"""
     record = snapshot.keys[key] if key in snapshot.keys else _spilled_key(session, snapshot, key)
     return record if record is not None and record.digest else None
+
+
+def find_key_at(session: Session, head: Head, key: str) -> tuple[Head, KeyRecord | None]:
+    """The record of a key at this head, or at a newer one where its runs are gone because two gcs went by since it was read. [KY1] [RD3]"""
+    while True:
+        try:
+            with while_readable(session.store, head.version):
+                return head, find_key(session, head.snapshot, key)
+        except SnapshotExpiredError:
+            head = session.open()
 
 
 def _spilled_key(session: Session, snapshot: Snapshot, key: str) -> KeyRecord | None:

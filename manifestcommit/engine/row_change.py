@@ -23,7 +23,7 @@ from .commit import commit, key_outcome, measured
 from .figures import Figures, Intake, Ledger
 from .files import WritePlan
 from .job import MAX_FILE_SOURCES, Ranges
-from .lookup import find_key
+from .lookup import find_key_at
 from .outcome import Outcome, committed_or_raise
 from .replace import plan_rewrite
 from .session import Session
@@ -71,12 +71,13 @@ class RowChange:
                 raise UsageError(f"{name} is a non-empty text, not {text!r}")
         self._session, self._operation, self._key, self._reason = session, operation, key, reason
         self._ledger = Ledger(session.tally, session.env.now_us)
-        self.head = session.open()
+        self.head, self._record = session.open(), None
+        if key is not None:
+            self.head, self._record = find_key_at(session, self.head, key)
         if self.snapshot.schema is None:
             raise UsageError(f"{session.store.url} has no columns yet, and no rows")
         self._advances = tuple(_advances(watermarks or {}))
         self._declared = declaration(mode=operation, scope=list(declared), advances=self._advances, fingerprint=fingerprint)
-        self._record = None if key is None else find_key(session, self.snapshot, key)
         self.id = session.new_job(self.head)
         self._reads: tuple[Touch, ...] = ()
         self._removed: dict[str, int] = {}

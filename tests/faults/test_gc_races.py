@@ -28,6 +28,7 @@ from manifestcommit.engine.gc import plan as look
 from manifestcommit.engine.head import open_head, read_object
 from manifestcommit.engine.prepare import commit_prepared
 from manifestcommit.engine.rollback import rollback
+from manifestcommit.engine.row_change import RowChange
 from manifestcommit.errors import (
     CommitConflictError,
     CorruptMetadataError,
@@ -58,6 +59,7 @@ from tests.faults.collected import (
     tag,
 )
 from tests.faults.tables import begin, clone, key_version, memory, read_ids, rows, session, write
+from tests.faults.test_crashes import tight  # noqa: F401  # a fixture
 from tests.sizes import some
 
 pytestmark = pytest.mark.usefixtures("empty_memory")
@@ -182,6 +184,36 @@ def test_a_file_that_was_removed_and_is_added_again_is_not_taken_by_a_gc_that_ru
     for store, done, _ in interleaved(base, add_again, gc):
         check_readable(store)
         assert (read_ids(store) == [1, 2]) == (not isinstance(done, Exception)), done
+
+
+@pytest.mark.usefixtures("tight")
+@pytest.mark.parametrize("work", ["write", "delete", "merge", "adopt"])
+def test_work_whose_key_runs_two_gcs_take_while_it_begins_is_not_told_of_damage(work: str) -> None:
+    """The table is sound: what was read as the head has expired, and the newer one says what became of the key. [KY1] [RD3] [GC2]"""
+    base = memory()
+    parquet(base, "day=x/adopted.parquet", 200)
+    adopt(session(base))
+    for number in range(5):
+        write(base, rows([number], day="x"), key=f"key {number}")
+    runs = {run.path for run in open_head(base).snapshot.key_runs}
+    pending = [True]
+
+    def expire(call: FaultCall) -> None:
+        if call.name in runs and pending and pending.pop():
+            for number in range(20, 40):
+                write(base, rows([number], day="x"), key=f"key {number}")
+            gc(base)
+            gc(base)
+
+    store = FaultStore(base, on_call=expire)
+    if work == "adopt":
+        assert adopt(session(store)).already_adopted
+    elif work == "write":
+        assert begin(store, "key 0").already_committed
+    else:
+        begun = RowChange(session(store), work, ["id = 1"], key="key 0")  # type: ignore[arg-type]
+        assert begun.already_committed and begun.head.version == open_head(base).version
+    assert not pending and not runs & sizes(base).keys(), "nothing was taken away"
 
 
 def test_an_adopted_file_that_was_replaced_is_added_again_or_goes() -> None:

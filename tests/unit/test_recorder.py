@@ -87,8 +87,8 @@ def test_a_library_that_forgets_keys_is_found(tmp_path: Path, monkeypatch: pytes
     url = str(tmp_path / "table")
     with Recorder(tmp_path / "writer.jsonl") as recorder:
         write(recorder, url, "first", key="k")
-        for module in ("manifestcommit.engine.commit", "manifestcommit.engine.job"):
-            monkeypatch.setattr(f"{module}.find_key", lambda *_: None, raising=False)
+        for module in ("manifestcommit.engine.commit", "manifestcommit.engine.lookup"):
+            monkeypatch.setattr(f"{module}.find_key", lambda *_: None)
         write(recorder, url, "second", key="k")
         read(recorder, url)
     wrong = judged(tmp_path)
