@@ -15,7 +15,8 @@ import msgspec
 
 from .engine import job as engine_job
 from .engine.figures import Figures
-from .engine.job import MAX_FILE_SOURCES, Ranges
+from .engine.given import Ranges, advances_of
+from .engine.job import MAX_FILE_SOURCES
 from .engine.outcome import JobResult, JobResults, Outcome, committed_or_raise
 from .engine.prepare import commit_prepared
 from .engine.session import Session
@@ -76,8 +77,8 @@ def write(
     with job:
         if mode == "overwrite":
             job.overwrite(overwrite, conflict=conflict)
-        for source, (start, end) in _ranges(watermarks):
-            job.advance(source, start, end)
+        for each in advances_of(watermarks):
+            job.advance(each.source, each.start, each.end)
         # All rows of the job come from these ranges, and its files say so, unless that would make each entry long.
         sources = watermarks if watermarks and len(watermarks) <= MAX_FILE_SOURCES else None
         job.write(data, partition_by=partition_by, merge_schema=merge_schema, target_file_size=target_file_size, sources=sources)
@@ -167,7 +168,7 @@ class Job:
         if self.already_committed:
             return
         options: dict[str, Any] = {"partition_by": partition_by, "merge_schema": merge_schema, "target_file_size": target_file_size}
-        options["sources"] = dict(_ranges(sources)) or None
+        options["sources"] = sources
         if is_spark_dataframe(data):
             from .spark.write import write_into  # late: pyspark is an extra
 
@@ -179,7 +180,7 @@ class Job:
 
     def add_files(self, paths: Iterable[str], *, sources: Ranges | None = None) -> None:
         """List Parquet files that something else wrote below the root; paths are relative to it; sources as for `write`. [AF1] [OB8]"""
-        self._job.add_files(paths, sources=dict(_ranges(sources)) or None)
+        self._job.add_files(paths, sources=sources)
 
     def overwrite(self, overwrite: Overwritten = None, *, conflict: Literal["serializable", "blind", "fail"] = "serializable") -> None:
         """Replace the whole table (None), the partitions that this job writes ("dynamic"), or {"day": …}. [CF3] [CF4] [CF5]"""
@@ -288,12 +289,3 @@ def is_spark_dataframe(data: Any) -> bool:
 def is_spark_column(value: Any) -> bool:
     """Whether it is a Spark Column, classic or Connect, told without importing pyspark."""
     return any(each.__module__.startswith("pyspark.sql.") and each.__name__ == "Column" for each in type(value).__mro__)
-
-
-def _ranges(watermarks: Ranges | None) -> Iterable[tuple[str, tuple[int | str | None, int | str]]]:
-    given: Any
-    for source, given in (watermarks or {}).items():
-        if not (isinstance(given, tuple | list) and len(given) == 2):
-            raise UsageError(f"watermarks maps a source to (start, end), half-open; {source!r} has {given!r}")
-        start, end = given
-        yield source, (start, end)

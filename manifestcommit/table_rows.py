@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from .engine.job import Ranges
+from .engine.given import Ranges
 from .engine.row_change import RowOutcome, drop_removed
 from .engine.session import Session
 from .job import is_spark_dataframe

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 
 def is_unicode(text: str) -> bool:
     """Whether UTF-8 can carry the text: lone surrogates cannot be stored. [SC7]"""
@@ -10,3 +12,8 @@ def is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def is_text(value: object) -> TypeGuard[str]:
+    """Whether it is a text with something in it that can be stored. [SC7]"""
+    return isinstance(value, str) and value != "" and is_unicode(value)

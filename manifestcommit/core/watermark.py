@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from .text import is_unicode
+from .text import is_text, is_unicode
 
 Position: TypeAlias = int | str | None
 
@@ -89,7 +89,7 @@ def is_left_by(to: Position, end: Position) -> bool:
 
 def check_advance(source: object, start: object, end: object) -> Advance:
     """A well-formed advance: text source, int or str positions of one kind, never backwards; ValueError otherwise. [WM3]"""
-    if not (isinstance(source, str) and source and is_unicode(source)):
+    if not is_text(source):
         raise ValueError(f"a watermark's source is a non-empty text, not {source!r}")
     if isinstance(end, bool) or not isinstance(end, int | str) or not all(is_unicode(p) for p in (start, end) if isinstance(p, str)):
         raise ValueError(f"watermark {source!r}: the end is an integer or a text, not {end!r}")

@@ -20,13 +20,13 @@ from ..core.layout import Layout, check_inside, lay_out, replaced
 from ..core.manifest import Entry, ManifestRef, SourceRange
 from ..core.schema import Schema, relaxed
 from ..core.snapshot import KeyRecord
-from ..core.text import is_unicode
 from ..core.touch import Touch, of_partition, once
-from ..core.watermark import Advance, check_advance, find_misfit
+from ..core.watermark import Advance, find_misfit
 from ..errors import ManifestCommitError, TableNotFoundError, UsageError
 from . import files
 from .commit import commit, create_table, key_outcome, measured
 from .figures import Figures, Intake, Ledger, Meter
+from .given import Ranges, advance_of, advances_of, check_work
 from .head import Head
 from .inspect import footer_schema, inspect_file
 from .lookup import find_job, find_key_at
@@ -40,7 +40,6 @@ from .survey import survey
 LOG = logging.getLogger("manifestcommit.jobs")
 Progress = Callable[[int, int], None]  # rows, files so far
 MAX_FILE_SOURCES = 64  # up to this many ranges of a job are also kept with each of its files, unless the caller says which file holds what
-Ranges = Mapping[str, tuple[int | str | None, int | str]]  # source -> start, end; half-open
 
 
 class Job:
@@ -50,8 +49,7 @@ class Job:
     """
 
     def __init__(self, session: Session, *, key: str | None = None, fingerprint: str | None = None, recoverable: bool = False) -> None:
-        _check_text("key", key)
-        _check_text("fingerprint", fingerprint)
+        check_work(key=key, fingerprint=fingerprint)
         self._session = session
         self._key = None if key is None else str(key)
         self._fingerprint = None if fingerprint is None else str(fingerprint)
@@ -143,10 +141,7 @@ class Job:
     def advance(self, source: str, start: int | str | None, end: int | str) -> None:
         """Move a source's watermark from `start` to `end` together with the data. [WM2]"""
         self._check_open()
-        try:
-            self._advances.append(check_advance(source, start, end))
-        except ValueError as error:
-            raise UsageError(str(error)) from None
+        self._advances.append(advance_of(source, start, end))
 
     def take_batch(self, batch: StreamBatch) -> None:
         """This job is one batch of a streaming query: committed at most once, and after the one before it. [KY6]"""
@@ -449,13 +444,4 @@ def _declared_scope(overwrite: Overwrite | None) -> object:
 
 def _source_ranges(sources: Ranges | None) -> tuple[SourceRange, ...]:
     """The ranges of a file's rows, well-formed as advances are. [OB8] [WM3]"""
-    try:
-        advances = [check_advance(source, start, end) for source, (start, end) in (sources or {}).items()]
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    return tuple(SourceRange(source=each.source, start=each.start, end=each.end) for each in advances)
-
-
-def _check_text(name: str, value: object) -> None:
-    if value is not None and not (isinstance(value, str) and value and is_unicode(value)):
-        raise UsageError(f"{name} is a non-empty text that is the same on every rerun of this work, not {value!r}")
+    return tuple(SourceRange(source=each.source, start=each.start, end=each.end) for each in advances_of(sources))

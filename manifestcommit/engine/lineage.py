@@ -13,11 +13,11 @@ from ..core import manifest_table
 from ..core.change import Change, Rewind
 from ..core.manifest import SourceRange
 from ..core.snapshot import REPLACE, Commit, Snapshot
-from ..core.text import is_unicode
 from ..core.watermark import Position, check_advance, is_left_by
 from ..errors import SnapshotExpiredError, UsageError
 from . import plan
 from .commit import commit
+from .given import check_reason
 from .head import Head, read_version, walk_back
 from .lookup import find_key
 from .outcome import Outcome
@@ -165,8 +165,7 @@ def rewind(session: Session, source: str, to: Position, *, reason: str, keep_key
 
     One request for each version back to the one that last stood there. Conflicts if the source moves meanwhile.
     """
-    if not (isinstance(reason, str) and reason.strip() and is_unicode(reason)):
-        raise UsageError("a rewind is recorded with its reason: say why, for those who read the history later")
+    check_reason("rewind", reason)
     head = session.open()
     have = head.snapshot.watermarks.get(source)
     if have is None:

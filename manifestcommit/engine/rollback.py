@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 from ..core import manifest_table
 from ..core.change import Change, Rollback
 from ..core.snapshot import Snapshot, Totals
-from ..core.text import is_unicode
 from ..core.touch import Touch, once
 from ..errors import UsageError
 from . import plan
 from .commit import commit
+from .given import check_reason
 from .head import read_version, while_readable
 from .manifests import KEY_RUN
 from .outcome import Outcome
@@ -33,8 +33,7 @@ def rollback(session: Session, version: int | None = None, *, tag: str | None = 
 
     One request for the target, and one for each manifest and run that only one of the two versions lists. Deletes nothing.
     """
-    if not (isinstance(reason, str) and reason.strip() and is_unicode(reason)):
-        raise UsageError("a rollback is recorded with its reason: say why, for those who read the history later")
+    check_reason("rollback", reason)
     head = session.open()
     chosen = choose_version(session.store, head, version=version, as_of=None, tag=tag)
     if chosen is None:

@@ -15,14 +15,13 @@ from ..core.change import Change, declaration
 from ..core.compaction import unite_ranges
 from ..core.manifest import Entry, ManifestRef, SourceRange
 from ..core.snapshot import REPLACE, Snapshot
-from ..core.text import is_unicode
 from ..core.touch import Touch, compact, of_partition, once
-from ..core.watermark import Advance, check_advance
 from ..errors import UsageError
 from .commit import commit, key_outcome, measured
 from .figures import Figures, Intake, Ledger
 from .files import WritePlan
-from .job import MAX_FILE_SOURCES, Ranges
+from .given import Ranges, advances_of, check_reason, check_work
+from .job import MAX_FILE_SOURCES
 from .lookup import find_key_at
 from .outcome import Outcome, committed_or_raise
 from .replace import plan_rewrite
@@ -66,9 +65,10 @@ class RowChange:
         reason: str | None = None,
         watermarks: Ranges | None = None,
     ) -> None:
-        for name, text in (("key", key), ("fingerprint", fingerprint), ("reason", reason)):
-            if text is not None and not (isinstance(text, str) and text and is_unicode(text)):
-                raise UsageError(f"{name} is a non-empty text, not {text!r}")
+        check_work(key=key, fingerprint=fingerprint)
+        if reason is not None:
+            check_reason(operation, reason)
+        self._advances = advances_of(watermarks)
         self._session, self._operation, self._key, self._reason = session, operation, key, reason
         self._ledger = Ledger(session.tally, session.env.now_us)
         self.head, self._record = session.open(), None
@@ -76,7 +76,6 @@ class RowChange:
             self.head, self._record = find_key_at(session, self.head, key)
         if self.snapshot.schema is None:
             raise UsageError(f"{session.store.url} has no columns yet, and no rows")
-        self._advances = tuple(_advances(watermarks or {}))
         self._declared = declaration(mode=operation, scope=list(declared), advances=self._advances, fingerprint=fingerprint)
         self.id = session.new_job(self.head)
         self._reads: tuple[Touch, ...] = ()
@@ -189,14 +188,6 @@ def drop_removed(session: Session) -> int:
             rewritten += 1
         else:  # another commit has merged it meanwhile: look again
             tries += 1
-
-
-def _advances(watermarks: Ranges) -> Iterable[Advance]:
-    for source, (start, end) in watermarks.items():
-        try:
-            yield check_advance(source, start, end)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
 
 
 def union_of(files: Iterable[tuple[SourceRange, ...]]) -> tuple[SourceRange, ...]:

@@ -9,7 +9,7 @@ import datetime as dt
 import unicodedata
 
 from ..core.change import Change, TagEdit
-from ..core.text import is_unicode
+from ..core.text import is_text
 from ..errors import UsageError
 from .commit import commit
 from .head import Head, read_version
@@ -48,8 +48,7 @@ def _commit(session: Session, head: Head, operation: str, edit: TagEdit) -> Outc
 
 
 def _check_name(name: object) -> None:
-    fits = isinstance(name, str) and name and is_unicode(name) and not any(unicodedata.category(each) == "Cc" for each in name)
-    if not fits:
+    if not is_text(name) or any(unicodedata.category(each) == "Cc" for each in name):
         raise UsageError(f"a tag's name is a non-empty text without control characters, not {name!r}")
 
 

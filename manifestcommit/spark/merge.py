@@ -22,7 +22,7 @@ from ..core.schema import Field, Schema
 from ..core.spark_types import from_spark, unpadded
 from ..engine import plan
 from ..engine.files import DataFileWriter, WritePlan
-from ..engine.job import Ranges
+from ..engine.given import Ranges
 from ..engine.row_change import RowChange, RowOutcome
 from ..engine.session import Session
 from ..engine.streams import stream_batches

@@ -21,7 +21,7 @@ from manifestcommit.core.format import compress, decompress
 from manifestcommit.core.snapshot import Snapshot, StreamRecord
 from manifestcommit.core.spark_types import from_spark
 from manifestcommit.core.stream import judge, record_of
-from manifestcommit.core.text import is_unicode
+from manifestcommit.core.text import is_text
 from manifestcommit.engine.commit import settled_outcome
 from manifestcommit.engine.files import WritePlan
 from manifestcommit.engine.job import Job
@@ -106,7 +106,7 @@ def plan_batch(
 
     The query and the number of the batch are known to tasks only.
     """
-    if key is not None and not (key and is_unicode(key)):
+    if key is not None and not is_text(key):
         raise UsageError(f'option("key", ...) is a non-empty text that is the same whenever this query starts, not {key!r}')
     began_us = session.env.now_us()
     job = Job(session)
