@@ -13,10 +13,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from .core.manifest import MAX_SOURCES
 from .engine import job as engine_job
 from .engine.figures import Figures
 from .engine.given import Ranges, advances_of
-from .engine.job import MAX_FILE_SOURCES
 from .engine.outcome import JobResult, JobResults, Outcome, committed_or_raise
 from .engine.prepare import commit_prepared
 from .engine.session import Session
@@ -50,7 +50,7 @@ def write(
     data: a Spark DataFrame, or whatever has `__arrow_c_stream__` (pyarrow, pandas, polars, DuckDB); df_path: the table's root, made a
     table by the first write. mode="overwrite" replaces the whole table (overwrite=None), the partitions that are written ("dynamic"),
     or those named ({"day": "2013-01-01"}). key: a name for this work that is the same on every rerun: the second run is a no-op that
-    returns the first version. watermarks: source -> (start, end), half-open; up to 64 of them are also kept with each file, for
+    returns the first version. watermarks: source -> (start, end), half-open; up to 256 of them are also kept with each file, for
     `Table.lineage`. target_file_size: bytes. recoverable: keep finished tasks for a rerun of this key: it computes the others only, where
     Spark's plan, its input files and the code of Python functions are the same; what such a function itself reads (clocks, random
     numbers, services, files) is not looked at.
@@ -80,7 +80,7 @@ def write(
         for each in advances_of(watermarks):
             job.advance(each.source, each.start, each.end)
         # All rows of the job come from these ranges, and its files say so, unless that would make each entry long.
-        sources = watermarks if watermarks and len(watermarks) <= MAX_FILE_SOURCES else None
+        sources = watermarks if watermarks and len(watermarks) <= MAX_SOURCES else None
         job.write(data, partition_by=partition_by, merge_schema=merge_schema, target_file_size=target_file_size, sources=sources)
     assert job.outcome is not None
     return job.outcome

@@ -10,12 +10,11 @@ from typing import TypeVar
 
 import msgspec
 
-from .manifest import ManifestRef, SourceRange, WireValue
+from .manifest import MAX_SOURCES, ManifestRef, SourceRange, WireValue
 
 DEFAULT_MAX_BYTES = 64 << 30  # of files that one run rewrites, unless it is told otherwise
 BATCH_GROUPS = 64  # groups that one commit replaces, so that a crash costs no more work than theirs
 BATCH_BYTES = 16 << 30
-MAX_SOURCES = 256  # ranges that a new file names, unless one of the old ones names more
 MANIFEST_FILES = 65_536  # entries of one merged manifest
 MAX_MANIFEST_FILES = 16 * MANIFEST_FILES  # entries of manifests that one run rewrites
 

@@ -12,6 +12,9 @@ import msgspec
 # A partition value or a bound as it stands in JSON; `core.values` translates it by the column's type.
 WireValue: TypeAlias = bool | int | float | str | None
 
+# Ranges that a job, a row change or a compaction gives each of its files by itself; a caller may name more of a file. [RC5] [GC16]
+MAX_SOURCES = 256
+
 
 class ColumnStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """What a file is known to hold in one leaf column; an absent value is unknown, never "none". [OB7]

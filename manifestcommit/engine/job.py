@@ -39,7 +39,6 @@ from .survey import survey
 
 LOG = logging.getLogger("manifestcommit.jobs")
 Progress = Callable[[int, int], None]  # rows, files so far
-MAX_FILE_SOURCES = 64  # up to this many ranges of a job are also kept with each of its files, unless the caller says which file holds what
 
 
 class Job:

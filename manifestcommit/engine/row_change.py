@@ -13,7 +13,7 @@ import pyarrow as pa
 from ..core import manifest_table
 from ..core.change import Change, declaration
 from ..core.compaction import unite_ranges
-from ..core.manifest import Entry, ManifestRef, SourceRange
+from ..core.manifest import MAX_SOURCES, Entry, ManifestRef, SourceRange
 from ..core.snapshot import REPLACE, Snapshot
 from ..core.touch import Touch, compact, of_partition, once
 from ..errors import UsageError
@@ -21,7 +21,6 @@ from .commit import commit, key_outcome, measured
 from .figures import Figures, Intake, Ledger
 from .files import WritePlan
 from .given import Ranges, advances_of, check_reason, check_work
-from .job import MAX_FILE_SOURCES
 from .lookup import find_key_at
 from .outcome import Outcome, committed_or_raise
 from .replace import plan_rewrite
@@ -198,7 +197,7 @@ def union_of(files: Iterable[tuple[SourceRange, ...]]) -> tuple[SourceRange, ...
             return ()
         ranges += each
     together = unite_ranges(ranges)
-    return together if len(together) <= MAX_FILE_SOURCES else ()
+    return together if len(together) <= MAX_SOURCES else ()
 
 
 def ranges_of(entries: pa.Table) -> tuple[SourceRange, ...]:

@@ -11,6 +11,7 @@ import pytest
 
 import manifestcommit as mc
 from manifestcommit.core import evolution, spill
+from manifestcommit.core.manifest import MAX_SOURCES
 from manifestcommit.engine import plan
 from manifestcommit.engine.alter import edit_schema
 from manifestcommit.engine.commit import commit as commit_change
@@ -208,6 +209,18 @@ def test_manifests_from_which_files_were_removed_are_written_anew(monkeypatch: p
     assert all("a3" not in (*ref.lower, *ref.upper, ref.first_path, ref.last_path) for ref in snapshot.manifests)
     assert commit(other).committed
     check_table(store)
+
+
+def test_a_file_of_many_ranges_still_names_them_after_a_delete() -> None:
+    """As many as compaction gives it. [RC5] [GC16] [OB8]"""
+    store = memory()
+    ranges = {f"topic {number}": (0, 5) for number in range(MAX_SOURCES)}
+    with begin(store) as job:
+        job.write(rows(range(5)), sources=ranges)
+    assert commit(begin_delete(store, FIELD("id") == 3)).committed
+    each = session(store)
+    (left,) = plan.entries_table(each, each.open().snapshot).to_pylist()
+    assert left["rows"] == 4 and {found["source"] for found in left["sources"]} == ranges.keys()
 
 
 def test_fewer_or_more_rows_than_are_to_stay_are_an_error() -> None:

@@ -24,7 +24,8 @@ from manifestcommit.cli_compact import parse_size
 from manifestcommit.core import compaction
 from manifestcommit.core.bitmap import from_rows
 from manifestcommit.core.compaction import SmallFile, batches, is_small, plan_files, plan_manifests, unite_ranges
-from manifestcommit.core.manifest import ManifestRef, SourceRange
+from manifestcommit.core.manifest import MAX_SOURCES, ManifestRef, SourceRange
+from manifestcommit.engine.row_change import union_of
 
 TARGET = 100
 DAYS = [None, "", "a b%"]
@@ -123,6 +124,14 @@ def test_a_file_names_no_more_ranges_than_an_entry_should_carry(monkeypatch) -> 
     many = tuple(source_range(n * 10, n * 10 + 1) for n in range(9))
     alike = [SmallFile(row=n, rows=1, bytes=1, sources=many) for n in range(3)]
     assert [group.sources for group in plan_files(alike, target=TARGET, max_bytes=10**9).groups] == [many]
+
+
+def test_what_compaction_says_of_sources_is_not_lost_by_the_next_delete() -> None:
+    """[GC16] [RC5] Else lineage could not tell any more where the rows of a compacted file came from."""
+    far = [SmallFile(row=n, rows=1, bytes=1, sources=(source_range(n * 10, n * 10 + 1),)) for n in range(600)]
+    groups = plan_files(far, target=10**6, max_bytes=10**9).groups
+    assert [len(group.sources) for group in groups] == [MAX_SOURCES, MAX_SOURCES, 600 - 2 * MAX_SOURCES]
+    assert all(union_of([group.sources]) == group.sources for group in groups)
 
 
 def test_commits_are_of_bounded_size(monkeypatch) -> None:

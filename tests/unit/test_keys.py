@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from manifestcommit.core.keys import MAX_FILES, key_columns, may_hold, partitions_of_keys
-from manifestcommit.core.manifest import ColumnStats, Entry, SourceRange
+from manifestcommit.core.manifest import MAX_SOURCES, ColumnStats, Entry, SourceRange
 from manifestcommit.core.predicate import And, Compare, Constant, Or, Predicate
 from manifestcommit.core.schema import ArrayType, Field, Schema
-from manifestcommit.engine.job import MAX_FILE_SOURCES
 from manifestcommit.engine.row_change import union_of
 from manifestcommit.errors import UsageError
 
@@ -104,5 +103,5 @@ def test_ranges_of_files_are_joined_where_they_touch_and_never_guessed() -> None
     mixed = union_of([ranged(("s", "a", "b")), ranged(("s", "a", "b")), ranged(("s", None, 4))])
     assert sorted(mixed, key=repr) == sorted(ranged(("s", None, 4), ("s", "a", "b")), key=repr)
     assert union_of([ranged(("s", 0, 5)), ()]) == union_of([]) == ()
-    many = [ranged(("s", 10 * number, 10 * number + 1)) for number in range(MAX_FILE_SOURCES + 1)]
-    assert len(union_of(many[:-1])) == MAX_FILE_SOURCES and union_of(many) == ()
+    many = [ranged(("s", 10 * number, 10 * number + 1)) for number in range(MAX_SOURCES + 1)]
+    assert len(union_of(many[:-1])) == MAX_SOURCES and union_of(many) == ()

@@ -121,9 +121,9 @@ def test_ranges_survive_in_manifests(store: MemoryStore, monkeypatch: pytest.Mon
 
 def test_many_sources_are_not_kept_with_every_file(tmp_path: Path) -> None:
     """The entries of a commit with thousands of sources stay short. [IV10]"""
-    mc.write(rows([1]), tmp_path / "few", watermarks={f"s{n}": (0, 1) for n in range(64)})
-    mc.write(rows([1]), tmp_path / "many", watermarks={f"s{n}": (0, 1) for n in range(65)})
-    assert len(mc.Table(tmp_path / "few").snapshot().added[0].sources) == 64
+    mc.write(rows([1]), tmp_path / "few", watermarks={f"s{n}": (0, 1) for n in range(256)})
+    mc.write(rows([1]), tmp_path / "many", watermarks={f"s{n}": (0, 1) for n in range(257)})
+    assert len(mc.Table(tmp_path / "few").snapshot().added[0].sources) == 256
     assert mc.Table(tmp_path / "many").snapshot().added[0].sources == ()
     found = mc.Table(tmp_path / "many").lineage("s7", 0)
     assert found is not None and not found.exact and len(found.files) == 1
