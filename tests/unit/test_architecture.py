@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -177,6 +179,21 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     loaded = set(json.loads(result.stdout))
     assert PACKAGE in loaded
     assert not loaded & {"pyspark", "py4j", "s3fs", "gcsfs", "adlfs", "aiobotocore", "pandas", "polars", "duckdb", "opentelemetry"}
+
+
+def test_what_the_package_needs_is_installed_with_it(ours) -> None:
+    """Without an extra, `pip install` brings whatever is imported as the package is: else its first line fails at the user's."""
+    of_extras = ("spark", "demo", "demo_month", "store.s3_session")
+    needed = {
+        found.target.partition(".")[0]
+        for name, module in ours.items()
+        if not name.removeprefix(f"{PACKAGE}.").startswith(of_extras)
+        for found in module.imports
+        if found.when == "top"
+    }
+    project = tomllib.loads((REPO / "pyproject.toml").read_text("utf-8"))["project"]
+    declared = {re.split(r"[^\w-]", each)[0] for each in project["dependencies"]}
+    assert needed - sys.stdlib_module_names - {PACKAGE} == declared
 
 
 def test_the_package_is_marked_as_typed() -> None:
