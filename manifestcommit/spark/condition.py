@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow.compute as pc
 from pyspark.errors import AnalysisException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import functions as F
 
 from ..core import arrow
@@ -43,6 +48,24 @@ def text_of(condition: Any) -> str:
     return f"spark {condition}"
 
 
+@contextmanager
+def told_once() -> Iterator[None]:
+    """Within, a condition that Spark refuses is an error and no more: Spark would log it as well, with a hundred lines of Java's stack."""
+    here = threading.get_ident()
+    logs = [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
+
+    def of_others(record: logging.LogRecord) -> bool:
+        return record.thread != here
+
+    for log in logs:
+        log.addFilter(of_others)
+    try:
+        yield
+    finally:
+        for log in logs:
+            log.removeFilter(of_others)
+
+
 def understand(spark: SparkSession, condition: Any, schema: Schema) -> Condition:
     """The condition over tables of this schema; UsageError where it is none. [RC2]"""
     if isinstance(condition, pc.Expression):
@@ -53,7 +76,8 @@ def understand(spark: SparkSession, condition: Any, schema: Schema) -> Condition
         column=F.expr(condition) if isinstance(condition, str) else condition,
     )
     try:
-        spark.createDataFrame([], spark_schema(schema)).filter(made.column).schema  # noqa: B018  # a Connect session analyses here
+        with told_once():
+            spark.createDataFrame([], spark_schema(schema)).filter(made.column).schema  # noqa: B018  # a Connect session analyses here
     except AnalysisException as error:
         lines = [line for line in str(error).splitlines() if line]
         told = lines[0] if lines else type(error).__name__

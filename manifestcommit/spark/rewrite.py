@@ -19,6 +19,7 @@ from ..core.spark_types import unpadded
 from ..engine.compact import Choose, NewFiles, Rewrite, Rewriting, misplaced
 from ..engine.files import WritePlan
 from ..errors import UsageError
+from .condition import told_once
 from .read import read_snapshot
 from .reader import is_connect, quoted
 from .writer import Written, write_dataframe
@@ -75,7 +76,8 @@ def choose_with(spark: SparkSession, condition: Any) -> Choose:
         number = max(partitions.column_names, key=len) + "#"  # a name that no column has
         numbered = partitions.append_column(number, pa.array(range(partitions.num_rows), pa.int64()))
         try:
-            rows = spark.createDataFrame(numbered).filter(condition).select(F.col(quoted(number))).collect()
+            with told_once():
+                rows = spark.createDataFrame(numbered).filter(condition).select(F.col(quoted(number))).collect()
         except PySparkException as error:
             raise UsageError(misplaced(partitions, str(error).partition("\n")[0])) from None
         hits = {row[0] for row in rows}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import logging
 import math
 import shutil
 from decimal import Decimal
@@ -15,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import AnalysisException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
@@ -169,6 +172,30 @@ def test_a_condition_that_is_none_is_refused_by_name(spark: Any, base: Any, tmp_
     with pytest.raises(mc.UsageError):
         table.delete_where(condition, spark=spark)
     assert content(table) == shown(data)
+
+
+def test_a_refused_condition_is_told_without_pages_of_a_stack(spark: Any, base: Any, tmp_path: Path) -> None:
+    """Spark would log it too, each with a hundred lines of Java, and bury the sentence that names the column. [RC2] [GC16]"""
+    table, _ = copy(base, "partitioned", tmp_path)
+    logged: list[logging.LogRecord] = []
+    seen = logging.Handler()
+    seen.emit = logged.append  # type: ignore[method-assign]  # what is left after filters
+    logs = [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
+    for log in logs:
+        log.addHandler(seen)
+    try:
+        for condition in ("nope = 1", F.col("nope") == 1):
+            with pytest.raises(mc.UsageError, match="nope"):
+                table.delete_where(condition, spark=spark)
+            with pytest.raises(mc.UsageError, match="nope"):
+                table.compact(where=condition, spark=spark)
+        assert logged == []
+        with pytest.raises(AnalysisException):
+            spark.range(1).filter("nope = 1").schema  # noqa: B018
+        assert logged, "what is not ours is logged as before"
+    finally:
+        for log in logs:
+            log.removeHandler(seen)
 
 
 def test_a_condition_that_changes_its_mind_deletes_nothing(spark: Any, base: Any, tmp_path: Path) -> None:
