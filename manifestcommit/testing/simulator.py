@@ -94,7 +94,7 @@ def told(scheduler: Scheduler, trace: Trace, *, theme: str, seed: int | None, hi
 
 
 def _said(error: BaseException) -> str:
-    return str(error) if isinstance(error, ViolationError) else f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, ViolationError) else f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
 def _kind(error: BaseException) -> str:

@@ -136,6 +136,14 @@ def test_tables_of_a_run_are_gone_after_it() -> None:
         simulate({}, check=ids)
 
 
+def test_a_check_without_words_leaves_no_hole_in_the_sentence() -> None:
+    def bare() -> None:
+        raise AssertionError
+
+    with pytest.raises(BrokenPipelineError, match=r"^AssertionError; with seed 0, after"):
+        simulate({}, 0, check=bare)
+
+
 def command(*arguments: str) -> tuple[int, str]:
     done = subprocess.run([sys.executable, "-m", "manifestcommit.testing", *arguments], capture_output=True, text=True, cwd=REPO)
     return done.returncode, done.stdout + done.stderr
