@@ -45,5 +45,6 @@ def print_outcome(outcome: RowOutcome, *, as_json: bool) -> int:
 
 def _delete(options: argparse.Namespace) -> int:
     table = options.open_table(options)
+    table.snapshot()  # a wrong path is told before Spark starts
     outcome = table.delete_where(options.where, key=options.key, reason=options.reason, dry_run=options.dry_run)
     return print_outcome(outcome, as_json=options.json)

@@ -142,7 +142,7 @@ class Table(RowChanges):
         start = read_version(self._session.store, head, start_version).snapshot
         end = read_version(self._session.store, head, end_version).snapshot if end_version is not None else head.snapshot
         if start.version > end.version:
-            raise UsageError(f"changes goes forward: start_version {start.version} lies after end_version {end.version}")
+            raise UsageError(f"changes lead from an older version to a newer one, and version {start.version} is newer than {end.version}")
         before, after = plan.differing_entries(self._session, start, end)
         return {"added": plan.describe_files(after, end), "removed": plan.describe_files(before, start)}
 

@@ -152,8 +152,8 @@ class _Pending:
                 progress(self._gathered.rows, self._gathered.files)
         if unreadable:
             raise UsageError(
-                "Nothing was adopted: a table's folder holds Parquet files only. Move these away, or give them a name that begins with _:\n"
-                + "\n".join(unreadable)
+                "Nothing was adopted: a table's folder holds Parquet files only. Move these away, or give them a name that begins with _. "
+                + "; ".join(unreadable)
             )
         if not self._gathered.files:
             raise NotATableError(

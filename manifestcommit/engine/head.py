@@ -57,7 +57,9 @@ def open_head(store: Store) -> Head:
     head = newest_above(store, hinted, _glance(store, hinted)) if hinted else None
     head = head or newest_above(store, 0)
     if head is None:
-        raise TableNotFoundError(f"there is no table at {store.url}; check the path, or create the table by a first write")
+        raise TableNotFoundError(
+            f"there is no table at {store.url}; check the path, create the table by a first write, or `adopt` the Parquet files there"
+        )
     return head
 
 

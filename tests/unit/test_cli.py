@@ -238,7 +238,7 @@ def test_any_version_can_be_looked_at_by_number_and_time(run: Run, root: Path, c
         (["diff", "ROOT", "1", "99"], 3, "no version 99"),
         (["log", "hdfs://bucket/x"], 1, "hdfs://"),
         (["files", "ROOT", "--as-of", "yesterday"], 2, "2013-01-31T12:00:00Z"),
-        (["diff", "ROOT", "4", "2"], 2, "start_version 4"),
+        (["diff", "ROOT", "4", "2"], 2, "version 4 is newer than 2"),
         (["resolve", "ROOT", "42"], 2, "not a job id"),
         (["log", ""], 2, "path"),
         (["show", "ROOT", "--version", "0"], 2, "a number from 1 on"),
@@ -520,6 +520,14 @@ def test_the_command_runs_as_a_process_of_its_own(root: Path) -> None:
     assert done.returncode == 0 and done.stderr == b"" and len(json.loads(done.stdout)) == 3
     done = command("log", root / "x" / "nowhere")
     assert (done.returncode, done.stdout) == (3, b"") and done.stderr.startswith(b"manifestcommit: there is no table at file://")
+    assert b"adopt" in done.stderr, "a folder of plain Parquet files is one command away from a table"
+
+
+def test_a_wrong_path_is_told_before_spark_starts(root: Path) -> None:
+    """One line at once, not a page of Spark's own after its start. [RC2] [RD1]"""
+    done = command("delete", root / "x" / "nowhere", "--where", "a > 9")
+    assert (done.returncode, done.stdout) == (3, b"") and done.stderr.startswith(b"manifestcommit: there is no table at file://")
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_terminal_without_unicode_still_gets_an_answer(hostile: Path) -> None:
