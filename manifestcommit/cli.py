@@ -84,6 +84,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ManifestCommitError as error:
         print(f"manifestcommit: {visible(str(error))}", file=sys.stderr)
         return 3
+    except ModuleNotFoundError as error:
+        if error.name not in ("pyspark", "py4j"):
+            raise
+        print(
+            "manifestcommit: this needs Spark, which is not installed; nothing was done: pip install 'manifestcommit[spark]'",
+            file=sys.stderr,
+        )
+        return 2
     except KeyboardInterrupt:
         print("manifestcommit: interrupted", file=sys.stderr)
         return 130

@@ -530,6 +530,18 @@ def test_a_wrong_path_is_told_before_spark_starts(root: Path) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("arguments", [["delete", "--where", "a > 9"], ["compact"], ["gc", "--spark"]], ids=" ".join)
+def test_a_command_that_needs_spark_says_how_to_get_it(tmp_path: Path, arguments: list[str]) -> None:
+    """After `pip install` without the extra: one sentence, no traceback. [RC2] [GC16]"""
+    for first in (1, 2):
+        mc.write(pa.table({"a": [first]}), tmp_path / "t")
+    (tmp_path / "pyspark.py").write_text("raise ModuleNotFoundError(\"No module named 'pyspark'\", name='pyspark')")
+    path = os.pathsep.join([str(tmp_path), str(Path(mc.__file__).parents[1])])
+    done = command(*arguments, tmp_path / "t", env={**BUFFERED, "PYTHONPATH": path})
+    assert (done.returncode, done.stdout) == (2, b"") and done.stderr.startswith(b"manifestcommit: this needs Spark")
+    assert b"manifestcommit[spark]" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
 def test_a_terminal_without_unicode_still_gets_an_answer(hostile: Path) -> None:
     """An ASCII terminal, as in many containers and cron jobs: characters it lacks are escaped, not a crash."""
     environment = {**BUFFERED, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
