@@ -72,8 +72,14 @@ REMEDIES: Mapping[Kind, str] = {
     "probes": "Probes of `doctor`: `manifestcommit gc` removes them, and anyone may.",
     "orphans": "`manifestcommit gc` removes them; `gc --dry-run` names them.",
     "unlisted": "Of jobs that run, or ended without a commit: `manifestcommit gc` removes them once their jobs are below the fence.",
-    "foreign_files": "The library did not name them and no version lists them: add them, remove them, or `gc --foreign`.",
-    "other_table": "They carry another table's id: check whether another table lies at or below this root; gc leaves them.",
+    "foreign_files": (
+        "This table's jobs did not write them there, but another program or a copy did, and no version lists them: add them, remove them, "
+        "or `gc --foreign`."
+    ),
+    "other_table": (
+        "They carry another table's id, or lie in its folder: check whether another table lies at or below this root; gc leaves them, and "
+        "`gc --foreign` leaves those in its folder."
+    ),
 }
 
 

@@ -144,6 +144,25 @@ def inner_root(name: str) -> str | None:
     return f"{head}/" if marker else None
 
 
+def job_in(name: str) -> str | None:
+    """The job that a name carries, of whatever table and wherever it lies; None: it carries none. [LY3] [LY5] [LY11] [DF1]"""
+    if name.startswith(format.MANIFESTS):
+        job: str | None = format.job_of_manifest(name)
+    elif name.startswith(format.JOBS):
+        job = format.job_of_handed(name)
+    else:
+        job = format.parse_intent(name) if name.startswith(f"{format.ROOM}/") else format.job_of_data_file(name)
+    return job if job is not None and format.is_job_id(job) else None
+
+
+def is_of_another_table(name: str, table_id: str) -> bool:
+    """Whether a name shows another table: it lies in the folder of one, or carries an id of one. It is never this one's. [GC5] [LY6]"""
+    if not name.startswith(f"{format.ROOM}/") and inner_root(name) is not None:
+        return True
+    job = job_in(name)
+    return job is not None and format.parse_job_id(job).table_id != table_id
+
+
 def classify_unfinished(name: str, horizon: Horizon, *, is_temporary: bool, is_old: bool) -> Verdict:
     """What becomes of an output that was never finished: an upload, or a temporary file. [GC9]
 
@@ -184,7 +203,7 @@ def _data_file(name: str, horizon: Horizon, is_reached: Callable[[str], bool]) -
 def _of_job(name: str, job: str, kind: str, horizon: Horizon, is_reached: Callable[[str], bool]) -> Verdict:
     own = _own_job(job, horizon)
     if own is None:
-        return _unknown("it is named for another table, or for no job")
+        return _unknown("it is named for another table" if format.is_job_id(job) else "it is named for no job")
     birth = format.parse_job_id(own).birth
     if birth >= horizon.fence or is_reached(name):
         return _KEPT if kind == "data file" else _KEPT_METADATA

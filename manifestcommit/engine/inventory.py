@@ -1,7 +1,7 @@
 """What stands below a root: one listing, kept as seventeen bytes an object. [RD10] [IV10]
 
-Names are not kept: an object is found again by the hash of its name, and told apart, where no version lists it, by what its name says.
-Not here: what should be there (engine.verify).
+Names are not kept: an object is found again by the hash of its name, and told apart, where no version lists it, by what gc would make of
+its name (core.retention). Not here: what should be there (engine.verify).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from ..core import format
 from ..core.audit import Finding, Kind, finding
+from ..core.retention import Verdict, classify, horizon_of, is_of_another_table, job_in
 from ..core.snapshot import Snapshot
 from ..store import Store
 from ..store.base import ObjectInfo
@@ -30,7 +31,7 @@ _CLASSES: tuple[tuple[Kind, str] | None, ...] = (
     None,  # looked at by name already
     ("orphans", "objects of jobs that can not commit any more"),
     ("unlisted", "objects of jobs that may still run"),
-    ("foreign_files", "files that the library did not name"),
+    ("foreign_files", "files that no job of this table wrote there"),
     ("other_table", "objects of another table"),
     ("probes", "probes of the store"),
 )
@@ -60,7 +61,7 @@ class Inventory:
         self.versions: list[int] = []
         self.findings: list[Finding] = []
         self.youngest = Youngest()
-        self._head = head
+        self._horizon = horizon_of(head)
         self._strange = 0
         hashes, sizes, classes = array("Q"), array("q"), array("B")
         for count, info in enumerate(store.list("")):
@@ -109,48 +110,34 @@ class Inventory:
         return found
 
     def _classify(self, info: ObjectInfo) -> int:
+        """What gc would make of the name if no version lists it: `core.retention` alone knows names. [GC5]"""
         name = info.name
-        if name.startswith(format.VERSIONS):
-            return self._version(name)
-        if name.startswith(format.MANIFESTS):
-            return self._of_job(format.job_of_manifest(name), name)
-        if name.startswith(format.JOBS):
-            return self._of_job(format.job_of_handed(name), name)
-        if name == format.HINT:
-            return _SEEN
-        if name.startswith(format.PROBES):
-            return _PROBE
-        if name.startswith(f"{format.ROOM}/"):
-            return self._foreign_name(name, "is no name of this format")
-        if f"/{format.ROOM}/" in name:
-            return _OTHER_TABLE
-        job = format.job_of_data_file(name)
-        return _FOREIGN if job is None else self._of_job(job, name)
-
-    def _version(self, name: str) -> int:
-        version = format.parse_version(name)
-        if version is not None:
+        if (version := format.parse_version(name)) is not None:
             self.versions.append(version)
-        elif name.startswith(format.INTENTS):
+            return _SEEN
+        verdict = classify(name, self._horizon, lambda _: False, is_old=True)
+        if verdict.action == "leave" or name in self._horizon.condemned:
+            return self._left(name, verdict)
+        if verdict.kind == "probe":
+            return _PROBE
+        job = job_in(name)
+        if job is None:
+            return _SEEN  # the hint
+        if name.startswith(format.INTENTS):
             self._note(finding("intent", name, "a writer that lost a race has published what it wants to commit"))
-        else:
-            self._foreign_name(name, "stands among the versions and is no name of one")
-        return _SEEN
+            return _SEEN
+        birth = format.parse_job_id(job).birth
+        if birth > self.youngest.birth:
+            self.youngest = Youngest(birth=birth, name=name)
+        return _ORPHAN if verdict.action == "delete" else _UNLISTED
 
-    def _of_job(self, job: str, name: str) -> int:
-        try:
-            parsed = format.parse_job_id(job)
-        except ValueError:
-            return self._foreign_name(name, "is not named after a job")
-        if parsed.table_id != self._head.table_id:
+    def _left(self, name: str, verdict: Verdict) -> int:
+        if is_of_another_table(name, self._horizon.table_id):
             return _OTHER_TABLE
-        if parsed.birth > self.youngest.birth:
-            self.youngest = Youngest(birth=parsed.birth, name=name)
-        return _ORPHAN if parsed.birth < self._head.fence else _UNLISTED
-
-    def _foreign_name(self, name: str, problem: str) -> int:
-        self._note(finding("foreign_name", name, problem))
-        return _SEEN
+        if verdict.kind == "unknown":
+            self._note(finding("foreign_name", name, f"gc leaves it: {verdict.reason}"))
+            return _SEEN
+        return _FOREIGN
 
     def _note(self, note: Finding) -> None:
         self._strange += 1

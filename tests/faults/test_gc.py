@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from manifestcommit.engine.gc import run
 from manifestcommit.engine.head import open_head, read_object
 from manifestcommit.engine.prepare import commit_prepared
 from manifestcommit.engine.rollback import rollback
+from manifestcommit.engine.verify import verify
 from manifestcommit.errors import (
     CommitConflictError,
     CorruptMetadataError,
@@ -357,6 +359,61 @@ def test_damage_stops_gc_before_it_deletes_anything() -> None:
         with pytest.raises(CorruptMetadataError):
             run(session(store), msgspec.structs.replace(HARSH, keep_versions=3))
         assert {name for name in sizes(store) if not name.startswith("_manifest/")} == before, victim
+
+
+def told(store: Store) -> Counter[str]:
+    """How many objects verify tells of, by kind."""
+    found: Counter[str] = Counter()
+    for each in verify(session(store)).findings:
+        assert each.severity == "note", each
+        found[each.kind] += 1 if each.object else int(each.problem.partition(": ")[2].split()[0].replace(",", ""))
+    return found
+
+
+STRANGERS: dict[str, Callable[[str, str], str]] = {  # what is told -> and the name, by a job and the same job of another table
+    "orphans: in a folder of a partition": lambda own, other: f"day=é %2F+=#'/{data_file(own)}",
+    "orphans: below the root": lambda own, other: data_file(own),
+    "orphans: a manifest": lambda own, other: format.manifest_name(own, b"m" * 16),
+    "orphans: left by a job": lambda own, other: format.key_mark_name(own, "k é"),
+    "foreign_files: a copy": lambda own, other: f"backup/{data_file(own)}",
+    "foreign_files: a copy in a partition": lambda own, other: f"day=x/copy of é/{data_file(own)}",
+    "foreign_files: a checksum beside it": lambda own, other: f"day=x/{data_file(own)}.crc",
+    "foreign_files: a stranger": lambda own, other: "day=x/a b%20+=#'\".parquet",
+    "other_table: its file": lambda own, other: f"day=x/{data_file(other)}",
+    "other_table: a copy of its file": lambda own, other: f"backup/{data_file(other)}",
+    "other_table: its manifest": lambda own, other: format.manifest_name(other, b"m" * 16),
+    "other_table: left by its job": lambda own, other: format.prepared_name(other),
+    "other_table: its intent": lambda own, other: format.intent_name(other),
+    "other_table: a version below": lambda own, other: f"é b/{format.version_name(1)}",
+    "other_table: a whole copy below": lambda own, other: f"backup/{format.manifest_name(own, b'm' * 16)}",
+    "intent: of a job that is fenced": lambda own, other: format.intent_name(own),
+    "foreign_name: no intent": lambda own, other: f"{format.INTENTS}{own} ",
+    "foreign_name: no version": lambda own, other: f"{format.VERSIONS}7.json.zst",
+    "foreign_name: no manifest": lambda own, other: f"{format.MANIFESTS}x %41.parquet",
+    "foreign_name: no job": lambda own, other: f"{format.JOBS}what/ever",
+    "foreign_name: of a later release": lambda own, other: "_manifest/else where",
+}
+
+
+def data_file(job: str) -> str:
+    return f"00003-{'a' * 16}-0-{job}.parquet"
+
+
+@pytest.mark.parametrize("stranger", STRANGERS)
+def test_what_verify_says_of_a_name_is_what_gc_does_with_it(stranger: str) -> None:
+    """Nobody waits for a gc to remove what it leaves, nor keeps what it takes. [RD10] [GC5] [GC6]"""
+    store = table()
+    gc(store)
+    head = open_head(store).snapshot
+    assert head.fence > 1
+    name = STRANGERS[stranger](*(format.job_id(head.fence - 1, each, b"r" * 16) for each in (head.table_id, "f" * 16)))
+    before = told(store)
+    store.put(name, b"123")
+    kind = stranger.partition(":")[0]
+    assert told(store) - before == Counter([kind])
+    gc(store, grace_s=86_400.0)
+    assert open_head(store).snapshot.fence == head.fence
+    assert (name not in sizes(store)) == (kind in ("orphans", "intent"))
 
 
 def test_objects_of_other_tables_and_of_nobody_are_left() -> None:

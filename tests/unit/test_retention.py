@@ -18,6 +18,7 @@ from manifestcommit.core.retention import (
     classify,
     classify_unfinished,
     is_condemnable,
+    is_of_another_table,
     newest_by,
     oldest_key_kept,
     writer_of,
@@ -224,6 +225,18 @@ def test_whose_a_data_file_is() -> None:
     assert writer_of(data(3, "a=1/b=2/"), TABLE) == job(3) and writer_of(data(3), TABLE) == job(3)
     assert writer_of(data(3, f"{'c' * 150}{'é' * 20}-0123456789abcdef/"), TABLE) == job(3)
     assert writer_of(data(3, "a=1/copy/"), TABLE) is None and writer_of(data(3), OTHER) is None and writer_of("x", TABLE) is None
+
+
+def test_what_shows_another_table() -> None:
+    """By its folder or by an id, also of an object that is no file; this one's own, and copies of its files, show none. [GC5] [LY6]"""
+    manifest = format.manifest_name(job(3, OTHER), b"n" * 16)
+    others = [data(3, "a=1/", OTHER), data(3, "backup/", OTHER), manifest, format.prepared_name(job(3, OTHER)),
+              format.intent_name(job(3, OTHER)), format.key_mark_name(job(3, OTHER), "k é"),
+              "é b/_manifest/hint", f"backup/{MANIFEST}"]  # fmt: skip
+    assert [name for name in others if not is_of_another_table(name, TABLE)] == []
+    own = [data(3), data(3, "backup/"), MANIFEST, format.prepared_name(job(3)), format.intent_name(job(3)), "x.csv", format.HINT,
+           "_manifest/else where", f"{format.MANIFESTS}no job.parquet", "_manifest/x/_manifest/hint"]  # fmt: skip
+    assert [name for name in own if is_of_another_table(name, TABLE)] == []
 
 
 @pytest.mark.parametrize(
