@@ -270,7 +270,7 @@ def _change(session: Session, head: Head, job: str, parts: Sequence[_Part], bega
 
 def _check(group: Group, table: pa.Table, new: NewFiles) -> None:
     """The new files of a group hold its rows, and nothing of another partition, or an error before any commit. [GC11] [DF3]"""
-    check_rows(table.column("path").to_pylist(), group.rows, new.entries, new.manifests)
+    check_rows(table, group.rows, sum(entry.rows for entry in new.entries) + sum(ref.rows for ref in new.manifests))
     stray = next((entry for entry in new.entries if entry.partition != group.partition), None)
     if stray is not None:
         raise CorruptMetadataError(

@@ -5,11 +5,11 @@ Not here: which files, and the commit (engine.compact, engine.row_change), readi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import pyarrow as pa
 
-from ..core.manifest import Entry, ManifestRef, SourceRange
+from ..core.manifest import SourceRange
 from ..core.snapshot import Snapshot
-from ..errors import CorruptMetadataError, UsageError
+from ..errors import ManifestCommitError, UsageError
 from . import files
 
 
@@ -33,12 +33,20 @@ def plan_rewrite(
     )
 
 
-def check_rows(old: Sequence[str], rows: int, entries: Sequence[Entry], manifests: Sequence[ManifestRef] = ()) -> None:
-    """An error unless the new files hold as many rows as those whose place they take. old: their paths, with so many rows. [GC11]"""
-    found = sum(entry.rows for entry in entries) + sum(ref.rows for ref in manifests)
-    if found != rows:
-        raise CorruptMetadataError(
-            f"{len(old)} files that the table lists with {rows} rows, {old[0]} among them, were read as {found} rows; they stay as they "
-            "are. `manifestcommit verify --deep` names the file that is not what its entry says.",
-            object_name=old[0],
+def check_rows(old: pa.Table, rows: int, written: int, *, what: str | None = None) -> None:
+    """An error unless as many rows were written as stay of the files whose place they take. [GC11] [RC1]
+
+    old: the entries of these files; what: how the rows that go were chosen, None where all stay.
+    """
+    if written == rows:
+        return
+    why = "A file is not what its entry says: `manifestcommit verify --deep` names it."
+    if what is not None:
+        why = (
+            f"Either {what} does not say the same of a row each time it is asked (random numbers, the clock, a table that changes), or a "
+            "file is not what its entry says: `manifestcommit verify --deep` tells."
         )
+    raise ManifestCommitError(
+        f"{old.num_rows} files, {old.column('path')[0]} among them, keep {rows:,} rows by the first look and {written:,} by the second; "
+        f"they stay as they are, and nothing was committed in their place. {why}"
+    )

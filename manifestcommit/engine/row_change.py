@@ -203,13 +203,3 @@ def union_of(files: Iterable[tuple[SourceRange, ...]]) -> tuple[SourceRange, ...
 def ranges_of(entries: pa.Table) -> tuple[SourceRange, ...]:
     """The source ranges from which the rows of all these files come; none where one does not say. [OB8]"""
     return union_of(manifest_table.source_ranges(each) for each in entries.column("sources").to_pylist())
-
-
-def check_survivors(entries: pa.Table, rows: int, written: int, what: str) -> None:
-    """An error unless as many rows were written anew as are to stay. what: how those that go were chosen. [RC1]"""
-    if rows != written:
-        raise UsageError(
-            f"{entries.num_rows} files, {entries.column('path')[0]} among them, keep {rows:,} rows by the first look and {written:,} by "
-            f"the second; nothing was committed. Either {what} does not say the same of a row each time it is asked (random numbers, the "
-            "clock, a table that changes), or a file is not what its entry says: `manifestcommit verify --deep` tells."
-        )

@@ -20,7 +20,8 @@ from ..core.schema import Schema
 from ..engine import plan
 from ..engine.constants import constants_in
 from ..engine.outcome import Kind, committed_or_raise
-from ..engine.row_change import RowChange, RowOutcome, check_survivors, ranges_of
+from ..engine.replace import check_rows
+from ..engine.row_change import RowChange, RowOutcome, ranges_of
 from ..engine.session import Session
 from ..errors import UsageError
 from .condition import Condition, text_of, understand
@@ -100,7 +101,7 @@ def rewrite_without(
         if entries.num_rows:
             df = survivors(read_entries(spark, session.store.url, change.snapshot, entries, storage_options=storage_options))
             written += take(change, write_entries(df, change.plan(sources=ranges_of(entries)), storage_options=storage_options))
-    check_survivors(going.partly, going.rows_kept, written, what)
+    check_rows(going.partly, going.rows_kept, written, what=what)
     change.remove(going.entries)
 
 

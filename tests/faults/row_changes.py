@@ -15,7 +15,8 @@ from manifestcommit.core.reads import partitions_of
 from manifestcommit.engine import plan
 from manifestcommit.engine.files import DataFileWriter
 from manifestcommit.engine.outcome import Outcome, committed_or_raise
-from manifestcommit.engine.row_change import RowChange, check_survivors, ranges_of
+from manifestcommit.engine.replace import check_rows
+from manifestcommit.engine.row_change import RowChange, ranges_of
 from manifestcommit.engine.session import Session
 from manifestcommit.store import Store
 from tests.faults.tables import session
@@ -46,7 +47,7 @@ def take_out(change: RowChange, each: Session, entries: pa.Table, wanted: pc.Exp
             gone += table.num_rows - kept.num_rows
             if kept.num_rows:
                 written = sum(made.rows for made in put(change, each, kept, ranges_of(entry)))
-                check_survivors(entry, kept.num_rows, written, "the condition")
+                check_rows(entry, kept.num_rows, written, what="the condition")
             change.remove(entry)
     return gone
 

@@ -17,8 +17,9 @@ from manifestcommit.engine.alter import edit_schema
 from manifestcommit.engine.commit import commit as commit_change
 from manifestcommit.engine.head import open_head
 from manifestcommit.engine.prepare import commit_prepared, put_prepared, seal
-from manifestcommit.engine.row_change import RowChange, check_survivors, drop_removed
-from manifestcommit.errors import CommitConflictError, UsageError
+from manifestcommit.engine.replace import check_rows
+from manifestcommit.engine.row_change import RowChange, drop_removed
+from manifestcommit.errors import CommitConflictError, ManifestCommitError
 from manifestcommit.store import MemoryStore, Store
 from tests.faults.row_changes import begin_delete, begin_upsert, commit, put, rows_of
 from tests.faults.tables import begin, check_head, check_table, clone, memory, read_ids, rows, session, write
@@ -223,12 +224,15 @@ def test_a_file_of_many_ranges_still_names_them_after_a_delete() -> None:
     assert left["rows"] == 4 and {found["source"] for found in left["sources"]} == ranges.keys()
 
 
-def test_fewer_or_more_rows_than_are_to_stay_are_an_error() -> None:
-    """[RC1]"""
+def test_rows_that_went_missing_or_came_twice_are_one_error_for_all_that_write_files_anew() -> None:
+    """Who catches it for a deletion catches it for a compaction; only a deletion blames its condition, and none the caller. [RC1] [GC11]"""
     store = memory()
     write(store, rows(range(4), day="a"))
     entries = plan.entries_table(session(store), open_head(store).snapshot)
-    check_survivors(entries, 3, 3, "the condition")
-    for written in (2, 4):
-        with pytest.raises(UsageError, match="the condition"):
-            check_survivors(entries, 3, written, "the condition")
+    for what in (None, "the condition"):
+        check_rows(entries, 3, 3, what=what)
+        for written in (2, 4):
+            with pytest.raises(ManifestCommitError, match=f"3 rows by the first look and {written} by the second") as caught:
+                check_rows(entries, 3, written, what=what)
+            assert type(caught.value) is ManifestCommitError and ("the condition" in str(caught.value)) == (what is not None)
+            assert entries.column("path")[0].as_py() in str(caught.value)

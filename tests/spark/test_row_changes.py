@@ -211,7 +211,7 @@ def test_a_condition_that_changes_its_mind_deletes_nothing(spark: Any, base: Any
         return is_first
 
     only_once = F.udf(lambda each: first_time(each), "boolean")
-    with pytest.raises(mc.UsageError, match="second"):
+    with pytest.raises(mc.ManifestCommitError, match="second"):
         table.delete_where(only_once(F.col("id")), spark=spark)
     assert content(table) == shown(data)
 
