@@ -24,7 +24,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     """What a commit did, for people and monitoring; no rule of committing reads it. [OB10]
 
     rows_*, bytes_*, files_*: what the job was handed, and what its files hold, None where it did not count; attempts to unknowns: as
-    far as they are known before the create; seconds: from begin to the create; prepare_s: of them, making the prepared object.
+    far as they are known before the create; seconds: from begin to the create; prepare_s: of them, making the prepared object;
+    checks: reserved, writers leave it empty.
     """
 
     files: int = 0

@@ -94,6 +94,18 @@ def test_a_jobs_figures_are_what_was_handed_in_written_and_committed(root: Path)
     assert 0 < found.commit_s <= found.seconds
 
 
+def test_members_that_are_reserved_for_later_releases_are_empty(root: Path) -> None:
+    """Else what a later release reads there would be what this one meant by it. [OB10] [OB2]"""
+    mc.write(ROWS, root, partition_by="day", key="k", watermarks={"s": (0, 5)})
+    mc.write(ROWS, root, mode="overwrite", overwrite="dynamic")
+    table = mc.Table(root)
+    table.rewind("s", 3, reason="é")
+    table.rollback(2, reason="é")
+    for entry in table.history():
+        snapshot = table.snapshot(entry["version"])
+        assert [commit.summary.checks for commit in snapshot.commits] == [{}] and snapshot.participants == ()
+
+
 def test_the_history_holds_what_is_known_before_the_create(root: Path) -> None:
     """[OB10]"""
     mc.write(ROWS, root, partition_by="day")
