@@ -95,10 +95,10 @@ def first_write(root: str, number: int, answers: multiprocessing.Queue[Any]) -> 
 
 
 def test_eight_processes_write_a_table_that_is_not_there_yet(root: str) -> None:
-    """One creates it, the others join. [CM13]"""
+    """One creates it, the others join, and a version may carry several of them. [CM13] [CM19]"""
     answers = told(first_write, [(root, number) for number in range(8)])
     assert [kind for kind, _ in answers] == ["version"] * 8, answers
-    assert sorted(version for _, version in answers) == list(range(2, 10))
+    assert {version for _, version in answers} == set(range(2, open_head(LocalStore(root)).version + 1))
     assert read_ids(LocalStore(root)) == list(range(8))
     check_table(LocalStore(root))
 
