@@ -144,21 +144,27 @@ def walk(fields: tuple[Field, ...], path: tuple[str, ...] = ()) -> Iterator[tupl
             yield from walk(members(field.type), here)
 
 
+def map_fields(schema: Schema, change: Callable[[Field], Field]) -> Schema:
+    """The same columns with every field in them changed, nested ones before the one around them."""
+
+    def changed(field: Field) -> Field:
+        kind = field.type
+        match kind:
+            case StructType():
+                kind = msgspec.structs.replace(kind, fields=tuple(changed(each) for each in kind.fields))
+            case ArrayType():
+                kind = msgspec.structs.replace(kind, element=changed(kind.element))
+            case MapType():
+                key = msgspec.structs.replace(changed(kind.key), nullable=kind.key.nullable)  # never null, whatever the change says
+                kind = msgspec.structs.replace(kind, key=key, value=changed(kind.value))
+        return change(msgspec.structs.replace(field, type=kind))
+
+    return msgspec.structs.replace(schema, fields=tuple(changed(field) for field in schema.fields))
+
+
 def relaxed(schema: Schema) -> Schema:
     """The same columns, all of which may be null, as every file source of Spark gives them. [SC3]"""
-    return msgspec.structs.replace(schema, fields=tuple(_relaxed(field) for field in schema.fields))
-
-
-def _relaxed(field: Field) -> Field:
-    kind = field.type
-    match kind:
-        case StructType():
-            kind = msgspec.structs.replace(kind, fields=tuple(_relaxed(each) for each in kind.fields))
-        case ArrayType():
-            kind = msgspec.structs.replace(kind, element=_relaxed(kind.element))
-        case MapType():  # a map's keys are never null
-            kind = msgspec.structs.replace(kind, value=_relaxed(kind.value))
-    return msgspec.structs.replace(field, type=kind, nullable=True)
+    return map_fields(schema, lambda field: msgspec.structs.replace(field, nullable=True))
 
 
 def match_names(names: Sequence[str], fields: tuple[Field, ...], parent: tuple[str, ...] = ()) -> tuple[list[int | None], list[int]]:

@@ -21,6 +21,7 @@ from manifestcommit.core.schema import (
     StructType,
     check_schema,
     is_primitive,
+    map_fields,
     show_path,
     unique_ids,
 )
@@ -117,20 +118,11 @@ def _from_type(spark: Any, new_id: Callable[[], int], path: tuple[str, ...]) -> 
 
 def unpadded(schema: Schema) -> Schema:
     """The same columns, but char(n) and varchar(n) are plain strings: Spark pads what it reads of the former, which changes values."""
-    return msgspec.structs.replace(schema, fields=tuple(_unpadded(field) for field in schema.fields))
 
+    def plain(field: Field) -> Field:
+        return msgspec.structs.replace(field, metadata={name: value for name, value in field.metadata.items() if name != CHAR_VARCHAR})
 
-def _unpadded(field: Field) -> Field:
-    kind = field.type
-    match kind:
-        case StructType():
-            kind = msgspec.structs.replace(kind, fields=tuple(_unpadded(each) for each in kind.fields))
-        case ArrayType():
-            kind = msgspec.structs.replace(kind, element=_unpadded(kind.element))
-        case MapType():
-            kind = msgspec.structs.replace(kind, key=_unpadded(kind.key), value=_unpadded(kind.value))
-    metadata = {name: value for name, value in field.metadata.items() if name != CHAR_VARCHAR}
-    return msgspec.structs.replace(field, type=kind, metadata=metadata)
+    return map_fields(schema, plain)
 
 
 def _member(name: str, spark: Any, nullable: bool, new_id: Callable[[], int], parent: tuple[str, ...]) -> Field:
