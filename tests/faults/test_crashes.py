@@ -17,6 +17,7 @@ from manifestcommit.errors import ManifestCommitError, OutcomeUnknownError, Stor
 from manifestcommit.store import Store, open_store
 from manifestcommit.testing.faults import Died, Fault, FaultStore
 from tests.faults.tables import Service, check_table, clone, key_version, memory, positions, read_ids, rows, session, write
+from tests.sizes import rounds
 
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 READS = ("get", "list", "open_input")
@@ -108,7 +109,7 @@ def test_a_fault_at_any_call_of_a_proof_leaves_no_table_or_the_table() -> None:
 def test_it_is_the_same_on_a_real_object_store(name: str, rgw: Any) -> None:
     """[IV3] [IV4] [CM6] [KY3]"""
     bucket = rgw.bucket()
-    every_fault(*SCENARIOS[name], lambda: open_store(f"s3://{bucket}/{secrets.token_hex(8)}", rgw.storage_options))
+    every_fault(*SCENARIOS[name], lambda: open_store(f"s3://{bucket}/{secrets.token_hex(8)}", rgw.storage_options), step=rounds(4, 1))
 
 
 def every_fault(prepare: Callable[[Store], Any], publish: Callable[[Store], mc.Outcome], fresh: Callable[[], Store], step: int = 1) -> None:

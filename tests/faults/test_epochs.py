@@ -21,6 +21,7 @@ from manifestcommit.errors import WatermarkError, WatermarkGapError, WatermarkOv
 from manifestcommit.store import MemoryStore, Store
 from manifestcommit.testing.faults import Died, FaultCall, FaultStore
 from tests.faults.tables import all_snapshots, begin, check_table, clone, memory, positions, read_ids, rows, session
+from tests.sizes import rounds
 
 FIRST = 7  # the epoch with which the sink begins
 PER_EPOCH, PER_VNODE = 1_000_000, 1000  # a row's id tells its epoch, its vnode and its number
@@ -301,7 +302,7 @@ class Cluster:
 
 
 @given(steps=STEPS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rounds(20, 200), deadline=None)
 def test_whatever_happens_every_row_is_there_once(steps: list[tuple[str, int, int]]) -> None:
     """Random epochs, rescalings, deaths and zombies. [IV3] [WM2] [WM4]"""
     cluster = Cluster(8)

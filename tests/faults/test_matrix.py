@@ -25,6 +25,7 @@ from manifestcommit.engine.commit import DEFAULT_LIMITS
 from manifestcommit.store import Store, open_store, retry
 from tests.faults.proxy import Fault, FaultProxy, Request, to
 from tests.faults.tables import check_table, read_ids, rows, session, write
+from tests.sizes import some
 
 PAGE = Path(__file__).resolve().parents[2] / "spec" / "faults.md"
 KEY = "the same on every rerun"
@@ -191,7 +192,7 @@ def test_one_fault_at_the_create(run: Run, name: str) -> None:
     run.check(told, OLD, NEW)
 
 
-@pytest.mark.parametrize("name", [name for name in FAULTS if name not in ("refused with 403", "carried out twice")])
+@pytest.mark.parametrize("name", some([name for name in FAULTS if name not in ("refused with 403", "carried out twice")], 6))
 def test_one_fault_at_the_create_and_a_rival_takes_the_name(run: Run, name: str) -> None:
     """An append is committed above the rival, or it had been committed below. [CM4] [CM6]"""
     run.proxy.faults = once(CREATE, FAULTS[name], run.rival)
@@ -200,7 +201,7 @@ def test_one_fault_at_the_create_and_a_rival_takes_the_name(run: Run, name: str)
     run.check(told, [*OLD, RIVAL], [*NEW, RIVAL])
 
 
-@pytest.mark.parametrize("name", [name for name in FAULTS if name not in ("refused with 403", "carried out twice")])
+@pytest.mark.parametrize("name", some([name for name in FAULTS if name not in ("refused with 403", "carried out twice")], 6))
 def test_one_fault_at_an_overwrite_and_a_rival_takes_the_name(run: Run, name: str) -> None:
     """The rival won where the create had not taken effect; then the overwrite conflicts. [CM4] [CF3]"""
     run.proxy.faults = once(CREATE, FAULTS[name], run.rival)
@@ -210,7 +211,7 @@ def test_one_fault_at_an_overwrite_and_a_rival_takes_the_name(run: Run, name: st
     run.check(told, [*OLD, RIVAL], [*MINE, RIVAL], rerun=MINE, overwrite=None)
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", some(FAULTS, 7))
 def test_a_fault_at_every_create(run: Run, name: str) -> None:
     """It ends: with the truth, or by saying that it is not known; and then `resolve` tells it. [CM6] [CM8] [CM23]"""
     run.proxy.faults = always(CREATE, FAULTS[name])

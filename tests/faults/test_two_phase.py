@@ -53,6 +53,7 @@ from tests.faults.tables import (
     session,
     write,
 )
+from tests.sizes import some
 
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 READS = ("get", "list", "open_input")
@@ -333,7 +334,7 @@ def telling() -> Iterator[list[BaseException]]:
 
 
 @pytest.mark.usefixtures("tight")
-@pytest.mark.parametrize("files", [1, 8])
+@pytest.mark.parametrize("files", some([8, 1], 1))
 def test_a_fault_at_any_call_of_prepare_leaves_nothing_visible_and_asking_again_prepares(files: int) -> None:
     """By the same process, or, where that died, by a rerun with the same key. [AB3] [IV3]"""
     base = full()
@@ -395,7 +396,7 @@ def test_a_prepare_whose_answer_never_came_is_asked_for_again_with_the_same_byte
 
 @pytest.mark.usefixtures("tight")
 @pytest.mark.parametrize("what", FINISHERS)
-@pytest.mark.parametrize("files", [1, 8])
+@pytest.mark.parametrize("files", some([8, 1], 1))
 def test_a_fault_at_any_call_of_a_finisher_leaves_the_old_state_or_the_new_and_asking_again_converges(what: str, files: int) -> None:
     """By whichever of the two is asked next; what was told stays true. [AB3] [AB4] [IV3] [IV4]"""
     base = full()

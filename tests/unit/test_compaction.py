@@ -26,6 +26,7 @@ from manifestcommit.core.bitmap import from_rows
 from manifestcommit.core.compaction import SmallFile, batches, is_small, plan_files, plan_manifests, unite_ranges
 from manifestcommit.core.manifest import MAX_SOURCES, ManifestRef, SourceRange
 from manifestcommit.engine.row_change import union_of
+from tests.sizes import rounds
 
 TARGET = 100
 DAYS = [None, "", "a b%"]
@@ -47,7 +48,7 @@ def small_files(given_files: list[Any]) -> list[SmallFile]:
     ]
 
 
-@settings(max_examples=150)
+@settings(max_examples=rounds(50, 500))
 @given(given_files=FILES, max_bytes=st.integers(1, 2000))
 def test_no_file_is_lost_doubled_or_mixed_and_the_work_is_bounded(given_files: list[Any], max_bytes: int) -> None:
     """[GC16] Every file is in one group at most; groups stay within a partition, the target and the bound."""
@@ -76,7 +77,7 @@ def covered(ranges: Any) -> set[tuple[str, int]]:
     return {(each.source, at) for each in ranges for at in range(-5 if each.start is None else each.start, each.end)}
 
 
-@settings(max_examples=60)
+@settings(max_examples=rounds(30, 300))
 @given(sizes=st.lists(st.integers(0, 130), min_size=1, max_size=60))
 def test_runs_come_to_an_end(sizes: list[int]) -> None:
     """[GC16] Each run leaves fewer files than it found, also where what it wrote is larger than what it read."""

@@ -37,6 +37,7 @@ from manifestcommit.store import MemoryStore, Store
 from manifestcommit.testing.counting import CountingStore
 from manifestcommit.testing.faults import FaultCall, FaultStore
 from tests.faults.tables import memory, put_version, session
+from tests.sizes import rounds
 
 DAY, ID = Field(id=1, name="day", type="string"), Field(id=2, name="id", type="long")
 SCHEMA = Schema(fields=(DAY, ID))
@@ -147,7 +148,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=rounds(30, 300))
 @given(
     before=STEPS,
     after=STEPS,

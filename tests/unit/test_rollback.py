@@ -61,7 +61,7 @@ from tests.faults.tables import (
     write,
 )
 from tests.faults.test_crashes import faults_of
-from tests.sizes import some
+from tests.sizes import rounds, some
 from tests.unit.test_stream import commit_batch
 
 SOURCE = "a topic/0 %=+#'é🦆"
@@ -188,7 +188,7 @@ def test_a_key_that_a_rewind_dropped_is_there_again_before_it_and_gone_after_it(
 
 
 @pytest.mark.usefixtures("tight")
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(rounds(2, 12)))
 def test_any_history_goes_back_to_any_version(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With manifests, bitmaps, removals and runs spilled and merged; all counts match. [CF13] [OB2] [OB9] [OB11]"""
     if seed % 2:
