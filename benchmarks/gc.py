@@ -27,17 +27,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 import manifestcommit as mc
+from benchmarks.made_up import listed
 from benchmarks.measure import Contestant, Figures, interleave, parser, report, rounds_of, work_folder
 from benchmarks.s3 import S3Server, delta_options, s3_server, versions
 from manifestcommit.core import format
 from manifestcommit.core.change import Change
-from manifestcommit.core.manifest import Entry
 from manifestcommit.engine.commit import commit
 from manifestcommit.engine.env import SystemEnv
-from manifestcommit.engine.manifests import write_manifest
+from manifestcommit.engine.manifests import put_manifest
 from manifestcommit.engine.outcome import committed_or_raise
 from manifestcommit.engine.session import Session
 from manifestcommit.store import Store, open_store
@@ -118,11 +119,13 @@ def make_table(url: str, server: S3Server | None, objects: int) -> list[str]:
     assert schema is not None
     job, lost = (format.job_id(head.version, head.snapshot.table_id, os.urandom(16)) for _ in range(2))
     live = list(names(objects, job, live=True))
+    ordered = sorted(live, key=lambda path: (day_of(path), path))
     refs = []
-    for start in range(0, len(live), CHUNK):
-        some = live[start : start + CHUNK]
-        entries = [Entry(path=path, partition=(day_of(path),), rows=1, bytes=0, job=job) for path in some]
-        refs.append(write_manifest(session.store, entries, schema=schema, partition_by=partition_by, job=job, env=SystemEnv()))
+    for start in range(0, len(ordered), CHUNK):
+        some = ordered[start : start + CHUNK]
+        days, ones = np.array([day_of(path) for path in some], "int32"), np.ones(len(some), "int64")
+        table = listed(pa.array(some), days, ones, ones - 1, job=job, schema=schema)
+        refs.append(put_manifest(session.store, table, schema=schema, partition_by=partition_by, job=job, env=SystemEnv()))
     change = Change(job=job, birth=head.version, operation="append", schema=schema, partition_by=partition_by, add_manifests=tuple(refs))
     committed_or_raise(commit(session, head, change), session.store.url)
     dead = list(names(objects, lost, live=False))
