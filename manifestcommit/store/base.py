@@ -89,7 +89,7 @@ class Store(Protocol):
         ...
 
     def put(self, name: str, data: bytes) -> None:
-        """Write the whole object; the last writer wins; never seen half-written."""
+        """Write the whole object; the last writer wins; never seen half-written. A power cut may take it back, or its content. [ST2]"""
         ...
 
     def put_if_absent(self, name: str, data: bytes) -> bool:

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO
 
@@ -47,8 +48,7 @@ class LocalStore:
 
     def put(self, name: str, data: bytes) -> None:
         with _told(self, name, writing=True):
-            self._place(name, data, os.replace)
-            _sync_folder(os.path.dirname(self._path(name)))
+            self._place(name, data, os.replace, durable=False)  # a sync would be most of what it costs
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         try:
@@ -112,7 +112,7 @@ class LocalStore:
     def _path(self, name: str) -> str:
         return f"{self._root}/{check_name(name)}"
 
-    def _place(self, name: str, data: bytes, place: Callable[[str, str], None]) -> None:
+    def _place(self, name: str, data: bytes, place: Callable[[str, str], None], *, durable: bool = True) -> None:
         """Write a temporary file and give it its name; anew where someone took it away in between, as a gc without grace does. [ST15]"""
         path = self._path(name)
         folder = os.path.dirname(path)
@@ -124,7 +124,8 @@ class LocalStore:
                     view = memoryview(data)
                     while view:
                         view = view[file.write(view) :]
-                    os.fsync(file.fileno())
+                    if durable:
+                        os.fsync(file.fileno())
                 return place(temporary, path)
             except FileNotFoundError:
                 if not left or not os.path.isdir(folder):
@@ -214,6 +215,8 @@ def _scan(path: str, base: str, prefix: str, start_from: str) -> list[tuple[str,
 def _scan_once(path: str, base: str, prefix: str, start_from: str) -> dict[str, bool]:
     found = {}
     try:
+        if base and start_from.startswith(base) and prefix == base:
+            return _scan_end(path, base, start_from.removeprefix(base))
         with os.scandir(path) as entries:
             for entry in entries:
                 if entry.name.startswith(_TEMPORARY):
@@ -229,6 +232,20 @@ def _scan_once(path: str, base: str, prefix: str, start_from: str) -> dict[str, 
                     found[name] = is_folder
     except (FileNotFoundError, NotADirectoryError):
         return {}
+    return found
+
+
+def _scan_end(path: str, base: str, least: str) -> dict[str, bool]:
+    """The names of a folder from one on, usually few of many: only these are looked at one by one. [ST3]"""
+    first = least.partition("/")[0]
+    found = {}
+    for entry in os.listdir(path):
+        if (entry >= first or first.startswith(entry)) and not entry.startswith(_TEMPORARY):
+            with contextlib.suppress(FileNotFoundError):  # deleted since
+                is_folder = stat.S_ISDIR(os.lstat(f"{path}/{entry}").st_mode)
+                below = f"{entry}/"
+                if (below >= least or least.startswith(below)) if is_folder else entry >= least:
+                    found[base + entry] = is_folder
     return found
 
 

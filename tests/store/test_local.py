@@ -206,13 +206,53 @@ def test_every_new_folder_and_file_is_synced_before_a_call_returns(
 
     monkeypatch.setattr("os.fsync", seen)
     root = tmp_path / "root"
-    for write in (lambda: local.put_if_absent("a/b/1", b"x"), lambda: local.put("c/d/2", b"x"), lambda: finished(local, "e/f/3")):
+    for write in (lambda: local.put_if_absent("a/b/1", b"x"), lambda: finished(local, "e/f/3")):
         synced.clear()
         write()
         top, second = synced_folders(synced, root)
         assert {str(top.parent), str(top), str(second)} <= set(synced), "the file's folder and each parent that got a new name"
         assert any(".mc-tmp-" in name for name in synced), "the bytes, before the name"
         assert synced.index(next(name for name in synced if ".mc-tmp-" in name)) < len(synced) - 1
+
+
+def test_a_put_waits_for_no_disk(local: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hint is put with each commit and proves nothing: to sync it would double what a commit costs. [ST2] [LY7]"""
+    local.put("a/hint", b"1")
+    monkeypatch.setattr("os.fsync", lambda _: pytest.fail("synced"))
+    local.put("a/hint", b"2")
+    assert local.get("a/hint") == b"2"
+
+
+def test_the_end_of_a_large_folder_is_listed_without_looking_at_the_rest(local: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Versions pile up until gc takes them; a commit asks for those above one of them, and must not pay for all. [ST3] [CM25]"""
+    for number in range(300):
+        local.put(f"v/{number:05}", b"")
+    looked: list[str] = []
+    real = os.lstat
+
+    def lstat(path: str) -> os.stat_result:
+        looked.append(path)
+        return real(path)
+
+    monkeypatch.setattr("os.lstat", lstat)
+    monkeypatch.setattr("os.scandir", lambda _: pytest.fail("every name was made an entry of"))
+    assert names(local, "v/", "v/00298") == ["v/00298", "v/00299"]
+    assert len(looked) == 4, "two names in two scans that agree"
+
+
+def test_a_scan_of_the_end_that_misses_a_name_is_scanned_again(local: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is not shown the version above its own takes its commit for the newest. [ST3] [CM5]"""
+    for number in range(3):
+        local.put(f"versions/{number}", b"")
+    real, scans = os.listdir, []
+
+    def forgetful(path: str) -> list[str]:
+        scans.append(path)
+        return [name for name in real(path) if name != "2"] if len(scans) == 1 else real(path)
+
+    monkeypatch.setattr("os.listdir", forgetful)
+    assert names(local, "versions/", "versions/1") == ["versions/1", "versions/2"]
+    assert len(scans) == 3, "one that missed it, two that agree"
 
 
 def finished(store: LocalStore, name: str) -> None:
