@@ -1,4 +1,7 @@
-"""Every benchmark, one after another, each in a process of its own: a JVM that one has warmed up must not help the next."""
+"""Every benchmark, one after another, each in a process of its own: a JVM that one has warmed up must not help the next.
+
+At the end the page of claims is written anew from all results.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,8 @@ def main() -> int:
         print(f"\n=== {name}", flush=True)
         words = [sys.executable, "-m", f"benchmarks.{name}", *(["--quick"] if options.quick else [])]
         failed += subprocess.run(words, check=False).returncode != 0
+    if not options.quick:  # a first look is no result
+        failed += subprocess.run([sys.executable, "-m", "benchmarks.page"], check=False).returncode != 0
     return failed
 
 

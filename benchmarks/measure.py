@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import statistics
 import subprocess
 import sys
@@ -190,10 +191,20 @@ def report(name: str, case: Mapping[str, Any], contestants: Sequence[Contestant]
         "ratios": ratios,
         "rounds": {one.name: one.rounds for one in contestants},
         "machine": machine(),
+        "command": command(),
     }
     RESULTS.mkdir(exist_ok=True)
     with (RESULTS / f"{name}.jsonl").open("a", encoding="utf-8") as out:
         out.write(json.dumps(_rounded(line)) + "\n")
+
+
+def command() -> str:
+    """The command that made a result, as one would type it; without the folder that it worked in."""
+    words = sys.orig_argv[1:]
+    if "--folder" in words:
+        at = words.index("--folder")
+        del words[at : at + 2]
+    return shlex.join(["python", *(word for word in words if not word.startswith("--folder="))])
 
 
 def machine() -> dict[str, Any]:
