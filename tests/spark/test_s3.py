@@ -358,7 +358,7 @@ def test_guises_are_found() -> None:
     assert inflated(zstandard.compress(b"secret")).endswith(b"secret")
 
 
-@pytest.mark.parametrize("kind", ["cluster", "connect"])
+@pytest.mark.parametrize("kind", ["cluster", pytest.param("connect", marks=pytest.mark.proof)])
 def test_credentials_are_seen_nowhere(kind: str, tmp_path: Path, rgw: Any, root: str) -> None:
     """[SE1] Not in plans, UI, event log, logs at their most talkative, work folders, errors with their chains, reprs, the table."""
     hidden = {"secret": rgw.secret, "wrong secret": f"wrong/{secrets.token_hex(16)}+="}

@@ -28,6 +28,7 @@ from manifestcommit.spark.stream_writer import BatchMessage, StreamWriter
 from manifestcommit.spark.writer import TaskMessage
 from manifestcommit.store import StorageOptions, open_store
 from manifestcommit.table import Table
+from tests.sizes import rounds
 from tests.spark import streams
 from tests.spark.clusters import Driver, DriverDiedError, clear_traps, set_trap, sprung
 from tests.spark.streams import drain, feed, read_input
@@ -400,9 +401,12 @@ def test_every_row_once_whatever_is_killed(new_driver: Any, root: str, source: P
 # --- many batches, and object stores --------------------------------------------------------------------------------------
 
 
-def test_a_hundred_batches_beside_sparks_own_sink(spark, root: str, source: Path, checkpoint: str, tmp_path: Path) -> None:
+BATCHES = rounds(25, 100)
+
+
+def test_many_batches_beside_sparks_own_sink(spark, root: str, source: Path, checkpoint: str, tmp_path: Path) -> None:
     """[KY6] [IV10] What the table knows of itself stays small, and a reader needs one object of it, not a log."""
-    feed(source, *range(100), rows=1)
+    feed(source, *range(BATCHES), rows=1)
     plain = str(tmp_path / "plain")
     frame = read_input(spark, str(source))
     ours = streams.start(frame, root, checkpoint)
@@ -410,15 +414,15 @@ def test_a_hundred_batches_beside_sparks_own_sink(spark, root: str, source: Path
     theirs = writer.start(plain)
     ours.awaitTermination()
     theirs.awaitTermination()
-    assert numbers(root) == list(range(100))
+    assert numbers(root) == list(range(BATCHES))
     versions = sorted((Path(root) / "_manifest" / "versions").iterdir())
     log = [file for file in (Path(plain) / "_spark_metadata").iterdir() if not file.name.startswith(".")]
     newest = max((file for file in log if file.name.endswith(".compact")), key=lambda file: int(file.stem))
     print(
-        f"100 batches: head {versions[-1].stat().st_size} bytes, all versions {sum(file.stat().st_size for file in versions)}; "
+        f"{BATCHES} batches: head {versions[-1].stat().st_size} bytes, all versions {sum(file.stat().st_size for file in versions)}; "
         f"Spark's newest compacted log {newest.stat().st_size} bytes, all of it {sum(file.stat().st_size for file in log)}"
     )
-    assert len(versions) == 101 and not (Path(root) / "_manifest" / "manifests").exists()
+    assert len(versions) == BATCHES + 1 and not (Path(root) / "_manifest" / "manifests").exists()
     assert versions[-1].stat().st_size < 12 * 1024
     assert len(Table(root).snapshot().streams) == 1
 
