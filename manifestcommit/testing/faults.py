@@ -95,13 +95,28 @@ class FaultStore:
             self._call("delete", name, functools.partial(self._inner.delete, [name]))
 
     def create_output(self, name: str) -> Output:
-        return _FaultOutput(self, name, self._call("create_output", name, lambda: self._inner.create_output(name)))
+        return _FaultOutput(self, name, self._open("create_output", name, self._inner.create_output, lambda output: output.discard()))
 
     def open_input(self, name: str) -> BinaryIO:
-        return self._call("open_input", name, lambda: self._inner.open_input(name))
+        return self._open("open_input", name, self._inner.open_input, lambda source: source.close())
 
     def filesystem(self) -> tuple[Any, str]:
         return self._inner.filesystem()
+
+    def _open(self, kind: str, name: str, effect: Callable[[str], _Result], drop: Callable[[_Result], object]) -> _Result:
+        """What the inner store opens; dropped where the caller never gets hold of it, so that nothing stays open behind a process' end."""
+        opened: list[_Result] = []
+
+        def open_it() -> _Result:
+            opened.append(effect(name))
+            return opened[0]
+
+        try:
+            return self._call(kind, name, open_it)
+        except BaseException:
+            for each in opened:
+                drop(each)
+            raise
 
     def _call(self, kind: str, name: str, effect: Callable[[], _Result]) -> _Result:
         with self._lock:

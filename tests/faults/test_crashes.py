@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import secrets
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, get_args
 
 import pyarrow as pa
@@ -14,7 +16,7 @@ from manifestcommit.core import evolution, spill
 from manifestcommit.engine import alter
 from manifestcommit.engine.head import open_head
 from manifestcommit.errors import ManifestCommitError, OutcomeUnknownError, StoreError, StoreUnclearError
-from manifestcommit.store import Store, open_store
+from manifestcommit.store import LocalStore, Store, open_store
 from manifestcommit.testing.faults import Died, Fault, FaultStore
 from tests.faults.tables import Service, check_table, clone, key_version, memory, positions, read_ids, rows, session, write
 from tests.sizes import rounds
@@ -240,3 +242,16 @@ def test_late_files_of_a_dead_attempt_are_never_visible() -> None:
     assert len(left) == 1 and read_ids(base) == list(range(8))
     assert append(base).committed
     assert read_ids(base) == [*range(8), *range(10, 15)] and len(list(base.list("day=c/"))) == 2
+
+
+@pytest.mark.parametrize("fault", ["answer_lost", "dies_after"])
+def test_what_is_opened_for_nobody_is_closed_and_never_appears(fault: Fault, tmp_path: Path) -> None:
+    """Neither an output nor an input of a process that never got hold of it stays open, which whoever tests with faults would be told."""
+    inner = LocalStore(tmp_path)
+    inner.put("there", b"x")
+    with pytest.raises((StoreError, Died)):
+        FaultStore(inner, {1: fault}).create_output("a/late")
+    with pytest.raises((StoreError, Died)):
+        FaultStore(inner, {1: fault}).open_input("there")
+    gc.collect()  # complains here of what is open
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["there"]
