@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pytest
 
 from manifestcommit.core import compaction, format, spill
-from manifestcommit.core.change import Change
+from manifestcommit.core.change import Change, StreamBatch
 from manifestcommit.core.evolution import drop_column, rename_column
 from manifestcommit.core.retention import Policy
 from manifestcommit.core.snapshot import Snapshot
@@ -28,7 +28,7 @@ from manifestcommit.engine.compact import Aim, Compaction, NewFiles, Rewrite, Re
 from manifestcommit.engine.gc import run as gc
 from manifestcommit.engine.head import open_head
 from manifestcommit.engine.lineage import trace
-from manifestcommit.engine.outcome import committed_or_raise
+from manifestcommit.engine.outcome import Outcome, committed_or_raise
 from manifestcommit.engine.replace import plan_rewrite
 from manifestcommit.engine.rollback import rollback
 from manifestcommit.engine.verify import verify
@@ -104,6 +104,37 @@ def test_each_partition_has_one_file_and_everything_else_is_as_it_was() -> None:
     assert verify(session(store), deep=True).is_sound
     record = open_head(store).snapshot.commits[0]
     assert (record.operation, record.summary.removed_files, record.summary.rows, record.summary.rows_read) == ("replace", 12, 12, 12)
+
+
+@pytest.mark.parametrize("budgets", ["usual", "tight"])
+def test_after_compaction_and_expiry_reruns_and_replayed_batches_are_still_recognised(budgets: str, request: pytest.FixtureRequest) -> None:
+    """iceberg#3647: the checkpoint's id was in no snapshot any more, and its work was committed again. [GC11] [KY4] [KY6] [WM4]"""
+    if budgets == "tight":
+        request.getfixturevalue("tight")
+    store = table()
+    for number in range(3):
+        assert batch(store, number).kind == "committed"
+    run(store)
+    newest = open_head(store).version
+    for _ in range(2):
+        gc(session(store), Policy(grace_s=0, keep_for_s=0, prepared_grace_s=0))
+    assert open_head(store).snapshot.expired >= newest and not any(store.list(format.version_name(newest - 1))), (
+        "all that came before is gone"
+    )
+    assert [batch(store, number).kind for number in range(3)] == ["key_reused", "key_reused", "already_committed"]
+    for step in range(12):
+        assert write(store, rows([99], day=None), key=f"k{step}", watermarks={"s": (step, step + 1)}).already_committed
+    assert positions(store) == {"s": 12}
+    assert batch(store, 3).kind == "committed"
+    assert read_ids(store) == [*range(12), 100, 101, 102, 103]
+
+
+def batch(store: Store, number: int) -> Outcome:
+    """A batch of a streaming query, of one row."""
+    job = begin(store)
+    job._job.take_batch(StreamBatch(name="q %é", query="q1", batch=number))
+    job.write(rows([100 + number], day="x"))
+    return job._job.commit()
 
 
 def test_a_group_becomes_one_file_whatever_its_rows_take_anew() -> None:
