@@ -5,6 +5,7 @@ Pure. Not here: what the values mean (core.snapshot), manifests and runs, which 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Callable, Sequence
@@ -285,9 +286,15 @@ def encode_json(value: Any, kind: Any) -> bytes:
 
 def decode_json(raw: bytes, kind: Any, *, name: str) -> Any:
     """A struct of the format from JSON, or an error that names the object and the member. [OB3] [OB4]"""
-    _check_format_version(raw, name)
+    is_plain = SPELLING.encode() not in raw and b"\\u00" not in raw  # neither spelled out nor hidden in an escape
+    if is_plain:
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            value = msgspec.json.decode(raw, type=kind)
+            if value.format_version == FORMAT_VERSION:
+                return value
+    _check_format_version(raw, name)  # what is of a later format is no damage
     try:
-        if SPELLING.encode() in raw or b"\\u00" in raw:  # spelled out, or hidden in an escape
+        if not is_plain:
             return msgspec.convert(tuck(msgspec.json.decode(raw), kind), type=kind, strict=True, str_keys=True)
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as first:
