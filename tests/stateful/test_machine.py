@@ -423,9 +423,9 @@ class LocalPublicCalls(PublicCalls):
 
 
 QUICK = settings(
-    max_examples=rounds(40, 400), stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
+    max_examples=rounds(15, 400), stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
 )
 TestInMemory = PublicCalls.TestCase
 TestInMemory.settings = QUICK
 TestLocal = LocalPublicCalls.TestCase
-TestLocal.settings = settings(QUICK, max_examples=rounds(15, 150))
+TestLocal.settings = settings(QUICK, max_examples=rounds(8, 150))
