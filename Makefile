@@ -33,17 +33,20 @@ demo: $(VENV)/demo.stamp  ## a year of flights through Spark, with crashes, reru
 demo-s3: $(VENV)/dev.stamp  ## the same on a real S3 server (Ceph RGW), which it starts and ends
 	@$(BIN)/python -m tests.servers demo $(DEMO_ARGS)
 
-# Two runs instead of pytest-xdist's groups: under pytest 9.2, xdist 3.8 takes `--dist loadgroup` and groups nothing, silently,
-# and two workers with a session and a cluster each are too much for two cores. Both runs are made, whatever the first says.
+# Two runs instead of pytest-xdist's groups: under pytest 9.2, xdist 3.8 takes `--dist loadgroup` and groups nothing, silently, and
+# two workers with a session and a cluster each are too much for two cores. The runs go side by side, since each waits for much;
+# what the one with Spark says is printed when the other is done. Both are made, whatever either says, and both end if make does.
 #
 # First the real servers that tests run against: installing them may take minutes, once, and no test's time limit covers that.
 test: lint  ## lint and all tests
 	@$(BIN)/python -m tests.servers
-	@failed=; \
-	echo "--- tests without Spark, on two workers"; \
+	@failed=; said=$$(mktemp); \
+	$(BIN)/python -m pytest -m spark $(PYTEST_ARGS) >"$$said" 2>&1 & spark=$$!; \
+	trap 'kill $$spark 2>/dev/null; rm -f "$$said"' EXIT; trap 'exit 130' INT TERM; \
+	echo "--- tests without Spark, on two workers, beside those with Spark, one after another"; \
 	$(BIN)/python -m pytest -n 2 -m "not spark" $(PYTEST_ARGS) || failed="$$failed tests-without-Spark"; \
-	echo "--- tests with Spark, one after another"; \
-	$(BIN)/python -m pytest -m spark $(PYTEST_ARGS) || failed="$$failed tests-with-Spark"; \
+	wait $$spark || failed="$$failed tests-with-Spark"; \
+	echo "--- tests with Spark"; cat "$$said"; \
 	if [ -n "$$failed" ]; then echo "--- FAILED:$$failed (ruff and mypy passed)" >&2; exit 1; fi; \
 	echo "--- passed: ruff check, ruff format, mypy --strict, tests without Spark, tests with Spark"
 

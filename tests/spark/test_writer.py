@@ -132,7 +132,7 @@ def test_an_abort_deletes_nothing(spark, root: str) -> None:
     def rows(partition: int, numbers: Iterator[int]) -> Iterator[tuple[int]]:
         yield from ((number,) for number in numbers)
         while partition == 1:
-            if os.path.isdir(root) and any(name.endswith(".parquet") for name in os.listdir(root)):
+            if os.path.isdir(root) and any(name.startswith("00000-") for name in os.listdir(root)):
                 raise OSError("the job fails")
             time.sleep(0.05)
 
