@@ -286,7 +286,7 @@ def fenced_outcome(session: Session, head: Head, job: str) -> Outcome:
             carrier = version
             break
     # They may have expired since the head was read, been deleted, and one of them brought back.
-    newest = newest_above(session.store, head.version)
+    newest = newest_above(session.store, head.version, head)
     if newest is None or newest.snapshot.expired > since:
         return Outcome(kind="unknown", job_id=job, reason=f"versions from {since} on, which may carry it, expired while they were read")
     return Outcome(kind="fenced", job_id=job) if carrier is None else Outcome(kind="committed", job_id=job, version=carrier)

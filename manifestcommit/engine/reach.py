@@ -120,15 +120,15 @@ def live_paths(session: Session, ref: ManifestRef, removed: int) -> Iterator[str
 def collect(session: Session, horizon: Horizon, tell: Tell, found: _Listed) -> _Listed | None:
     """`found`, with what the readable versions list, all of them read anew; None where another gc has gone further: start over. [GC4]
 
-    One request for each version and manifest, and the head. A version that is missing, or not the one that its successor was built on,
-    is never passed over: that is damage, and an error.
+    One request for each version and manifest, and one list; two more where others committed meanwhile. A version that is missing, or not
+    the one that its successor was built on, is never passed over: that is damage, and an error.
     """
-    damage = None
+    last, damage = None, None
     try:
-        _read_all(session, horizon, found, tell)
+        last = _read_all(session, horizon, found, tell)
     except CorruptMetadataError as error:
         damage = error
-    newest = newest_above(session.store, horizon.version)
+    newest = newest_above(session.store, horizon.version, last)
     if newest is None or newest.snapshot.table_id != horizon.table_id:
         raise TableNotFoundError(f"the table at {session.store.url} was removed while gc ran; gc deleted nothing more")
     if not all(is_readable(newest.snapshot, version) for version in horizon.readable):
@@ -138,7 +138,8 @@ def collect(session: Session, horizon: Horizon, tell: Tell, found: _Listed) -> _
     return found
 
 
-def _read_all(session: Session, horizon: Horizon, found: Listed, tell: Tell) -> None:
+def _read_all(session: Session, horizon: Horizon, found: Listed, tell: Tell) -> Head | None:
+    """All of them, the last one of which is returned."""
     parent: Head | None = None
     versions = horizon.readable
     for number, (version, head) in enumerate(_versions(session, versions)):
@@ -150,6 +151,7 @@ def _read_all(session: Session, horizon: Horizon, found: Listed, tell: Tell) -> 
         found.take(session, head)
         parent = head
     found.read(session, tell)
+    return parent
 
 
 def _versions(session: Session, versions: Sequence[int]) -> Iterator[tuple[int, Head | None]]:

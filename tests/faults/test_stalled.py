@@ -272,8 +272,10 @@ def test_a_fenced_job_whose_create_was_sent_reads_the_history_before_it_says_so(
             write(store, rows([4]))
             put_version(store, open_head(store), fence=5, expired=1)
 
-    outcome = commit(session(FaultStore(store, on_call=beat_and_fence)), base, change_of(job))
+    outcome = commit(session(calls := FaultStore(store, on_call=beat_and_fence)), base, change_of(job))
     assert outcome.kind == "fenced" and read_ids(store) == [2, 3, 4]
+    last = [(call.kind, format.parse_version(call.name)) for call in calls.calls[-3:]]
+    assert last == [("get", 4), ("get", 5), ("list", None)], "one list tells that nothing stands above"
 
 
 def test_a_fenced_job_that_had_committed_is_not_told_that_it_had_not() -> None:
