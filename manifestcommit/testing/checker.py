@@ -3,9 +3,10 @@
     found = check(read_history(*folder.glob("*.jsonl")))
     assert found is None, found
 
-Commits are ordered by the versions that they told. Those of unknown outcome are tried wherever a version has room for them, or as never
-committed. An operation counts from its beginning to its end; what ended before another began comes first. Versions that nobody tells of
-are taken as commits that changed nothing (of gc, of tags). Not here: how an order is looked for (testing.order).
+All that was told of one job is one commit (testing.united). Commits are ordered by the versions that they told. Those of unknown outcome
+are tried wherever a version has room for them, or as never committed. An operation counts from its beginning to its end; what ended before
+another began comes first. Versions that nobody tells of are taken as commits that changed nothing (of tags, of gc). Not here: how an order
+is looked for (testing.order).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from .operation import Contradiction, Operation, contradiction
 from .order import Search
 from .refusals import unexplained_refusals
+from .united import United, unite
 
 
 def check(history: Iterable[Operation]) -> Contradiction | None:
@@ -27,18 +29,21 @@ def check(history: Iterable[Operation]) -> Contradiction | None:
     """
     operations = sorted(history, key=lambda each: each.begin)
     _check_form(operations)
+    united = unite(operations)
+    commits = united.commits
     # By what two or three operations say between themselves; each of these stands whatever the order of the others is.
-    found = [*_against_real_time(operations), *_unlike_reads(operations), *_never_written(operations), *_twice_seen(operations)]
-    search = Search(operations)
+    found = [*united.wrong, *_against_real_time(commits), *_unlike_reads(commits), *_never_written(commits), *_twice_seen(commits)]
+    search = Search(united)
     found = found or list(search.told_alone())
     if not found:
         order = search.run()
-        found = [order] if isinstance(order, Contradiction) else list(_refused(operations, order))
+        found = [order] if isinstance(order, Contradiction) else list(_refused(united, order))
     return min(found, key=lambda each: len(each.operations)) if found else None
 
 
 def _check_form(operations: Sequence[Operation]) -> None:
-    ids, items = Counter(each.id for each in operations), Counter(item for each in operations for item in each.adds)
+    ids = Counter(each.id for each in operations)
+    items = Counter(item for item, _ in {(item, each.job or each.id) for each in operations for item in each.adds})
     for what, times in (("the id", ids), ("the item", items)):
         repeated = [name for name, count in times.items() if count > 1]
         if repeated:
@@ -92,7 +97,7 @@ def _never_written(operations: Sequence[Operation]) -> Iterator[Contradiction]:
             writer = writers.get(item)
             if writer is None:
                 yield contradiction(f"a read of version {each.version} shows {item!r}, which nobody wrote", each)
-            elif writer.outcome in ("refused", "already"):
+            elif writer.outcome == "refused":
                 yield contradiction(f"a dirty read: version {each.version} shows {item!r}, whose writer committed nothing", writer, each)
             elif each.end is not None and each.end < writer.begin:
                 yield contradiction(f"a read of version {each.version} shows {item!r} before its writer began", writer, each)
@@ -103,9 +108,10 @@ def _twice_seen(operations: Sequence[Operation]) -> Iterator[Contradiction]:
     for each in operations:
         if each.items is not None and len(each.items) != len(set(each.items)):
             item = next(item for item, count in Counter(each.items).items() if count > 1)
-            yield contradiction(f"doubled: a read of version {each.version} shows {item!r} more than once", writers[item], each)
+            known = [writers[item]] if item in writers else []
+            yield contradiction(f"doubled: a read of version {each.version} shows {item!r} more than once", *known, each)
 
 
-def _refused(operations: Sequence[Operation], order: list[tuple[int, Operation]]) -> Iterator[Contradiction]:
-    for problem, each in unexplained_refusals(operations, order):
+def _refused(united: United, order: list[tuple[int, Operation]]) -> Iterator[Contradiction]:
+    for problem, each in unexplained_refusals(united, order):
         yield contradiction(problem, each)

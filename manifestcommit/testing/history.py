@@ -1,39 +1,39 @@
-"""What each actor of a simulated run did and was told, one record per operation. [IV2] [IV4]
+"""The operations of a simulated run, as its actors begin and end them. [IV2] [IV4]
 
-Not here: the records that the history checker judges (operation), which say what each commit added and each read showed.
+Not here: what an operation says (operation), operations of real processes, which go to files (recorder).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-
-
-class OperationRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One operation of one actor.
-
-    process: who did it, a new name after each death; begin, end: steps of the run, which order all records, end None where the actor died
-    or stands still; outcome: as told to the actor: {"kind": …, "version": …}, with "error" for what was raised; None without an end.
-    """
-
-    id: int
-    process: str
-    operation: str
-    arguments: dict[str, Any] = {}
-    begin: int
-    end: int | None = None
-    outcome: dict[str, Any] | None = None
+from .operation import Operation
+from .recorder import Running
 
 
 class History:
-    """Records in the order in which the operations began."""
+    """Operations in the order in which they began. Times are ticks: nothing begins or ends at the same one. before: what came first."""
 
-    def __init__(self) -> None:
-        self.records: list[OperationRecord] = []
+    def __init__(self, before: Iterable[Operation] = ()) -> None:
+        self._operations = {each.id: each for each in before}
+        self._ticks = 2 * len(self._operations)
 
-    def begin(self, actor: str, operation: str, step: int, arguments: dict[str, Any]) -> OperationRecord:
-        """The operation starts now."""
-        record = OperationRecord(id=len(self.records) + 1, process=actor, operation=operation, arguments=arguments, begin=step)
-        self.records.append(record)
-        return record
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        return tuple(self._operations.values())
+
+    def begin(self, process: str, name: str, **what: Any) -> Running:
+        """An operation starts now."""
+        self._ticks += 1
+        operation = Operation(id=f"{process}/{self._ticks}", process=process, name=name, begin=self._ticks, **what)
+        self._keep(operation)
+        return Running(operation, self._keep)
+
+    def end(self, running: Running) -> None:
+        """It was told what became of it."""
+        self._ticks += 1
+        running.note(end=self._ticks)
+
+    def _keep(self, operation: Operation) -> None:
+        self._operations[operation.id] = operation

@@ -15,22 +15,27 @@ import msgspec
 Position: TypeAlias = int | str | None
 Outcome: TypeAlias = Literal["committed", "already", "refused", "unknown", "read", "failed"]
 
-EVERYTHING = "*"  # in place of partitions: the whole table
+EVERYTHING = "*"  # in place of partitions: the whole table; of keys or a job: any
+ANY_FENCE = 1 << 62
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A commit or a read. end: absent where it never returned: its process was killed, or still runs.
 
-    outcome, with the version that it told: `committed`; `already`, by an earlier run of the key; `refused`, by `rule`, so that nothing of
-    it may ever be seen; `unknown`, which is either; `read`; `failed`, a read that told nothing.
+    outcome, with the version that it told: `committed`; `already`, by an earlier run of the key, or by this one, unheard; `refused`, by
+    `rule`, so that nothing of it may ever be seen; `unknown`, which is either; `read`; `failed`, a read that told nothing.
 
-    Of a commit. adds: item -> its partition, an item being whatever reads show (a row, a file), no two operations adding the same;
+    Of a commit. adds: item -> its partition, an item being whatever reads show (a row, a file), no two jobs adding the same;
     removes: items that it takes out, which must be there; empties: partitions that it empties first, or "*"; scope: partitions that
     nobody may have touched since `birth`, or "*"; advances: source -> [start, end]; rewinds: source -> position; restores: the version
-    that it goes back to; forgets: keys that nobody need know any more; fence: as it left it; gives_up: the job that it gives up.
+    that it goes back to; gives_up: the job that it gives up, or "*": any. All operations of one `job` are one commit, by whomever: one
+    says what it does, all of them what they were told. shared: others can finish the job, so that one who was told of a conflict may yet
+    see it committed.
 
     Of a read. at: the version that was asked for, the newest where absent; items, watermarks: what it showed, absent where it did
-    not look.
+    not look. A gc is a read of the version that it reports: another gc may have decided the same.
+
+    Of either. fence: that of the version told, ANY_FENCE where it went unheard; forgets: keys that nobody need know any more, or "*": any.
     """
 
     id: str
@@ -42,6 +47,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     version: int | None = None
     rule: str = ""
     job: str = ""
+    shared: bool = False
     birth: int | None = None
     key: str | None = None
     adds: dict[str, str] = {}
@@ -69,9 +75,15 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
         return not (self.removes or self.empties or self.scope or self.rewinds or self.gives_up or self.restores or self.fence)
 
     @property
+    def is_idle(self) -> bool:
+        """Whether no reader could see that it was committed."""
+        does = self.adds or self.removes or self.empties or self.advances or self.rewinds
+        return not does and self.key is None and self.restores is None
+
+    @property
     def until(self) -> float:
         """When it could have had an effect at the latest."""
-        return float("inf") if self.end is None or self.outcome == "unknown" else self.end
+        return float("inf") if self.end is None or self.outcome in ("unknown", "failed") else self.end
 
     def __str__(self) -> str:
         """One line for people."""

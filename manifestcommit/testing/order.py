@@ -5,12 +5,15 @@ Not here: what a commit does to a table (testing.replay), what two operations sa
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from itertools import accumulate
 
 from .operation import EVERYTHING, Contradiction, Operation, contradiction
 from .replay import State
+from .united import United
 
 _STEPS = 100_000  # of looking for an order; a history that needs more says so and is not called right
 
@@ -22,31 +25,48 @@ class UndecidedError(Exception):
 class Search:
     """Looks for an order: version by version, with what is known there, and what may have been there."""
 
-    def __init__(self, operations: Sequence[Operation]) -> None:
+    def __init__(self, united: United) -> None:
+        operations = united.commits
         commits = [each for each in operations if not each.is_read and each.outcome != "refused"]
         self.commits = commits
         self.told: dict[int, list[Operation]] = defaultdict(list)
         for each in commits:
             if each.outcome == "committed":
                 self.told[each.version or 0].append(each)
-        self.already = [each for each in commits if each.outcome == "already"]
+        self.already: dict[int, list[Operation]] = defaultdict(list)
+        for each in united.told:
+            if each.outcome == "already":
+                self.already[each.version or 0].append(each)
         self.reads: dict[int, Operation] = {}
+        self.fences: dict[int, int] = {}
         for each in operations:
             if each.outcome == "read":
-                known = self.reads.get(each.version or 0)
-                self.reads[each.version or 0] = each if known is None or known.items is None else known
-        self.last = max([*self.told, *self.reads, *(each.version or 0 for each in self.already)], default=0)
+                version = each.version or 0
+                known = self.reads.get(version)
+                self.reads[version] = each if known is None or known.items is None else known
+                self.fences[version] = max(self.fences.get(version, 0), each.fence or 0)
+        told = [each for each in commits if each.outcome == "committed"]
+        self._ends = sorted((each.end, each.version or 0) for each in told if each.end is not None)
+        self._highest = list(accumulate((version for _, version in self._ends), max))
+        self._begins = sorted((each.begin, each.version or 0) for each in told)
+        self._lowest = list(accumulate((version for _, version in reversed(self._begins)), min))[::-1]
+        self.last = max([*self.told, *self.reads, *self.already], default=0)
         self.restored = {each.restores for each in commits if each.restores is not None}
         # The last to begin first: requests land late, but mostly they do not.
-        self.open = sorted((each for each in commits if each.outcome == "unknown"), key=lambda each: -each.begin)
+        self.open = sorted((each for each in commits if each.outcome != "committed" and not each.is_idle), key=lambda each: -each.begin)
+        self.shown = sorted(version for version, read in self.reads.items() if read.items is not None)
+        self.first_shown: dict[str, int] = {}
+        for version in self.shown:
+            for item in self.reads[version].items or ():
+                self.first_shown.setdefault(item, version)
         self.windows = {each.id: self._window(each) for each in self.open}
         self.homes = {item: (v, part) for v, told in self.told.items() for one in told for item, part in one.adds.items()}
-        self.shown = sorted(version for version, read in self.reads.items() if read.items is not None)
+        self.forgetting = [self._room(each) for each in operations if EVERYTHING in each.forgets]
         self.steps = 0
 
     def run(self) -> list[tuple[int, Operation]] | Contradiction:
         """The commits with their versions in an order that explains everything, or what stood in the way of the best one."""
-        state, order, placed = State(), list[tuple[int, Operation]](), set[str]()
+        state, order, placed = State(self.forgetting), list[tuple[int, Operation]](), set[str]()
         # Each frame: the version, the way back, how long the order was, whom it placed, and the choices that are left.
         frames = [(1, state.mark(), 0, iter(self._choices(1, placed)), list[str]())]
         furthest: tuple[int, Contradiction | None] = (0, None)
@@ -153,10 +173,11 @@ class Search:
     def _step(self, state: State, version: int, choice: list[Operation]) -> Contradiction | None:
         if len(choice) > 1 and not all(each.is_plain for each in choice):
             return contradiction(f"two winners of version {version}", *choice)
-        for each in choice:
+        for each in _in_turn(choice):
             problem = state.apply(each, version)
             if problem is not None:
                 return contradiction(f"{each.id}, committed at version {version}, {problem[0]}", each, *problem[1])
+        state.fence_off(self.fences.get(version, 0))
         if version in self.restored:
             state.keep(version)
         read = self.reads.get(version)
@@ -180,8 +201,8 @@ class Search:
         return None
 
     def _already(self, state: State, version: int) -> Contradiction | None:
-        for each in self.already:
-            if each.version == version and each.key is not None and state.keys.get(each.key, (0, each))[0] != version:
+        for each in self.already.get(version, ()):
+            if each.key is not None and state.keys.get(each.key, (0, each))[0] != version:
                 return contradiction(f"{each.id} was told that key {each.key!r} was committed at version {version}; nobody had", each)
         return None
 
@@ -196,16 +217,32 @@ class Search:
 
     def _window(self, each: Operation) -> tuple[int, int, bool]:
         """From which version to which it may have been committed, and whether it was: some read shows it."""
-        shows = [version for version, read in self.reads.items() if read.items is not None and not each.adds.keys().isdisjoint(read.items)]
-        last = min(shows, default=self.last)
-        lacks = (v for v, read in self.reads.items() if v < last and read.items is not None) if shows and not self.restored else ()
-        first = max([1, *(version + 1 for version in lacks)])
-        for version, told in self.told.items():
-            for other in told:
-                if other.end is not None and other.end < each.begin:
-                    first = max(first, version + 1)
-                if other.begin > each.until:
-                    last = min(last, version)
-        if each.birth is not None:
-            first = max(first, each.birth + 1)
+        first, last = self._room(each)
+        if each.outcome == "already":  # by another job with its key, or by itself, when the answer was lost
+            first = last = each.version or 0
+        shows = [self.first_shown[item] for item in each.adds if item in self.first_shown]
+        if shows:
+            last = min(last, *shows)
+            if not self.restored:
+                before = bisect_left(self.shown, min(shows))
+                first = max(first, self.shown[before - 1] + 1 if before else 1)
         return first, last, bool(shows)
+
+    def _room(self, each: Operation) -> tuple[int, int]:
+        """From which version to which it may have had an effect, by who was told of which before it began and after it had ended."""
+        before = bisect_left(self._ends, (each.begin, 0))
+        first = self._highest[before - 1] + 1 if before else 1
+        after = bisect_left(self._begins, (each.until, sys.maxsize))
+        last = min(self.last, self._lowest[after] if after < len(self._lowest) else self.last)
+        return max(first, 1 if each.birth is None else each.birth + 1), last
+
+
+def _in_turn(choice: list[Operation]) -> Iterator[Operation]:
+    """In one version one may advance a source from where another has left it, whichever began first. [CM24]"""
+    waiting = list(choice)
+    while waiting:
+        ends = {(source, end) for each in waiting for source, (start, end) in each.advances.items() if start != end}
+        ready = (each for each in waiting if not any((source, start) in ends for source, (start, _) in each.advances.items()))
+        chosen = next(ready, waiting[0])
+        waiting.remove(chosen)
+        yield chosen

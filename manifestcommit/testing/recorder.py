@@ -17,7 +17,7 @@ import itertools
 import os
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -25,9 +25,9 @@ from typing import Any, Protocol
 import msgspec
 
 from .. import errors
-from .operation import Operation
+from .operation import ANY_FENCE, EVERYTHING, Operation
 
-_REFUSALS: tuple[tuple[type[Exception], str], ...] = (
+REFUSALS: tuple[tuple[type[Exception], str], ...] = (  # error -> the rule that it tells
     (errors.CommitConflictError, "conflict"),
     (errors.JobFencedError, "fenced"),
     (errors.JobAbortedError, "aborted"),
@@ -49,14 +49,16 @@ class Told(Protocol):
 
 
 class Running:
-    """An operation that has begun."""
+    """An operation that has begun. keep: where it is written down, whenever more is known of it."""
 
-    def __init__(self, operation: Operation) -> None:
+    def __init__(self, operation: Operation, keep: Callable[[Operation], None]) -> None:
         self.operation = operation
+        self._keep = keep
 
     def note(self, **what: Any) -> None:
-        """Say more of it while it runs: its `job`, its `birth`, what it `removes`."""
+        """Say more of it while it runs: its `job`, its `birth`, what it `adds`. It is known from then on, whoever is killed."""
         self.operation = msgspec.structs.replace(self.operation, **what)
+        self._keep(self.operation)
 
     def told(self, outcome: Told) -> None:
         """It was committed, by this call or by an earlier one of its key."""
@@ -66,10 +68,20 @@ class Running:
         """The same, where there is no outcome object."""
         self.note(outcome="already" if already else "committed", version=version)
 
+    def refused(self, error: Exception | str) -> None:
+        """It changed nothing and never will, by the rule that the error tells, or by this one. Any other error leaves it unknown."""
+        rule = error if isinstance(error, str) else next((rule for kind, rule in REFUSALS if isinstance(error, kind)), None)
+        if rule is not None:
+            self.note(outcome="refused", version=None, rule=rule)
+
     def saw(self, version: int, *, items: Iterable[str] | None = None, watermarks: Mapping[str, int | str] | None = None) -> None:
         """What a read showed."""
         shown = None if items is None else tuple(items)
         self.note(outcome="read", version=version, items=shown, watermarks=None if watermarks is None else dict(watermarks))
+
+    def collected(self, version: int, fence: int) -> None:
+        """What a gc reports: a version in which the fence stands."""
+        self.note(outcome="read", version=version, fence=fence)
 
 
 class Recorder:
@@ -102,9 +114,7 @@ class Recorder:
         try:
             yield running
         except Exception as error:
-            rule = next((rule for kind, rule in _REFUSALS if isinstance(error, kind)), None)
-            if rule is not None:
-                running.note(outcome="refused", version=None, rule=rule)
+            running.refused(error)
             raise
         finally:
             self._end(running)
@@ -118,15 +128,23 @@ class Recorder:
         finally:
             self._end(running)
 
+    @contextlib.contextmanager
+    def gc(self, *, forgets: bool = True) -> Iterator[Running]:
+        """A gc from now until the block ends, which may put the fence anywhere until it tells. forgets: whether it may forget keys."""
+        running = self._begin("gc", "failed", {"fence": ANY_FENCE, "forgets": (EVERYTHING,) if forgets else ()})
+        try:
+            yield running
+        finally:
+            self._end(running)
+
     def _begin(self, name: str, outcome: str, what: Mapping[str, Any]) -> Running:
         fields = {"id": f"{self._process}/{self._mark}-{next(self._count)}", "process": self._process, "name": name, "outcome": outcome}
         operation = msgspec.convert({**what, **fields, "begin": time.monotonic()}, Operation)
         self._write(operation)
-        return Running(operation)
+        return Running(operation, self._write)
 
     def _end(self, running: Running) -> None:
         running.note(end=time.monotonic())
-        self._write(running.operation)
 
     def _write(self, operation: Operation) -> None:
         os.write(self._file, msgspec.json.encode(operation) + b"\n")

@@ -5,7 +5,7 @@ Each step can be taken back, so that an order can be looked for. Not here: which
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from .operation import EVERYTHING, Operation, Position
@@ -15,9 +15,11 @@ V = TypeVar("V")
 
 
 class State:
-    """What readers see after the commits so far."""
+    """What readers see after the commits so far. forgetting: from which version to which some gc may have forgotten keys."""
 
-    def __init__(self) -> None:
+    def __init__(self, forgetting: Sequence[tuple[int, int]] = ()) -> None:
+        self._forgetting = forgetting
+        self.marks: dict[str, int] = {"fence": 0}
         self.items: dict[str, str] = {}
         self.by_partition: dict[str, set[str]] = {}
         self.watermarks: dict[str, int | str] = {}
@@ -40,9 +42,14 @@ class State:
         """Remember this version: a later rollback restores it."""
         self._kept[version] = (dict(self.items), dict(self.watermarks), dict(self.origins), dict(self.keys))
 
+    def fence_off(self, fence: int) -> None:
+        """From here on nobody commits who was born below it."""
+        if fence > self.marks["fence"]:
+            self._set(self.marks, "fence", fence)
+
     def apply(self, each: Operation, version: int) -> tuple[str, tuple[Operation, ...]] | None:
         """Carry it out, or say why no table may have, and who stands against it."""
-        problem = self._scope_is_touched(each) or self._fits(each)
+        problem = self._scope_is_touched(each) or self._fits(each, version)
         if problem is not None:
             return problem
         if each.restores is not None:
@@ -68,11 +75,18 @@ class State:
             self._set(self.keys, each.key, (version, each))
         for key in each.forgets:
             self._unset(self.keys, key)
+        self.fence_off(each.fence or 0)
         return None
 
-    def _fits(self, each: Operation) -> tuple[str, tuple[Operation, ...]] | None:
+    def _fits(self, each: Operation, version: int) -> tuple[str, tuple[Operation, ...]] | None:
+        if each.birth is not None and each.birth < self.marks["fence"]:
+            return f"was born at version {each.birth}, below the fence {self.marks['fence']}", ()
+        if each.birth is not None and each.restores is not None and each.birth != version - 1:
+            return f"goes back over version {version - 1}, and had seen version {each.birth}", ()
         if each.key is not None and each.key in self.keys:
-            return f"commits key {each.key!r} again", (self.keys[each.key][1],)
+            recorded, by = self.keys[each.key]
+            if not any(first <= version and last > recorded for first, last in self._forgetting):
+                return f"commits key {each.key!r} again", (by,)
         for source, (start, _) in each.advances.items():
             if source in self.watermarks and self.watermarks[source] != start:
                 return f"advances {source!r} from {start!r} while it stands at {self.watermarks[source]!r}", ()

@@ -21,8 +21,10 @@ from ..engine import commit, gc
 from ..engine.commit import create_table
 from ..engine.session import Session
 from ..errors import TableNotFoundError
+from .checker import check
 from .choices import Choices, Point
-from .history import History, OperationRecord
+from .history import History
+from .operation import Contradiction, Operation
 from .oracle import Oracle, ViolationError
 from .scheduler import Actor, Scheduler, onlooker
 from .simulated_store import SimulatedStore, Space
@@ -35,6 +37,13 @@ _LAST = Policy(grace_s=DAY_S, keep_for_s=0, keep_versions=1, prepared_grace_s=DA
 _SETUP, _CLOSER = 0, 65_001
 
 
+class ContradictionError(ViolationError):
+    """What actors were told has no serial order that explains all of it."""
+
+    def __init__(self, found: Contradiction) -> None:
+        super().__init__(str(found))
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a run. violation: what did not hold, None where all did; choices: all that it takes to do the same again; points: what
     was asked, where all schedules are enumerated; versions: how many there were; steps: turns that were given."""
@@ -45,7 +54,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     choices: dict[str, int]
     trace: str
-    history: tuple[OperationRecord, ...]
+    history: tuple[Operation, ...]
     versions: int
     steps: int
     points: tuple[Point, ...] = ()
@@ -71,6 +80,8 @@ def run(theme: Theme, choices: Choices, *, name: str = "", seed: int | None = No
         if world.scheduler.failure is None:
             try:
                 _close(world)
+                if (wrong := check(world.history.operations)) is not None:
+                    raise ContradictionError(wrong)
             except Exception as error:
                 world.scheduler.fail(error)
     return told(world.scheduler, world.trace, theme=name, seed=seed, history=world.history, versions=len(world.oracle.chain))
@@ -86,7 +97,7 @@ def told(scheduler: Scheduler, trace: Trace, *, theme: str, seed: int | None, hi
         kind="" if failure is None else _kind(failure),
         choices=choices.taken,
         trace=trace.text(),
-        history=tuple(history.records),
+        history=history.operations,
         versions=versions,
         steps=scheduler.steps,
         points=tuple(choices.points),
@@ -99,6 +110,8 @@ def _said(error: BaseException) -> str:
 
 def _kind(error: BaseException) -> str:
     """What two violations have in common that are of one cause: the clauses, or the type of an error."""
+    if isinstance(error, ContradictionError):
+        return "history"
     clauses = str(error).partition("[")[2]
     return f"[{clauses}" if isinstance(error, ViolationError) and clauses else type(error).__name__
 
@@ -109,16 +122,18 @@ def _world(theme: Theme, choices: Choices) -> World:
     oracle = Oracle(scheduler, SimulatedStore(space, onlooker(scheduler)))
     space.watcher = oracle
     space.tells_times = not choices.pick("store tells no times", 2, 0.15)
+    history = History()
     if theme.versions:
-        before, seen = _start(theme.versions, theme.tight, space.tells_times)
-        space.objects = dict(before.objects)
+        before = _start(theme.versions, theme.tight, space.tells_times)
+        space.objects = dict(before.space.objects)
         scheduler.now_us = before.scheduler.now_us
-        oracle.resume(seen)
-    return World(scheduler=scheduler, trace=trace, space=space, oracle=oracle, history=History())
+        oracle.resume(before.oracle)
+        history = History(before.history.operations)
+    return World(scheduler=scheduler, trace=trace, space=space, oracle=oracle, history=history)
 
 
 @functools.cache
-def _start(versions: int, tight: bool, tells_times: bool) -> tuple[Space, Oracle]:
+def _start(versions: int, tight: bool, tells_times: bool) -> World:
     """A table with some history, the same for all runs: files of two partitions, one overwritten, a tag, a key, a source."""
     scheduler, trace = Scheduler(Choices()), Trace()
     space = Space(scheduler, trace)
@@ -140,7 +155,7 @@ def _start(versions: int, tight: bool, tells_times: bool) -> tuple[Space, Oracle
         deed()
     assert len(oracle.chain) == versions, trace.text()
     scheduler.now_us += 3_600_000_000
-    return space, oracle
+    return world
 
 
 def _close(world: World) -> None:

@@ -7,7 +7,7 @@ Not here: who does what (themes).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -17,7 +17,7 @@ from ..core.retention import Policy
 from ..core.schema import Field, Schema
 from ..core.watermark import Advance
 from ..engine import gc
-from ..engine.head import Head, read_version
+from ..engine.head import read_version
 from ..engine.job import Job
 from ..engine.lineage import rewind
 from ..engine.outcome import Outcome
@@ -39,10 +39,12 @@ from ..errors import (
     WatermarkError,
 )
 from .history import History
+from .operation import ANY_FENCE, EVERYTHING
 from .oracle import Oracle
+from .recorder import Running
 from .scheduler import Actor, Died, Scheduler
 from .simulated_store import SimulatedStore, Space
-from .steps import Declared
+from .steps import Declared, birth_of
 from .trace import Trace
 
 SCHEMA = Schema(fields=(Field(id=1, name="id", type="long"), Field(id=2, name="day", type="string")))
@@ -62,7 +64,6 @@ EXPECTED = (
     VersionNotFoundError,
     UsageError,
 )
-_Result = TypeVar("_Result")
 
 
 class World(msgspec.Struct, kw_only=True):
@@ -107,74 +108,75 @@ class Worker:
         self.store = SimulatedStore(self._world.space, self.actor)
         self.session = Session(self.store, self.actor)
 
-    def attempt(self, operation: str, arguments: dict[str, Any], work: Callable[[], _Result]) -> _Result | None:
-        """One operation, logged: what it returns, or None where it failed as it may."""
+    def attempt(self, name: str, arguments: dict[str, Any], work: Callable[[Running], object], **what: Any) -> None:
+        """One operation, logged, that may fail as operations do. what: fields of its record that are known before."""
         world = self._world
-        record = world.history.begin(f"{self.actor.name}.{self._lives}", operation, world.scheduler.steps, arguments)
-        world.trace.note(self.actor.name, f"{operation} {arguments or ''}")
+        running = world.history.begin(f"{self.actor.name}.{self._lives}", name, **what)
+        world.trace.note(self.actor.name, f"{name} {arguments or ''}")
         try:
-            result = work()
+            result = work(running)
         except Died:
-            world.trace.note(self.actor.name, f"{operation} died")
+            world.trace.note(self.actor.name, f"{name} died")
             raise
         except EXPECTED as error:
-            record.end, record.outcome = world.scheduler.steps, {"kind": "failed", "error": type(error).__name__}
-            world.trace.note(self.actor.name, f"{operation}: {type(error).__name__}")
-            return None
-        record.end, record.outcome = world.scheduler.steps, _outcome(result)
-        world.trace.note(self.actor.name, f"{operation}: {record.outcome}")
-        return result
+            running.refused(error)
+            world.trace.note(self.actor.name, f"{name}: {type(error).__name__}")
+        else:
+            world.trace.note(self.actor.name, f"{name}: {_shown(result)}")
+        world.history.end(running)
 
     # --- jobs ---------------------------------------------------------------------------------------------------------------
 
     def publish(self, work: Work) -> None:
         """One job from begin to outcome; where the store failed or did not say, it may be tried again."""
-        self.attempt("publish", msgspec.to_builtins(work), lambda: self._publish(work))
+        self.attempt("publish", msgspec.to_builtins(work), lambda running: self._publish(running, work))
 
-    def _publish(self, work: Work) -> Outcome:
-        job, told = self._written(work)
+    def _publish(self, running: Running, work: Work) -> Outcome:
+        job, told = self._written(running, work)
         try:
             outcome = job.commit()
         except StoreError as error:
             if not self._says("again"):
                 if not told.shared:
                     self._world.oracle.told_not(told.job, f"not committed ({type(error).__name__})")
+                    running.refused("store")
                 raise
             outcome = job.commit_again()
         if outcome.kind == "unknown" and self._says("again"):
             outcome = job.commit_again()
-        return self._settled(outcome, told)
+        return self._settled(running, outcome, told)
 
     def prepare(self, work: Work) -> None:
         """One job's first phase: from its first request on others may finish it."""
-        self.attempt("prepare", msgspec.to_builtins(work), lambda: self._prepare(work))
+        self.attempt("prepare", msgspec.to_builtins(work), lambda running: self._prepare(running, work))
 
-    def _prepare(self, work: Work) -> str:
-        job, _ = self._written(work, shared=True)
+    def _prepare(self, running: Running, work: Work) -> str:
+        job, _ = self._written(running, work, shared=True)
         self._world.prepared.append(job.id)
         return job.prepare()
 
-    def _written(self, work: Work, *, shared: bool = False) -> tuple[Job, Declared]:
-        """The job with all that it is to commit, which is told to the oracle."""
+    def _written(self, running: Running, work: Work, *, shared: bool = False) -> tuple[Job, Declared]:
+        """The job with all that it is to commit, which is told to the oracle and stands in the history."""
         job = Job(self.session, key=work.key, fingerprint=work.key, recoverable=work.recoverable)
         advances: tuple[Advance, ...] = ()
         if work.number is not None and work.number < ADVANCING:
             advances = (Advance(source=SOURCE, start=work.number, end=work.number + 1),)
-            job.advance(SOURCE, work.number, work.number + 1)
+        told = Declared(job=job.id, key=work.key, advances=advances, shared=shared or work.recoverable)
+        running.note(**_effects(told))
+        for each in advances:
+            job.advance(each.source, each.start, each.end)
         if work.replaces:
             scope = {"day": {"day": DAYS[work.day]}, "all": None, "dynamic": "dynamic"}[work.replaces]
             job.overwrite(scope, conflict="serializable" if work.serializable else "blind")  # type: ignore[arg-type]  # one of three
         adds = {} if job.already_committed else self._write(job, work)
-        told = Declared(
-            job=job.id,
-            key=work.key,
-            advances=advances,
+        told = msgspec.structs.replace(
+            told,
             adds=adds,
             replaces=None if not work.replaces else () if work.replaces == "all" else ((DAYS[work.day],),),
             serializable=work.serializable,
-            shared=shared or work.recoverable,
         )
         self._world.oracle.declare(told)
+        running.note(**_effects(told))
         return job, told
 
     def _write(self, job: Job, work: Work) -> dict[str, tuple[object, ...]]:
@@ -204,8 +206,9 @@ class Worker:
         output.close()
         return Entry(path=path, partition=(day,), rows=1, bytes=len(data), digest=format.digest(data), job=job.id)
 
-    def _settled(self, outcome: Outcome, told: Declared) -> Outcome:
+    def _settled(self, running: Running, outcome: Outcome, told: Declared) -> Outcome:
         oracle = self._world.oracle
+        _tell(running, outcome)
         if outcome.kind == "committed":
             oracle.told_committed(told.job, outcome.version)
         elif outcome.kind == "already_committed":
@@ -219,20 +222,30 @@ class Worker:
     def finish(self, which: int, *, abort: bool) -> None:
         """Commit a prepared job, or give it up."""
         if job := self._prepared(which):
-            act = give_up if abort else commit_prepared
-            self.attempt("abort" if abort else "commit", {"job": job}, lambda: self._settled(act(self.session, job), self._told(job)))
+            act, name, gives_up = (give_up, "abort", job) if abort else (commit_prepared, "commit", "")
+            self.attempt(
+                name, {"job": job}, lambda running: self._settled(running, act(self.session, job), self._told(job)),
+                job=job, shared=True, gives_up=gives_up,
+            )  # fmt: skip
 
     def recover(self, *, abort: bool) -> None:
         """Settle all that is prepared."""
-        self.attempt("recover", {"abort": abort}, lambda: self._recover(abort=abort))
+        self.attempt("recover", {"abort": abort}, lambda running: self._recover(running, abort=abort), gives_up=EVERYTHING)
 
-    def _recover(self, *, abort: bool) -> int:
+    def _recover(self, running: Running, *, abort: bool) -> int:
+        begin = running.operation.begin
         results = list(settle_prepared(self.session, abort=abort))
         for result in results:
+            # Each of the jobs is an operation of its own.
+            one = self._world.history.begin(running.operation.process, "settle", job=result.job_id, shared=True)
+            one.note(begin=begin)
             if result.outcome is not None:
-                self._settled(result.outcome, self._told(result.job_id))
-            elif isinstance(result.error, JobAbortedError | JobFencedError):
-                self._world.oracle.told_not(result.job_id, type(result.error).__name__)
+                self._settled(one, result.outcome, self._told(result.job_id))
+            else:
+                one.refused(result.error or "")
+                if isinstance(result.error, JobAbortedError | JobFencedError):
+                    self._world.oracle.told_not(result.job_id, type(result.error).__name__)
+            self._world.history.end(one)
         return len(results)
 
     def _prepared(self, which: int) -> str | None:
@@ -246,60 +259,79 @@ class Worker:
 
     def tag(self, name: str, back: int) -> None:
         """Name the version so far behind the head."""
-        self._alone("tag", {"name": name, "back": back}, lambda: tag(self.session, name, max(1, self.session.open().version - back)))
+        self._alone("tag", {"name": name, "back": back}, lambda _: tag(self.session, name, max(1, self.session.open().version - back)))
 
     def untag(self, name: str) -> None:
         """Take a name away."""
-        self._alone("untag", {"name": name}, lambda: untag(self.session, name))
+        self._alone("untag", {"name": name}, lambda _: untag(self.session, name))
 
     def rollback(self, back: int) -> None:
         """Go so many versions back."""
-        self._alone(
-            "rollback", {"back": back}, lambda: rollback(self.session, max(1, self.session.open().version - 1 - back), reason="a reason")
-        )
+
+        def act(running: Running) -> Outcome:
+            version = max(1, self.session.open().version - 1 - back)
+            running.note(restores=version)
+            return rollback(self.session, version, reason="a reason")
+
+        self._alone("rollback", {"back": back}, act)
 
     def rewind(self, to: int) -> None:
         """Set the source back."""
-        self._alone("rewind", {"to": to}, lambda: rewind(self.session, SOURCE, to, reason="a reason"))
+        self._alone("rewind", {"to": to}, lambda _: rewind(self.session, SOURCE, to, reason="a reason"), rewinds={SOURCE: to})
 
-    def _alone(self, operation: str, arguments: dict[str, Any], act: Callable[[], Outcome]) -> None:
-        self.attempt(operation, arguments, lambda: self._settled_alone(act()))
+    def _alone(self, name: str, arguments: dict[str, Any], act: Callable[[Running], Outcome], **what: Any) -> None:
+        def settled(running: Running) -> Outcome:
+            outcome = act(running)
+            running.note(job=outcome.job_id, birth=birth_of(outcome.job_id))
+            return self._settled(running, outcome, Declared(job=outcome.job_id))
 
-    def _settled_alone(self, outcome: Outcome) -> Outcome:
-        return self._settled(outcome, Declared(job=outcome.job_id))
+        self.attempt(name, arguments, settled, **what)
 
     # --- gc, readers, time --------------------------------------------------------------------------------------------------
 
     def collect(self, policy: Policy) -> None:
         """One gc."""
-        self.attempt("gc", msgspec.to_builtins(policy), lambda: gc.run(self.session, policy))
+
+        def act(running: Running) -> gc.GcReport:
+            report = gc.run(self.session, policy)
+            running.collected(report.version, report.fence)
+            return report
+
+        forgets = (EVERYTHING,) if policy.keep_keys < Policy().keep_keys else ()
+        self.attempt("gc", msgspec.to_builtins(policy), act, outcome="failed", fence=ANY_FENCE, forgets=forgets)
 
     def read(self, back: int | None) -> None:
         """Read the head, or a version so far behind it, file by file; others may act between any two."""
-        self.attempt("read", {"back": back}, lambda: self._read(back))
+        self.attempt("read", {"back": back}, lambda running: self._read(running, back), outcome="failed")
 
-    def _read(self, back: int | None) -> int:
+    def _read(self, running: Running, back: int | None) -> int:
         oracle = self._world.oracle
         known = len(oracle.chain)
         head = self.session.open()
         oracle.read(head, known)
         if back is not None:
             version = max(1, head.version - back)
+            running.note(at=version)
             try:
                 head = read_version(self.store, head, version)
             except SnapshotExpiredError:
                 oracle.told_expired(version)
                 raise
             oracle.read(head)
-        self._read_files(head)
+        files = sorted(oracle.state_of(head.snapshot, head.digest).files)
+        missing = [path for path in files if not self._is_there(path)]
+        for path in missing:
+            oracle.found_missing(head.version, path)
+        if not missing:  # else it has expired meanwhile
+            running.saw(head.version, items=files, watermarks=head.snapshot.watermarks)
         return head.version
 
-    def _read_files(self, head: Head) -> None:
-        for path in sorted(self._world.oracle.chain[head.version - 1].files):
-            try:
-                self.store.get(path, 0, 1)
-            except FileNotFoundError:
-                self._world.oracle.found_missing(head.version, path)
+    def _is_there(self, path: str) -> bool:
+        try:
+            self.store.get(path, 0, 1)
+        except FileNotFoundError:
+            return False
+        return True
 
     def wait(self, hours: int) -> None:
         """Let time pass."""
@@ -310,10 +342,36 @@ class Worker:
         return bool(self._world.scheduler.choices.pick(f"{what} {self.actor.name}.{self._asked}", 2))
 
 
-def _outcome(result: object) -> dict[str, Any]:
+def _effects(told: Declared) -> dict[str, Any]:
+    """What a job does, in the words of its record."""
+    emptied = () if told.replaces is None else tuple(repr(each) for each in told.replaces) or (EVERYTHING,)
+    return {
+        "job": told.job,
+        "birth": birth_of(told.job),
+        "shared": told.shared,
+        "key": told.key,
+        "adds": {path: repr(partition) for path, partition in told.adds.items()},
+        "empties": emptied,
+        "scope": emptied if told.serializable else (),
+        "advances": {each.source: (each.start, each.end) for each in told.advances},
+    }
+
+
+def _tell(running: Running, outcome: Outcome) -> None:
+    """What the engine says, in the words of a record."""
+    if outcome.committed:
+        assert outcome.version is not None
+        running.committed(outcome.version, already=outcome.already_committed)
+    elif outcome.conflict is not None:
+        running.refused(outcome.conflict.misfit.kind if outcome.conflict.misfit is not None else "conflict")
+    elif outcome.kind != "unknown":
+        running.refused(outcome.kind)
+
+
+def _shown(result: object) -> str:
     if isinstance(result, Outcome):
-        rule = {"rule": result.conflict.rule} if result.conflict is not None else {}
-        return {"kind": result.kind, "job": result.job_id, "version": result.version, **rule}
+        rule = f" ({result.conflict.rule})" if result.conflict is not None else ""
+        return f"{result.kind}{rule}, job {result.job_id}, version {result.version}"
     if isinstance(result, gc.GcReport):
-        return {"kind": "collected", "version": result.version, "fence": result.fence, "expired": result.expired}
-    return {"kind": "done", "value": result}
+        return f"version {result.version}, fence {result.fence}, expired {result.expired}"
+    return f"done: {result}"

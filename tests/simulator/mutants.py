@@ -42,6 +42,17 @@ def no_fence() -> Any:
     return mock.patch.object(commit, "settled_outcome", settled)
 
 
+def fenced_too_early() -> Any:
+    """A job that was born at the fence is told that it is fenced. No table is the worse for it: only who was told of it is. [CM2]"""
+    real = commit.settled_outcome
+
+    def settled(session: Session, head: Head, change: Any, *, sent: bool) -> Outcome | None:
+        above = msgspec.structs.replace(head.snapshot, fence=head.snapshot.fence + (head.snapshot.fence > 1))
+        return real(session, msgspec.structs.replace(head, snapshot=above), change, sent=sent)
+
+    return mock.patch.object(commit, "settled_outcome", settled)
+
+
 def no_look_above() -> Any:
     """A create counts as soon as it is answered. [CM5]"""
     real = commit._look_above
@@ -252,6 +263,7 @@ def carried_without_section_8() -> Any:
 # Safeguard -> (the library without it, the theme in which it is looked for).
 MUTANTS: dict[str, tuple[Callable[[], Any], str]] = {
     "fence": (no_fence, "gc"),
+    "fenced early": (fenced_too_early, "gc"),
     "look above": (no_look_above, "gc"),
     "existence decides": (existence_decides, "appends"),
     "unclear is lost": (unclear_is_lost, "appends"),

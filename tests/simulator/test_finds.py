@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from manifestcommit.testing import simulator
 from manifestcommit.testing.explore import explore
+from manifestcommit.testing.oracle import Oracle
 from manifestcommit.testing.shrink import shrink
 from manifestcommit.testing.simulator import Run, run_theme
 from tests.simulator.mutants import MUTANTS
@@ -24,6 +26,37 @@ def test_a_safeguard_that_is_gone_is_missed(name: str) -> None:
     with mutant():
         found = first_found(theme)
     assert found is not None, f"{SEEDS} seeds of {theme} have not shown that it is gone"
+
+
+def test_what_no_object_shows_but_what_actors_were_told_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that is refused for nothing leaves a table that is as it should be: only the history contradicts itself. [CM2] [IV2]"""
+    mutant, theme = MUTANTS["fenced early"]
+    with mutant():
+        found = first_found(theme)
+        assert found is not None and found.kind == "history"
+        assert "was told that it is fenced, and no gc had put the fence above its birth" in str(found.violation)
+        monkeypatch.setattr(simulator, "check", lambda history: None)
+        assert run_theme(theme, found.seed).violation is None, "the oracle sees it, too"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("key", "again"),
+        ("serializable", "an update is lost"),
+        ("watermark", "while it stands at"),
+        ("look above", "committed at version"),
+        ("fence", "below the fence"),
+        ("rollback", "goes back over version"),
+    ],
+)
+def test_the_history_alone_shows_it_to_the_checker(name: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With nobody who looks at objects: by what actors were told, and readers read. [CM1] [CM2] [CM5] [WM2] [CF3] [CF13]"""
+    monkeypatch.setattr(Oracle, "_fail", lambda self, said: None)
+    mutant, theme = MUTANTS[name]
+    with mutant():
+        found = next((run for seed in range(SEEDS) if (run := run_theme(theme, seed)).kind == "history"), None)
+    assert found is not None and said in str(found.violation)
 
 
 @pytest.mark.parametrize("name", ["fence", "rollback", "tags"])

@@ -26,8 +26,10 @@ def test_no_schedule_and_no_fault_breaks_a_promise(theme: str) -> None:
     for seed in range(rounds(80, 10_000)):
         run = run_theme(theme, seed)
         assert run.violation is None, f"theme {theme}, seed {seed}: {run.violation}\n{run.trace}"
-        outcomes |= {record.outcome["kind"] for record in run.history if record.outcome is not None}
-    assert "committed" in outcomes and "failed" in outcomes, "nothing was committed, or nothing went wrong: the theme says nothing"
+        outcomes |= {each.outcome for each in run.history}
+    assert "committed" in outcomes and outcomes & {"refused", "unknown"}, (
+        "nothing was committed, or nothing went wrong: the theme says nothing"
+    )
 
 
 @pytest.mark.timeout(3600)
@@ -65,11 +67,13 @@ def test_a_run_is_had_again_by_its_choices_alone(theme: str) -> None:
         assert (again.trace, again.choices) == (run.trace, run.choices)
 
 
-def test_records_tell_what_each_actor_was_told_and_in_which_order() -> None:
-    """[IV2] [IV4]"""
-    records = [record for seed in range(30) for record in run_theme("everything", seed).history]
-    ended = [record for record in records if record.outcome is not None]
-    assert all(record.end is not None and record.begin <= record.end for record in ended)
-    assert any(record.end is None for record in records), "nobody died"
-    assert {"publish", "prepare", "gc", "read", "tag", "rollback"} <= {record.operation for record in records}
-    assert any(record.process.endswith(".2") for record in records), "nobody began anew after a death"
+def test_the_history_tells_what_each_actor_was_told_and_in_which_order() -> None:
+    """What the checker judges. [IV2] [IV4]"""
+    history = [each for seed in range(30) for each in run_theme("everything", seed).history]
+    assert all(each.end is not None for each in history if each.outcome in ("committed", "already", "refused", "read"))
+    assert any(each.end is None for each in history), "nobody died"
+    assert {"publish", "prepare", "commit", "abort", "settle", "gc", "read", "tag", "rollback", "rewind"} <= {each.name for each in history}
+    assert {each.outcome for each in history} == {"committed", "already", "refused", "unknown", "read", "failed"}
+    assert any(each.process.endswith(".2") for each in history), "nobody began anew after a death"
+    alone = [each for each in history if each.process == "setup.1"]
+    assert all(one.begin < (one.end or 0) for one in alone) and any(each.items for each in history if each.name == "read")

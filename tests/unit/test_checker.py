@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manifestcommit.testing.checker import check
-from manifestcommit.testing.operation import Contradiction, Operation, read_history, write_history
+from manifestcommit.testing.operation import ANY_FENCE, Contradiction, Operation, read_history, write_history
 from manifestcommit.testing.order import UndecidedError
 from tests.sizes import rounds
 
@@ -96,6 +96,59 @@ def test_an_unknown_commit_that_a_rollback_brought_back() -> None:
     assert check(history) is None
 
 
+def test_what_was_told_of_one_job_is_one_commit() -> None:
+    """Prepared by one process, tried, committed and found by others. [AB3] [AB4]"""
+    prepared = append(0, 1, None, "a", outcome="unknown", job="j", shared=True, key="k", advances={"s": (0, 5)}, birth=1)
+    finished = op("commit", 4, 5, "committed", 3, job="j", id="finished")
+    again = op("commit", 6, 7, "committed", 3, job="j", id="again")
+    beside = append(2, 3, 2, "b")
+    assert check([prepared, beside, finished, again, read(8, 3, "a", "b", watermarks={"s": 5})]) is None
+    # Who was told of a gap leaves it prepared; who was told that it is given up knows of all of them.
+    gap = op("commit", 1.5, 1.6, "refused", rule="conflict", job="j", shared=True, id="early")
+    assert check([prepared, beside, gap, finished]) is None
+    given_up = op("abort", 6, 7, "refused", rule="aborted", job="j", gives_up="j", id="given up")
+    wrong = found(prepared, beside, finished, given_up)
+    assert ids(wrong) == ["finished", "given up"] and "never to be (aborted)" in wrong.problem
+    assert check([prepared, beside, given_up, read(8, 2, "b")]) is None
+    assert "dirty" in found(prepared, beside, given_up, read(8, 3, "a", "b")).problem
+    wrong = found(prepared, beside, finished, msgspec.structs.replace(again, version=4))
+    assert ids(wrong) == ["finished", "again"] and "and at version 4" in wrong.problem
+    # Alone it was refused for good.
+    alone = append(0, 1, None, "a", outcome="refused", rule="conflict", job="j")
+    assert "never to be (conflict)" in found(alone, beside, finished).problem
+
+
+def test_a_job_may_be_told_of_its_own_unheard_commit_as_done() -> None:
+    """[KY3]"""
+    own = append(0, 3, 2, "a", outcome="already", key="k", job="j")
+    assert check([own, read(4, 2, "a")]) is None
+    assert check([own, append(1, 2, 2, "b", key="k"), read(4, 2, "b")]) is None
+    assert "again" in found(own, append(1, 2, 2, "b", key="k"), read(4, 2, "a", "b")).problem
+
+
+def test_a_key_that_gc_may_have_forgotten_may_be_committed_again() -> None:
+    """[KY4]"""
+    first, second = append(0, 1, 2, "a", key="k"), append(6, 7, 4, "b", key="k")
+    gc = op("gc", 2, 3, "read", 3, fence=3, forgets=("*",))
+    assert check([first, gc, second, read(8, 4, "a", "b")]) is None
+    killed = op("gc", 2, None, "failed", fence=ANY_FENCE, forgets=("*",))
+    assert check([first, killed, second]) is None
+    late = msgspec.structs.replace(killed, begin=7.5, id="late")
+    for history in ([first, second], [first, msgspec.structs.replace(gc, forgets=()), second], [first, second, late]):
+        assert "commits key 'k' again" in found(*history).problem
+
+
+def test_of_two_in_one_version_one_may_go_on_where_the_other_stopped() -> None:
+    """Whichever began first. [CM24]"""
+    second, first = append(0, 5, 2, "b", advances={"s": (5, 9)}), append(1, 5, 2, "a", advances={"s": (None, 5)})
+    assert check([second, first, read(6, 2, "a", "b", watermarks={"s": 9})]) is None
+    gap = append(1, 5, 2, "c", advances={"s": (9, 12)})
+    assert (
+        "while it stands at"
+        in found(append(-2, -1, 1, "x", advances={"s": (0, 5)}), second, gap, append(2, 5, 2, "d", advances={"s": (5, 6)})).problem
+    )
+
+
 # --- what is wrong, by name
 
 
@@ -141,6 +194,22 @@ def test_a_resurrected_version_is_found() -> None:
     assert "append-0" in ids(wrong)
     late = found(append(0, 1, 2, "a"), append(2, 3, 3, "b"), append(4, 5, 2, "stalled"))
     assert "as its own" in late.problem and ids(late) == ["append-2", "append-4"]
+
+
+def test_a_commit_of_a_job_that_gc_has_fenced_off_is_found() -> None:
+    """[CM2]"""
+    gc, stalled = op("gc", 1, 2, "read", 4, fence=3), append(0, 5, 5, "a", birth=2)
+    assert "born at version 2, below the fence 3" in found(gc, stalled).problem
+    assert check([gc, msgspec.structs.replace(stalled, birth=3)]) is None
+    assert check([gc, append(0, 5, 4, "b", birth=2), append(6, 7, 5, "a", birth=4)]) is None  # of the very version in which it was decided
+
+
+def test_a_rollback_over_what_it_had_not_seen_is_found() -> None:
+    """[CF13]"""
+    commits = append(0, 1, 2, "a"), append(2, 6, 3, "b")
+    back = op("rollback", 3, 7, "committed", 4, restores=1, birth=2)
+    assert "goes back over version 3, and had seen version 2" in found(*commits, back).problem
+    assert check([*commits, msgspec.structs.replace(back, birth=3)]) is None
 
 
 def test_a_version_that_changes_is_found() -> None:
