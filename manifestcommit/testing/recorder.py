@@ -90,6 +90,7 @@ class Recorder:
     def __init__(self, path: Path | str, *, process: str | None = None) -> None:
         self._process = process or f"process {os.getpid()}"
         self._path = os.fspath(path)
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         self._mark = secrets.token_hex(4)
         self._count = itertools.count(1)

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +16,7 @@ import pytest
 import manifestcommit as mc
 from manifestcommit.errors import UsageError
 from manifestcommit.store import open_store
-from manifestcommit.testing import BrokenPipelineError, simulate
+from manifestcommit.testing import BrokenPipelineError, check_history, read_history, simulate
 from tests.sizes import rounds
 
 REPO = Path(__file__).resolve().parents[2]
@@ -33,6 +34,24 @@ def test_what_the_readme_shows_runs() -> None:
     code = text.partition("```python\n")[2].partition("```")[0]
     assert "simulate(" in code
     exec(compile(code, "README.md", "exec"), {})
+
+
+def test_what_the_readme_shows_of_recorded_runs_and_of_stores_that_fail_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[IV2] [IV4]"""
+    monkeypatch.chdir(tmp_path)
+    text = (REPO / "README.md").read_text("utf-8").partition("### Check your own runs")[2].partition("\n## ")[0]
+    recorded, faulty = (block.partition("```")[0] for block in text.split("```python\n")[1:])
+    world: dict[str, Any] = {}
+    exec(compile(recorded, "README.md", "exec"), world)
+    history = read_history(*Path("history").glob("*.jsonl"))
+    assert [(each.process, each.outcome) for each in sorted(history, key=lambda each: each.begin)] == [
+        ("first", "committed"), ("rerun", "already"), ("reader", "read"),
+    ]  # fmt: skip
+    mc.write(pa.table({"day": ["2013-01-01"], "flight": [1545], "run": ["first"]}), "lake/flights")  # by a careless process
+    world["look"]("second reader")
+    found = check_history(read_history(*Path("history").glob("*.jsonl")))
+    assert found is not None and "more than once" in found.problem
+    exec(compile(faulty, "README.md", "exec"), {})
 
 
 def test_a_pipeline_with_a_key_publishes_once_whatever_happens() -> None:
