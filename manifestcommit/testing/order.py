@@ -197,7 +197,10 @@ class Search:
             sources = read.watermarks.keys() | state.watermarks.keys()
             source = min(source for source in sources if read.watermarks.get(source) != state.watermarks.get(source))
             shows, made = read.watermarks.get(source), state.watermarks.get(source)
-            return contradiction(f"a read of version {read.version} shows {source!r} at {shows!r}; the commits make it {made!r}", read)
+            mover = [state.movers[source]] if source in state.movers else []
+            return contradiction(
+                f"a read of version {read.version} shows {source!r} at {shows!r}; the commits make it {made!r}", *mover, read
+            )
         return None
 
     def _already(self, state: State, version: int) -> Contradiction | None:

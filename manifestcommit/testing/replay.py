@@ -23,6 +23,7 @@ class State:
         self.items: dict[str, str] = {}
         self.by_partition: dict[str, set[str]] = {}
         self.watermarks: dict[str, int | str] = {}
+        self.movers: dict[str, Operation] = {}  # source -> who moved its watermark last
         self.origins: dict[str, Position] = {}
         self.keys: dict[str, tuple[int, Operation]] = {}  # key -> at which version, by whom
         self.touched: dict[str, tuple[int, Operation]] = {}  # partition, or everything -> by whom and when last
@@ -56,6 +57,8 @@ class State:
             if each.restores not in self._kept:
                 return f"restores version {each.restores}, which was not there", ()
             self._restore(each.restores)
+            for source in self.watermarks:
+                self._set(self.movers, source, each)
         gone = self._emptied(each.empties) + list(each.removes)
         for partition in {self.items[item] for item in gone} | set(each.adds.values()) | set(each.empties):
             self._set(self.touched, partition, (version, each))
@@ -69,8 +72,10 @@ class State:
             if source not in self.watermarks:
                 self._set(self.origins, source, start)
             self._set(self.watermarks, source, end)
+            self._set(self.movers, source, each)
         for source, to in each.rewinds.items():
             self._rewind(source, to)
+            self._set(self.movers, source, each)
         if each.key is not None:
             self._set(self.keys, each.key, (version, each))
         for key in each.forgets:
@@ -89,7 +94,7 @@ class State:
                 return f"commits key {each.key!r} again", (by,)
         for source, (start, _) in each.advances.items():
             if source in self.watermarks and self.watermarks[source] != start:
-                return f"advances {source!r} from {start!r} while it stands at {self.watermarks[source]!r}", ()
+                return f"advances {source!r} from {start!r} while it stands at {self.watermarks[source]!r}", (self.movers[source],)
         missing = [item for item in each.removes if item not in self.items]
         return (f"takes out {missing[0]!r}, which is not there", ()) if missing else None
 

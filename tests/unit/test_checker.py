@@ -219,8 +219,13 @@ def test_a_version_that_changes_is_found() -> None:
 
 def test_a_watermark_that_was_overwritten_is_found() -> None:
     one, two = (append(t, t + 1, 2 + t // 2, f"i{t}", advances={"s": (0, 10 + t)}) for t in (0, 2))
-    assert "while it stands at 10" in found(one, two).problem
-    assert "commits make it 10" in found(one, read(2, 2, "i0", watermarks={"s": 7})).problem
+    wrong = found(append(-3, -2, 1, "x"), one, two)
+    assert "while it stands at 10" in wrong.problem and ids(wrong) == ["append-0", "append-2"]
+    wrong = found(append(-3, -2, 1, "x"), one, read(2, 2, "x", "i0", watermarks={"s": 7}))
+    assert "commits make it 10" in wrong.problem and ids(wrong) == ["append-0", "read-2"]
+    back = op("rollback", 2, 3, "committed", 3, restores=2)
+    wrong = found(append(-3, -2, 1, "x"), one, back, append(4, 5, 4, "y", advances={"s": (0, 9)}))
+    assert "while it stands at 10" in wrong.problem and ids(wrong) == ["rollback-2", "append-4"]
 
 
 def test_refusals_without_a_reason_are_found() -> None:

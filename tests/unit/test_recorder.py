@@ -105,12 +105,48 @@ def test_a_library_that_does_not_compare_watermarks_is_found(tmp_path: Path, mon
     assert wrong is not None and "while it stands at 10" in wrong.problem
 
 
+def test_jobs_that_others_finish_and_a_gc_beside_them_are_explained(tmp_path: Path) -> None:
+    """Each process writes what it did and was told; all of one job are one commit. [AB3] [AB4] [GC5]"""
+    url = str(tmp_path / "table")
+    mc.create_table(url, pa.schema([("item", pa.string()), ("day", pa.string())]), partition_by=["day"])
+    with Recorder(tmp_path / "histories" / "all.jsonl") as recorder:
+        jobs = []
+        for name in ("finished", "given up"):
+            with recorder.commit("prepare", shared=True, adds={name: HOSTILE}) as running:
+                job = mc.begin(url)
+                running.note(job=job.id, birth=1)
+                job.write(pa.table({"item": [name], "day": [HOSTILE]}))
+                jobs.append(job.prepare())
+        with recorder.commit("commit", job=jobs[0], shared=True) as running:
+            running.told(mc.commit(url, jobs[0]))
+        with recorder.commit("abort", job=jobs[1], shared=True, gives_up=jobs[1]) as running:
+            assert mc.abort(url, jobs[1]) == "aborted"
+            running.refused("aborted")
+        with pytest.raises(mc.JobAbortedError), recorder.commit("commit", job=jobs[1], shared=True):
+            mc.commit(url, jobs[1])
+        write(recorder, url, "alone", key="k")
+        read(recorder, url)
+        with recorder.gc() as running:
+            report = mc.gc(url, grace="0s", keep_for="0s")
+            assert isinstance(report, mc.GcReport)
+            running.collected(report.version, report.fence)
+        read(recorder, url)
+    history = read_history(tmp_path / "histories" / "all.jsonl")
+    assert check(history) is None
+    (gc,) = (each for each in history if each.name == "gc")
+    assert gc.outcome == "read" and (gc.fence or 0) > 1
+    without = [each for each in history if not each.gives_up]
+    wrong = check(without)
+    assert wrong is not None and "nobody gave it up" in wrong.problem
+
+
 def test_what_a_killed_process_had_begun_is_in_the_history(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "killed.jsonl", process="killed")
     block = recorder.commit("append", adds={"x": ""})
-    block.__enter__()  # and never comes back
+    running = block.__enter__()  # and never comes back
+    running.note(job="v1-j é", birth=1)
     (operation,) = read_history(tmp_path / "killed.jsonl")
-    assert (operation.end, operation.outcome) == (None, "unknown")
+    assert (operation.end, operation.outcome, operation.job, operation.adds) == (None, "unknown", "v1-j é", {"x": ""})
     with pytest.raises(OSError, match="gone"), recorder.commit("append", adds={"y": ""}):
         raise OSError("gone")
     assert [each.outcome for each in read_history(tmp_path / "killed.jsonl")] == ["unknown", "unknown"]
