@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import manifestcommit as mc
+from tests.chaos.history import witness
 from tests.chaos.world import AGAIN, HANDED, Actor, Phase, World
 
 
@@ -17,13 +18,25 @@ class Collector(Actor):
     def __init__(self, world: World, name: str, incarnation: int) -> None:
         super().__init__(world, name, incarnation)
         self._gc = vars(mc)["gc"]
+        self._known: set[str] = set()
+
+    def look_back(self, name: str) -> None:
+        """What the table says of jobs whose processes never knew, before that expires."""
+        try:
+            commits = [(each["version"], each["job"]) for each in self.table(name).history()]
+        except mc.SnapshotExpiredError:  # the gc of this actor's earlier life was still under way
+            return
+        witness(self.record(name), commits, self._known)
 
     def turn(self, phase: Phase) -> None:
         # What must be in these two is told by all of their history, which gc would expire.
         name = self.dice.choice(sorted(self.world.urls.keys() - {AGAIN, HANDED}))
         try:
             grace = self.dice.choice(("0s", "1s", "3s")) if phase == "run" else "3s"
-            self._gc(self.world.urls[name], grace=grace, keep_versions=20, keep_for="3s", storage_options=self.world.options)
+            self.look_back(name)
+            with self.record(name).gc(forgets=False) as running:
+                report = self._gc(self.world.urls[name], grace=grace, keep_versions=20, keep_for="3s", storage_options=self.world.options)
+                running.collected(report.version, report.fence)
             self.note("collected", table=name)
         except mc.StoreError as error:
             if not self.world.faulty:

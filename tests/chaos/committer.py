@@ -6,6 +6,8 @@ import time
 from typing import Literal, TypeAlias
 
 import manifestcommit as mc
+from manifestcommit.testing.operation import EVERYTHING
+from manifestcommit.testing.recorder import Running
 from tests.chaos.world import AT_ONCE, FED, HANDED, KEYED, Actor, Phase, World, get_file
 
 Told: TypeAlias = Literal["committed", "aborted", "already", "gap", "refused", "unknown"]
@@ -59,11 +61,14 @@ class Committer(Actor):
     def recover(self, table: str) -> None:
         """What a coordinator does that comes back: all at once, beside those who are at it one by one."""
         self.note("recovered", table=table)
-        for result in self.table(table).recover(abort=self.likely(0.2)):
-            if result.error is not None:
-                self.undecided(table, result.job_id, result.error)
-            elif result.outcome is not None:
-                self.told(table, result.job_id, _KINDS.get(result.outcome.kind, "aborted"), result.outcome.version)
+        with self.record(table).commit("recover", gives_up=EVERYTHING) as all_of_them:
+            for result in self.table(table).recover(abort=self.likely(0.2)):
+                with self.record(table).commit("settle", job=result.job_id, shared=True) as running:
+                    running.note(begin=all_of_them.operation.begin)
+                    if result.error is not None:
+                        self.undecided(table, result.job_id, result.error, running)
+                    elif result.outcome is not None:
+                        self.told(table, result.job_id, _KINDS.get(result.outcome.kind, "aborted"), result.outcome.version, running)
 
     def decide(self, table: str, job: str) -> bool:
         """Whether it is decided."""
@@ -78,22 +83,27 @@ class Committer(Actor):
         return told[-1] in ("committed", "aborted")
 
     def ask(self, table: str, job: str, verb: str) -> Told:
+        with self.record(table).commit(verb, job=job, shared=True, gives_up=job if verb == "abort" else "") as running:
+            return self._ask(table, job, verb, running)
+
+    def _ask(self, table: str, job: str, verb: str, running: Running) -> Told:
         url, options = self.world.urls[table], self.world.options
         try:
             if verb == "abort":
                 found = mc.abort(url, job, storage_options=options)
                 self.maybe_die("given up, and nobody was told", 0.03)
-                return self.told(table, job, found, found.version)
+                return self.told(table, job, found, found.version, running)
             outcome = mc.commit(url, job, storage_options=options)
             self.maybe_die("finished, and nobody was told", 0.05)
-            return self.told(table, job, _KINDS[outcome.kind], outcome.version)
+            return self.told(table, job, _KINDS[outcome.kind], outcome.version, running)
         except mc.ManifestCommitError as error:
-            return self.undecided(table, job, error)
+            return self.undecided(table, job, error, running)
 
-    def undecided(self, table: str, job: str, error: mc.ManifestCommitError) -> Told:
+    def undecided(self, table: str, job: str, error: mc.ManifestCommitError, running: Running) -> Told:
         """It is not committed, or nobody said so."""
+        running.refused(error)
         if isinstance(error, mc.JobAbortedError):
-            return self.told(table, job, "aborted", None)
+            return self.told(table, job, "aborted", None, running)
         if isinstance(error, mc.WatermarkGapError):
             self.note("gap", table=table, job=job)
             return "gap"
@@ -111,12 +121,15 @@ class Committer(Actor):
             raise error
         return "unknown"
 
-    def told(self, table: str, job: str, kind: str, version: int | None) -> Told:
+    def told(self, table: str, job: str, kind: str, version: int | None, running: Running) -> Told:
         """Acknowledged, whichever it is: all others have to be told the same."""
         if kind == "aborted":
+            running.refused("aborted")
             self.note("aborted", table=table, job=job)
             return "aborted"
         already = kind == "already"
+        assert version is not None
+        running.committed(version, already=already)
         self.note("committed", table=table, job=job, version=version, key=None, already=already, ranges={}, twice=True)
         return "already" if already else "committed"
 

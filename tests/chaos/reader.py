@@ -9,8 +9,10 @@ import pyarrow as pa
 
 import manifestcommit as mc
 from manifestcommit.core.snapshot import Snapshot
+from manifestcommit.testing.recorder import Running
 from tests.chaos import questions
 from tests.chaos.check import compare, compare_again, compare_batches, compare_jobs, compare_state, last_of
+from tests.chaos.history import items_of
 from tests.chaos.world import AGAIN, COUNTER, FED, HANDED, KEYED, PARTITIONED, SLOT, Actor, Phase, World
 
 
@@ -38,7 +40,10 @@ class Reader(Actor):
 
     def look(self, name: str, direct: bool) -> None:
         """One version, and what is wrong with it."""
-        table = self.world.table(name, direct=direct)
+        with self.record(name).read() as running:
+            self._look(name, self.world.table(name, direct=direct), running)
+
+    def _look(self, name: str, table: mc.Table, running: Running) -> None:
         head = table.snapshot()
         if head.version < self._heads.get(name, 0):
             self.violation(f"the head of {name} was {self._heads[name]}, and is {head.version}")
@@ -46,7 +51,10 @@ class Reader(Actor):
         older = self.likely(0.5)
         snapshot = table.snapshot(version=self.dice.randint(head.expired, head.version)) if older else head
         self._version = snapshot.version
+        if older:
+            running.note(at=snapshot.version)
         rows = questions.read(table, snapshot.version)
+        running.saw(snapshot.version, items=items_of(table, snapshot.version, rows), watermarks=snapshot.watermarks)
         findings = self.compare(name, table, snapshot, rows)
         if snapshot.totals.rows != rows.num_rows:
             findings.append(f"it says that it has {snapshot.totals.rows} rows, and {rows.num_rows} were read")

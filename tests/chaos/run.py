@@ -20,11 +20,14 @@ from typing import Any, Literal
 import msgspec
 
 import manifestcommit as mc
+from manifestcommit.store import open_store
+from manifestcommit.testing.recorder import Recorder
 from tests.chaos import check, collector
+from tests.chaos.history import commits_of, judge, witness
 from tests.chaos.nursery import Nursery
 from tests.chaos.schedule import LOST, Blow, Schedule, Weather, draw
 from tests.chaos.worker import UNHEARD
-from tests.chaos.world import EVENTS, FED, KEYED, PARTITIONED, STATE, NoteReader, World, notes_folder, put_file
+from tests.chaos.world import EVENTS, FED, KEYED, PARTITIONED, STATE, NoteReader, World, histories_folder, notes_folder, put_file
 from tests.faults.proxy import FaultProxy
 from tests.servers.servers import S3Server
 
@@ -61,7 +64,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """What happened, and what was wrong: nothing, if findings is empty.
 
     unheard: commits whose success nobody lived or heard to write down; lost_answers: requests that were carried out, unknown to who
-    sent them; told: how often each thing was noted by the actors; rows: of each table, at the end.
+    sent them; told: how often each thing was noted by the actors; rows: of each table, at the end; histories: one of each table, for
+    which the checker looked for a serial order of all operations, for judged_s seconds of CPU.
     """
 
     seed: int
@@ -79,6 +83,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     lost_answers: int = 0
     unheard: int = 0
     told: dict[str, int] = {}
+    histories: int = 0
+    operations: int = 0
+    judged_s: float = 0.0
     refusals: dict[str, int] = {}
     folder: str = ""
 
@@ -120,6 +127,7 @@ def report(summary: Summary, say: Say) -> None:
         "stops": str(summary.stops),
         "faults of requests": f"{_listed(summary.faults)} (of {summary.requests} requests; answers lost: {summary.lost_answers})",
         "commits that nobody was told of": str(summary.unheard),
+        "histories": f"{summary.histories} with {summary.operations} operations, judged in {summary.judged_s:g} s of CPU",
         "refused": _listed(summary.refusals),
         "noted": _listed(summary.told),
     }
@@ -130,7 +138,7 @@ def report(summary: Summary, say: Say) -> None:
     if summary.findings:
         say(f"seed {summary.seed} on {summary.store}: FAILED with {len(summary.findings)} findings; all of it lies in {summary.folder}")
     else:
-        say(f"seed {summary.seed} on {summary.store}: passed, each record once in each table at each version")
+        say(f"seed {summary.seed} on {summary.store}: passed, each record once in each table at each version; a serial order explains all")
 
 
 class _Stage:
@@ -167,8 +175,14 @@ class _Stage:
                     found, count = check.check_state(url, options, told, name)
                 unheard += count
                 self.findings += [f"{name}: {each}" for each in found]
+                chain = check.read_chain(open_store(url, options))
+                with Recorder(histories_folder(Path(self.world.folder), name) / "last.jsonl", process="last") as recorder:
+                    witness(recorder, commits_of(chain), set())
                 snapshot = self.world.table(name, direct=True).snapshot()
                 versions[name], rows[name] = snapshot.version, snapshot.totals.rows
+        began = time.process_time()
+        found, operations = judge(Path(self.world.folder), self.world.urls)
+        self.findings += found
         requests = self.proxy.requests if self.proxy is not None else []
         return Summary(
             seed=self.settings.seed,
@@ -186,6 +200,9 @@ class _Stage:
             lost_answers=sum(bool(each.statuses) and each.fault is not None and each.fault.kind in LOST for each in requests),
             unheard=unheard,
             told=dict(Counter(note["what"] for note in self.told)),
+            histories=len(self.world.urls),
+            operations=operations,
+            judged_s=round(time.process_time() - began, 2),
             refusals=dict(Counter(note["error"] for note in self.told if note["what"] in ("refused", "prepared refused"))),
             folder=self.world.folder,
         )

@@ -35,6 +35,7 @@ def check(summary: Summary) -> None:
     assert not summary.findings, f"seed {summary.seed} on {summary.store}: see above, or make chaos CHAOS_ARGS='--seed {summary.seed}'"
     assert summary.rows["parted"] == summary.rows["plain"] == summary.records > 50
     assert sum(summary.versions.values()) > 15
+    assert summary.histories == len(summary.versions) and summary.operations > 200, "the history checker had nothing to judge"
     assert summary.kills > 0
     assert summary.stops > 0
     assert all(summary.told.get(what, 0) > 0 for what in ("died", "rerun", "twin", "prepared", "read", "committed")), summary.told

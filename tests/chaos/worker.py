@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import secrets
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Literal, TypeAlias
 
 import pyarrow as pa
@@ -15,6 +16,8 @@ import pyarrow.parquet as pq
 
 import manifestcommit as mc
 from manifestcommit.store import open_store
+from manifestcommit.testing.recorder import Running
+from tests.chaos.history import part_does
 from tests.chaos.work import Board, Part, fingerprint_of, halves, rows
 from tests.chaos.world import EXTRAS, Actor, World
 
@@ -54,25 +57,35 @@ class Worker(Actor):
 
     def all_of(self, parts: list[Part]) -> None:
         """One call that commits several jobs."""
-        filled = [(part, job) for part in parts if (job := self.filled(part)) is not None]
-        self.maybe_die("before all are committed", 0.03)
-        results = mc.commit_all([job for _, job in filled])
-        if any(result.outcome is not None and not result.outcome.already_committed for result in results):
-            self.maybe_die(UNHEARD, 0.06)
-        for (part, job), result in zip(filled, results, strict=True):
-            if result.error is None:
-                self.note("committed with others", table=part.table)
-                self.committed(part.table, part, job)
-            elif isinstance(result.error, mc.WatermarkGapError):  # the first of the row was beaten
-                self.refused(part.table, job.id, result.error)
-            elif self.ended(part, job, result.error) == "again" and part.key is not None:
-                self.note("rerun", table=part.table, key=part.key)
-                self.persist(part)
+        again = []
+        with ExitStack() as stack:
+            begun = [(part, stack.enter_context(self.record(part.table).commit("commit all", key=part.key))) for part in parts]
+            filled = [(part, running, job) for part, running in begun if (job := self.filled(part, running)) is not None]
+            self.maybe_die("before all are committed", 0.03)
+            results = mc.commit_all([job for _, _, job in filled])
+            if any(result.outcome is not None and not result.outcome.already_committed for result in results):
+                self.maybe_die(UNHEARD, 0.06)
+            for (part, running, job), result in zip(filled, results, strict=True):
+                if result.error is None:
+                    self.note("committed with others", table=part.table)
+                    self.committed(part.table, part, job, running)
+                elif isinstance(result.error, mc.WatermarkGapError):  # the first of the row was beaten
+                    self.refused(part.table, job.id, result.error, running)
+                elif self.ended(part, job, result.error, running) == "again" and part.key is not None:
+                    again.append(part)
+        for part in again:
+            self.note("rerun", table=part.table, key=part.key)
+            self.persist(part)
 
     def attempt(self, part: Part) -> Ended:
+        with self.record(part.table).commit("publish", key=part.key) as running:
+            return self._attempt(part, running)
+
+    def _attempt(self, part: Part, running: Running) -> Ended:
         job, recoverable = None, fingerprint_of(part.key) is not None and self.likely(0.8)
         try:
             job = self.begin(part.table, part.key, recoverable=recoverable)
+            running.note(**part_does(job, part), shared=recoverable)
             with job:
                 self.fill(job, part, recoverable=recoverable)
                 self.maybe_die("before the commit", 0.03)
@@ -82,21 +95,21 @@ class Worker(Actor):
                     job.commit()
             if job.outcome is not None and not job.outcome.already_committed:
                 self.maybe_die(UNHEARD, 0.06)
-            self.committed(part.table, part, job)
+            self.committed(part.table, part, job, running)
             return "done"
         except StumbleError:
             self.note("left", table=part.table, key=part.key)
             return "again"
         except mc.ManifestCommitError as error:
-            return self.ended(part, job, error, shared=recoverable)
+            return self.ended(part, job, error, running, shared=recoverable)
 
-    def ended(self, part: Part, job: mc.Job | None, error: mc.ManifestCommitError, *, shared: bool = False) -> Ended:
+    def ended(self, part: Part, job: mc.Job | None, error: mc.ManifestCommitError, running: Running, *, shared: bool = False) -> Ended:
         """How a job that did not commit is to be taken. Raises what should not have happened, such as a gap before a range without one.
 
         shared: others may run this very job, and commit it where this one failed, unless its ranges are in the table.
         """
         if isinstance(error, mc.OutcomeUnknownError):
-            self.unknown(part.table, error.job_id)
+            self.unknown(part.table, error.job_id, running)
             return "again"
         if isinstance(error, mc.StoreError):
             self.failed(error)
@@ -104,21 +117,23 @@ class Worker(Actor):
         fenced = isinstance(error, mc.JobFencedError) and self.world.collects
         if job is None or not (isinstance(error, mc.WatermarkOverlapError | mc.CommitConflictError) or fenced):
             raise error
+        running.refused(error)
         if not shared or isinstance(error, mc.WatermarkOverlapError):
-            self.refused(part.table, job.id, error, part.key)
+            self.refused(part.table, job.id, error, running, part.key)
         if isinstance(error, mc.WatermarkOverlapError):
             self.check_covered(part, error)
         return "again" if fenced or (isinstance(error, mc.CommitConflictError) and error.rule == "schema") else "lost"
 
-    def filled(self, part: Part) -> mc.Job | None:
+    def filled(self, part: Part, running: Running) -> mc.Job | None:
         """A job with everything in it; None where the store failed, or where it was too late already."""
         job = None
         try:
             job = self.begin(part.table, part.key)
+            running.note(**part_does(job, part))
             self.fill(job, part)
             return job
         except mc.ManifestCommitError as error:
-            self.ended(part, job, error)
+            self.ended(part, job, error, running)
             return None
 
     def begin(self, table: str, key: str | None = None, *, recoverable: bool = False) -> mc.Job:
@@ -176,8 +191,9 @@ class Worker(Actor):
 
     def prepared(self, part: Part) -> str | None:
         """The id of a job that others can finish; None where there is none."""
-        job = self.filled(part)
-        return self.durable(part.table, job) if job is not None else None
+        with self.record(part.table).commit("prepare", key=part.key, shared=True) as running:
+            job = self.filled(part, running)
+            return self.durable(part.table, job) if job is not None else None
 
     def durable(self, table: str, job: mc.Job) -> str | None:
         """The id of the job, which is prepared; None where preparing failed."""
@@ -193,11 +209,12 @@ class Worker(Actor):
 
     # --- what became of it ----------------------------------------------------------------------------------------------
 
-    def committed(self, table: str, part: Part | None, job: mc.Job) -> None:
+    def committed(self, table: str, part: Part | None, job: mc.Job, running: Running) -> None:
         """Acknowledged: from here on the table must have it for ever."""
         outcome = job.outcome
         assert outcome is not None
         assert outcome.version is not None
+        running.committed(outcome.version, already=outcome.already_committed)
         ranges = part.ranges if part is not None and part.advances else {}
         key = part.key if part is not None else None
         already = outcome.already_committed
@@ -205,11 +222,12 @@ class Worker(Actor):
         if self.likely(0.1):
             self.check_own(table, ranges, outcome.version)
 
-    def refused(self, table: str, job: str, error: Exception, key: str | None = None) -> None:
+    def refused(self, table: str, job: str, error: Exception, running: Running, key: str | None = None) -> None:
         """Acknowledged, too: nothing of this job may ever be in the table; and where it was an overlap, nothing of its key."""
+        running.refused(error)
         self.note("refused", table=table, job=job, error=type(error).__name__, key=key)
 
-    def unknown(self, table: str, job: str) -> None:
+    def unknown(self, table: str, job: str, running: Running) -> None:
         """The store did not say, or has forgotten it. Sometimes it is asked what became of the job, as the error advises."""
         self.note("unknown", table=table, job=job)
         if not self.world.faulty and not self.is_fenced(table, job):
@@ -222,6 +240,8 @@ class Worker(Actor):
             if found not in ("committed", "not_committed") and not (found == "forgotten" and self.is_fenced(table, job)):
                 self.violation(f"job {job} of {table} was never prepared or fenced, and is said to be {found}")
             if found == "committed":
+                assert found.version is not None
+                running.committed(found.version)
                 self.note("committed", table=table, job=job, version=found.version, key=None, already=False, ranges={})
         return None
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 import manifestcommit as mc
 from manifestcommit.core import spill
+from manifestcommit.testing.recorder import Recorder
 from tests.chaos.log import Log
 
 Phase = Literal["run", "drain", "end"]
@@ -71,6 +72,7 @@ class Actor:
         self.incarnation = incarnation
         self.dice = random.Random(f"{world.seed}/{name}/{incarnation}")
         self.folder = Path(world.folder)
+        self._recorders: dict[str, Recorder] = {}
         self._notes = os.open(notes_folder(self.folder) / f"{name}.{incarnation}.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def run(self) -> None:
@@ -90,6 +92,13 @@ class Actor:
         """Written down in one call: it is there whole when the next moment kills this actor."""
         line = json.dumps({"what": what, "by": f"{self.name}.{self.incarnation}", **more})
         os.write(self._notes, line.encode() + b"\n")
+
+    def record(self, table: str) -> Recorder:
+        """This actor's part of the history of a table, which the history checker judges."""
+        if table not in self._recorders:
+            process = f"{self.name}.{self.incarnation}"
+            self._recorders[table] = Recorder(histories_folder(self.folder, table) / f"{process}.jsonl", process=process)
+        return self._recorders[table]
 
     def violation(self, said: str) -> None:
         """What must never happen was seen."""
@@ -139,6 +148,12 @@ def read_phase(folder: Path) -> Phase:
 
 def notes_folder(folder: Path) -> Path:
     path = folder / "notes"
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def histories_folder(folder: Path, table: str) -> Path:
+    path = folder / "histories" / table
     path.mkdir(parents=True, exist_ok=True)
     return path
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pyarrow as pa
 
 import manifestcommit as mc
+from manifestcommit.testing.operation import EVERYTHING
+from manifestcommit.testing.recorder import Running
+from tests.chaos.history import birth_of, slots_do
 from tests.chaos.work import Part, after, batch_of, choose, pieces_of
 from tests.chaos.worker import Worker
 from tests.chaos.world import AGAIN, AGAIN_SOURCES, AT_ONCE, BATCH, COUNTER, EXTRAS, FED, HANDED, KEYED, SLOT, SLOTS, Phase, put_file
@@ -108,11 +112,12 @@ class Writer(Worker):
         whole = len(slots) == len(SLOTS)
         scope = None if whole else "dynamic" if len(slots) > 1 or self.likely(0.5) else {"slot": slots[0]}
         job, marks = self.begin("state"), self.table("state").watermarks()
-        job.overwrite(scope, conflict=self.dice.choice(("serializable", "blind")))  # type: ignore[arg-type]  # a mapping or so
+        blind = self.likely(0.5)
+        job.overwrite(scope, conflict="blind" if blind else "serializable")  # type: ignore[arg-type]  # a mapping or so
         generations = {slot: int(marks.get(SLOT + slot, 0)) + 1 for slot in slots}
         for slot, generation in generations.items():
             job.advance(SLOT + slot, generation - 1, generation)
-        self.replace("state", job, generations)
+        self.replace("state", job, generations, whole=whole, blind=blind)
 
     def count(self) -> None:
         """Reads a number and replaces it by the next: of two at once one must be refused, and no watermark does that."""
@@ -120,25 +125,36 @@ class Writer(Worker):
         found = self.table(COUNTER).dataset().to_table().column("generation").to_pylist()
         self.pause(0.1)
         job.overwrite()
-        self.replace(COUNTER, job, {COUNTER: max(found, default=0) + 1})
+        self.replace(COUNTER, job, {COUNTER: max(found, default=0) + 1}, whole=True)
 
-    def replace(self, table: str, job: mc.Job, generations: dict[str, int]) -> None:
-        """Write the pieces of these generations, and commit."""
+    def replace(
+        self, table: str, job: mc.Job, generations: dict[str, int], *, whole: bool = False, blind: bool = False, **does: Any
+    ) -> None:
+        """Write the pieces of these generations, and commit. does: what the history is to know of the job besides what it empties."""
+        emptied = (EVERYTHING,) if whole else tuple(generations)
+        if table == "state":
+            does["advances"] = {SLOT + slot: (generation - 1, generation) for slot, generation in generations.items()}
+        does |= {"empties": emptied, "scope": () if blind else emptied}
+        with self.record(table).commit("overwrite", **slots_do(table, job, generations), **does) as running:
+            self._replace(table, job, generations, running)
+
+    def _replace(self, table: str, job: mc.Job, generations: dict[str, int], running: Running) -> None:
         try:
             with job:
                 job.write(pieces_of(generations))
                 self.maybe_die("before an overwrite", 0.02)
-            self.committed(table, None, job)
+            self.committed(table, None, job, running)
         except (mc.WatermarkError, mc.CommitConflictError, mc.JobFencedError) as error:
-            self.refused(table, job.id, error)
+            self.refused(table, job.id, error, running)
         except mc.OutcomeUnknownError as error:
-            self.unknown(table, error.job_id)
+            self.unknown(table, error.job_id, running)
 
     def by_job(self) -> None:
         """Neither key nor advances: only the job's id keeps committers, all of whom take it at one moment, from committing it twice."""
         job = self.begin(HANDED)
-        job.write(pieces_of({job.id: 1}))
-        found = self.durable(HANDED, job)
+        with self.record(HANDED).commit("prepare", **slots_do(HANDED, job, [job.id]), shared=True):
+            job.write(pieces_of({job.id: 1}))
+            found = self.durable(HANDED, job)
         self.maybe_die("prepared, and not handed over", 0.04)
         if found is not None:
             put_file(self.folder / "queue" / f"{AT_ONCE}{found}.json", {"table": HANDED, "job": found})
@@ -154,7 +170,7 @@ class Writer(Worker):
         job = self.begin(AGAIN, slot)
         job.overwrite({"slot": slot})
         job.advance(source, mark, mark + 1)
-        self.replace(AGAIN, job, {slot: self.dice.randrange(1, 1 << 40)})
+        self.replace(AGAIN, job, {slot: self.dice.randrange(1, 1 << 40)}, key=slot, advances={source: (mark, mark + 1)})
         told = job.outcome
         if told is not None and told.already_committed and (told.version or 0) <= snapshot.version:
             self.violation(f"{slot!r} was done at version {told.version}, undone until {snapshot.version}, and counts as done")
@@ -162,7 +178,10 @@ class Writer(Worker):
     def rewind(self, source: str, mark: int) -> None:
         to = None if self.likely(0.1) else self.dice.randrange(max(0, mark - 4), mark)
         try:
-            outcome = self.table(AGAIN).rewind(source, to, reason="chaos")
+            with self.record(AGAIN).commit("rewind", rewinds={source: to}) as running:
+                outcome = self.table(AGAIN).rewind(source, to, reason="chaos")
+                running.note(job=outcome.job_id, birth=birth_of(outcome.job_id))
+                running.told(outcome)
             self.note("rewound", table=AGAIN, version=outcome.version, dropped=len(outcome.dropped_keys))
         except (mc.UsageError, mc.CommitConflictError, mc.OutcomeUnknownError) as error:  # others moved it, or perhaps this one, unheard
             self.note("not rewound", table=AGAIN, error=type(error).__name__)
@@ -174,7 +193,8 @@ class Writer(Worker):
         name = self.dice.choice(FED)
         column = f"extra {self.dice.randrange(EXTRAS)}"
         try:
-            outcome = self.table(name).add_column(column, pa.string())
+            with self.record(name).commit("add a column"):
+                outcome = self.table(name).add_column(column, pa.string())
             self.note("column", table=name, version=outcome.version)
             self.extras.append(column)
         except (mc.UsageError, mc.CommitConflictError, mc.OutcomeUnknownError, mc.JobFencedError):

@@ -1,0 +1,115 @@
+"""What the history checker is told of a run by those who take part in it: what each job brought, what each read showed, what was heard."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+import manifestcommit as mc
+from manifestcommit.testing.operation import Operation, read_history, write_history
+from manifestcommit.testing.recorder import Recorder
+from tests.chaos import questions
+from tests.chaos.check import read_chain
+from tests.chaos.history import commits_of, items_of, judge, part_does, slots_do, witness
+from tests.chaos.log import Log
+from tests.chaos.work import part_of, pieces_of, rows
+from tests.chaos.world import EVENTS, STATE, histories_folder
+
+SOURCE = "größe #0 %"
+
+
+def look(recorder: Recorder, url: str, version: int | None = None) -> None:
+    table = mc.Table(url)
+    with recorder.read(at=version) as running:
+        snapshot = table.snapshot(version=version)
+        found = questions.read(table, snapshot.version)
+        running.saw(snapshot.version, items=items_of(table, snapshot.version, found), watermarks=snapshot.watermarks)
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Path:
+    """A run in which nothing is wrong: three units, the second of them unheard, the last one in two files; and an overwritten slot."""
+    url, slots, log = str(tmp_path / "plain"), str(tmp_path / "state"), Log(tmp_path / "log", [SOURCE])
+    log.append(SOURCE, log.invent(SOURCE, 30, random.Random(1)))
+    mc.create_table(url, EVENTS)
+    mc.create_table(slots, STATE, partition_by=["slot"])
+    with Recorder(histories_folder(tmp_path, "plain") / "writer 0.0.jsonl", process="writer 0.0") as recorder:
+        for number in range(3):
+            part = part_of("plain", {SOURCE: (10 * number, 10 * number + 10)})
+            with recorder.commit("publish", key=part.key) as running, mc.begin(url, key=part.key) as job:
+                running.note(**part_does(job, part))
+                pieces = [(20, 24), (24, 30)] if number == 2 else [(10 * number, 10 * number + 10)]
+                for piece in pieces:
+                    job.write(rows(log, {SOURCE: piece}))
+                job.advance(SOURCE, 10 * number, 10 * number + 10)
+                outcome = job.commit()
+                if number != 1:
+                    running.told(outcome)
+            look(recorder, url)
+        look(recorder, url, 2)
+        witness(recorder, commits_of(read_chain(mc.Table(url)._session.store)), set())
+    with Recorder(histories_folder(tmp_path, "state") / "writer 0.0.jsonl", process="writer 0.0") as recorder:
+        for generation in (1, 2):
+            job = mc.begin(slots)
+            does = slots_do("state", job, ["a b%"], empties=("a b%",), scope=("a b%",))
+            with recorder.commit("overwrite", **does) as running, job:
+                job.overwrite({"slot": "a b%"})
+                job.write(pieces_of({"a b%": generation}))
+                running.told(job.commit())
+            look(recorder, slots)
+    return tmp_path
+
+
+def test_a_run_in_which_nothing_is_wrong_is_explained(told: Path) -> None:
+    """[IV2] [IV4]"""
+    assert judge(told, ["plain", "state"]) == ([], 7 + 4 + 4)
+    shown = [each for each in read_history(histories_folder(told, "plain") / "writer 0.0.jsonl") if each.items is not None]
+    assert [len(each.items or ()) for each in shown] == [1, 2, 3, 1]
+    assert [each.version for each in shown] == [2, 3, 4, 2] and shown[-1].at == 2
+
+
+def lie(kind: str, **changes: object) -> Callable[[list[Operation]], list[Operation]]:
+    def change(history: list[Operation]) -> list[Operation]:
+        last = [each for each in history if each.name == kind][-1]
+        return [msgspec.structs.replace(each, **changes) if each is last else each for each in history]
+
+    return change
+
+
+LIES: dict[str, tuple[str, Callable[[list[Operation]], list[Operation]], str]] = {
+    "a read that lost a job": ("plain", lie("read", at=None, version=4, items=()), "different rows"),
+    "a stale read": ("plain", lie("read", at=None), "stale"),
+    "a job that was told to be refused": ("plain", lie("publish", outcome="refused", version=None, rule="conflict"), "never to be"),
+    "another version": ("plain", lie("publish", version=3), "at version"),
+    "a range that does not fit": ("plain", lie("publish", advances={SOURCE: (19, 30)}), "while it stands at 20"),
+    "a key that was committed before": ("plain", lie("publish", key=f"{SOURCE} [0,10)"), "again"),
+    "a slot of two generations": ("state", lie("overwrite", empties=()), "lacks"),
+    "an update of what was not seen": ("state", lie("overwrite", birth=1), "an update is lost"),
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_what_cannot_be_is_found(told: Path, name: str) -> None:
+    """[IV2] [IV4] [KY3] [WM2] [CF3] [RD1]"""
+    table, change, said = LIES[name]
+    path = histories_folder(told, table) / "writer 0.0.jsonl"
+    write_history(path, change(read_history(path)))
+    findings, _ = judge(told, ["plain", "state"])
+    assert len(findings) == 1 and findings[0].startswith(table) and said in findings[0], findings
+
+
+def test_half_of_a_job_and_one_twice_are_items_that_nobody_wrote(told: Path) -> None:
+    """[IV1] [RD2]"""
+    table = mc.Table(str(told / "plain"))
+    whole = questions.read(table, 4)
+    for read in (whole.slice(1), pa.concat_tables([whole, whole.slice(0, 1)])):
+        with Recorder(histories_folder(told, "plain") / "reader.jsonl") as recorder, recorder.read() as running:
+            running.saw(4, items=items_of(table, 4, read))
+        (finding,) = judge(told, ["plain"])[0]
+        assert "nobody wrote" in finding or "different rows" in finding
+        (histories_folder(told, "plain") / "reader.jsonl").unlink()
