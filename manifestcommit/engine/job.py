@@ -12,7 +12,7 @@ from typing import Any, Literal, cast, get_args
 import msgspec
 import pyarrow as pa
 
-from ..core import arrow, format, manifest_table, partition
+from ..core import arrow, format, partition
 from ..core.change import Change, ConflictChoice, Overwrite, StreamBatch, declaration
 from ..core.conflict import find_conflict
 from ..core.evolution import assign_new_ids
@@ -198,9 +198,18 @@ class Job:
         )
 
     def add_written(
-        self, entries: Iterable[Entry], manifests: Sequence[ManifestRef] = (), *, tasks: int = 1, intake: Intake | None = None
+        self,
+        entries: Iterable[Entry],
+        manifests: Sequence[ManifestRef] = (),
+        *,
+        touched: Sequence[Touch] = (),
+        tasks: int = 1,
+        intake: Intake | None = None,
     ) -> None:
-        """Take over what tasks wrote; it is this job's from now on, and still invisible. intake: what they were handed. [SP2]"""
+        """Take over what tasks wrote; it is this job's from now on, and still invisible. No entry of a manifest is held. [SP2] [CM26]
+
+        touched: the partitions of what is in the manifests; left out, they are looked for there. intake: what the tasks were handed.
+        """
         self._check_open()
         self._finished, self._writing = self._finished + 1, False
         entries = list(entries)
@@ -209,10 +218,8 @@ class Job:
         self._manifests += manifests
         schema, partition_by = self._layout.schema, self._layout.partition_by
         if schema is not None and partition_by is not None:
-            for ref in manifests:  # which partitions they touch is known to their rows only
-                table = self._session.manifests.manifest(ref, partition_by)
-                self._touched += manifest_table.partitions(table, schema, partition_by)
-            self._touched = list(once(self._touched))
+            touched = touched or self._session.manifests.touched(manifests, schema=schema, partition_by=partition_by)
+            self._touched = list(once([*self._touched, *touched]))
         self._tasks += tasks
 
     def write_stream(

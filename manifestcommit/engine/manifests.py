@@ -18,6 +18,7 @@ from ..core import bitmap, format, manifest_table
 from ..core.manifest import Entry, ManifestRef
 from ..core.schema import Schema
 from ..core.snapshot import RunRef, Snapshot
+from ..core.touch import Touch, once
 from ..errors import CorruptMetadataError, StoreUnclearError
 from ..store import Store
 from .env import Env
@@ -115,6 +116,19 @@ class ManifestReader:
         if len(paths) != ref.files or None in paths:
             raise CorruptMetadataError(format.damaged(ref.path, "its rows are not what the head says"), object_name=ref.path)
         return paths
+
+    def touched(self, refs: Sequence[ManifestRef], *, schema: Schema, partition_by: Sequence[int]) -> tuple[Touch, ...]:
+        """The partitions of all rows as written, each once; nothing else of them is in memory or cached. A request each, if any. [OB6]"""
+        if not partition_by:
+            return ({},) if refs else ()
+        names = [f"partition.{each}" for each in partition_by]
+        found: tuple[Touch, ...] = ()
+        for ref in refs:
+            table = _parse(self._fetch(ref.path, ref.bytes, ref.digest), ref.path, names)
+            if set(table.column_names) != set(names) or table.num_rows != ref.files:
+                raise CorruptMetadataError(format.damaged(ref.path, "its rows are not what the head says"), object_name=ref.path)
+            found = once((*found, *manifest_table.partitions(table, schema, partition_by)))
+        return found
 
     def _read(self, path: str, size_bytes: int, digest: str) -> pa.Table:
         if path in self._cache:

@@ -123,18 +123,23 @@ class RowChange:
         self._removed |= dict(zip(entries.column("path").to_pylist(), entries.column("rows").to_pylist(), strict=True))
 
     def take(
-        self, entries: Sequence[Entry], manifests: Sequence[ManifestRef] = (), *, tasks: int = 1, intake: Intake | None = None
+        self,
+        entries: Sequence[Entry],
+        manifests: Sequence[ManifestRef] = (),
+        *,
+        touched: Sequence[Touch] = (),
+        tasks: int = 1,
+        intake: Intake | None = None,
     ) -> None:
-        """List what tasks wrote."""
+        """List what tasks wrote. touched: the partitions of what is in the manifests; left out, they are looked for there."""
         assert self.snapshot.schema is not None
         self._ledger.take(entries, manifests, intake)
         self._entries += entries
         self._manifests += manifests
-        partition_by = self.snapshot.partition_by
-        for ref in manifests:  # which partitions they touch is known to their rows only
-            table = self._session.manifests.manifest(ref, partition_by)
-            self._touched += manifest_table.partitions(table, self.snapshot.schema, partition_by)
-        self._touched = list(once((*self._touched, *(of_partition(partition_by, entry.partition) for entry in entries))))
+        schema, partition_by = self.snapshot.schema, self.snapshot.partition_by
+        touched = touched or self._session.manifests.touched(manifests, schema=schema, partition_by=partition_by)
+        own = (of_partition(partition_by, entry.partition) for entry in entries)
+        self._touched = list(once((*self._touched, *touched, *own)))
         self._tasks += tasks
 
     def change(self) -> Change:

@@ -31,8 +31,10 @@ from manifestcommit.spark.writer import (
     Written,
     check_reachable,
     collect,
+    packed,
     raised_inside,
     task_context,
+    unpacked,
     write_dataframe,
     write_task,
 )
@@ -141,18 +143,17 @@ def _finish(work: Work, carrier: type[registered.StoreSource], rows: Iterable[An
     messages = [bytes(row[0]) for row in rows]
     if len(messages) != 1:
         raise StoreError(f"Spark delivered {len(messages)} messages of task {task}; nothing was committed. Run the job again.")
-    mine = msgspec.json.decode(messages[0], type=TaskWritten)
+    mine = unpacked(TaskMessage(messages[0]))
     if mine.task != task:
         raise StoreError(f"Spark delivered the message of task {mine.task} to task {task}; nothing was committed. Run the job again.")
     store = open_store(work.plan.url, carrier.storage_options)
     winner = work.finish(store, SystemEnv(), task, mine.entries, mine.manifests, mine.intake)
     is_mine = (winner.entries, winner.manifests) == (mine.entries, mine.manifests)
-    return [msgspec.json.encode(mine) if is_mine else _message(winner).data]
+    return [messages[0] if is_mine else _message(winner).data]
 
 
 def _message(finished: FinishedTask) -> TaskMessage:
-    written = TaskWritten(task=finished.task, entries=finished.entries, manifests=finished.manifests, intake=intake_of(finished))
-    return TaskMessage(msgspec.json.encode(written))
+    return packed(TaskWritten(task=finished.task, entries=finished.entries, manifests=finished.manifests, intake=intake_of(finished)))
 
 
 def _checked(context: Any, function: Any, options: StorageOptions) -> Any:

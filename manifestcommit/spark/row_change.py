@@ -107,7 +107,7 @@ def rewrite_without(
 
 def take(change: RowChange, written: Written) -> int:
     """List what was written; how many rows that is."""
-    change.take(written.entries, written.manifests, tasks=written.tasks, intake=written.intake)
+    change.take(written.entries, written.manifests, touched=written.touched, tasks=written.tasks, intake=written.intake)
     return sum(entry.rows for entry in written.entries) + sum(ref.rows for ref in written.manifests)
 
 

@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-import msgspec
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
@@ -32,7 +31,7 @@ from manifestcommit.spark.reader import FilesReader, spark_schema
 from manifestcommit.spark.registered import StoreSource
 from manifestcommit.spark.stream_reader import StreamOptions, TableStreamReader
 from manifestcommit.spark.stream_writer import StreamWriter, plan_batch, refuse_stream_options
-from manifestcommit.spark.writer import TaskMessage, TaskWritten, check_reachable, collect, task_context, write_task
+from manifestcommit.spark.writer import TaskMessage, TaskWritten, check_reachable, collect, packed, task_context, write_task
 from manifestcommit.store import StorageOptions, open_store, takes_options
 
 if TYPE_CHECKING:
@@ -214,7 +213,7 @@ class TableWriter(DataSourceArrowWriter):
         if self.takes_all:
             _refuse_dynamic_session()
         if self.plan is None:
-            return TaskMessage(msgspec.json.encode(TaskWritten(task=task_context().partitionId())))
+            return packed(TaskWritten(task=task_context().partitionId()))
         return write_task(self.plan, iterator, self.storage_options)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -222,7 +221,7 @@ class TableWriter(DataSourceArrowWriter):
         if self.job is None or self.plan is None:
             return
         written = collect(self.plan, messages, self.storage_options)
-        self.job.add_written(written.entries, written.manifests, tasks=written.tasks, intake=written.intake)
+        self.job.add_written(written.entries, written.manifests, touched=written.touched, tasks=written.tasks, intake=written.intake)
         committed_or_raise(self.job.commit(), self.job.url)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -28,7 +28,7 @@ from manifestcommit.engine.job import Job
 from manifestcommit.engine.outcome import committed_or_raise
 from manifestcommit.engine.session import Session
 from manifestcommit.errors import StoreError, UsageError
-from manifestcommit.spark.writer import TaskMessage, TaskWritten, collect, task_context, write_task
+from manifestcommit.spark.writer import TaskMessage, TaskWritten, collect, packed, task_context, write_task
 from manifestcommit.store import StorageOptions, open_store
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         batch = running_batch(planned.key)
         settled = judge(record_of(planned.streams, batch), batch) in ("done", "behind", "reused")
         if settled:
-            data = msgspec.json.encode(TaskWritten(task=task_context().partitionId()))
+            data = packed(TaskWritten(task=task_context().partitionId())).data
         else:
             data = write_task(planned.plan, iterator, self.storage_options).data
         return BatchMessage(data=data, batch=msgspec.json.encode(batch), planned=self.planned, settled=settled)
@@ -164,7 +164,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if planned.key is None and batch.batch == 0 and (text := _stranger(session.known.snapshot, batch, job.url)):
             _warn(text)
         written = collect(planned.plan, messages, self.storage_options)
-        job.add_written(written.entries, written.manifests, tasks=written.tasks, intake=written.intake)
+        job.add_written(written.entries, written.manifests, touched=written.touched, tasks=written.tasks, intake=written.intake)
         committed_or_raise(job.commit(), job.url)
 
     def abort(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:

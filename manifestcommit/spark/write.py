@@ -29,4 +29,4 @@ def write_into(job: Job, df: DataFrame, *, storage_options: Mapping[str, Any] | 
         written = write_dataframe(df, plan, storage_options=storage_options)
     else:
         written = write_recoverable(df, plan, job.recovery, storage_options=storage_options)
-    job.add_written(written.entries, written.manifests, tasks=written.tasks, intake=written.intake)
+    job.add_written(written.entries, written.manifests, touched=written.touched, tasks=written.tasks, intake=written.intake)

@@ -21,10 +21,11 @@ from manifestcommit import errors
 from manifestcommit.core.format import compress, decode_json, decompress, written_name
 from manifestcommit.core.manifest import Entry, ManifestRef
 from manifestcommit.core.snapshot import FORMAT_VERSION
+from manifestcommit.core.touch import Touch, of_partition, once
 from manifestcommit.engine.env import SystemEnv
 from manifestcommit.engine.figures import Intake
 from manifestcommit.engine.files import DataFileWriter, WritePlan
-from manifestcommit.engine.manifests import write_manifest
+from manifestcommit.engine.manifests import ManifestReader, write_manifest
 from manifestcommit.errors import CorruptMetadataError, ManifestCommitError, StoreError, UsageError
 from manifestcommit.spark.registered import StoreSource, registered_name
 from manifestcommit.store import StorageOptions, open_store
@@ -37,10 +38,10 @@ if TYPE_CHECKING:
     from manifestcommit.store import Store
 
 FORMAT = "manifestcommit_write"
-# More than this and a task's entries travel as a manifest: the driver collects every message (spark.driver.maxResultSize).
+# More JSON than this and a task's entries travel as a manifest: the driver collects every message (spark.driver.maxResultSize).
 MESSAGE_LIMIT_BYTES = 1 << 20
-# More than this and the entries of many tasks become manifests before the caller gets them.
-WRITTEN_LIMIT_BYTES = 32 << 20
+# More JSON than this and the entries of many tasks become manifests before the caller gets them: as objects they take ten times as much.
+WRITTEN_LIMIT_BYTES = 8 << 20
 
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '((?:manifestcommit|msgspec|pyarrow|zstandard)\b[\w.]*)'")
 _RAISED = re.compile(r"manifestcommit\.(errors|store\.\w+)\.(\w+): ([^\n]+)")
@@ -49,30 +50,42 @@ _RAISED = re.compile(r"manifestcommit\.(errors|store\.\w+)\.(\w+): ([^\n]+)")
 class Written(msgspec.Struct, frozen=True, kw_only=True):
     """What one write put at the destination, every task once; nothing of it is visible before a commit lists it. [SP2]
 
-    intake: what its tasks were handed; None where one of them did not say.
+    touched: the partitions of what is in the manifests; intake: what its tasks were handed; None where one of them did not say.
     """
 
     format_version: int = FORMAT_VERSION
     entries: tuple[Entry, ...] = ()
     manifests: tuple[ManifestRef, ...] = ()
+    touched: tuple[Touch, ...] = ()
     tasks: int = 0
     intake: Intake | None = None
 
 
 class TaskWritten(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one attempt of one task put at the destination."""
+    """What one attempt of one task put at the destination. touched: the partitions of what is in the manifests, none: not known."""
 
     task: int
     entries: tuple[Entry, ...] = ()
     manifests: tuple[ManifestRef, ...] = ()
+    touched: tuple[Touch, ...] = ()
     intake: Intake | None = None
 
 
 @dataclass(frozen=True)
 class TaskMessage(WriterCommitMessage):
-    """A task's commit message: `TaskWritten` as JSON."""
+    """A task's commit message: `TaskWritten` as JSON, compressed, since the driver holds those of all tasks at once."""
 
     data: bytes
+
+
+def packed(written: TaskWritten) -> TaskMessage:
+    """The message of a task that wrote this."""
+    return TaskMessage(compress(msgspec.json.encode(written)))
+
+
+def unpacked(message: TaskMessage) -> TaskWritten:
+    """What the task of this message wrote."""
+    return msgspec.json.decode(decompress(message.data, name="a task's message"), type=TaskWritten)
 
 
 def write_dataframe(df: DataFrame, plan: WritePlan, *, storage_options: Mapping[str, Any] | None = None) -> Written:
@@ -114,37 +127,47 @@ def write_task(plan: WritePlan, batches: Iterable[RecordBatch], storage_options:
             writer.write(batch)
         entries = writer.close()
     intake = writer.intake + Intake(retries=getattr(store, "retries", 0))
-    data = msgspec.json.encode(TaskWritten(task=task, entries=entries, intake=intake))
-    if len(data) > MESSAGE_LIMIT_BYTES:
-        data = msgspec.json.encode(TaskWritten(task=task, manifests=(spill_manifest(store, entries, plan),), intake=intake))
-    return TaskMessage(data)
+    written = TaskWritten(task=task, entries=entries, intake=intake)
+    if len(msgspec.json.encode(entries)) > MESSAGE_LIMIT_BYTES:
+        touched = once(of_partition(plan.partition_by, entry.partition) for entry in entries)
+        written = TaskWritten(task=task, manifests=(spill_manifest(store, entries, plan),), touched=touched, intake=intake)
+    return packed(written)
 
 
 def collect(plan: WritePlan, messages: Sequence[WriterCommitMessage | None], storage_options: StorageOptions) -> Written:
-    """What all tasks wrote, each exactly once; an error if the engine's messages are not one per task. [SP2]
+    """What all tasks wrote, each exactly once; an error if the engine's messages are not one per task. [SP2] [CM26]
 
     Entries beyond `WRITTEN_LIMIT_BYTES` are put into manifests, so that the caller's memory stays bounded.
     """
+    store = open_store(plan.url, storage_options)
+    reader = ManifestReader(store)  # of tasks that an earlier attempt has finished: their record does not say what they touched
     tasks: set[int] = set()
     entries: list[Entry] = []
     manifests: list[ManifestRef] = []
+    touched: dict[tuple[object, ...], Touch] = {}
     size_bytes = 0
     intake: Intake | None = Intake()
+
+    def touch(partitions: Iterable[Touch]) -> None:
+        touched.update((tuple(sorted(each.items())), each) for each in partitions)
+
     for message in messages:
         if not isinstance(message, TaskMessage):
             raise StoreError("Spark lost the message of a task that wrote data; nothing was committed. Run the write again.")
-        written = msgspec.json.decode(message.data, type=TaskWritten)
+        written = unpacked(message)
         if written.task in tasks:
             raise StoreError(f"Spark delivered two messages for task {written.task}; nothing was committed. Run the write again.")
         tasks.add(written.task)
         entries.extend(written.entries)
         manifests.extend(written.manifests)
+        touch(written.touched or reader.touched(written.manifests, schema=plan.schema, partition_by=plan.partition_by))
         intake = None if intake is None or written.intake is None else intake + written.intake
-        size_bytes += len(message.data) if written.entries else 0
+        size_bytes += len(msgspec.json.encode(written.entries)) if written.entries else 0
         if size_bytes > WRITTEN_LIMIT_BYTES:
-            manifests.append(spill_manifest(open_store(plan.url, storage_options), entries, plan))
+            touch(of_partition(plan.partition_by, entry.partition) for entry in entries)
+            manifests.append(spill_manifest(store, entries, plan))
             entries, size_bytes = [], 0
-    return Written(entries=tuple(entries), manifests=tuple(manifests), tasks=len(tasks), intake=intake)
+    return Written(entries=tuple(entries), manifests=tuple(manifests), touched=tuple(touched.values()), tasks=len(tasks), intake=intake)
 
 
 def spill_manifest(store: Store, entries: Sequence[Entry], plan: WritePlan) -> ManifestRef:

@@ -20,7 +20,7 @@ from manifestcommit.core.spark_types import from_spark
 from manifestcommit.engine.files import WritePlan
 from manifestcommit.errors import SchemaMismatchError, StoreError, UsageError
 from manifestcommit.spark.reader import read_files
-from manifestcommit.spark.writer import TaskMessage, TaskWritten, Written, collect, raised_inside, write_dataframe
+from manifestcommit.spark.writer import TaskMessage, TaskWritten, Written, collect, packed, raised_inside, write_dataframe
 from manifestcommit.store import StorageOptions
 
 JOB = "v1-0123456789abcdef-00112233445566778899aabbccddeeff"
@@ -165,7 +165,7 @@ def test_storage_options_are_refused_before_anything_is_written(spark, root: str
 
 def message(task: int, *paths: str) -> TaskMessage:
     entries = tuple(Entry(path=path, rows=1, bytes=1, job=JOB) for path in paths)
-    return TaskMessage(msgspec.json.encode(TaskWritten(task=task, entries=entries)))
+    return packed(TaskWritten(task=task, entries=entries))
 
 
 def plan() -> WritePlan:
