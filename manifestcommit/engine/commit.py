@@ -39,6 +39,7 @@ from .spilling import Spiller
 from .survey import find_winners, survey
 
 LOG = logging.getLogger("manifestcommit.jobs")
+_TURNS = 8  # of others that a job waits for, once it has asked for help, before it contends by itself
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,7 +170,8 @@ def _contest(session: Session, head: Head, change: Change, limits: Limits, share
             head, fresh = newest, True
             continue
         creates += 1
-        verdict, reason = _contend(session, snapshot, data, limits)
+        began_us = session.env.now_us()
+        verdict, reason, winner = _contend(session, snapshot, data, limits)
         meter.tried(snapshot.commits[-1].summary, is_mine=verdict == "mine")
         if verdict == "unknown":
             return Outcome(kind="unknown", job_id=change.job, attempts=creates, reason=reason)
@@ -179,10 +181,12 @@ def _contest(session: Session, head: Head, change: Change, limits: Limits, share
             LOG.debug("%r: another job won version %d, for which %s contended", session.store.url, snapshot.version, change.job)
             if creates >= limits.lost_alone:
                 helping.publish(change, meter.summary())
-            # Wait first, then look: what was read before a pause is old by its end, and would lose again.
-            session.env.sleep(_pause(session, creates, limits.first_pause_s, limits.longest_pause_s))
+            # Wait first, then look: what was read before a pause is old by its end, and would lose again. Who has asked for help is
+            # in a queue, which spaces its creates better than any pause.
+            tried = 0 if helping.is_published else creates
+            session.env.sleep(_pause(session, tried, limits.first_pause_s, limits.longest_pause_s))
         try:
-            counted, newest = _look_above(session, head, mine, helping, won=verdict == "mine")
+            counted, newest = _look_above(session, head, mine, helping, won=verdict == "mine", winner=winner)
         except (StoreError, CorruptMetadataError, UnsupportedFormatError) as error:
             if verdict == "lost":
                 raise
@@ -191,7 +195,10 @@ def _contest(session: Session, head: Head, change: Change, limits: Limits, share
             session.known = newest
             _put_hint(session, counted)
             return Outcome(kind="committed", job_id=change.job, version=counted, attempts=creates)
-        head, fresh = newest, True
+        if helping.is_crowded(newest.snapshot):
+            helping.publish(change, meter.summary())
+        lap_s = min(max(limits.first_pause_s, (session.env.now_us() - began_us) / 1e6), limits.longest_pause_s)
+        head, fresh = _wait_for_turn(session, newest, mine, helping, lap_s), True
     contention = Conflict(rule="contention", mine="wants to commit", winner=f"others won {limits.attempts} times in a row")
     return Outcome(kind="conflict", job_id=change.job, conflict=contention, attempts=limits.attempts)
 
@@ -244,7 +251,7 @@ def create_table(
         store=session.store.identity,
     )
     data = format.encode_snapshot(snapshot)
-    verdict, reason = _contend(session, snapshot, data, DEFAULT_LIMITS)
+    verdict, reason, _ = _contend(session, snapshot, data, DEFAULT_LIMITS)
     if verdict == "unknown":
         raise StoreUnclearError(f"{session.store.url}: it is not known whether the table was created: {reason}. Trying again is safe.")
     if verdict == "mine":
@@ -328,21 +335,26 @@ def _batch_outcome(snapshot: Snapshot, change: Change) -> Outcome | None:
     return Outcome(kind="key_reused", job_id=change.job, version=record.version, reason=reason)
 
 
-def _contend(session: Session, snapshot: Snapshot, data: bytes, limits: Limits) -> tuple[Literal["mine", "lost", "unknown"], str]:
-    """Create the version's object, or learn who did. After an unclear answer only the SAME bytes are put again. [CM3] [CM4] [CM6]"""
+def _contend(
+    session: Session, snapshot: Snapshot, data: bytes, limits: Limits
+) -> tuple[Literal["mine", "lost", "unknown"], str, Head | None]:
+    """Create the version's object, or learn who did. After an unclear answer only the SAME bytes are put again. [CM3] [CM4] [CM6]
+
+    The verdict, why it is not known, and the winner where there was one to read.
+    """
     name, commit_id = format.version_name(snapshot.version), snapshot.commits[-1].commit_id
     reason = ""
     for tried in range(limits.unclear_tries):
         session.tally.resent += tried > 0
         try:
             if session.store.put_if_absent(name, data):
-                return "mine", ""
+                return "mine", "", None
         except StoreUnclearError as error:
             session.tally.unknowns += 1
             reason = str(error)
         except UnsafeStoreError as error:
             # It was proved, and is another store by now: what it did with this create no one can say, and once more is too often.
-            return "unknown", str(error)
+            return "unknown", str(error), None
         except StoreError as error:
             if not reason:
                 raise  # refused before anything was sent
@@ -360,14 +372,31 @@ def _contend(session: Session, snapshot: Snapshot, data: bytes, limits: Limits) 
             else:
                 # A winner that is expired already, or that someone else created for this job, is seen in the head.
                 is_mine = winner is not None and any(each.commit_id == commit_id for each in winner.snapshot.commits)
-                return ("mine" if is_mine else "lost"), ""
+                return ("mine", "", None) if is_mine else ("lost", "", winner)
         if tried + 1 < limits.unclear_tries:
             session.env.sleep(_pause(session, tried, limits.first_unclear_pause_s, limits.longest_unclear_pause_s))
-    return "unknown", reason
+    return "unknown", reason, None
 
 
-def _look_above(session: Session, base: Head, mine: Head, helping: Helping, *, won: bool) -> tuple[int | None, Head]:
-    """The version that counts as this job's, if one does, and the newest head: a create counts only by what stands above it. [CM5]"""
+def _wait_for_turn(session: Session, head: Head, mine: Head, helping: Helping, lap_s: float) -> Head:
+    """Who has asked for help lets those go first who asked earlier: one of them carries it along. The newest head. [CM20]
+
+    A turn is about as long as a create and a look (`lap_s`); it waits for no more of them than there are others ahead, and for a few at
+    most: they may be dead, or may conflict with what is there.
+    """
+    for waited in range(_TURNS):
+        if waited >= helping.ahead(head.snapshot):
+            break
+        session.env.sleep(lap_s * (0.5 + session.env.jitter()))
+        _, head = _look_above(session, head, mine, helping, won=False, winner=head)
+    return head
+
+
+def _look_above(session: Session, base: Head, mine: Head, helping: Helping, *, won: bool, winner: Head | None) -> tuple[int | None, Head]:
+    """The version that counts as this job's, if one does, and the newest head: a create counts only by what stands above it. [CM5]
+
+    winner: what was got of the version that another took, before this list; the head, where nothing stands above it.
+    """
     removed = (
         f"the table at {session.store.url} was removed while this job committed. Version {mine.version}, which this job created, may stand "
         "there alone and list files that are gone: remove it, and run the job again"
@@ -379,7 +408,7 @@ def _look_above(session: Session, base: Head, mine: Head, helping: Helping, *, w
             raise TableNotFoundError(removed)
         if versions[-1] == mine.version:
             return mine.version, mine
-    newest, intents = look_above(session.store, base.version)
+    newest, intents = look_above(session.store, base.version, winner)
     if newest is None:
         _check_gone(session, base)
         raise TableNotFoundError(removed)

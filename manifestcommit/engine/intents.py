@@ -47,6 +47,17 @@ class Helping:
         """What the last list showed: job -> bytes of its intent."""
         self._waiting = intents
 
+    def is_crowded(self, head: Snapshot) -> bool:
+        """Whether others wait for help already: then it is better to wait with them than to be in their way. [CM19]"""
+        return any(job != self._job and intent.may_wait(head, job) for job in self._waiting)
+
+    def ahead(self, head: Snapshot) -> int:
+        """How many have asked for help before this job, and may still be carried; none where it has not asked, or is decided. [CM20]"""
+        if not self.is_published or not intent.may_wait(head, self._job):
+            return 0
+        waiting = {self._job, *(job for job in self._waiting if self._can_wait(head, job))}
+        return intent.in_order(waiting).index(self._job)
+
     def publish(self, change: Change, summary: Summary) -> None:
         """Ask others to carry this change; once, best effort: whoever is not heard goes on alone. One request. [CM19]"""
         if not self._may_publish:
