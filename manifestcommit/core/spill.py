@@ -18,6 +18,7 @@ INLINE_KEYS = 512
 INLINE_JOBS = 512
 INLINE_REMOVED_BYTES = 64 * 1024
 FAN_IN = 8  # how many objects of one size are merged into one of the next
+PILE = 256  # for each so many small manifests of a head, a commit merges one group more
 MAX_MERGED_FILES = 65_536  # a commit never rewrites more entries than this; `compact` may
 MAX_MERGED_ROWS = 65_536  # likewise for keys and jobs
 
@@ -34,9 +35,23 @@ def removed_overflow(snapshot: Snapshot) -> bool:
     return sum(len(text) for text in snapshot.removed.values()) > INLINE_REMOVED_BYTES
 
 
-def manifests_to_merge(snapshot: Snapshot) -> tuple[ManifestRef, ...]:
-    """Up to FAN_IN manifests of one size class, or none where no class is full. [CM12]"""
-    return _full_tier([(ref, ref.files) for ref in snapshot.manifests], MAX_MERGED_FILES)
+def manifests_to_merge(snapshot: Snapshot) -> tuple[tuple[ManifestRef, ...], ...]:
+    """Groups of FAN_IN manifests of one size class each, none where no class is full: one, and more where many have piled up. [CM12]
+
+    A version may bring more manifests than one merge takes away: those of many tasks, or of many jobs that one create carries.
+    """
+    sized = [(ref, ref.files) for ref in snapshot.manifests]
+    allowed = min(FAN_IN, 1 + sum(files * FAN_IN <= MAX_MERGED_FILES for _, files in sized) // PILE)
+    groups: list[tuple[ManifestRef, ...]] = []
+    left, budget = sized, MAX_MERGED_FILES
+    while len(groups) < allowed and (group := _full_tier(left, MAX_MERGED_FILES)):
+        budget -= sum(ref.files for ref in group)
+        if budget < 0:
+            break
+        groups.append(group)
+        taken = {ref.path for ref in group}
+        left = [(ref, files) for ref, files in left if ref.path not in taken]
+    return tuple(groups)
 
 
 def runs_to_merge(runs: Sequence[RunRef]) -> tuple[RunRef, ...]:

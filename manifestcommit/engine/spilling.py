@@ -38,7 +38,7 @@ class Spiller:
         return msgspec.structs.replace(change, add=(), add_manifests=(*change.add_manifests, *references))
 
     def settle(self, snapshot: Snapshot, merge: frozenset[str] = frozenset()) -> Snapshot:
-        """The snapshot with everything that is over its budget spilled, and at most one full size class merged. [CM12]
+        """The snapshot with everything that is over its budget spilled, and a bounded number of manifests merged. [CM12]
 
         merge: manifests that are merged instead, as far as they are still listed. [GC11]
         """
@@ -50,8 +50,12 @@ class Spiller:
             snapshot = self._spill_jobs(snapshot)
         if spill.removed_overflow(snapshot):
             snapshot = self._spill_removed(snapshot)
-        group = tuple(ref for ref in snapshot.manifests if ref.path in merge) if merge else spill.manifests_to_merge(snapshot)
-        return self._merge_manifests(snapshot, group) if group else snapshot
+        if merge:
+            group = tuple(ref for ref in snapshot.manifests if ref.path in merge)
+            return self._merge_manifests(snapshot, group) if group else snapshot
+        for group in spill.manifests_to_merge(snapshot):
+            snapshot = self._merge_manifests(snapshot, group)
+        return snapshot
 
     def _write(self, entries: Sequence[Entry], change: Change) -> ManifestRef:
         assert change.schema is not None

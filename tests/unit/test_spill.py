@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,13 +26,39 @@ def run(rows: int, number: int = 0) -> RunRef:
 def test_what_one_commit_merges_is_bounded(sizes: list[int]) -> None:
     """[CM12] [IV10]"""
     refs = tuple(ref(size, number) for number, size in enumerate(sizes))
-    for group, total in (
-        (spill.manifests_to_merge(msgspec.structs.replace(EMPTY, manifests=refs)), spill.MAX_MERGED_FILES),
-        (spill.runs_to_merge([run(size, number) for number, size in enumerate(sizes)]), spill.MAX_MERGED_ROWS),
-    ):
-        assert len(group) in (0, spill.FAN_IN)
-        assert len({each.path for each in group}) == len(group)
-        assert sum(each.files if isinstance(each, ManifestRef) else each.rows for each in group) <= total
+    groups = spill.manifests_to_merge(msgspec.structs.replace(EMPTY, manifests=refs))
+    assert len(groups) <= 1, "one at a time, unless very many have piled up"
+    assert all(len(group) == spill.FAN_IN and len({each.path for each in group}) == len(group) for group in groups)
+    assert sum(each.files for group in groups for each in group) <= spill.MAX_MERGED_FILES
+    runs = spill.runs_to_merge([run(size, number) for number, size in enumerate(sizes)])
+    assert len(runs) in (0, spill.FAN_IN) and len({each.path for each in runs}) == len(runs)
+    assert sum(each.rows for each in runs) <= spill.MAX_MERGED_ROWS
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "groups"), [(255, 10, 1), (256, 10, 2), (800, 10, 4), (5000, 10, 8), (5000, 8192, 1), (800, 2500, 3)]
+)
+def test_the_more_manifests_pile_up_the_more_are_merged_and_never_more_than_the_bound(count: int, size: int, groups: int) -> None:
+    """Jobs of a thousand tasks each add a thousand at once: merging eight of them would let heads grow for ever. [CM12]"""
+    found = spill.manifests_to_merge(msgspec.structs.replace(EMPTY, manifests=tuple(ref(size, number) for number in range(count))))
+    assert len(found) == groups
+    assert len({each.path for group in found for each in group}) == groups * spill.FAN_IN, "none is merged twice"
+    assert sum(each.files for group in found for each in group) <= spill.MAX_MERGED_FILES
+
+
+def test_heads_stay_small_where_each_version_brings_many_manifests() -> None:
+    """Thirty jobs in every version, of 400 files each, up to ten million files: what was merged one group at a time was 18,000. [CM12]"""
+    refs: tuple[ManifestRef, ...] = ()
+    most = number = 0
+    versions = 10_000_000 // (30 * 400)
+    for _ in range(versions):
+        refs = (*refs, *(ref(400, number := number + 1) for _ in range(30)))
+        for group in spill.manifests_to_merge(msgspec.structs.replace(EMPTY, manifests=refs)):
+            gone = {each.path for each in group}
+            refs = (*(each for each in refs if each.path not in gone), ref(sum(each.files for each in group), number := number + 1))
+        most = max(most, len(refs))
+    assert sum(each.files for each in refs) == 30 * 400 * versions
+    assert most < 2_200
 
 
 @settings(max_examples=30)
@@ -42,8 +69,7 @@ def test_objects_do_not_pile_up(sizes: list[int]) -> None:
     rewritten = 0
     for number, size in enumerate(sizes):
         refs = (*refs, ref(size, number))
-        group = spill.manifests_to_merge(msgspec.structs.replace(EMPTY, manifests=refs))
-        if group:
+        for group in spill.manifests_to_merge(msgspec.structs.replace(EMPTY, manifests=refs)):
             whole = sum(each.files for each in group)
             rewritten += whole
             refs = (*(each for each in refs if each not in group), ref(whole, 10_000 + number))
