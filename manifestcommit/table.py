@@ -269,7 +269,11 @@ class Table(RowChanges):
         return self._alter(lambda schema, partition_by: evolution.drop_column(schema, name, partition_by=partition_by))
 
     def set_properties(self, properties: Mapping[str, str | None]) -> Outcome:
-        """Set the table's properties; None takes one away. Known: `write.target-file-size-bytes`, `write.bounds-columns`. [CM9]"""
+        """Set the table's properties; None takes one away. [CM9] [DF11]
+
+        Known: `write.target-file-size-bytes`; `write.bounds-columns`, how many columns have bounds; `write.bloom-filter-columns`, names
+        split by commas: new files carry Bloom filters of these, by which Spark and DuckDB pass over row groups that lack a value.
+        """
         return committed_or_raise(alter.set_properties(self._session, properties), self.url)
 
     def read(self, **options: Any) -> DataFrame:

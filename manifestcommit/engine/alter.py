@@ -12,19 +12,19 @@ from ..core.evolution import SchemaEdit, assign_new_ids
 from ..core.schema import Schema, type_text
 from ..errors import SchemaMismatchError, UsageError
 from .commit import commit, create_table
-from .files import BOUNDS_COLUMNS, TARGET_FILE_SIZE
+from .files import BLOOM_COLUMNS, BOUNDS_COLUMNS, TARGET_FILE_SIZE, bloom_names, takes_bloom_filter
 from .head import Head
 from .outcome import Outcome
 from .roots import open_or_free
 from .session import Session
 
-KNOWN = (TARGET_FILE_SIZE, BOUNDS_COLUMNS)  # the properties that mean something to this release
+KNOWN = (TARGET_FILE_SIZE, BOUNDS_COLUMNS, BLOOM_COLUMNS)  # the properties that mean something to this release
 Editing = Callable[[Schema, tuple[int, ...]], tuple[SchemaEdit, ...]]
 
 
 def create(session: Session, schema: Schema, partition_by: Sequence[str], properties: Mapping[str, str]) -> Head:
     """A table with this schema: made by this call, or there already with columns of the same names. [CM13]"""
-    _check_properties(properties)
+    _check_properties(properties, schema)
     head = open_or_free(session)
     if head is None:
         identified = assign_new_ids(schema, session.new_field_id)
@@ -59,8 +59,8 @@ def edit_schema(session: Session, edit: Editing) -> Outcome:
 
 def set_properties(session: Session, properties: Mapping[str, str | None]) -> Outcome:
     """Set properties, or take away those given as None, in a commit of its own; the last one wins. [CM9]"""
-    _check_properties(properties)
     head = session.open()
+    _check_properties(properties, head.snapshot.schema)
     return commit(session, head, _change(session, head, "properties", properties=dict(properties)))
 
 
@@ -76,7 +76,7 @@ def _change(
     return Change(job=job, birth=head.version, operation=operation, edits=edits, properties=dict(properties or {}))
 
 
-def _check_properties(properties: Mapping[Any, Any]) -> None:
+def _check_properties(properties: Mapping[Any, Any], schema: Schema | None) -> None:
     for name, value in properties.items():
         if not (isinstance(name, str) and (value is None or isinstance(value, str))):
             raise UsageError(f"a property is a text with a text as its value, not {name!r}: {value!r}")
@@ -84,5 +84,21 @@ def _check_properties(properties: Mapping[Any, Any]) -> None:
             continue
         if name not in KNOWN:
             raise UsageError(f"there is no property {name!r}; of those that begin with write. there are: {', '.join(KNOWN)}")
-        if value is not None and not (value.isascii() and value.isdecimal() and int(value) > 0):
+        if name == BLOOM_COLUMNS:
+            _check_bloom_columns(value or "", schema)
+        elif value is not None and not (value.isascii() and value.isdecimal() and int(value) > 0):
             raise UsageError(f"property {name!r} is a number above 0, not {value!r}")
+
+
+def _check_bloom_columns(value: str, schema: Schema | None) -> None:
+    """The value names columns of the table that can have a Bloom filter. [DF11]"""
+    fields = {field.name: field for field in schema.fields} if schema is not None else {}
+    for column in bloom_names(value):
+        if column not in fields:
+            raise UsageError(f"property {BLOOM_COLUMNS!r} names {column!r}, which is no column of the table (several are split by commas)")
+        if not takes_bloom_filter(fields[column]):
+            kind = type_text(fields[column].type)
+            raise UsageError(
+                f"property {BLOOM_COLUMNS!r} names {column!r}, a {kind}: there are Bloom filters of whole numbers, texts, bytes, dates and "
+                "timestamps only, without a collation"
+            )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -22,8 +22,9 @@ from ..core.arrow import arrow_schema, footer_metadata
 from ..core.conform import Conformer
 from ..core.manifest import Entry, SourceRange
 from ..core.paths import check_path
-from ..core.schema import Schema
+from ..core.schema import Field, Schema
 from ..core.snapshot import Snapshot
+from ..core.spark_types import has_own_order
 from ..errors import ManifestCommitError, StoreError, UsageError
 from ..store.base import Output, Store
 from . import rows
@@ -36,6 +37,8 @@ DEFAULT_TARGET_FILE_SIZE = 512 * 1024 * 1024  # as Iceberg's write.target-file-s
 DEFAULT_BOUNDS_COLUMNS = 32
 TARGET_FILE_SIZE = "write.target-file-size-bytes"  # names of table properties
 BOUNDS_COLUMNS = "write.bounds-columns"
+BLOOM_COLUMNS = "write.bloom-filter-columns"
+_BLOOM_FPP = 0.01  # as Spark's own writer; 1.2 to 2.4 bytes for each row
 MAX_OPEN_FILES = 32
 # Measured on TPC-H lineitem: 3 % smaller than level 1 for 7 % more time; level 6 takes 75 % more for another 2 %.
 _ZSTD_LEVEL = 3
@@ -48,13 +51,15 @@ _WRITER_OPTIONS: dict[str, Any] = {
     "store_decimal_as_integer": True,  # as Spark stores them: smaller, and what its vectorised reader is fastest with
 }
 _MIN_ROW_GROUP_BYTES = 16 * 1024
+_BLOOM_TYPES = frozenset({"byte", "short", "integer", "long", "string", "binary", "date", "timestamp", "timestamp_ntz"})
 
 
 class WritePlan(msgspec.Struct, frozen=True, kw_only=True):
     """What every task must know to write its share of a job. It travels to tasks: no secret is ever in it. [DF1]
 
     url: the root; job: the job's id; partition_by: field ids; target_file_size: bytes of a file, more or less;
-    bounds_columns: how many leaf columns get statistics in the entries; sources: the ranges that the rows come from.
+    bounds_columns: how many leaf columns get statistics in the entries; bloom_columns: field ids of those that get Bloom filters;
+    sources: the ranges that the rows come from.
     """
 
     url: str
@@ -63,6 +68,7 @@ class WritePlan(msgspec.Struct, frozen=True, kw_only=True):
     partition_by: tuple[int, ...] = ()
     target_file_size: int = DEFAULT_TARGET_FILE_SIZE
     bounds_columns: int = DEFAULT_BOUNDS_COLUMNS
+    bloom_columns: tuple[int, ...] = ()
     sources: tuple[SourceRange, ...] = ()
 
     def __post_init__(self) -> None:
@@ -78,6 +84,22 @@ def target_file_size_of(snapshot: Snapshot) -> int:
 def bounds_columns_of(snapshot: Snapshot) -> int:
     """How many leaf columns of this table's files get statistics in their entries. [OB7]"""
     return int(snapshot.properties.get(BOUNDS_COLUMNS, DEFAULT_BOUNDS_COLUMNS))
+
+
+def bloom_columns_of(properties: Mapping[str, str], schema: Schema) -> tuple[int, ...]:
+    """The field ids of the columns whose files get Bloom filters; a name that no column has any more is passed over. [DF11]"""
+    names = bloom_names(properties.get(BLOOM_COLUMNS, ""))
+    return tuple(field.id for field in schema.fields if field.name in names and takes_bloom_filter(field))
+
+
+def bloom_names(text: str) -> list[str]:
+    """The columns that the property names, split at commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def takes_bloom_filter(field: Field) -> bool:
+    """Whether equal values of the column are equal bytes in a file, to every reader: floats have two zeros, collations many. [DF11]"""
+    return isinstance(field.type, str) and field.type in _BLOOM_TYPES and not has_own_order(field)
 
 
 class DataFileWriter:
@@ -174,6 +196,7 @@ class _FileSet:
         schema = arrow_schema(plan.schema, physical=True)
         self._leaves = tracked_leaves(plan.schema, schema, plan.bounds_columns)
         self._schema = schema.with_metadata(footer_metadata(plan.schema))
+        self._blooms = [field.file_name for field in plan.schema.fields if field.id in plan.bloom_columns]
         self._open: OrderedDict[rows.Partition, _DataFile] = OrderedDict()
         self._count = 0
         self._entries: list[Entry] = []
@@ -183,7 +206,7 @@ class _FileSet:
 
     def write(self, values: rows.Partition, group: pa.Table) -> None:
         """Append a row group to the partition's open file, or to a new one."""
-        file = self._open.get(values) or self._create(values)
+        file = self._open.get(values) or self._create(values, group.num_rows)
         self._open.move_to_end(values)
         file.write(group)
         if file.bytes + file.last_group_bytes // 2 >= self._plan.target_file_size:
@@ -207,14 +230,16 @@ class _FileSet:
         self._open.clear()
         self._entries.clear()
 
-    def _create(self, values: rows.Partition) -> _DataFile:
+    def _create(self, values: rows.Partition, group_rows: int) -> _DataFile:
         if len(self._open) >= MAX_OPEN_FILES:
             self.finish(next(iter(self._open)))
         folder = partition.folder(self._plan.schema, self._plan.partition_by, values)
         path = f"{folder}{self._prefix}-{self._count}-{self._plan.job}.parquet"
         check_path(path)
         self._count += 1
-        self._open[values] = file = _DataFile(self._store, path, values, self._plan.job, self._schema, self._leaves)
+        # As many values as rows: those of a group are known before they are written, how many differ is not.
+        blooms = {name: {"ndv": group_rows, "fpp": _BLOOM_FPP} for name in self._blooms}
+        self._open[values] = file = _DataFile(self._store, path, values, self._plan.job, self._schema, self._leaves, blooms)
         return file
 
 
@@ -222,7 +247,14 @@ class _DataFile:
     """One Parquet file while it is written, and its entry once it is durable. [DF3]"""
 
     def __init__(
-        self, store: Store, path: str, values: rows.Partition, job: str, schema: pa.Schema, leaves: tuple[TrackedLeaf, ...]
+        self,
+        store: Store,
+        path: str,
+        values: rows.Partition,
+        job: str,
+        schema: pa.Schema,
+        leaves: tuple[TrackedLeaf, ...],
+        blooms: Mapping[str, Mapping[str, Any]],
     ) -> None:
         self._path, self._values, self._job, self._leaves = path, values, job, leaves
         self._name = f"{store.url}/{path}"
@@ -233,7 +265,8 @@ class _DataFile:
         self._sink = _HashingSink(store.create_output(path), self._name)
         # Statistics leave NaN out, and pyarrow as well as Spark skip row groups by them: a filter would lose the rows of NaN.
         ordered = [".".join(each.path) for each in parquet_columns(schema) if each.is_single and not pa.types.is_floating(each.type)]
-        self._writer = pq.ParquetWriter(self._sink, schema, metadata_collector=self._footers, write_statistics=ordered, **_WRITER_OPTIONS)
+        options = {**_WRITER_OPTIONS, "write_statistics": ordered, "bloom_filter_options": dict(blooms) or None}
+        self._writer = pq.ParquetWriter(self._sink, schema, metadata_collector=self._footers, **options)
 
     @property
     def bytes(self) -> int:

@@ -194,6 +194,7 @@ class Job:
             partition_by=layout.partition_by,
             target_file_size=target_file_size or files.target_file_size_of(head.snapshot),
             bounds_columns=files.bounds_columns_of(head.snapshot),
+            bloom_columns=files.bloom_columns_of(head.snapshot.properties, layout.schema),
             sources=_source_ranges(sources),
         )
 
