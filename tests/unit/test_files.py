@@ -461,10 +461,11 @@ def test_ten_thousand_columns_in_reasonable_time() -> None:
 def test_a_plan_travels_as_pickle_and_as_json() -> None:
     """Spark's tasks get the plan that the caller made, and it holds no secret. [DF1]"""
     schema = schema_of(pa.schema([("a", pa.int64()), ("s", pa.struct([("x", pa.list_(pa.string()))]))]))
-    plan = WritePlan(url="file:///t", job=JOB, schema=schema, partition_by=(1,), target_file_size=5, bounds_columns=3)
+    plan = WritePlan(url="file:///t", job=JOB, schema=schema, partition_by=(1,), target_file_size=5, bounds_columns=3, bloom_columns=(1,))
     assert pickle.loads(pickle.dumps(plan)) == plan
     assert msgspec.json.decode(msgspec.json.encode(plan), type=WritePlan) == plan
-    assert set(plan.__struct_fields__) == {"url", "job", "schema", "partition_by", "target_file_size", "bounds_columns", "sources"}
+    known = {"url", "job", "schema", "partition_by", "target_file_size", "bounds_columns", "bloom_columns", "sources"}
+    assert set(plan.__struct_fields__) == known
 
 
 def test_a_target_size_of_nothing_is_refused() -> None:
