@@ -28,6 +28,7 @@ from ..core.spark_types import has_own_order
 from ..errors import ManifestCommitError, StoreError, UsageError
 from ..store.base import Output, Store
 from . import rows
+from .encoding import SAMPLE_ROWS, dictionary_columns
 from .figures import Intake
 from .footer import FloatStats, TrackedLeaf, column_stats, float_stats, parquet_columns, tracked_leaves
 from .inspect import inspect_file
@@ -46,7 +47,6 @@ _WRITER_OPTIONS: dict[str, Any] = {
     "version": "2.6",
     "compression": "zstd",
     "compression_level": _ZSTD_LEVEL,
-    "use_dictionary": True,
     "write_page_index": True,
     "store_decimal_as_integer": True,  # as Spark stores them: smaller, and what its vectorised reader is fastest with
 }
@@ -196,6 +196,8 @@ class _FileSet:
         schema = arrow_schema(plan.schema, physical=True)
         self._leaves = tracked_leaves(plan.schema, schema, plan.bounds_columns)
         self._schema = schema.with_metadata(footer_metadata(plan.schema))
+        self._dictionaries: list[str] | None = None  # chosen by the rows of this task, for all its files
+        self._sampled = False
         self._blooms = [field.file_name for field in plan.schema.fields if field.id in plan.bloom_columns]
         self._open: OrderedDict[rows.Partition, _DataFile] = OrderedDict()
         self._count = 0
@@ -206,7 +208,7 @@ class _FileSet:
 
     def write(self, values: rows.Partition, group: pa.Table) -> None:
         """Append a row group to the partition's open file, or to a new one."""
-        file = self._open.get(values) or self._create(values, group.num_rows)
+        file = self._open.get(values) or self._create(values, group)
         self._open.move_to_end(values)
         file.write(group)
         if file.bytes + file.last_group_bytes // 2 >= self._plan.target_file_size:
@@ -230,16 +232,20 @@ class _FileSet:
         self._open.clear()
         self._entries.clear()
 
-    def _create(self, values: rows.Partition, group_rows: int) -> _DataFile:
+    def _create(self, values: rows.Partition, group: pa.Table) -> _DataFile:
+        """A new file of the partition. group: the first that it will hold, by which its encoding is chosen."""
         if len(self._open) >= MAX_OPEN_FILES:
             self.finish(next(iter(self._open)))
         folder = partition.folder(self._plan.schema, self._plan.partition_by, values)
         path = f"{folder}{self._prefix}-{self._count}-{self._plan.job}.parquet"
         check_path(path)
         self._count += 1
+        if self._dictionaries is None or (not self._sampled and group.num_rows >= SAMPLE_ROWS):
+            self._dictionaries, self._sampled = dictionary_columns(group), group.num_rows >= SAMPLE_ROWS
         # As many values as rows: those of a group are known before they are written, how many differ is not.
-        blooms = {name: {"ndv": group_rows, "fpp": _BLOOM_FPP} for name in self._blooms}
-        self._open[values] = file = _DataFile(self._store, path, values, self._plan.job, self._schema, self._leaves, blooms)
+        blooms = {name: {"ndv": group.num_rows, "fpp": _BLOOM_FPP} for name in self._blooms}
+        options = {"use_dictionary": self._dictionaries, "bloom_filter_options": blooms or None}
+        self._open[values] = file = _DataFile(self._store, path, values, self._plan.job, self._schema, self._leaves, options)
         return file
 
 
@@ -254,7 +260,7 @@ class _DataFile:
         job: str,
         schema: pa.Schema,
         leaves: tuple[TrackedLeaf, ...],
-        blooms: Mapping[str, Mapping[str, Any]],
+        options: Mapping[str, Any],
     ) -> None:
         self._path, self._values, self._job, self._leaves = path, values, job, leaves
         self._name = f"{store.url}/{path}"
@@ -265,8 +271,8 @@ class _DataFile:
         self._sink = _HashingSink(store.create_output(path), self._name)
         # Statistics leave NaN out, and pyarrow as well as Spark skip row groups by them: a filter would lose the rows of NaN.
         ordered = [".".join(each.path) for each in parquet_columns(schema) if each.is_single and not pa.types.is_floating(each.type)]
-        options = {**_WRITER_OPTIONS, "write_statistics": ordered, "bloom_filter_options": dict(blooms) or None}
-        self._writer = pq.ParquetWriter(self._sink, schema, metadata_collector=self._footers, **options)
+        given = {**_WRITER_OPTIONS, **options, "write_statistics": ordered}
+        self._writer = pq.ParquetWriter(self._sink, schema, metadata_collector=self._footers, **given)
 
     @property
     def bytes(self) -> int:

@@ -100,6 +100,24 @@ def _columns_below(path: Path, type: pa.DataType, is_single: bool) -> Iterator[t
         yield path, type, is_single
 
 
+def parquet_paths(file_schema: pa.Schema) -> dict[str, list[str]]:
+    """For each column the leaves below it, as Parquet names them in files that pyarrow writes."""
+    return {field.name: list(_parquet_paths(field.name, field.type)) for field in file_schema}
+
+
+def _parquet_paths(path: str, type: pa.DataType) -> Iterator[str]:
+    if pa.types.is_struct(type):
+        for child in type:
+            yield from _parquet_paths(f"{path}.{child.name}", child.type)
+    elif pa.types.is_map(type):
+        yield from _parquet_paths(f"{path}.key_value.key", type.key_type)
+        yield from _parquet_paths(f"{path}.key_value.value", type.item_type)
+    elif is_list(type):
+        yield from _parquet_paths(f"{path}.list.element", type.value_type)
+    else:
+        yield path
+
+
 class FloatStats(NamedTuple):
     """What a row group holds in one float or double leaf. Parquet's own statistics leave NaN out, and readers prune by them."""
 
