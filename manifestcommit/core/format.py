@@ -397,6 +397,8 @@ def _check_listed(entries: Sequence[Entry], manifests: Sequence[ManifestRef], wi
         _check_object_path(ref.path)
         if min(ref.files, ref.rows, ref.data_bytes, ref.bytes) < 0 or ref.files == 0:
             raise ValueError(f"manifest {ref.path!r} has impossible counts")
+        if ref.footer is not None and not 0 < ref.footer.bytes <= ref.bytes:
+            raise ValueError(f"manifest {ref.path!r} has a footer of {ref.footer.bytes} bytes in {ref.bytes}")
         if not len(ref.lower) == len(ref.upper) == len(ref.nulls) == width:
             raise ValueError(f"manifest {ref.path!r} has bounds for other columns than the table's partition columns")
 

@@ -61,12 +61,21 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
+class FooterRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The end of a manifest, from where its Parquet footer begins: how long it is, and its digest. [OB14]"""
+
+    bytes: int
+    digest: str
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
 class ManifestRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A manifest and what must be known without opening it. [OB6]
 
     path; files, rows, data_bytes: totals of its entries as written; bytes: its own size; digest; added: the version that its
     entries inherit where they carry none; lower, upper: per partition column the smallest and largest non-null wire value
-    (None where unknown), nulls: whether any value is null; first_path, last_path: code-point bounds of the paths in it.
+    (None where unknown), nulls: whether any value is null; first_path, last_path: code-point bounds of the paths in it;
+    footer: absent where the manifest can only be read whole.
     """
 
     path: str
@@ -81,4 +90,5 @@ class ManifestRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     nulls: tuple[bool, ...] = ()
     first_path: str
     last_path: str
+    footer: FooterRef | None = None
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")

@@ -6,8 +6,10 @@ Not here: what stands in their rows (core.manifest_table), when they are written
 from __future__ import annotations
 
 import io
+import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -15,18 +17,21 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..core import bitmap, format, manifest_table
-from ..core.manifest import Entry, ManifestRef
+from ..core.manifest import Entry, FooterRef, ManifestRef
 from ..core.schema import Schema
 from ..core.snapshot import RunRef, Snapshot
 from ..core.touch import Touch, once
 from ..errors import CorruptMetadataError, StoreUnclearError
 from ..store import Store
 from .env import Env
+from .parts import ManifestParts, with_chunk_digests
 
 MAX_MANIFEST_BYTES = 1 << 30  # of a manifest or run object
 MAX_MANIFEST_RAW_BYTES = 4 << 30  # of its pages once decompressed
 ROW_GROUP_ENTRIES = 16_384
+PART_BYTES = 1 << 20  # a manifest up to this size is always read whole: it takes no longer than its footer
 _CACHED = 64
+_CACHED_BYTES = 512 << 20  # of their tables
 _TRIES = 8  # at a create that gets no clear answer
 _PAUSE_S = 0.05
 KEY_RUN = pa.schema([pa.field("key", pa.string(), False), pa.field("version", pa.int64(), False), pa.field("digest", pa.string(), False)])
@@ -35,32 +40,53 @@ REMOVED_RUN = pa.schema([pa.field("path", pa.string(), False), pa.field("bitmap"
 
 
 class ManifestReader:
-    """Manifests and runs of one table, each fetched once and checked against the digest in its reference. [OB4] [OB6]"""
+    """Manifests and runs of one table, each fetched once and checked against the digest in its reference. [OB4] [OB6]
+
+    May be used by several threads at once.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._cache: OrderedDict[str, pa.Table] = OrderedDict()
+        self._cache: OrderedDict[Hashable, pa.Table] = OrderedDict()
+        self._sizes: dict[Hashable, int] = {}  # of what is in there
+        self._parts: OrderedDict[Hashable, ManifestParts] = OrderedDict()
+        self._lock = threading.Lock()
 
     def manifest(self, ref: ManifestRef, partition_by: Sequence[int]) -> pa.Table:
         """The manifest's table, all rows as written. One request. [OB6]"""
-        table = self._read(ref.path, ref.bytes, ref.digest)
+        key = (ref.path, ref.digest, ref.files, tuple(partition_by))
+        if (known := self._known(key)) is not None:
+            return known
+        table = _parse(self._fetch(ref.path, ref.bytes, ref.digest), ref.path)
         try:
             manifest_table.check_table(table, ref, partition_by)
         except (ValueError, msgspec.DecodeError) as error:
             raise CorruptMetadataError(format.damaged(ref.path, str(error)), object_name=ref.path) from None
-        return table
+        return self._keep(key, table)
+
+    def parts(self, ref: ManifestRef, partition_by: Sequence[int]) -> ManifestParts | None:
+        """The manifest to be read by parts; None where it is read whole: it is small, in memory, or has no footer that is known. [RD11]"""
+        if ref.footer is None or ref.bytes <= PART_BYTES or self._known((ref.path, ref.digest, ref.files, tuple(partition_by))) is not None:
+            return None
+        key = (ref.path, ref.bytes, ref.files, ref.footer.bytes, ref.footer.digest, tuple(partition_by))
+        with self._lock:
+            found = self._parts.get(key)
+        if found is None:
+            found = ManifestParts(self._store, ref, ref.footer, most_bytes=MAX_MANIFEST_BYTES, most_raw_bytes=MAX_MANIFEST_RAW_BYTES)
+            try:
+                manifest_table.check_columns(found.schema, found.metadata.num_rows, ref, partition_by)
+            except ValueError as error:
+                raise CorruptMetadataError(format.damaged(ref.path, str(error)), object_name=ref.path) from None
+            with self._lock:
+                self._parts[key] = found
+                while len(self._parts) > _CACHED:
+                    self._parts.popitem(last=False)
+        return found
 
     def live(self, ref: ManifestRef, snapshot: Snapshot, removed: int) -> pa.Table:
         """The live rows of one manifest, in the types of the snapshot's schema, each with its version. [OB9] [OB13]"""
-        assert snapshot.schema is not None  # a table without a schema has no files
-        if removed >> ref.files:
-            raise CorruptMetadataError(format.damaged(ref.path, "more rows were taken out of it than it has"), object_name=ref.path)
-        table = manifest_table.live(self.manifest(ref, snapshot.partition_by), removed)
-        try:
-            aligned = manifest_table.align(table, schema=snapshot.schema, partition_by=snapshot.partition_by)
-        except (pa.ArrowException, ValueError) as error:  # a column that is none of the table's type
-            raise CorruptMetadataError(format.damaged(ref.path, str(error)), object_name=ref.path) from None
-        return manifest_table.with_versions(aligned, ref.added)
+        check_removed(ref, removed)
+        return aligned(manifest_table.live(self.manifest(ref, snapshot.partition_by), removed), ref, snapshot)
 
     def entries(self, ref: ManifestRef, snapshot: Snapshot) -> list[Entry]:
         """The live entries of one manifest. [OB9]"""
@@ -91,7 +117,10 @@ class ManifestReader:
 
     def run(self, ref: RunRef, kind: pa.Schema) -> pa.Table:
         """A run's table, with exactly these columns. One request. [OB11]"""
-        table = self._read(ref.path, ref.bytes, ref.digest)
+        key = (ref.path, ref.digest)
+        table = self._known(key)
+        if table is None:
+            table = self._keep(key, _parse(self._fetch(ref.path, ref.bytes, ref.digest), ref.path))
         fits = [(field.name, field.type) for field in table.schema] == [(field.name, field.type) for field in kind]
         if not fits or table.num_rows != ref.rows or any(table.column(f.name).null_count for f in kind if not f.nullable):
             reason = "its columns or its rows are not what the head says"
@@ -130,14 +159,18 @@ class ManifestReader:
             found = once((*found, *manifest_table.partitions(table, schema, partition_by)))
         return found
 
-    def _read(self, path: str, size_bytes: int, digest: str) -> pa.Table:
-        if path in self._cache:
-            self._cache.move_to_end(path)
-            return self._cache[path]
-        table = _parse(self._fetch(path, size_bytes, digest), path)
-        self._cache[path] = table
-        while len(self._cache) > _CACHED:
-            self._cache.popitem(last=False)
+    def _known(self, key: Hashable) -> pa.Table | None:
+        with self._lock:
+            if key in self._cache:
+                self._cache.move_to_end(key)
+            return self._cache.get(key)
+
+    def _keep(self, key: Hashable, table: pa.Table) -> pa.Table:
+        size_bytes = table.nbytes
+        with self._lock:
+            self._cache[key], self._sizes[key] = table, size_bytes
+            while len(self._cache) > _CACHED or (len(self._cache) > 1 and sum(self._sizes.values()) > _CACHED_BYTES):
+                del self._sizes[self._cache.popitem(last=False)[0]]
         return table
 
     def _fetch(self, path: str, size_bytes: int, digest: str) -> bytes:
@@ -150,6 +183,22 @@ class ManifestReader:
         if format.digest(data) != digest:
             raise CorruptMetadataError(format.damaged(path, "its bytes are not those that the head lists"), object_name=path)
         return data
+
+
+def aligned(table: pa.Table, ref: ManifestRef, snapshot: Snapshot) -> pa.Table:
+    """Columns of a manifest in the types of the snapshot's schema, and each entry's version where it is among them. [OB6] [OB13]"""
+    assert snapshot.schema is not None  # a table without a schema has no files
+    try:
+        table = manifest_table.align(table, schema=snapshot.schema, partition_by=snapshot.partition_by)
+    except (pa.ArrowException, ValueError) as error:  # a column that is none of the table's type
+        raise CorruptMetadataError(format.damaged(ref.path, str(error)), object_name=ref.path) from None
+    return manifest_table.with_versions(table, ref.added)
+
+
+def check_removed(ref: ManifestRef, removed: int) -> None:
+    """CorruptMetadataError where more rows were taken out of a manifest than it has. [OB9]"""
+    if removed >> ref.files:
+        raise CorruptMetadataError(format.damaged(ref.path, "more rows were taken out of it than it has"), object_name=ref.path)
 
 
 def write_manifest(
@@ -174,10 +223,11 @@ def write_manifest(
 
 def put_manifest(store: Store, table: pa.Table, *, schema: Schema, partition_by: Sequence[int], job: str, env: Env) -> ManifestRef:
     """Put a manifest's table and return its reference. One request. [OB6]"""
-    path, data = format.manifest_name(job, env.randomness(16)), to_parquet(table)
+    data, footer = manifest_bytes(table)
+    path = format.manifest_name(job, env.randomness(16))
     create_own(store, path, data, env)
     described = manifest_table.describe(table, schema=schema, partition_by=partition_by)
-    return ManifestRef(path=path, bytes=len(data), digest=format.digest(data), **described)
+    return ManifestRef(path=path, bytes=len(data), digest=format.digest(data), footer=footer, **described)
 
 
 def put_run(store: Store, columns: Mapping[str, pa.Array], *, job: str, env: Env) -> RunRef:
@@ -212,11 +262,39 @@ def create_own(store: Store, path: str, data: bytes, env: Env) -> None:
         return
 
 
-def to_parquet(table: pa.Table) -> bytes:
+def manifest_bytes(table: pa.Table) -> tuple[bytes, FooterRef | None]:
+    """A manifest as Parquet, and what is to be known of its footer where it is large enough to be read by parts. [OB13] [OB14]
+
+    What filters ask stands together, before paths, digests and jobs, so that one request brings it.
+    """
+    small = [name for name in table.column_names if name in _COUNTS or "." in name]
+    repeated = [name for name in table.column_names if name in _REPEATED or name.partition(".")[0] in _REPEATED]
+    packed = [name for name in small if name not in repeated and _is_whole(table.schema.field(name).type)]
+    data = to_parquet(
+        table.select([*small, *(name for name in table.column_names if name not in small)]),
+        use_dictionary=[*repeated, *(f"sources.list.element.{name}" for name in ("source", "start", "end"))],
+        column_encoding=dict.fromkeys(packed, "DELTA_BINARY_PACKED") or None,
+        write_statistics=[*small, "path"],
+    )
+    if len(data) <= PART_BYTES or manifest_table.has_nan_bounds(table):
+        return data, None
+    return with_chunk_digests(data)
+
+
+_COUNTS = ("rows", "bytes", "added")
+_REPEATED = ("added", "job", "extra", "partition", "nulls", "nans", "cuts")
+
+
+def _is_whole(kind: pa.DataType) -> bool:
+    t = pa.types
+    return bool(t.is_integer(kind) or t.is_date32(kind) or t.is_timestamp(kind) or t.is_duration(kind))
+
+
+def to_parquet(table: pa.Table, **options: Any) -> bytes:
     """The table as Parquet: zstd, row groups that prune, statistics and page indexes. [OB13]"""
     sink = io.BytesIO()
     tagged = table.replace_schema_metadata({"manifestcommit.format_version": "1"})
-    pq.write_table(tagged, sink, compression="zstd", row_group_size=ROW_GROUP_ENTRIES, write_page_index=True)
+    pq.write_table(tagged, sink, compression="zstd", row_group_size=ROW_GROUP_ENTRIES, write_page_index=True, **options)
     return sink.getvalue()
 
 

@@ -5,20 +5,26 @@ Not here: reading rows (engine.dataset, spark.reader), the three-valued logic (c
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..core import manifest_table, values
-from ..core.manifest import ManifestRef, WireValue
-from ..core.predicate import ColumnBounds, Predicate, columns_of, may_match
-from ..core.schema import Field, Schema, StructType
+from ..core import format, manifest_table
+from ..core.manifest import ManifestRef
+from ..core.manifest_table import is_live
+from ..core.predicate import Predicate, may_match
+from ..core.schema import Field, Schema
 from ..core.snapshot import Snapshot
-from ..core.spark_types import has_own_order
+from ..errors import CorruptMetadataError
+from .at_once import at_once
 from .head import while_readable
+from .manifests import PART_BYTES, aligned, check_removed
+from .parts import ManifestParts
 from .session import Session
+from .sources import EntrySource, ManifestSource, RowGroupSource, columns_for, leaf_fields
 
 _BOOKKEEPING = ("path", "rows", "bytes", "digest", "added", "job")
 
@@ -30,16 +36,83 @@ def entries_table(session: Session, snapshot: Snapshot, predicate: Predicate | N
     """
     if snapshot.schema is None:
         return pa.table({name: pa.array([], kind) for name, kind in manifest_table.FIXED})
-    schema, partition_by = snapshot.schema, snapshot.partition_by
-    tables = [session.manifests.inlined(snapshot)]
+    inlined = session.manifests.inlined(snapshot)
     references = snapshot.manifests if predicate is None else _matching_manifests(snapshot, predicate)
     with while_readable(session.store, snapshot.version):
         removed = session.manifests.removed(snapshot) if references else {}
-        tables += [session.manifests.live(ref, snapshot, removed.get(ref.path, 0)) for ref in references]
-    together = manifest_table.unite(tables, schema=schema, partition_by=partition_by)
+        tables = at_once(
+            session.store,
+            lambda ref: _live_entries(session, snapshot, ref, removed.get(ref.path, 0), predicate),
+            references,
+            is_much=predicate is None and sum(ref.bytes for ref in references) > PART_BYTES,
+        )
+    tables.append(inlined if predicate is None else _matching_entries(inlined, snapshot, predicate))
+    return manifest_table.unite(tables, schema=snapshot.schema, partition_by=snapshot.partition_by)
+
+
+def _live_entries(session: Session, snapshot: Snapshot, ref: ManifestRef, removed: int, predicate: Predicate | None) -> pa.Table:
+    """Those of one manifest that may match."""
     if predicate is None:
-        return together
-    return together.filter(may_match(predicate, EntrySource(together, schema, partition_by, predicate)))
+        return session.manifests.live(ref, snapshot, removed)
+    parts = session.manifests.parts(ref, snapshot.partition_by)
+    if parts is None:
+        return _matching_entries(session.manifests.live(ref, snapshot, removed), snapshot, predicate)
+    check_removed(ref, removed)
+    return _matching_rows(parts, ref, snapshot, removed, predicate)
+
+
+def _matching_entries(table: pa.Table, snapshot: Snapshot, predicate: Predicate) -> pa.Table:
+    assert snapshot.schema is not None
+    return table.filter(may_match(predicate, EntrySource(table, snapshot.schema, snapshot.partition_by, predicate)))
+
+
+def _matching_rows(parts: ManifestParts, ref: ManifestRef, snapshot: Snapshot, removed: int, predicate: Predicate) -> pa.Table:
+    """First by the row groups' statistics, then by the columns that the filter asks, then the rest of the entries that it leaves. [RD12]"""
+    schema, partition_by = snapshot.schema, snapshot.partition_by
+    assert schema is not None
+    names = manifest_table.known_columns(parts.schema.names, schema)
+    may_have = may_match(predicate, RowGroupSource(parts.metadata, parts.schema, schema, partition_by))
+    groups = pc.indices_nonzero(may_have).to_pylist()
+    if groups:
+        wanted = columns_for(predicate, schema, partition_by)
+        few = _aligned_part(parts, groups, [name for name in parts.schema.names if name in wanted], ref, snapshot)
+        mask = may_match(predicate, EntrySource(few, schema, partition_by, predicate))
+        left = _split(mask, parts, groups, is_live(removed, ref.files) if removed else None)
+        if left:
+            return _aligned_part(parts, list(left), names, ref, snapshot, pa.concat_arrays(list(left.values())))
+    return aligned(parts.schema.empty_table().select(names), ref, snapshot)
+
+
+def _split(mask: pa.BooleanArray, parts: ManifestParts, groups: Sequence[int], live: pa.BooleanArray | None) -> dict[int, pa.BooleanArray]:
+    """The mask by row group, without entries that are no longer live, and without row groups in which none is left. [OB9]"""
+    starts = [0, *itertools.accumulate(parts.sizes)]
+    left, at = {}, 0
+    for group in groups:
+        first, size = starts[group], parts.sizes[group]
+        piece = mask.slice(at, size)
+        piece = piece if live is None else pc.and_(piece, live.slice(first, size))
+        if piece.true_count:
+            left[group] = piece
+        at += size
+    return left
+
+
+def _aligned_part(
+    parts: ManifestParts,
+    groups: Sequence[int],
+    columns: Sequence[str],
+    ref: ManifestRef,
+    snapshot: Snapshot,
+    mask: pa.BooleanArray | None = None,
+) -> pa.Table:
+    table = parts.read(groups, columns)
+    if mask is not None:
+        table = table.filter(mask)
+    try:
+        manifest_table.check_rows(table)
+    except (ValueError, msgspec.DecodeError) as error:
+        raise CorruptMetadataError(format.damaged(ref.path, str(error)), object_name=ref.path) from None
+    return aligned(table, ref, snapshot)
 
 
 def describe_files(table: pa.Table, snapshot: Snapshot) -> pa.Table:
@@ -61,76 +134,10 @@ def describe_files(table: pa.Table, snapshot: Snapshot) -> pa.Table:
         if f"min.{field.id}" in table.column_names:
             bounds[".".join(f"`{name}`" if "." in name else name for name in path)] = _bounds_struct(table, field)
     if bounds:
-        columns["bounds"] = pa.StructArray.from_arrays([array.combine_chunks() for array in bounds.values()], names=list(bounds))
+        pieces = pa.table(list(bounds.values()), names=[str(number) for number in range(len(bounds))]).to_batches()
+        kind = pa.struct([(name, array.type) for name, array in bounds.items()])
+        columns["bounds"] = pa.chunked_array([pa.StructArray.from_arrays(each.columns, fields=list(kind)) for each in pieces], kind)
     return pa.table(columns)
-
-
-class EntrySource:
-    """What the entries of a table say of each column that a predicate names."""
-
-    def __init__(self, table: pa.Table, schema: Schema, partition_by: Sequence[int], predicate: Predicate) -> None:
-        self._table = table.select([n for n in table.column_names if "." in n or n == "rows"])
-        self._leaves = leaf_fields(schema)
-        self._partition_by = partition_by
-        self._named = columns_of(predicate)
-
-    @property
-    def rows(self) -> pa.Array:
-        return _whole(self._table.column("rows"))
-
-    def bounds(self, column: tuple[str, ...]) -> ColumnBounds | None:
-        field = self._leaves.get(column)
-        if field is None or column not in self._named or has_own_order(field):
-            return None
-        if field.id in self._partition_by:
-            value = _whole(self._table.column(f"partition.{field.id}"))
-            nulls = pc.if_else(value.is_null(), self.rows, 0)
-            return ColumnBounds(min=value, max=value, nulls=nulls, nans=_zeros(len(value)))
-        if f"min.{field.id}" not in self._table.column_names:
-            return None
-        low, high, nulls, nans = (_whole(self._table.column(f"{name}.{field.id}")) for name in ("min", "max", "nulls", "nans"))
-        return ColumnBounds(min=low, max=high, nulls=nulls, nans=nans if field.type in ("float", "double") else _zeros(len(low)))
-
-
-class ManifestSource:
-    """What the references say of each partition column: the bounds of all entries of a manifest together."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._references = snapshot.manifests
-        self._partition_by = snapshot.partition_by
-        self._leaves = leaf_fields(snapshot.schema or Schema(fields=()))
-
-    @property
-    def rows(self) -> pa.Array:
-        return pa.array([ref.rows for ref in self._references], pa.int64())
-
-    def bounds(self, column: tuple[str, ...]) -> ColumnBounds | None:
-        field = self._leaves.get(column)
-        if field is None or field.id not in self._partition_by or has_own_order(field):
-            return None
-        index = self._partition_by.index(field.id)
-        low = values.to_array([_at(ref.lower, index) for ref in self._references], field.type)
-        high = values.to_array([_at(ref.upper, index) for ref in self._references], field.type)
-        nulls = pa.array([self._nulls(ref, index) for ref in self._references], pa.int64())
-        return ColumnBounds(min=low, max=high, nulls=nulls, nans=_zeros(len(low)))
-
-    def _nulls(self, ref: ManifestRef, index: int) -> int | None:
-        return 0 if index < len(ref.nulls) and not ref.nulls[index] else None
-
-
-def leaf_fields(schema: Schema) -> dict[tuple[str, ...], Field]:
-    """Every primitive column by the path of names that users see, reached through structs only."""
-    found: dict[tuple[str, ...], Field] = {}
-
-    def walk(fields: Sequence[Field], above: tuple[str, ...]) -> None:
-        for field in fields:
-            if isinstance(field.type, StructType):
-                walk(field.type.fields, (*above, field.name))
-            elif isinstance(field.type, str):
-                found[(*above, field.name)] = field
-
-    walk(schema.fields, ())
-    return found
 
 
 def _matching_manifests(snapshot: Snapshot, predicate: Predicate) -> tuple[ManifestRef, ...]:
@@ -141,24 +148,12 @@ def _matching_manifests(snapshot: Snapshot, predicate: Predicate) -> tuple[Manif
 
 
 def _bounds_struct(table: pa.Table, field: Field) -> pa.ChunkedArray:
+    """The statistics of one column side by side, chunk by chunk: nothing is copied."""
     names = ("nulls", "nans", "min", "max")
-    arrays = [_whole(table.column(f"{name}.{field.id}")) for name in names]
-    cuts = _whole(table.column(f"cuts.{field.id}"))
-    exact = pc.equal(cuts, 0)
-    return pa.chunked_array([pa.StructArray.from_arrays([*arrays, exact], names=[*names, "exact"])])
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks()
-    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
-
-
-def _zeros(length: int) -> pa.Array:
-    return pa.array([0] * length, pa.int64())
-
-
-def _at(items: Sequence[WireValue], index: int) -> WireValue:
-    return items[index] if index < len(items) else None
+    pieces = table.select([f"{name}.{field.id}" for name in (*names, "cuts")]).to_batches()
+    shown = [pa.StructArray.from_arrays([*each.columns[:4], pc.equal(each.column(4), 0)], names=[*names, "exact"]) for each in pieces]
+    kinds = [*(table.schema.field(f"{name}.{field.id}").type for name in names), pa.bool_()]
+    return pa.chunked_array(shown, pa.struct(list(zip([*names, "exact"], kinds, strict=True))))
 
 
 def differing_entries(session: Session, start: Snapshot, end: Snapshot) -> tuple[pa.Table, pa.Table]:

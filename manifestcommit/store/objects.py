@@ -52,6 +52,11 @@ class ObjectStore:
         return self._backend.pages_are_ordered
 
     @property
+    def is_remote(self) -> bool:
+        """Whether an answer takes longer than what is done with it, so that several are better waited for at once."""
+        return True
+
+    @property
     def retries(self) -> int:
         """How many requests had to be sent again so far. [ST14]"""
         return self._backend.retries

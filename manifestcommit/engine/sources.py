@@ -1,0 +1,178 @@
+"""What is known of entries, of row groups of a manifest and of whole manifests, for a filter: bounds column by column. [RD6] [RD12]
+
+Not here: what a filter makes of bounds (core.predicate), which of them are asked (engine.plan).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..core import values
+from ..core.arrow import arrow_type
+from ..core.manifest import ManifestRef, WireValue
+from ..core.predicate import ColumnBounds, Predicate, columns_of
+from ..core.schema import Field, Schema, StructType
+from ..core.snapshot import Snapshot
+from ..core.spark_types import has_own_order
+
+
+class EntrySource:
+    """What the entries of a table say of each column that a predicate names."""
+
+    def __init__(self, table: pa.Table, schema: Schema, partition_by: Sequence[int], predicate: Predicate) -> None:
+        self._table = table.select([n for n in table.column_names if "." in n or n == "rows"])
+        self._leaves = leaf_fields(schema)
+        self._partition_by = partition_by
+        self._named = columns_of(predicate)
+
+    @property
+    def rows(self) -> pa.Array:
+        return whole(self._table.column("rows"))
+
+    def bounds(self, column: tuple[str, ...]) -> ColumnBounds | None:
+        field = self._leaves.get(column)
+        if field is None or column not in self._named or has_own_order(field):
+            return None
+        if field.id in self._partition_by:
+            value = whole(self._table.column(f"partition.{field.id}"))
+            nulls = pc.if_else(value.is_null(), self.rows, 0)
+            return ColumnBounds(min=value, max=value, nulls=nulls, nans=_zeros(len(value)))
+        if f"min.{field.id}" not in self._table.column_names:
+            return None
+        low, high, nulls, nans = (whole(self._table.column(f"{name}.{field.id}")) for name in ("min", "max", "nulls", "nans"))
+        return ColumnBounds(min=low, max=high, nulls=nulls, nans=nans if field.type in ("float", "double") else _zeros(len(low)))
+
+
+class RowGroupSource:
+    """What the footer of a manifest says of the entries of each row group together. [RD12]
+
+    An entry that does not know a bound has null in its place, and the statistics of a row group pass over nulls: where there is one,
+    nothing is known of the row group.
+    """
+
+    def __init__(self, metadata: Any, stored: pa.Schema, schema: Schema, partition_by: Sequence[int]) -> None:
+        """metadata: of the Parquet file; stored: its Arrow schema."""
+        self._stored = stored
+        self._groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+        names = (metadata.schema.column(index).path for index in range(metadata.num_columns))
+        self._positions = {name: index for index, name in enumerate(names)}
+        self._leaves = leaf_fields(schema)
+        self._partition_by = partition_by
+
+    @property
+    def rows(self) -> pa.Array:
+        """How many entries there are: as good as their rows, as long as one of them has any."""
+        none = [each is not None and each.has_min_max and each.max == 0 for each in self._statistics("rows")]
+        return pa.array([0 if empty else group.num_rows for empty, group in zip(none, self._groups, strict=True)], pa.int64())
+
+    def bounds(self, column: tuple[str, ...]) -> ColumnBounds | None:
+        field = self._leaves.get(column)
+        if field is None or has_own_order(field):
+            return None
+        if field.id in self._partition_by:
+            name = f"partition.{field.id}"
+            nulls = [each.null_count if each is not None and each.has_null_count else None for each in self._statistics(name)]
+            low, high = self._ends(name, field, "min", with_nulls=True), self._ends(name, field, "max", with_nulls=True)
+            return ColumnBounds(min=low, max=high, nulls=pa.array(nulls, pa.int64()), nans=_zeros(len(low)))
+        if f"min.{field.id}" not in self._positions:
+            return None
+        low = self._ends(f"min.{field.id}", field, "min", with_nulls=False)
+        high = self._ends(f"max.{field.id}", field, "max", with_nulls=False)
+        nans = self._no_rows(f"nans.{field.id}") if field.type in ("float", "double") else _zeros(len(low))
+        return ColumnBounds(min=low, max=high, nulls=self._no_rows(f"nulls.{field.id}"), nans=nans)
+
+    def _statistics(self, name: str) -> list[Any]:
+        at = self._positions[name]
+        return [group.column(at).statistics for group in self._groups]
+
+    def _ends(self, name: str, field: Field, end: Literal["min", "max"], *, with_nulls: bool) -> pa.Array:
+        """The least or greatest value of each row group in the column's type; null where that is not known."""
+        stored, kind = self._stored.field(name).type, arrow_type(field.type)
+        told = [each if _tells(each, with_nulls=with_nulls) else None for each in self._statistics(name)]
+        try:
+            if pa.types.is_temporal(stored):  # Python has not all of these moments
+                raw = [getattr(each, f"{end}_raw", None) for each in told]
+                return pa.array(raw, pa.int32() if stored.bit_width == 32 else pa.int64()).view(stored).cast(kind)
+            return pa.array([getattr(each, end, None) for each in told], stored).cast(kind)
+        except (pa.ArrowException, ValueError, TypeError, OverflowError):  # what the column cannot hold: whoever reads it will say so
+            return pa.nulls(len(told), kind)
+
+    def _no_rows(self, name: str) -> pa.Array:
+        """0 where each entry counts none, else unknown."""
+        none = [_tells(each, with_nulls=False) and each.max == 0 for each in self._statistics(name)]
+        return pa.array([0 if each else None for each in none], pa.int64())
+
+
+class ManifestSource:
+    """What the references say of each partition column: the bounds of all entries of a manifest together."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._references = snapshot.manifests
+        self._partition_by = snapshot.partition_by
+        self._leaves = leaf_fields(snapshot.schema or Schema(fields=()))
+
+    @property
+    def rows(self) -> pa.Array:
+        return pa.array([ref.rows for ref in self._references], pa.int64())
+
+    def bounds(self, column: tuple[str, ...]) -> ColumnBounds | None:
+        field = self._leaves.get(column)
+        if field is None or field.id not in self._partition_by or has_own_order(field):
+            return None
+        index = self._partition_by.index(field.id)
+        low = values.to_array([_at(ref.lower, index) for ref in self._references], field.type)
+        high = values.to_array([_at(ref.upper, index) for ref in self._references], field.type)
+        nulls = pa.array([self._nulls(ref, index) for ref in self._references], pa.int64())
+        return ColumnBounds(min=low, max=high, nulls=nulls, nans=_zeros(len(low)))
+
+    def _nulls(self, ref: ManifestRef, index: int) -> int | None:
+        return 0 if index < len(ref.nulls) and not ref.nulls[index] else None
+
+
+def leaf_fields(schema: Schema) -> dict[tuple[str, ...], Field]:
+    """Every primitive column by the path of names that users see, reached through structs only."""
+    found: dict[tuple[str, ...], Field] = {}
+
+    def walk(fields: Sequence[Field], above: tuple[str, ...]) -> None:
+        for field in fields:
+            if isinstance(field.type, StructType):
+                walk(field.type.fields, (*above, field.name))
+            elif isinstance(field.type, str):
+                found[(*above, field.name)] = field
+
+    walk(schema.fields, ())
+    return found
+
+
+def columns_for(predicate: Predicate, schema: Schema, partition_by: Sequence[int]) -> frozenset[str]:
+    """The columns of a manifest that tell whether an entry may match; some manifests may lack some of them. [RD12]"""
+    known = leaf_fields(schema)
+    ids = [known[path].id for path in columns_of(predicate) if path in known]
+    named = {f"partition.{each}" for each in ids if each in partition_by}
+    named |= {f"{name}.{each}" for each in ids if each not in partition_by for name in ("min", "max", "nulls", "nans")}
+    return frozenset({"rows", *named})
+
+
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """The column in one piece."""
+    combined = column.combine_chunks()
+    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
+
+
+def _tells(statistics: Any, *, with_nulls: bool) -> bool:
+    """Whether these statistics bound all values, and there are no nulls beside them where those count."""
+    if statistics is None or not statistics.has_min_max:
+        return False
+    return with_nulls or bool(statistics.has_null_count and statistics.null_count == 0)
+
+
+def _zeros(length: int) -> pa.Array:
+    return pa.repeat(pa.scalar(0, pa.int64()), length)
+
+
+def _at(items: Sequence[WireValue], index: int) -> WireValue:
+    return items[index] if index < len(items) else None

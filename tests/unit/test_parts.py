@@ -1,0 +1,411 @@
+"""Manifests that are read by parts: what a filter needs of them and no more, each part checked, never an entry less. [RD11] [RD12]"""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manifestcommit.core import bitmap, format, manifest_table, values
+from manifestcommit.core.manifest import ColumnStats, Entry, FooterRef, ManifestRef
+from manifestcommit.core.predicate import And, Compare, IsIn, IsNan, IsNull, Not, Or, Predicate, StartsWith
+from manifestcommit.core.schema import Field, Schema
+from manifestcommit.core.snapshot import Snapshot
+from manifestcommit.engine import manifests, parts
+from manifestcommit.engine.env import SystemEnv
+from manifestcommit.engine.manifests import ManifestReader, write_manifest
+from manifestcommit.engine.plan import entries_table
+from manifestcommit.engine.session import Session
+from manifestcommit.errors import CorruptMetadataError
+from manifestcommit.store import Store, open_store
+from manifestcommit.testing import CountingStore
+from tests.sizes import rounds
+
+TABLE, JOB = "0" * 16, f"v1-{'0' * 16}-{'1' * 32}"
+KINDS = {
+    "p": "string", "day": "date", "i": "long", "x": "double", "f": "float", "n": "decimal(9,2)", "s": "string", "b": "boolean",
+    "t": "timestamp", "z": "timestamp_ntz", "raw": "binary", "h": "short",
+}  # fmt: skip
+SCHEMA = Schema(fields=tuple(Field(id=number, name=name, type=kind) for number, (name, kind) in enumerate(KINDS.items(), 1)))
+BY = (1, 2)
+_count = itertools.count()
+
+
+def utc(*moment: int) -> dt.datetime:
+    return dt.datetime(*moment, tzinfo=dt.UTC)
+
+
+# Few values of each kind, so that filters hit and bounds meet: those at which something could go wrong.
+VALUES: dict[str, list[Any]] = {
+    "p": ["", "a", "a b%=", "é"],
+    "day": [dt.date(1, 1, 1), dt.date(2013, 1, 1), dt.date(9999, 12, 31)],
+    "i": [-(2**63), -1, 0, 2**53 + 1, 2**63 - 1],
+    "x": [-math.inf, -0.0, 0.1, math.inf, math.nan],
+    "f": [-0.0, 0.5, 16777216.0],
+    "n": [Decimal("-1.50"), Decimal("0.00"), Decimal("1234567.89")],
+    "s": ["", "a", "a" * 64, "a" * 63 + "b", "é", "\U0010ffff" * 64],
+    "b": [False, True],
+    "t": [utc(1, 1, 1), utc(1969, 12, 31, 23, 59, 59, 999_999), utc(9999, 12, 31)],
+    "z": [dt.datetime(1, 1, 1), dt.datetime(2013, 1, 1), dt.datetime(9999, 12, 31)],
+    "raw": [b"", b"\x00", b"\xff" * 64],
+    "h": [-(2**15), 0, 2**15 - 1],
+}
+
+
+@pytest.fixture(autouse=True)
+def _tiny() -> Iterator[None]:
+    """Every manifest can be read by parts, and has many."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifests, "PART_BYTES", 0)
+        patch.setattr(manifests, "ROW_GROUP_ENTRIES", 2)
+        yield
+
+
+def listed(entries: Sequence[Entry], store: Store | None = None, removed: int = 0) -> tuple[Session, Snapshot]:
+    """A table whose head lists one manifest of these entries, of which some were taken out since."""
+    store = store or open_store(f"memory://parts/{next(_count)}")
+    ref = write_manifest(store, entries, schema=SCHEMA, partition_by=BY, job=JOB, env=SystemEnv())
+    snapshot = Snapshot(
+        format_version=1, table_id=TABLE, version=2, parent_digest="sha256:" + "0" * 64, commits=(), committed_at=0, writer="test",
+        schema=SCHEMA, partition_by=BY, manifests=(msgspec.structs.replace(ref, added=2),),
+        removed={ref.path: bitmap.encode(removed)} if removed else {},
+    )  # fmt: skip
+    return Session(store), snapshot
+
+
+def read_whole(snapshot: Snapshot) -> Snapshot:
+    """The same, as an earlier release would list it."""
+    return msgspec.structs.replace(snapshot, manifests=tuple(msgspec.structs.replace(ref, footer=None) for ref in snapshot.manifests))
+
+
+def numbered(count: int) -> list[Entry]:
+    """Files whose `i` grows with their names."""
+    bounds = (ColumnStats(nulls=0, nans=0, min=n * 10, max=n * 10 + 9) for n in range(count))
+    return [
+        Entry(path=f"p/{n:06d}.parquet", partition=("p", "2013-01-01"), rows=1, bytes=n, job=JOB, columns={3: each})
+        for n, each in enumerate(bounds)
+    ]
+
+
+def paths(table: pa.Table) -> list[str]:
+    found: list[str] = table.column("path").to_pylist()
+    return found
+
+
+# --- never an entry less ------------------------------------------------------------------------------------------------
+
+
+def wire(name: str, value: Any) -> Any:
+    return None if value is None else values.encode(value, KINDS[name])
+
+
+@st.composite
+def statistics(draw: st.DrawFn, name: str) -> ColumnStats:
+    """Of some column of some file: complete, or with anything missing."""
+    bounds = sorted(draw(st.lists(st.sampled_from([v for v in VALUES[name] if v == v]), min_size=2, max_size=2)))
+    low, high = (draw(st.sampled_from([wire(name, bound), wire(name, bound), wire(name, bound), None])) for bound in bounds)
+    counts = st.sampled_from([0, 0, 1, 2, None])
+    return ColumnStats(nulls=draw(counts), nans=draw(counts), min=low, max=high, min_cut=draw(st.booleans()), max_cut=draw(st.booleans()))
+
+
+@st.composite
+def entry_lists(draw: st.DrawFn) -> list[Entry]:
+    tracked = draw(st.sets(st.sampled_from([name for name in KINDS if name not in ("p", "day")]), max_size=4))
+    ids = {field.name: field.id for field in SCHEMA.fields}
+    made = []
+    for number in range(draw(st.integers(1, 9))):
+        partition = tuple(wire(name, draw(st.none() | st.sampled_from(VALUES[name]))) for name in ("p", "day"))
+        columns = {ids[name]: draw(statistics(name)) for name in sorted(tracked) if draw(st.integers(0, 5))}
+        made.append(
+            Entry(path=f"{number}é", partition=partition, rows=draw(st.sampled_from([0, 2, 2, 2])), bytes=1, job=JOB, columns=columns)
+        )
+    return made
+
+
+def leaf(name: str) -> st.SearchStrategy[Predicate]:
+    literals = st.sampled_from(VALUES[name])
+    tests: list[st.SearchStrategy[Predicate]] = [
+        st.builds(Compare, op=st.sampled_from(["=", "!=", "<", "<=", ">", ">="]), column=st.just((name,)), value=literals),
+        st.builds(IsIn, column=st.just((name,)), values=st.lists(literals, min_size=1, max_size=3).map(tuple)),
+        st.just(IsNull(column=(name,))),
+        st.just(IsNan(column=(name,))),
+    ]
+    if KINDS[name] == "string":
+        tests.append(literals.map(lambda text: StartsWith(column=(name,), prefix=text[:2])))
+    return st.one_of(tests)
+
+
+predicates = st.recursive(
+    st.sampled_from(list(KINDS)).flatmap(leaf),
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=2, max_size=2).map(lambda args: And(args=tuple(args))),
+        st.lists(inner, min_size=2, max_size=2).map(lambda args: Or(args=tuple(args))),
+        inner.map(lambda arg: Not(arg=arg)),
+    ),
+    max_leaves=3,
+)
+
+
+@settings(max_examples=rounds(25, 1_000))
+@given(entry_lists(), st.integers(0, 2**9 - 1), st.lists(predicates, min_size=1, max_size=4))
+def test_a_filter_finds_by_parts_the_very_entries_that_it_finds_in_the_whole(
+    entries: list[Entry], removed: int, wanted: list[Predicate]
+) -> None:
+    """Whatever is unknown, cut, null or NaN, and whatever was taken out meanwhile. [RD6] [RD12] [OB9]"""
+    session, snapshot = listed(entries, removed=removed & ((1 << len(entries)) - 1))
+    assert snapshot.manifests[0].footer is not None
+    for predicate in wanted:
+        by_parts = entries_table(session, snapshot, predicate)
+        whole = entries_table(Session(session.store), read_whole(snapshot), predicate)
+        assert by_parts.equals(whole.select(by_parts.column_names)), predicate
+
+
+def test_a_bound_of_nan_keeps_its_row_group() -> None:
+    """It bounds nothing, and Parquet's statistics pass over it: such a manifest is read whole. [OB14] [RD12]"""
+    stats = [ColumnStats(nulls=0, nans=0, min=low, max=2.0) for low in (values.encode(math.nan, "double"), 1.0)]
+    entries = [Entry(path=f"{n}", partition=("p", None), rows=1, bytes=1, job=JOB, columns={4: each}) for n, each in enumerate(stats)]
+    session, snapshot = listed(entries)
+    assert snapshot.manifests[0].footer is None
+    assert paths(entries_table(session, snapshot, Compare(op="<", column=("x",), value=0.5))) == ["0"]
+
+
+def test_rows_that_were_taken_out_are_counted_through_all_row_groups() -> None:
+    """A row group in the middle is read alone, and its rows keep their numbers. [OB9] [RD12]"""
+    session, snapshot = listed(numbered(12), removed=0b0000_0101_0000)  # rows 4 and 6
+    assert paths(entries_table(session, snapshot, Compare(op=">=", column=("i",), value=40)))[:3] == [
+        f"p/{n:06d}.parquet" for n in (5, 7, 8)
+    ]
+    assert paths(entries_table(session, snapshot, Compare(op="=", column=("i",), value=65))) == []
+
+
+def test_a_bound_of_a_narrower_type_prunes_as_the_wider_one() -> None:
+    """Row groups of a manifest that was written before its column was widened. [OB13] [RD12]"""
+    narrow = Schema(fields=tuple(msgspec.structs.replace(f, type="integer") if f.name == "i" else f for f in SCHEMA.fields))
+    store = open_store(f"memory://parts/{next(_count)}")
+    ref = write_manifest(store, numbered(8), schema=narrow, partition_by=BY, job=JOB, env=SystemEnv())
+    _, snapshot = listed(numbered(1))
+    snapshot = msgspec.structs.replace(snapshot, manifests=(ref,))
+    found = entries_table(Session(store), snapshot, Compare(op=">", column=("i",), value=2**40))
+    assert paths(found) == [] and found.schema.field("min.3").type == pa.int64()
+    assert len(paths(entries_table(Session(store), snapshot, Compare(op=">=", column=("i",), value=70)))) == 1
+
+
+# --- what it costs ------------------------------------------------------------------------------------------------------
+
+
+def test_a_filter_fetches_the_footer_and_the_row_groups_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three requests for one row group of sixty-four, and a small part of the bytes; the same filter again costs none. [RD11]"""
+    monkeypatch.setattr(manifests, "ROW_GROUP_ENTRIES", 128)
+    monkeypatch.setattr(parts, "_GAP_BYTES", 0)
+    store = CountingStore(open_store(f"memory://parts/{next(_count)}"))
+    session, snapshot = listed(numbered(8_192), store)
+    (ref,) = snapshot.manifests
+    assert ref.footer is not None
+    store.reset()
+    decoded: list[int] = []
+    read = parts.ManifestParts.read
+    monkeypatch.setattr(parts.ManifestParts, "read", lambda self, groups, columns: decoded.extend(groups) or read(self, groups, columns))
+    predicate = And(args=(Compare(op=">=", column=("i",), value=1_285), Compare(op="<=", column=("i",), value=1_286)))
+    assert paths(entries_table(session, snapshot, predicate)) == ["p/000128.parquet"]
+    assert decoded == [1, 1], "its row group once for the filter, once for the rest"
+    assert store.requests()["get"] <= 8
+    assert store.received_bytes("get") - ref.footer.bytes < ref.bytes // 40
+    before = len(store.calls)
+    entries_table(session, snapshot, predicate)
+    assert len(store.calls) == before
+    assert paths(entries_table(session, snapshot, Compare(op="<", column=("i",), value=0))) == []
+    assert len(store.calls) == before, "the footer alone says that nothing is there"
+
+
+def test_neighbours_come_by_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With gaps no longer than are worth a request: the footer, and everything else at once. [RD11]"""
+    store = CountingStore(open_store(f"memory://parts/{next(_count)}"))
+    session, snapshot = listed(numbered(512), store)
+    store.reset()
+    entries_table(session, snapshot, Compare(op=">=", column=("i",), value=0))
+    assert store.requests()["get"] <= 3
+
+
+def test_a_small_manifest_is_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its footer alone would take as long. [OB14]"""
+    monkeypatch.setattr(manifests, "PART_BYTES", 1 << 20)
+    store = CountingStore(open_store(f"memory://parts/{next(_count)}"))
+    session, snapshot = listed(numbered(100), store)
+    assert snapshot.manifests[0].footer is None
+    store.reset()
+    assert len(paths(entries_table(session, snapshot, Compare(op=">=", column=("i",), value=990)))) == 1
+    assert store.requests() == {"get": 1}
+
+
+def test_a_manifest_that_can_be_read_by_parts_is_a_plain_parquet_file() -> None:
+    """Any tool reads it, with the statistics of its row groups and its page indexes. [OB13] [OB14]"""
+    session, snapshot = listed(numbered(9))
+    (ref,) = snapshot.manifests
+    data = session.store.get(ref.path)
+    assert len(data) == ref.bytes and format.digest(data) == ref.digest
+    file = pq.ParquetFile(io.BytesIO(data))
+    assert file.read().column("path").to_pylist() == [entry.path for entry in numbered(9)]
+    assert file.metadata.num_row_groups == 5 and file.metadata.metadata[b"manifestcommit.format_version"] == b"1"
+    at = file.schema_arrow.names.index("min.3")
+    chunks = [file.metadata.row_group(group).column(at) for group in range(5)]
+    assert [chunk.statistics.min for chunk in chunks] == [0, 20, 40, 60, 80] and all(chunk.has_column_index for chunk in chunks)
+
+
+# --- damage -------------------------------------------------------------------------------------------------------------
+
+ALL, ONE = Compare(op=">=", column=("i",), value=0), Compare(op="=", column=("i",), value=45)
+
+
+@settings(max_examples=rounds(40, 4_000))
+@given(st.integers(0, 10**6), st.integers(1, 255), st.sampled_from([ALL, ONE]))
+def test_no_flipped_byte_changes_what_a_filter_finds(at: int, flip: int, predicate: Predicate) -> None:
+    """Each byte that is made use of is checked; of the others none matters. [RD11] [OB4]"""
+    session, snapshot = listed(numbered(12))
+    (ref,) = snapshot.manifests
+    data = bytearray(session.store.get(ref.path))
+    expected = entries_table(session, snapshot, predicate)
+    data[at % len(data)] ^= flip
+    session.store.put(ref.path, bytes(data))
+    try:
+        found = entries_table(Session(session.store), snapshot, predicate)
+    except CorruptMetadataError as error:
+        found, named = None, error.object_name
+    assert named == ref.path if found is None else found.equals(expected)
+
+
+def _replaced(**members: Any) -> Callable[[ManifestRef], ManifestRef]:
+    return lambda ref: msgspec.structs.replace(ref, **members)
+
+
+def _footer(**members: Any) -> Callable[[ManifestRef], ManifestRef]:
+    def change(ref: ManifestRef) -> ManifestRef:
+        assert ref.footer is not None
+        return msgspec.structs.replace(ref, footer=msgspec.structs.replace(ref.footer, **members))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _footer(digest="sha256:" + "0" * 64),
+        _footer(bytes=8),
+        _footer(bytes=100),
+        _footer(bytes=10**9),
+        _replaced(files=11),
+        lambda ref: msgspec.structs.replace(ref, bytes=ref.bytes - 1),
+        lambda ref: msgspec.structs.replace(ref, bytes=ref.bytes + 1),
+        _replaced(bytes=2**40),
+        _replaced(path=f"{format.MANIFESTS}{JOB}-missing.parquet"),
+    ],
+)
+def test_a_false_reference_is_damage(change: Callable[[ManifestRef], ManifestRef]) -> None:
+    """[OB4] [OB14] [RD11]"""
+    session, snapshot = listed(numbered(12))
+    false = msgspec.structs.replace(snapshot, manifests=tuple(map(change, snapshot.manifests)), expired=1)
+    with pytest.raises(CorruptMetadataError) as caught:
+        entries_table(session, false, ONE)
+    assert false.manifests[0].path in str(caught.value)
+
+
+@pytest.mark.parametrize("digests", [None, "", "AAAA", "no base64!"])
+def test_a_footer_without_its_chunks_digests_is_damage(digests: str | None) -> None:
+    """Even where the head vouches for it. [OB14] [RD11]"""
+    session, snapshot = listed(numbered(12))
+    (ref,) = snapshot.manifests
+    table = pq.read_table(io.BytesIO(session.store.get(ref.path)))
+    known = {} if digests is None else {"manifestcommit.chunks": digests}
+    sink = io.BytesIO()
+    pq.write_table(table.replace_schema_metadata(known), sink, row_group_size=2)
+    data = sink.getvalue()
+    size = 8 + int.from_bytes(data[-8:-4], "little")
+    footer = FooterRef(bytes=size, digest=format.digest(data[-size:]))
+    session.store.put(ref.path, data)
+    told = msgspec.structs.replace(ref, bytes=len(data), digest=format.digest(data), footer=footer)
+    with pytest.raises(CorruptMetadataError):
+        entries_table(session, msgspec.structs.replace(snapshot, manifests=(told,)), ONE)
+
+
+def test_a_reference_with_an_impossible_footer_is_refused_with_its_snapshot() -> None:
+    """[OB14] [OB4]"""
+    _, snapshot = listed(numbered(2))
+    (ref,) = snapshot.manifests
+    for size in (0, -1, ref.bytes + 1):
+        with pytest.raises(ValueError, match="footer"):
+            format._check_listed((), (_footer(bytes=size)(ref),), 2)
+
+
+# --- checks of a whole column at once ------------------------------------------------------------------------------------
+
+names = st.lists(st.text(st.sampled_from("ab/._\\\0Mm"), max_size=6), max_size=12)
+
+
+@settings(max_examples=rounds(60, 5_000))
+@given(names, st.integers(0, 3))
+def test_a_look_at_bytes_never_passes_a_path_that_the_rule_refuses(given_names: list[str], skipped: int) -> None:
+    """[LY1] [OB4]"""
+    column = pa.array(["_", *given_names, "x" * 3], pa.string()).slice(skipped % (len(given_names) + 2))
+    if manifest_table._look_safe(column):
+        assert not pc.any(pc.match_substring_regex(column, manifest_table._UNSAFE)).as_py()
+
+
+def test_usual_paths_pass_by_that_look() -> None:
+    column = pa.array([f"day=2013-01-01/air line=UA/{n:05d}-é+%.parquet" for n in range(9)])
+    assert manifest_table._look_safe(column) and manifest_table._look_safe(column.slice(3, 2)) and manifest_table._look_safe(column[:0])
+
+
+@settings(max_examples=rounds(60, 5_000))
+@given(st.lists(st.lists(st.integers(0, 400).map(str), max_size=130), max_size=3))
+def test_a_path_that_is_listed_twice_is_found_in_any_order(pieces: list[list[str]]) -> None:
+    """[OB4] [OB5]"""
+    every = list(itertools.chain(*pieces))
+    column = pa.chunked_array([pa.array(piece, pa.string()) for piece in pieces], pa.string())
+    assert manifest_table._are_unique(column) == (len(set(every)) == len(every))
+    rising = sorted(set(every))
+    turned = rising[len(rising) // 2 :] + rising[: len(rising) // 2]
+    assert manifest_table._are_unique(pa.chunked_array([turned], pa.string()))
+    if rising:
+        assert not manifest_table._are_unique(pa.chunked_array([[*turned, *turned[: 1 + len(turned) // 70]]], pa.string()))
+
+
+@settings(max_examples=rounds(40, 2_000))
+@given(st.lists(st.tuples(st.none() | st.sampled_from("ab"), st.none() | st.integers(0, 2), st.sampled_from("xyz")), max_size=5))
+def test_what_is_taken_for_sorted_is_sorted(rows: list[tuple[Any, ...]]) -> None:
+    """By partition, then path, nulls last. [OB13]"""
+    table = pa.table({name: pa.array([row[at] for row in rows]) for at, name in enumerate("abc")}).cast(
+        pa.schema([("a", pa.string()), ("b", pa.int64()), ("c", pa.string())])
+    )
+    ordered = table.sort_by([(name, "ascending") for name in "abc"])
+    assert manifest_table.is_sorted(table, ["a", "b", "c"]) == table.equals(ordered)
+    assert manifest_table.is_sorted(ordered, ["a", "b", "c"])
+
+
+def test_bits_are_rows() -> None:
+    """[OB9]"""
+    for removed, count in ((0, 0), (0, 3), (0b101, 3), (1 << 8, 9), ((1 << 20) - 1, 20)):
+        expected = [not removed >> row & 1 for row in range(count)]
+        assert manifest_table.is_live(removed, count).to_pylist() == expected
+    assert np.array(manifest_table.is_live(1 << 99, 100).to_pylist()).sum() == 99
+
+
+def test_two_readers_of_one_cache_do_not_mistake_one_reference_for_another() -> None:
+    """The same object under another digest is damage, also when it is in memory already. [OB4] [OB6]"""
+    session, snapshot = listed(numbered(3))
+    (ref,) = read_whole(snapshot).manifests
+    reader = ManifestReader(session.store)
+    reader.manifest(ref, BY)
+    with pytest.raises(CorruptMetadataError):
+        reader.manifest(msgspec.structs.replace(ref, digest="sha256:" + "0" * 64), BY)
