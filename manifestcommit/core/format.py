@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -42,12 +43,13 @@ _ZSTD_LEVEL = 3
 
 _VERSION_NAME = re.compile(re.escape(VERSIONS) + r"(\d{20})\.json\.zst", re.ASCII)
 _JOB_ID = re.compile(r"v([1-9]\d{0,18})-([0-9a-f]{16})-[0-9a-f]{32}", re.ASCII)
-_DATA_FILE = re.compile(r"-(v[1-9]\d{0,18}-[0-9a-f]{16}-[0-9a-f]{32})\.parquet\Z", re.ASCII)
 _OBJECT = re.compile(re.escape(MANIFESTS) + r"(?!\.{1,2}\Z)[^/\\\0]+")
 _TABLE_ID = re.compile(r"[0-9a-f]{16}")
 _TASK = re.compile(r"(\d{5,18})\.json\.zst", re.ASCII)
 
+_DATA_FILE_ENDS = ".parquet"
 _REASON = 2_000  # what is hostile may be long
+_JOBS_AT_HAND = 4096
 
 
 class JobName(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,17 +88,24 @@ def job_id(birth: int, table_id: str, randomness: bytes) -> str:
     return f"v{birth}-{table_id}-{randomness.hex()}"
 
 
+@lru_cache(_JOBS_AT_HAND)  # a table of a million files has few jobs, and whoever looks at each name asks for its job several times
 def parse_job_id(job: str) -> JobName:
     """Birth and table of a job id; ValueError for anything else. [LY4]"""
-    match = _JOB_ID.fullmatch(job)
-    if not match:
+    name = _job_name(job)
+    if name is None:
         raise ValueError(f"{job!r} is not a job id (v<birth>-<table id>-<32 hex digits>)")
-    return JobName(birth=int(match[1]), table_id=match[2])
+    return name
 
 
 def is_job_id(text: str) -> bool:
     """Whether this is the id of a job, of any table. [LY4]"""
-    return _JOB_ID.fullmatch(text) is not None
+    return _job_name(text) is not None
+
+
+@lru_cache(_JOBS_AT_HAND)
+def _job_name(text: str) -> JobName | None:
+    match = _JOB_ID.fullmatch(text)
+    return JobName(birth=int(match[1]), table_id=match[2]) if match else None
 
 
 def manifest_name(job: str, randomness: bytes) -> str:
@@ -106,8 +115,11 @@ def manifest_name(job: str, randomness: bytes) -> str:
 
 def job_of_data_file(path: str) -> str | None:
     """The id of the job that wrote a data file; None where something else did. [DF1]"""
-    match = _DATA_FILE.search(path)
-    return match[1] if match else None
+    at = path.rfind("-v")  # there is no further v in an id
+    if at < 0 or not path.endswith(_DATA_FILE_ENDS):
+        return None
+    job = path[at + 1 : -len(_DATA_FILE_ENDS)]
+    return job if _job_name(job) is not None else None
 
 
 def job_of_manifest(name: str) -> str:

@@ -6,6 +6,7 @@ Pure. Not here: the commit of that choice (core.change), which files the readabl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -17,6 +18,7 @@ from .snapshot import Snapshot
 Action = Literal["keep", "delete", "leave"]
 DAY_S = 86_400.0
 MAX_CONDEMNED = 10_000  # foreign files that one run condemns by name: they stand in the head until it is known that they are gone
+_AT_HAND = 4096  # folders and jobs of which is known what follows for a file
 _CUT_COMPONENT_BYTES = 190  # a folder so long may have lost its `=` when its name was cut
 
 
@@ -99,9 +101,13 @@ def writer_of(path: str, table_id: str) -> str | None:
     job = format.job_of_data_file(path)
     if job is None or format.parse_job_id(job).table_id != table_id:
         return None
-    folders = path.split("/")[:-1]
-    ours = all("=" in folder or len(folder.encode("utf-8", "surrogatepass")) >= _CUT_COMPONENT_BYTES for folder in folders)
-    return job if ours else None
+    return job if _is_of_partitions(path.rpartition("/")[0]) else None
+
+
+@lru_cache(_AT_HAND)  # a list has the files of a folder together
+def _is_of_partitions(folder: str) -> bool:
+    parts = folder.split("/") if folder else []
+    return all("=" in part or len(part.encode("utf-8", "surrogatepass")) >= _CUT_COMPONENT_BYTES for part in parts)
 
 
 def classify(name: str, horizon: Horizon, is_reached: Callable[[str], bool], *, is_old: bool) -> Verdict:
@@ -190,9 +196,9 @@ _FOREIGN = Verdict(action="leave", kind="foreign", reason="not written by this t
 
 
 def _data_file(name: str, horizon: Horizon, is_reached: Callable[[str], bool]) -> Verdict:
-    job = writer_of(name, horizon.table_id)
-    if job is not None:
-        return _of_job(name, job, "data file", horizon, is_reached)
+    own = writer_of(name, horizon.table_id)
+    if own is not None:
+        return _of_own_job(name, own, "data file", horizon, is_reached)
     if is_reached(name):
         return _KEPT
     if name in horizon.condemned:
@@ -204,11 +210,20 @@ def _of_job(name: str, job: str, kind: str, horizon: Horizon, is_reached: Callab
     own = _own_job(job, horizon)
     if own is None:
         return _unknown("it is named for another table" if format.is_job_id(job) else "it is named for no job")
+    return _of_own_job(name, own, kind, horizon, is_reached)
+
+
+def _of_own_job(name: str, own: str, kind: str, horizon: Horizon, is_reached: Callable[[str], bool]) -> Verdict:
     birth = format.parse_job_id(own).birth
     if birth >= horizon.fence or is_reached(name):
         return _KEPT if kind == "data file" else _KEPT_METADATA
+    return _dead(kind, own, birth, horizon.fence)
+
+
+@lru_cache(_AT_HAND)  # all files that a job has left share it
+def _dead(kind: str, job: str, birth: int, fence: int) -> Verdict:
     why = "that job is settled" if kind in ("job object", "intent") else "no readable version lists it"
-    return Verdict(action="delete", kind=kind, reason=f"{why}; job {own} was born at version {birth}, below the fence {horizon.fence}")
+    return Verdict(action="delete", kind=kind, reason=f"{why}; job {job} was born at version {birth}, below the fence {fence}")
 
 
 def _own_job(job: str, horizon: Horizon) -> str | None:

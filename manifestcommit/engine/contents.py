@@ -12,6 +12,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,8 +25,9 @@ from ..core.snapshot import RunRef, Snapshot
 from ..errors import CorruptMetadataError
 from ..store import Store
 from .deep import examine_file
-from .inventory import Inventory, Multiset, hash_of
+from .inventory import Inventory
 from .manifests import JOB_RUN, KEY_RUN, REMOVED_RUN, ManifestReader
+from .names import Hashes, Repeats, hashes
 
 _AT_ONCE = 1024  # entries of a manifest that are made into values at once
 _READERS = 4  # files that are read at once; each takes up to 32 MiB, or a batch of rows
@@ -52,7 +55,7 @@ class Contents:
         self._runs: dict[str, list[RunRef]] = {}
         self._listed: dict[str, list[_Listed]] = {}
         self._above: frozenset[str] = frozenset()  # what the version above inlines, and was looked at
-        self._live = Multiset()
+        self._live = Repeats()
         self._sums: dict[str, int] | None = dict.fromkeys(("files", "rows", "bytes"), 0)  # of the head; None: cannot be counted
         self._files = _Files(store, report, progress) if deep else None
         self._reader = ManifestReader(store)
@@ -118,13 +121,13 @@ class Contents:
             self._report(finding("manifest_damaged", run.path, f"{reason(error)}; version {version} lists it"))
 
     def _is_there(self, path: str, size: int, version: int) -> bool:
-        looked = self._inventory.look([path], [size])
-        if looked.status[0] == "missing":
+        looked = self._inventory.look(hashes([path]), [size])
+        if not looked.there[0]:
             self._report(finding("manifest_missing", path, f"it is missing; version {version} lists it"))
-        elif looked.status[0] == "size_differs":
+        elif not looked.fits[0]:
             text = f"it has {int(looked.sizes[0]):,} bytes, version {version} lists it with {size:,}"
             self._report(finding("manifest_damaged", path, text))
-        return looked.status[0] == "there"
+        return bool(looked.fits[0])
 
     def _collect(self, snapshot: Snapshot, removed: dict[str, int], is_head: bool) -> None:
         for ref in snapshot.manifests:
@@ -149,11 +152,12 @@ class Contents:
             self._report(finding("version_unreadable", format.version_name(snapshot.version), str(error)))
             self._sums = None if is_head else self._sums
             return
-        good = self._look([entry.path for entry in fresh], [entry.bytes for entry in fresh], snapshot.version)
+        paths = [entry.path for entry in fresh]
+        good = self._look(hashes(paths), np.array([entry.bytes for entry in fresh], np.int64), paths.__getitem__, snapshot.version)
         if self._files is not None:
             self._files.add([fresh[at] for at in good], schema, snapshot.partition_by)
         if is_head:
-            self._live.add(entry.path for entry in snapshot.added)
+            self._live.add(hashes(entry.path for entry in snapshot.added))
             self._count(len(snapshot.added), sum(e.rows for e in snapshot.added), sum(e.bytes for e in snapshot.added))
 
     def _check_manifest(self, listed: _Listed) -> None:
@@ -167,12 +171,15 @@ class Contents:
         if wrong:
             text = f"of {ref.path} it says {wrong[0]} = {getattr(ref, wrong[0])!r}, which is {described[wrong[0]]!r}"
             self._report(finding("reference_false", format.version_name(listed.version), text))
-        if listed.in_head is not None:
-            live = manifest_table.live(table, listed.in_head & ((1 << table.num_rows) - 1))
-            self._live.add(live.column("path").to_pylist())
-            self._count(live.num_rows, *(pc.sum(live.column(name)).as_py() or 0 for name in ("rows", "bytes")))
         kept = manifest_table.live(table, listed.removed & ((1 << table.num_rows) - 1))
-        good = self._look(kept.column("path").to_pylist(), kept.column("bytes").to_pylist(), listed.version)
+        paths = kept.column("path")
+        wanted = hashes(paths.to_pylist())
+        if listed.in_head is not None:
+            same = listed.in_head == listed.removed
+            live = kept if same else manifest_table.live(table, listed.in_head & ((1 << table.num_rows) - 1))
+            self._live.add(wanted if same else hashes(live.column("path").to_pylist()))
+            self._count(live.num_rows, *(pc.sum(live.column(name)).as_py() or 0 for name in ("rows", "bytes")))
+        good = self._look(wanted, kept.column("bytes").to_numpy(), lambda at: paths[at].as_py(), listed.version)
         for start in range(0, len(good), _AT_ONCE) if self._files is not None else ():
             self._add_files(listed, kept.take(pa.array(good[start : start + _AT_ONCE], pa.int64())))
 
@@ -197,21 +204,21 @@ class Contents:
             self._report(finding("manifest_damaged", ref.path, f"it does not fit the schema of version {listed.version}: {error}"))
         return None
 
-    def _look(self, paths: Sequence[str], sizes: Sequence[int], version: int) -> list[int]:
+    def _look(self, wanted: Hashes, sizes: npt.NDArray[np.int64], path_of: Callable[[int], str], version: int) -> list[int]:
         """Which of these files are there with their length, and were not looked at before; the others are reported. [IV6]"""
-        looked = self._inventory.look(paths, sizes)
-        good = []
-        for at, status in enumerate(looked.status):
-            if status == "missing":
-                self._report(finding("file_missing", paths[at], f"it is missing; version {version} lists it, with {sizes[at]:,} bytes"))
-            elif status == "size_differs":
-                text = f"it has {int(looked.sizes[at]):,} bytes, version {version} lists it with {sizes[at]:,}"
-                self._report(finding("file_size_differs", paths[at], text))
-            elif looked.fresh[at]:
-                good.append(at)
+        looked = self._inventory.look(wanted, sizes)
+        for at in np.flatnonzero(~looked.fits).tolist():
+            if not looked.there[at]:
+                text = f"it is missing; version {version} lists it, with {sizes[at]:,} bytes"
+                self._report(finding("file_missing", path_of(at), text))
+            else:
+                text = f"it has {looked.sizes[at]:,} bytes, version {version} lists it with {sizes[at]:,}"
+                self._report(finding("file_size_differs", path_of(at), text))
+        good = np.flatnonzero(looked.fits & looked.fresh)
         self.files += len(good)
-        self.bytes += sum(sizes[at] for at in good)
-        return good
+        self.bytes += int(sizes[good].sum())
+        found: list[int] = good.tolist()
+        return found
 
     def _count(self, files: int, rows: int, bytes: int) -> None:
         if self._sums is not None:
@@ -220,10 +227,10 @@ class Contents:
 
     def _repeated(self) -> Iterator[Finding]:
         """Paths that the head lists more than once: hashes first, names only where those say so. [OB5] [IV6]"""
-        suspects = self._live.repeated()
+        suspects = set(self._live.repeated().tolist())
         times: dict[str, int] = {}
         for path in self._live_paths() if suspects else ():
-            if hash_of(path) in suspects:
+            if hash(path) in suspects:
                 times[path] = times.get(path, 0) + 1
         for path, count in times.items():
             if count > 1:

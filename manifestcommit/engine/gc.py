@@ -11,8 +11,8 @@ from __future__ import annotations
 import contextlib
 import logging
 from bisect import insort
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain, islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from itertools import islice
 from typing import Any, Protocol
 
 import msgspec
@@ -30,6 +30,7 @@ from .session import Session
 LOG = logging.getLogger("manifestcommit.jobs")
 _TRIES = 20  # at reading the versions: another gc that goes further makes this one start over
 _BATCH = 1000
+_COMPARED = 250  # objects of a list that are compared together
 _NAMES_TOLD = 100
 PLAN = pa.schema([("name", pa.string()), ("bytes", pa.int64()), ("reason", pa.string()), ("action", pa.string())])
 
@@ -65,21 +66,31 @@ class Ledger:
     """Counts what is decided on, while it is; of the names of foreign files it keeps the first hundred."""
 
     def __init__(self) -> None:
-        self.tallies: dict[tuple[str, str], Tally] = {}
+        self._sums: dict[tuple[str, str], list[int]] = {}
         self.foreign_names: list[str] = []
+
+    @property
+    def tallies(self) -> dict[tuple[str, str], Tally]:
+        """How many of which action and kind; what is kept is of one kind."""
+        return {place: Tally(count=count, bytes=bytes) for place, (count, bytes) in self._sums.items()}
 
     def note(self, name: str, size_bytes: int, verdict: Verdict) -> None:
         place = verdict.action, "" if verdict.action == "keep" else verdict.kind
-        self.tallies[place] = self.tallies.get(place, Tally()).plus(Tally(count=1, bytes=size_bytes))
+        self._count(place, 1, size_bytes)
         if place == ("leave", "foreign"):
             self._tell(name)
 
     def add(self, tallies: Mapping[tuple[str, str], Tally], foreign_names: Iterable[str]) -> None:
         """What another ledger says."""
         for place, tally in tallies.items():
-            self.tallies[place] = self.tallies.get(place, Tally()).plus(tally)
+            self._count(place, tally.count, tally.bytes)
         for name in foreign_names:
             self._tell(name)
+
+    def _count(self, place: tuple[str, str], count: int, bytes: int) -> None:
+        sums = self._sums.setdefault(place, [0, 0])
+        sums[0] += count
+        sums[1] += bytes
 
     def _tell(self, name: str) -> None:
         if len(self.foreign_names) < _NAMES_TOLD or name < self.foreign_names[-1]:
@@ -87,16 +98,17 @@ class Ledger:
             del self.foreign_names[_NAMES_TOLD:]
 
     def report(self, url: str, horizon: Horizon) -> GcReport:
+        tallies = self.tallies
         return GcReport(
             url=url,
             version=horizon.version,
             fence=horizon.fence,
             expired=horizon.expired,
-            kept=self.tallies.get(("keep", ""), Tally()),
-            deleted={kind: tally for (action, kind), tally in sorted(self.tallies.items()) if action == "delete"},
-            foreign=self.tallies.get(("leave", "foreign"), Tally()),
+            kept=tallies.get(("keep", ""), Tally()),
+            deleted={kind: tally for (action, kind), tally in sorted(tallies.items()) if action == "delete"},
+            foreign=tallies.get(("leave", "foreign"), Tally()),
             foreign_names=tuple(self.foreign_names),
-            unknown=self.tallies.get(("leave", "unknown"), Tally()),
+            unknown=tallies.get(("leave", "unknown"), Tally()),
         )
 
 
@@ -137,17 +149,18 @@ class Alone:
         return collect(session, horizon, tell, Reach())
 
     def delete(self, session: Session, horizon: Horizon, reach: Reach, cut_s: float, ledger: Ledger, tell: Tell) -> None:
-        delete_dead(session, horizon, verdicts(session, horizon, reach.__contains__, cut_s, tell), ledger)
+        delete_dead(session, horizon, verdicts(session, horizon, reach.among, cut_s, tell), ledger)
 
     def plan(
         self, session: Session, horizon: Horizon, reach: Reach, cut_s: float, unfinished: list[dict[str, object]], tell: Tell
     ) -> pa.Table:
-        found = verdicts(session, horizon, reach.__contains__, cut_s, tell)
-        rows = chain((plan_row(info.name, info.size_bytes, verdict) for info, verdict in found if verdict.action != "keep"), unfinished)
+        found = verdicts(session, horizon, reach.among, cut_s, tell)
+        told = ((shown(info.name), info.size_bytes, verdict.reason, verdict.action) for info, verdict in found if verdict.action != "keep")
         batches = []
-        while some := list(islice(rows, _BATCH)):  # as columns they take less than half the memory
-            batches.append(pa.Table.from_pylist(some, schema=PLAN))
-        return pa.concat_tables([PLAN.empty_table(), *batches])
+        while some := list(islice(told, _BATCH)):  # as columns they take less than half the memory
+            columns = [pa.array(column, field.type) for column, field in zip(zip(*some, strict=True), PLAN, strict=True)]
+            batches.append(pa.Table.from_arrays(columns, schema=PLAN))
+        return pa.concat_tables([PLAN.empty_table(), *batches, pa.Table.from_pylist(unfinished, schema=PLAN)])
 
 
 ALONE = Alone()
@@ -193,9 +206,13 @@ def plan(session: Session, policy: Policy, *, foreign: bool = False, by: Compari
 
 
 def plan_row(name: str, size_bytes: int, verdict: Verdict) -> dict[str, object]:
-    """One name of a plan. One that is no unicode, as some file systems have, is shown escaped."""
-    shown = name.encode("utf-8", "backslashreplace").decode()
-    return {"name": shown, "bytes": size_bytes, "reason": verdict.reason, "action": verdict.action}
+    """One name of a plan."""
+    return {"name": shown(name), "bytes": size_bytes, "reason": verdict.reason, "action": verdict.action}
+
+
+def shown(name: str) -> str:
+    """A name as a plan has it. One that is no unicode, as some file systems have, is escaped."""
+    return name if name.isascii() else name.encode("utf-8", "backslashreplace").decode()
 
 
 def _settle(session: Session, horizon: Horizon, by: Comparison, tell: Tell) -> tuple[Horizon, Any]:
@@ -213,13 +230,16 @@ def _overtaken(session: Session) -> StoreError:
 
 
 def verdicts(
-    session: Session, horizon: Horizon, is_reached: Callable[[str], bool], cut_s: float, tell: Tell, *, prefix: str = ""
+    session: Session, horizon: Horizon, among: Callable[[Sequence[str]], Set[str]], cut_s: float, tell: Tell, *, prefix: str = ""
 ) -> Iterator[tuple[ObjectInfo, Verdict]]:
-    """Every object with what becomes of it, in the order of the list. [GC5]"""
-    for number, info in enumerate(session.store.list(prefix)):
+    """Every object with what becomes of it, in the order of the list. among: which of some names a readable version lists. [GC5]"""
+    objects, number = session.store.list(prefix), 0
+    while some := list(islice(objects, _COMPARED)):
         if number % _BATCH == 0:
             tell(f"comparing: {number:,} objects")
-        yield info, judge(info, horizon, is_reached, cut_s)
+        number += len(some)
+        reached = among([info.name for info in some])
+        yield from ((info, judge(info, horizon, reached.__contains__, cut_s)) for info in some)
 
 
 def judge(info: ObjectInfo, horizon: Horizon, is_reached: Callable[[str], bool], cut_s: float) -> Verdict:

@@ -6,26 +6,21 @@ its name (core.retention). Not here: what should be there (engine.verify).
 
 from __future__ import annotations
 
-import hashlib
-from array import array
-from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
 
 import msgspec
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..core import format
 from ..core.audit import Finding, Kind, finding
-from ..core.retention import Verdict, classify, horizon_of, is_of_another_table, job_in
+from ..core.retention import Verdict, classify, horizon_of, is_of_another_table, job_in, writer_of
 from ..core.snapshot import Snapshot
 from ..store import Store
-from ..store.base import ObjectInfo
+from .names import Hashes, hashes
 
-Status = Literal["there", "missing", "size_differs"]
-
-_EVERY = 5000  # objects from one word of progress to the next
+_EVERY = 5000  # objects that are looked at together, from one word of progress to the next
 # Of what no version lists, by its name: kind, and what it is in words. The number is what is kept of it.
 _CLASSES: tuple[tuple[Kind, str] | None, ...] = (
     None,  # looked at by name already
@@ -37,12 +32,17 @@ _CLASSES: tuple[tuple[Kind, str] | None, ...] = (
 )
 _SEEN, _ORPHAN, _UNLISTED, _FOREIGN, _OTHER_TABLE, _PROBE = range(len(_CLASSES))
 _NAMED = 100  # strange names that are reported one by one
+_JOBS = 4096  # whose class is at hand
+_ROOM = f"{format.ROOM}/"
+_NOWHERE: frozenset[str] = frozenset()
 
 
 class Looked(msgspec.Struct, frozen=True, kw_only=True):
-    """What an inventory says of some names. status, size: of each, -1 where there is none; fresh: looked for the first time."""
+    """What an inventory says of some names, an array of each. there; fits: there with the length that was asked for; sizes: -1 where it
+    is not there; fresh: looked for the first time."""
 
-    status: list[Status]
+    there: Any
+    fits: Any
     sizes: Any
     fresh: Any
 
@@ -63,17 +63,21 @@ class Inventory:
         self.youngest = Youngest()
         self._horizon = horizon_of(head)
         self._strange = 0
-        hashes, sizes, classes = array("Q"), array("q"), array("B")
-        for count, info in enumerate(store.list("")):
-            if count % _EVERY == 0:
-                progress(f"listing: {count:,} objects")
-            hashes.append(hash_of(info.name))
-            sizes.append(info.size_bytes)
-            classes.append(self._classify(info))
-        order = np.argsort(np.frombuffer(hashes, np.uint64), kind="stable")
-        self._hashes = np.frombuffer(hashes, np.uint64)[order]
-        self._sizes = np.frombuffer(sizes, np.int64)[order]
-        self._classes = np.frombuffer(classes, np.uint8)[order]
+        self._of_jobs: dict[str, int] = {}
+        found, sizes, classes = ([np.array([], kind)] for kind in (np.int64, np.int64, np.uint8))
+        objects, count = store.list(""), 0
+        while some := list(islice(objects, _EVERY)):
+            progress(f"listing: {count:,} objects")
+            count += len(some)
+            names = [info.name for info in some]
+            found.append(hashes(names))
+            sizes.append(np.array([info.size_bytes for info in some], np.int64))
+            classes.append(np.fromiter(map(self._class_of, names), np.uint8, len(names)))
+        self._hashes: Hashes = np.concatenate(found)
+        order = np.argsort(self._hashes, kind="stable")
+        self._hashes = self._hashes[order]
+        self._sizes = np.concatenate(sizes)[order]
+        self._classes = np.concatenate(classes)[order]
         self._listed = np.zeros(len(order), bool)
 
     @property
@@ -81,9 +85,8 @@ class Inventory:
         """How many objects there are."""
         return len(self._hashes)
 
-    def look(self, names: Iterable[str], sizes: Any) -> Looked:
-        """Which of these are there, with their size; each counts as listed by a version from now on."""
-        wanted = np.frombuffer(array("Q", (hash_of(name) for name in names)), np.uint64)
+    def look(self, wanted: Hashes, sizes: Any) -> Looked:
+        """Which of the names with these hashes are there, with their size; each counts as listed by a version from now on."""
         at = np.searchsorted(self._hashes, wanted)
         there = np.zeros(len(wanted), bool)
         inside = at < len(self._hashes)
@@ -93,9 +96,7 @@ class Inventory:
         fresh = np.ones(len(wanted), bool)
         fresh[there] = ~self._listed[at[there]]
         self._listed[at[there]] = True
-        fits = found == np.asarray(sizes, np.int64)
-        status: list[Status] = ["missing" if not here else "there" if ok else "size_differs" for here, ok in zip(there, fits, strict=True)]
-        return Looked(status=status, sizes=found, fresh=fresh)
+        return Looked(there=there, fits=there & (found == np.asarray(sizes, np.int64)), sizes=found, fresh=fresh)
 
     def left_over(self) -> list[Finding]:
         """What no version lists, counted by what it is. To be asked after every version was looked through."""
@@ -109,13 +110,24 @@ class Inventory:
                 found.append(finding(kind, "", text))
         return found
 
-    def _classify(self, info: ObjectInfo) -> int:
+    def _class_of(self, name: str) -> int:
+        """As `_classify`; what a job of this table wrote where data files lie is all of one class, and is asked for once."""
+        own = None if name.startswith(_ROOM) else writer_of(name, self._horizon.table_id)
+        if own is None:
+            return self._classify(name)
+        known = self._of_jobs.get(own)
+        if known is None:
+            if len(self._of_jobs) >= _JOBS:
+                self._of_jobs.clear()
+            known = self._of_jobs[own] = self._classify(name)
+        return known
+
+    def _classify(self, name: str) -> int:
         """What gc would make of the name if no version lists it: `core.retention` alone knows names. [GC5]"""
-        name = info.name
-        if (version := format.parse_version(name)) is not None:
+        if name.startswith(format.VERSIONS) and (version := format.parse_version(name)) is not None:
             self.versions.append(version)
             return _SEEN
-        verdict = classify(name, self._horizon, lambda _: False, is_old=True)
+        verdict = classify(name, self._horizon, _NOWHERE.__contains__, is_old=True)
         if verdict.action == "leave" or name in self._horizon.condemned:
             return self._left(name, verdict)
         if verdict.kind == "probe":
@@ -145,23 +157,3 @@ class Inventory:
             self.findings.append(note)
         elif self._strange == _NAMED + 1:
             self.findings.append(finding("foreign_name", note.object, "and more such names, which are not listed here"))
-
-
-class Multiset:
-    """Paths, eight bytes each: which of them may have been added twice."""
-
-    def __init__(self) -> None:
-        self._hashes = array("Q")
-
-    def add(self, paths: Iterable[str]) -> None:
-        self._hashes.extend(hash_of(path) for path in paths)
-
-    def repeated(self) -> frozenset[int]:
-        """Hashes that were added more than once."""
-        times = pa.array(memoryview(self._hashes), pa.uint64()).value_counts()
-        return frozenset(times.filter(pc.greater(times.field("counts"), 1)).field("values").to_pylist())
-
-
-def hash_of(name: str) -> int:
-    """64 bits of a name; also of one that UTF-8 cannot carry, as a file system may list it."""
-    return int.from_bytes(hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")

@@ -5,13 +5,10 @@ Not here: what follows for an object that is not reached (core.retention).
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import compress
 from typing import TypeVar
-
-import numpy as np
-import numpy.typing as npt
 
 from ..core import format
 from ..core.bitmap import to_mask
@@ -20,42 +17,12 @@ from ..core.manifest import ManifestRef
 from ..core.retention import Horizon
 from ..errors import CorruptMetadataError, TableNotFoundError
 from .head import Head, missing_version, newest_above, read_object
+from .names import Names
 from .session import Session
 
 Tell = Callable[[str], None]
 _AT_ONCE = 16  # versions that are fetched at a time, where there are many
 _TOLD = 100
-_BUFFER = 1 << 20
-
-
-class Paths:
-    """A set of data files in eight bytes each: the hashes that this interpreter has for texts. Two files that share one are taken for
-    one: a file may be kept for another's sake, none is lost."""
-
-    def __init__(self) -> None:
-        self._sorted: npt.NDArray[np.int64] = np.array([], np.int64)
-        self._new = array("q")
-
-    def __len__(self) -> int:
-        self._settle()
-        return len(self._sorted)
-
-    def __contains__(self, path: str) -> bool:
-        self._settle()
-        wanted = hash(path)
-        place = self._sorted.searchsorted(wanted)
-        return bool(place < len(self._sorted) and self._sorted[place] == wanted)
-
-    def add(self, path: str) -> None:
-        """The path is in the set from now on."""
-        self._new.append(hash(path))
-        if len(self._new) > max(_BUFFER, len(self._sorted) // 4):
-            self._settle()
-
-    def _settle(self) -> None:
-        if self._new:
-            self._sorted = np.union1d(self._sorted, np.frombuffer(self._new, np.int64))
-            self._new = array("q")
 
 
 class Listed:
@@ -85,16 +52,19 @@ class Reach(Listed):
 
     def __init__(self) -> None:
         super().__init__()
-        self.files = Paths()
+        self.files = Names()
         self._inlined: frozenset[str] = frozenset()
 
     def __contains__(self, name: str) -> bool:
-        return name in self.objects or name in self.files
+        return bool(self.among((name,)))
+
+    def among(self, names: Sequence[str]) -> frozenset[str]:
+        """Those that are reached. Two files that share a hash are taken for one: a file may be kept for another's sake, none is lost."""
+        return frozenset(compress(names, self.files.holds(names))).union(self.objects.intersection(names))
 
     def take(self, session: Session, head: Head) -> None:
         inlined = frozenset(entry.path for entry in head.snapshot.added)
-        for path in inlined - self._inlined:  # versions next to each other carry mostly the same
-            self.files.add(path)
+        self.files.add(inlined - self._inlined)  # versions next to each other carry mostly the same
         self._inlined = inlined
         super().take(session, head)
 
@@ -103,8 +73,7 @@ class Reach(Listed):
         for number, (ref, removed) in enumerate(self.manifests.values()):
             if number % _TOLD == 0:
                 tell(f"reading manifests: {number:,} of {len(self.manifests):,}")
-            for path in live_paths(session, ref, removed):
-                self.files.add(path)
+            self.files.add(live_paths(session, ref, removed))
         self.manifests.clear()
 
 
@@ -113,8 +82,9 @@ _Listed = TypeVar("_Listed", bound=Listed)
 
 def live_paths(session: Session, ref: ManifestRef, removed: int) -> Iterator[str]:
     """The paths of a manifest's entries that not every readable version has taken away. One request. [OB9]"""
-    mask = to_mask(removed & ((1 << ref.files) - 1), ref.files)
-    yield from (path for path, gone in zip(session.manifests.paths(ref), mask, strict=True) if not gone)
+    paths = session.manifests.paths(ref)
+    gone = removed & ((1 << ref.files) - 1)
+    return compress(paths, (not each for each in to_mask(gone, ref.files))) if gone else iter(paths)
 
 
 def collect(session: Session, horizon: Horizon, tell: Tell, found: _Listed) -> _Listed | None:

@@ -166,7 +166,7 @@ class OnSpark:
         return listing.facts(self._spark, self._place, ranges, sources, condemned)
 
     def _versions(self, session: Session, horizon: Horizon, cut_s: float, tell: Tell) -> Iterator[tuple[ObjectInfo, Verdict]]:
-        return verdicts(session, horizon, lambda _: False, cut_s, tell, prefix=format.VERSIONS)
+        return verdicts(session, horizon, lambda _: frozenset(), cut_s, tell, prefix=format.VERSIONS)
 
     def _mapped(self, facts: DataFrame, work: Callable[..., Iterator[pa.RecordBatch]], schema: str) -> DataFrame:
         if self._place.carrier.storage_options and len(cloudpickle.dumps(work)) > _LARGEST_BYTES:  # type: ignore[no-untyped-call]  # pyspark's copy of it has no types

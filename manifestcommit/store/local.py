@@ -90,15 +90,12 @@ class LocalStore:
 
     def unfinished(self) -> Iterator[Unfinished]:
         """Temporary files of writers that died, and of those that still write. [GC9] [ST15]"""
-        for folder, _, names in os.walk(self._root):
-            for name in names:
-                if not name.startswith(_TEMPORARY):
-                    continue
-                path, final = f"{folder}/{name}", name.removeprefix(_TEMPORARY).partition("-")[2]
-                own, taken = (os.path.relpath(each, self._root) for each in (path, f"{folder}/{final}" if final else path))
-                with contextlib.suppress(FileNotFoundError):
-                    status = os.lstat(path)
-                    yield Unfinished(name=taken, temporary=own, size_bytes=status.st_size, started=status.st_mtime)
+        for folder, name in _temporaries(self._root):
+            path, final = f"{folder}/{name}", name.removeprefix(_TEMPORARY).partition("-")[2]
+            own, taken = (os.path.relpath(each, self._root) for each in (path, f"{folder}/{final}" if final else path))
+            with contextlib.suppress(FileNotFoundError):
+                status = os.lstat(path)
+                yield Unfinished(name=taken, temporary=own, size_bytes=status.st_size, started=status.st_mtime)
 
     def discard_unfinished(self, each: Unfinished) -> None:
         if os.path.basename(each.temporary).startswith(_TEMPORARY):
@@ -136,15 +133,21 @@ class LocalStore:
 
     def _walk(self, folder: str, prefix: str, start_from: str) -> Iterator[ObjectInfo]:
         base = f"{folder}/" if folder else ""
-        for name, is_folder in _scan(f"{self._root}/{folder}", base, prefix, start_from):
-            if is_folder:
-                yield from self._walk(name, prefix, start_from)
-                continue
-            try:
-                status = os.stat(f"{self._root}/{name}", follow_symlinks=False)
-            except FileNotFoundError:
-                continue  # deleted since the scan: as if listed a moment later
-            yield ObjectInfo(name=name, size_bytes=status.st_size, modified=status.st_mtime)
+        place = _open_folder(f"{self._root}/{folder}")
+        if place is None:
+            return
+        try:
+            for name in _scan(place, base, prefix, start_from):
+                if name.endswith("/"):
+                    yield from self._walk(base + name[:-1], prefix, start_from)
+                    continue
+                try:
+                    status = os.stat(name, dir_fd=place, follow_symlinks=False)
+                except FileNotFoundError:
+                    continue  # deleted since the scan: as if listed a moment later
+                yield ObjectInfo(name=base + name, size_bytes=status.st_size, modified=status.st_mtime)
+        finally:
+            os.close(place)
 
 
 class _Output:
@@ -199,58 +202,88 @@ def _temporary(folder: str, final: str = "") -> str:
     return f"{folder}/{longer if final and len(os.fsencode(longer)) <= _MOST_BYTES else name}"
 
 
-def _scan(path: str, base: str, prefix: str, start_from: str) -> list[tuple[str, bool]]:
-    """The names of one folder in code-point order: a scan is no snapshot, so scan until two agree. [ST3]"""
-    seen = _scan_once(path, base, prefix, start_from)
-    united = dict(seen)
+def _temporaries(root: str) -> Iterator[tuple[str, str]]:
+    """(folder, name) of every temporary file below the root; folders that cannot be read are passed over."""
+    folders = [root]
+    while folders:
+        folder, found = folders.pop(), []
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                elif entry.name.startswith(_TEMPORARY):
+                    found.append((folder, entry.name))
+        yield from found
+
+
+def _open_folder(path: str) -> int | None:
+    """A descriptor of a folder, so that its names are found without walking down to it for each; None where there is none."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _scan(folder: int, base: str, prefix: str, start_from: str) -> list[str]:
+    """The names of one folder in code-point order, those of folders with a slash: a scan is no snapshot, so scan until two agree. [ST3]"""
+    order, seen = _scan_once(folder, base, prefix, start_from)
+    if _names(folder) == order:
+        return sorted(seen)
+    united = seen
     for _ in range(_SCANS):
-        again = _scan_once(path, base, prefix, start_from)
+        again = _scan_once(folder, base, prefix, start_from)[1]
         if again == seen:
-            return sorted(again.items(), key=_order)
+            return sorted(again)
         united |= again
         seen = again
-    return sorted(united.items(), key=_order)
+    return sorted(united)
 
 
-def _scan_once(path: str, base: str, prefix: str, start_from: str) -> dict[str, bool]:
-    found = {}
-    try:
-        if base and start_from.startswith(base) and prefix == base:
-            return _scan_end(path, base, start_from.removeprefix(base))
-        with os.scandir(path) as entries:
-            for entry in entries:
-                if entry.name.startswith(_TEMPORARY):
-                    continue
-                name, is_folder = base + entry.name, entry.is_dir(follow_symlinks=False)
-                if is_folder:
-                    below = f"{name}/"
-                    wanted = below.startswith(prefix) or prefix.startswith(below)
-                    wanted = wanted and (below >= start_from or start_from.startswith(below))
-                else:
-                    wanted = name.startswith(prefix) and name >= start_from
-                if wanted:
-                    found[name] = is_folder
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    return found
+def _scan_once(folder: int, base: str, prefix: str, start_from: str) -> tuple[list[str], set[str]]:
+    """(every name as the scan comes upon it, those that are asked for)."""
+    if base and start_from.startswith(base) and prefix == base:
+        return _scan_end(folder, start_from.removeprefix(base))
+    order: list[str] = []
+    found: set[str] = set()
+    every = base.startswith(prefix) and base >= start_from  # then so is whatever is in there
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:  # a folder that was removed has no names
+        for entry in entries:
+            name = entry.name
+            order.append(name)
+            if name.startswith(_TEMPORARY):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                name += "/"
+            if every or _is_wanted(base + name, prefix, start_from):
+                found.add(name)
+    return order, found
 
 
-def _scan_end(path: str, base: str, least: str) -> dict[str, bool]:
+def _scan_end(folder: int, least: str) -> tuple[list[str], set[str]]:
     """The names of a folder from one on, usually few of many: only these are looked at one by one. [ST3]"""
     first = least.partition("/")[0]
-    found = {}
-    for entry in os.listdir(path):
-        if (entry >= first or first.startswith(entry)) and not entry.startswith(_TEMPORARY):
+    order, found = _names(folder), set()
+    for name in order:
+        if (name >= first or first.startswith(name)) and not name.startswith(_TEMPORARY):
             with contextlib.suppress(FileNotFoundError):  # deleted since
-                is_folder = stat.S_ISDIR(os.lstat(f"{path}/{entry}").st_mode)
-                below = f"{entry}/"
-                if (below >= least or least.startswith(below)) if is_folder else entry >= least:
-                    found[base + entry] = is_folder
-    return found
+                if stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
+                    name += "/"
+                if name >= least or (name.endswith("/") and least.startswith(name)):
+                    found.add(name)
+    return order, found
 
 
-def _order(item: tuple[str, bool]) -> str:
-    return f"{item[0]}/" if item[1] else item[0]
+def _is_wanted(name: str, prefix: str, start_from: str) -> bool:
+    if not name.endswith("/"):
+        return name.startswith(prefix) and name >= start_from
+    return (name.startswith(prefix) or prefix.startswith(name)) and (name >= start_from or start_from.startswith(name))
+
+
+def _names(folder: int) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []
 
 
 def _make_folders(folder: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -225,6 +226,17 @@ def test_whose_a_data_file_is() -> None:
     assert writer_of(data(3, "a=1/b=2/"), TABLE) == job(3) and writer_of(data(3), TABLE) == job(3)
     assert writer_of(data(3, f"{'c' * 150}{'é' * 20}-0123456789abcdef/"), TABLE) == job(3)
     assert writer_of(data(3, "a=1/copy/"), TABLE) is None and writer_of(data(3), OTHER) is None and writer_of("x", TABLE) is None
+
+
+_ENDS = re.compile(r"-(v[1-9]\d{0,18}-[0-9a-f]{16}-[0-9a-f]{32})\.parquet\Z", re.ASCII)
+_PIECES = ["v3-", "-v", "v03-", "-", ".parquet", "a=v/", "\n", "é", "0" * 16, "0" * 32, "٣", job(3), f"-{job(7, OTHER)}.parquet"]
+
+
+@given(st.lists(st.sampled_from(_PIECES) | st.text(max_size=3), max_size=6).map("".join))
+def test_the_job_of_a_data_file_is_the_one_that_its_name_ends_with(name: str) -> None:
+    """A file whose job is read wrongly is deleted, or kept for ever. [DF1]"""
+    match = _ENDS.search(name)
+    assert format.job_of_data_file(name) == (match[1] if match else None)
 
 
 def test_what_shows_another_table() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -26,7 +27,7 @@ from manifestcommit.cli import main
 from manifestcommit.core import audit, format, spill
 from manifestcommit.core.snapshot import KeyRecord, Snapshot, Summary, Tag, Totals
 from manifestcommit.engine import contents as contents_room
-from manifestcommit.engine import inventory
+from manifestcommit.engine import inventory, names
 from manifestcommit.engine import verify as engine
 from manifestcommit.engine.head import open_head, read_object
 from manifestcommit.engine.verify import VerifyReport, verify
@@ -389,9 +390,28 @@ def test_equal_hashes_of_paths_are_no_path_listed_twice(monkeypatch: pytest.Monk
     """[IV6]"""
     store = memory()
     overwritten(store)
-    monkeypatch.setattr(contents_room, "hash_of", lambda path: 7)
-    monkeypatch.setattr(inventory.Multiset, "repeated", lambda self: frozenset({7}))
+    monkeypatch.setattr(contents_room, "hash", lambda path: 7, raising=False)
+    monkeypatch.setattr(names.Repeats, "repeated", lambda self: np.array([7], np.int64))
     check(store)
+
+
+def test_files_of_very_many_jobs_are_told_apart_by_their_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is known of a job is remembered of few at a time; an orphan is an orphan in whatever order names come. [RD10] [GC5]"""
+    store = memory()
+    write(store, rows([1], p="a"), partition_by=["p"])
+    table_id = open_head(store).snapshot.table_id
+    for number in range(20):  # births from 1 on, each with two files in different folders; the fence is 1
+        for folder in ("p=a/", "p=b/", "copies/"):
+            store.put(f"{folder}00001-{number:016x}-0-{format.job_id(1 + number % 2, table_id, bytes([number]) * 16)}.parquet", b"xx")
+    found = []
+    for most in (1, 4096):
+        monkeypatch.setattr(inventory, "_JOBS", most)
+        report = verify(session(store))
+        found.append([(each.kind, each.problem) for each in report.findings])
+        assert report.objects == 60 + len(list(store.list("_manifest/"))) + 1
+    assert found[0] == found[1]
+    told = dict(found[0])
+    assert told["unlisted"].endswith("40 of 80 bytes together") and told["foreign_files"].endswith("20 of 40 bytes together")
 
 
 # --- the rules ----------------------------------------------------------------------------------------------------------
