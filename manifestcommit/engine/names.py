@@ -55,7 +55,9 @@ class Names:
     def _settle(self) -> None:
         if self._new:
             ordered = np.sort(np.concatenate([self._sorted, *self._new]))  # np.unique makes a hash table first
-            self._sorted = ordered[np.append(True, ordered[1:] != ordered[:-1])]
+            first = np.ones(len(ordered), np.bool_)
+            first[1:] = ordered[1:] != ordered[:-1]
+            self._sorted = ordered[first]
             self._new, self._waiting = [], 0
 
 
