@@ -50,16 +50,17 @@ test: lint  ## lint and all tests
 	if [ -n "$$failed" ]; then echo "--- FAILED:$$failed (ruff and mypy passed)" >&2; exit 1; fi; \
 	echo "--- passed: ruff check, ruff format, mypy --strict, tests without Spark, tests with Spark"
 
-proof: $(VENV)/dev.stamp  ## hours: every test at its full size, the model at its larger one, long chaos, races and fuzzing
+proof: $(VENV)/dev.stamp  ## hours: every test at its full size, the model at its larger one, long chaos, races, mutants and fuzzing
 	@$(BIN)/python -m tests.servers
 	@failed=; \
 	PROOF=1 $(BIN)/python -m pytest -n 2 -m "not spark" $(PYTEST_ARGS) || failed="$$failed tests-without-Spark"; \
 	PROOF=1 $(BIN)/python -m pytest -m spark $(PYTEST_ARGS) || failed="$$failed tests-with-Spark"; \
 	$(BIN)/python -m tests.chaos $(CHAOS_ARGS) || failed="$$failed chaos"; \
 	$(BIN)/python -m tests.races --rounds 100 --store both || failed="$$failed races"; \
+	$(BIN)/python -m tests.mutants || failed="$$failed mutants"; \
 	$(BIN)/python -m tests.fuzz --minutes 30 || failed="$$failed fuzzing"; \
 	if [ -n "$$failed" ]; then echo "--- FAILED:$$failed" >&2; exit 1; fi; \
-	echo "--- passed: all tests at their full size, chaos, races, fuzzing"
+	echo "--- passed: all tests at their full size, chaos, races, mutants, fuzzing"
 
 chaos: $(VENV)/dev.stamp  ## ten minutes of kills, stops and lost answers on a local disk, then on S3; CHAOS_ARGS="--minutes 10 --seed 7"
 	@$(BIN)/python -m tests.chaos $(CHAOS_ARGS)

@@ -292,6 +292,19 @@ def test_a_fenced_job_that_had_committed_is_not_told_that_it_had_not() -> None:
     assert outcome.committed and outcome.version == 4 and read_ids(store) == [2, 3, 5, 77]
 
 
+def test_a_fenced_job_that_another_process_had_committed_is_not_told_that_it_had_not() -> None:
+    """It is finished from two places; the second comes when the fence has passed it and its record is gone. [CM2] [AB3] [IV2]"""
+    store = table(3)
+    job, base = stalled(store)
+    change = change_of(job)
+    assert commit(session(store), base, change).version == 4
+    write(store, rows([5]))
+    put_version(store, open_head(store), fence=6, expired=1, recent_jobs={})
+    again = commit(session(store), open_head(store), change, shared=True)
+    assert (again.kind, again.version) == ("committed", 4), "its rows are there: whoever ran it again would double them"
+    assert read_ids(store) == [2, 3, 5, 77]
+
+
 def test_a_fenced_job_whose_history_is_gone_is_unknown() -> None:
     """It may have been in a version that was deleted. [CM2] [CM6]"""
     store = table(3)

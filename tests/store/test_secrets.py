@@ -128,6 +128,13 @@ def test_words_that_are_no_secret_stay() -> None:
     assert options.scrub(said) == said
 
 
+def test_options_show_their_names_and_never_a_value() -> None:
+    """Who prints a store, or logs what it was opened with, shows no key. [SE1]"""
+    options = StorageOptions({"key": "an open secret", "client_kwargs": {"aws_session_token": "a deeper secret"}, "anon": False})
+    for shown in (repr(options), str(options), f"{options}", f"{[options]!r}", "%s" % (options,)):  # noqa: UP031  # as loggers do
+        assert "secret" not in shown and "client_kwargs" in shown and "key" in shown
+
+
 def test_options_that_are_equal_share_a_connection_and_no_others_do() -> None:
     """[SE1] [ST13]"""
     same = [{"a": {"x": 1, "y": [{"p": 1, "q": 2}]}, "b": "2"}, {"b": "2", "a": {"y": [{"q": 2, "p": 1}], "x": 1}}]

@@ -94,6 +94,15 @@ def test_a_put_that_nobody_acknowledged_by_its_etag_is_not_done(monkeypatch: pyt
             store.put_if_absent("y", b"rows")
 
 
+def test_an_empty_answer_to_a_list_is_no_empty_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy that answers everything would make a table look removed, and a folder free. [ST3] [CM5] [LY6]"""
+    monkeypatch.setattr(backends, "USUAL", msgspec.structs.replace(backends.USUAL, first_pause_s=0.001))
+    with stranger(200) as (endpoint, _):
+        store = open_store("s3://b/t", {"key": "k" * 20, "secret": "s" * 40, "endpoint_url": endpoint})
+        with pytest.raises(StoreError, match="the answer to a list is none"):
+            names(store)
+
+
 def test_a_page_that_is_no_list_is_no_empty_list(place: Place, proxy: FaultProxy) -> None:
     """[ST3] [CM5]"""
     store = place.open()

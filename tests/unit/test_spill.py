@@ -61,6 +61,15 @@ def test_heads_stay_small_where_each_version_brings_many_manifests() -> None:
     assert most < 2_200
 
 
+def test_objects_too_large_to_be_merged_at_once_are_left_to_compaction() -> None:
+    """A commit that finds a table full of them would pay for all that came before it. [CM12] [IV10]"""
+    most = spill.MAX_MERGED_FILES // spill.FAN_IN
+    for size, count in ((most, spill.FAN_IN), (most + 1, 0), (spill.MAX_MERGED_FILES, 0), (10_000_000, 0)):
+        refs = tuple(ref(size, number) for number in range(20))
+        assert len(spill.manifests_to_merge(msgspec.structs.replace(EMPTY, manifests=refs))) == count
+        assert len(spill.runs_to_merge([run(size, number) for number in range(20)])) == count
+
+
 @settings(max_examples=30)
 @given(sizes=st.lists(st.integers(1, 500), min_size=1, max_size=400))
 def test_objects_do_not_pile_up(sizes: list[int]) -> None:

@@ -1,0 +1,14 @@
+"""Every safeguard of the package that tests have to miss when it is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tests.mutants.guards import GUARDS
+from tests.mutants.mutant import Mutant
+from tests.mutants.protocol import PROTOCOL
+
+MUTANTS: Mapping[str, Mutant] = {each.name: each for each in (*PROTOCOL, *GUARDS)}
+SIMULATED: Mapping[str, Mutant] = {name: each for name, each in MUTANTS.items() if each.theme}
+
+assert len(MUTANTS) == len(PROTOCOL) + len(GUARDS), "two mutants have one name"

@@ -1,0 +1,141 @@
+"""The list of safeguards is of the package as it is, and what takes them out works. [IV1]-[IV10]
+
+All of them are run by `make proof`; here the list is checked whole, and a few are run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from manifestcommit.core import conflict
+from manifestcommit.engine import retain
+from manifestcommit.testing.simulator import run_theme
+from manifestcommit.testing.themes import THEMES
+from tests.mutants.__main__ import main, recorded
+from tests.mutants.catalogue import MUTANTS, SIMULATED
+from tests.mutants.mutant import REPO, Mutant, changed_functions, mutant, taken_out
+from tests.mutants.run import SEEDS, judge, scratch_copy
+from tests.spec.clauses import defined
+from tests.spec.test_promises import functions_of
+
+HELD = defined((REPO / "spec" / "v1.md").read_text("utf-8")).held
+RULES = "manifestcommit/core/conflict.py"
+INVARIANTS = {clause for clause in HELD if clause.startswith("IV")}
+
+
+def named(each: Mutant) -> str:
+    return each.name
+
+
+@pytest.mark.parametrize("each", MUTANTS.values(), ids=named)
+def test_what_is_taken_out_is_there_once_and_leaves_a_program(each: Mutant) -> None:
+    for path, (before, after) in each.applied(REPO).items():
+        compile(after, path, "exec")
+        assert after != before
+        assert not each.theme or changed_functions(before, after), "the simulator can only exchange functions"
+
+
+@pytest.mark.parametrize("each", MUTANTS.values(), ids=named)
+def test_its_tests_and_clauses_are_there(each: Mutant) -> None:
+    missing = [node for node in each.tests if re.sub(r"\[.*", "", node.partition("::")[2]) not in functions_of(node.partition("::")[0])]
+    assert each.tests and not missing, missing
+    assert set(each.clauses) <= HELD and each.clauses
+    assert each.invariant in {*INVARIANTS, ""} and each.theme in {*THEMES, ""}
+
+
+def test_every_invariant_is_held_up_by_a_safeguard_of_the_list() -> None:
+    assert {each.invariant for each in MUTANTS.values()} >= INVARIANTS
+    rules = {rule.__name__ for rule in conflict.RULES}
+    texts = [each.applied(REPO)[RULES] for each in MUTANTS.values() if RULES in each.files]
+    changed = {name for before, after in texts for name in changed_functions(before, after)}
+    assert rules <= changed, f"rules of section 8 that are never taken out: {sorted(rules - changed)}"
+
+
+def test_all_have_been_killed_by_the_tests_and_the_protocols_by_the_simulator() -> None:
+    """What the last run of all of them has found. `python -m tests.mutants --record`, and the same with `--simulator`."""
+    figures = recorded()
+    assert {name for name, each in figures.items() if "test" in each} == MUTANTS.keys()
+    assert {name for name, each in figures.items() if "seed" in each} == SIMULATED.keys()
+    assert all(int(str(each["seed"])) < SEEDS for each in figures.values() if "seed" in each)
+    unlisted = {
+        name: each["test"] for name, each in figures.items() if str(each["test"]).partition("[")[0] not in _functions(MUTANTS[name])
+    }
+    assert not unlisted, "killed by tests that are not listed for it by now"
+
+
+def _functions(each: Mutant) -> set[str]:
+    return {node.partition("[")[0] for node in each.tests}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("copy")
+    with scratch_copy(folder) as root:
+        yield root
+    assert not list(folder.glob("tree*"))
+
+
+def test_a_safeguard_that_is_gone_is_killed_and_one_that_nobody_misses_survives(root: Path) -> None:
+    harmless = mutant(
+        "no safeguard",
+        "Nothing.",
+        "IV1 CM4",
+        ("core/bitmap.py", "Row bitmaps: which", "Bitmaps: which"),
+        tests="unit/test_bitmap.py::test_nothing_removed_is_the_empty_text",
+    )
+    before = (root / "manifestcommit/core/conflict.py").read_text("utf-8")
+    for name in ("filled", "partitioning"):
+        killed = judge(root, MUTANTS[name])
+        assert killed.killed_by is not None and killed.killed_by.startswith(MUTANTS[name].tests[0])
+        assert (root / "manifestcommit/core/conflict.py").read_text("utf-8") == before, "the copy was not restored"
+    survived = judge(root, harmless)
+    assert not survived.killed and not survived.trouble
+
+
+def test_tests_that_can_not_be_run_kill_nothing(root: Path) -> None:
+    broken = mutant(
+        "breaks the import",
+        "Nothing is tested then.",
+        "IV1 CM4",
+        ("core/bitmap.py", "from __future__ import annotations\n", "from __future__ import annotations\nimport no_such_module\n"),
+        tests="unit/test_bitmap.py::test_nothing_removed_is_the_empty_text",
+    )
+    verdict = judge(root, broken)
+    assert not verdict.killed and "No module named 'no_such_module'" in verdict.trouble
+
+
+def test_functions_are_exchanged_for_everyone_who_has_imported_them_and_come_back() -> None:
+    mine = vars(retain)["commit"]  # as it was imported there
+    before = mine.__code__
+    with taken_out(MUTANTS["conflict told"]):
+        assert mine.__code__ is not before
+        assert run_theme("appends", 1).violation is None
+    assert mine.__code__ is before
+    with pytest.raises(ValueError, match="not changed inside of a function"), taken_out(MUTANTS["409"]):
+        pass
+
+
+def test_the_command_lists_and_refuses(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list", "--json", "--only", "fence"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line) == {
+        "name": "fence",
+        "why": MUTANTS["fence"].why,
+        "clauses": ["CM2"],
+        "invariant": "IV7",
+        "files": ["manifestcommit/engine/commit.py"],
+        "tests": list(MUTANTS["fence"].tests),
+        "theme": "gc",
+        "needs": None,
+    }
+    assert main(["--simulator", "--only", "fence", "--seeds", "1", "--json"]) == 1, "one seed does not show it"
+    assert json.loads(capsys.readouterr().out)["seed"] is None
+    for arguments in (["--only", "no such thing"], ["--simulator", "--only", "link"]):
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        assert caught.value.code == 2 and arguments[-1] in capsys.readouterr().err
