@@ -160,8 +160,8 @@ def _contest(session: Session, head: Head, change: Change, limits: Limits, share
                 session.known = head
                 return Outcome(kind="conflict", job_id=change.job, conflict=conflict, attempts=creates)
             session.tally.attempts += 1
-            measured = msgspec.structs.replace(change, summary=meter.summary())
-            snapshot, data = _next_version(session, head, measured, found, spiller, helping)
+            told = msgspec.structs.replace(change, summary=meter.summary())
+            snapshot, data = _next_version(session, head, told, found, spiller, helping)
         except CorruptMetadataError:
             # What a head lists that was known for long, and the versions since the birth, may be gone because they are expired.
             newest = newest_above(session.store, head.version, head)
