@@ -32,10 +32,11 @@ from .outcome import Outcome
 from .session import Session
 
 LOG = logging.getLogger("manifestcommit.jobs")
+# Members of a plan that earlier releases did not have: where they say nothing, it is the plan that it was, and its finished tasks count.
+_ADDED_LATER = frozenset({"bloom_columns"})
 _TRIES = 8  # at a create that gets no clear answer
 _PAUSE_S = 0.05
 _FETCHERS = 16
-_LATER_MEMBERS = frozenset({"bloom_columns"})  # of a plan
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,8 +158,7 @@ class Recovery:
     def work(self, plan: WritePlan, *, tasks: int, same: str) -> Work:
         """The write that was planned last. same: what is equal in two runs only if each task has the same rows in both. [AB6]"""
         how = {**msgspec.to_builtins(plan, str_keys=True), "url": None}
-        # What earlier releases did not know counts only where it is asked for: what they have finished is taken over.
-        how = {name: value for name, value in how.items() if value or name not in _LATER_MEMBERS}
+        how = {name: value for name, value in how.items() if value or name not in _ADDED_LATER}
         return Work(plan=plan, tasks=tasks, name=_digest([self._write, how, tasks, same])[:32])
 
     def judged(self, change: Change, outcome: Outcome) -> Outcome:

@@ -22,7 +22,7 @@ from referencing import Registry, Resource
 
 import manifestcommit as mc
 from manifestcommit.core import format, spill
-from manifestcommit.core.manifest import ManifestRef
+from manifestcommit.core.manifest import ManifestRef, SourceRange
 from manifestcommit.engine.commit import create_table
 from manifestcommit.engine.files import WritePlan
 from manifestcommit.engine.head import open_head
@@ -218,12 +218,15 @@ PLANS: dict[str, Callable[[WritePlan], WritePlan]] = {
     "partitioning": lambda plan: msgspec.structs.replace(plan, partition_by=()),
     "size of files": lambda plan: msgspec.structs.replace(plan, target_file_size=plan.target_file_size + 1),
     "bounds": lambda plan: msgspec.structs.replace(plan, bounds_columns=plan.bounds_columns + 1),
+    "Bloom filters": lambda plan: msgspec.structs.replace(plan, bloom_columns=(plan.schema.fields[0].id,)),
+    "sources": lambda plan: msgspec.structs.replace(plan, sources=(SourceRange(source="s", start=0, end=1),)),
     "job": lambda plan: msgspec.structs.replace(plan, job=plan.job[:-1] + ("0" if plan.job[-1] != "0" else "1")),
 }
 
 
 def test_every_part_of_a_write_is_in_its_name() -> None:
     """But the root's spelling: a table may be reached another way by a rerun. [AB6]"""
+    assert len(PLANS) + 1 == len(WritePlan.__struct_fields__), "what is added to a plan is tried here, and named as added later"
     store = table()
     job = begin(store)
     recovery = job._job.recovery
