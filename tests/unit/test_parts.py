@@ -173,6 +173,46 @@ def test_a_filter_finds_by_parts_the_very_entries_that_it_finds_in_the_whole(
         assert by_parts.equals(whole.select(by_parts.column_names)), predicate
 
 
+KNOWN = ColumnStats(nulls=0, nans=0, min=0.0, max=9.0)
+
+
+@pytest.mark.parametrize(
+    ("unknown", "predicate"),
+    [
+        ({"min": None}, Compare(op="<", column=("x",), value=-5.0)),
+        ({"max": None}, Compare(op=">", column=("x",), value=100.0)),
+        ({"nulls": None}, IsNull(column=("x",))),
+        ({"nulls": 1}, IsNull(column=("x",))),
+        ({"nans": None}, IsNan(column=("x",))),
+        ({"nans": 1}, IsNan(column=("x",))),
+    ],
+)
+def test_what_one_entry_does_not_know_is_not_known_of_its_row_group(unknown: dict[str, Any], predicate: Predicate) -> None:
+    """Its neighbour's bound says nothing about it; the other row groups are not even read. [RD12]"""
+    stats = [KNOWN, msgspec.structs.replace(KNOWN, **unknown), KNOWN, KNOWN]
+    entries = [Entry(path=f"{n}", partition=("p", None), rows=2, bytes=1, job=JOB, columns={4: each}) for n, each in enumerate(stats)]
+    session, snapshot = listed(entries)
+    read: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        whole = parts.ManifestParts.read
+        patch.setattr(parts.ManifestParts, "read", lambda self, groups, columns: read.extend(groups) or whole(self, groups, columns))
+        assert paths(entries_table(session, snapshot, predicate)) == ["1"]
+    assert read == [0, 0]
+
+
+def test_a_null_partition_value_is_found_beside_others() -> None:
+    """Row groups of nulls, of values and of both. [RD12]"""
+    entries = [Entry(path=f"{n}", partition=(p, None), rows=2, bytes=1, job=JOB) for n, p in enumerate(["a", "a", "b", None, None])]
+    session, snapshot = listed(entries)
+    for predicate, expected in (
+        (IsNull(column=("p",)), ["3", "4"]),
+        (Not(arg=IsNull(column=("p",))), ["0", "1", "2"]),
+        (Compare(op="=", column=("p",), value="b"), ["2"]),
+        (IsNull(column=("day",)), ["0", "1", "2", "3", "4"]),
+    ):
+        assert paths(entries_table(session, snapshot, predicate)) == expected
+
+
 def test_a_bound_of_nan_keeps_its_row_group() -> None:
     """It bounds nothing, and Parquet's statistics pass over it: such a manifest is read whole. [OB14] [RD12]"""
     stats = [ColumnStats(nulls=0, nans=0, min=low, max=2.0) for low in (values.encode(math.nan, "double"), 1.0)]
