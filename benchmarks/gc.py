@@ -1,10 +1,13 @@
-"""What gc costs on a table of many files, in time and in memory, beside deltalake's vacuum and a plain listing of the same folder.
+"""What gc, verify and the plan of a compaction cost on a table of many files, in time and in memory, beside deltalake's vacuum and a plain
+listing of the same folder.
 
-Nine of ten objects are listed by the table, the tenth is what a dead job left. The files are empty and the entries made up: gc and
-vacuum look at names and times, never into files. Every round of every side runs in a process of its own, so that its peak memory is its
+Nine of ten objects are listed by the table, the tenth is what a dead job left. The files are empty and the entries made up: all look at
+names, lengths and times, never into files. Every round of every side runs in a process of its own, so that its peak memory is its
 own; `wall_s` and `cpu_s` begin when that process has imported what it needs, and `peak_mb` is what its memory grew by from there.
 
 - `gc --dry-run`: the plan, each name with its reason; `gc`: the decision is committed, and the dead files are deleted.
+- `verify`: every version, every manifest, and every file there with the length that it is listed with; no file is read.
+- `compact --dry-run`: which files would become one, of a table whose files are all small.
 - `vacuum --dry-run`: deltalake with full=True, on a table of its own with as many entries, from a checkpoint, and as many files.
 - `list`: every object of the table by our store, and nothing else is done: what any collector has to pay.
 
@@ -29,6 +32,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import manifestcommit as mc
 from benchmarks.made_up import listed
@@ -65,24 +69,26 @@ def main() -> int:
         dead = make_table(ours, server, objects)
         make_delta(theirs, server, objects)
         case = {"store": chosen.store, "objects": objects, "dead": len(dead), "versions": used}
-        sides = contestants(ours, theirs, server, dead)
+        sides = contestants(ours, theirs, server, objects - len(dead), dead)
         interleave(sides, rounds=rounds_of(chosen), warm_up=0 if objects > 100_000 else 1)
         report("gc", case, sides, figures=FIGURES)
     return 0
 
 
-def contestants(ours: str, theirs: str, server: S3Server | None, dead: Sequence[str]) -> list[Contestant]:
+def contestants(ours: str, theirs: str, server: S3Server | None, live: int, dead: Sequence[str]) -> list[Contestant]:
     """The sides, each of which checks what it has found."""
 
     def run(what: str, url: str, expected: int, _: int) -> Figures:
         found = in_new_process(what, url, server)
-        assert not expected or found["objects"] == expected, f"{what} found {found['objects']} dead objects, not {expected}"
+        assert not expected or found["objects"] == expected, f"{what} found {found['objects']} objects, not {expected}"
         return found
 
     return [
         Contestant(name="gc --dry-run", run=partial(run, "plan", ours, len(dead))),
         Contestant(name="vacuum --dry-run", run=partial(run, "vacuum", theirs, len(dead))),
         Contestant(name="list", run=partial(run, "list", ours, 0)),
+        Contestant(name="verify", run=partial(run, "verify", ours, live)),
+        Contestant(name="compact --dry-run", run=partial(run, "compact", ours, live)),
         Contestant(name="gc", run=partial(run, "gc", ours, len(dead)), after=lambda _: fill(open_at(ours, server), dead)),
     ]
 
@@ -185,6 +191,13 @@ def measured(what: str, url: str, server: S3Server | None) -> dict[str, float]:
         found = len(table.vacuum(retention_hours=0, dry_run=True, enforce_retention_duration=False, full=True))
     elif what == "list":
         found = sum(1 for _ in open_store(url, options).list(""))
+    elif what == "verify":
+        checked = mc.Table(url, storage_options=options).verify()
+        assert checked.is_sound
+        found = checked.files
+    elif what == "compact":
+        planned: Any = mc.Table(url, storage_options=options).compact(dry_run=True)
+        found = sum(planned.filter(pc.equal(planned.column("action"), "rewrite")).column("files").to_pylist())
     else:
         made: Any = mc.gc(url, grace="0s", keep_for="0s", dry_run=what == "plan", storage_options=options)
         found = made.deleted["data file"].count if what == "gc" else sum(name.startswith("day=") for name in made["name"].to_pylist())

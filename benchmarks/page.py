@@ -147,11 +147,15 @@ def _result(result: Result) -> str:
     figures = list(dict.fromkeys(name for medians in result.medians.values() for name in medians))
     rows = [(who, *(_cell(medians, name) for name in figures)) for who, medians in result.medians.items()]
     first = next(iter(result.medians))
-    rows += [
-        (f"{first} / {who}", *(f"×{ratios[name]:.2f}" if name in ratios else "-" for name in figures))
-        for who, ratios in result.ratios.items()
-        if ratios
-    ]
+    rows += (
+        []
+        if result.benchmark == "profile"
+        else [  # parts of one whole are no contestants
+            (f"{first} / {who}", *(f"×{ratios[name]:.2f}" if name in ratios else "-" for name in figures))
+            for who, ratios in result.ratios.items()
+            if ratios
+        ]
+    )
     machine = result.machine
     state = " with changes" if machine.get("changed_since_commit") else ""
     rounds = max(len(each) for each in result.rounds.values())

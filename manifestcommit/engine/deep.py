@@ -7,7 +7,6 @@ Not here: which files (engine.contents).
 from __future__ import annotations
 
 import hashlib
-import io
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -47,13 +46,16 @@ def examine_file(store: Store, entry: Entry, schema: Schema, partition_by: Seque
 
 
 def _open(store: Store, entry: Entry) -> Any:
-    return io.BytesIO(store.get(entry.path)) if entry.bytes <= _WHOLE_BYTES else store.open_input(entry.path)
+    return pa.BufferReader(store.get(entry.path)) if entry.bytes <= _WHOLE_BYTES else store.open_input(entry.path)
 
 
 def _digest(stream: Any) -> str:
     hashed = hashlib.sha256()
-    while chunk := stream.read(_CHUNK_BYTES):
-        hashed.update(chunk)
+    if isinstance(stream, pa.NativeFile):
+        hashed.update(stream.read_buffer())  # of what is in memory, nothing is copied
+    else:
+        while chunk := stream.read(_CHUNK_BYTES):
+            hashed.update(chunk)
     return f"sha256:{hashed.hexdigest()}"
 
 
@@ -126,9 +128,10 @@ class _Tally:
         if self._is_partition and len(self.values) < 2:
             self.values |= set(values.from_array(pc.unique(column), self.leaf.type)[:3])
         if pa.types.is_floating(wanted):
-            is_nan = pc.fill_null(pc.is_nan(column), False)
-            self._nans += pc.sum(is_nan, min_count=0).as_py()
-            column = pc.if_else(is_nan, None, column)
+            is_nan = pc.is_nan(column)
+            self._nans += is_nan.true_count
+            if is_nan.true_count:
+                column = pc.if_else(pc.fill_null(is_nan, False), None, column)
         self._widen(column)
 
     def contradictions(self, said: ColumnStats) -> Iterator[str]:
