@@ -40,6 +40,7 @@ MAX_RAW_BYTES = 256 * 1024 * 1024  # what a metadata object may decompress to at
 MAX_INTENT_BYTES = 64 * 1024  # likewise of an intent, which every other writer may have to read
 MAX_INTENT_RAW_BYTES = 256 * 1024
 _ZSTD_LEVEL = 3
+_BEYOND = 2**63  # what no count reaches
 
 _VERSION_NAME = re.compile(re.escape(VERSIONS) + r"(\d{20})\.json\.zst", re.ASCII)
 _JOB_ID = re.compile(r"v([1-9]\d{0,18})-([0-9a-f]{16})-[0-9a-f]{32}", re.ASCII)
@@ -417,7 +418,7 @@ def _check_listed(entries: Sequence[Entry], manifests: Sequence[ManifestRef], wi
 
 def _check_entry(entry: Entry, width: int) -> None:
     check_path(entry.path)
-    if not all(0 <= count < 2**63 for count in (entry.rows, entry.bytes, entry.added)):
+    if not (0 <= entry.rows < _BEYOND and 0 <= entry.bytes < _BEYOND and 0 <= entry.added < _BEYOND):
         raise ValueError(f"file {entry.path!r} has impossible counts")
     if len(entry.partition) != width:
         raise ValueError(f"file {entry.path!r} has {len(entry.partition)} partition values where the table has {width}")

@@ -262,9 +262,10 @@ def _scan_once(folder: int, base: str, prefix: str, start_from: str) -> tuple[li
 def _scan_end(folder: int, least: str) -> tuple[list[str], set[str]]:
     """The names of a folder from one on, usually few of many: only these are looked at one by one. [ST3]"""
     first = least.partition("/")[0]
+    parts = {first[:end] for end in range(1, len(first))}  # a folder of such a name may hold later ones
     order, found = _names(folder), set()
-    for name in order:
-        if (name >= first or first.startswith(name)) and not name.startswith(_TEMPORARY):
+    for name in [each for each in order if each >= first or each in parts]:
+        if not name.startswith(_TEMPORARY):
             with contextlib.suppress(FileNotFoundError):  # deleted since
                 if stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
                     name += "/"

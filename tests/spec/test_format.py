@@ -16,7 +16,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifestcommit.core import format
+from manifestcommit.core import format, paths
 from manifestcommit.core.manifest import Entry
 from manifestcommit.core.paths import UnsafePathError, check_path
 from manifestcommit.core.snapshot import Snapshot, Summary
@@ -182,6 +182,15 @@ def test_an_accepted_path_stays_below_the_root(path: str) -> None:
         return
     parts = path.split("/")
     assert parts and not {"", ".", ".."} & set(parts) and "\0" not in path and parts[0].casefold() != "_manifest"
+
+
+@given(
+    st.lists(st.sampled_from(["a", "Z", "0", "_", ".", "/", "=", "-", "_manifest", "_MANIFEST", "é", "\n", "\\", "\0", "%2F"]), max_size=8)
+)
+def test_a_path_that_is_plain_is_one_that_nothing_speaks_against(pieces: list[str]) -> None:
+    """Plain paths are accepted at a glance; none of them may be one that the rules refuse. [LY1]"""
+    path = "".join(pieces)
+    assert not paths._PLAIN.fullmatch(path) or paths._objection(path) is None
 
 
 @pytest.mark.parametrize("where", ["manifests", "key_runs", "job_runs", "removed_runs"])
