@@ -1,22 +1,29 @@
-"""N writers append to ONE table on S3 at the same time, beside deltalake, whose commits are conditional creates as ours are.
+"""N writers append to ONE table at the same time, on S3, on a local disk, or in a world where only requests take time.
+
+Beside deltalake, whose commits are conditional creates as ours are, and pyiceberg, whose commits are transactions of SQLite.
 
 Each writer repeats the public call for a given time: a Parquet file of one row, one commit. 50 writers are 5 processes of 10 threads,
 which stay for all rounds, so imports and first connections are not measured. `commits_per_s` counts what was acknowledged in
 the time; what was under way at its end is finished, and checked.
 
-- `attempts_mean`, `attempts_max`: creates sent per commit. Ours from `Outcome.attempts`; deltalake writes `num_retries` into its log.
+- `attempts_mean`, `attempts_max`: creates sent per commit. Ours from `Outcome.attempts`; deltalake writes `num_retries` into its log;
+  pyiceberg tells nothing.
 - `lost_share`: the part of all creates that found their name taken. `failed`: calls that raised.
 - `slowest_share`: what the slowest writer committed, as a part of an equal share. 0: it committed nothing in the time.
 - `client_cpu_ms`: CPU of the writers per commit; the server's is not in it.
 
-The floor is a PUT with `If-None-Match: *` of a kilobyte under a name of its own, unsigned, by the same number of writers: what the
-server can do if nobody is ever in the way. Commits of one table form a chain, each of which names the one before, so no
-protocol of this kind can reach the floor of many writers; the floor of one writer is the better measure for all of them.
+The floor is a PUT with `If-None-Match: *` of a kilobyte under a name of its own, unsigned, by the same number of writers (locally a
+kilobyte that is fsynced and linked): what the store can do if nobody is ever in the way. Commits of one table form a chain, each of which
+names the one before, so no protocol of this kind can reach the floor of many writers; the floor of one writer is the better measure for
+all of them.
 
 Every round ends with a check that the table holds the row of every acknowledged commit exactly once, and nothing but rows of those and
 of calls that raised.
 
-What these figures do not say: server and writers share the machine's cores and its loopback. Where a round trip takes milliseconds
+`--store simulated` (tests/faults/crowd.py) makes up files, opens and commits, over requests of 20 ms, a third more or less, on machines
+that have nothing else to do; `without helping` is our loop by itself, which is what others do.
+
+What the other figures do not say: server and writers share the machine's cores and its loopback. Where a round trip takes milliseconds
 and the CPU is idle meanwhile, a commit takes as long as its requests one after another, and more writers get in each other's way sooner.
 """
 
@@ -25,28 +32,34 @@ from __future__ import annotations
 import http.client
 import json
 import multiprocessing as mp
+import os
 import secrets
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from threading import BrokenBarrierError
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 
 import manifestcommit as mc
-from benchmarks.measure import Contestant, Figures, interleave, parser, report
-from benchmarks.s3 import S3Server, delta_options, s3_server, versions
+from benchmarks.measure import Contestant, Figures, interleave, parser, report, work_folder
+from benchmarks.s3 import S3Server, delta_options, iceberg_options, s3_server, versions
+from manifestcommit.store import open_store
+from manifestcommit.store.local import LocalStore
+from tests.faults.crowd import crowd
 
 if TYPE_CHECKING:
     from multiprocessing.synchronize import Barrier
 
 # Commits one row with this id, in this process; the creates that it sent, where the call tells.
-Commit = Callable[[S3Server, str, int], int | None]
+Commit = Callable[["Place", str, int], int | None]
 
 MOST_PROCESSES = 5
 IDS_PER_WRITER = 1_000_000
@@ -67,81 +80,119 @@ def main() -> int:
     """Rounds for each number of writers."""
     options = parser(__doc__)
     options.add_argument("--writers", type=int, nargs="+", help="numbers of writers (default: 1 4 16 50, quick: 1 4)")
+    options.add_argument("--store", choices=["s3", "local", "simulated"], default="s3", help="where the table lies (default: s3)")
     options.add_argument("--seconds", type=float, help="how long the writers of one round go on (default: 10, quick: 2)")
     chosen = options.parse_args()
-    used = versions("deltalake", "s3fs")
-    with s3_server() as server:
-        bucket = server.bucket()
-        for writers in chosen.writers or ([1, 4] if chosen.quick else [1, 4, 16, 50]):
-            seconds = chosen.seconds or (2.0 if chosen.quick else 10.0)
-            compare(server, bucket, writers=writers, seconds=seconds, rounds=int(chosen.rounds or (1 if chosen.quick else 3)), used=used)
+    counts = chosen.writers or ([1, 4] if chosen.quick else [1, 4, 16, 50])
+    seconds = chosen.seconds or (2.0 if chosen.quick else 10.0)
+    if chosen.store == "simulated":
+        for writers in counts:
+            simulate(writers, seconds)
+        return 0
+    used = versions("deltalake", "pyiceberg", *(["s3fs"] if chosen.store == "s3" else []))
+    with work_folder(chosen) as folder, s3_server() if chosen.store == "s3" else nullcontext() as server:
+        place = Place(server=server, root=f"s3://{server.bucket()}" if server else str(folder), folder=str(folder))
+        for writers in counts:
+            case = {"store": chosen.store, "writers": writers, "seconds": seconds, "versions": used}
+            compare(place, case, rounds=int(chosen.rounds or (1 if chosen.quick else 3)))
     return 0
 
 
-def compare(server: S3Server, bucket: str, *, writers: int, seconds: float, rounds: int, used: str) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where tables are made. server: None on a local disk; folder: for the peer's catalog."""
+
+    server: S3Server | None
+    root: str
+    folder: str
+
+
+def compare(place: Place, case: dict[str, Any], *, rounds: int) -> None:
     """Rounds for one number of writers."""
-    contest = Contest(server, bucket, writers=writers, seconds=seconds)
+    contest = Contest(place, writers=case["writers"], seconds=case["seconds"])
     with contest.pool:
         contestants = [
             contest.contestant("manifestcommit", commit_ours, check_ours),
             contest.contestant("deltalake", commit_delta, check_delta),
-            contest.contestant("distinct names (floor)", create_distinct, None),
+            contest.contestant("pyiceberg", commit_iceberg, check_iceberg),
+            contest.contestant("distinct names (floor)", create_distinct if place.server else link_distinct, None),
         ]
         interleave(contestants, rounds=rounds)
-    case = {"writers": writers, "processes": contest.processes, "seconds": seconds, "versions": used}
-    report("contention", case, contestants, figures=FIGURES)
+    report("contention", {**case, "processes": contest.processes}, contestants, figures=FIGURES)
+
+
+def simulate(writers: int, seconds: float) -> None:
+    """Without a machine: the protocol alone."""
+
+    def run(helping: bool, number: int) -> Figures:
+        found = crowd(writers=writers, seconds=seconds, seed=number, options={"publishing": helping})
+        return {
+            "commits_per_s": found.commits_per_s,
+            "attempts_mean": sum(found.attempts) / len(found.attempts),
+            "attempts_max": max(found.attempts),
+            "lost_share": 1 - found.versions / sum(found.attempts),
+            "slowest_share": found.slowest_share,
+            "requests": found.requests_per_commit,
+            "slowest_s": max(found.waits_s),
+        }
+
+    sides = [Contestant(name=name, run=partial(run, name == "manifestcommit")) for name in ("manifestcommit", "without helping")]
+    interleave(sides, rounds=3, warm_up=0)
+    figures = [*FIGURES[:4], "slowest_share", "requests", "slowest_s"]
+    report("contention", {"store": "simulated", "writers": writers, "seconds": seconds}, sides, figures=figures)
 
 
 class Contest:
     """A fixed number of writers in processes that stay, and what they did in the round that is on."""
 
-    def __init__(self, server: S3Server, bucket: str, *, writers: int, seconds: float) -> None:
-        self._server, self._bucket, self._writers, self._seconds = server, bucket, writers, seconds
+    def __init__(self, place: Place, *, writers: int, seconds: float) -> None:
+        self._place, self._writers, self._seconds = place, writers, seconds
         self.processes = max(n for n in range(1, MOST_PROCESSES + 1) if writers % n == 0 and n * n <= writers)
         context = mp.get_context("spawn")
         self.pool = ProcessPoolExecutor(self.processes, context, _meet_at, (context.Barrier(self.processes),))
         self._url = ""
         self._work: list[Work] = []
 
-    def contestant(self, name: str, commit: Commit, check: Callable[[S3Server, str, list[Work]], list[int]] | None) -> Contestant:
+    def contestant(self, name: str, commit: Commit, check: Callable[[Place, str, list[Work]], list[int]] | None) -> Contestant:
         """One side. check: the creates that every commit sent, if the call did not tell; raises where the table is not what was told."""
 
         def prepare(number: int) -> None:
+            self._url = f"{self._place.root}/{name.split()[0]}-{self._writers}-{number}-{secrets.token_hex(4)}"
             if check is None:
-                self._url = anyone_may_write(self._server)
+                self._url = anyone_may_write(self._place.server) if self._place.server else self._url
             else:
-                self._url = f"s3://{self._bucket}/{name}-{self._writers}-{number}-{secrets.token_hex(4)}"
-                commit(self._server, self._url, -1)  # who creates the table is another race
+                commit(self._place, self._url, -1)  # who creates the table is another race
 
         def run(number: int) -> Figures:
             found = list(self.pool.map(_write, *zip(*self._orders(commit), strict=True)))
             self._work = [work for works, _ in found for work in works]
             if check is not None:
-                attempts = check(self._server, self._url, self._work)
+                attempts = check(self._place, self._url, self._work)
             else:
                 attempts = [1] * sum(len(work.acknowledged) for work in self._work)
             return self._figures(attempts, cpu_s=sum(cpu for _, cpu in found))
 
         return Contestant(name=name, run=run, before=prepare)
 
-    def _orders(self, commit: Commit) -> Iterable[tuple[Commit, S3Server, str, range, float]]:
+    def _orders(self, commit: Commit) -> Iterable[tuple[Commit, Place, str, range, float]]:
         threads = self._writers // self.processes
         for process in range(self.processes):
-            yield commit, self._server, self._url, range(process * threads, (process + 1) * threads), self._seconds
+            yield commit, self._place, self._url, range(process * threads, (process + 1) * threads), self._seconds
 
     def _figures(self, attempts: list[int], *, cpu_s: float) -> Figures:
         in_time = sum(work.in_time for work in self._work)
         errors = [error for work in self._work for error in work.errors.values()]
         for error, count in Counter(errors).most_common(3):
             print(f"    {count} x {error}", file=sys.stderr, flush=True)
-        commits, creates = len(attempts), sum(attempts)  # those that were under way at the end among them
+        commits = sum(len(work.acknowledged) for work in self._work)  # those that were under way at the end among them
         if not commits:
             raise SystemExit("nothing was committed: nothing to compare")
+        tried = {"attempts_mean": sum(attempts) / len(attempts), "attempts_max": max(attempts)} if attempts else {}
+        if attempts:
+            tried["lost_share"] = 1 - len(attempts) / sum(attempts)
         return {
             "commits_per_s": in_time / self._seconds,
-            "attempts_mean": creates / commits,
-            "attempts_max": max(attempts),
-            "lost_share": 1 - commits / creates,
+            **tried,
             "failed": len(errors),
             "slowest_share": min(work.in_time for work in self._work) * self._writers / max(1, in_time),
             "client_cpu_ms": cpu_s * 1000 / commits,
@@ -158,7 +209,7 @@ def _meet_at(barrier: Barrier) -> None:
     _barrier = barrier
 
 
-def _write(commit: Commit, server: S3Server, url: str, writers: range, seconds: float) -> tuple[list[Work], float]:
+def _write(commit: Commit, place: Place, url: str, writers: range, seconds: float) -> tuple[list[Work], float]:
     """What the writers of this process did, and the CPU that it took."""
     with ThreadPoolExecutor(len(writers)) as threads:
         try:
@@ -166,16 +217,16 @@ def _write(commit: Commit, server: S3Server, url: str, writers: range, seconds: 
         except BrokenBarrierError:
             raise RuntimeError("the writers' processes did not start together") from None
         cpu, end = time.process_time(), time.monotonic() + seconds
-        return list(threads.map(lambda writer: _repeat(commit, server, url, writer, end), writers)), time.process_time() - cpu
+        return list(threads.map(lambda writer: _repeat(commit, place, url, writer, end), writers)), time.process_time() - cpu
 
 
-def _repeat(commit: Commit, server: S3Server, url: str, writer: int, end: float) -> Work:
+def _repeat(commit: Commit, place: Place, url: str, writer: int, end: float) -> Work:
     work = Work()
     for row in range(writer * IDS_PER_WRITER, (writer + 1) * IDS_PER_WRITER):
         if time.monotonic() >= end:
             break
         try:
-            attempts = commit(server, url, row)
+            attempts = commit(place, url, row)
         except Exception as error:
             work.errors[row] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:200]
             continue
@@ -191,24 +242,53 @@ def one_row(row: int) -> pa.Table:
     return pa.table({"id": pa.array([row], pa.int64()), "name": [f"row {row}"]})
 
 
-def commit_ours(server: S3Server, url: str, row: int) -> int:
+def commit_ours(place: Place, url: str, row: int) -> int:
     """One append by manifestcommit; the creates that it sent."""
-    return mc.write(one_row(row), url, storage_options=server.storage_options).attempts
+    return mc.write(one_row(row), url, storage_options=place.server.storage_options if place.server else None).attempts
 
 
-def commit_delta(server: S3Server, url: str, row: int) -> None:
+def commit_delta(place: Place, url: str, row: int) -> None:
     """One append by deltalake, which is allowed as many attempts as we are."""
     from deltalake import CommitProperties, write_deltalake
 
     retries = CommitProperties(max_commit_retries=1000)
-    write_deltalake(url, one_row(row), mode="append", storage_options=delta_options(server), commit_properties=retries)
+    options = delta_options(place.server) if place.server else None
+    write_deltalake(url, one_row(row), mode="append", storage_options=options, commit_properties=retries)
 
 
-def create_distinct(server: S3Server, url: str, row: int) -> int:
+def commit_iceberg(place: Place, url: str, row: int) -> None:
+    """One append by pyiceberg, likewise; its first one makes the table."""
+    catalog = iceberg(place, url)
+    if row < 0:
+        catalog.create_namespace("bench")
+        catalog.create_table(("bench", "t"), one_row(row).schema, properties={"commit.retry.num-retries": "1000"})
+    catalog.load_table(("bench", "t")).append(one_row(row))
+
+
+def iceberg(place: Place, url: str) -> Any:
+    """The catalog of one table."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    os.environ["AWS_REQUEST_CHECKSUM_CALCULATION"] = "when_required"  # Ceph 16 refuses checksums behind the body
+    options = iceberg_options(place.server) if place.server else {}
+    warehouse = url if place.server else f"file://{url}"
+    name = url.rpartition("/")[2]
+    return SqlCatalog("bench", uri=f"sqlite:///{place.folder}/{name}.db", warehouse=warehouse, **options)
+
+
+def link_distinct(place: Place, url: str, row: int) -> int:
+    """One durable kilobyte by itself."""
+    os.makedirs(url, exist_ok=True)
+    LocalStore(url).put_if_absent(str(row), b"x" * 1024)
+    return 1
+
+
+def create_distinct(place: Place, url: str, row: int) -> int:
     """One conditional create that nobody contends for, with as little client as possible."""
+    assert place.server is not None
     connection = _connections.get(row // IDS_PER_WRITER)
     if connection is None:
-        parts = urlsplit(server.endpoint)
+        parts = urlsplit(place.server.endpoint)
         connection = _connections[row // IDS_PER_WRITER] = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=30)
     connection.request("PUT", f"/{url}/{row}", body=b"x" * 1024, headers={"If-None-Match": "*"})
     with connection.getresponse() as answer:
@@ -232,26 +312,32 @@ def anyone_may_write(server: S3Server) -> str:
     return bucket
 
 
-def check_ours(server: S3Server, url: str, done: list[Work]) -> list[int]:
+def check_ours(place: Place, url: str, done: list[Work]) -> list[int]:
     """The creates of every acknowledged commit, once the table is what was told."""
-    found = mc.Table(url, server.storage_options).dataset().to_table(columns=["id"])
+    found = mc.Table(url, place.server.storage_options if place.server else None).dataset().to_table(columns=["id"])
     check_rows("manifestcommit", found.column("id").to_pylist(), done)
     return [attempts for work in done for attempts in work.attempts]
 
 
-def check_delta(server: S3Server, url: str, done: list[Work]) -> list[int]:
+def check_delta(place: Place, url: str, done: list[Work]) -> list[int]:
     """The creates of every commit by the table's own log, once the table is what was told."""
     from deltalake import DeltaTable
 
-    found = DeltaTable(url, storage_options=delta_options(server)).to_pyarrow_table(columns=["id"])
+    found = DeltaTable(url, storage_options=delta_options(place.server) if place.server else None).to_pyarrow_table(columns=["id"])
     check_rows("deltalake", found.column("id").to_pylist(), done)
-    bucket, _, prefix = url.removeprefix("s3://").partition("/")
+    store = open_store(url, place.server.storage_options if place.server else None)
     attempts = []
     for version in range(1, sum(len(work.acknowledged) for work in done) + 1):
-        body = server.call("get_object", Bucket=bucket, Key=f"{prefix}/_delta_log/{version:020}.json")["Body"]
-        actions = [json.loads(line) for line in body.splitlines()]
+        actions = [json.loads(line) for line in store.get(f"_delta_log/{version:020}.json").splitlines()]
         attempts += [1 + action["commitInfo"]["operationMetrics"]["num_retries"] for action in actions if "commitInfo" in action]
     return attempts
+
+
+def check_iceberg(place: Place, url: str, done: list[Work]) -> list[int]:
+    """Nothing of attempts, once the table is what was told."""
+    found = iceberg(place, url).load_table(("bench", "t")).scan(selected_fields=("id",)).to_arrow()
+    check_rows("pyiceberg", found.column("id").to_pylist(), done)
+    return []
 
 
 def check_rows(name: str, found: list[int], done: list[Work]) -> None:
