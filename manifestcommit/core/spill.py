@@ -30,6 +30,13 @@ def entries_overflow(entries: Sequence[Entry]) -> bool:
     return len(entries) > 0 and len(msgspec.json.encode(entries)) > INLINE_ENTRY_BYTES
 
 
+def inlined_overflow(snapshot: Snapshot) -> bool:
+    """Whether the head carries too many entries inline: more than the budget, or more than a quarter of it from earlier commits, which each
+    commit would read and write again. So a commit of a hundred files stays one create, and most commits of one are cheap. [CM12]"""
+    kept = [entry for entry in snapshot.added if entry.added < snapshot.version]
+    return len(msgspec.json.encode(kept)) > INLINE_ENTRY_BYTES // 4 + 2 or entries_overflow(snapshot.added)
+
+
 def removed_overflow(snapshot: Snapshot) -> bool:
     """Whether the inlined bitmaps are too large. [CM12]"""
     return sum(len(text) for text in snapshot.removed.values()) > INLINE_REMOVED_BYTES

@@ -42,7 +42,7 @@ class Spiller:
 
         merge: manifests that are merged instead, as far as they are still listed. [GC11]
         """
-        if spill.entries_overflow(snapshot.added):
+        if spill.inlined_overflow(snapshot):
             snapshot = self._spill_entries(snapshot)
         if len(snapshot.keys) > spill.INLINE_KEYS:
             snapshot = self._spill_keys(snapshot)

@@ -89,10 +89,20 @@ def test_objects_do_not_pile_up(sizes: list[int]) -> None:
 
 def test_budgets_are_crossed_by_more_not_by_as_much() -> None:
     """[CM12]"""
-    entry = Entry(path="x" * 1000, rows=1, bytes=1, job="j")
+    entry = Entry(path="x" * 1000, rows=1, bytes=1, added=9, job="j")
     size = len(msgspec.json.encode((entry,))) - 2
     fits = (spill.INLINE_ENTRY_BYTES - 2) // (size + 1)
     assert not spill.entries_overflow(()) and not spill.entries_overflow((entry,) * fits)
     assert spill.entries_overflow((entry,) * (fits + 1))
+    # Of earlier commits a quarter stays: each commit reads and writes it again.
+    for kept, own, over in (
+        (fits // 4, 0, False),
+        (fits // 4 + 1, 0, True),
+        (0, fits, False),
+        (fits // 4, fits - fits // 4, False),
+        (0, fits + 1, True),
+    ):
+        stamped = (*(msgspec.structs.replace(entry, added=1),) * kept, *(msgspec.structs.replace(entry, added=2),) * own)
+        assert spill.inlined_overflow(msgspec.structs.replace(EMPTY, version=2, added=stamped)) == over, (kept, own)
     for text, over in (("x" * spill.INLINE_REMOVED_BYTES, False), ("x" * (spill.INLINE_REMOVED_BYTES + 1), True)):
         assert spill.removed_overflow(msgspec.structs.replace(EMPTY, removed={"m": text})) == over
