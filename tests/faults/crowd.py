@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import random
+import secrets
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -144,7 +145,7 @@ class FarStore:
 
 def crowd(*, writers: int, seconds: float = 10.0, request_s: float = 0.02, seed: int = 1, options: dict[str, Any] | None = None) -> Found:
     """What so many writers commit in so many seconds. options: for `engine.commit.commit`."""
-    inner = MemoryStore(f"crowd-{writers}-{seed}-{id(object())}")
+    inner = MemoryStore(f"crowd-{secrets.token_hex(8)}")
     clock = Clock()
     setup = Session(inner, Outside(clock, seed))
     create_table(setup, schema=Schema(fields=(Field(id=1, name="id", type="long"),)), partition_by=(), properties={})
