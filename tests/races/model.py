@@ -113,7 +113,7 @@ def _step(
         wrong += _check_conflict(history, commit, record, rows)
         rows = after(rows, record)
     elif operation == "adopt":
-        listed = [entry["path"] for entry in link.snapshot.get("added", ())]
+        listed = [entry["path"] for entry in link.snapshot.get("added", ()) if entry["job"] == commit["job"]]
         rows = Counter({(number, day): 1 for path in listed for number, day in loose.get(path, ())}) + rows
     elif operation == "rollback":
         target = history.states[commit["restored"]]

@@ -20,6 +20,7 @@ from manifestcommit.engine.commit import commit as engine_commit
 from manifestcommit.engine.outcome import committed_or_raise
 from manifestcommit.store.objects import ObjectStore
 from tests.faults.tables import change_of
+from tests.races.history import items
 from tests.races.records import Outcome, Record
 
 if TYPE_CHECKING:
@@ -165,16 +166,21 @@ def _add(process: Process, record: Record, files: dict[str, list[list[Any]]]) ->
 def replace(process: Process, record: Record) -> Outcome:
     """All files of one partition become one with the same rows: what compaction does to a table, without the Spark that it takes."""
     table = process.table()
-    files = [each["path"] for each in table.files().to_pylist() if each["day"] == record.arguments["day"]]
+    listed = [each for each in table.files().to_pylist() if each["day"] == record.arguments["day"]]
+    files = [each["path"] for each in listed]
     if not files:
         return "done"
+    replaced: dict[str, list[tuple[int, str | None]]] = {}
+    for each in listed:
+        replaced.setdefault(each["job"], []).append((each["rows"], each["day"]))
     store = process.store()
     try:
         data = pa.concat_tables([pq.read_table(io.BytesIO(store.get(path))).select(["id", "day"]) for path in files])
     except FileNotFoundError:
         return "gone"
     job = mc.begin(process.url, storage_options=process.options)
-    process.learn(record, job=job.id, rows=[])
+    removes = [item for job_id, some in replaced.items() for item in items(job_id, some)]
+    process.learn(record, job=job.id, rows=[], removes=removes, brings=[data.num_rows])
     job.write(data, partition_by=["day"])
     change = msgspec.structs.replace(change_of(job), operation="replace", remove=frozenset(files))
     session = job._job._session
@@ -233,16 +239,22 @@ def read(process: Process, record: Record) -> Outcome:
     version = max(snapshot.expired, snapshot.version - record.arguments["back"])
     process.learn(record, head=snapshot.version, version=version)
     rows: list[list[Any]] = []
+    brought: dict[str, list[tuple[int, str | None]]] = {}
     try:
+        marks = (snapshot if version == snapshot.version else table.snapshot(version=version)).watermarks
+        jobs = {each["path"].rpartition("/")[2]: each["job"] for each in table.files(version=version).to_pylist()}
         dataset = table.dataset(version=version)
         for fragment in dataset.get_fragments():
             found = fragment.to_table(schema=dataset.schema)
-            rows += [list(row) for row in zip(found.column("id").to_pylist(), found.column("day").to_pylist(), strict=True)]
+            read = [list(row) for row in zip(found.column("id").to_pylist(), found.column("day").to_pylist(), strict=True)]
+            rows += read
+            name = fragment.path.rpartition("/")[2]  # of which no two files of a round have the same
+            brought.setdefault(jobs.get(name, name), []).extend((1, day) for _, day in read)
             time.sleep(record.arguments["slow_s"])
     except (mc.SnapshotExpiredError, OSError) as error:
         record.result.update(error=type(error).__name__, message=str(error))
         return "gone" if isinstance(error, mc.SnapshotExpiredError | FileNotFoundError) else "failed"
-    record.result["rows"] = rows
+    record.result.update(rows=rows, marks=marks, items=[item for job, some in brought.items() for item in items(job, some)])
     return "read"
 
 

@@ -8,6 +8,7 @@ A process writes to a file of its own, each line in one call, so that a kill los
 
 Times are seconds of the machine's monotonic clock, the same for all processes. A line without "end_s" and no later one: it was killed,
 and what it tried took place or did not. Other lines have "what" instead of "id": what the process itself says, such as what broke it.
+The operations that the history checker judges are made of these lines (history).
 
 outcome: "committed": acknowledged; "refused": it changed nothing and never will; "unknown", "failed": the store did not say, or failed,
 so that it took place or did not; "prepared": others may commit it; "read": it read a whole version; "gone": that was expired while it

@@ -119,7 +119,7 @@ def report(summary: Summary, say: Say) -> None:
         say(f"{where}: FAILED in round {summary.round}; log, archive and table lie in {summary.folder}")
         say(f"  again: python -m tests.races --store {summary.store} --seed {summary.seed} --only {summary.round} --rounds 20")
     else:
-        say(f"{where}: passed, nothing live was deleted and nothing dead is left")
+        say(f"{where}: passed, nothing live was deleted, nothing dead is left, a serial order explains each round")
 
 
 class Total:

@@ -125,7 +125,7 @@ LIES: dict[str, tuple[Callable[[list[Record]], list[Record]], str]] = {
     "another version was tagged": (lambda records: changed(records, "tag", tagged=1), "another one has the name"),
     "a reader lost rows": (lambda records: changed(records, "read", rows=[]), "are lost"),
     "a reader saw rows twice": (lambda records: changed(records, "read", rows=[*ROWS, *ROWS, [4, "a b"]]), "rows too many"),
-    "a reader went back": (lambda records: changed(records, "read", head=1), "had been acknowledged"),
+    "a reader went back": (lambda records: changed(records, "read", head=1, version=1, rows=[], items=[]), "a stale read"),
     "a watermark did not move": (lambda records: changed(records, "write", moved=["s é", None, 5]), "its watermarks are"),
     "a watermark stood elsewhere": (lambda records: changed(records, "write", moved=["s é", 3, 5]), "stood at None"),
     "an error that nobody can explain": (lambda records: changed(records, "write", error="CorruptMetadataError"), "CorruptMetadataError"),
