@@ -58,11 +58,11 @@ def birth_of(job: str) -> int:
 def items_of(table: mc.Table, version: int, rows: pa.Table) -> list[str]:
     """What was read of a version, each row by its file, and each file by the job that it is listed for."""
     listed = table.files(version=version).select(["path", "job"]).to_pydict()
-    jobs = dict(zip(listed["path"], listed["job"], strict=True))
-    root = table.url.partition("://")[2].rstrip("/") + "/"
+    # No two files of a table have one name, whatever their folders are, and however pyarrow spells the root.
+    jobs = {path.rpartition("/")[2]: job for path, job in zip(listed["path"], listed["job"], strict=True)}
     slots = rows.column("slot").to_pylist() if "slot" in rows.column_names else [""] * rows.num_rows
     files = rows.column(FILE).to_pylist()
-    count = Counter((jobs.get(path.partition(root)[2], path), slot) for path, slot in zip(files, slots, strict=True))
+    count = Counter((jobs.get(path.rpartition("/")[2], path), slot) for path, slot in zip(files, slots, strict=True))
     return [item(job, number, slot) for (job, slot), number in count.items()]
 
 
