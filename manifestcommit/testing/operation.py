@@ -26,11 +26,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     `rule`, so that nothing of it may ever be seen; `unknown`, which is either; `read`; `failed`, a read that told nothing.
 
     Of a commit. adds: item -> its partition, an item being whatever reads show (a row, a file), no two jobs adding the same;
-    removes: items that it takes out, which must be there; empties: partitions that it empties first, or "*"; scope: partitions that
-    nobody may have touched since `birth`, or "*"; advances: source -> [start, end]; rewinds: source -> position; restores: the version
-    that it goes back to; gives_up: the job that it gives up, or "*": any. All operations of one `job` are one commit, by whomever: one
-    says what it does, all of them what they were told. shared: others can finish the job, so that one who was told of a conflict may yet
-    see it committed.
+    removes: items that it takes out, which must be there; compacts: the same rows are in what it adds, so that nobody need have seen it;
+    empties: partitions that it empties first, or "*"; scope: partitions that nobody may have touched since `birth`, or "*"; advances:
+    source -> [start, end]; rewinds: source -> position; restores: the version that it goes back to; gives_up: the job that it gives up,
+    or "*": any. All operations of one `job` are one commit, by whomever: one says what it does, all of them what they were told. shared:
+    others can finish the job, so that one who was told of a conflict may yet see it committed.
 
     Of a read. at: the version that was asked for, the newest where absent; items, watermarks: what it showed, absent where it did
     not look. A gc is a read of the version that it reports: another gc may have decided the same.
@@ -52,6 +52,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     key: str | None = None
     adds: dict[str, str] = {}
     removes: tuple[str, ...] = ()
+    compacts: bool = False
     empties: tuple[str, ...] = ()
     scope: tuple[str, ...] = ()
     advances: dict[str, tuple[Position, int | str]] = {}

@@ -60,7 +60,9 @@ class State:
             for source in self.watermarks:
                 self._set(self.movers, source, each)
         gone = self._emptied(each.empties) + list(each.removes)
-        for partition in {self.items[item] for item in gone} | set(each.adds.values()) | set(each.empties):
+        # [CF15]
+        changed = set() if each.compacts else {self.items[item] for item in gone} | set(each.adds.values()) | set(each.empties)
+        for partition in changed:
             self._set(self.touched, partition, (version, each))
         for item in gone:
             self._take(item)

@@ -164,6 +164,16 @@ def test_a_lost_update_is_found() -> None:
     assert check([both[0], elsewhere]) is None
 
 
+def test_a_compaction_is_no_update_that_could_be_lost() -> None:
+    """[CF15]"""
+    overwrite = append(1, 5, 4, "c", birth=2, empties=("*",), scope=("*",))
+    compaction = append(2, 3, 3, "b", removes=("a",), compacts=True)
+    history = [append(0, 0.5, 2, "a"), compaction, overwrite, read(6, 4, "c")]
+    assert check(history) is None
+    other = msgspec.structs.replace(compaction, compacts=False)
+    assert "an update is lost" in found(history[0], other, overwrite).problem
+
+
 def test_a_stale_read_is_found() -> None:
     wrong = found(append(0, 1, 2, "a"), read(2, 1), append(9, 10, 3, "z"))
     assert ids(wrong) == ["append-0", "read-2"] and "stale" in wrong.problem
