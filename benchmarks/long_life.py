@@ -65,12 +65,12 @@ def main() -> int:
     """The life of two tables, and three lines of results: every round, how the last rounds stand to the first, and the end."""
     options = parser(__doc__)
     options.add_argument("--store", choices=["local", "s3"], default="local", help="where the tables lie (default: local)")
-    options.add_argument("--commits", type=int, help="how many each table gets (default: 20000; S3: 2000, quick: 400)")
-    options.add_argument("--every", type=int, help="commits of one round (default: 500, S3: 100, quick: 40)")
+    options.add_argument("--commits", type=int, help="how many each table gets (default: 20000, S3: 1000, quick: 400)")
+    options.add_argument("--every", type=int, help="commits of one round (default: 500, S3: 50, quick: 40)")
     chosen = options.parse_args()
     on_s3 = chosen.store == "s3"
-    commits = chosen.commits or (400 if chosen.quick else 2_000 if on_s3 else 20_000)
-    every = chosen.every or (40 if chosen.quick else 100 if on_s3 else 500)
+    commits = chosen.commits or (400 if chosen.quick else 1_000 if on_s3 else 20_000)
+    every = chosen.every or (40 if chosen.quick else 50 if on_s3 else 500)
     with work_folder(chosen) as folder, s3_server() if on_s3 else nullcontext() as server:
         place = f"s3://{server.bucket()}" if server else str(folder)
         lives = [Life(f"{place}/kept", server, maintained=True), Life(f"{place}/left", server, maintained=False)]

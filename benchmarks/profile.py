@@ -5,8 +5,8 @@ function for the module that calls it, unless it belongs to a group of its own (
 are parts, the largest first; `share` is of all that was measured.
 
 What these figures do not say: the profiler makes Python's calls dearer than those of C, two or three times; they are good for finding what
-to look at, not for how long it takes. What is waited for is not counted (a disk's sync, a store's answer), and what other threads do falls
-to whoever runs meanwhile. The write is pyarrow's, in this process; Spark's is in
+to look at, not for how long it takes. What is waited for is not counted (a disk's sync, a store's answer). A plan reads its manifests one
+by one here; what other threads do falls to whoever waits for them. The write is pyarrow's, in this process; Spark's is in
 `write_throughput`.
 """
 
@@ -18,8 +18,10 @@ import statistics
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +33,7 @@ from benchmarks.made_up import make_table
 from benchmarks.measure import Contestant, parser, report, rounds_of, work_folder
 from manifestcommit.engine.plan import entries_table
 from manifestcommit.engine.session import Session
-from manifestcommit.store import open_store
+from manifestcommit.store import Store, open_store
 
 PARTS = 10  # rows of a table; the rest is one more
 PACKAGE = f"{Path(mc.__file__).parent}/"
@@ -48,11 +50,14 @@ Times = Mapping[Function, tuple[int, int, float, float, Mapping[Function, tuple[
 def main() -> int:
     """A table of parts for each operation."""
     options = parser(__doc__)
+    options.add_argument("--operation", help="only this one")
     options.add_argument("--files", type=int, help="that a plan lists and gc looks at (default: 100000, quick: 5000)")
     chosen = options.parse_args()
     files = chosen.files or (5_000 if chosen.quick else 100_000)
     with work_folder(chosen) as folder:
         for operation, times, run in operations(folder, files, commits=50 if chosen.quick else 500):
+            if chosen.operation not in (None, operation):
+                continue
             found = [parts(run) for _ in range(rounds_of(chosen))]
             case = {"operation": operation, "times": times, "files": files}
             report("profile", case, contestants(found), figures=["seconds", "share"])
@@ -83,7 +88,12 @@ def committed(life: Life, commits: int) -> None:
 
 def planned(root: Path) -> int:
     session = Session(open_store(str(root)))
-    return int(entries_table(session, session.open().snapshot).num_rows)
+    with mock.patch("manifestcommit.engine.plan.at_once", one_by_one):  # in the thread that is looked at
+        return int(entries_table(session, session.open().snapshot).num_rows)
+
+
+def one_by_one(store: Store, work: Callable[[Any], Any], items: Sequence[Any], *, is_much: bool = False) -> list[Any]:
+    return [work(item) for item in items]
 
 
 def parts(run: Callable[[], object]) -> dict[str, float]:

@@ -150,6 +150,9 @@ def _filled(sized: Iterable[tuple[_T, int]], capacity: int) -> Iterator[list[_T]
 
 def _told_apart(files: list[SmallFile]) -> Iterator[list[SmallFile]]:
     """The files in as few lists as name no more ranges each than an entry should carry."""
+    if not any(file.sources for file in files):
+        yield files
+        return
     most = max(MAX_SOURCES, *(len(file.sources) for file in files))
     group: list[SmallFile] = []
     known: tuple[SourceRange, ...] = ()
