@@ -264,11 +264,23 @@ def test_a_table_without_columns_or_data(tmp_path: Path) -> None:
     assert ids(str(tmp_path / "t")) == []
 
 
+def test_a_table_that_lists_no_file_any_more_is_cleaned(tmp_path: Path) -> None:
+    """All rows overwritten by none: no version that stays lists a file, and the old ones go. [GC5]"""
+    url = str(tmp_path / "t")
+    mc.write(pa.table({"id": [1]}), url)
+    mc.write(pa.table({"id": pa.array([], pa.int64())}), url, mode="overwrite")
+    for _ in range(2):
+        assert isinstance(mc.gc(url, **HARSH), mc.GcReport)
+    assert ids(url) == [] and not [name for name in files(url) if name.endswith(".parquet")]
+
+
 def test_a_set_of_many_paths_in_eight_bytes_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """[GC18]"""
     monkeypatch.setattr(names, "_BUFFER", 10)
     found = names.Names()
     assert found.holds(["x", ""]).tolist() == [False, False] and found.holds([]).tolist() == []
+    found.add([])
+    assert found.holds(["x"]).tolist() == [False] and len(found) == 0
     for number in [*range(1000), *range(500), 7]:
         found.add([f"day=é \udcff/{number}"])
     assert len(found) == 1000
