@@ -402,6 +402,22 @@ def test_a_look_at_bytes_never_passes_a_path_that_the_rule_refuses(given_names: 
         assert not pc.any(pc.match_substring_regex(column, manifest_table._UNSAFE)).as_py()
 
 
+@pytest.mark.parametrize("path", ["_Manifest/hint", "/a", "a//b", "a/", "a/../b", "..", ".", "", "a\\b", "a\0b", "./a", "a/."])
+def test_that_look_stops_at_each_refused_path(path: str) -> None:
+    """Anywhere in a column, also behind a slice. [LY1]"""
+    for column in (pa.array([path, "b"]), pa.array(["a", path]), pa.array(["a", "b", path, "c"]).slice(1)):
+        assert not manifest_table._look_safe(column)
+
+
+def test_a_path_that_stands_in_two_rising_runs_is_found() -> None:
+    """Long columns are told by their order: each partition's paths rise. [OB4] [OB5]"""
+    runs = [[f"p={p}/{n:04d}" for n in range(200)] for p in (10, 9, 1)]
+    column = pa.chunked_array([list(itertools.chain(*runs))])
+    assert manifest_table._are_unique(column)
+    assert not manifest_table._are_unique(pa.chunked_array([[*runs[0], *runs[1][:100], "p=10/0107"]]))
+    assert not manifest_table._are_unique(pa.chunked_array([[*runs[0], "p=10/0199", *runs[1]]]))
+
+
 def test_usual_paths_pass_by_that_look() -> None:
     column = pa.array([f"day=2013-01-01/air line=UA/{n:05d}-é+%.parquet" for n in range(9)])
     assert manifest_table._look_safe(column) and manifest_table._look_safe(column.slice(3, 2)) and manifest_table._look_safe(column[:0])
