@@ -19,14 +19,15 @@ stays is chosen by number.
 from __future__ import annotations
 
 import argparse
+import bisect
 import hashlib
-import itertools
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 
+import msgspec
 import pyarrow as pa
 
 import manifestcommit as mc
@@ -59,6 +60,7 @@ FIGURES = ["open_ms", "commit_ms", "commit_cpu_ms", "plan_ms", "head_bytes", "ob
 FLAT = ["open_ms", "commit_ms", "commit_cpu_ms", "plan_ms", "head_bytes", "objects", "metadata_mb", "requests"]
 _LOOKS = 5  # at the table after each round
 _HEADS = 60  # that a computed mean is taken of
+_MOST_INLINED = 2_000  # entries of five bounds are 600 bytes
 
 
 def main() -> int:
@@ -279,9 +281,13 @@ def merges(count: int, size: int, most: int) -> Iterator[tuple[int, int]]:
 
 
 def inlined_entries(like: Snapshot) -> int:
-    """How many entries are spilled together: the first number of them that is over the budget."""
-    entry = len(format.encode_json(stamped(10_000, like), Entry)) + 1
-    return spill.INLINE_ENTRY_BYTES // entry + 1
+    """How many entries are spilled together: the first number of them, one of each commit, that is over the budget."""
+    made_up = tuple(stamped(number, like) for number in range(_MOST_INLINED))
+
+    def overflows(count: int) -> bool:
+        return spill.inlined_overflow(msgspec.structs.replace(like, version=made_up[count - 1].added, added=made_up[:count]))
+
+    return bisect.bisect_left(range(1, _MOST_INLINED), True, key=overflows) + 1
 
 
 DIGEST = format.digest(b"append")
@@ -294,8 +300,7 @@ def random_job(number: int) -> str:
 def stamped(number: int, like: Snapshot) -> Entry:
     job = random_job(number)
     entry = made_up_entry(number, job, schema_of(like))
-    return Entry(path=entry.path, partition=entry.partition, rows=entry.rows, bytes=entry.bytes, digest=entry.digest, job=job,
-                 columns=entry.columns, added=10_000 + number)  # fmt: skip
+    return msgspec.structs.replace(entry, added=10_000 + number)
 
 
 def entry_bytes(count: int, like: Snapshot) -> float:
@@ -321,7 +326,7 @@ def made_up_head(position: int, entries: int, like: Snapshot) -> Snapshot:
         "keys": {key(n): KeyRecord(version=n, digest=DIGEST) for n in keys},
         "recent_jobs": {random_job(n): n for n in jobs},
     }
-    return Snapshot(**{name: changed.get(name, getattr(like, name)) for name in itertools.chain(Snapshot.__struct_fields__)})
+    return msgspec.structs.replace(like, **changed)
 
 
 if __name__ == "__main__":
