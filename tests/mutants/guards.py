@@ -63,7 +63,7 @@ STORES: tuple[Mutant, ...] = (
         "two scans",
         "A folder is scanned once: a version that was there before is not seen.",
         "IV2 ST3",
-        (_LOCAL, "    united = dict(seen)\n", "    return sorted(seen.items(), key=_order)\n"),
+        (_LOCAL, "    united = seen\n", "    return sorted(seen)\n"),
         tests="store/test_local.py::test_a_scan_that_misses_a_name_is_scanned_again",
     ),
     mutant(
@@ -72,8 +72,8 @@ STORES: tuple[Mutant, ...] = (
         "IV5 ST9 ST15",
         (
             _LOCAL,
-            "                if entry.name.startswith(_TEMPORARY):\n                    continue\n                name, is_folder",
-            "                name, is_folder",
+            "            if name.startswith(_TEMPORARY):\n                continue\n            if entry.is_dir",
+            "            if entry.is_dir",
         ),
         tests="store/test_local.py::test_what_a_killed_writer_leaves_is_not_listed",
     ),
@@ -237,6 +237,20 @@ UNTRUSTED: tuple[Mutant, ...] = (
         "IV2 OB4 OB6",
         ("engine/manifests.py", "        if format.digest(data) != digest:\n", "        if False:\n"),
         tests="spec/test_manifest.py::test_a_damaged_manifest_is_told_by_its_digest",
+    ),
+    mutant(
+        "digest of a footer",
+        "A manifest's footer that was exchanged is read: it names other chunks as the true ones.",
+        "IV2 OB14 RD11",
+        ("engine/parts.py", "        if format.digest(data) != footer.digest:\n", "        if False:\n"),
+        tests="unit/test_parts.py::test_a_false_reference_is_damage",
+    ),
+    mutant(
+        "digest of a part",
+        "A part of a manifest that was exchanged is read: rows come and go unnoticed.",
+        "IV2 OB14 RD11",
+        ("engine/parts.py", "if len(chunk) != end - start or _digest(chunk) != known:", "if len(chunk) != end - start:"),
+        tests="unit/test_parts.py::test_chunks_that_have_changed_places_are_damage",
     ),
     mutant(
         "unknown members",

@@ -434,7 +434,7 @@ COLLECTING: tuple[Mutant, ...] = (
         "copies",
         "gc takes a copy that somebody made of the table in a folder of it.",
         "GC5",
-        (_RETENTION, "    return job if ours else None\n", "    return job\n"),
+        (_RETENTION, '    return job if _is_of_partitions(path.rpartition("/")[0]) else None\n', "    return job\n"),
         tests="unit/test_retention.py::test_whose_a_data_file_is",
     ),
     mutant(
@@ -580,8 +580,7 @@ HELPING: tuple[Mutant, ...] = (
         "IV4 CM20",
         (_INTENT, " and job not in snapshot.recent_jobs", ""),
         (_INTENTS, " or find_job(self._session, state, change.job)[0] is not None:", ":"),
-        tests="faults/test_helping.py::test_two_carriers_at_once_carry_it_once + "
-        "faults/test_helping.py::test_giving_up_and_carrying_race_for_one_decision",
+        tests="unit/test_intent.py::test_a_job_that_is_settled_or_does_not_fit_is_not_carried",
         theme="crowd",
     ),
     mutant(

@@ -326,6 +326,22 @@ def test_no_flipped_byte_changes_what_a_filter_finds(at: int, flip: int, predica
     assert named == ref.path if found is None else found.equals(expected)
 
 
+def test_chunks_that_have_changed_places_are_damage() -> None:
+    """Each decodes as before and the footer is the true one: only their digests tell that entries have each other's paths. [RD11] [OB14]"""
+    session, snapshot = listed(numbered(12))
+    (ref,) = snapshot.manifests
+    data = bytearray(session.store.get(ref.path))
+    metadata = pq.read_metadata(io.BytesIO(data))
+    names = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
+    spans = parts.chunk_spans(metadata)[names.index("path") :: len(names)]
+    (a, b), (c, d) = next(pair for pair in itertools.combinations(spans, 2) if len({end - start for start, end in pair}) == 1)
+    data[a:b], data[c:d] = data[c:d], data[a:b]
+    session.store.put(ref.path, bytes(data))
+    with pytest.raises(CorruptMetadataError, match="not those that its footer lists") as caught:
+        entries_table(Session(session.store), snapshot, ALL)
+    assert caught.value.object_name == ref.path
+
+
 def _replaced(**members: Any) -> Callable[[ManifestRef], ManifestRef]:
     return lambda ref: msgspec.structs.replace(ref, **members)
 
