@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -22,6 +23,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import manifestcommit as mc
+from benchmarks.made_up import ROWS, SCHEMA, put_manifests
+from manifestcommit.core.predicate import Compare
+from manifestcommit.engine import manifests, parts
+from manifestcommit.engine.plan import entries_table
+from manifestcommit.engine.session import Session
 from manifestcommit.errors import StoreDeniedError, StoreError, StoreUnclearError, UnsafeStoreError, UsageError
 from manifestcommit.store import StorageOptions, Store, open_store
 from manifestcommit.store.objects import PART_BYTES
@@ -55,6 +61,30 @@ def test_each_call_is_one_request(store: Store, proxy: FaultProxy) -> None:
     with pytest.raises(FileNotFoundError):
         store.get("v/1")
     assert sent(proxy) == ["GET"]
+
+
+def test_a_filter_fetches_footers_and_ranges_of_large_manifests(
+    place: Place, store: Store, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each manifest's footer, and of the one that has such files a range for the filter and some for the rest: no whole object. [RD11]"""
+    monkeypatch.setattr(manifests, "PART_BYTES", 0)
+    monkeypatch.setattr(manifests, "ROW_GROUP_ENTRIES", 100)
+    monkeypatch.setattr(parts, "_GAP_BYTES", 0)
+    mc.create_table(place.url, SCHEMA, partition_by=["day"], storage_options=place.options)
+    own = Session(store)
+    head = own.open()
+    refs = tuple(put_manifests(own, head, own.new_job(head), 4_000, 10, 2_000))
+    snapshot = msgspec.structs.replace(head.snapshot, manifests=refs)
+    in_order = entries_table(own, snapshot)
+    footers = [ref.footer.bytes for ref in refs if ref.footer is not None]
+    proxy.reset()
+    found = entries_table(Session(store), snapshot, Compare(op="<", column=("id",), value=40 * ROWS))
+    assert found.equals(in_order.slice(0, 40)) and len(footers) == 2
+    asked = [each.path.partition("?")[0] for each in proxy.requests]
+    of_each = sorted(sum(path.endswith(ref.path) for path in asked) for ref in refs)
+    assert of_each[0] == 1 and of_each[1] <= 8 and len(asked) == sum(of_each)
+    received = sum(each.answer_bytes for each in proxy.requests)
+    assert received - sum(footers) < sum(ref.bytes for ref in refs) // 20
 
 
 def test_a_create_is_one_conditional_put_whatever_its_size(store: Store, proxy: FaultProxy) -> None:
