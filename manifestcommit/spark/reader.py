@@ -6,9 +6,9 @@ Not here: which files a snapshot lists and what a filter skips (engine), `format
 from __future__ import annotations
 
 import base64
-import json
 import logging
 import os
+import re
 import shutil
 import tempfile
 from collections import deque
@@ -174,12 +174,13 @@ def spark_schema(schema: Schema, *, physical: bool = False) -> StructType:
 
 def _scan(spark: SparkSession, base: str, files: Sequence[tuple[str, int]], schema: Schema, options: Mapping[str, str]) -> DataFrame:
     physical = spark_schema(schema, physical=True)
-    df = _through_sink_log(spark, [(f"{base}/{path}", size) for path, size in files], physical, options)
-    if _planned_files(df) != len(files):
+    df, planned = _through_sink_log(spark, base, files, physical, options)
+    if planned != len(files):
         # spark.sql.streaming.fileStreamSink.ignoreMetadata, or a Spark that reads the log otherwise: name the files one by one.
         one_by_one = {**options, "__globPaths__": "false"}
         df = spark.read.schema(physical).options(**one_by_one).parquet(*(f"{base}/{path}" for path, _ in files))
-    if (planned := _planned_files(df)) != len(files):
+        planned = _planned_files(df)
+    if planned != len(files):
         raise StoreError(
             f"Spark would read {planned} files of {base} where the snapshot lists {len(files)}; nothing was read. Read with "
             'spark.read.format("manifestcommit").load(path) instead.'
@@ -190,8 +191,10 @@ def _scan(spark: SparkSession, base: str, files: Sequence[tuple[str, int]], sche
     return df.select(*(F.col(quoted(field.file_name)).alias(field.name, metadata=shown.metadata) for field, shown in named))
 
 
-def _through_sink_log(spark: SparkSession, files: Sequence[tuple[str, int]], physical: StructType, options: Mapping[str, str]) -> DataFrame:
-    """Spark reads a folder whose `_spark_metadata` says which files it consists of without listing anything.
+def _through_sink_log(
+    spark: SparkSession, base: str, files: Sequence[tuple[str, int]], physical: StructType, options: Mapping[str, str]
+) -> tuple[DataFrame, int]:
+    """Spark reads a folder whose `_spark_metadata` says which files it consists of without listing anything. How many it will read.
 
     The folder is a scratch one that may go as soon as the DataFrame has its file index.
     """
@@ -200,26 +203,28 @@ def _through_sink_log(spark: SparkSession, files: Sequence[tuple[str, int]], phy
         os.mkdir(os.path.join(scratch, "_spark_metadata"))
         with open(os.path.join(scratch, "_spark_metadata", "0"), "w", encoding="utf-8") as log:
             log.write("v1")
-            log.writelines(_log_line(path, size) for path, size in files)
+            log.writelines(_log_lines(base, files))
         df = spark.read.schema(physical).options(**options).parquet(f"file://{scratch}")
-        _planned_files(df)  # forces the index while the log is there
-        return df
+        return df, _planned_files(df)  # forces the index while the log is there
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _log_line(path: str, size_bytes: int) -> str:
-    scheme, rest = path.split("://", 1)
-    action = {
-        "path": f"{scheme}://{quote(rest)}",
-        "size": size_bytes,
-        "isDir": False,
-        "modificationTime": 0,
-        "blockReplication": 1,
-        "blockSize": 1 << 27,
-        "action": "add",
-    }
-    return "\n" + json.dumps(action)
+def _log_lines(base: str, files: Iterable[tuple[str, int]]) -> Iterator[str]:
+    """What Spark's own sink would have logged of these files: a line of JSON each, with the path as an escaped URI."""
+    scheme, root = base.split("://", 1)
+    folders: dict[str, str] = {}  # escaped, each once: escaping takes longer than all the rest
+    for path, size_bytes in files:
+        folder, slash, name = path.rpartition("/")
+        if folder not in folders:
+            folders[folder] = f"{scheme}://{quote(f'{root}/{folder}{slash}')}"
+        yield (
+            f'\n{{"path":"{folders[folder]}{name if _UNRESERVED.fullmatch(name) else quote(name)}","size":{size_bytes},"isDir":false,'
+            '"modificationTime":0,"blockReplication":1,"blockSize":134217728,"action":"add"}'
+        )
+
+
+_UNRESERVED = re.compile(r"[A-Za-z0-9_.~-]*", re.ASCII)  # what `quote` leaves as it is
 
 
 def _planned_files(df: Any) -> int:
