@@ -1,7 +1,8 @@
 """Building a DataFrame over N committed files, and scanning it, beside `spark.read.parquet` of the very same files.
 
 Spark's own reader is given the folder (it lists it) and, as a second peer, the list of paths and the schema (it still asks for
-the status of each). The floor of building is walking the folder once.
+the status of each). The floor of building is walking the folder once. Above 10,000 files only building is measured: those are names
+that share 1,000 files by hard links, of which Spark's own reader would make a minute or more.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,16 +22,30 @@ from pyspark.sql import DataFrame, SparkSession
 
 import manifestcommit as mc
 from benchmarks.measure import Contestant, Figures, interleave, parser, report, rounds_of, spark_session, work_folder
+from manifestcommit.core.change import Change
+from manifestcommit.core.manifest import Entry
+from manifestcommit.engine.commit import commit
+from manifestcommit.engine.manifests import write_manifest
+from manifestcommit.engine.outcome import committed_or_raise
+from manifestcommit.engine.session import Session
+from manifestcommit.engine.spilling import MANIFEST_ENTRIES
+from manifestcommit.store import open_store
 
 
 def main() -> int:
     """One table per number of files, and rounds over it."""
     options = parser(__doc__)
-    options.add_argument("--files", type=int, nargs="+", help="numbers of files (default: 100 1000 10000, quick: 100 1000)")
+    options.add_argument("--files", type=int, nargs="+", help="numbers of files (default: 100 1000 10000 100000, quick: 100 1000)")
     options.add_argument("--rows", type=int, default=1_000, help="rows per file (default: 1000)")
     chosen = options.parse_args()
     with work_folder(chosen) as folder, spark_session(folder / "spark.log") as spark:
-        for files in chosen.files or ([100, 1_000] if chosen.quick else [100, 1_000, 10_000]):
+        for files in chosen.files or ([100, 1_000] if chosen.quick else [100, 1_000, 10_000, 100_000]):
+            if files > SCANNED:
+                root = make_linked_table(folder / f"table-{files}", files)
+                contestants = [builds(spark, root, files), Contestant(name="walk and stat (floor)", run=partial(walk, root))]
+                interleave(contestants, rounds=rounds_of(chosen))
+                report("read_scan", {"files": files, "rows": files * LINKED_ROWS}, contestants, figures=["build_s", "cpu_s"])
+                continue
             root = make_table(folder / f"table-{files}", files, chosen.rows)
             contestants = contestants_for(spark, root, rows=files * chosen.rows)
             interleave(contestants, rounds=rounds_of(chosen))
@@ -49,6 +65,57 @@ def make_table(root: Path, files: int, rows: int) -> Path:
     with mc.begin(str(root)) as job:
         job.add_files(names)
     return root
+
+
+SCANNED = 10_000  # up to so many files, they are scanned, too
+LINKED, LINKED_ROWS = 1_000, 10  # how many files stand behind all the names, and rows of each
+
+
+def make_linked_table(root: Path, files: int) -> Path:
+    """A table of many names of few files, a thousand in each folder; listed as they are, as if a job had written them."""
+    mc.create_table(str(root), make_rows(0, 1).schema)
+    session = Session(open_store(str(root)))
+    head = session.open()
+    job, schema = session.new_job(head), head.snapshot.schema
+    assert schema is not None
+    (root / "real").mkdir()
+    for number in range(min(LINKED, files)):
+        pq.write_table(make_rows(number * LINKED_ROWS, LINKED_ROWS), root / "real" / f"{number}.parquet", compression="zstd")
+    entries = []
+    for number in range(files):
+        path = f"part/{number // 1_000:04d}/{number:07d}.parquet"
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        os.link(root / "real" / f"{number % LINKED}.parquet", root / path)
+        digest = f"sha256:{number:064x}"  # nobody looks
+        entries.append(Entry(path=path, rows=LINKED_ROWS, bytes=(root / path).stat().st_size, digest=digest, job=job))
+    parts = [entries[at : at + MANIFEST_ENTRIES] for at in range(0, files, MANIFEST_ENTRIES)]
+    refs = tuple(write_manifest(session.store, part, schema=schema, partition_by=(), job=job, env=session.env) for part in parts)
+    change = Change(job=job, birth=head.version, operation="append", schema=schema, partition_by=(), add_manifests=refs)
+    committed_or_raise(commit(session, head, change), session.store.url)
+    return root
+
+
+def builds(spark: SparkSession, root: Path, files: int) -> Contestant:
+    """Ours, from nothing to a DataFrame that has its files."""
+
+    def run(_: int) -> Figures:
+        start = time.perf_counter()
+        data = mc.read_committed(str(root), spark=spark)
+        taken = time.perf_counter() - start
+        if (found := len(data._jdf.inputFiles())) != files:
+            raise SystemExit(f"the DataFrame has {found:,} files, not {files:,}: nothing to compare")
+        return {"build_s": taken}
+
+    return Contestant(name="manifestcommit", run=run)
+
+
+def walk(root: Path, _: int) -> Figures:
+    """The status of every file, and nothing else."""
+    start = time.perf_counter()
+    for folder, _folders, names in os.walk(root / "part"):
+        for name in names:
+            os.stat(os.path.join(folder, name))
+    return {"build_s": time.perf_counter() - start}
 
 
 def make_rows(start: int, rows: int) -> pa.Table:
@@ -86,18 +153,11 @@ def contestants_for(spark: SparkSession, root: Path, *, rows: int) -> list[Conte
 
         return run
 
-    def walk(number: int) -> Figures:
-        start = time.perf_counter()
-        for folder, _, names in os.walk(root / "part"):
-            for name in names:
-                os.stat(os.path.join(folder, name))
-        return {"build_s": time.perf_counter() - start}
-
     return [
         Contestant(name="manifestcommit", run=timed(lambda: mc.read_committed(str(root), spark=spark))),
         Contestant(name="spark parquet(folder)", run=timed(lambda: spark.read.parquet(str(root / "part")))),
         Contestant(name="spark parquet(*paths)", run=timed(lambda: spark.read.schema(schema).parquet(*paths))),
-        Contestant(name="walk and stat (floor)", run=walk),
+        Contestant(name="walk and stat (floor)", run=partial(walk, root)),
     ]
 
 
