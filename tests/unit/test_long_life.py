@@ -58,9 +58,13 @@ def test_the_page_for_operators_computes_with_the_codes_constants() -> None:
     """[CM12]"""
     text = " ".join(STORES.read_text("utf-8").split())
     for said in (
-        f"{INLINE_ENTRY_BYTES // 1024} KiB of entries", f"{INLINE_ENTRY_BYTES // 4096} KiB of earlier ones", f"{INLINE_KEYS} keys", f"{INLINE_JOBS} jobs", f"{FAN_IN} objects of one size",
+        f"{INLINE_ENTRY_BYTES // 1024} KiB of entries",
+        f"{INLINE_ENTRY_BYTES // 4096} KiB of earlier ones",
+        f"{INLINE_KEYS} keys",
+        f"{INLINE_JOBS} jobs",
+        f"{FAN_IN} objects of one size",
         f"{MAX_MERGED_FILES:,} rows",
-    ):  # fmt: skip
+    ):
         assert said in text
 
 
