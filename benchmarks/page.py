@@ -27,7 +27,8 @@ _TOP = """# Performance
 What is claimed, what was measured of it, and what falls short. This page is generated: `python -m benchmarks.page` writes it from
 the newest results in [benchmarks/results/](../benchmarks/results) and the bounds in [claims.toml](../benchmarks/claims.toml); no figure
 and no verdict on it is typed. How it is measured, and what figures of different runs are worth, is in
-[benchmarks/README.md](../benchmarks/README.md).
+[benchmarks/README.md](../benchmarks/README.md); what took the time, and what was done about it, in
+[profiles.md](../benchmarks/profiles.md).
 """
 
 
