@@ -52,6 +52,9 @@ class ManifestReader:
         self._parts: OrderedDict[Hashable, ManifestParts] = OrderedDict()
         self._lock = threading.Lock()
 
+    def __reduce__(self) -> tuple[type[ManifestReader], tuple[Store]]:
+        return ManifestReader, (self._store,)  # in another process it begins with nothing in memory
+
     def manifest(self, ref: ManifestRef, partition_by: Sequence[int]) -> pa.Table:
         """The manifest's table, all rows as written. One request. [OB6]"""
         key = (ref.path, ref.digest, ref.files, tuple(partition_by))

@@ -386,7 +386,7 @@ def test_merged_manifests_list_the_same_files_by_the_same_versions() -> None:
     before = plan.entries_table(each, snapshot).select(["path", "added"]).to_pylist()
     manifests = len(snapshot.manifests)
     assert sum(row["added"] == many for row in before) == 8
-    assert manifests > 3 and (snapshot.removed or snapshot.removed_runs)
+    assert manifests > 2 and (snapshot.removed or snapshot.removed_runs)
 
     def appended(store: Store) -> None:
         write(store, rows([301], day=DAYS[2]))
@@ -421,6 +421,7 @@ class Overtaken(FaultStore):
 
 def test_manifests_that_commits_have_merged_meanwhile_are_looked_at_again(monkeypatch: pytest.MonkeyPatch, tight: None) -> None:
     """[GC11] [CM12]"""
+    monkeypatch.setattr(spill, "FAN_IN", 100)  # nothing is merged yet
     store = table(4)
     monkeypatch.setattr(spill, "FAN_IN", 2)
     appends = lambda: [write(store, rows([400 + n], day=DAYS[n % 4])) for n in range(12)]  # noqa: E731

@@ -29,8 +29,10 @@ def named(run: Run) -> str:
 
 def check_figures(verdict: Verdict) -> None:
     """TLC finds the same states whenever it is asked: other ones are of another model than the page shows."""
-    figure = recorded()[verdict.size].get(verdict.run.name)
-    assert figure == {"states": verdict.states, "depth": verdict.depth}, "python -m tests.model --record notes what is found now"
+    figure = recorded()[verdict.size].get(verdict.run.name, {})
+    assert figure.get("states") == verdict.states, "python -m tests.model --record notes what is found now"
+    if verdict.violated is None:  # how deep TLC says that it was when it was stopped depends on when it is asked
+        assert figure["depth"] == verdict.depth, "python -m tests.model --record notes what is found now"
 
 
 @pytest.mark.timeout(600)

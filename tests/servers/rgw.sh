@@ -79,7 +79,8 @@ until_true() {
   local tries=$(($1 * 20)) name=$2
   shift 2
   until "$@"; do
-    alive "$name" || fail "$name ended before it was ready"
+    # A process that is just becoming another program shows no environment for a moment.
+    alive "$name" || { sleep 0.5; alive "$name"; } || fail "$name ended before it was ready"
     [ $((tries -= 1)) -gt 0 ] || fail "$name was not ready in time"
     sleep 0.05
   done

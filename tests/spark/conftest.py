@@ -77,6 +77,7 @@ def cluster_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]
         "spark.speculation.minTaskRuntime": "1s",
         # One that a test has stopped is given up after half a minute instead of two.
         "spark.network.timeout": "40s",
+        "spark.network.timeoutInterval": "5s",
         "spark.executor.heartbeatInterval": "5s",
         # An executor that a test killed says nothing of its host.
         "spark.excludeOnFailure.enabled": "false",

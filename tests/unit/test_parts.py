@@ -6,8 +6,10 @@ import datetime as dt
 import io
 import itertools
 import math
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -481,3 +483,9 @@ def test_two_readers_of_one_cache_do_not_mistake_one_reference_for_another() -> 
     reader.manifest(ref, BY)
     with pytest.raises(CorruptMetadataError):
         reader.manifest(msgspec.structs.replace(ref, digest="sha256:" + "0" * 64), BY)
+
+
+def test_a_reader_travels_to_other_processes(tmp_path: Path) -> None:
+    """Spark pickles what plans a read or a write, with all that hangs on it. [SP4]"""
+    reader = ManifestReader(open_store(str(tmp_path)))
+    assert isinstance(pickle.loads(pickle.dumps(reader)), ManifestReader)

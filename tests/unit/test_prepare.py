@@ -313,7 +313,7 @@ def test_files_of_others_are_added_from_elsewhere(root: str) -> None:
 
 def test_a_job_of_many_entries_is_prepared_with_its_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its object stays small, and the second phase reads no manifest. [AB3] [CM12]"""
-    monkeypatch.setattr(spill, "INLINE_ENTRY_BYTES", 1500)
+    monkeypatch.setattr(spill, "INLINE_ENTRY_BYTES", 3000)  # the job's entries are above it, the earlier one below a quarter
     store = memory()
     write(store, rows([0], day="x"), partition_by=["day"])
     job = begin(store)
