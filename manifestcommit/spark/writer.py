@@ -27,7 +27,6 @@ from manifestcommit.engine.figures import Intake
 from manifestcommit.engine.files import DataFileWriter, WritePlan
 from manifestcommit.engine.manifests import ManifestReader, write_manifest
 from manifestcommit.errors import CorruptMetadataError, ManifestCommitError, StoreError, UsageError
-from manifestcommit.spark.decimals import Narrowed, narrow, widen
 from manifestcommit.spark.registered import StoreSource, registered_name
 from manifestcommit.store import StorageOptions, open_store
 
@@ -100,10 +99,9 @@ def write_dataframe(df: DataFrame, plan: WritePlan, *, storage_options: Mapping[
     store = open_store(plan.url, given)
     name = registered_name(df.sparkSession, PlannedWrite, given)
     write_id = secrets.token_hex(16)
-    frame, narrowed = narrow(df)
-    options = {"plan": msgspec.json.encode(plan).decode(), "writeId": write_id, "narrowed": msgspec.json.encode(narrowed).decode()}
+    options = {"plan": msgspec.json.encode(plan).decode(), "writeId": write_id}
     try:
-        frame.write.format(name).options(**options).mode("append").save()
+        df.write.format(name).options(**options).mode("append").save()
     except Exception as error:  # Spark wraps what its Python processes raised in classes of its own, as text
         if (ours := raised_inside(error)) is not None:
             raise ours from error
@@ -129,15 +127,10 @@ def write_task(plan: WritePlan, batches: Iterable[RecordBatch], storage_options:
             writer.write(batch)
         entries = writer.close()
     intake = writer.intake + Intake(retries=getattr(store, "retries", 0))
-    return task_message(store, plan, TaskWritten(task=task, entries=entries, intake=intake))
-
-
-def task_message(store: Store, plan: WritePlan, written: TaskWritten) -> TaskMessage:
-    """What the task tells the driver; its entries as a manifest where they are many. [SP9]"""
-    if len(msgspec.json.encode(written.entries)) > MESSAGE_LIMIT_BYTES:
-        touched = once(of_partition(plan.partition_by, entry.partition) for entry in written.entries)
-        spilled = (spill_manifest(store, written.entries, plan),)
-        written = msgspec.structs.replace(written, entries=(), manifests=spilled, touched=touched)
+    written = TaskWritten(task=task, entries=entries, intake=intake)
+    if len(msgspec.json.encode(entries)) > MESSAGE_LIMIT_BYTES:
+        touched = once(of_partition(plan.partition_by, entry.partition) for entry in entries)
+        written = TaskWritten(task=task, manifests=(spill_manifest(store, entries, plan),), touched=touched, intake=intake)
     return packed(written)
 
 
@@ -216,22 +209,19 @@ class PlannedWrite(StoreSource):
     format_name = FORMAT
 
     def writer(self, schema: StructType, overwrite: bool) -> PlannedWriter:
-        plan = msgspec.json.decode(self.options["plan"], type=WritePlan)
-        narrowed = msgspec.json.decode(self.options["narrowed"], type=dict[int, tuple[int, int]])
-        return PlannedWriter(plan, self.options["writeId"], self.storage_options, narrowed)
+        return PlannedWriter(msgspec.json.decode(self.options["plan"], type=WritePlan), self.options["writeId"], self.storage_options)
 
 
 class PlannedWriter(DataSourceArrowWriter):
     """Runs the plan in tasks; on success puts one object that the caller's process takes. Commits to no table. [SP1]"""
 
-    def __init__(self, plan: WritePlan, write_id: str, storage_options: StorageOptions, narrowed: Narrowed) -> None:
+    def __init__(self, plan: WritePlan, write_id: str, storage_options: StorageOptions) -> None:
         self.plan = plan
         self.write_id = write_id
         self.storage_options = storage_options
-        self.narrowed = narrowed
 
     def write(self, iterator: Iterator[RecordBatch]) -> TaskMessage:
-        return write_task(self.plan, widen(iterator, self.narrowed), self.storage_options)
+        return write_task(self.plan, iterator, self.storage_options)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         written = collect(self.plan, messages, self.storage_options)
