@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any
@@ -198,7 +198,9 @@ class _FileSet:
         self._schema = schema.with_metadata(footer_metadata(plan.schema))
         self._dictionaries: list[str] | None = None  # chosen by the rows of this task, for all its files
         self._sampled = False
-        self._blooms = [field.file_name for field in plan.schema.fields if field.id in plan.bloom_columns]
+        names = Counter(".".join(each.path) for each in parquet_columns(schema))
+        # pyarrow knows columns by names alone: where a member `b` of `a` stands beside a column `a.b`, both would have one.
+        self._blooms = [field.file_name for field in plan.schema.fields if field.id in plan.bloom_columns and names[field.file_name] == 1]
         self._open: OrderedDict[rows.Partition, _DataFile] = OrderedDict()
         self._count = 0
         self._entries: list[Entry] = []
@@ -270,7 +272,9 @@ class _DataFile:
         self.last_group_bytes = 0
         self._sink = _HashingSink(store.create_output(path), self._name)
         # Statistics leave NaN out, and pyarrow as well as Spark skip row groups by them: a filter would lose the rows of NaN.
-        ordered = [".".join(each.path) for each in parquet_columns(schema) if each.is_single and not pa.types.is_floating(each.type)]
+        columns = list(parquet_columns(schema))
+        floats = {".".join(each.path) for each in columns if pa.types.is_floating(each.type)}  # `a.b` is a member's name, too
+        ordered = [name for each in columns if each.is_single and (name := ".".join(each.path)) not in floats]
         given = {**_WRITER_OPTIONS, **options, "write_statistics": ordered}
         self._writer = pq.ParquetWriter(self._sink, schema, metadata_collector=self._footers, **given)
 

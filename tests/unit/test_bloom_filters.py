@@ -82,3 +82,12 @@ def test_a_column_that_readers_would_lose_rows_of_is_refused(tmp_path: Path, val
     with pytest.raises(mc.UsageError, match=match):
         mc.create_table(tmp_path / "other", schema, properties={"write.bloom-filter-columns": value})
     assert table.snapshot().properties == {}
+
+
+def test_a_member_of_the_columns_name_gets_none_by_which_its_zeros_would_be_lost(tmp_path: Path) -> None:
+    """[DF11] pyarrow knows columns by names alone; in a Bloom filter of doubles 0.0 is not -0.0."""
+    root = tmp_path / "t"
+    data = pa.table({"a.b": ["x"], "c.d": ["y"], "a": [{"b": -0.0}]})
+    mc.create_table(root, data.schema, properties={"write.bloom-filter-columns": "a.b,c.d"})
+    mc.write(data, root)
+    assert with_filter(file_of(root)) == ["c.d"]

@@ -42,6 +42,15 @@ def test_rows_of_nan_are_not_pruned_away(tmp_path: Path, what: str) -> None:
     assert mc.Table(tmp_path / "t").dataset().to_table(filter=KEEP_NAN[what]).column("id").to_pylist() == wanted
 
 
+@pytest.mark.parametrize("first", ["a", "a.b"])
+def test_rows_of_nan_are_not_pruned_away_where_a_member_shares_the_columns_name(tmp_path: Path, first: str) -> None:
+    """pyarrow writes statistics by names alone: those of the member `b` of `a` are those of a column `a.b`, too. [RD7] [DF6]"""
+    columns = {"a": [{"b": 1}, {"b": 2}], "a.b": [1.0, NAN]}
+    mc.write(pa.table({name: columns[name] for name in sorted(columns, reverse=first == "a.b")}), tmp_path / "t")
+    for keeps in (pc.field("a.b") != 1.0, ~(pc.field("a.b") <= 5.0)):
+        assert mc.Table(tmp_path / "t").dataset().to_table(filter=keeps).column("a").to_pylist() == [{"b": 2}]
+
+
 def test_a_files_bounds_are_true_without_float_statistics_in_its_footer(tmp_path: Path) -> None:
     """[OB7] [RD6]"""
     mc.write(ROWS, tmp_path / "t")
