@@ -31,7 +31,7 @@ MAX_MANIFEST_RAW_BYTES = 4 << 30  # of its pages once decompressed
 ROW_GROUP_ENTRIES = 16_384
 PART_BYTES = 1 << 20  # a manifest up to this size is always read whole: it takes no longer than its footer
 _CACHED = 64
-_CACHED_BYTES = 512 << 20  # of their tables
+_CACHED_BYTES = 512 << 20  # of their tables, and as much of those that are read by parts
 _TRIES = 8  # at a create that gets no clear answer
 _PAUSE_S = 0.05
 KEY_RUN = pa.schema([pa.field("key", pa.string(), False), pa.field("version", pa.int64(), False), pa.field("digest", pa.string(), False)])
@@ -80,10 +80,12 @@ class ManifestReader:
                 manifest_table.check_columns(found.schema, found.metadata.num_rows, ref, partition_by)
             except ValueError as error:
                 raise CorruptMetadataError(format.damaged(ref.path, str(error)), object_name=ref.path) from None
-            with self._lock:
-                self._parts[key] = found
-                while len(self._parts) > _CACHED:
-                    self._parts.popitem(last=False)
+        with self._lock:
+            self._parts[key] = found
+            self._parts.move_to_end(key)
+            held = sum(each.held_bytes for each in self._parts.values())  # they grow while they are in use
+            while len(self._parts) > _CACHED or (len(self._parts) > 1 and held > _CACHED_BYTES):
+                held -= self._parts.popitem(last=False)[1].held_bytes
         return found
 
     def live(self, ref: ManifestRef, snapshot: Snapshot, removed: int) -> pa.Table:

@@ -32,7 +32,7 @@ _GAP_BYTES = 128 << 10  # what lies between two chunks and is no longer than thi
 class ManifestParts:
     """What has been fetched of one manifest, in a buffer of its length: chunks stand where they stand in the object. [RD11]
 
-    metadata: as Parquet's footer has it; sizes: rows of each row group; schema: of its columns.
+    metadata: as Parquet's footer has it; sizes: rows of each row group; schema: of its columns; held_bytes: of it in memory.
     CorruptMetadataError where anything is not as the reference says.
     """
 
@@ -62,6 +62,7 @@ class ManifestParts:
             raise self._damaged("its row groups have not as many rows together as it says")
         self._names = [self.metadata.schema.column(index).path for index in range(self.metadata.num_columns)]
         self._fetched: set[tuple[int, int]] = set()
+        self.held_bytes = footer.bytes
 
     def read(self, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
         """These columns of these row groups. One request for each run of chunks that has not been fetched yet. [RD11]"""
@@ -116,6 +117,7 @@ class ManifestParts:
             if len(chunk) != end - start or _digest(chunk) != known:
                 raise self._damaged("its bytes are not those that its footer lists")
             self._bytes[start:end] = np.frombuffer(chunk, np.uint8)
+            self.held_bytes += end - start
 
     def _get(self, start: int, end: int) -> bytes:
         try:

@@ -475,6 +475,19 @@ def test_bits_are_rows() -> None:
     assert np.array(manifest_table.is_live(1 << 99, 100).to_pylist()).sum() == 99
 
 
+def test_filters_over_many_manifests_keep_no_more_of_them_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[RD11] However much of each a filter fetches, and however often another one asks."""
+    store = open_store(f"memory://parts/{next(_count)}")
+    session, snapshot = listed(numbered(8), store)
+    refs = [listed([msgspec.structs.replace(e, path=f"{n}/{e.path}") for e in numbered(8)], store)[1].manifests[0] for n in range(6)]
+    snapshot = msgspec.structs.replace(snapshot, manifests=tuple(refs))
+    monkeypatch.setattr(manifests, "_CACHED_BYTES", 2 * refs[0].bytes)
+    for _ in range(2):
+        assert entries_table(session, snapshot, Compare(op=">=", column=("i",), value=0)).num_rows == 48
+    held = [each.held_bytes for each in session.manifests._parts.values()]
+    assert held[-1] > refs[0].bytes // 2 and sum(held[:-1]) <= 2 * refs[0].bytes
+
+
 def test_two_readers_of_one_cache_do_not_mistake_one_reference_for_another() -> None:
     """The same object under another digest is damage, also when it is in memory already. [OB4] [OB6]"""
     session, snapshot = listed(numbered(3))
