@@ -27,7 +27,7 @@ from manifestcommit.core.manifest import Entry
 from manifestcommit.core.schema import Field, Schema
 from manifestcommit.engine.commit import commit, create_table
 from manifestcommit.engine.session import Session
-from manifestcommit.store import MemoryStore
+from manifestcommit.store.memory import MemoryStore
 
 _Result = TypeVar("_Result")
 _AT_ONCE = 16  # requests that a writer's own threads send side by side
