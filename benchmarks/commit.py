@@ -37,10 +37,9 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from benchmarks.gc import memory_mb
 from benchmarks.made_up import COLUMNS, append, made_up_session, make_table, put_manifests
 from benchmarks.made_up_peers import Delta, Iceberg, Lance, Peer
-from benchmarks.measure import Contestant, Figures, interleave, parser, report, rounds_of, work_folder
+from benchmarks.measure import Contestant, Figures, interleave, memory_mb, parser, report, rounds_of, work_folder
 from benchmarks.s3 import versions
 from manifestcommit.core import format
 from manifestcommit.core.evolution import leaves

@@ -27,7 +27,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,7 @@ import pyarrow.compute as pc
 
 import manifestcommit as mc
 from benchmarks.made_up import listed
-from benchmarks.measure import Contestant, Figures, interleave, parser, report, rounds_of, work_folder
+from benchmarks.measure import Contestant, Figures, interleave, memory_mb, parser, report, rounds_of, work_folder
 from benchmarks.s3 import S3Server, delta_options, s3_server, versions
 from manifestcommit.core import format
 from manifestcommit.core.change import Change
@@ -209,14 +208,6 @@ def cpu_s() -> float:
     """Of this process with all its threads."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
-
-
-def memory_mb(what: str) -> float:
-    """Resident memory of this process: now (VmRSS) or at most (VmHWM). `ru_maxrss` would be that of the process it was started by."""
-    for line in Path("/proc/self/status").read_text("utf-8").splitlines():
-        if line.startswith(f"{what}:"):
-            return int(line.split()[1]) / 1024
-    raise KeyError(what)
 
 
 if __name__ == "__main__":

@@ -11,10 +11,9 @@ import os
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from benchmarks.made_up import DATA_BYTES, ROWS, SCHEMA
+from benchmarks.made_up import COLUMNS, DATA_BYTES, ROWS, SCHEMA
 
 CHUNK = 100_000
-_COLUMNS = ("id", "price", "at", "name", "code")
 
 
 def name_of(number: int, day: int) -> str:
@@ -78,7 +77,7 @@ class Delta:
     def _stats(self, number: int) -> str:
         bounds = bounds_of(number) | {"at": ("2026-01-01T00:00:00.000Z", "2026-01-01T00:01:00.000Z")}
         low, high = ({name: both[end] for name, both in bounds.items()} for end in (0, 1))
-        return json.dumps({"numRecords": ROWS, "minValues": low, "maxValues": high, "nullCount": dict.fromkeys(_COLUMNS, 0)})
+        return json.dumps({"numRecords": ROWS, "minValues": low, "maxValues": high, "nullCount": dict.fromkeys(COLUMNS, 0)})
 
 
 class Iceberg:

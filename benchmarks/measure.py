@@ -198,6 +198,14 @@ def report(name: str, case: Mapping[str, Any], contestants: Sequence[Contestant]
         out.write(json.dumps(_rounded(line)) + "\n")
 
 
+def memory_mb(what: str) -> float:
+    """Resident memory of this process: now (VmRSS) or at most (VmHWM). `ru_maxrss` would be that of the process it was started by."""
+    for line in Path("/proc/self/status").read_text("utf-8").splitlines():
+        if line.startswith(f"{what}:"):
+            return int(line.split()[1]) / 1024
+    raise KeyError(what)
+
+
 def command() -> str:
     """The command that made a result, as one would type it; without the folder that it worked in."""
     words = sys.orig_argv[1:]

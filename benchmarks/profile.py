@@ -1,4 +1,5 @@
-"""Where the CPU goes in a commit, an open, a plan, a write, a gc and a verify, by parts of the library and of what it calls.
+"""Where the CPU goes in a commit, an open, a plan, a write, a gc, a verify and a compaction's plan, by parts of the library and of what
+it calls.
 
 Each operation runs under Python's profiler; time within a function counts for the module that the function is in, and that of a C
 function for the module that calls it, unless it belongs to a group of its own (system calls, JSON, zstd, digests, pyarrow, numpy). Rows

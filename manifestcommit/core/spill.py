@@ -31,8 +31,10 @@ def entries_overflow(entries: Sequence[Entry]) -> bool:
 
 
 def inlined_overflow(snapshot: Snapshot) -> bool:
-    """Whether the head carries too many entries inline: more than the budget, or more than a quarter of it from earlier commits, which each
-    commit would read and write again. So a commit of a hundred files stays one create, and most commits of one are cheap. [CM12]"""
+    """Whether the head carries too many entries inline: more than the budget, or more than a quarter of it from earlier commits. [CM12]
+
+    Each commit would read and write those again. So a commit of a hundred files stays one create, and most commits of one are cheap.
+    """
     kept = [entry for entry in snapshot.added if entry.added < snapshot.version]
     return len(msgspec.json.encode(kept)) > INLINE_ENTRY_BYTES // 4 + 2 or entries_overflow(snapshot.added)
 

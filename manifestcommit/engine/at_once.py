@@ -8,14 +8,14 @@ from typing import TypeVar
 
 from ..store import Store
 
-T = TypeVar("T")
-U = TypeVar("U")
+_T = TypeVar("_T")
+_U = TypeVar("_U")
 
 _AT_ONCE = 8
 _AT_ONCE_HERE = 4  # where it is the work that takes time
 
 
-def at_once(store: Store, work: Callable[[T], U], items: Sequence[T], *, is_much: bool = False) -> list[U]:
+def at_once(store: Store, work: Callable[[_T], _U], items: Sequence[_T], *, is_much: bool = False) -> list[_U]:
     """The work done on each item, results in the items' order: by several threads if the store is behind a network or it is much work."""
     is_remote = getattr(store, "is_remote", False)
     if len(items) < 2 or not (is_remote or is_much):

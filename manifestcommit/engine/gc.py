@@ -41,10 +41,6 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 0
     bytes: int = 0
 
-    def plus(self, other: Tally) -> Tally:
-        """Both together."""
-        return Tally(count=self.count + other.count, bytes=self.bytes + other.bytes)
-
 
 class GcReport(msgspec.Struct, frozen=True, kw_only=True):
     """What one gc did. version: the one that the decision stands in; fence, expired: as decided; kept: what stays, young objects

@@ -60,7 +60,7 @@ class State:
             for source in self.watermarks:
                 self._set(self.movers, source, each)
         gone = self._emptied(each.empties) + list(each.removes)
-        # [CF15]
+        # A compaction changes no row, so that nobody who looked at the partition has to know of it. [CF15]
         changed = set() if each.compacts else {self.items[item] for item in gone} | set(each.adds.values()) | set(each.empties)
         for partition in changed:
             self._set(self.touched, partition, (version, each))
