@@ -29,6 +29,7 @@ def plan_rewrite(
         partition_by=snapshot.partition_by,
         target_file_size=target_file_size or files.target_file_size_of(snapshot),
         bounds_columns=files.bounds_columns_of(snapshot),
+        bloom_columns=files.bloom_columns_of(snapshot.properties, snapshot.schema),
         sources=sources,
     )
 

@@ -10,6 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import manifestcommit as mc
+from manifestcommit.engine.compact import Aim, compact
+from manifestcommit.engine.session import Session
+from manifestcommit.store import open_store
+from tests.faults.tables import rewrite_here
 
 NAMES = ["id", "it's é", "bytes", "day", "at"]
 
@@ -69,6 +73,18 @@ def test_without_the_property_there_are_none(tmp_path: Path) -> None:
     table.rename_column("day", "date")
     mc.write(rows(10).rename_columns({"day": "date"}), root)
     assert [with_filter(str(root / path)) for path in table.files().column("path").to_pylist()].count(["id"]) == 1
+
+
+def test_files_that_compaction_writes_have_them_too(tmp_path: Path) -> None:
+    """[DF11] Else the first night's maintenance would take them away."""
+    root = tmp_path / "t"
+    mc.create_table(root, rows(10).schema, properties={"write.bloom-filter-columns": "id"})
+    for _ in range(2):
+        mc.write(rows(10), root)
+    store = open_store(root)
+    compact(Session(store), Aim(), rewrite_here(store))
+    assert mc.Table(root).files().num_rows == 1
+    assert with_filter(file_of(root)) == ["id"]
 
 
 @pytest.mark.parametrize(("value", "match"), [("nope", "no column"), ("id,x", "double"), ("tags", "array"), ("c", "string")])
