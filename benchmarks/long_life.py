@@ -36,10 +36,10 @@ from benchmarks.measure import Contestant, Figures, interleave, parser, report, 
 from benchmarks.s3 import S3Server, s3_server
 from manifestcommit.core import format, manifest_table, spill
 from manifestcommit.core.change import Change
-from manifestcommit.core.manifest import ColumnStats, Entry
+from manifestcommit.core.manifest import ColumnStats, Entry, ManifestRef
 from manifestcommit.core.retention import Policy
 from manifestcommit.core.schema import Schema
-from manifestcommit.core.snapshot import KeyRecord, Snapshot
+from manifestcommit.core.snapshot import KeyRecord, RunRef, Snapshot
 from manifestcommit.core.touch import of_partition, once
 from manifestcommit.core.watermark import Advance
 from manifestcommit.engine import compact
@@ -280,6 +280,29 @@ def merges(count: int, size: int, most: int) -> Iterator[tuple[int, int]]:
         count, size = count // spill.FAN_IN, size * spill.FAN_IN
 
 
+def standing(count: int, size: int, most: int) -> int:
+    """How many objects the head lists of those that were spilled and merged."""
+    left = 0
+    while size * spill.FAN_IN <= most:
+        left, count, size = left + count % spill.FAN_IN, count // spill.FAN_IN, size * spill.FAN_IN
+    return left + count
+
+
+def made_up_ref(number: int) -> ManifestRef:
+    name, noise = format.manifest_name(random_job(number), b"m" * 16), hashlib.sha256(f"m{number}".encode()).digest()
+    return ManifestRef(path=name, files=number + 100, rows=10**6 * number, data_bytes=FILE_BYTES * number, bytes=20_000 + number,
+                       digest=format.digest(noise), added=number, lower=(number,), upper=(number,), nulls=(False,),
+                       first_path=noise.hex(), last_path=noise.hex())  # fmt: skip
+
+
+def made_up_runs(position: int, size: int, name_of: Callable[[int], str]) -> tuple[RunRef, ...]:
+    paths = (made_up_ref(n) for n in range(standing(position // size, size, spill.MAX_MERGED_ROWS)))
+    return tuple(
+        RunRef(path=ref.path, rows=size, bytes=ref.bytes, digest=ref.digest, first=name_of(ref.added), last=name_of(position))
+        for ref in paths
+    )
+
+
 def inlined_entries(like: Snapshot) -> int:
     """How many entries are spilled together: the first number of them, one of each commit, that is over the budget."""
     made_up = tuple(stamped(number, like) for number in range(_MOST_INLINED))
@@ -317,7 +340,7 @@ def row_bytes(columns: dict[str, list[str]]) -> float:
 
 
 def made_up_head(position: int, entries: int, like: Snapshot) -> Snapshot:
-    """A head after so many commits: what is inlined grows until it is spilled, and begins anew. Its references are those of `like`."""
+    """A head after so many commits: what is inlined grows until it is spilled, and begins anew; and references to what was."""
     first = position - position % entries
     keys = range(position - position % (spill.INLINE_KEYS + 1), position)
     jobs = range(position - position % spill.INLINE_JOBS, position)
@@ -325,6 +348,9 @@ def made_up_head(position: int, entries: int, like: Snapshot) -> Snapshot:
         "added": tuple(stamped(n, like) for n in range(first, position)),
         "keys": {key(n): KeyRecord(version=n, digest=DIGEST) for n in keys},
         "recent_jobs": {random_job(n): n for n in jobs},
+        "manifests": tuple(made_up_ref(n) for n in range(standing(position // entries, entries, spill.MAX_MERGED_FILES))),
+        "key_runs": made_up_runs(position, spill.INLINE_KEYS + 1, key),
+        "job_runs": made_up_runs(position, spill.INLINE_JOBS, random_job),
     }
     return msgspec.structs.replace(like, **changed)
 
