@@ -163,9 +163,10 @@ def _contest(session: Session, head: Head, change: Change, limits: Limits, share
             told = msgspec.structs.replace(change, summary=meter.summary())
             snapshot, data = _next_version(session, head, told, found, spiller, helping)
         except CorruptMetadataError:
-            # What a head lists that was known for long, and the versions since the birth, may be gone because they are expired.
+            # What a head lists that was known for long, and the versions since the birth, may be gone because they are expired; what this
+            # job has written, because it is fenced. Where `expired` is above the birth, so is the fence.
             newest = newest_above(session.store, head.version, head)
-            if newest is None or newest.version == head.version or newest.snapshot.expired <= change.birth:
+            if newest is None or newest.version == head.version or newest.snapshot.fence <= change.birth:
                 raise
             head, fresh = newest, True
             continue

@@ -513,6 +513,30 @@ def test_what_gc_takes_of_an_expired_head_is_no_damage_to_who_still_knows_it(wor
     assert len(told_of) > 1 or work == "gc", told_of
 
 
+@pytest.mark.parametrize("work", ["append", "overwrite"])
+@pytest.mark.usefixtures("tight")
+def test_what_gc_takes_of_a_fenced_job_is_no_damage_to_it(work: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All versions are kept; what is gone is the manifest that the job itself had just written, before it merged it. [CM2] [GC5]"""
+    monkeypatch.setattr(spill, "INLINE_ENTRY_BYTES", 1)  # every commit writes a manifest
+
+    def fence(store: Store) -> None:
+        write(store, rows([100], day="2"))
+        for _ in range(2):
+            gc(store, keep_versions=1000)
+
+    works: dict[str, Callable[[Store], object]] = {
+        "append": lambda store: write(store, rows([200], day="0")),
+        "overwrite": lambda store: write(store, rows([200], day="0"), overwrite={"day": "0"}),
+    }
+    fenced = 0
+    for store, done, acted in interleaved(spilled(), works[work], fence):
+        assert not isinstance(acted, ManifestCommitError), acted
+        assert not isinstance(done, CorruptMetadataError), done
+        fenced += isinstance(done, JobFencedError)
+        check_readable(store)
+    assert fenced
+
+
 @pytest.mark.usefixtures("tight")
 def test_a_snapshot_that_expired_before_its_files_were_listed_says_so() -> None:
     """[RD3]"""
