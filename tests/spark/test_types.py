@@ -185,6 +185,13 @@ def test_no_rows_of_every_type(spark, tmp_path: Path) -> None:
     assert mc.Table(path).dataset().to_table().num_rows == 0
 
 
+def test_a_median_of_prices_is_not_a_tenth_of_it(spark, tmp_path: Path) -> None:
+    """[DF5] Within an expression Spark holds the decimals of some functions at another scale than their type says: 12.5 for 12.50."""
+    prices = spark.sql("select cast(value as decimal(10,2)) as price from values (12.5), (12.5), (99.99) as t(value)")
+    mc.write(prices.agg(F.percentile_approx("price", 0.5).alias("median")), tmp_path / "t")
+    assert mc.Table(tmp_path / "t").dataset().to_table().column("median").to_pylist() == [Decimal("12.50")]
+
+
 def test_a_nan_is_a_nan(spark, tmp_path: Path) -> None:
     path = str(tmp_path / "nan")
     mc.write(spark.sql("select double('NaN') as d, float('NaN') as f, double('-0.0') as z"), path)
