@@ -37,7 +37,8 @@ class BrokenPipelineError(AssertionError):
     """A promise did not hold, of the table or of the pipeline. run: what led there."""
 
     def __init__(self, run: Run) -> None:
-        super().__init__("\n".join([f"{run.violation}; with seed {run.seed}, after", *run.trace.splitlines()[-_TOLD:]]))
+        lines = run.trace.splitlines()[-_TOLD:]
+        super().__init__("\n".join([f"{run.violation}; with seed {run.seed}, after{'' if lines else ' no request at all'}", *lines]))
         self.run = run
 
 
@@ -54,7 +55,7 @@ def simulate(
     A program is the work of one process, such as one run of a job. Where it dies at a request, or ends with an error of this package, it
     is begun anew, up to three times, as a scheduler would; one that has not come to its end by then runs once more when all others have
     ended and nothing goes wrong any more: then it must. After that, `check` looks at what is there. Any other error breaks the pipeline.
-    before: called first, alone, such as to fill a table.
+    before: called first, alone, such as to fill a table. UsageError where no program has made a request: that run would tell nothing.
     Programs use this package's calls with tables at `sim://…`, which are empty before the run and gone after it, and no threads of their
     own. The same seed is the same run, as long as the programs do the same. [IV1]-[IV8]
     """
@@ -70,6 +71,11 @@ def simulate(
     run = told(world.scheduler, world.trace, theme="", seed=seed, history=History(), versions=versions)
     if run.violation is not None:
         raise BrokenPipelineError(run) from world.scheduler.failure
+    if actors and run.steps == 0:
+        raise UsageError(
+            "no program made a request to a table at sim://…, so that nothing was simulated: let the programs use tables there, and no "
+            "threads of their own"
+        )
     return run
 
 

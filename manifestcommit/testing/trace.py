@@ -33,8 +33,9 @@ class Trace:
     def text(self, last: int | None = None) -> str:
         """All lines, or the last of them."""
         numbered = list(enumerate(self._lines, start=1))[-(last or len(self._lines) or 1) :]
+        width = max((10, *(len(line[0]) for line in self._lines)))
         return "\n".join(
-            f"{number:5} {actor:10} {kind:7} {self._short(name)}{f'  !{fault}' if fault else ''}{f'  -> {shown}' if shown else ''}"
+            f"{number:5} {actor:{width}} {kind:7} {self._short(name)}{f'  !{fault}' if fault else ''}{f'  -> {shown}' if shown else ''}"
             for number, (actor, kind, name, fault, shown) in numbered
         )
 

@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,24 @@ def test_a_check_without_words_leaves_no_hole_in_the_sentence() -> None:
 
     with pytest.raises(BrokenPipelineError, match=r"^AssertionError; with seed 0, after"):
         simulate({}, 0, check=bare)
+
+
+def test_programs_that_never_meet_the_simulator_do_not_pass_for_tested() -> None:
+    def in_a_thread() -> None:
+        thread = threading.Thread(target=mc.write, args=(DAY, LAKE))
+        thread.start()
+        thread.join()
+
+    for program in (in_a_thread, lambda: mc.write(DAY, "memory://elsewhere"), lambda: None):
+        with pytest.raises(UsageError, match="nothing was simulated"):
+            simulate({"a": program}, 0)
+
+
+def test_a_long_name_of_a_program_leaves_the_columns_of_the_trace_straight() -> None:
+    name = "by mistake again"
+    lines = simulate({name: lambda: mc.write(DAY, LAKE), "b": lambda: mc.write(DAY, LAKE)}, 3).trace.splitlines()
+    actors = {line[6 : 6 + len(name)].rstrip() for line in lines}
+    assert actors == {name, "b"} and {line[6 + len(name)] for line in lines} == {" "} and " " not in {line[7 + len(name)] for line in lines}
 
 
 def command(*arguments: str) -> tuple[int, str]:
