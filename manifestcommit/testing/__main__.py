@@ -42,14 +42,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("simulate", help="runs by seed, until one breaks a rule")
     one.add_argument("--seeds", default="0:1000", metavar="FROM:TO", help="first seed, and the one behind the last (default: 0:1000)")
-    one.add_argument("--theme", action="append", choices=sorted(THEMES), help="may be repeated; default: all, in turn")
+    themes = f"one of {', '.join(sorted(THEMES))}; may be repeated; default: all, in turn"
+    one.add_argument("--theme", action="append", choices=sorted(THEMES), metavar="THEME", help=themes)
     one.add_argument("--trace", action="store_true", help="print the trace of every run")
     one.add_argument("--choices", type=Path, metavar="FILE", help="where to leave the choices of a run that broke a rule")
     two = commands.add_parser("replay", help="a run by its choices")
-    two.add_argument("file", type=Path)
+    two.add_argument("file", type=Path, help="the choices of a run, as `simulate --choices FILE` leaves them")
     three = commands.add_parser("explore", help="all schedules of small worlds")
     three.add_argument("--switches", type=int, default=1, help="how often an actor that could go on is stopped, at most (default: 1)")
-    three.add_argument("--case", action="append", choices=sorted(CASES))
+    cases = f"one of {', '.join(map(repr, sorted(CASES)))}; may be repeated; default: all"
+    three.add_argument("--case", action="append", choices=sorted(CASES), metavar="CASE", help=cases)
     for each in (one, two, three):
         each.add_argument("--json", action="store_true", help="one JSON document on standard output")
     given = parser.parse_args(arguments)
@@ -62,8 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _simulate(given: argparse.Namespace) -> int:
-    first, _, behind = given.seeds.partition(":")
-    seeds = range(int(first), int(behind or int(first) + 1))
+    seeds = _range(given.seeds)
     names = given.theme or list(THEMES)
     began, runs, steps, versions = time.monotonic(), 0, 0, 0
     found: Run | None = None
@@ -91,12 +92,29 @@ def _simulate(given: argparse.Namespace) -> int:
     return 1
 
 
+def _range(text: str) -> range:
+    """The seeds that are meant: some, since none would break no rule."""
+    first, _, behind = text.partition(":")
+    try:
+        seeds = range(int(first), int(behind or int(first) + 1))
+    except ValueError:
+        seeds = range(0)
+    if not seeds:
+        raise ValueError(
+            f"--seeds {text}: give two numbers, the first seed and a larger one, the one behind the last, such as 0:1000; or one seed"
+        )
+    return seeds
+
+
 def _again(name: str, choices: Any) -> Run:
     return run_theme(name, given=choices)
 
 
 def _replay(given: argparse.Namespace) -> int:
-    replay = msgspec.json.decode(given.file.read_bytes(), type=Replay)
+    try:
+        replay = msgspec.json.decode(given.file.read_bytes(), type=Replay)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"{given.file} is no file of choices, as `simulate --choices FILE` leaves it: {error}") from error
     if replay.theme not in THEMES:
         raise ValueError(f"{given.file}: there is no theme {replay.theme!r}; there are {', '.join(sorted(THEMES))}")
     run = run_theme(replay.theme, given=replay.choices)
@@ -105,6 +123,8 @@ def _replay(given: argparse.Namespace) -> int:
 
 
 def _explore(given: argparse.Namespace) -> int:
+    if given.switches < 0:
+        raise ValueError(f"--switches {given.switches}: give 0 or more")
     broken = False
     told = []
     for case in given.case or CASES:

@@ -12,6 +12,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from ..errors import UsageError
+
 Position: TypeAlias = int | str | None
 Outcome: TypeAlias = Literal["committed", "already", "refused", "unknown", "read", "failed"]
 
@@ -109,16 +111,22 @@ def contradiction(problem: str, *operations: Operation) -> Contradiction:
     return Contradiction(problem=problem, operations=tuple(sorted(operations, key=lambda each: each.begin)))
 
 
-def read_history(*paths: Path) -> list[Operation]:
+def read_history(*paths: Path | str) -> list[Operation]:
     """All operations of files of JSON lines; of one that stands there more than once, what was said of it last.
 
-    An incomplete last line, of a process that was killed while it wrote, is passed over.
+    An incomplete last line, of a process that was killed while it wrote, is passed over. UsageError where no file is given, or a line of
+    one is no operation.
     """
+    if not paths:
+        raise UsageError("no file of a history was given: a pattern may have found none, and of nothing there is nothing to judge")
     found: dict[str, Operation] = {}
     for path in paths:
-        lines = path.read_bytes().splitlines(keepends=True)
-        for line in lines[:-1] if lines and not lines[-1].endswith(b"\n") else lines:
-            each = msgspec.json.decode(line, type=Operation)
+        lines = Path(path).read_bytes().splitlines(keepends=True)
+        for number, line in enumerate(lines[:-1] if lines and not lines[-1].endswith(b"\n") else lines, start=1):
+            try:
+                each = msgspec.json.decode(line, type=Operation)
+            except msgspec.DecodeError as error:
+                raise UsageError(f"{path}, line {number}, is no operation as a Recorder writes it: {error}") from error
             found[each.id] = each
     return list(found.values())
 

@@ -196,3 +196,7 @@ def test_the_command_tells_the_rate_and_replays(tmp_path: Path) -> None:
     assert code == 0 and "publish" in told
     choices.write_text('{"theme": "none", "choices": {}}', "utf-8")
     assert command("replay", str(choices))[0] == 2
+    choices.write_text("no JSON", "utf-8")
+    for wrong in (("replay", str(choices)), ("simulate", "--seeds", "9:5"), ("simulate", "--seeds", "é"), ("explore", "--switches", "-1")):
+        code, told = command(*wrong)
+        assert code == 2 and wrong[-1] in told, told  # what ran nothing has broken no rule, and must not say so

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from manifestcommit.errors import UsageError
 from manifestcommit.testing.checker import check
 from manifestcommit.testing.operation import ANY_FENCE, Contradiction, Operation, read_history, write_history
 from manifestcommit.testing.order import UndecidedError
@@ -364,4 +365,13 @@ def test_histories_survive_the_disk_and_a_torn_last_line(tmp_path: Path) -> None
     assert read_history(tmp_path / "a.jsonl") == history
     data = (tmp_path / "a.jsonl").read_bytes()
     (tmp_path / "a.jsonl").write_bytes(data[:-20])
-    assert read_history(tmp_path / "a.jsonl") == history[:-1]
+    assert read_history(str(tmp_path / "a.jsonl")) == history[:-1]
+
+
+def test_a_history_of_no_file_or_with_a_line_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no file"):
+        read_history(*tmp_path.glob("*.jsonl"))  # would be explained by any order
+    write_history(tmp_path / "a é.jsonl", lived(3, commits=3))
+    (tmp_path / "a é.jsonl").write_bytes(b"{}\n" + (tmp_path / "a é.jsonl").read_bytes())
+    with pytest.raises(UsageError, match=r"a é\.jsonl, line 1,"):
+        read_history(tmp_path / "a é.jsonl")
