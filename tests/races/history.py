@@ -86,7 +86,7 @@ def _does(record: Record, commits: Mapping[str, tuple[int, Mapping[str, Any]]]) 
     because = {each.get("reason"): job for job, (_, each) in commits.items()}
     job = result.get("job") or result.get("told") or because.get(record.id, "")
     does: dict[str, Any] = {"job": job, "shared": record.operation == "prepare"}
-    if job:
+    if job and record.operation not in ("add_files", "add_again"):  # which are fenced with whoever wrote their files, too
         does["birth"] = int(job[1:].partition("-")[0])
     if record.operation == "write":
         does["key"] = given.get("key")
