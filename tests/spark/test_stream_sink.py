@@ -25,7 +25,7 @@ from manifestcommit.errors import StoreError, UsageError
 from manifestcommit.spark.registered import with_options
 from manifestcommit.spark.source import ManifestCommitDataSource
 from manifestcommit.spark.stream_writer import BatchMessage, StreamWriter
-from manifestcommit.spark.writer import TaskMessage
+from manifestcommit.spark.writer import TaskMessage, TaskWritten, packed
 from manifestcommit.store import StorageOptions, open_store
 from manifestcommit.table import Table
 from tests.sizes import rounds
@@ -259,7 +259,7 @@ def batch_messages(root: str) -> Any:
 
     def make(*tasks: int, batch: int = 0, settled: bool = False, planned: bytes = planned) -> list[BatchMessage]:
         said = json.dumps({"name": "q", "query": "q", "batch": batch}).encode()
-        return [BatchMessage(data=json.dumps({"task": task}).encode(), batch=said, planned=planned, settled=settled) for task in tasks]
+        return [BatchMessage(data=packed(TaskWritten(task=task)).data, batch=said, planned=planned, settled=settled) for task in tasks]
 
     return make
 
