@@ -76,6 +76,29 @@ class WritePlan(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(f"target_file_size is a number of bytes above 0, not {self.target_file_size}")
 
 
+def plan_for(
+    snapshot: Snapshot,
+    *,
+    url: str,
+    job: str,
+    schema: Schema,
+    partition_by: tuple[int, ...],
+    target_file_size: int | None = None,
+    sources: tuple[SourceRange, ...] = (),
+) -> WritePlan:
+    """How a job writes rows of these columns and this partitioning, in all else as the table's properties say. [DF1]"""
+    return WritePlan(
+        url=url,
+        job=job,
+        schema=schema,
+        partition_by=partition_by,
+        target_file_size=target_file_size or target_file_size_of(snapshot),
+        bounds_columns=bounds_columns_of(snapshot),
+        bloom_columns=bloom_columns_of(snapshot.properties, schema),
+        sources=sources,
+    )
+
+
 def target_file_size_of(snapshot: Snapshot) -> int:
     """The size in bytes at which writers of this table begin a new file, unless they are told another."""
     return int(snapshot.properties.get(TARGET_FILE_SIZE, DEFAULT_TARGET_FILE_SIZE))

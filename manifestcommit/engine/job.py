@@ -187,14 +187,13 @@ class Job:
         layout = lay_out(self._layout, head.snapshot, data, names, merge=merge_schema, new_id=new_id, url=self.url)
         assert layout.schema is not None and layout.partition_by is not None
         self._layout, self._writing = layout, True
-        return files.WritePlan(
+        return files.plan_for(
+            head.snapshot,
             url=self.url,
             job=self.id,
             schema=layout.schema,
             partition_by=layout.partition_by,
-            target_file_size=target_file_size or files.target_file_size_of(head.snapshot),
-            bounds_columns=files.bounds_columns_of(head.snapshot),
-            bloom_columns=files.bloom_columns_of(head.snapshot.properties, layout.schema),
+            target_file_size=target_file_size,
             sources=_source_ranges(sources),
         )
 

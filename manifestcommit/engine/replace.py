@@ -22,14 +22,13 @@ def plan_rewrite(
     """
     if snapshot.schema is None:
         raise UsageError(f"{url} has no columns yet, and no files")
-    return files.WritePlan(
+    return files.plan_for(
+        snapshot,
         url=url,
         job=job,
         schema=snapshot.schema,
         partition_by=snapshot.partition_by,
-        target_file_size=target_file_size or files.target_file_size_of(snapshot),
-        bounds_columns=files.bounds_columns_of(snapshot),
-        bloom_columns=files.bloom_columns_of(snapshot.properties, snapshot.schema),
+        target_file_size=target_file_size,
         sources=sources,
     )
 
