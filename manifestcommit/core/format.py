@@ -89,7 +89,6 @@ def job_id(birth: int, table_id: str, randomness: bytes) -> str:
     return f"v{birth}-{table_id}-{randomness.hex()}"
 
 
-@lru_cache(_JOBS_AT_HAND)  # a table of a million files has few jobs, and whoever looks at each name asks for its job several times
 def parse_job_id(job: str) -> JobName:
     """Birth and table of a job id; ValueError for anything else. [LY4]"""
     name = _job_name(job)
@@ -103,7 +102,7 @@ def is_job_id(text: str) -> bool:
     return _job_name(text) is not None
 
 
-@lru_cache(_JOBS_AT_HAND)
+@lru_cache(_JOBS_AT_HAND)  # a table of a million files has few jobs, and whoever looks at each name asks for its job several times
 def _job_name(text: str) -> JobName | None:
     match = _JOB_ID.fullmatch(text)
     return JobName(birth=int(match[1]), table_id=match[2]) if match else None

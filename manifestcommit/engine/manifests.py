@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -156,13 +156,15 @@ class ManifestReader:
         if not partition_by:
             return ({},) if refs else ()
         names = [f"partition.{each}" for each in partition_by]
-        found: tuple[Touch, ...] = ()
-        for ref in refs:
-            table = _parse(self._fetch(ref.path, ref.bytes, ref.digest), ref.path, names)
-            if set(table.column_names) != set(names) or table.num_rows != ref.files:
-                raise CorruptMetadataError(format.damaged(ref.path, "its rows are not what the head says"), object_name=ref.path)
-            found = once((*found, *manifest_table.partitions(table, schema, partition_by)))
-        return found
+
+        def partitions() -> Iterator[Touch]:
+            for ref in refs:
+                table = _parse(self._fetch(ref.path, ref.bytes, ref.digest), ref.path, names)
+                if set(table.column_names) != set(names) or table.num_rows != ref.files:
+                    raise CorruptMetadataError(format.damaged(ref.path, "its rows are not what the head says"), object_name=ref.path)
+                yield from manifest_table.partitions(table, schema, partition_by)
+
+        return once(partitions())
 
     def _known(self, key: Hashable) -> pa.Table | None:
         with self._lock:
