@@ -37,9 +37,11 @@ demo-s3: $(VENV)/dev.stamp  ## the same on a real S3 server (Ceph RGW), which it
 # two workers with a session and a cluster each are too much for two cores. The runs go side by side, since each waits for much;
 # what the one with Spark says is printed when the other is done. Both are made, whatever either says, and both end if make does.
 #
-# First the real servers that tests run against: installing them may take minutes, once, and no test's time limit covers that.
+# First the real servers that tests run against, and what lets Spark start quickly: installing them may take minutes, once, and no
+# test's time limit covers that.
 test: lint  ## lint and all tests
 	@$(BIN)/python -m tests.servers
+	@$(BIN)/python -m tests.spark.archive
 	@failed=; said=$$(mktemp); \
 	$(BIN)/python -m pytest -m spark $(PYTEST_ARGS) >"$$said" 2>&1 & spark=$$!; \
 	trap 'kill $$spark 2>/dev/null; rm -f "$$said"' EXIT; trap 'exit 130' INT TERM; \
@@ -52,6 +54,7 @@ test: lint  ## lint and all tests
 
 proof: $(VENV)/dev.stamp  ## hours: every test at its full size, the model at its larger one, long chaos, races, mutants and fuzzing
 	@$(BIN)/python -m tests.servers
+	@$(BIN)/python -m tests.spark.archive
 	@failed=; \
 	PROOF=1 $(BIN)/python -m pytest -n 2 -m "not spark" $(PYTEST_ARGS) || failed="$$failed tests-without-Spark"; \
 	PROOF=1 $(BIN)/python -m pytest -m spark $(PYTEST_ARGS) || failed="$$failed tests-with-Spark"; \

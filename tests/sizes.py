@@ -16,6 +16,13 @@ def rounds(usual: int, proof: int) -> int:
     return proof if PROOF else usual
 
 
+def in_turn(cases: Sequence[T], number: int, usual: int) -> Sequence[T]:
+    """All cases in `make proof`; in the usual run that many of them for each number, so that neighbours have different ones."""
+    if PROOF or len(cases) <= usual:
+        return cases
+    return [cases[(number * usual + index) % len(cases)] for index in range(usual)]
+
+
 def some(cases: Iterable[T], usual: int) -> Sequence[T]:
     """All cases in `make proof`; in the usual run that many of them, spread evenly from the first to the last."""
     every = list(cases)

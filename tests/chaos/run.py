@@ -35,13 +35,13 @@ Say = Callable[[str], None]
 _SOURCES = ("größe/Δ %20#0", "größe/Δ %20#1", "topic '2'\"-0", "topic '2'\"-1", "=&?+-0", "=&?+-1")
 _PROGRESS_S = 10.0
 _TICK_S = 0.02
-_LONGER = 4
+_LONGER = 10
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What a run is.
 
-    wanted: how often each thing has to happen before the run may end, for which it may take four times as long;
+    wanted: how often each thing has to happen before the run may end, for which it may take ten times as long;
     timeout_s: how long a client behind the proxy waits for an answer; drain_s: how long the rest may take when nothing goes wrong any more.
     """
 

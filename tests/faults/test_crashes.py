@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,7 +19,7 @@ from manifestcommit.errors import ManifestCommitError, OutcomeUnknownError, Stor
 from manifestcommit.store import LocalStore, Store, open_store
 from manifestcommit.testing.faults import Died, Fault, FaultStore
 from tests.faults.tables import Service, check_table, clone, key_version, memory, positions, read_ids, rows, session, write
-from tests.sizes import rounds
+from tests.sizes import in_turn, rounds
 
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 READS = ("get", "list", "open_input")
@@ -162,9 +162,12 @@ def test_a_fault_at_any_call_of_a_read_shows_the_table_or_an_error(prepare: Call
         assert faulty.count < number, "a call that failed was not told"
 
 
-def faults_of(healthy: FaultStore, number: int) -> tuple[Fault, ...]:
-    """Before or after its effect is the same for a call that has none."""
-    return ("refused", "dies_before") if healthy.calls[number - 1].kind in READS else FAULTS
+def faults_of(healthy: FaultStore, number: int) -> Sequence[Fault]:
+    """Before or after its effect is the same for a call that has none. All at each create; other calls have them in turn."""
+    kind = healthy.calls[number - 1].kind
+    if kind == "put_if_absent":
+        return FAULTS
+    return in_turn(("refused", "dies_before"), number, 1) if kind in READS else in_turn(FAULTS, number, 2)
 
 
 def attempt(publish: Callable[[Store], mc.Outcome], store: Store) -> mc.Outcome | BaseException:

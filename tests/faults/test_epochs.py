@@ -302,7 +302,7 @@ class Cluster:
 
 
 @given(steps=STEPS)
-@settings(max_examples=rounds(20, 200), deadline=None)
+@settings(max_examples=rounds(10, 200), deadline=None)
 def test_whatever_happens_every_row_is_there_once(steps: list[tuple[str, int, int]]) -> None:
     """Random epochs, rescalings, deaths and zombies. [IV3] [WM2] [WM4]"""
     cluster = Cluster(8)

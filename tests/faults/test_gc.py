@@ -50,6 +50,7 @@ from tests.faults.collected import (
     tag,
 )
 from tests.faults.tables import begin, check_table, clone, key_version, memory, read, read_ids, rows, session, write
+from tests.sizes import in_turn
 
 pytestmark = pytest.mark.usefixtures("empty_memory")
 
@@ -290,6 +291,8 @@ def test_a_crash_anywhere_leaves_what_the_next_gc_finishes(fault: Fault) -> None
     gc(calls, foreign=True, keep_keys=1)
     assert calls.count > 20
     for number in range(1, calls.count + 1):
+        if fault not in in_turn(("dies_before", "dies_after"), number, 1):
+            continue
         store = clone(base)
         with contextlib.suppress(Died):
             gc(FaultStore(store, {number: fault}), foreign=True, keep_keys=1)
@@ -308,6 +311,8 @@ def test_a_request_that_fails_costs_nothing(fault: Fault) -> None:
     calls = FaultStore(clone(base))
     gc(calls)
     for number in range(1, calls.count + 1):
+        if fault not in in_turn(("refused", "request_lost", "answer_lost"), number, 2):
+            continue
         store = clone(base)
         failing = FaultStore(store, {number: fault})
         with contextlib.suppress(StoreError, OutcomeUnknownError):

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
@@ -38,7 +38,7 @@ from manifestcommit.errors import (
     WatermarkGapError,
 )
 from manifestcommit.store import LocalStore, MemoryStore, Store
-from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
+from manifestcommit.testing.faults import Died, FaultCall, FaultStore
 from tests.faults.tables import (
     all_snapshots,
     begin,
@@ -53,10 +53,9 @@ from tests.faults.tables import (
     session,
     write,
 )
+from tests.faults.test_crashes import faults_of
 from tests.sizes import some
 
-FAULTS: tuple[Fault, ...] = get_args(Fault)
-READS = ("get", "list", "open_input")
 UNKNOWN = (OutcomeUnknownError, StoreUnclearError, Died)
 
 processes = multiprocessing.get_context("forkserver")
@@ -308,11 +307,6 @@ def test_a_create_that_lands_at_any_call_of_the_second_finisher_decides_or_is_to
 
 
 # --- faults at every call ----------------------------------------------------------------------------------------------------
-
-
-def faults_of(healthy: FaultStore, number: int) -> tuple[Fault, ...]:
-    """Before or after its effect is the same for a call that has none."""
-    return ("refused", "dies_before") if healthy.calls[number - 1].kind in READS else FAULTS
 
 
 def full() -> MemoryStore:

@@ -20,6 +20,7 @@ from typing import Any
 import pyspark
 
 from tests.servers.servers import free_port
+from tests.spark.archive import java_options
 
 REPO = Path(__file__).resolve().parents[2]
 HOOKS = Path(__file__).resolve().parent / "hooks"
@@ -60,7 +61,7 @@ def environment(scratch: Path, *, hooks: bool = True, log_level: str = "fatal") 
         "SPARK_LOCAL_DIRS": str(scratch / "tmp"),
         "SPARK_SCALA_VERSION": "2.13",
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "JDK_JAVA_OPTIONS": f"-Dlog4j2.configurationFile=file:{log4j} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "JDK_JAVA_OPTIONS": f"-Dlog4j2.configurationFile=file:{log4j} {java_options()}",
         "TMPDIR": str(scratch / "tmp"),
     }
 

@@ -47,8 +47,8 @@ def proxy(rgw: Any) -> Iterator[FaultProxy]:
 
 @pytest.fixture
 def s3_behind_proxy(s3_root: Place, proxy: FaultProxy) -> Place:
-    """A fresh root on S3 that is reached through the proxy."""
-    options = {**s3_root.options, "endpoint_url": proxy.url, "config_kwargs": {"read_timeout": 2}}
+    """A fresh root on S3 that is reached through the proxy, by clients that wait for whatever a loaded machine keeps waiting."""
+    options = {**s3_root.options, "endpoint_url": proxy.url, "config_kwargs": {"read_timeout": 60}}
     return Place(url=f"{s3_root.url}/{secrets.token_hex(8)}", options=options)
 
 

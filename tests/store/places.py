@@ -28,6 +28,10 @@ class Place:
         """Another root on the same store."""
         return Place(url=url, options=self.options)
 
+    def given(self, **options: Any) -> Place:
+        """The same root with these options."""
+        return Place(url=self.url, options={**self.options, **options})
+
 
 def names(store: Store, prefix: str = "", start_from: str = "") -> list[str]:
     """The names of a list."""

@@ -280,8 +280,10 @@ def test_a_store_that_stays_busy_is_not_asked_for_ever(store: Store, proxy: Faul
     ],
     ids=lambda value: f"{value.kind}-{value.status}" if isinstance(value, Fault) else "",
 )
-def test_a_create_without_a_clear_answer_is_unclear(store: Store, proxy: FaultProxy, fault: Fault, lands: bool) -> None:
+def test_a_create_without_a_clear_answer_is_unclear(place: Place, proxy: FaultProxy, fault: Fault, lands: bool) -> None:
     """Never reported as won, nor as lost; whether to ask again is the commit's to decide. [ST5] [ST14] [CM6] [IV4]"""
+    hangs = fault.kind in ("request_dropped", "answer_dropped")
+    store = (place.given(config_kwargs={"read_timeout": 1}) if hangs else place).open()
     store.put("warm", b"")
     proxy.reset()
     proxy.faults = [Rule(match=to("PUT"), fault=fault, times=None)]

@@ -148,7 +148,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=rounds(30, 300))
+@settings(max_examples=rounds(20, 300))
 @given(
     before=STEPS,
     after=STEPS,
