@@ -14,11 +14,11 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, BinaryIO, Literal, TypeVar
+from typing import Any, BinaryIO, Literal, TypeVar, get_args
 
 import msgspec
 
-from ..errors import StoreError, StoreUnclearError
+from ..errors import StoreError, StoreUnclearError, UsageError
 from ..store.base import ObjectInfo, Output, Store
 
 Fault = Literal["refused", "request_lost", "answer_lost", "dies_before", "dies_after"]
@@ -44,7 +44,8 @@ class FaultStore:
     StoreUnclearError from `put_if_absent`, StoreError from any other call. "dies_before", "dies_after": `Died` is raised before or after
     the effect, and by every call from then on: nothing that the process would still do reaches the store. Its open outputs never appear.
 
-    calls: what was called, in order; on_call: called with each before it takes place, for tests that act in between.
+    calls: what was called, in order; on_call: called with each before it takes place, for tests that act in between. Raises UsageError
+    for a fault that is none of these.
     """
 
     def __init__(
@@ -52,6 +53,8 @@ class FaultStore:
     ) -> None:
         self._inner = inner
         self._faults = dict(faults or {})
+        if unknown := sorted({*self._faults.values()} - {*get_args(Fault)}):
+            raise UsageError(f"{unknown[0]!r} is no fault; there are {', '.join(get_args(Fault))}")
         self._on_call = on_call
         self._dead = False
         self._lock = threading.Lock()

@@ -85,13 +85,17 @@ class Running:
 
 
 class Recorder:
-    """One process's part of a history. Every operation is in the file, begun or ended, whatever moment the process dies at."""
+    """One process's part of a history. Every operation is in the file, begun or ended, whatever moment the process dies at.
+
+    A process that begins anew goes on in the file of the one that died; half a line that it left says nothing, and goes.
+    """
 
     def __init__(self, path: Path | str, *, process: str | None = None) -> None:
         self._process = process or f"process {os.getpid()}"
         self._path = os.fspath(path)
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        _drop_torn_line(self._file)
         self._mark = secrets.token_hex(4)
         self._count = itertools.count(1)
 
@@ -149,3 +153,9 @@ class Recorder:
 
     def _write(self, operation: Operation) -> None:
         os.write(self._file, msgspec.json.encode(operation) + b"\n")
+
+
+def _drop_torn_line(file: int) -> None:
+    size = os.fstat(file).st_size
+    if size and os.pread(file, 1, size - 1) != b"\n":
+        os.ftruncate(file, os.pread(file, size, 0).rfind(b"\n") + 1)

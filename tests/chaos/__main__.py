@@ -1,7 +1,7 @@
 """`python -m tests.chaos`: real processes on a real store, killed, stopped and lied to by a seeded schedule, for as long as wanted.
 
     make chaos CHAOS_ARGS="--minutes 10 --seed 7"
-    make chaos CHAOS_ARGS="--minutes 5 --store rgw --json"
+    make chaos CHAOS_ARGS="--minutes 5 --store s3 --json"
 
 Exit codes: 0 nothing was wrong, 1 something was, 2 usage, 3 no server to be had for one of the stores.
 """
@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--minutes", type=float, default=10.0, help="how long things go wrong on each store (default: 10)")
     parser.add_argument("--seed", type=int, default=None, help="the schedule of an earlier run (default: a new one)")
-    parser.add_argument("--store", choices=("local", "rgw", "both"), default="both", help="where (default: both, one after the other)")
+    parser.add_argument("--store", choices=("local", "s3", "both"), default="both", help="where (default: both, one after the other)")
     parser.add_argument("--writers", type=int, default=4)
     parser.add_argument("--usual-budgets", action="store_true", help="spill as in real life, not after a few commits")
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output; progress on standard error")
@@ -39,9 +39,9 @@ def main(arguments: list[str]) -> int:
         parser.error("--minutes and --writers are more than 0")
     seed = secrets.randbelow(1_000_000) if given.seed is None else given.seed
     summaries, unavailable = [], False
-    for store in ("local", "rgw") if given.store == "both" else (given.store,):
+    for store in ("local", "s3") if given.store == "both" else (given.store,):
         # A server takes longer for a commit than a disk: fewer records and kills, so that writers get somewhere.
-        slower = {"per_second": 25.0, "kill_every_s": 2.0} if store == "rgw" else {}
+        slower = {"per_second": 25.0, "kill_every_s": 2.0} if store == "s3" else {}
         settings = Settings(
             seed=seed, seconds=given.minutes * 60, store=store, writers=given.writers, sources=6, tight=not given.usual_budgets, **slower
         )

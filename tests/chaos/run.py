@@ -47,7 +47,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     seed: int
     seconds: float
-    store: Literal["local", "rgw"] = "local"
+    store: Literal["local", "s3"] = "local"
     writers: int = 3
     committers: int = 2
     readers: int = 1

@@ -55,7 +55,7 @@ def test_exactly_once_on_a_local_disk() -> None:
 def test_exactly_once_on_a_real_s3_server_that_loses_answers(rgw: S3Server) -> None:
     """[IV1] [IV2] [IV3] [IV4] [IV5] [IV6] [KY3] [WM2] [AB3] [AB4] [RD2] [ST14]"""
     wanted = WANTED if PROOF else {"kill": 2, "stop": 1, "prepared": 1, "read": 2, "committed": 12}
-    settings = Settings(seed=1, seconds=12, store="rgw", kill_every_s=2.0, timeout_s=0.7, wanted=wanted | {"lost answer": 3})
+    settings = Settings(seed=1, seconds=12, store="s3", kill_every_s=2.0, timeout_s=0.7, wanted=wanted | {"lost answer": 3})
     summary = run(settings, print, rgw)
     check(summary, ("prepared", "read", "committed"), operations=40)
     assert summary.lost_answers > 0

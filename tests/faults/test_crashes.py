@@ -15,7 +15,7 @@ import manifestcommit as mc
 from manifestcommit.core import evolution, spill
 from manifestcommit.engine import alter
 from manifestcommit.engine.head import open_head
-from manifestcommit.errors import ManifestCommitError, OutcomeUnknownError, StoreError, StoreUnclearError
+from manifestcommit.errors import ManifestCommitError, OutcomeUnknownError, StoreError, StoreUnclearError, UsageError
 from manifestcommit.store import LocalStore, Store, open_store
 from manifestcommit.testing.faults import Died, Fault, FaultStore
 from tests.faults.tables import Service, check_table, clone, key_version, memory, positions, read_ids, rows, session, write
@@ -245,6 +245,12 @@ def test_late_files_of_a_dead_attempt_are_never_visible() -> None:
     assert len(left) == 1 and read_ids(base) == list(range(8))
     assert append(base).committed
     assert read_ids(base) == [*range(8), *range(10, 15)] and len(list(base.list("day=c/"))) == 2
+
+
+def test_a_misspelt_fault_is_refused() -> None:
+    """A store without any fault would prove a pipeline that nothing happened to."""
+    with pytest.raises(UsageError, match=r"'die_after' is no fault; there are refused, .*dies_after"):
+        FaultStore(memory(), {3: "die_after"})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize("fault", ["answer_lost", "dies_after"])

@@ -152,3 +152,14 @@ def test_what_a_killed_process_had_begun_is_in_the_history(tmp_path: Path) -> No
     assert [each.outcome for each in read_history(tmp_path / "killed.jsonl")] == ["unknown", "unknown"]
     block.__exit__(None, None, None)
     recorder.close()
+
+
+def test_a_process_that_begins_anew_drops_half_a_line_and_goes_on(tmp_path: Path) -> None:
+    """What it then does would be glued to what the dead one left, and its history would be refused."""
+    path = tmp_path / "writer.jsonl"
+    for left in (b"", b'{"id": "torn', b"x" * 100_000):
+        with open(path, "ab") as file:
+            file.write(left)
+        with Recorder(path, process="writer") as recorder, recorder.read() as running:
+            running.saw(1)
+    assert [each.outcome for each in read_history(path)] == ["read"] * 3
