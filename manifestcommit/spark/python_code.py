@@ -99,14 +99,15 @@ class _Sources:
                 return
             path = list(spec.submodule_search_locations)
 
-    def _read(self, spec: ModuleSpec) -> list[tuple[str, bool]]:
-        if spec.origin is None and spec.submodule_search_locations is not None:
+    def _read(self, spec: ModuleSpec) -> Sequence[tuple[str, bool]]:
+        is_package = spec.submodule_search_locations is not None
+        if spec.origin is None and is_package:
             self.digests[spec.name] = ""  # a namespace: no code of its own
-            return []
+            return ()
         try:
             data = Path(spec.origin or "").read_bytes()
             self.digests[spec.name] = hashlib.sha256(data).hexdigest()
-            return list(_imports(ast.parse(data), spec)) if (spec.origin or "").endswith(".py") else []
+            return _read_imports(data, spec.name, is_package) if (spec.origin or "").endswith(".py") else ()
         except (OSError, SyntaxError, ValueError) as error:
             raise NotUnderstoodError(f"a Python function refers to the module {spec.name!r}, which cannot be read: {error}") from None
 
@@ -177,8 +178,13 @@ def _imported(code: CodeType) -> Iterator[tuple[str, bool]]:
             yield f"{base}.{each.argval}", False
 
 
-def _imports(tree: ast.AST, spec: ModuleSpec) -> Iterator[tuple[str, bool]]:
-    """The same of a module's source; and what looks like a module's name, since it may be imported by that."""
+@functools.lru_cache(maxsize=2048)  # the functions of one plan often reach the same modules
+def _read_imports(source: bytes, module: str, is_package: bool) -> tuple[tuple[str, bool], ...]:
+    return tuple(dict.fromkeys(_imports(ast.parse(source), module, is_package)))
+
+
+def _imports(tree: ast.AST, own: str, is_package: bool) -> Iterator[tuple[str, bool]]:
+    """The same of a module's source; and what looks like a module's name, since it may be imported by that. own: the module's name."""
     plain: set[int] = set()
     for node in ast.walk(tree):  # which comes to a call before it comes to what is called
         match node:
@@ -187,7 +193,7 @@ def _imports(tree: ast.AST, spec: ModuleSpec) -> Iterator[tuple[str, bool]]:
             case ast.ImportFrom(module=module, names=names, level=level):
                 base = module or ""
                 if level:
-                    package = spec.name.split(".") if spec.submodule_search_locations is not None else spec.name.split(".")[:-1]
+                    package = own.split(".") if is_package else own.split(".")[:-1]
                     above = package[: len(package) - level + 1]
                     base = ".".join([*above, base] if base else above)
                 yield base, True
@@ -201,7 +207,7 @@ def _imports(tree: ast.AST, spec: ModuleSpec) -> Iterator[tuple[str, bool]]:
         match node:
             case ast.Name(id=name) | ast.Attribute(attr=name) | ast.alias(name=name, asname=str()):
                 if name in _IMPORTERS and id(node) not in plain:
-                    raise NotUnderstoodError(f"the module {spec.name!r}, which a Python function refers to, {_COMPUTED}")
+                    raise NotUnderstoodError(f"the module {own!r}, which a Python function refers to, {_COMPUTED}")
 
 
 def _is_covered(spec: ModuleSpec) -> bool:

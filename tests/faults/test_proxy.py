@@ -24,7 +24,8 @@ from tests.faults.proxy import Fault, FaultProxy, Kind, Request, Rule, to
 from tests.servers.servers import S3Server
 
 HOSTILE = "/b%20/%25%2F../%E2%98%83+=&%23'%22//a;b,c:@%7E~!$()*"
-READ_S = 0.3  # the clients' read timeout here
+READ_S = 0.3  # the read timeout of clients that are left without an answer
+PATIENT_S = 30.0  # that of all others, on whatever machine
 
 
 class Arrived(NamedTuple):
@@ -136,7 +137,7 @@ def proxy(upstream: Upstream, caplog: pytest.LogCaptureFixture) -> Iterator[Faul
 
 
 @contextlib.contextmanager
-def client(proxy: FaultProxy, *, kept: bool = False, timeout_s: float = READ_S) -> Iterator[http.client.HTTPConnection]:
+def client(proxy: FaultProxy, *, kept: bool = False, timeout_s: float = PATIENT_S) -> Iterator[http.client.HTTPConnection]:
     """A connection; a kept one has already had an answer."""
     connection = http.client.HTTPConnection(urlsplit(proxy.url).netloc, timeout=timeout_s)
     with contextlib.closing(connection):
@@ -196,7 +197,7 @@ def test_every_fault_is_tried() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.fault.kind}-{case.fault.status or case.fault.hang}")
 def test_fault(proxy: FaultProxy, upstream: Upstream, case: Case, kept: bool) -> None:
     """The client sees the fault, the server has carried out what it should have, and the next request is untouched."""
-    with client(proxy, kept=kept) as connection:
+    with client(proxy, kept=kept, timeout_s=READ_S if case.seen is TimeoutError else PATIENT_S) as connection:
         upstream.arrived.clear()
         rule = Rule(match=to("PUT", "/versions/"), fault=case.fault)
         proxy.faults = [rule]
@@ -248,7 +249,7 @@ def test_late_request_waits_for_its_client(proxy: FaultProxy, upstream: Upstream
     """However short the delay: never before the client has given up. What settle(now=True) cut short is not short for the next."""
     proxy.faults = [Rule(match=to("PUT", f"/{delay_s}"), fault=Fault(kind="lands_late", delay_s=delay_s)) for delay_s in (0, 1e6, 2e6)]
     for delay_s in (0, 1e6, 2e6):
-        with client(proxy) as connection:
+        with client(proxy, timeout_s=READ_S) as connection:
             with pytest.raises(TimeoutError):
                 ask(connection, "PUT", f"/{delay_s}")
             given_up = time.monotonic()

@@ -197,7 +197,7 @@ def test_any_history_goes_back_to_any_version(seed: int, monkeypatch: pytest.Mon
     store = memory()
     batch(store, 0, 3)
     states: dict[int, Any] = {1: ([], {SOURCE: 0}, {}), 2: (read_ids(store), positions(store), {"0-3": 2})}
-    for turn in range(22):
+    for turn in range(rounds(14, 22)):
         head = open_head(store)
         at = positions(store)[SOURCE]
         action = draw.choice(["batch", "batch", "day", "all", "rewind", "rollback", "rollback"])
@@ -725,7 +725,7 @@ def test_gc_and_a_rollback_at_once_leave_a_whole_table(tagged: bool, gc_first: b
     healthy = FaultStore(clone(base))
     one(healthy)
     seen = set()
-    for number in some(range(1, healthy.count + 2), 12):
+    for number in some(range(1, healthy.count + 2), 7):
         inner = clone(base)
         told: list[Any] = []
 

@@ -27,7 +27,7 @@ from tests.sizes import rounds
 # Entries spill after some 1,330 batches of one file; with an eighth of the budget, some 160 batches show the same.
 BUDGET = rounds(32 * 1024, 256 * 1024)
 BATCHES = rounds(250, 1_500)
-MANY = rounds(2_000, 10_000)
+MANY = rounds(1_000, 10_000)
 SCHEMA = Schema(fields=(Field(id=1, name="n", type="long"),))
 
 
