@@ -48,8 +48,8 @@ def compact(
 def planned(session: Session, aim: Aim, *, where: Any, spark: SparkSession | None, only_manifests: bool) -> pa.Table:
     """What a compaction would do now, group by group; nothing is changed. [GC16]"""
     snapshot = session.open().snapshot
-    choose = None if only_manifests else chosen(where, spark)
-    return engine.describe_plan(session, snapshot, None if only_manifests else engine.find_groups(session, snapshot, aim, choose))
+    groups = () if only_manifests else engine.find_groups(session, snapshot, aim, chosen(where, spark))
+    return engine.describe_plan(session, snapshot, groups)
 
 
 def chosen(where: Any, spark: SparkSession | None) -> Choose | None:

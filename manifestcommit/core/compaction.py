@@ -6,6 +6,7 @@ Pure. Not here: reading and writing their rows (engine.compact, spark.rewrite), 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import TypeVar
 
 import msgspec
@@ -21,10 +22,10 @@ MAX_MANIFEST_FILES = 16 * MANIFEST_FILES  # entries of manifests that one run re
 _T = TypeVar("_T")
 
 
-class SmallFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What the plan must know of a live file. row: where it stands in the table of entries."""
+class SmallFile(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What the plan must know of a live file."""
 
-    row: int
+    path: str
     partition: tuple[WireValue, ...] = ()
     rows: int
     bytes: int
@@ -32,53 +33,55 @@ class SmallFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """Files of one partition that become one. members: their rows in the table of entries; sources: of all their rows. [GC16]"""
+    """Files of one partition that become one. sources: of all their rows; left: to the next runs, beyond what one does. [GC16]"""
 
     partition: tuple[WireValue, ...]
-    members: tuple[int, ...]
+    paths: tuple[str, ...]
     rows: int
     bytes: int
     sources: tuple[SourceRange, ...] = ()
     reason: str
-
-
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """groups: what a run rewrites; left: what the next ones do. [GC16]"""
-
-    groups: tuple[Group, ...] = ()
-    left: tuple[Group, ...] = ()
+    left: bool = False
 
 
 def is_small(bytes: int, target: int) -> bool:
     """Whether a file is worth being rewritten with others: it has less than three quarters of the target's bytes. [GC16]"""
-    return 4 * bytes < 3 * target
+    return bytes <= largest_small(target)
 
 
-def plan_files(files: Iterable[SmallFile], *, target: int, max_bytes: int) -> Plan:
+def largest_small(target: int) -> int:
+    """The most bytes that are less than three quarters of the target. [GC16]"""
+    return (3 * target - 1) // 4
+
+
+def plan_files(files: Iterable[SmallFile], *, target: int, max_bytes: int) -> Iterator[Group]:
     """Two or more small files of one partition at a time, in the order in which they are given, up to the target together. [GC16]
 
-    Files that name their ranges and files that do not are never mixed: the new file could not say what it holds. A run rewrites no
-    more than `max_bytes`, but one group at least.
+    files: those of a partition one behind the other; of them no more are in memory than groups that have begun hold. Files that name
+    their ranges and files that do not are never mixed: the new file could not say what it holds. A run rewrites no more than
+    `max_bytes`, but one group at least; the rest is left.
     """
-    groups = []
-    for (partition, _), members in _packed(files, target):
-        if len(members) > 1:
-            groups.append(
-                Group(
-                    partition=partition,
-                    members=tuple(each.row for each in members),
-                    rows=sum(each.rows for each in members),
-                    bytes=sum(each.bytes for each in members),
-                    sources=unite_ranges(found for each in members for found in each.sources),
-                    reason=f"{len(members)} files below three quarters of {target:,} bytes become one",
-                )
-            )
-    groups.sort(key=lambda group: group.members)
-    chosen, total = 0, 0
-    while chosen < len(groups) and (not chosen or total + groups[chosen].bytes <= max_bytes):
-        total += groups[chosen].bytes
-        chosen += 1
-    return Plan(groups=tuple(groups[:chosen]), left=tuple(groups[chosen:]))
+    small = (file for file in files if is_small(file.bytes, target))
+    total, is_first, is_full = 0, True, False
+    for _, of_partition in groupby(small, key=lambda file: file.partition):
+        for members in _packed(of_partition, target):
+            if len(members) < 2:
+                continue
+            group = _group(members, target)
+            is_full = is_full or (not is_first and total + group.bytes > max_bytes)
+            total, is_first = total + group.bytes, False
+            yield msgspec.structs.replace(group, left=True) if is_full else group
+
+
+def _group(members: Sequence[SmallFile], target: int) -> Group:
+    return Group(
+        partition=members[0].partition,
+        paths=tuple(each.path for each in members),
+        rows=sum(each.rows for each in members),
+        bytes=sum(each.bytes for each in members),
+        sources=unite_ranges(found for each in members for found in each.sources),
+        reason=f"{len(members)} files below three quarters of {target:,} bytes become one",
+    )
 
 
 def batches(groups: Sequence[Group]) -> Iterator[tuple[Group, ...]]:
@@ -123,15 +126,31 @@ def plan_manifests(manifests: Sequence[ManifestRef], removed: Mapping[str, int])
     return tuple(tuple(group) for group in groups if len(group) > 1 or group[0].path in thinned)
 
 
-def _packed(files: Iterable[SmallFile], target: int) -> Iterator[tuple[tuple[tuple[WireValue, ...], bool], list[SmallFile]]]:
-    """Neighbours by partition, each list within the target and, where they name ranges, within those that one file may name."""
-    by_kind: dict[tuple[tuple[WireValue, ...], bool], list[SmallFile]] = {}
-    for file in files:
-        if is_small(file.bytes, target):
-            by_kind.setdefault((file.partition, bool(file.sources)), []).append(file)
-    for kind, members in by_kind.items():
-        for group in _filled(((file, file.bytes) for file in members), target):
-            yield from ((kind, part) for part in _told_apart(group))
+def _packed(files: Iterable[SmallFile], target: int) -> Iterator[list[SmallFile]]:
+    """The files of one partition: neighbours within the target and, where they name ranges, within those that one file may name.
+
+    Lists come in the order of their first files: one that is full waits for the other kind's, where that began before it.
+    """
+    begun: dict[bool, list[tuple[int, SmallFile]]] = {False: [], True: []}
+    sizes = {False: 0, True: 0}
+    full: list[list[tuple[int, SmallFile]]] = []
+    for number, file in enumerate(files):
+        kind = bool(file.sources)
+        if begun[kind] and sizes[kind] + file.bytes > target:
+            full += _told_apart(begun[kind])
+            begun[kind], sizes[kind] = [], 0
+            first = min((each[0][0] for each in begun.values() if each), default=number)
+            yield from _unnumbered(each for each in full if each[0][0] < first)
+            full = [each for each in full if each[0][0] > first]
+        begun[kind].append((number, file))
+        sizes[kind] += file.bytes
+    full += (part for group in begun.values() if group for part in _told_apart(group))
+    yield from _unnumbered(full)
+
+
+def _unnumbered(groups: Iterable[list[tuple[int, SmallFile]]]) -> Iterator[list[SmallFile]]:
+    """By their first files."""
+    return ([file for _, file in group] for group in sorted(groups, key=lambda group: group[0][0]))
 
 
 def _filled(sized: Iterable[tuple[_T, int]], capacity: int) -> Iterator[list[_T]]:
@@ -148,20 +167,20 @@ def _filled(sized: Iterable[tuple[_T, int]], capacity: int) -> Iterator[list[_T]
         yield group
 
 
-def _told_apart(files: list[SmallFile]) -> Iterator[list[SmallFile]]:
+def _told_apart(files: list[tuple[int, SmallFile]]) -> Iterator[list[tuple[int, SmallFile]]]:
     """The files in as few lists as name no more ranges each than an entry should carry."""
-    if not any(file.sources for file in files):
+    if not any(file.sources for _, file in files):
         yield files
         return
-    most = max(MAX_SOURCES, *(len(file.sources) for file in files))
-    group: list[SmallFile] = []
+    most = max(MAX_SOURCES, *(len(file.sources) for _, file in files))
+    group: list[tuple[int, SmallFile]] = []
     known: tuple[SourceRange, ...] = ()
-    for file in files:
+    for number, file in files:
         united = unite_ranges((*known, *file.sources))
         if group and len(united) > most:
             yield group
             group, united = [], file.sources
-        group.append(file)
+        group.append((number, file))
         known = united
     yield group
 

@@ -6,8 +6,9 @@ Not here: which files and manifests (core.compaction), how rows are read and wri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import msgspec
 import pyarrow as pa
@@ -15,10 +16,9 @@ import pyarrow.compute as pc
 
 from ..core import values
 from ..core.change import Change
-from ..core.compaction import DEFAULT_MAX_BYTES, MAX_MANIFEST_FILES, Group, Plan, SmallFile, batches, is_small, plan_files, plan_manifests
+from ..core.compaction import DEFAULT_MAX_BYTES, MAX_MANIFEST_FILES, Group, batches, plan_files, plan_manifests
 from ..core.conflict import Conflict, describe_touch
 from ..core.manifest import Entry, ManifestRef, WireValue
-from ..core.manifest_table import partition_types, source_ranges
 from ..core.snapshot import REPLACE, Snapshot
 from ..core.touch import of_partition, once
 from ..errors import CorruptMetadataError, UsageError
@@ -27,15 +27,17 @@ from .figures import Intake, Ledger
 from .files import WritePlan, target_file_size_of
 from .head import Head
 from .outcome import Outcome, committed_or_raise
-from .plan import entries_table
+from .plan import entries_of
 from .replace import check_rows, plan_rewrite
 from .session import Session
+from .small_files import SmallFiles
 from .survey import survey
 
 _DESCRIBED = pa.schema(
     [("action", pa.string()), ("partition", pa.string()), ("files", pa.int64()), ("rows", pa.int64()), ("bytes", pa.int64()),
      ("reason", pa.string()), ("paths", pa.list_(pa.string()))]
 )  # fmt: skip
+_DESCRIBED_AT_ONCE = 8  # groups
 _MANIFEST_TRIES = 8  # at merging manifests that commits merge as well
 
 
@@ -107,33 +109,26 @@ def compact(session: Session, aim: Aim, rewrite: Rewrite, *, choose: Choose | No
     Groups whose files others replace or remove meanwhile are left as they are and told.
     """
     head = session.open()
-    entries, plan = find_groups(session, head.snapshot, aim, choose)
-    done = Compaction(left_groups=len(plan.left), left_bytes=sum(group.bytes for group in plan.left))
-    for batch in batches(plan.groups):
-        tell(f"rewriting: {done.groups:,} of {len(plan.groups):,} groups done")
-        done = _rewrite_batch(session, rewrite, [(group, entries.take(pa.array(group.members))) for group in batch], aim, done)
+    groups, done = [], Compaction()
+    for group in find_groups(session, head.snapshot, aim, choose):
+        if group.left:
+            done = msgspec.structs.replace(done, left_groups=done.left_groups + 1, left_bytes=done.left_bytes + group.bytes)
+        else:
+            groups.append(group)
+    for batch in batches(groups):
+        tell(f"rewriting: {done.groups:,} of {len(groups):,} groups done")
+        done = _rewrite_batch(session, rewrite, batch, done)
     return merge_manifests(session, tell=tell, done=done)
 
 
-def find_groups(session: Session, snapshot: Snapshot, aim: Aim, choose: Choose | None = None) -> tuple[pa.Table, Plan]:
-    """The table of small files, and what is to become of them. One request per manifest. [GC16]"""
+def find_groups(session: Session, snapshot: Snapshot, aim: Aim, choose: Choose | None = None) -> Iterator[Group]:
+    """What is to become of the small files, group by group. Requests and memory: as `SmallFiles`, and one group. [GC16]"""
     target = target_file_size_of(snapshot) if aim.target is None else aim.target
     if target < 1 or aim.max_bytes < 1:
         raise UsageError("target_file_size and max_bytes are numbers of bytes above 0")
-    by, types = snapshot.partition_by, partition_types(snapshot.schema, snapshot.partition_by)
-    entries = entries_table(session, snapshot)
-    entries = entries.filter(pa.array([is_small(size, target) for size in entries.column("bytes").to_pylist()], pa.bool_()))
-    entries = entries.sort_by([*((f"partition.{each}", "ascending") for each in by), ("added", "ascending"), ("path", "ascending")])
-    columns = [values.from_array(entries.column(f"partition.{each}"), kind) for each, kind in zip(by, types, strict=True)]
-    partitions: list[tuple[WireValue, ...]] = list(zip(*columns, strict=True)) if by else [()] * entries.num_rows
-    chosen = set(partitions) if choose is None else _chosen(snapshot, list(dict.fromkeys(partitions)), choose)
-    fields = zip(partitions, *(entries.column(name).to_pylist() for name in ("rows", "bytes", "sources")), strict=True)
-    small = (
-        SmallFile(row=row, partition=partition, rows=rows, bytes=bytes, sources=source_ranges(sources))
-        for row, (partition, rows, bytes, sources) in enumerate(fields)
-        if partition in chosen
-    )
-    return entries, plan_files(small, target=target, max_bytes=aim.max_bytes)
+    small = SmallFiles(session, snapshot, target)
+    chosen = small.partitions if choose is None else _chosen(snapshot, small.partitions, choose)
+    return plan_files(small.files(chosen), target=target, max_bytes=aim.max_bytes)
 
 
 def choose_by(condition: pc.Expression) -> Choose:
@@ -156,21 +151,25 @@ def misplaced(partitions: pa.Table, why: str) -> str:
     return f"where chooses partitions, by the columns {', '.join(partitions.column_names)}; nothing was done: {why}"
 
 
-def describe_plan(session: Session, snapshot: Snapshot, found: tuple[pa.Table, Plan] | None) -> pa.Table:
-    """What a compaction would do, for people: one row per group, with its reason. found: None where manifests alone are meant. [GC16]"""
-    rows: list[tuple[str, str, int, int, int, str, list[str]]] = []
-    for entries, plan in [found] if found else []:
-        for action, group in [*(("rewrite", group) for group in plan.groups), *(("left", group) for group in plan.left)]:
-            why = group.reason if action == "rewrite" else "beyond max_bytes: the next run does it"
-            paths = entries.column("path").take(pa.array(group.members)).to_pylist()
-            rows.append((action, _name(snapshot, group.partition), len(paths), group.rows, group.bytes, why, paths))
+def describe_plan(session: Session, snapshot: Snapshot, groups: Iterable[Group]) -> pa.Table:
+    """What a compaction would do, for people: one row per group of files and of manifests, with its reason. [GC16]"""
+    tables, rows = [_DESCRIBED.empty_table()], _described_rows(session, snapshot, groups)
+    while some := list(islice(rows, _DESCRIBED_AT_ONCE)):  # as columns they take a third of the memory
+        columns = zip(zip(*some, strict=True), _DESCRIBED, strict=True)
+        tables.append(pa.Table.from_arrays([pa.array(column, field.type) for column, field in columns], schema=_DESCRIBED))
+    return pa.concat_tables(tables)
+
+
+def _described_rows(
+    session: Session, snapshot: Snapshot, groups: Iterable[Group]
+) -> Iterator[tuple[str, str, int, int, int, str, Sequence[str]]]:
+    for group in groups:
+        why = "beyond max_bytes: the next run does it" if group.left else group.reason
+        name, action = _name(snapshot, group.partition), "left" if group.left else "rewrite"
+        yield action, name, len(group.paths), group.rows, group.bytes, why, group.paths
     for refs in _manifest_groups(session, snapshot):
         why = f"{len(refs)} manifests become one" if len(refs) > 1 else "a quarter of what it lists, or more, is no longer live"
-        paths = [ref.path for ref in refs]
-        rows.append(("merge", "", len(paths), sum(ref.files for ref in refs), sum(ref.bytes for ref in refs), why, paths))
-    return pa.Table.from_arrays(
-        [pa.array([row[at] for row in rows], field.type) for at, field in enumerate(_DESCRIBED)], schema=_DESCRIBED
-    )  # fmt: skip
+        yield "merge", "", len(refs), sum(ref.files for ref in refs), sum(ref.bytes for ref in refs), why, [ref.path for ref in refs]
 
 
 def merge_manifests(session: Session, *, tell: Tell = lambda _: None, done: Compaction | None = None) -> Compaction:
@@ -205,22 +204,22 @@ def _manifest_groups(session: Session, snapshot: Snapshot) -> tuple[tuple[Manife
     return plan_manifests(snapshot.manifests, session.manifests.removed(snapshot)) if snapshot.manifests else ()
 
 
-def _rewrite_batch(session: Session, rewrite: Rewrite, groups: Sequence[tuple[Group, pa.Table]], aim: Aim, done: Compaction) -> Compaction:
+def _rewrite_batch(session: Session, rewrite: Rewrite, groups: Sequence[Group], done: Compaction) -> Compaction:
     """Rewrite these groups and commit them together, without those whose files are gone. [CF7] [GC11]"""
     head = session.open()
     session.prove(head.snapshot.proven)
     job, began_us = session.new_job(head), session.env.now_us()
-    kept, done = _still_there(session, head, job, [(group, table, NewFiles()) for group, table in groups], done)
+    kept, done = _still_there(session, head, job, [(group, NewFiles()) for group in groups], done)
     if not kept:
         return done
+    tables = _entries_of(session, head.snapshot, [group for group, _ in kept])
     # A group becomes one file, whatever its rows take in it: files would not become fewer otherwise.
     tasks = [
         Rewriting(table, plan_rewrite(session.store.url, head.snapshot, job, target_file_size=1 << 62, sources=group.sources))
-        for group, table, _ in kept
+        for (group, _), table in zip(kept, tables, strict=True)
     ]
-    made = list(zip(kept, rewrite(head.snapshot, tasks), strict=True))
-    parts = [(group, table, new) for (group, table, _), new in made]
-    for group, table, new in parts:
+    parts = [(group, new) for (group, _), new in zip(kept, rewrite(head.snapshot, tasks), strict=True)]
+    for (group, new), table in zip(parts, tables, strict=True):
         _check(group, table, new)
     base = head
     while parts:
@@ -235,24 +234,31 @@ def _rewrite_batch(session: Session, rewrite: Rewrite, groups: Sequence[tuple[Gr
     return done
 
 
-_Part = tuple[Group, pa.Table, NewFiles]
+def _entries_of(session: Session, snapshot: Snapshot, groups: Sequence[Group]) -> list[pa.Table]:
+    """The entries of each group's files, all of which are live, in the group's order."""
+    entries = entries_of(session, snapshot, [path for group in groups for path in group.paths])
+    paths = entries.column("path").combine_chunks()
+    return [entries.take(pc.index_in(pa.array(group.paths, pa.string()), value_set=paths)) for group in groups]
+
+
+_Part = tuple[Group, NewFiles]
 
 
 def _still_there(session: Session, head: Head, job: str, parts: Sequence[_Part], done: Compaction) -> tuple[list[_Part], Compaction]:
     """The groups all of whose files are live at this head; the others are noted as lost. [CF7]"""
-    removed = frozenset[str]().union(*(_paths(table) for _, table, _ in parts))
+    removed = frozenset(path for group, _ in parts for path in group.paths)
     gone = survey(session, head, Change(job=job, birth=head.version, operation=REPLACE, remove=removed)).gone
-    lost = [part for part in parts if not gone.isdisjoint(_paths(part[1]))]
+    lost = [part for part in parts if not gone.isdisjoint(part[0].paths)]
     if lost:
         conflict = Conflict(rule="replaced_file_is_gone", mine="", winner="others have removed or replaced some of its files meanwhile")
         done = _lost(head.snapshot, lost, conflict, done)
-    return [part for part in parts if gone.isdisjoint(_paths(part[1]))], done
+    return [part for part in parts if gone.isdisjoint(part[0].paths)], done
 
 
 def _change(session: Session, head: Head, job: str, parts: Sequence[_Part], began_us: int) -> Change:
     snapshot = head.snapshot
     ledger = Ledger(session.tally, session.env.now_us, began_us=began_us)
-    for _, _, new in parts:
+    for _, new in parts:
         ledger.take(new.entries, new.manifests, new.intake)
     return Change(
         job=job,
@@ -260,11 +266,11 @@ def _change(session: Session, head: Head, job: str, parts: Sequence[_Part], bega
         operation=REPLACE,
         schema=snapshot.schema,
         partition_by=snapshot.partition_by,
-        add=tuple(entry for _, _, new in parts for entry in new.entries),
-        add_manifests=tuple(ref for _, _, new in parts for ref in new.manifests),
-        touched=once(of_partition(snapshot.partition_by, group.partition) for group, _, _ in parts),
-        remove=frozenset(path for _, table, _ in parts for path in _paths(table)),
-        summary=ledger.summary(sum(new.tasks for _, _, new in parts)),
+        add=tuple(entry for _, new in parts for entry in new.entries),
+        add_manifests=tuple(ref for _, new in parts for ref in new.manifests),
+        touched=once(of_partition(snapshot.partition_by, group.partition) for group, _ in parts),
+        remove=frozenset(path for group, _ in parts for path in group.paths),
+        summary=ledger.summary(sum(new.tasks for _, new in parts)),
     )
 
 
@@ -298,30 +304,26 @@ def _committed(session: Session, outcome: Outcome, done: Compaction) -> Compacti
 
 
 def _counted(done: Compaction, parts: Sequence[_Part]) -> Compaction:
-    files = [(len(new.entries) + sum(ref.files for ref in new.manifests)) for _, _, new in parts]
-    sizes = [sum(e.bytes for e in new.entries) + sum(ref.data_bytes for ref in new.manifests) for _, _, new in parts]
+    files = [(len(new.entries) + sum(ref.files for ref in new.manifests)) for _, new in parts]
+    sizes = [sum(e.bytes for e in new.entries) + sum(ref.data_bytes for ref in new.manifests) for _, new in parts]
     return msgspec.structs.replace(
         done,
         groups=done.groups + len(parts),
-        rows=done.rows + sum(group.rows for group, _, _ in parts),
-        files_before=done.files_before + sum(len(group.members) for group, _, _ in parts),
+        rows=done.rows + sum(group.rows for group, _ in parts),
+        files_before=done.files_before + sum(len(group.paths) for group, _ in parts),
         files_after=done.files_after + sum(files),
-        bytes_before=done.bytes_before + sum(group.bytes for group, _, _ in parts),
+        bytes_before=done.bytes_before + sum(group.bytes for group, _ in parts),
         bytes_after=done.bytes_after + sum(sizes),
     )
 
 
 def _lost(snapshot: Snapshot, parts: Sequence[_Part], conflict: Conflict, done: Compaction) -> Compaction:
     lost = [
-        Lost(partition=_name(snapshot, group.partition), files=len(group.members), rule=conflict.rule, why=conflict.winner)
-        for group, _, _ in parts
+        Lost(partition=_name(snapshot, group.partition), files=len(group.paths), rule=conflict.rule, why=conflict.winner)
+        for group, _ in parts
     ]
     return msgspec.structs.replace(done, lost=(*done.lost, *lost))
 
 
 def _name(snapshot: Snapshot, partition: tuple[WireValue, ...]) -> str:
     return describe_touch(snapshot, of_partition(snapshot.partition_by, partition))
-
-
-def _paths(table: pa.Table) -> frozenset[str]:
-    return frozenset(table.column("path").to_pylist())

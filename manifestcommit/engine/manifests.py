@@ -143,6 +143,20 @@ class ManifestReader:
                     return row
         return None
 
+    def columns(self, ref: ManifestRef, snapshot: Snapshot, removed: int, names: Sequence[str]) -> pa.Table:
+        """These columns of the live rows of one manifest, as `live` has them, but no path is looked at. One request. [OB9]
+
+        What is not in memory is not cached.
+        """
+        if self._known((ref.path, ref.digest, ref.files, tuple(snapshot.partition_by))) is not None:
+            return self.live(ref, snapshot, removed).select(names)
+        check_removed(ref, removed)
+        table = _parse(self._fetch(ref.path, ref.bytes, ref.digest), ref.path, list(names))
+        are_whole = not any(table.column(name).null_count for name in ("path", "rows", "bytes") if name in table.column_names)
+        if set(table.column_names) != set(names) or table.num_rows != ref.files or not are_whole:
+            raise CorruptMetadataError(format.damaged(ref.path, "its rows are not what the head says"), object_name=ref.path)
+        return aligned(manifest_table.live(table, removed), ref, snapshot).select(names)
+
     def paths(self, ref: ManifestRef) -> list[str]:
         """The paths of all rows as written, in their order, and nothing else of them in memory; not cached. One request. [OB6]"""
         table = _parse(self._fetch(ref.path, ref.bytes, ref.digest), ref.path, ["path"])
@@ -311,6 +325,6 @@ def _parse(data: bytes, path: str, columns: list[str] | None = None) -> pa.Table
         raw = sum(file.metadata.row_group(index).total_byte_size for index in range(file.metadata.num_row_groups))
         if raw > MAX_MANIFEST_RAW_BYTES:
             raise CorruptMetadataError(format.damaged(path, f"it claims {raw} bytes once decompressed"), object_name=path)
-        return file.read(columns)
+        return file.read(columns, use_threads=columns is None)  # a few columns take one thread no longer, and less memory
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptMetadataError(format.damaged(path, str(error)), object_name=path) from None

@@ -6,6 +6,7 @@ Not here: reading rows (engine.dataset, spark.reader), the three-valued logic (c
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from collections.abc import Sequence
 
 import msgspec
@@ -47,6 +48,31 @@ def entries_table(session: Session, snapshot: Snapshot, predicate: Predicate | N
             is_much=predicate is None and sum(ref.bytes for ref in references) > PART_BYTES,
         )
     tables.append(inlined if predicate is None else _matching_entries(inlined, snapshot, predicate))
+    return manifest_table.unite(tables, schema=snapshot.schema, partition_by=snapshot.partition_by)
+
+
+def entries_of(session: Session, snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:
+    """Those of the live entries that have one of these paths. One request per manifest whose bounds do not say that it has none. [OB6]"""
+    assert snapshot.schema is not None
+    ordered, wanted = sorted(paths), pa.array(paths, pa.string())
+
+    def may_have(ref: ManifestRef) -> bool:
+        at = bisect_left(ordered, ref.first_path)
+        return at < len(ordered) and ordered[at] <= ref.last_path
+
+    def having(table: pa.Table) -> pa.Table:
+        return table.filter(pc.is_in(table.column("path"), value_set=wanted))
+
+    references = [ref for ref in snapshot.manifests if may_have(ref)]
+    with while_readable(session.store, snapshot.version):
+        removed = session.manifests.removed(snapshot) if references else {}
+        tables = at_once(
+            session.store,
+            lambda ref: having(session.manifests.live(ref, snapshot, removed.get(ref.path, 0))),
+            references,
+            is_much=sum(ref.bytes for ref in references) > PART_BYTES,
+        )
+    tables.append(having(session.manifests.inlined(snapshot)))
     return manifest_table.unite(tables, schema=snapshot.schema, partition_by=snapshot.partition_by)
 
 

@@ -23,7 +23,7 @@ from manifestcommit.cli import main
 from manifestcommit.cli_compact import parse_size
 from manifestcommit.core import compaction
 from manifestcommit.core.bitmap import from_rows
-from manifestcommit.core.compaction import SmallFile, batches, is_small, plan_files, plan_manifests, unite_ranges
+from manifestcommit.core.compaction import Group, SmallFile, batches, is_small, plan_files, plan_manifests, unite_ranges
 from manifestcommit.core.manifest import MAX_SOURCES, ManifestRef, SourceRange
 from manifestcommit.engine.row_change import union_of
 from tests.sizes import rounds
@@ -43,9 +43,13 @@ FILES = st.lists(st.tuples(st.sampled_from(DAYS), st.integers(0, 130), st.intege
 
 def small_files(given_files: list[Any]) -> list[SmallFile]:
     return [
-        SmallFile(row=row, partition=(day,), rows=rows, bytes=size, sources=tuple(ranges))
-        for row, (day, size, rows, ranges) in enumerate(given_files)
+        SmallFile(path=f"{number}", partition=(day,), rows=rows, bytes=size, sources=tuple(ranges))
+        for number, (day, size, rows, ranges) in enumerate(sorted(given_files, key=lambda file: DAYS.index(file[0])))
     ]
+
+
+def planned(files: list[SmallFile], target: int = TARGET) -> tuple[Group, ...]:
+    return tuple(plan_files(files, target=target, max_bytes=10**9))
 
 
 @settings(max_examples=rounds(50, 500))
@@ -53,23 +57,25 @@ def small_files(given_files: list[Any]) -> list[SmallFile]:
 def test_no_file_is_lost_doubled_or_mixed_and_the_work_is_bounded(given_files: list[Any], max_bytes: int) -> None:
     """[GC16] Every file is in one group at most; groups stay within a partition, the target and the bound."""
     files = small_files(given_files)
-    plan = plan_files(files, target=TARGET, max_bytes=max_bytes)
-    everything = (*plan.groups, *plan.left)
-    assert all(count == 1 for count in Counter(row for group in everything for row in group.members).values())
+    everything = list(plan_files(files, target=TARGET, max_bytes=max_bytes))
+    groups, left = ([group for group in everything if group.left == is_left] for is_left in (False, True))
+    assert everything == [*groups, *left]
+    firsts = [int(group.paths[0]) for group in everything]
+    assert firsts == sorted(firsts), "by their first files"
+    assert all(count == 1 for count in Counter(path for group in everything for path in group.paths).values())
     for group in everything:
-        members = [files[row] for row in group.members]
+        members = [files[int(path)] for path in group.paths]
         assert len(members) > 1 and all(is_small(each.bytes, TARGET) for each in members)
         assert {each.partition for each in members} == {group.partition}
         assert (group.rows, group.bytes) == (sum(each.rows for each in members), sum(each.bytes for each in members))
         assert group.bytes <= TARGET
         assert len({bool(each.sources) for each in members}) == 1
         assert covered(group.sources) == covered([r for each in members for r in each.sources])
-    total = sum(group.bytes for group in plan.groups)
-    assert total <= max_bytes or len(plan.groups) == 1
-    assert bool(plan.groups) == bool(everything)
-    if plan.left:
-        assert total + plan.left[0].bytes > max_bytes
-    assert plan_files(files, target=TARGET, max_bytes=max_bytes) == plan
+    total = sum(group.bytes for group in groups)
+    assert total <= max_bytes or len(groups) == 1
+    assert bool(groups) == bool(everything)
+    if left:
+        assert total + left[0].bytes > max_bytes
 
 
 def covered(ranges: Any) -> set[tuple[str, int]]:
@@ -82,13 +88,12 @@ def covered(ranges: Any) -> set[tuple[str, int]]:
 def test_runs_come_to_an_end(sizes: list[int]) -> None:
     """[GC16] Each run leaves fewer files than it found, also where what it wrote is larger than what it read."""
     for _ in range(len(sizes)):
-        files = [SmallFile(row=row, rows=1, bytes=size) for row, size in enumerate(sizes)]
-        plan = plan_files(files, target=TARGET, max_bytes=10**9)
-        if not plan.groups:
+        groups = planned([SmallFile(path=f"{at}", rows=1, bytes=size) for at, size in enumerate(sizes)])
+        if not groups:
             break
-        gone = {row for group in plan.groups for row in group.members}
+        gone = {int(path) for group in groups for path in group.paths}
         before = len(sizes)
-        sizes = [size for row, size in enumerate(sizes) if row not in gone] + [group.bytes + 3 for group in plan.groups]
+        sizes = [size for at, size in enumerate(sizes) if at not in gone] + [group.bytes + 3 for group in groups]
         assert len(sizes) < before
     smalls = [size for size in sizes if is_small(size, TARGET)]
     assert all(one + other > TARGET for one, other in itertools.pairwise(smalls))
@@ -101,9 +106,9 @@ def test_files_that_are_large_enough_are_left() -> None:
 
 def test_neighbours_stay_neighbours_so_that_their_ranges_join() -> None:
     """[OB8] [GC16]"""
-    files = [SmallFile(row=n, rows=1, bytes=10, sources=(source_range(n * 5, n * 5 + 5),)) for n in range(25)]
-    plan = plan_files(files, target=TARGET, max_bytes=10**9)
-    assert [[(r.start, r.end) for r in group.sources] for group in plan.groups] == [[(0, 50)], [(50, 100)], [(100, 125)]]
+    files = [SmallFile(path=f"{n}", rows=1, bytes=10, sources=(source_range(n * 5, n * 5 + 5),)) for n in range(25)]
+    groups = planned(files)
+    assert [[(r.start, r.end) for r in group.sources] for group in groups] == [[(0, 50)], [(50, 100)], [(100, 125)]]
 
 
 def test_ranges_are_joined_only_where_that_is_true() -> None:
@@ -120,17 +125,17 @@ def test_ranges_are_joined_only_where_that_is_true() -> None:
 def test_a_file_names_no_more_ranges_than_an_entry_should_carry(monkeypatch) -> None:
     """[GC16] [IV10] Ranges far apart do not pile up in one entry; one file that names more than that is no obstacle."""
     monkeypatch.setattr(compaction, "MAX_SOURCES", 4)
-    far = [SmallFile(row=n, rows=1, bytes=1, sources=(source_range(n * 10, n * 10 + 1),)) for n in range(10)]
-    assert [len(group.sources) for group in plan_files(far, target=TARGET, max_bytes=10**9).groups] == [4, 4, 2]
+    far = [SmallFile(path=f"{n}", rows=1, bytes=1, sources=(source_range(n * 10, n * 10 + 1),)) for n in range(10)]
+    assert [len(group.sources) for group in planned(far)] == [4, 4, 2]
     many = tuple(source_range(n * 10, n * 10 + 1) for n in range(9))
-    alike = [SmallFile(row=n, rows=1, bytes=1, sources=many) for n in range(3)]
-    assert [group.sources for group in plan_files(alike, target=TARGET, max_bytes=10**9).groups] == [many]
+    alike = [SmallFile(path=f"{n}", rows=1, bytes=1, sources=many) for n in range(3)]
+    assert [group.sources for group in planned(alike)] == [many]
 
 
 def test_what_compaction_says_of_sources_is_not_lost_by_the_next_delete() -> None:
     """[GC16] [RC5] Else lineage could not tell any more where the rows of a compacted file came from."""
-    far = [SmallFile(row=n, rows=1, bytes=1, sources=(source_range(n * 10, n * 10 + 1),)) for n in range(600)]
-    groups = plan_files(far, target=10**6, max_bytes=10**9).groups
+    far = [SmallFile(path=f"{n}", rows=1, bytes=1, sources=(source_range(n * 10, n * 10 + 1),)) for n in range(600)]
+    groups = planned(far, 10**6)
     assert [len(group.sources) for group in groups] == [MAX_SOURCES, MAX_SOURCES, 600 - 2 * MAX_SOURCES]
     assert all(union_of([group.sources]) == group.sources for group in groups)
 
@@ -139,8 +144,8 @@ def test_commits_are_of_bounded_size(monkeypatch) -> None:
     """[GC11] A crash loses one batch at most; none is empty, and their order is the plan's."""
     monkeypatch.setattr(compaction, "BATCH_GROUPS", 3)
     monkeypatch.setattr(compaction, "BATCH_BYTES", 100)
-    files = [SmallFile(row=n, partition=(n // 2,), rows=1, bytes=(n // 2) * 5) for n in range(14)]
-    groups = plan_files(files, target=TARGET, max_bytes=10**9).groups
+    files = [SmallFile(path=f"{n}", partition=(n // 2,), rows=1, bytes=(n // 2) * 5) for n in range(14)]
+    groups = planned(files)
     made = list(batches(groups))
     assert [[group.bytes for group in batch] for batch in made] == [[0, 10, 20], [30, 40], [50], [60]]
     assert tuple(group for batch in made for group in batch) == groups
