@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -128,11 +130,9 @@ class _Tally:
         if self._is_partition and len(self.values) < 2:
             self.values |= set(values.from_array(pc.unique(column), self.leaf.type)[:3])
         if pa.types.is_floating(wanted):
-            is_nan = pc.is_nan(column)
-            self._nans += is_nan.true_count
-            if is_nan.true_count:
-                column = pc.if_else(pc.fill_null(is_nan, False), None, column)
-        self._widen(column)
+            self._widen_by_floats(column.drop_null().to_numpy())
+        else:
+            self._widen(column)
 
     def contradictions(self, said: ColumnStats) -> Iterator[str]:
         """What an entry says of the leaf that is not so. A bound may be wider than the values, never narrower."""
@@ -156,7 +156,18 @@ class _Tally:
             return
         type = "long" if pa.types.is_int64(column.type) else self.leaf.type
         wires = values.from_array(pa.array([ends["min"], ends["max"]], column.type), type)
-        low, high = (_ordered(wire, type) for wire in wires)
+        self._extend(*(_ordered(wire, type) for wire in wires))
+
+    def _widen_by_floats(self, numbers: npt.NDArray[Any]) -> None:
+        """NaN bounds nothing. By numpy: Arrow takes ten times as long for the bounds of floats, as long as for decoding them."""
+        if len(numbers) and np.isnan(numbers.min()):  # one NaN is enough for that
+            is_nan = np.isnan(numbers)
+            self._nans += int(is_nan.sum())
+            numbers = numbers[~is_nan]
+        if len(numbers):
+            self._extend(float(numbers.min()), float(numbers.max()))
+
+    def _extend(self, low: Any, high: Any) -> None:
         self._low = low if self._low is None else min(self._low, low)
         self._high = high if self._high is None else max(self._high, high)
 
