@@ -71,9 +71,10 @@ class Ledger:
         return {place: Tally(count=count, bytes=bytes) for place, (count, bytes) in self._sums.items()}
 
     def note(self, name: str, size_bytes: int, verdict: Verdict) -> None:
-        place = verdict.action, "" if verdict.action == "keep" else verdict.kind
-        self._count(place, 1, size_bytes)
-        if place == ("leave", "foreign"):
+        action = verdict.action
+        kind = "" if action == "keep" else verdict.kind
+        self._count((action, kind), 1, size_bytes)
+        if kind == "foreign" and action == "leave":
             self._tell(name)
 
     def add(self, tallies: Mapping[tuple[str, str], Tally], foreign_names: Iterable[str]) -> None:
@@ -84,7 +85,9 @@ class Ledger:
             self._tell(name)
 
     def _count(self, place: tuple[str, str], count: int, bytes: int) -> None:
-        sums = self._sums.setdefault(place, [0, 0])
+        sums = self._sums.get(place)
+        if sums is None:
+            sums = self._sums[place] = [0, 0]
         sums[0] += count
         sums[1] += bytes
 
@@ -229,10 +232,11 @@ def verdicts(
     session: Session, horizon: Horizon, among: Callable[[Sequence[str]], Set[str]], cut_s: float, tell: Tell, *, prefix: str = ""
 ) -> Iterator[tuple[ObjectInfo, Verdict]]:
     """Every object with what becomes of it, in the order of the list. among: which of some names a readable version lists. [GC5]"""
-    objects, number = session.store.list(prefix), 0
+    objects, number, told = session.store.list(prefix), 0, 0
     while some := list(islice(objects, _COMPARED)):
-        if number % _BATCH == 0:
+        if number >= told:
             tell(f"comparing: {number:,} objects")
+            told += _BATCH
         number += len(some)
         reached = among([info.name for info in some])
         yield from ((info, judge(info, horizon, reached.__contains__, cut_s)) for info in some)

@@ -12,7 +12,8 @@ _ALIASES = {"s3a": "s3", "s3n": "s3", "local": "file", "gcs": "gs", "az": "abfs"
 
 def check_name(name: str) -> str:
     """The name, if it stays below the root; ValueError otherwise. Every backend asks before it touches anything. [LY1]"""
-    if not name or name.startswith("/") or "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
+    parts = name.split("/")
+    if "\0" in name or "" in parts or "." in parts or ".." in parts:
         raise ValueError(f"{name!r} is not a name below a table's root")
     return name
 
