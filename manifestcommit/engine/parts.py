@@ -9,6 +9,7 @@ import base64
 import binascii
 import hashlib
 import io
+import mmap
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
@@ -45,7 +46,8 @@ class ManifestParts:
         data = self._get(self._end, ref.bytes + 1)
         if format.digest(data) != footer.digest:
             raise self._damaged("its footer is not the one that the head lists")
-        self._bytes = np.zeros(ref.bytes, np.uint8)  # the system gives memory only to what is filled in
+        # The system gives memory only to what is filled in; an allocator may fill memory that was used before with zeros itself.
+        self._bytes = np.frombuffer(mmap.mmap(-1, ref.bytes), np.uint8)
         self._bytes[self._end :] = np.frombuffer(data, np.uint8)
         try:
             self._file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(self._bytes)))
@@ -151,11 +153,16 @@ def chunk_spans(metadata: Any) -> list[tuple[int, int]]:
     spans = []
     for group in (metadata.row_group(index) for index in range(metadata.num_row_groups)):
         for chunk in (group.column(index) for index in range(metadata.num_columns)):
-            start = chunk.data_page_offset
-            if chunk.dictionary_page_offset:  # 0: there is none
-                start = min(start, chunk.dictionary_page_offset)
-            spans.append((start, start + chunk.total_compressed_size))
+            spans.append(chunk_span(chunk))
     return spans
+
+
+def chunk_span(chunk: Any) -> tuple[int, int]:
+    """Where a column chunk begins and ends."""
+    start: int = chunk.data_page_offset
+    if chunk.dictionary_page_offset:  # 0: there is none
+        start = min(start, chunk.dictionary_page_offset)
+    return start, start + chunk.total_compressed_size
 
 
 def _digests_in(metadata: Any) -> bytes:

@@ -47,8 +47,9 @@ def entries_table(session: Session, snapshot: Snapshot, predicate: Predicate | N
             references,
             is_much=predicate is None and sum(ref.bytes for ref in references) > PART_BYTES,
         )
-    tables.append(inlined if predicate is None else _matching_entries(inlined, snapshot, predicate))
-    return manifest_table.unite(tables, schema=snapshot.schema, partition_by=snapshot.partition_by)
+    found = [table for table in tables if table.num_rows] or tables[:1]  # of those without entries no more than the columns
+    found.append(inlined if predicate is None else _matching_entries(inlined, snapshot, predicate))
+    return manifest_table.unite(found, schema=snapshot.schema, partition_by=snapshot.partition_by)
 
 
 def entries_of(session: Session, snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:
@@ -96,17 +97,18 @@ def _matching_rows(parts: ManifestParts, ref: ManifestRef, snapshot: Snapshot, r
     """First by the row groups' statistics, then by the columns that the filter asks, then the rest of the entries that it leaves. [RD12]"""
     schema, partition_by = snapshot.schema, snapshot.partition_by
     assert schema is not None
-    names = manifest_table.known_columns(parts.schema.names, schema)
     may_have = may_match(predicate, RowGroupSource(parts.metadata, parts.schema, schema, partition_by))
     groups = pc.indices_nonzero(may_have).to_pylist()
-    if groups:
-        wanted = columns_for(predicate, schema, partition_by)
-        few = _aligned_part(parts, groups, [name for name in parts.schema.names if name in wanted], ref, snapshot)
-        mask = may_match(predicate, EntrySource(few, schema, partition_by, predicate))
-        left = _split(mask, parts, groups, is_live(removed, ref.files) if removed else None)
-        if left:
-            return _aligned_part(parts, list(left), names, ref, snapshot, pa.concat_arrays(list(left.values())))
-    return aligned(parts.schema.empty_table().select(names), ref, snapshot)
+    if not groups:
+        return parts.schema.empty_table()
+    wanted = columns_for(predicate, schema, partition_by)
+    few = _aligned_part(parts, groups, [name for name in parts.schema.names if name in wanted], ref, snapshot)
+    mask = may_match(predicate, EntrySource(few, schema, partition_by, predicate))
+    left = _split(mask, parts, groups, is_live(removed, ref.files) if removed else None)
+    if not left:
+        return parts.schema.empty_table()
+    names = manifest_table.known_columns(parts.schema.names, schema)
+    return _aligned_part(parts, list(left), names, ref, snapshot, pa.concat_arrays(list(left.values())))
 
 
 def _split(mask: pa.BooleanArray, parts: ManifestParts, groups: Sequence[int], live: pa.BooleanArray | None) -> dict[int, pa.BooleanArray]:
