@@ -335,8 +335,9 @@ def read_committed(
     """A Spark DataFrame of exactly one committed snapshot; what commits later changes nothing in it. [RD2] [SP4]
 
     Once its files are expired and deleted it raises; it never has fewer rows. columns: the ones to read; filter: a pyarrow expression or
-    a Spark Column: files that cannot match are not even handed to Spark, the rest is filtered by row. spark: the session, by default
-    the active one.
+    a Spark Column: files that cannot match are not even handed to Spark, the rest is filtered by row. Where tasks read with pyarrow (on a
+    store that Spark's JVM does not reach) both must be said here: a later `select` or `where` reads all the same. spark: the session, by
+    default the active one.
     """
     from .spark.read import active_session, read_snapshot  # late: pyspark is an extra
 

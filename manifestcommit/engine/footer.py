@@ -156,6 +156,12 @@ def column_stats(metadata: Any, leaves: Sequence[TrackedLeaf], floats: Sequence[
     return stats
 
 
+def group_stats(metadata: Any, leaf: TrackedLeaf) -> list[ColumnStats]:
+    """What the footer alone tells of one leaf in each row group; whether there are NaN it does not. [RD13]"""
+    groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
+    return [_leaf_stats([group.column(leaf.position)], leaf, [0], counts_known=False) for group in groups]
+
+
 def _counted(groups: Sequence[FloatStats], type: str) -> ColumnStats:
     kept = ColumnStats(nulls=sum(group.nulls for group in groups), nans=sum(group.nans for group in groups))
     low = [group.min for group in groups if group.min is not None]

@@ -8,34 +8,27 @@ from __future__ import annotations
 import base64
 import logging
 import os
+import pickle
 import re
 import shutil
 import tempfile
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
-from types import MappingProxyType
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 import zstandard
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
-from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
+from manifestcommit.core.predicate import Predicate
 from manifestcommit.core.schema import Schema
 from manifestcommit.core.spark_types import to_spark
-from manifestcommit.core.values import to_array
 from manifestcommit.engine.constants import Constants
 from manifestcommit.errors import StoreError
 from manifestcommit.spark.registered import StoreSource, registered_name
+from manifestcommit.spark.tasks import FilesReader
 from manifestcommit.spark.writer import check_reachable
 from manifestcommit.store import StorageOptions, open_store
 
@@ -46,15 +39,6 @@ LOG = logging.getLogger("manifestcommit.spark")
 FORMAT = "manifestcommit_files"
 # How Spark names file systems that it can read itself, by our scheme.
 _HADOOP_SCHEMES = {"file": "file", "s3": "s3a", "gs": "gs", "abfs": "abfs"}
-# As Spark packs files into partitions (spark.sql.files.maxPartitionBytes and openCostInBytes).
-_PARTITION_BYTES = 128 << 20
-_OPEN_COST_BYTES = 4 << 20
-_BATCH_ROWS = 64 * 1024
-# What a task fetches at once of a file, and, while it waits for one small file, of the next ones.
-_PORTION_BYTES = 64 << 20
-_SMALL_FILE_BYTES = 4 << 20
-_FILES_AHEAD = 4
-_NAME = "\0manifestcommit.path"  # stands for a column with the path of each row's file among the names inside files
 # A session's own settings must not thin or change a snapshot. Rebasing: files without Spark's mark hold proleptic dates.
 _SCAN_OPTIONS = {
     "recursiveFileLookup": "true",
@@ -88,6 +72,7 @@ def read_files(
     columns: Sequence[str] | None = None,
     trust_footers: bool = True,
     constants: Constants | None = None,
+    predicate: Predicate | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
     """A DataFrame of exactly these files' rows, whatever the session's settings, or an error; never fewer. [SP4]
@@ -95,7 +80,8 @@ def read_files(
     files: (path relative to the root, size in bytes), each once, as committed. Columns have the schema's names, types, metadata
     and may be null; one that a file lacks is null there, unless `constants` has its value. Files that have some are read
     in tasks. Nothing is listed: 10,000 files plan in about half a second.
-    columns: all that the caller will look at; others may be left out.
+    columns: all that the caller will look at; others may be left out. predicate: what the caller filters the rows by; others may be
+    left out, too. [RD13]
     trust_footers: False where a file of another writer has float columns, whose footers hide NaN.
     """
     check_reachable(root_url)
@@ -104,6 +90,7 @@ def read_files(
     struct = spark_schema(schema)
     if not files:
         return spark.createDataFrame([], struct)
+    pickled = b"" if predicate is None else pickle.dumps(predicate)
     if constants is not None and constants.values:
         plain = [file for file in files if file[0] not in constants.values]
         plan = _ReadPlan(
@@ -112,13 +99,21 @@ def read_files(
             schema=schema,
             columns=tuple(columns) if columns else None,
             constants=constants,
+            predicate=pickled,
         )
         adopted = _read_in_tasks(spark, plan, given)
         if not plain:
             return adopted
         own = read_files(
-            spark, root_url, plain, schema, columns=columns, trust_footers=trust_footers, storage_options=storage_options
-        )  # fmt: skip
+            spark,
+            root_url,
+            plain,
+            schema,
+            columns=columns,
+            trust_footers=trust_footers,
+            predicate=predicate,
+            storage_options=storage_options,
+        )
         return own.select(*(quoted(name) for name in adopted.columns)).union(adopted)
     if not is_connect(spark) and not any(_spark_skips(path) for path, _ in files) and (base := _hadoop_base(spark, root_url, files[0])):
         try:
@@ -127,7 +122,7 @@ def read_files(
             # Spark's second Parquet source, where a session prefers it, knows fewer types (void) than its first.
             if error.getCondition() != "UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE":
                 raise
-    plan = _ReadPlan(url=root_url, files=tuple(files), schema=schema, columns=tuple(columns) if columns else None)
+    plan = _ReadPlan(url=root_url, files=tuple(files), schema=schema, columns=tuple(columns) if columns else None, predicate=pickled)
     return _read_in_tasks(spark, plan, given)
 
 
@@ -271,177 +266,7 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-# --- pyarrow in tasks ---------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class FileGroup(InputPartition):
-    """The files that one task reads, as (path, size in bytes), and what stands in their entries only."""
-
-    files: tuple[tuple[str, int], ...]
-    constants: Constants = Constants()  # noqa: RUF009  # frozen
-
-
-class FilesReader(DataSourceReader):
-    """Reads exactly the given files with pyarrow, as columns of `struct` (a selection of the table's columns). [SP4]"""
-
-    def __init__(
-        self,
-        url: str,
-        files: Sequence[tuple[str, int]],
-        schema: Schema,
-        struct: StructType,
-        *,
-        constants: Constants = Constants(),  # noqa: B008  # frozen
-        name_column: str | None = None,
-        storage_options: StorageOptions,
-    ) -> None:
-        """name_column: a column of `struct` that shows the path of each row's file, if there is one."""
-        names = {field.name: field.file_name for field in schema.fields}
-        if name_column is not None:
-            names[name_column] = _NAME
-        self.types = {field.file_name: field.type for field in schema.fields if field.file_name in constants.columns}
-        self.constants = constants
-        self.url = url
-        self.files = tuple(files)
-        self.struct = struct
-        self.storage_options = storage_options
-        self.file_names = tuple(names[field.name] for field in struct.fields)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "files": (), "constants": None}  # every task would carry the whole list; each gets its group
-
-    def partitions(self) -> Sequence[InputPartition]:
-        return [FileGroup(group, self.constants.of(group)) for group in pack(self.files)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, FileGroup):  # what Spark plans where there are no files at all
-            return
-        store = open_store(self.url, self.storage_options)
-        target = to_arrow_schema(self.struct, timezone="UTC")
-
-        constants = partition.constants
-
-        def read_file(path: str) -> Iterator[pa.RecordBatch]:
-            known = dict(zip(constants.columns, constants.values.get(path, ()), strict=False))
-            filled = {name: to_array([value], self.types[name])[0] for name, value in known.items() if name in self.types}
-            filled[_NAME] = pa.scalar(path)
-            with store.open_input(path) as source:
-                yield from read_batches(source, target, self.file_names, filled)
-
-        yield from read_ahead(partition.files, read_file)
-
-
-def read_ahead(files: Iterable[tuple[str, int]], read_file: Callable[[str], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """Every file's batches, in the files' order; while one is waited for, the small ones behind it are fetched already."""
-    with ThreadPoolExecutor(_FILES_AHEAD, thread_name_prefix="manifestcommit-read") as pool:
-        due: deque[Callable[[], Iterable[pa.RecordBatch]]] = deque()
-        for path, size_bytes in files:
-            due.append(pool.submit(_whole, read_file, path).result if size_bytes <= _SMALL_FILE_BYTES else partial(read_file, path))
-            if len(due) > _FILES_AHEAD:
-                yield from due.popleft()()
-        while due:
-            yield from due.popleft()()
-
-
-def _whole(read_file: Callable[[str], Iterator[pa.RecordBatch]], path: str) -> list[pa.RecordBatch]:
-    return list(read_file(path))
-
-
-def pack(files: Sequence[tuple[str, int]]) -> list[tuple[tuple[str, int], ...]]:
-    """The files in groups of about one task's work each, in their order."""
-    groups: list[tuple[tuple[str, int], ...]] = []
-    group: list[tuple[str, int]] = []
-    load = 0
-    for path, size_bytes in files:
-        cost = size_bytes + _OPEN_COST_BYTES
-        if group and load + cost > _PARTITION_BYTES:
-            groups.append(tuple(group))
-            group, load = [], 0
-        group.append((path, size_bytes))
-        load += cost
-    return [*groups, tuple(group)] if group else groups
-
-
-def read_batches(
-    source: Any, target: pa.Schema, file_names: Sequence[str], filled: Mapping[str, pa.Scalar] = MappingProxyType({})
-) -> Iterator[pa.RecordBatch]:
-    """One data file as batches of exactly `target`; column i is the file's column `file_names[i]`, null where it has none.
-
-    filled: the value of a column that the file lacks, instead of null. [DF4]
-    """
-    parquet = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True)
-    present = set(parquet.schema_arrow.names)
-    wanted = [name for name in file_names if name in present]
-    for groups in _portions(parquet.metadata):
-        for batch in parquet.iter_batches(batch_size=_BATCH_ROWS, row_groups=groups, columns=wanted):
-            columns = [
-                _fit(batch.column(name), field.type) if name in present else _repeat(filled.get(name), batch.num_rows, field.type)
-                for name, field in zip(file_names, target, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=target)
-
-
-def _repeat(value: pa.Scalar | None, rows: int, type: pa.DataType) -> pa.Array:
-    return pa.nulls(rows, type) if value is None else pa.repeat(value, rows).cast(type)
-
-
-def _portions(metadata: pq.FileMetaData) -> Iterator[list[int]]:
-    """Neighbouring row groups of a bounded size together: pyarrow keeps in memory all that it was asked for at once."""
-    groups: list[int] = []
-    size_bytes = 0
-    for group in range(metadata.num_row_groups):
-        more = metadata.row_group(group).total_byte_size
-        if groups and size_bytes + more > _PORTION_BYTES:
-            yield groups
-            groups, size_bytes = [], 0
-        groups.append(group)
-        size_bytes += more
-    if groups:
-        yield groups
-
-
-def _fit(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """The array as `target`: members by name, missing ones null, values cast only where none can change."""
-    if isinstance(array, pa.ExtensionArray):
-        array = array.storage
-    if array.type.equals(target):
-        return array
-    if pa.types.is_struct(target) and pa.types.is_struct(array.type):
-        names = {array.type.field(i).name: i for i in range(array.type.num_fields)}
-        flat = array.flatten()
-        members = [
-            _fit(flat[names[field.name]], field.type) if field.name in names else pa.nulls(len(array), field.type) for field in target
-        ]
-        return pa.StructArray.from_arrays(members, fields=list(target), mask=array.is_null())
-    if pa.types.is_list(target) and pa.types.is_list(array.type):
-        return _fit_list(array, target, lambda values: _fit(values, target.value_type))
-    if pa.types.is_map(target) and pa.types.is_map(array.type):
-        entries = pa.struct([target.key_field, target.item_field])
-
-        def fit_entries(keys: pa.Array, items: pa.Array) -> pa.Array:
-            return pa.StructArray.from_arrays([_fit(keys, target.key_type), _fit(items, target.item_type)], fields=list(entries))
-
-        offsets, first, last = _offsets(array)
-        values = fit_entries(array.keys.slice(first, last - first), array.items.slice(first, last - first))
-        return pa.MapArray.from_arrays(offsets, values.field(0), values.field(1), type=target)
-    return array.cast(target)
-
-
-def _fit_list(array: pa.Array, target: pa.DataType, fit: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    offsets, first, last = _offsets(array)
-    return pa.ListArray.from_arrays(offsets, fit(array.values.slice(first, last - first)), type=target)
-
-
-def _offsets(array: pa.Array) -> tuple[pa.Array, int, int]:
-    """Offsets from zero, null where the list is null; and the bounds of the values that they cover."""
-    raw = array.offsets
-    first, last = raw[0].as_py(), raw[-1].as_py()
-    shifted = pa.compute.subtract(raw, pa.scalar(first, pa.int32()))
-    if array.null_count == 0:
-        return shifted, first, last
-    missing = pa.concat_arrays([array.is_null(), pa.array([False])])
-    return pa.compute.if_else(missing, pa.scalar(None, pa.int32()), shifted), first, last
+# --- in tasks -----------------------------------------------------------------------------------------------------------
 
 
 class PlannedRead(StoreSource):
@@ -463,6 +288,7 @@ class PlannedRead(StoreSource):
             plan.schema,
             schema,
             constants=plan.constants,
+            predicate=pickle.loads(plan.predicate) if plan.predicate else None,
             name_column=plan.name_column,
             storage_options=self.storage_options,
         )
@@ -479,6 +305,7 @@ class _ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
     columns: tuple[str, ...] | None
     constants: Constants = Constants()
     name_column: str | None = None
+    predicate: bytes = b""  # pickled: its literals are Python values of many types; whoever may set this option may run Python here
 
 
 def _read_in_tasks(spark: SparkSession, plan: _ReadPlan, storage_options: StorageOptions) -> DataFrame:

@@ -27,10 +27,11 @@ from manifestcommit.engine.plan import entries_table
 from manifestcommit.engine.session import Session
 from manifestcommit.engine.times import choose_version
 from manifestcommit.errors import UsageError
-from manifestcommit.spark.reader import FilesReader, spark_schema
+from manifestcommit.spark.reader import spark_schema
 from manifestcommit.spark.registered import StoreSource
 from manifestcommit.spark.stream_reader import StreamOptions, TableStreamReader
 from manifestcommit.spark.stream_writer import StreamWriter, plan_batch, refuse_stream_options
+from manifestcommit.spark.tasks import FilesReader
 from manifestcommit.spark.writer import TaskMessage, TaskWritten, check_reachable, collect, packed, task_context, write_task
 from manifestcommit.store import StorageOptions, open_store, takes_options
 
@@ -58,7 +59,9 @@ class ManifestCommitDataSource(StoreSource):
     [start, end]), mergeSchema, targetFileSize (bytes); with mode("overwrite") also conflict and overwrite ("all", "dynamic" or
     JSON: column to value).
     A streaming query's: path (from `start`), partitionBy, key, mergeSchema, targetFileSize; with outputMode("complete") also conflict.
-    Read options: version or versionAsOf, timestampAsOf, tag, columns (`a,b` or a JSON list).
+    Read options: version or versionAsOf, timestampAsOf, tag, columns (`a,b` or a JSON list): no others are read from the files. Spark
+    does not tell a Python data source which columns a query uses, and filters are not taken from it ([SP12]);
+    `manifestcommit.read_committed(path, columns=..., filter=...)` skips files by both.
     A stream's: startingVersion (the first whose added files are given; without it all live files come first), maxFilesPerTrigger,
     columns, onOverwrite (at a commit that removed rows "fail"; "files": give those that it added; "skip": pass it over).
     Object stores are reached as the environment of Spark's processes says (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, profiles, instance

@@ -17,11 +17,10 @@ from pyspark.sql.types import StructType
 
 from manifestcommit.core.feed import Offset, OnOverwrite, parse_offset
 from manifestcommit.core.schema import Schema
-from manifestcommit.engine.constants import Constants
 from manifestcommit.engine.feed import Feed
 from manifestcommit.engine.session import Session
 from manifestcommit.errors import UsageError
-from manifestcommit.spark.reader import FileGroup, FilesReader, pack
+from manifestcommit.spark.tasks import FileGroup, FilesReader, pack
 from manifestcommit.store import StorageOptions, open_store
 
 
@@ -69,9 +68,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # A column's name inside files is its own for ever, so that the stream's own columns fit the files of every version. [SC6]
-        constants = partition.constants if isinstance(partition, FileGroup) else Constants()
-        reader = FilesReader(self.url, (), self.columns, self.struct, constants=constants, storage_options=self.storage_options)
-        return reader.read(partition)
+        return FilesReader(self.url, (), self.columns, self.struct, storage_options=self.storage_options).read(partition)
 
     @property
     def feed(self) -> Feed:

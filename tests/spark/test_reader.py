@@ -16,7 +16,8 @@ import pytest
 from manifestcommit.core.schema import ArrayType, Field, MapType, Schema, StructType
 from manifestcommit.errors import UsageError
 from manifestcommit.spark import reader
-from manifestcommit.spark.reader import pack, read_batches, read_files
+from manifestcommit.spark.reader import read_files
+from manifestcommit.spark.tasks import _fit, fitted, pack
 from tests.spark.clusters import HOSTILE
 
 # Backslashes, globs, percent signs before and after, a newline: names that files added from outside may have.
@@ -249,17 +250,18 @@ def test_a_sliced_batch_keeps_its_rows(tmp_path: Path) -> None:
     source = pa.table({"l": pa.array(lists, pa.list_(pa.int32())), "m": pa.array(maps, pa.map_(pa.string(), pa.int32()))})
     for start in range(len(lists)):
         array = source.slice(start).combine_chunks().to_batches()[0]
-        assert reader._fit(array.column("l"), target.field("l").type).to_pylist() == lists[start:]
-        assert reader._fit(array.column("m"), target.field("m").type).to_pylist() == maps[start:]
+        assert _fit(array.column("l"), target.field("l").type).to_pylist() == lists[start:]
+        assert _fit(array.column("m"), target.field("m").type).to_pylist() == maps[start:]
         uncombined = source.column("l").chunk(0).slice(start)
-        assert reader._fit(uncombined, target.field("l").type).to_pylist() == lists[start:]
+        assert _fit(uncombined, target.field("l").type).to_pylist() == lists[start:]
 
 
 def test_column_names_with_dots_are_not_taken_for_members(tmp_path: Path) -> None:
     path = tmp_path / "1.parquet"
     pq.write_table(pa.table({"a.b": [1], "a": pa.array([{"b": 2}], pa.struct([("b", pa.int64())]))}), path)
     target = pa.schema([("x", pa.int64()), ("y", pa.struct([("b", pa.int64())])), ("z", pa.string())])
-    (batch,) = read_batches(str(path), target, ["a.b", "a", "none"])
+    (stored,) = pq.ParquetFile(path).iter_batches(columns=["a.b", "a"])
+    batch = fitted(stored, target, ["a.b", "a", "none"], {})
     assert batch.to_pylist() == [{"x": 1, "y": {"b": 2}, "z": None}]
 
 

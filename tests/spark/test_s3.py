@@ -20,7 +20,6 @@ import zstandard
 
 import manifestcommit as mc
 from manifestcommit.errors import StoreDeniedError, StoreError, UsageError
-from manifestcommit.spark import reader
 from manifestcommit.spark.registered import registered_name, with_options
 from manifestcommit.spark.source import ManifestCommitDataSource
 from manifestcommit.spark.writer import PlannedWrite, raised_inside
@@ -162,40 +161,6 @@ def test_columns_that_nobody_asked_for_are_not_fetched(spark, rgw: Any, root: st
             assert received(proxy) > data.nbytes * 0.9
         finally:
             mc.register(spark)
-
-
-def test_small_files_are_fetched_ahead_and_come_in_order() -> None:
-    """While one file is waited for, others are under way; a large one is never held whole."""
-    gate = threading.Barrier(reader._FILES_AHEAD)
-    large = reader._SMALL_FILE_BYTES + 1
-
-    def read_file(path: str) -> Iterator[Any]:
-        if not path.startswith("large"):
-            gate.wait(timeout=30)  # passes only those who come together
-        for part in range(2):
-            held.append(path)
-            yield f"{path}-{part}"
-
-    held: list[str] = []
-    small = [(f"{n}", 1) for n in range(reader._FILES_AHEAD * 2)]
-    assert list(reader.read_ahead(small, read_file)) == [f"{n}-{part}" for n, _ in small for part in range(2)]
-    held.clear()
-    batches = reader.read_ahead([("large", large), ("large 2", large)], read_file)
-    assert next(batches) == "large-0" and held == ["large"]
-    assert list(batches) == ["large-1", "large 2-0", "large 2-1"]
-
-
-def test_a_task_holds_a_portion_of_a_file_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """pyarrow keeps all that one call reads: a file of many row groups is read by several calls, small row groups together."""
-    import pyarrow.parquet as pq
-
-    path = tmp_path / "many.parquet"
-    pq.write_table(pa.table({"n": range(1000)}), path, row_group_size=100)
-    portion = pq.ParquetFile(path).metadata.row_group(0).total_byte_size * 3
-    monkeypatch.setattr(reader, "_PORTION_BYTES", portion)
-    assert [len(groups) for groups in reader._portions(pq.ParquetFile(path).metadata)] == [3, 3, 3, 1]
-    batches = list(reader.read_batches(str(path), pa.schema([("n", pa.int64())]), ["n"]))
-    assert pa.Table.from_batches(batches).column("n").to_pylist() == list(range(1000))
 
 
 # --- Spark's own scan where its JVM really reaches the files ----------------------------------------------------------------

@@ -309,6 +309,17 @@ def test_chosen_columns_are_all_that_is_read(spark, table: str) -> None:
         spark.read.format(FORMAT).option("columns", "x").load(table)
 
 
+def test_no_row_is_missing_after_a_filter_where_the_session_pushes_filters(spark, table: str) -> None:
+    """[SP12] Spark plans the files of a DataFrame once, with the filter of whichever query came before."""
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        df = spark.read.format(FORMAT).load(table)
+        one, other = df.filter("day = '2013-01-01'"), df.filter("day = '2013-01-02'")
+        assert (one.count(), df.count(), one.union(other).count(), df.count()) == (5, 10, 10, 10)
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
 def test_a_schema_of_ones_own_is_refused(spark, table: str) -> None:
     """[SP5] Spark would not pin a version then, and the columns would be anyone's guess."""
     with pytest.raises(Exception, match="takes no schema of your own"):

@@ -1,0 +1,177 @@
+"""The data files of one task, fetched ahead of whoever decodes them, in bounded memory. [RD14]
+
+A small file comes by one request. Of another one come its last bytes, with the footer, and then those columns of those row groups that
+are wanted, in ranges, several at once; while one portion is decoded, the next ones are on their way. Not here: what is wanted of a
+file (engine.row_groups, spark.tasks), what becomes of its batches.
+"""
+
+from __future__ import annotations
+
+import io
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import pyarrow.parquet as pq
+
+from ..store import Store
+from ..store.ranged import TAIL_BYTES, RangedInput
+from .footer import parquet_columns
+from .parts import chunk_span
+
+SMALL_FILE_BYTES = 4 << 20  # a file up to this size comes whole where all of its columns are wanted
+AHEAD_BYTES = 48 << 20  # what is fetched, or on its way, behind the portion that is being decoded
+FILES_AHEAD = 8  # files whose footers are fetched before their turn
+PORTION_BYTES = 64 << 20  # of row groups, once decompressed, that are decoded together: pyarrow keeps all that it was asked for at once
+_REQUEST_BYTES = 8 << 20
+_GAP_BYTES = 128 << 10  # what lies between two column chunks and is no longer than this comes along in one request
+_AT_ONCE = 8
+
+# Which row groups, and which top-level columns, of a file are wanted.
+Choose: TypeAlias = Callable[[pq.ParquetFile], tuple[Sequence[int], Sequence[str]]]
+Span: TypeAlias = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Portion:
+    """Some row groups of a file, whose bytes are there or on their way. file: what reads them; columns: as chosen."""
+
+    path: str
+    file: pq.ParquetFile
+    groups: Sequence[int]
+    columns: Sequence[str]
+    held: _Held
+    size_bytes: int
+
+
+def read_ahead(store: Store, files: Iterable[tuple[str, int]], choose: Choose, *, all_columns: bool) -> Iterator[Portion]:
+    """Every portion of every (path, size in bytes), in order. [RD14]
+
+    Behind the one that the caller has at most `AHEAD_BYTES` are held, or one portion, and the next files' footers or small files.
+    all_columns: whether all of a file's columns are wanted, as far as the caller knows.
+    """
+    pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="manifestcommit-read")
+    try:
+        yield from _Ahead(store, files, choose, all_columns, pool)
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+class _Ahead:
+    def __init__(self, store: Store, files: Iterable[tuple[str, int]], choose: Choose, all_columns: bool, pool: ThreadPoolExecutor) -> None:
+        self._store, self._choose, self._all_columns, self._pool = store, choose, all_columns, pool
+        self._files = iter(files)
+        self._opening: deque[Future[list[Portion]]] = deque()
+        self._known: deque[Portion] = deque()  # not yet asked for
+        self._due: deque[Portion] = deque()
+        self._due_bytes = 0
+
+    def __iter__(self) -> Iterator[Portion]:
+        while self._fill(wait=True):
+            portion = self._due.popleft()
+            self._due_bytes -= portion.size_bytes
+            self._fill(wait=False)  # so that others are on their way while this one is decoded
+            yield portion
+
+    def _fill(self, *, wait: bool) -> bool:
+        """Ask for what may be held; wait for a footer only where nothing else is due. Whether a portion is due."""
+        while (portion := self._next(wait=wait and not self._due)) is not None:
+            portion.held.fetch(self._pool)
+            self._due.append(portion)
+            self._due_bytes += portion.size_bytes
+        return bool(self._due)
+
+    def _next(self, *, wait: bool) -> Portion | None:
+        while True:
+            while len(self._opening) < FILES_AHEAD and (file := next(self._files, None)) is not None:
+                self._opening.append(self._pool.submit(self._open, *file))
+            if self._known:
+                fits = not self._due or self._due_bytes + self._known[0].size_bytes <= AHEAD_BYTES
+                return self._known.popleft() if fits else None
+            if not self._opening or not (wait or self._opening[0].done()):
+                return None
+            self._known.extend(self._opening.popleft().result())
+
+    def _open(self, path: str, size_bytes: int) -> list[Portion]:
+        """The portions of one file, by one request if it is small, else two where its footer is large."""
+        if TAIL_BYTES < size_bytes <= SMALL_FILE_BYTES and self._all_columns:
+            source: Any = io.BytesIO(self._store.get(path))
+        else:
+            source = self._store.open_input(path)
+        with source:
+            return list(self._portions(path, source))
+
+    def _portions(self, path: str, source: Any) -> Iterator[Portion]:
+        size = source.seek(0, io.SEEK_END)
+        first = pq.ParquetFile(source, pre_buffer=False)
+        groups, columns = self._choose(first)
+        if isinstance(source, io.BytesIO):
+            kept = source.getvalue()
+        else:
+            source.seek(max(0, size - TAIL_BYTES))
+            kept = source.read()
+        for some in bounded(first.metadata, groups):
+            held = _Held(self._store, path, (kept, size), _runs(_spans(first, some, columns), size - len(kept)))
+            # Without pre_buffer: it would ask for several ranges as one, after they were fetched.
+            file = pq.ParquetFile(held, metadata=first.metadata, coerce_int96_timestamp_unit="us", pre_buffer=False)
+            yield Portion(path=path, file=file, groups=some, columns=columns, held=held, size_bytes=held.run_bytes + len(kept))
+
+
+class _Held(RangedInput):
+    """An object of which the tail is there and some ranges are fetched ahead; what else is read of it is a request of its own."""
+
+    def __init__(self, store: Store, path: str, tail: tuple[bytes, int], runs: Sequence[Span]) -> None:
+        super().__init__(self._range, tail)
+        self._store, self._path = store, path
+        self._runs = runs
+        self._starts = [start for start, _ in runs]
+        self._coming: list[Future[bytes]] = []
+        self.run_bytes = sum(end - start for start, end in runs)
+
+    def fetch(self, pool: ThreadPoolExecutor) -> None:
+        self._coming = [pool.submit(self._store.get, self._path, start, end) for start, end in self._runs]
+
+    def _range(self, start: int, end: int) -> Any:
+        at = bisect_right(self._starts, start) - 1
+        if at < 0 or end > self._runs[at][1] or not self._coming:
+            return self._store.get(self._path, start, end)
+        first = self._starts[at]
+        return memoryview(self._coming[at].result())[start - first : end - first]
+
+
+def bounded(metadata: Any, wanted: Iterable[int]) -> Iterator[list[int]]:
+    """The wanted row groups, neighbours of a bounded size together. [RD14]"""
+    groups: list[int] = []
+    size_bytes = 0
+    for group in wanted:
+        more = metadata.row_group(group).total_byte_size
+        if groups and size_bytes + more > PORTION_BYTES:
+            yield groups
+            groups, size_bytes = [], 0
+        groups.append(group)
+        size_bytes += more
+    if groups:
+        yield groups
+
+
+def _spans(file: pq.ParquetFile, groups: Sequence[int], columns: Sequence[str]) -> list[Span]:
+    """Where the chunks of these columns stand, in the order in which they do."""
+    names = set(columns)
+    positions = [column.position for column in parquet_columns(file.schema_arrow) if column.path[0] in names]
+    return sorted(chunk_span(file.metadata.row_group(group).column(at)) for group in groups for at in positions)
+
+
+def _runs(spans: Sequence[Span], until: int) -> list[Span]:
+    """The ranges that are asked for: neighbours together, large ones apart, nothing from `until` on, which is there already."""
+    runs: list[Span] = []
+    for start, end in spans:
+        if end > until and start >= until:
+            continue
+        if runs and start - runs[-1][1] <= _GAP_BYTES and end - runs[-1][0] <= _REQUEST_BYTES:
+            runs[-1] = (runs[-1][0], end)
+        else:
+            runs.append((start, end))
+    return runs
