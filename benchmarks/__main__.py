@@ -9,7 +9,20 @@ import argparse
 import subprocess
 import sys
 
-ALL = ("write_throughput", "read_scan", "job_commit", "commit", "contention", "costs", "plan", "gc", "verify_deep", "long_life", "profile")
+ALL = (
+    "write_throughput",
+    "read_scan",
+    "read_s3",
+    "job_commit",
+    "commit",
+    "contention",
+    "costs",
+    "plan",
+    "gc",
+    "verify_deep",
+    "long_life",
+    "profile",
+)
 
 
 def main() -> int:
