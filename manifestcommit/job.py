@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -27,6 +27,7 @@ from .store import StorageOptions, open_store
 
 Path = str | os.PathLike[str]
 Overwritten = Mapping[str, Any] | Literal["dynamic"] | None
+Writer = Literal["arrow", "jvm"]
 
 
 def write(
@@ -43,6 +44,7 @@ def write(
     merge_schema: bool = False,
     target_file_size: int | None = None,
     recoverable: bool = False,
+    writer: Writer = "arrow",
     storage_options: Mapping[str, Any] | None = None,
 ) -> Outcome:
     """Write `data` and commit it with its watermarks: all of it is visible at once and exactly once, or none of it. [CM1]-[CM10]
@@ -53,7 +55,8 @@ def write(
     returns the first version. watermarks: source -> (start, end), half-open; up to 256 of them are also kept with each file, for
     `Table.lineage`. target_file_size: bytes. recoverable: keep finished tasks for a rerun of this key: it computes the others only, where
     Spark's plan, its input files and the code of Python functions are the same; what such a function itself reads (clocks, random
-    numbers, services, files) is not looked at.
+    numbers, services, files) is not looked at. writer="jvm": where the table is a local or mounted folder, let Spark's own Parquet writer
+    write a DataFrame, which costs less; files are then as large as the tasks make them.
 
     fingerprint: part of what is declared with the key: the same key with another one is a KeyReusedError. With recoverable=True it is
     also a promise, which is believed instead of looking into the plan: wherever and whenever computed under this key and fingerprint,
@@ -81,7 +84,8 @@ def write(
             job.advance(each.source, each.start, each.end)
         # All rows of the job come from these ranges, and its files say so, unless that would make each entry long.
         sources = watermarks if watermarks and len(watermarks) <= MAX_SOURCES else None
-        job.write(data, partition_by=partition_by, merge_schema=merge_schema, target_file_size=target_file_size, sources=sources)
+        options: dict[str, Any] = {"merge_schema": merge_schema, "target_file_size": target_file_size, "sources": sources}
+        job.write(data, partition_by=partition_by, writer=writer, **options)
     assert job.outcome is not None
     return job.outcome
 
@@ -158,13 +162,18 @@ class Job:
         merge_schema: bool = False,
         target_file_size: int | None = None,
         sources: Ranges | None = None,
+        writer: Writer = "arrow",
     ) -> None:
         """Write rows straight to the destination, invisible until the job commits; may be called again. [SP1] [DF1]
 
         sources: source -> (start, end), half-open: where these rows come from, kept with each file for `Table.lineage`; it moves no
-        watermark. SchemaMismatchError, before any task starts, where the data does not fit the table.
+        watermark. writer: as for `mc.write`. SchemaMismatchError, before any task starts, where the data does not fit the table.
         """
         self._check_home()
+        if writer not in get_args(Writer):
+            raise UsageError(f'writer is "arrow" or "jvm", not {writer!r}')
+        if writer == "jvm" and not is_spark_dataframe(data):
+            raise UsageError('writer="jvm" is for Spark DataFrames; nothing was done. Leave it out.')
         if self.already_committed:
             return
         options: dict[str, Any] = {"partition_by": partition_by, "merge_schema": merge_schema, "target_file_size": target_file_size}
@@ -172,7 +181,7 @@ class Job:
         if is_spark_dataframe(data):
             from .spark.write import write_into  # late: pyspark is an extra
 
-            write_into(self._job, data, storage_options=self._storage_options, **options)
+            write_into(self._job, data, storage_options=self._storage_options, by_jvm=writer == "jvm", **options)
             return
         schema, batches = stream_batches(data)
         with Progress(f"writing to {self._job.url}") as progress:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.spark_types import from_spark
 from ..engine.job import Job
+from .own_writer import check_own_writer, write_with_own_writer
 from .recoverable import check_recoverable, write_recoverable
 from .writer import write_dataframe
 
@@ -17,15 +18,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def write_into(job: Job, df: DataFrame, *, storage_options: Mapping[str, Any] | None, **options: Any) -> None:
+def write_into(job: Job, df: DataFrame, *, storage_options: Mapping[str, Any] | None, by_jvm: bool = False, **options: Any) -> None:
     """Every row of `df` belongs to the job, still invisible; a misfit is raised before any task starts. [SP1] [SC3]
 
-    options: as for `engine.job.Job.plan_write`.
+    by_jvm: let Spark's own Parquet writer write; options: as for `engine.job.Job.plan_write`.
     """
+    if by_jvm:
+        check_own_writer(job.url, df, target_file_size=options.get("target_file_size"), recoverable=job.recovery is not None)
     if job.recovery is not None:
         check_recoverable(df)
     plan = job.plan_write(from_spark(df.schema.jsonValue()), **options)
-    if job.recovery is None:
+    if by_jvm:
+        written = write_with_own_writer(df, plan)
+    elif job.recovery is None:
         written = write_dataframe(df, plan, storage_options=storage_options)
     else:
         written = write_recoverable(df, plan, job.recovery, storage_options=storage_options)

@@ -127,10 +127,15 @@ def write_task(plan: WritePlan, batches: Iterable[RecordBatch], storage_options:
             writer.write(batch)
         entries = writer.close()
     intake = writer.intake + Intake(retries=getattr(store, "retries", 0))
-    written = TaskWritten(task=task, entries=entries, intake=intake)
-    if len(msgspec.json.encode(entries)) > MESSAGE_LIMIT_BYTES:
-        touched = once(of_partition(plan.partition_by, entry.partition) for entry in entries)
-        written = TaskWritten(task=task, manifests=(spill_manifest(store, entries, plan),), touched=touched, intake=intake)
+    return task_message(store, plan, TaskWritten(task=task, entries=entries, intake=intake))
+
+
+def task_message(store: Store, plan: WritePlan, written: TaskWritten) -> TaskMessage:
+    """What a task tells the driver of the files that it put; as a manifest where they are many. [SP9]"""
+    if len(msgspec.json.encode(written.entries)) > MESSAGE_LIMIT_BYTES:
+        touched = once(of_partition(plan.partition_by, entry.partition) for entry in written.entries)
+        manifests = (spill_manifest(store, written.entries, plan),)
+        written = msgspec.structs.replace(written, entries=(), manifests=manifests, touched=touched)
     return packed(written)
 
 
