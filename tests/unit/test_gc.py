@@ -20,7 +20,8 @@ import manifestcommit as mc
 from manifestcommit import demo
 from manifestcommit.cli import main
 from manifestcommit.core import format, spill
-from manifestcommit.core.retention import Policy
+from manifestcommit.core.retention import Horizon, Policy
+from manifestcommit.engine import gc as gc_room
 from manifestcommit.engine import names
 from manifestcommit.engine.gc import run
 from manifestcommit.engine.session import Session
@@ -28,7 +29,7 @@ from manifestcommit.engine.times import parse_age
 from manifestcommit.errors import JobFencedError, SnapshotExpiredError, UsageError
 from manifestcommit.store import LocalStore, ObjectInfo, open_store
 from manifestcommit.testing.counting import CountingStore
-from tests.faults.tables import check_table, rows
+from tests.faults.tables import check_table, memory, rows
 
 DAY = "a b%2F+=#'é🦆"
 HARSH: dict[str, Any] = {"grace": "0s", "keep_for": "0s"}
@@ -456,3 +457,15 @@ def test_on_s3_with_uploads_that_were_never_finished(rgw: Any) -> None:
     names = [info.name for info in store.list("")]
     assert sum(name.endswith(".parquet") for name in names) <= 2
     check_table(store)
+
+
+def test_progress_is_told_however_many_objects_are_compared_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[GC5] A gc that runs for an hour and says nothing looks as if it hung."""
+    monkeypatch.setattr(gc_room, "_COMPARED", 300)
+    store = memory()
+    for number in range(2500):
+        store.put(f"foreign/{number}", b"")
+    told: list[str] = []
+    horizon = Horizon(table_id="0" * 16, version=1, fence=1, expired=1)
+    assert sum(1 for _ in gc_room.verdicts(Session(store), horizon, lambda _: frozenset(), 0.0, told.append)) == 2500
+    assert told == [f"comparing: {number} objects" for number in ("0", "1,200", "2,100")]
