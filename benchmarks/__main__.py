@@ -11,6 +11,7 @@ import sys
 
 ALL = (
     "write_throughput",
+    "read_back",
     "read_scan",
     "read_s3",
     "job_commit",
