@@ -113,6 +113,11 @@ def manifest_name(job: str, randomness: bytes) -> str:
     return f"{MANIFESTS}{job}-{randomness.hex()}.parquet"
 
 
+def data_file_name(task: int, attempt: str, number: int, job: str) -> str:
+    """The name of a file that no other attempt at any task can write. attempt: 16 random hex digits; number: of its files, from 0. [DF1]"""
+    return f"{task:05d}-{attempt}-{number}-{job}{_DATA_FILE_ENDS}"
+
+
 def job_of_data_file(path: str) -> str | None:
     """The id of the job that wrote a data file; None where something else did. [DF1]"""
     at = path.rfind("-v")  # there is no further v in an id
@@ -130,6 +135,11 @@ def job_of_manifest(name: str) -> str:
 def written_name(job: str, write_id: str) -> str:
     """The name of the list of files that one write of `job` produced, handed from the engine's process to the caller's. [LY5]"""
     return f"{JOBS}{job}/written-{write_id}.json.zst"
+
+
+def rows_folder(job: str, write_id: str) -> str:
+    """Where Spark's own writer leaves the files of one write of `job`, until tasks have taken them in. [LY5] [SP13]"""
+    return f"{JOBS}{job}/rows-{write_id}"
 
 
 def prepared_name(job: str) -> str:

@@ -22,7 +22,12 @@ def of_partition(partition_by: Sequence[int], values: Sequence[WireValue]) -> To
 
 def once(touched: Iterable[Touch]) -> tuple[Touch, ...]:
     """The same patterns, each once."""
-    return tuple({tuple(sorted(touch.items())): touch for touch in touched}.values())
+    return tuple(by_content(touched).values())
+
+
+def by_content(touched: Iterable[Touch]) -> dict[tuple[tuple[int, WireValue], ...], Touch]:
+    """The same patterns, each once, for who gathers them bit by bit: equal ones have one key, in the order in which they came."""
+    return {tuple(sorted(touch.items())): touch for touch in touched}
 
 
 def compact(touched: Iterable[Touch]) -> tuple[Touch, ...]:

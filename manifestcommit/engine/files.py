@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..core import partition
+from ..core import format, partition
 from ..core.arrow import arrow_schema, footer_metadata
 from ..core.conform import Conformer
 from ..core.manifest import Entry, SourceRange
@@ -134,7 +134,7 @@ class DataFileWriter:
 
     def __init__(self, store: Store, plan: WritePlan, *, task: int, attempt: str) -> None:
         """task: its number, for people; attempt: randomness that no other attempt has."""
-        self._files = _FileSet(store, plan, prefix=f"{task:05d}-{attempt}")
+        self._files = _FileSet(store, plan, task=task, attempt=attempt)
         self._conformer = Conformer(plan.schema)
         self._sources = plan.sources
         self._row_group_bytes = max(min(rows.ROW_GROUP_BYTES, plan.target_file_size), _MIN_ROW_GROUP_BYTES)
@@ -214,8 +214,8 @@ class DataFileWriter:
 class _FileSet:
     """The files of one attempt: few of them open at a time, each finished when it is full or the longest unused. [DF2]"""
 
-    def __init__(self, store: Store, plan: WritePlan, *, prefix: str) -> None:
-        self._store, self._plan, self._prefix = store, plan, prefix
+    def __init__(self, store: Store, plan: WritePlan, *, task: int, attempt: str) -> None:
+        self._store, self._plan, self._task, self._attempt = store, plan, task, attempt
         schema = arrow_schema(plan.schema, physical=True)
         self._leaves = tracked_leaves(plan.schema, schema, plan.bounds_columns)
         self._schema = schema.with_metadata(footer_metadata(plan.schema))
@@ -262,7 +262,7 @@ class _FileSet:
         if len(self._open) >= MAX_OPEN_FILES:
             self.finish(next(iter(self._open)))
         folder = partition.folder(self._plan.schema, self._plan.partition_by, values)
-        path = f"{folder}{self._prefix}-{self._count}-{self._plan.job}.parquet"
+        path = folder + format.data_file_name(self._task, self._attempt, self._count, self._plan.job)
         check_path(path)
         self._count += 1
         if self._dictionaries is None or (not self._sampled and group.num_rows >= SAMPLE_ROWS):

@@ -36,6 +36,7 @@ from ..core.predicate import (
 from ..core.schema import Field, Schema, StructType, decimal_parts, show_path
 from ..core.spark_types import CHAR_VARCHAR, has_collation
 from ..errors import UsageError
+from .reader import is_connect
 
 _COMPARISONS: dict[str, Op] = {"=": "=", "==": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _MIRRORED: dict[Op, Op] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -54,7 +55,7 @@ def from_column(column: Column) -> Predicate:
     operator and literal of a classic Column.
     """
     try:
-        if type(column).__module__.startswith("pyspark.sql.connect."):
+        if is_connect(column):
             return translate(column._expr, _read_connect)
         return translate(column._jc.node(), _read_classic)  # type: ignore[operator]  # `_jc` is private
     except Exception as error:  # whatever private trees do: a file too many is the price

@@ -14,7 +14,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -45,6 +45,7 @@ from manifestcommit.engine.files import WritePlan
 from manifestcommit.engine.footer import parquet_columns
 from manifestcommit.engine.inspect import inspect_file
 from manifestcommit.errors import StoreError, UsageError
+from manifestcommit.spark.reader import is_connect
 from manifestcommit.spark.writer import TaskMessage, TaskWritten, Written, collect, raised_inside, task_context, task_message
 from manifestcommit.store import StorageOptions, open_store
 from manifestcommit.store.local import LocalStore
@@ -87,7 +88,7 @@ def check_own_writer(job_url: str, df: DataFrame, *, target_file_size: int | Non
     way_out = "Nothing was done; leave writer out."
     if not job_url.startswith("file:"):
         raise UsageError(f'writer="jvm" writes to a file system that this machine has mounted, and {job_url} is none. {way_out}')
-    if type(df).__module__.startswith("pyspark.sql.connect"):
+    if is_connect(df):
         raise UsageError(f'writer="jvm" is not available in Spark Connect sessions. {way_out}')
     if recoverable:
         raise UsageError(f'writer="jvm" keeps nothing of a task for a rerun, which recoverable=True asks for. {way_out}')
@@ -111,7 +112,7 @@ def write_with_own_writer(df: DataFrame, plan: WritePlan) -> Written:
     """
     frame, by = _shaped(df, plan)
     _, _, root = plan.url.partition("://")
-    scratch = f"{root}/{format.JOBS}{plan.job}/rows-{secrets.token_hex(16)}"
+    scratch = f"{root}/{format.rows_folder(plan.job, secrets.token_hex(16))}"
     options = {**_OPTIONS}
     for field in plan.schema.fields:
         options |= {f"parquet.column.statistics.enabled#{path}": "false" for path in _floats(field, field.file_name)}
@@ -280,14 +281,14 @@ def _take_in(plan: WritePlan, scratch: str, parts: Iterable[str]) -> Iterator[by
     task = task_context().partitionId()
     store = open_store(plan.url)
     assert isinstance(store, LocalStore)
-    prefix = f"{task:05d}-{secrets.token_hex(8)}"
+    attempt = secrets.token_hex(8)
     entries: list[Entry] = []
     for part in parts:
         entry = _entry(plan, scratch, part)
         if not entry.rows:
             continue
         folder = partition.folder(plan.schema, plan.partition_by, entry.partition)
-        path = f"{folder}{prefix}-{len(entries)}-{plan.job}.parquet"
+        path = folder + format.data_file_name(task, attempt, len(entries), plan.job)
         check_path(path)
         store.take_in(f"{scratch}/{part}", path)
         entries.append(msgspec.structs.replace(entry, path=path, sources=plan.sources))
@@ -295,8 +296,14 @@ def _take_in(plan: WritePlan, scratch: str, parts: Iterable[str]) -> Iterator[by
 
 
 def _entry(plan: WritePlan, scratch: str, part: str) -> Entry:
-    options: Mapping[str, Any] = {"schema": plan.schema, "partition_by": plan.partition_by, "bounds_columns": plan.bounds_columns}
-    entry = inspect_file(LocalStore(scratch), part, job=plan.job, **options)
+    entry = inspect_file(
+        LocalStore(scratch),
+        part,
+        schema=plan.schema,
+        partition_by=plan.partition_by,
+        job=plan.job,
+        bounds_columns=plan.bounds_columns,
+    )
     if _has_float_statistics(f"{scratch}/{part}"):
         return entry  # what has no digest, readers take for a file of others, whose statistics of floats leave NaN out [DF6]
     with open(f"{scratch}/{part}", "rb") as file:

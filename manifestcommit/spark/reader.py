@@ -155,7 +155,7 @@ def read_named(
 
 
 def is_connect(spark: Any) -> bool:
-    """Whether the session (or DataFrame) speaks to its driver by Spark Connect: the JVM is out of this process's reach."""
+    """Whether the session (or DataFrame, or Column) speaks to its driver by Spark Connect: the JVM is out of this process's reach."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 

@@ -24,6 +24,7 @@ from manifestcommit.errors import StoreError, UsageError
 from manifestcommit.spark import registered
 from manifestcommit.spark.fingerprint import check_ranges, lineage_fingerprint, plan_fingerprint
 from manifestcommit.spark.python_code import NotUnderstoodError
+from manifestcommit.spark.reader import is_connect
 from manifestcommit.spark.writer import (
     PlannedWrite,
     TaskMessage,
@@ -53,7 +54,7 @@ _ROOM_BYTES = 64 * 1024  # what Spark adds to a pickled function
 
 def check_recoverable(df: DataFrame) -> None:
     """UsageError where tasks cannot be chosen one by one; nothing was done then."""
-    if type(df).__module__.startswith("pyspark.sql.connect"):
+    if is_connect(df):
         raise UsageError(
             "recoverable=True is not available in Spark Connect sessions, which cannot run chosen tasks only; nothing was done. Leave it "
             "out, or run the job in a classic session."

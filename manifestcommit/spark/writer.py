@@ -21,7 +21,7 @@ from manifestcommit import errors
 from manifestcommit.core.format import compress, decode_json, decompress, written_name
 from manifestcommit.core.manifest import Entry, ManifestRef
 from manifestcommit.core.snapshot import FORMAT_VERSION
-from manifestcommit.core.touch import Touch, of_partition, once
+from manifestcommit.core.touch import Touch, by_content, of_partition, once
 from manifestcommit.engine.env import SystemEnv
 from manifestcommit.engine.figures import Intake
 from manifestcommit.engine.files import DataFileWriter, WritePlan
@@ -149,13 +149,9 @@ def collect(plan: WritePlan, messages: Sequence[WriterCommitMessage | None], sto
     tasks: set[int] = set()
     entries: list[Entry] = []
     manifests: list[ManifestRef] = []
-    touched: dict[tuple[object, ...], Touch] = {}
+    touched = by_content(())
     size_bytes = 0
     intake: Intake | None = Intake()
-
-    def touch(partitions: Iterable[Touch]) -> None:
-        touched.update((tuple(sorted(each.items())), each) for each in partitions)
-
     for message in messages:
         if not isinstance(message, TaskMessage):
             raise StoreError("Spark lost the message of a task that wrote data; nothing was committed. Run the write again.")
@@ -165,11 +161,11 @@ def collect(plan: WritePlan, messages: Sequence[WriterCommitMessage | None], sto
         tasks.add(written.task)
         entries.extend(written.entries)
         manifests.extend(written.manifests)
-        touch(written.touched or reader.touched(written.manifests, schema=plan.schema, partition_by=plan.partition_by))
+        touched |= by_content(written.touched or reader.touched(written.manifests, schema=plan.schema, partition_by=plan.partition_by))
         intake = None if intake is None or written.intake is None else intake + written.intake
         size_bytes += len(msgspec.json.encode(written.entries)) if written.entries else 0
         if size_bytes > WRITTEN_LIMIT_BYTES:
-            touch(of_partition(plan.partition_by, entry.partition) for entry in entries)
+            touched |= by_content(of_partition(plan.partition_by, entry.partition) for entry in entries)
             manifests.append(spill_manifest(store, entries, plan))
             entries, size_bytes = [], 0
     return Written(entries=tuple(entries), manifests=tuple(manifests), touched=tuple(touched.values()), tasks=len(tasks), intake=intake)

@@ -199,7 +199,7 @@ class Worker:
         day = DAYS[work.day]
         folder = "__HIVE_DEFAULT_PARTITION__" if day is None else day.replace("%", "%25").replace("=", "%3D").replace("#", "%23")
         attempt = self.actor.randomness(8).hex()
-        path = f"day={folder}/00000-{attempt}-{number}-{job.id}.parquet"
+        path = f"day={folder}/{format.data_file_name(0, attempt, number, job.id)}"
         data = f"{job.id} {number}".encode()
         output = self.store.create_output(path)
         output.write(data)

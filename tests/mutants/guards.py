@@ -326,7 +326,7 @@ FILES: tuple[Mutant, ...] = (
         "names of attempts",
         "Two attempts at a task write one name: a late one replaces what is committed.",
         "IV5 DF1",
-        ("engine/files.py", 'prefix=f"{task:05d}-{attempt}"', 'prefix=f"{task:05d}-0123456789abcdef"'),
+        (_FORMAT, 'f"{task:05d}-{attempt}-', 'f"{task:05d}-0123456789abcdef-'),
         tests="unit/test_files.py::test_names_tell_task_attempt_number_and_job",
     ),
     mutant(
