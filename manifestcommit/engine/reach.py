@@ -6,7 +6,7 @@ Not here: what follows for an object that is not reached (core.retention).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import compress
 from typing import TypeVar
 
@@ -16,12 +16,12 @@ from ..core.conflict import is_readable
 from ..core.manifest import ManifestRef
 from ..core.retention import Horizon
 from ..errors import CorruptMetadataError, TableNotFoundError
+from .at_once import a_few_at_once
 from .head import Head, missing_version, newest_above, read_object
 from .names import Names
 from .session import Session
 
 Tell = Callable[[str], None]
-_AT_ONCE = 16  # versions that are fetched at a time, where there are many
 _TOLD = 100
 
 
@@ -112,7 +112,8 @@ def _read_all(session: Session, horizon: Horizon, found: Listed, tell: Tell) -> 
     """All of them, the last one of which is returned."""
     parent: Head | None = None
     versions = horizon.readable
-    for number, (version, head) in enumerate(_versions(session, versions)):
+    heads = a_few_at_once(session.store, partial(read_object, session.store), versions)
+    for number, (version, head) in enumerate(zip(versions, heads, strict=True)):
         if number % _TOLD == 0:
             tell(f"reading versions: {number:,} of {len(versions):,}")
         if head is None:
@@ -122,17 +123,6 @@ def _read_all(session: Session, horizon: Horizon, found: Listed, tell: Tell) -> 
         parent = head
     found.read(session, tell)
     return parent
-
-
-def _versions(session: Session, versions: Sequence[int]) -> Iterator[tuple[int, Head | None]]:
-    """Each version as it is now; a few at a time where there are many, so that memory stays bounded."""
-    if len(versions) <= _AT_ONCE:
-        yield from ((version, read_object(session.store, version)) for version in versions)
-        return
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for start in range(0, len(versions), _AT_ONCE):
-            some = versions[start : start + _AT_ONCE]
-            yield from zip(some, pool.map(lambda version: read_object(session.store, version), some), strict=True)
 
 
 def _check_child(parent: Head | None, child: Head, horizon: Horizon) -> None:

@@ -7,10 +7,9 @@ are one window, for which nothing is read again. Not here: which of them become 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -23,14 +22,14 @@ from ..core.compaction import SmallFile, largest_small
 from ..core.manifest import ManifestRef, WireValue
 from ..core.manifest_table import partition_types, source_ranges
 from ..core.snapshot import Snapshot
-from .at_once import at_once
+from .at_once import a_few_at_once
 from .head import while_readable
 from .session import Session
 
 WINDOW_FILES = 1 << 16
 _AGES = 64  # parts, by version, of a partition, so that one larger than a window need not be at hand whole
-_AT_A_TIME = 1
 _VALUES_AT_ONCE = 4096
+_MANIFESTS_AT_ONCE = 4  # where requests take time; eight held 40 % more
 _MOST = (1 << 63) - 1
 _COUNTED = ("added", "bytes")
 _PLANNED = [*_COUNTED, "path", "rows", "sources"]
@@ -38,8 +37,6 @@ _RANK = "#"  # of a partition
 
 Partition = tuple[WireValue, ...]
 Numbers = npt.NDArray[np.int64]
-_T = TypeVar("_T")
-_U = TypeVar("_U")
 
 
 class _Counted(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,8 +53,8 @@ class SmallFiles:
     """The live files with less than three quarters of the target. partitions: of those files, in order.
 
     One request per manifest; where there are more than 65,536 files, another one for each window. Memory: one window (65,536 files,
-    more only where one place has more), eight manifests, a tuple for each partition. A place is a partition's number, in the order in
-    which partitions were come upon, with a part of its versions.
+    more only where one place has more), what is planned with of four manifests at most, a tuple for each partition. A place is a
+    partition's number, in the order in which partitions were come upon, with a part of its versions.
     """
 
     def __init__(self, session: Session, snapshot: Snapshot, target: int) -> None:
@@ -73,7 +70,7 @@ class SmallFiles:
             self._types = partition_types(snapshot.schema, snapshot.partition_by)
             with while_readable(session.store, snapshot.version):
                 self._removed = session.manifests.removed(snapshot) if snapshot.manifests else {}
-                self._counted = list(self._each(self._count, [None, *snapshot.manifests]))
+                self._counted = list(a_few_at_once(session.store, self._count, [None, *snapshot.manifests], few=_MANIFESTS_AT_ONCE))
         self.partitions = self._in_order()
 
     def files(self, chosen: Collection[Partition]) -> Iterator[SmallFile]:
@@ -82,13 +79,10 @@ class SmallFiles:
         with while_readable(self._session.store, self._snapshot.version):
             for window in self._windows(begins):
                 found = [each for each in self._counted if _between(_moved(each.places, begins), window).any()]
-                tables = list(self._each(partial(self._in_window, begins, window), found))
+                put = partial(self._in_window, begins, window)
+                tables = list(a_few_at_once(self._session.store, put, found, few=_MANIFESTS_AT_ONCE))
                 pa.default_memory_pool().release_unused()  # else it keeps as much as several windows
                 yield from self._in_values(pa.concat_tables(tables))
-
-    def _each(self, work: Callable[[_T], _U], items: Sequence[_T]) -> Iterator[_U]:
-        for start in range(0, len(items), _AT_A_TIME):
-            yield from at_once(self._session.store, work, items[start : start + _AT_A_TIME])
 
     def _count(self, ref: ManifestRef | None) -> _Counted:
         table = self._table(ref, _PLANNED if self._keep else _COUNTED)

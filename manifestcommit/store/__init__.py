@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import UsageError
-from .base import KeepsUnfinished, ObjectInfo, Output, Store, Unfinished
+from .base import KeepsUnfinished, ObjectInfo, Output, Store, Unfinished, is_remote
 from .local import LocalStore
 from .memory import MemoryStore
 from .names import split_url
@@ -20,6 +20,7 @@ __all__ = [
     "StorageOptions",
     "Store",
     "Unfinished",
+    "is_remote",
     "open_store",
     "register_scheme",
     "takes_options",

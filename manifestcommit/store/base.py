@@ -64,6 +64,12 @@ class Output(Protocol):
     def discard(self) -> None: ...
 
 
+def is_remote(store: Store) -> bool:
+    """Whether an answer takes longer than what is done with it, so that several are better waited for at once. A store says so by an
+    attribute of this name; one that has none is taken for a local one."""
+    return bool(getattr(store, "is_remote", False))
+
+
 class Store(Protocol):
     """One root in one object store. All names are relative to it, `/`-separated, and never climb above it. [LY1]
 

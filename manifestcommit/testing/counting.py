@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from ..store.base import ObjectInfo, Output, Store
+from ..store.base import ObjectInfo, Output, Store, is_remote
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +58,11 @@ class CountingStore:
     @property
     def identity(self) -> str:
         return self._inner.identity
+
+    @property
+    def is_remote(self) -> bool:
+        """As the store inside, so that it is asked as it would be without this one."""
+        return is_remote(self._inner)
 
     def above(self) -> Store | None:
         return self._inner.above()

@@ -45,7 +45,8 @@ class FaultStore:
     the effect, and by every call from then on: nothing that the process would still do reaches the store. Its open outputs never appear.
 
     calls: what was called, in order; on_call: called with each before it takes place, for tests that act in between. Raises UsageError
-    for a fault that is none of these.
+    for a fault that is none of these. It never says that it is remote: what waits for several answers at once elsewhere asks one after
+    another here, so that a number is the same call in every run.
     """
 
     def __init__(

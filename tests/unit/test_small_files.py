@@ -109,7 +109,7 @@ def test_a_plan_made_window_by_window_is_that_of_the_whole_table(made: Any, wind
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(small_files, "WINDOW_FILES", window)
         patch.setattr(small_files, "_VALUES_AT_ONCE", 2)
-        patch.setattr(small_files, "_AT_A_TIME", 2)
+        patch.setattr(small_files, "_MANIFESTS_AT_ONCE", 2)
         assert list(find_groups(Session(session.store), snapshot, Aim(target=TARGET, max_bytes=max_bytes))) == expected
     for group in expected:
         assert set(entries_of(session, snapshot, group.paths).column("path").to_pylist()) == set(group.paths)
