@@ -19,7 +19,7 @@ from . import plan
 from .commit import commit
 from .given import check_reason
 from .head import Head, read_version, walk_back
-from .lookup import find_key
+from .lookup import find_key_at
 from .outcome import Outcome
 from .session import Session
 from .undone import give_up_published
@@ -202,7 +202,7 @@ def _undone_keys(session: Session, head: Head, source: str, to: Position) -> fro
             if is_left_by(to, step.end):
                 return frozenset(keys)
             key = step.commit.key
-            record = find_key(session, head.snapshot, key) if key is not None else None
+            record = find_key_at(session, head, key)[1] if key is not None else None
             if record is not None and record.version == step.version:
                 keys.add(str(key))
     except SnapshotExpiredError as error:

@@ -18,7 +18,7 @@ from ..store import ObjectInfo
 from .commit import commit, enter_given_up, fenced_outcome, key_outcome, measured
 from .head import Head
 from .intents import read_intent
-from .lookup import find_job, find_key
+from .lookup import find_job, find_key_at
 from .manifests import create_own
 from .outcome import JobResult, Outcome, committed_or_raise
 from .recovery import is_recoverable
@@ -81,7 +81,8 @@ def commit_prepared(session: Session, job: str) -> Outcome:
         return commit(session, head, published.change, shared=True, published=True, meter=meter)
     if prepared.done is not None:
         # It holds no work. Before the fence has reached its record a key is not forgotten but dropped: then that work is to be done anew.
-        kept = prepared.done.version < head.snapshot.fence or find_key(session, head.snapshot, str(prepared.change.key)) is not None
+        head, record = find_key_at(session, head, str(prepared.change.key))
+        kept = prepared.done.version < head.snapshot.fence or record is not None
         return measured(key_outcome(prepared.change, prepared.done) if kept else Outcome(kind="aborted", job_id=job), meter)
     meter.learn(prepared.change.operation, prepared.change.summary)
     return commit(session, head, prepared.change, shared=True, meter=meter)

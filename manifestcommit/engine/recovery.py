@@ -26,7 +26,7 @@ from .commit import key_outcome
 from .env import Env
 from .figures import Intake
 from .files import WritePlan
-from .lookup import find_job, find_key
+from .lookup import find_job, find_key_at
 from .manifests import create_own
 from .outcome import Outcome
 from .session import Session
@@ -169,7 +169,7 @@ class Recovery:
             return outcome
         known = self._session.known
         head = known if known is not None and known.version >= outcome.version else self._session.open()
-        record = find_key(self._session, head.snapshot, self._key)
+        _, record = find_key_at(self._session, head, self._key)
         is_mine = outcome.figures is None or outcome.figures.kind == "committed"  # not another driver's create
         if record is None or (record.digest == change.declared and is_mine):
             return outcome

@@ -26,7 +26,9 @@ from manifestcommit.engine.adopt import UNFINISHED, adopt
 from manifestcommit.engine.gc import GcReport
 from manifestcommit.engine.gc import plan as look
 from manifestcommit.engine.head import open_head, read_object
+from manifestcommit.engine.lineage import rewind
 from manifestcommit.engine.prepare import commit_prepared
+from manifestcommit.engine.recovery import Recovery
 from manifestcommit.engine.rollback import rollback
 from manifestcommit.engine.row_change import RowChange
 from manifestcommit.errors import (
@@ -58,7 +60,7 @@ from tests.faults.collected import (
     table,
     tag,
 )
-from tests.faults.tables import begin, clone, key_version, memory, read_ids, rows, session, write
+from tests.faults.tables import begin, change_of, clone, key_version, memory, read_ids, rows, session, write
 from tests.faults.test_crashes import tight  # noqa: F401  # a fixture
 from tests.sizes import some
 
@@ -187,14 +189,17 @@ def test_a_file_that_was_removed_and_is_added_again_is_not_taken_by_a_gc_that_ru
 
 
 @pytest.mark.usefixtures("tight")
-@pytest.mark.parametrize("work", ["write", "delete", "merge", "adopt"])
+@pytest.mark.parametrize("work", ["write", "delete", "merge", "adopt", "prepared", "recoverable", "rewind"])
 def test_work_whose_key_runs_two_gcs_take_while_it_begins_is_not_told_of_damage(work: str) -> None:
     """The table is sound: what was read as the head has expired, and the newer one says what became of the key. [KY1] [RD3] [GC2]"""
     base = memory()
     parquet(base, "day=x/adopted.parquet", 200)
     adopt(session(base))
-    for number in range(5):
-        write(base, rows([number], day="x"), key=f"key {number}")
+    with begin(base, "key 0") as early:
+        early.write(rows([0], day="x"))
+    second = begin(base, "key 0").prepare() if work == "prepared" else ""
+    for number in range(1, 5):
+        write(base, rows([number], day="x"), key=f"key {number}", watermarks={"s": (number, number + 1)})
     runs = {run.path for run in open_head(base).snapshot.key_runs}
     pending = [True]
 
@@ -202,14 +207,24 @@ def test_work_whose_key_runs_two_gcs_take_while_it_begins_is_not_told_of_damage(
         if call.name in runs and pending and pending.pop():
             for number in range(20, 40):
                 write(base, rows([number], day="x"), key=f"key {number}")
-            gc(base)
-            gc(base)
+            gc(base, prepared_grace_s=0)
+            gc(base, prepared_grace_s=0)
 
     store = FaultStore(base, on_call=expire)
     if work == "adopt":
         assert adopt(session(store)).already_adopted
     elif work == "write":
         assert begin(store, "key 0").already_committed
+    elif work == "prepared":
+        outcome = commit_prepared(session(store), second)
+        assert (outcome.kind, outcome.version) == ("already_committed", key_version(base, "key 0"))
+    elif work == "recoverable":
+        known, told = session(store), early.outcome
+        assert told is not None and known.open().version > told.version
+        assert Recovery(known, "key 0", None).judged(change_of(early), told) == told
+    elif work == "rewind":
+        with pytest.raises(SnapshotExpiredError, match="keep_keys=True"):  # the history that names the keys has gone as well
+            rewind(session(store), "s", 1, reason="again")
     else:
         begun = RowChange(session(store), work, ["id = 1"], key="key 0")  # type: ignore[arg-type]
         assert begun.already_committed and begun.head.version == open_head(base).version
