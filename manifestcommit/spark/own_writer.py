@@ -115,7 +115,8 @@ def write_with_own_writer(df: DataFrame, plan: WritePlan) -> Written:
     scratch = f"{root}/{format.rows_folder(plan.job, secrets.token_hex(16))}"
     options = {**_OPTIONS}
     for field in plan.schema.fields:
-        options |= {f"parquet.column.statistics.enabled#{path}": "false" for path in _floats(field, field.file_name)}
+        for path in _floats(field, field.file_name):  # by either of them readers would skip values that a filter wants
+            options |= {f"parquet.column.statistics.enabled#{path}": "false", f"parquet.bloom.filter.enabled#{path}": "false"}
         if field.id in plan.bloom_columns and "." not in field.file_name:  # Parquet would take it for a member's name
             options[f"parquet.bloom.filter.enabled#{field.file_name}"] = "true"
     try:

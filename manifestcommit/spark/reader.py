@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from manifestcommit.core.predicate import Predicate
-from manifestcommit.core.schema import Schema
+from manifestcommit.core.schema import Schema, walk
 from manifestcommit.core.spark_types import to_spark
 from manifestcommit.engine.constants import Constants
 from manifestcommit.errors import StoreError
@@ -50,7 +50,13 @@ _SCAN_OPTIONS = {
 }
 
 # Footers of other writers bound floats without NaN, which is greater than everything in Spark: pruning by them would lose rows.
-_UNPRUNED = {"parquet.filter.stats.enabled": "false", "parquet.filter.columnindex.enabled": "false"}
+_UNPRUNED = {
+    "parquet.filter.stats.enabled": "false",
+    "parquet.filter.columnindex.enabled": "false",
+    "parquet.filter.bloom.enabled": "false",  # by those of other writers 0.0 and -0.0 are two values, as below
+}
+# To a filter 0.0 and -0.0 are equal; in a dictionary, and where Parquet itself compares values, they are not, and `x >= 0` misses -0.0.
+_TWO_ZEROS = {"parquet.filter.dictionary.enabled": "false", "parquet.filter.record-level.enabled": "false"}
 
 # A Hadoop file system that has no answer tries for minutes; one try proves whether it reaches a file.
 _ONE_TRY = {
@@ -117,7 +123,7 @@ def read_files(
         return own.select(*(quoted(name) for name in adopted.columns)).union(adopted)
     if not is_connect(spark) and not any(_spark_skips(path) for path, _ in files) and (base := _hadoop_base(spark, root_url, files[0])):
         try:
-            return _scan(spark, base, files, schema, _SCAN_OPTIONS if trust_footers else _SCAN_OPTIONS | _UNPRUNED)
+            return _scan(spark, base, files, schema, _scan_options(schema, trust_footers))
         except AnalysisException as error:
             # Spark's second Parquet source, where a session prefers it, knows fewer types (void) than its first.
             if error.getCondition() != "UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE":
@@ -165,6 +171,11 @@ def spark_schema(schema: Schema, *, physical: bool = False) -> StructType:
 
 
 # --- Spark's own scan ---------------------------------------------------------------------------------------------------
+
+
+def _scan_options(schema: Schema, trust_footers: bool) -> dict[str, str]:
+    has_floats = any(field.type in ("float", "double") for _, field in walk(schema.fields))
+    return _SCAN_OPTIONS | (_TWO_ZEROS if has_floats else {}) | ({} if trust_footers else _UNPRUNED)
 
 
 def _scan(spark: SparkSession, base: str, files: Sequence[tuple[str, int]], schema: Schema, options: Mapping[str, str]) -> DataFrame:

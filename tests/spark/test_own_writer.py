@@ -55,7 +55,7 @@ def everything(spark: Any, rows: int = 56) -> Any:
 # Column by column, in another order and case than the table's.
 GIVEN = {
     "ntz": "timestamp_ntz'1500-01-01 00:00:00.000001' as ntz",
-    "far": "double('NaN') as `far out`",
+    "far": "if(id = 0, double('NaN'), id / 3) as `far out`",
     "id": "id as ID",
     "s": "named_struct('b', float(id)) as s",
     "dot": "id as `s.b`",
@@ -86,6 +86,7 @@ THEIRS = {
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.sql.sources.useV1SourceList": "",
     "parquet.bloom.filter.enabled": "true",
+    "parquet.bloom.filter.enabled#Far Out": "true",
     "mapreduce.fileoutputcommitter.algorithm.version": "2",
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }

@@ -131,6 +131,25 @@ def test_a_damaged_file_is_an_error_even_where_the_session_ignores_it(spark, tmp
             df.collect()
 
 
+@pytest.mark.parametrize("rows", ["spark.sql.parquet.aggregatePushdown", "spark.sql.parquet.recordLevelFilter.enabled"])
+def test_rows_of_minus_zero_are_not_lost_to_a_filter_on_zero(spark, tmp_path: Path, rows: str) -> None:
+    """[DF6] [RD7] Spark takes -0.0 for 0.0; in its scan dictionaries, Bloom filters of others and Parquet's own comparison do not."""
+    zeros, nested = pa.array([-0.0] * 3, pa.float64()), pa.array([{"f": -0.0}] * 3, pa.struct({"f": pa.float32()}))
+    table = pa.table({"x": zeros, "s": nested, "n": [1, 2, 3]})
+    pq.write_table(table, tmp_path / "own.parquet", write_statistics=["n"])
+    blooms = {name: {"ndv": 3, "fpp": 0.01} for name in ("x", "s.f")}
+    pq.write_table(table, tmp_path / "theirs.parquet", write_statistics=["n"], use_dictionary=False, bloom_filter_options=blooms)
+    fields = (Field(id=1, name="x", type="double"), Field(id=2, name="s", type=StructType(fields=(Field(id=3, name="f", type="float"),))))
+    schema = Schema(fields=(*fields, Field(id=4, name="n", type="long")))
+    vectorized = str(rows == "spark.sql.parquet.aggregatePushdown").lower()
+    with setting(spark, rows, "true"), setting(spark, "spark.sql.parquet.enableVectorizedReader", vectorized):
+        for name in ("own.parquet", "theirs.parquet"):
+            files = [(name, (tmp_path / name).stat().st_size)]
+            df = read_files(spark, f"file://{tmp_path}", files, schema, trust_footers=name == "own.parquet")
+            for condition in ("x = 0", "x >= 0", "not (x < 0)", "x in (0.0D, 1.0D)", "s.f >= 0", "x = 0 and n > 0"):
+                assert df.filter(condition).count() == 3, (name, condition)
+
+
 def test_an_unlisted_file_beside_the_listed_ones_is_not_read(spark, tmp_path: Path) -> None:
     """[SP4] What a zombie puts into the folder stays invisible, also to a DataFrame built before."""
     listed = [put(tmp_path, "day=1/1.parquet", 1)]
