@@ -120,9 +120,11 @@ def write_with_own_writer(df: DataFrame, plan: WritePlan) -> Written:
         if field.id in plan.bloom_columns and "." not in field.file_name:  # Parquet would take it for a member's name
             options[f"parquet.bloom.filter.enabled#{field.file_name}"] = "true"
     try:
-        seen = Observation()
+        seen, observers = Observation(), _observers(df, frame)
         counted = frame.observe(seen, F.count(F.lit(1)).alias("rows"))
         counted.write.format("parquet").mode("error").options(**options).partitionBy(*by).save(f"file://{scratch}")
+        for here, theirs in observers:
+            theirs.setMetricsAndNotify(_told(here))
         parts = _parts(scratch)
         context = df.sparkSession.sparkContext
         slices = max(1, min(len(parts), context.defaultParallelism))
@@ -255,12 +257,35 @@ def _floats(field: Field, path: str) -> Iterator[str]:
 
 
 def _rows(seen: Observation) -> int:
-    """How many rows Spark handed to its writer, each task once; it tells a moment after the write has ended."""
+    """How many rows Spark handed to its writer, each task once."""
+    _told(seen._jo)
+    return int(seen.get["rows"])
+
+
+def _told(observation: Any) -> Any:
+    """What the JVM's observation was told of a write; Spark tells it a moment after the write has ended."""
     for _ in range(_WAITS):
-        if seen._jo is not None and seen._jo.future().isCompleted():
-            return int(seen.get["rows"])
+        if observation is not None and observation.future().isCompleted():
+            return observation.future().value().get()
         time.sleep(_WAIT_S)
-    raise StoreError("Spark did not tell how many rows it wrote; nothing was committed. Run the job again, or leave writer out.")
+    raise StoreError("Spark did not tell what it observed of its write; nothing was committed. Run the job again, or leave writer out.")
+
+
+def _observers(df: DataFrame, frame: DataFrame) -> list[tuple[Any, Any]]:
+    """The caller's own observations of the data, each as the session that writes has it and as the caller waits for it in another."""
+    here, theirs = (each._jdf.sparkSession().observationManager() for each in (frame, df))
+    observing = df.sparkSession._jvm.org.apache.spark.sql.catalyst.trees.TreePattern.COLLECT_METRICS()  # type: ignore[union-attr]
+    found, plans = [], [frame._jdf.queryExecution().analyzed()]
+    while plans:
+        plan = plans.pop()
+        if not plan.containsPattern(observing):
+            continue
+        if plan.nodeName() == "CollectMetrics":
+            known = plan.name(), plan.dataframeId()
+            found.append((here.getOrNewObservation(*known), theirs.getOrNewObservation(*known)))
+        children = plan.children()
+        plans += [children.apply(at) for at in range(children.size())]
+    return found
 
 
 def _parts(scratch: str) -> list[str]:

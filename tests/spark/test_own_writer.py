@@ -15,6 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import Observation
+from pyspark.sql import functions as F
 
 import manifestcommit as mc
 from manifestcommit.core import format
@@ -46,8 +48,6 @@ COLUMNS = (
 
 
 def everything(spark: Any, rows: int = 56) -> Any:
-    from pyspark.sql import functions as F
-
     listed = spark.range(0, rows, 1, 2).withColumn("parts", F.array(*map(F.lit, PARTS)))
     return listed.selectExpr(*(each.format(parts=len(PARTS)) for each in COLUMNS))
 
@@ -222,6 +222,15 @@ def test_what_the_session_says_of_files_is_meant_for_others(spark: Any, tmp_path
         assert int(inside.field("s").type.field("b").metadata[b"PARQUET:field_id"]) == member
     assert {entry.columns[ids["day"]].min for entry in table.snapshot().added} == {"0001-01-01"}
     assert mc.Table(root).dataset().to_table().column("day").to_pylist() == [dt.date(1, 1, 1)] * 4
+
+
+def test_who_observes_the_data_does_not_wait_for_ever(spark: Any, root: str) -> None:
+    """[SP13] The write runs in a session of its own, which knew nothing of the caller's observations; two, one below a join."""
+    first, second = Observation(), Observation("na me")
+    some = spark.range(7).observe(first, F.count(F.lit(1)).alias("c"), F.max("id").alias("m"))
+    mc.write(some.join(spark.range(5), "id").observe(second, F.sum("id").alias("s")), root, writer="jvm")
+    assert all(each._jo.future().isCompleted() for each in (first, second))  # else the next line would not end
+    assert (first.get, second.get) == ({"c": 7, "m": 6}, {"s": 10})
 
 
 def test_what_a_killed_driver_leaves_is_seen_by_no_one_and_goes_with_gc(spark: Any, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
