@@ -7,19 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import TypeVar
 
 import msgspec
 
 from .manifest import MAX_SOURCES, ManifestRef, SourceRange, WireValue
+from .packing import filled
 
 DEFAULT_MAX_BYTES = 64 << 30  # of files that one run rewrites, unless it is told otherwise
 BATCH_GROUPS = 64  # groups that one commit replaces, so that a crash costs no more work than theirs
 BATCH_BYTES = 16 << 30
 MANIFEST_FILES = 65_536  # entries of one merged manifest
 MAX_MANIFEST_FILES = 16 * MANIFEST_FILES  # entries of manifests that one run rewrites
-
-_T = TypeVar("_T")
 
 
 class SmallFile(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -122,7 +120,7 @@ def plan_manifests(manifests: Sequence[ManifestRef], removed: Mapping[str, int])
     thinned = {ref.path for ref in manifests if 4 * live[ref.path] <= 3 * ref.files}
     wanted = [ref for ref in manifests if ref.path in thinned or is_small(live[ref.path], MANIFEST_FILES)]
     ordered = sorted(wanted, key=lambda ref: (ref.first_path, ref.path))
-    groups = _filled(((ref, live[ref.path]) for ref in ordered), MANIFEST_FILES)
+    groups = filled(((ref, live[ref.path]) for ref in ordered), MANIFEST_FILES)
     return tuple(tuple(group) for group in groups if len(group) > 1 or group[0].path in thinned)
 
 
@@ -151,20 +149,6 @@ def _packed(files: Iterable[SmallFile], target: int) -> Iterator[list[SmallFile]
 def _unnumbered(groups: Iterable[list[tuple[int, SmallFile]]]) -> Iterator[list[SmallFile]]:
     """By their first files."""
     return ([file for _, file in group] for group in sorted(groups, key=lambda group: group[0][0]))
-
-
-def _filled(sized: Iterable[tuple[_T, int]], capacity: int) -> Iterator[list[_T]]:
-    """Neighbours together, as many as fit; what is larger than the capacity is alone."""
-    group: list[_T] = []
-    total = 0
-    for each, size in sized:
-        if group and total + size > capacity:
-            yield group
-            group, total = [], 0
-        group.append(each)
-        total += size
-    if group:
-        yield group
 
 
 def _told_apart(files: list[tuple[int, SmallFile]]) -> Iterator[list[tuple[int, SmallFile]]]:

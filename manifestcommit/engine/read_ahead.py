@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 import pyarrow.parquet as pq
 
+from ..core.packing import filled
 from ..store import Store
 from ..store.ranged import TAIL_BYTES, RangedInput
 from .footer import parquet_columns
@@ -144,17 +145,7 @@ class _Held(RangedInput):
 
 def bounded(metadata: Any, wanted: Iterable[int]) -> Iterator[list[int]]:
     """The wanted row groups, neighbours of a bounded size together. [RD14]"""
-    groups: list[int] = []
-    size_bytes = 0
-    for group in wanted:
-        more = metadata.row_group(group).total_byte_size
-        if groups and size_bytes + more > PORTION_BYTES:
-            yield groups
-            groups, size_bytes = [], 0
-        groups.append(group)
-        size_bytes += more
-    if groups:
-        yield groups
+    return filled(((group, metadata.row_group(group).total_byte_size) for group in wanted), PORTION_BYTES)
 
 
 def _spans(file: pq.ParquetFile, groups: Sequence[int], columns: Sequence[str]) -> list[Span]:

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from manifestcommit.core.packing import filled
 from manifestcommit.core.predicate import Predicate
 from manifestcommit.core.schema import Schema
 from manifestcommit.core.values import to_array
@@ -98,17 +99,8 @@ class FilesReader(DataSourceReader):
 
 def pack(files: Sequence[tuple[str, int]]) -> list[tuple[tuple[str, int], ...]]:
     """The files in groups of about one task's work each, in their order."""
-    groups: list[tuple[tuple[str, int], ...]] = []
-    group: list[tuple[str, int]] = []
-    load = 0
-    for path, size_bytes in files:
-        cost = size_bytes + _OPEN_COST_BYTES
-        if group and load + cost > _PARTITION_BYTES:
-            groups.append(tuple(group))
-            group, load = [], 0
-        group.append((path, size_bytes))
-        load += cost
-    return [*groups, tuple(group)] if group else groups
+    costs = ((file, file[1] + _OPEN_COST_BYTES) for file in files)
+    return [tuple(group) for group in filled(costs, _PARTITION_BYTES)]
 
 
 def fitted(batch: pa.RecordBatch, target: pa.Schema, file_names: Sequence[str], filled: Mapping[str, pa.Scalar]) -> pa.RecordBatch:
