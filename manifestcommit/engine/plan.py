@@ -1,6 +1,7 @@
 """Which files a reader must open: a snapshot's entries, pruned by partition values and bounds, column-wise. [RD6] [RD8]
 
-Not here: reading rows (engine.dataset, spark.reader), the three-valued logic (core.predicate).
+Not here: reading rows (engine.dataset, spark.reader, spark.tasks), row groups of data files (engine.row_groups), the three-valued logic
+(core.predicate).
 """
 
 from __future__ import annotations

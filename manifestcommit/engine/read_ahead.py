@@ -31,8 +31,8 @@ _REQUEST_BYTES = 8 << 20
 _GAP_BYTES = 128 << 10  # what lies between two column chunks and is no longer than this comes along in one request
 _AT_ONCE = 8
 
-# Which row groups, and which top-level columns, of a file are wanted.
-Choose: TypeAlias = Callable[[pq.ParquetFile], tuple[Sequence[int], Sequence[str]]]
+# Which row groups, and of them which top-level columns, of a file are wanted.
+ChooseChunks: TypeAlias = Callable[[pq.ParquetFile], tuple[Sequence[int], Sequence[str]]]
 Span: TypeAlias = tuple[int, int]
 
 
@@ -48,7 +48,7 @@ class Portion:
     size_bytes: int
 
 
-def read_ahead(store: Store, files: Iterable[tuple[str, int]], choose: Choose, *, all_columns: bool) -> Iterator[Portion]:
+def read_ahead(store: Store, files: Iterable[tuple[str, int]], choose: ChooseChunks, *, all_columns: bool) -> Iterator[Portion]:
     """Every portion of every (path, size in bytes), in order. [RD14]
 
     Behind the one that the caller has at most `AHEAD_BYTES` are held, or one portion, and the next files' footers or small files.
@@ -62,7 +62,9 @@ def read_ahead(store: Store, files: Iterable[tuple[str, int]], choose: Choose, *
 
 
 class _Ahead:
-    def __init__(self, store: Store, files: Iterable[tuple[str, int]], choose: Choose, all_columns: bool, pool: ThreadPoolExecutor) -> None:
+    def __init__(
+        self, store: Store, files: Iterable[tuple[str, int]], choose: ChooseChunks, all_columns: bool, pool: ThreadPoolExecutor
+    ) -> None:
         self._store, self._choose, self._all_columns, self._pool = store, choose, all_columns, pool
         self._files = iter(files)
         self._opening: deque[Future[list[Portion]]] = deque()
