@@ -25,11 +25,11 @@ after 7 days. What is dead now has gone after the second run a grace period late
 
 An AGE is a number and a unit: 90m, 24h, 7d, 2w.
 
-  manifestcommit gc PATH --dry-run                each name that would go, with its reason; nothing is changed
-  manifestcommit gc PATH                          usually once a day
-  manifestcommit gc PATH --keep-for 30d           a month of versions to read and to roll back to
-  manifestcommit tag PATH NAME --version 7        keep one version, whatever its age
-  manifestcommit gc PATH --grace 0s --keep-for 0s when nothing else writes: all but the newest version goes
+  manifestcommit gc PATH --dry-run                 each name that would go, with its reason; nothing is changed
+  manifestcommit gc PATH                           usually once a day
+  manifestcommit gc PATH --keep-for 30d            a month of versions to read and to roll back to
+  manifestcommit tag PATH NAME --version 7         keep one version, whatever its age
+  manifestcommit gc PATH --grace 0s --keep-for 0s  when nothing else writes: all but the newest version goes
 """
 _FIRST = 100  # names of a plan that Spark made: it may have millions
 
@@ -43,7 +43,9 @@ def add_commands(commands: Any, command: Callable[..., argparse.ArgumentParser])
     gc.add_argument("--keep-versions", type=int, default=1, metavar="N", help="keep the last N versions readable (default: 1)")
     gc.add_argument("--keep-for", default="7d", metavar="AGE", help="keep readable what was the newest version so long ago (default: 7d)")
     gc.add_argument("--keep-keys", type=int, default=10_000, metavar="N", help="remember the last N keys at least (default: 10000)")
-    gc.add_argument("--foreign", action="store_true", help="delete old files, too, that something else wrote and that no version lists")
+    gc.add_argument(
+        "--foreign", action="store_true", help="delete old files, too, that something else wrote and no version lists, but no hidden ones"
+    )
     gc.add_argument("--spark", action="store_true", help="list, compare and delete in Spark's tasks, for tables of many million files")
 
 
@@ -79,8 +81,8 @@ def print_spark_plan(plan: Any, *, as_json: bool) -> int:
     return 0
 
 
-def print_report(report: GcReport, *, as_json: bool) -> int:
-    """What was deleted, and what is left."""
+def print_report(report: GcReport, *, as_json: bool, foreign: bool) -> int:
+    """What was deleted, and what is left. foreign: whether foreign files were to go."""
     if as_json:
         return print_json(msgspec.to_builtins(report))
     rows = [(f"deleted: {kind}", tally.count, tally.bytes) for kind, tally in report.deleted.items()]
@@ -93,7 +95,8 @@ def print_report(report: GcReport, *, as_json: bool) -> int:
     for name in report.foreign_names[:_SHOWN]:
         print(f"  foreign: {visible(name)}", file=sys.stderr)
     if report.foreign.count:
-        print("foreign files are left unless --foreign is given; --dry-run lists all of them", file=sys.stderr)
+        which = "hidden ones (_ or .) and young ones are left" if foreign else "they are left unless --foreign is given"
+        print(f"foreign files: {which}; --dry-run lists all of them", file=sys.stderr)
     return 0
 
 
@@ -110,5 +113,5 @@ def _gc(options: argparse.Namespace) -> int:
             progress=steps,
         )
     if isinstance(made, GcReport):
-        return print_report(made, as_json=options.json)
+        return print_report(made, as_json=options.json, foreign=options.foreign)
     return (print_spark_plan if options.spark else print_plan)(made, as_json=options.json)

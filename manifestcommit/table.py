@@ -396,8 +396,9 @@ def gc(
     Readable stay the last keep_versions, those that were the newest one within keep_for, and tagged ones; jobs that began longer than
     `grace` ago are given up (JobFencedError), so it must be longer than the longest job; prepared ones have 7 days. What is dead now is
     gone after a second run a grace period later. keep_keys: how many of the last keys are remembered at least. foreign: delete files,
-    too, that something else wrote below the root longer than `grace` ago and that no version lists, up to 10,000 in a run. dry_run:
-    write and delete nothing, and return what would go, and what is foreign, as a table of names, bytes, reasons and actions.
+    too, that something else wrote below the root longer than `grace` ago and that no version lists, up to 10,000 in a run, and never
+    hidden ones (`_SUCCESS`). dry_run: write and delete nothing, and return what would go, and what is foreign, as a table of names,
+    bytes, reasons and actions.
 
     One process needs eight bytes for each live file. spark: a session, or True for the active one, whose tasks list, compare and delete
     where even that, or the time that one process takes, is too much; the plan of a dry run is a Spark DataFrame then. [GC1]-[GC9] [GC13]

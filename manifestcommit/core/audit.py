@@ -74,7 +74,7 @@ REMEDIES: Mapping[Kind, str] = {
     "unlisted": "Of jobs that run, or ended without a commit: `manifestcommit gc` removes them once their jobs are below the fence.",
     "foreign_files": (
         "This table's jobs did not write them there, but another program or a copy did, and no version lists them: add them, remove them, "
-        "or `gc --foreign`."
+        "or `gc --foreign`, which leaves hidden ones."
     ),
     "other_table": (
         "They carry another table's id, or lie in its folder: check whether another table lies at or below this root; gc leaves them, and "

@@ -194,6 +194,7 @@ _KEPT = Verdict(action="keep", kind="data file")
 _KEPT_METADATA = Verdict(action="keep", kind="metadata")
 _UNFINISHED = Verdict(action="leave", kind="unfinished output")
 _FOREIGN = Verdict(action="leave", kind="foreign", reason="not written by this table's jobs")
+_NEVER = Verdict(action="leave", kind="foreign", reason="not written by this table's jobs; hidden (_ or .), so gc never deletes it")
 
 
 def _data_file(name: str, horizon: Horizon, is_reached: Callable[[str], bool]) -> Verdict:
@@ -204,7 +205,7 @@ def _data_file(name: str, horizon: Horizon, is_reached: Callable[[str], bool]) -
         return _KEPT
     if name in horizon.condemned:
         return Verdict(action="delete", kind="foreign file", reason="not written by this table's jobs, listed by no readable version")
-    return _FOREIGN
+    return _FOREIGN if is_condemnable(name) else _NEVER
 
 
 def _of_job(name: str, job: str, kind: str, horizon: Horizon, is_reached: Callable[[str], bool]) -> Verdict:

@@ -193,6 +193,10 @@ def test_foreign_files_go_on_demand_only_and_only_old_ones(root: str) -> None:
     before = files(root)
     mc.gc(root)
     assert {name for name in before ^ files(root) if not name.startswith("_manifest/versions/")} == set()
+    plan = mc.gc(root, foreign=True, dry_run=True)
+    assert isinstance(plan, pa.Table)
+    why = {each["name"]: "never deletes it" in each["reason"] for each in plan.to_pylist() if each["action"] == "leave"}
+    assert why == {"_SUCCESS": True, "_delta_log/0.json": True, "day=x/.part.crc": True, "young.csv": False}
     report = mc.gc(root, foreign=True)
     assert isinstance(report, mc.GcReport) and report.deleted["foreign file"].count == 1
     assert set(report.foreign_names) == {"_SUCCESS", "_delta_log/0.json", "day=x/.part.crc", "young.csv"}
@@ -371,10 +375,14 @@ def test_the_command_shows_a_plan_path_by_path_and_then_what_went(root: str, cap
     assert {each["action"] for each in plan} == {"delete", "leave"} and files(root) == before
     assert main(["gc", root, *harsh]) == 0
     told = capsys.readouterr()
-    assert "deleted: data file" in told.out and "foreign: notes é.csv" in told.err
+    assert "deleted: data file" in told.out and "foreign: notes é.csv" in told.err and "unless --foreign" in told.err
+    Path(root, "_SUCCESS").touch()
     assert main(["gc", root, "--json", "--foreign", *harsh]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["deleted"]["foreign file"]["count"] == 1
+    assert main(["gc", root, "--foreign", *harsh]) == 0
+    told = capsys.readouterr()
+    assert "foreign: _SUCCESS" in told.err and "hidden ones" in told.err and "unless --foreign" not in told.err
     assert main(["gc", root, "--grace", "soon"]) == 2
     assert main(["gc", root, "--keep-versions", "0"]) == 2
     assert main(["gc", f"{root}/none"]) == 3
