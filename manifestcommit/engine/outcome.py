@@ -123,15 +123,17 @@ def _conflict_error(conflict: Conflict, url: str) -> ManifestCommitError:
             mine=conflict.mine,
             winner=conflict.winner,
         )
-    what = {
-        "gap": "committing would lose what lies between",
-        "overlap": "committing would double what lies between",
-        "mismatch": "opaque positions must be equal",
+    what, way_out = {
+        "gap": ("committing would lose what lies between", ", or commit what lies between first"),
+        "overlap": ("committing would double what lies between", "; what is to be read again needs a rewind first, and an overwrite"),
+        "mismatch": ("opaque positions must be equal", ""),
     }[misfit.kind]
-    done = " Every range of this job is in the table already, so a rerun may treat it as done." if misfit.all_covered else ""
+    done = f"Begin at {misfit.have!r}{way_out}."
+    if misfit.all_covered:
+        done = "Every range of this job is in the table already, so a rerun may treat it as done."
     return _WATERMARK_ERRORS[misfit.kind](
         f"{url}: source {misfit.source!r} stands at {misfit.have!r}, this job starts at {misfit.want!r}: {what}. "
-        f"Nothing was committed.{done}",
+        f"Nothing was committed. {done}",
         source=misfit.source,
         have=misfit.have,
         want=misfit.want,
