@@ -290,11 +290,15 @@ def create_distinct(place: Place, url: str, row: int) -> int:
     if connection is None:
         parts = urlsplit(place.server.endpoint)
         connection = _connections[row // IDS_PER_WRITER] = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=30)
-    connection.request("PUT", f"/{url}/{row}", body=b"x" * 1024, headers={"If-None-Match": "*"})
-    with connection.getresponse() as answer:
-        answer.read()
-        if answer.status != 200:
-            raise OSError(f"HTTP {answer.status}")
+    try:
+        connection.request("PUT", f"/{url}/{row}", body=b"x" * 1024, headers={"If-None-Match": "*"})
+        with connection.getresponse() as answer:
+            answer.read()
+    except OSError:  # the server ends one that was idle between the rounds; http.client says so ever after
+        _connections.pop(row // IDS_PER_WRITER).close()
+        raise
+    if answer.status != 200:
+        raise OSError(f"HTTP {answer.status}")
     return 1
 
 

@@ -274,7 +274,8 @@ def _told(observation: Any) -> Any:
 def _observers(df: DataFrame, frame: DataFrame) -> list[tuple[Any, Any]]:
     """The caller's own observations of the data, each as the session that writes has it and as the caller waits for it in another."""
     here, theirs = (each._jdf.sparkSession().observationManager() for each in (frame, df))
-    observing = df.sparkSession._jvm.org.apache.spark.sql.catalyst.trees.TreePattern.COLLECT_METRICS()  # type: ignore[union-attr]
+    jvm: Any = df.sparkSession._jvm
+    observing = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.COLLECT_METRICS()
     found, plans = [], [frame._jdf.queryExecution().analyzed()]
     while plans:
         plan = plans.pop()
