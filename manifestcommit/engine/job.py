@@ -29,7 +29,7 @@ from .figures import Figures, Intake, Ledger, Meter
 from .given import Ranges, advance_of, advances_of, check_work
 from .head import Head
 from .inspect import footer_schema, inspect_file
-from .lookup import find_job, find_key_at
+from .lookup import find_job_at, find_key_at
 from .outcome import Outcome, error_of
 from .prepare import put_prepared, seal
 from .recovery import Recovery, intake_of
@@ -382,7 +382,7 @@ class Job:
         writer = format.job_of_data_file(path)
         if writer is None or format.parse_job_id(writer).table_id != head.snapshot.table_id:
             return
-        if find_job(self._session, head.snapshot, writer)[0] != "committed":
+        if find_job_at(self._session, head, writer)[1][0] != "committed":
             raise UsageError(f"{path!r} was written by job {writer}, which has not committed and may still do so. Nothing was added.")
 
     def _begin(self) -> None:

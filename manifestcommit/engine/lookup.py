@@ -5,7 +5,8 @@ Not here: what follows from it (engine.commit).
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from collections.abc import Callable
+from typing import Literal, TypeAlias, TypeVar
 
 from ..core.snapshot import KeyRecord, Snapshot, job_state
 from ..errors import SnapshotExpiredError
@@ -14,6 +15,7 @@ from .manifests import JOB_RUN, KEY_RUN
 from .session import Session
 
 JobState: TypeAlias = Literal["committed", "given_up"]
+_Found = TypeVar("_Found")
 
 
 def find_key(session: Session, snapshot: Snapshot, key: str) -> KeyRecord | None:
@@ -24,12 +26,7 @@ def find_key(session: Session, snapshot: Snapshot, key: str) -> KeyRecord | None
 
 def find_key_at(session: Session, head: Head, key: str) -> tuple[Head, KeyRecord | None]:
     """The record of a key at this head, or at a newer one where its runs are gone because two gcs went by since it was read. [KY1] [RD3]"""
-    while True:
-        try:
-            with while_readable(session.store, head.version):
-                return head, find_key(session, head.snapshot, key)
-        except SnapshotExpiredError:
-            head = session.open()
+    return _at(session, head, lambda snapshot: find_key(session, snapshot, key))
 
 
 def _spilled_key(session: Session, snapshot: Snapshot, key: str) -> KeyRecord | None:
@@ -55,3 +52,17 @@ def find_job(session: Session, snapshot: Snapshot, job: str, *, runs: bool = Tru
     if row is None:
         return None, None
     return ("given_up", None) if row["version"] is None else ("committed", int(str(row["version"])))
+
+
+def find_job_at(session: Session, head: Head, job: str) -> tuple[Head, tuple[JobState | None, int | None]]:
+    """What the chain records of a job at this head, or at a newer one where its runs are gone, as for a key. [CM1] [RD3]"""
+    return _at(session, head, lambda snapshot: find_job(session, snapshot, job))
+
+
+def _at(session: Session, head: Head, look: Callable[[Snapshot], _Found]) -> tuple[Head, _Found]:
+    while True:
+        try:
+            with while_readable(session.store, head.version):
+                return head, look(head.snapshot)
+        except SnapshotExpiredError:
+            head = session.open()

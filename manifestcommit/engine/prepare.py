@@ -18,7 +18,7 @@ from ..store import ObjectInfo
 from .commit import commit, enter_given_up, fenced_outcome, key_outcome, measured
 from .head import Head
 from .intents import read_intent
-from .lookup import find_job, find_key_at
+from .lookup import find_job, find_job_at, find_key_at
 from .manifests import create_own
 from .outcome import JobResult, Outcome, committed_or_raise
 from .recovery import is_recoverable
@@ -202,7 +202,7 @@ def _open(session: Session, job: str) -> Head:
 
 def _settled(session: Session, head: Head, job: str) -> Outcome | None:
     """What the head records of the job: it needs no object any more, which gc may have taken."""
-    state, version = find_job(session, head.snapshot, job)
+    _, (state, version) = find_job_at(session, head, job)
     if state is None:
         return None
     return Outcome(kind="committed" if state == "committed" else "aborted", job_id=job, version=version)

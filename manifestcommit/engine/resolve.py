@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..core import format
 from ..errors import UsageError
-from .lookup import find_job
+from .lookup import find_job_at
 from .prepare import is_published, read_prepared
 from .session import Session
 
@@ -32,7 +32,7 @@ def resolve_job(session: Session, job_id: str) -> Resolution:
         raise UsageError(str(error)) from None
     if name.table_id != head.snapshot.table_id:
         raise UsageError(f"job {job_id} belongs to another table than the one at {session.store.url}")
-    state, version = find_job(session, head.snapshot, job_id)
+    head, (state, version) = find_job_at(session, head, job_id)
     if state == "committed":
         return Resolution("committed", version)
     if state == "given_up":

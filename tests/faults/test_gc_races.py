@@ -27,8 +27,9 @@ from manifestcommit.engine.gc import GcReport
 from manifestcommit.engine.gc import plan as look
 from manifestcommit.engine.head import open_head, read_object
 from manifestcommit.engine.lineage import rewind
-from manifestcommit.engine.prepare import commit_prepared
+from manifestcommit.engine.prepare import commit_prepared, give_up
 from manifestcommit.engine.recovery import Recovery
+from manifestcommit.engine.resolve import resolve_job
 from manifestcommit.engine.rollback import rollback
 from manifestcommit.engine.row_change import RowChange
 from manifestcommit.errors import (
@@ -229,6 +230,39 @@ def test_work_whose_key_runs_two_gcs_take_while_it_begins_is_not_told_of_damage(
         begun = RowChange(session(store), work, ["id = 1"], key="key 0")  # type: ignore[arg-type]
         assert begun.already_committed and begun.head.version == open_head(base).version
     assert not pending and not runs & sizes(base).keys(), "nothing was taken away"
+
+
+@pytest.mark.usefixtures("tight")
+@pytest.mark.parametrize("ask", ["resolve", "commit", "abort", "add its file"])
+def test_who_asks_for_a_job_whose_runs_two_gcs_take_meanwhile_is_not_told_of_damage(ask: str) -> None:
+    """What became of it may be forgotten by then, and is told so: who believes in damage takes the table back to a copy. [CM23] [RD3]"""
+    base = memory()
+    with begin(base, "key 0") as early:
+        early.write(rows([0], day="x"))
+    (path,) = (entry.path for entry in change_of(early).add)
+    for number in range(1, 9):
+        write(base, rows([number], day="x"))
+    runs = {run.path for run in open_head(base).snapshot.job_runs}
+    pending = [True]
+
+    def expire(call: FaultCall) -> None:
+        if call.name in runs and pending and pending.pop():
+            for number in range(20, 40):
+                write(base, rows([number], day="x"))
+            gc(base)
+            gc(base)
+
+    store = FaultStore(base, on_call=expire)
+    if ask == "resolve":
+        assert resolve_job(session(store), early.id) == "forgotten"
+    elif ask == "add its file":
+        with pytest.raises(UsageError, match="has not committed"):
+            begin(store).add_files([path])
+    else:
+        outcome = (commit_prepared if ask == "commit" else give_up)(session(store), early.id)
+        assert outcome.kind == "unknown" and "which may carry it" in str(outcome.reason)
+    assert not pending and not runs & sizes(base).keys(), "nothing was taken away"
+    assert read_ids(base) == [*range(9), *range(20, 40)]
 
 
 def test_an_adopted_file_that_was_replaced_is_added_again_or_goes() -> None:

@@ -359,7 +359,7 @@ FILES: tuple[Mutant, ...] = (
         "files of other jobs",
         "A file is added whose own job may still commit: its rows are there twice.",
         "IV6 AF1",
-        ("engine/job.py", 'if find_job(self._session, head.snapshot, writer)[0] != "committed":', "if False:"),
+        ("engine/job.py", 'if find_job_at(self._session, head, writer)[1][0] != "committed":', "if False:"),
         tests="unit/test_losses.py::test_a_file_of_a_job_that_may_still_commit_is_not_added",
     ),
     mutant(
