@@ -60,7 +60,10 @@ def parse_expression(expression: Any, schema: pa.Schema) -> Predicate:
     names a column that the schema does not have. Cost grows with the expression's size.
     """
     if not isinstance(expression, pc.Expression):
-        raise UsageError(f"filter has to be a pyarrow expression, not {type(expression).__name__}.")
+        raise UsageError(
+            "filter has to be a pyarrow expression, such as pyarrow.compute.field('day') == '2013-01-02', or a Spark Column, such as "
+            f"pyspark.sql.functions.expr(\"day = '2013-01-02'\"), not {type(expression).__name__}."
+        )
     try:
         tree = _tree(expression)
     except _UNREADABLE as error:
