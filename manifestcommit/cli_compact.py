@@ -60,14 +60,17 @@ def print_report(report: Compaction, *, as_json: bool) -> int:
     """What was rewritten, what others were faster at, and what is left."""
     if as_json:
         return print_json(msgspec.to_builtins(report))
-    rows = [
-        ("files", report.files_before, report.files_after),
-        ("bytes", report.bytes_before, report.bytes_after),
-        ("manifests", report.manifests_before, report.manifests_after),
-    ]
-    print(render_table(("", "before", "after"), rows))
-    version = f"version {report.version}" if report.version is not None else "nothing was committed"
-    print(f"\n{version}: {report.groups:,} groups with {report.rows:,} rows in {report.commits:,} commits")
+    if report.version is None:
+        found = report.lost or report.left_groups or report.left_manifests
+        print("nothing was committed" if found else "nothing was committed: no small files or manifests that could become fewer were found")
+    else:
+        rows = [
+            ("files", report.files_before, report.files_after),
+            ("bytes", report.bytes_before, report.bytes_after),
+            ("manifests", report.manifests_before, report.manifests_after),
+        ]
+        print(render_table(("", "before", "after"), rows))
+        print(f"\nversion {report.version}: {report.groups:,} groups with {report.rows:,} rows in {report.commits:,} commits")
     for each in report.lost:
         print(f"left as it was: {each.files:,} files of {visible(each.partition)}: {visible(each.why)} ({each.rule})", file=sys.stderr)
     if report.left_groups or report.left_manifests:
