@@ -378,7 +378,8 @@ def _print_status(options: argparse.Namespace, status: Resolution, *, wanted: st
     if options.json:
         print_json({"job": options.job_id, "status": str(status), "version": status.version})
     else:
-        print(f"{status} at version {status.version}" if status.version is not None else str(status))
+        said = status.replace("_", " ")
+        print(f"{said} at version {status.version}" if status.version is not None else said)
     return 0 if status == wanted else 1
 
 

@@ -43,9 +43,10 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GcReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What one gc did. version: the one that the decision stands in; fence, expired: as decided; kept: what stays, young objects
-    included; deleted: by kind; foreign: files that this table's jobs did not write, and that were left; foreign_names: the first of
-    them; unknown: objects below `_manifest/` that this release does not know, left as well. [GC5] [GC6]"""
+    """What one gc did. version: the one that the decision stands in; fence: jobs born below it are given up; expired: the oldest version
+    that is readable now; kept: what stays, young objects included; deleted: by kind; foreign: files that this table's jobs did not
+    write, and that were left; foreign_names: the first of them; unknown: objects below `_manifest/` that this release does not know,
+    left as well. [GC5] [GC6]"""
 
     url: str
     version: int

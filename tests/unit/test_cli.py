@@ -212,7 +212,7 @@ def test_resolve_answers_with_its_exit_status(run: Run, root: Path) -> None:
     assert run("resolve", root, job, "--json").json == {"job": job, "status": "committed", "version": 4}
     open_job = mc.begin(root).id
     found = run("resolve", root, open_job)
-    assert (found.status, found.out) == (1, "not_committed\n")
+    assert (found.status, found.out) == (1, "not committed\n")
     found = run("resolve", root, open_job, "--json")
     assert found.status == 1 and json.loads(found.out) == {"job": open_job, "status": "not_committed", "version": None}
 
