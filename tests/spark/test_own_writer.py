@@ -231,6 +231,12 @@ def test_who_observes_the_data_does_not_wait_for_ever(spark: Any, root: str) -> 
     mc.write(some.join(spark.range(5), "id").observe(second, F.sum("id").alias("s")), root, writer="jvm")
     assert all(each._jo.future().isCompleted() for each in (first, second))  # else the next line would not end
     assert (first.get, second.get) == ({"c": 7, "m": 6}, {"s": 10})
+    third = Observation()
+    kept = spark.range(3).observe(third, F.count(F.lit(1)).alias("c")).cache()
+    assert kept.count() == 3
+    mc.write(kept.union(kept), root, writer="jvm")  # what was told before is not told otherwise
+    assert third.get == {"c": 3} and mc.Table(root).snapshot().totals.rows == 5 + 6
+    kept.unpersist()
 
 
 def test_what_a_killed_driver_leaves_is_seen_by_no_one_and_goes_with_gc(spark: Any, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
