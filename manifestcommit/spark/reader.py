@@ -18,7 +18,6 @@ from urllib.parse import quote
 
 import msgspec
 import zstandard
-from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -39,6 +38,9 @@ LOG = logging.getLogger("manifestcommit.spark")
 FORMAT = "manifestcommit_files"
 # How Spark names file systems that it can read itself, by our scheme.
 _HADOOP_SCHEMES = {"file": "file", "s3": "s3a", "gs": "gs", "abfs": "abfs"}
+# Spark's first Parquet source, whatever the session prefers: its second one takes what max() says from footers, which leave NaN out, and
+# knows fewer types (void).
+_PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
 # A session's own settings must not thin or change a snapshot. Rebasing: files without Spark's mark hold proleptic dates.
 _SCAN_OPTIONS = {
     "recursiveFileLookup": "true",
@@ -122,12 +124,7 @@ def read_files(
         )
         return own.select(*(quoted(name) for name in adopted.columns)).union(adopted)
     if not is_connect(spark) and not any(_spark_skips(path) for path, _ in files) and (base := _hadoop_base(spark, root_url, files[0])):
-        try:
-            return _scan(spark, base, files, schema, _scan_options(schema, trust_footers))
-        except AnalysisException as error:
-            # Spark's second Parquet source, where a session prefers it, knows fewer types (void) than its first.
-            if error.getCondition() != "UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE":
-                raise
+        return _scan(spark, base, files, schema, _scan_options(schema, trust_footers))
     plan = _ReadPlan(url=root_url, files=tuple(files), schema=schema, columns=tuple(columns) if columns else None, predicate=pickled)
     return _read_in_tasks(spark, plan, given)
 
@@ -184,7 +181,7 @@ def _scan(spark: SparkSession, base: str, files: Sequence[tuple[str, int]], sche
     if planned != len(files):
         # spark.sql.streaming.fileStreamSink.ignoreMetadata, or a Spark that reads the log otherwise: name the files one by one.
         one_by_one = {**options, "__globPaths__": "false"}
-        df = spark.read.schema(physical).options(**one_by_one).parquet(*(f"{base}/{path}" for path, _ in files))
+        df = spark.read.format(_PARQUET).schema(physical).options(**one_by_one).load([f"{base}/{path}" for path, _ in files])
         planned = _planned_files(df)
     if planned != len(files):
         raise StoreError(
@@ -210,7 +207,7 @@ def _through_sink_log(
         with open(os.path.join(scratch, "_spark_metadata", "0"), "w", encoding="utf-8") as log:
             log.write("v1")
             log.writelines(_log_lines(base, files))
-        df = spark.read.schema(physical).options(**options).parquet(f"file://{scratch}")
+        df = spark.read.format(_PARQUET).schema(physical).options(**options).load(f"file://{scratch}")
         return df, _planned_files(df)  # forces the index while the log is there
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -150,6 +150,16 @@ def test_rows_of_minus_zero_are_not_lost_to_a_filter_on_zero(spark, tmp_path: Pa
                 assert df.filter(condition).count() == 3, (name, condition)
 
 
+def test_the_greatest_value_is_not_taken_from_a_footer_that_hides_nan(spark, tmp_path: Path) -> None:
+    """[DF6] [SP4] Spark's other Parquet source, where a session wants it and lets it, asks footers for it; to Spark it is NaN."""
+    path = tmp_path / "theirs.parquet"
+    pq.write_table(pa.table({"x": [1.0, float("nan"), 2.0]}), path)
+    schema = Schema(fields=(Field(id=1, name="x", type="double"),))
+    with setting(spark, "spark.sql.sources.useV1SourceList", ""), setting(spark, "spark.sql.parquet.aggregatePushdown", "true"):
+        df = read_files(spark, f"file://{tmp_path}", [(path.name, path.stat().st_size)], schema, trust_footers=False)
+        assert str(df.selectExpr("max(x)").collect()[0][0]) == "nan"
+
+
 def test_an_unlisted_file_beside_the_listed_ones_is_not_read(spark, tmp_path: Path) -> None:
     """[SP4] What a zombie puts into the folder stays invisible, also to a DataFrame built before."""
     listed = [put(tmp_path, "day=1/1.parquet", 1)]
