@@ -8,6 +8,7 @@ Not here: the way through Arrow, which leads to every store (writer), what is ch
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -140,6 +141,8 @@ def write_with_own_writer(df: DataFrame, plan: WritePlan) -> Written:
         raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)  # else gc
+        with contextlib.suppress(OSError):  # the job's own folder, if it holds nothing else: gc deletes files only
+            os.rmdir(os.path.dirname(scratch))
 
 
 def check_rows(rows: int, written: Written, url: str) -> None:

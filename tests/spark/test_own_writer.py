@@ -168,6 +168,7 @@ def test_an_attempt_that_fails_is_not_in_it_and_a_job_that_fails_is_none(spark: 
     source = spark.sparkContext.parallelize(range(40), 4)
     mc.write(spark.createDataFrame(source.mapPartitionsWithIndex(rows), "n long"), root, writer="jvm")
     assert os.path.exists(marker)
+    assert os.listdir(f"{root}/{format.JOBS}") == [], "a folder for each job, for ever: gc deletes files only"
     assert sorted(row.n for row in mc.read_committed(root, spark=spark).collect()) == list(range(40))
     before = files_of(root)
     with pytest.raises(Exception, match="of the job"):
