@@ -7,12 +7,13 @@ from functools import cache
 import pytest
 
 from tests.faults.crowd import Found, crowd
+from tests.sizes import rounds
 
 
 @cache
 def found(writers: int) -> Found:
     """The same on every machine: time is a count of requests here."""
-    return crowd(writers=writers, seconds=4.0)
+    return crowd(writers=writers, seconds=rounds(2, 4))
 
 
 @pytest.mark.parametrize(("writers", "times"), [(4, 1.3), (16, 2.5), (50, 5.0)])
@@ -38,7 +39,7 @@ def test_a_lone_writer_pays_nothing_and_fifty_do_not_read_each_other_all_the_tim
 
 def test_the_world_itself_is_fair_and_adds_up() -> None:
     """Without helping there is what everyone else has: the figures above are not of this world's making."""
-    alone = crowd(writers=16, seconds=4.0, options={"publishing": False})
+    alone = crowd(writers=16, seconds=rounds(2, 4), options={"publishing": False})
     assert alone.versions == len(alone.attempts), "nobody is carried"
     assert alone.commits_per_s < found(16).commits_per_s / 1.5
     assert sum(alone.attempts) / len(alone.attempts) > 2 * sum(found(16).attempts) / len(found(16).attempts)

@@ -96,7 +96,8 @@ def test_abortable_job(spark, driver: Driver, table: str, before: set[str]) -> N
         driver.run("write_and_fail", path=table, key="abortable job", task=3)
     assert rows_of(spark, table) == sorted(OLD)
     assert listed_files(table) == before
-    assert attempts(data_files(table), task=0) - attempts(before, task=0)  # another task's files, unlisted, still there
+    unlisted = data_files(table) - before
+    assert any(attempts(unlisted, task) for task in range(3)), "other tasks' files are still there, whichever of them had ended"
     assert driver.run("write", path=table, key="abortable job")["already"] is False
     assert_whole(spark, driver, table, "abortable job")
 
@@ -192,7 +193,12 @@ def doomed(tmp_path: Path) -> Iterator[Driver]:
 
 
 @pytest.mark.parametrize(
-    ("point", "committed"), [("task-1-after-put", False), ("commit-before-create", False), ("commit-after-create", True)]
+    ("point", "committed"),
+    [
+        pytest.param("task-1-after-put", False, marks=pytest.mark.proof),  # test_recoverable kills a driver amid its tasks, too
+        ("commit-before-create", False),
+        ("commit-after-create", True),
+    ],
 )
 def test_atomic_job_commit(spark, doomed: Driver, table: str, point: str, committed: bool) -> None:
     """[SP1] [CM1] The driver is killed before, right before and right after the create: the old state or the new one, and a rerun

@@ -95,6 +95,7 @@ def test_the_whole_circle_on_a_cluster(driver: Driver, root: str, rgw: Any) -> N
     assert len(there) > len(listed)  # the killed attempt's file is there, and in no snapshot
 
 
+@pytest.mark.proof  # a server's JVM of its own; the way through Connect is in the usual run, on a disk: test_connect
 def test_the_whole_circle_through_connect(root: str, rgw: Any, tmp_path: Path) -> None:
     """[SP1] [SP4] [SP6] A client without a JVM."""
     client = Driver(tmp_path, "connect:2")
