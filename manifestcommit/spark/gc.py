@@ -28,7 +28,7 @@ from manifestcommit.spark import listing, registered
 from manifestcommit.spark.listing import Place, Sources, decode_name, encode_name, in_batches, said
 from manifestcommit.spark.read import active_session
 from manifestcommit.spark.recoverable import check_pandas
-from manifestcommit.spark.writer import check_reachable, raised_inside
+from manifestcommit.spark.writer import check_reachable, raising_ours
 from manifestcommit.store import ObjectInfo, StorageOptions
 
 if TYPE_CHECKING:
@@ -199,13 +199,8 @@ def _judging(horizon: Horizon, cut_s: float) -> Judging:
 @contextlib.contextmanager
 def _ours() -> Iterator[None]:
     """Nothing that is sent to Spark is logged, and what our code raised in its processes is raised here. [SE1]"""
-    try:
-        with registered.unlogged():
-            yield
-    except Exception as error:
-        if (ours := raised_inside(error)) is not None:
-            raise ours from error
-        raise
+    with raising_ours(), registered.unlogged():
+        yield
 
 
 # --- in tasks -------------------------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ from manifestcommit.engine.footer import parquet_columns
 from manifestcommit.engine.inspect import inspect_file
 from manifestcommit.errors import StoreError, UsageError
 from manifestcommit.spark.reader import is_connect
-from manifestcommit.spark.writer import TaskMessage, TaskWritten, Written, collect, raised_inside, task_context, task_message
+from manifestcommit.spark.writer import TaskMessage, TaskWritten, Written, collect, raising_ours, task_context, task_message
 from manifestcommit.store import StorageOptions, open_store
 from manifestcommit.store.local import LocalStore
 
@@ -105,6 +105,7 @@ def check_own_writer(job_url: str, df: DataFrame, *, target_file_size: int | Non
         raise UsageError(f'writer="jvm" writes no encrypted files, and this session sets {_ENCRYPTION}. {way_out}')
 
 
+@raising_ours()
 def write_with_own_writer(df: DataFrame, plan: WritePlan) -> Written:
     """Every row of `df` is in exactly one of the returned files, which Spark's own writer wrote, and none is visible yet. [SP13] [SP2]
 
@@ -135,10 +136,6 @@ def write_with_own_writer(df: DataFrame, plan: WritePlan) -> Written:
             raise StoreError(f"Spark ran {written.tasks} of {slices} tasks; nothing was committed. Run the job again.")
         check_rows(_rows(seen), written, plan.url)
         return written
-    except Exception as error:  # Spark wraps what its Python processes raised in classes of its own, as text
-        if (ours := raised_inside(error)) is not None:
-            raise ours from error
-        raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)  # else gc
         with contextlib.suppress(OSError):  # the job's own folder, if it holds nothing else: gc deletes files only

@@ -33,7 +33,7 @@ from manifestcommit.spark.writer import (
     check_reachable,
     collect,
     packed,
-    raised_inside,
+    raising_ours,
     task_context,
     unpacked,
     write_dataframe,
@@ -112,13 +112,8 @@ def write_recoverable(df: DataFrame, plan: WritePlan, recovery: Recovery, *, sto
     messages = [_message(each) for each in done.values()]
     if missing:
         finish = _checked(context, functools.partial(_finish, work, carrier), options)
-        try:
-            with registered.unlogged():
-                messages += [TaskMessage(data) for data in context.runJob(rdd, finish, missing)]
-        except Exception as error:  # Spark wraps what its Python processes raised in classes of its own, as text
-            if (ours := raised_inside(error)) is not None:
-                raise ours from error
-            raise
+        with raising_ours(), registered.unlogged():
+            messages += [TaskMessage(data) for data in context.runJob(rdd, finish, missing)]
     written = collect(plan, messages, options)
     if written.tasks != work.tasks:
         raise StoreError(f"Spark ran {written.tasks} of {work.tasks} tasks; nothing was committed. Run the job again.")

@@ -100,12 +100,8 @@ def write_dataframe(df: DataFrame, plan: WritePlan, *, storage_options: Mapping[
     name = registered_name(df.sparkSession, PlannedWrite, given)
     write_id = secrets.token_hex(16)
     options = {"plan": msgspec.json.encode(plan).decode(), "writeId": write_id}
-    try:
+    with raising_ours():
         df.write.format(name).options(**options).mode("append").save()
-    except Exception as error:  # Spark wraps what its Python processes raised in classes of its own, as text
-        if (ours := raised_inside(error)) is not None:
-            raise ours from error
-        raise
     return _take_written(store, plan.job, write_id)
 
 
@@ -182,6 +178,17 @@ def task_context() -> TaskContext:
     if context is None:
         raise UsageError("this runs inside Spark tasks only")
     return context
+
+
+@contextlib.contextmanager
+def raising_ours() -> Iterator[None]:
+    """What our code raised in Spark's Python processes keeps its type; Spark wraps it in classes of its own, as text."""
+    try:
+        yield
+    except Exception as error:
+        if (ours := raised_inside(error)) is not None:
+            raise ours from error
+        raise
 
 
 def raised_inside(error: BaseException) -> ManifestCommitError | None:
