@@ -19,7 +19,6 @@ Action = Literal["keep", "delete", "leave"]
 DAY_S = 86_400.0
 MAX_CONDEMNED = 10_000  # foreign files that one run condemns by name: they stand in the head until it is known that they are gone
 _AT_HAND = 4096  # folders and jobs of which is known what follows for a file
-_ROOM = f"{format.ROOM}/"
 _CUT_COMPONENT_BYTES = 190  # a folder so long may have lost its `=` when its name was cut
 
 
@@ -117,7 +116,7 @@ def classify(name: str, horizon: Horizon, is_reached: Callable[[str], bool], *, 
     is_reached: whether a readable version lists that name; is_old: whether it surely is older than the grace period, which only
     probes ask: they carry no id, and anyone may delete them.
     """
-    if not name.startswith(_ROOM):
+    if not name.startswith(f"{format.ROOM}/"):
         return _data_file(name, horizon, is_reached)
     if name == format.HINT:
         return _KEPT_METADATA

@@ -72,10 +72,9 @@ class Ledger:
         return {place: Tally(count=count, bytes=bytes) for place, (count, bytes) in self._sums.items()}
 
     def note(self, name: str, size_bytes: int, verdict: Verdict) -> None:
-        action = verdict.action
-        kind = "" if action == "keep" else verdict.kind
-        self._count((action, kind), 1, size_bytes)
-        if kind == "foreign" and action == "leave":
+        place = verdict.action, "" if verdict.action == "keep" else verdict.kind
+        self._count(place, 1, size_bytes)
+        if place == ("leave", "foreign"):
             self._tell(name)
 
     def add(self, tallies: Mapping[tuple[str, str], Tally], foreign_names: Iterable[str]) -> None:
@@ -86,9 +85,7 @@ class Ledger:
             self._tell(name)
 
     def _count(self, place: tuple[str, str], count: int, bytes: int) -> None:
-        sums = self._sums.get(place)
-        if sums is None:
-            sums = self._sums[place] = [0, 0]
+        sums = self._sums.setdefault(place, [0, 0])
         sums[0] += count
         sums[1] += bytes
 

@@ -72,14 +72,8 @@ class LocalStore:
 
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
-            path = self._path(name)
-            try:
-                os.unlink(path)
-            except FileNotFoundError:
-                continue
-            except OSError:
-                with _told(self, name):
-                    raise
+            with _told(self, name), contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path(name))
 
     def create_output(self, name: str) -> Output:
         path = self._path(name)
