@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -40,14 +40,13 @@ def entries_table(session: Session, snapshot: Snapshot, predicate: Predicate | N
         return pa.table({name: pa.array([], kind) for name, kind in manifest_table.FIXED})
     inlined = session.manifests.inlined(snapshot)
     references = snapshot.manifests if predicate is None else _matching_manifests(snapshot, predicate)
-    with while_readable(session.store, snapshot.version):
-        removed = session.manifests.removed(snapshot) if references else {}
-        tables = at_once(
-            session.store,
-            lambda ref: _live_entries(session, snapshot, ref, removed.get(ref.path, 0), predicate),
-            references,
-            is_much=predicate is None and sum(ref.bytes for ref in references) > PART_BYTES,
-        )
+    tables = _of_each(
+        session,
+        snapshot,
+        references,
+        lambda ref, removed: _live_entries(session, snapshot, ref, removed, predicate),
+        whole=predicate is None,
+    )
     found = [table for table in tables if table.num_rows] or tables[:1]  # of those without entries no more than the columns
     found.append(inlined if predicate is None else _matching_entries(inlined, snapshot, predicate))
     return manifest_table.unite(found, schema=snapshot.schema, partition_by=snapshot.partition_by)
@@ -66,16 +65,24 @@ def entries_of(session: Session, snapshot: Snapshot, paths: Sequence[str]) -> pa
         return table.filter(pc.is_in(table.column("path"), value_set=wanted))
 
     references = [ref for ref in snapshot.manifests if may_have(ref)]
-    with while_readable(session.store, snapshot.version):
-        removed = session.manifests.removed(snapshot) if references else {}
-        tables = at_once(
-            session.store,
-            lambda ref: having(session.manifests.live(ref, snapshot, removed.get(ref.path, 0))),
-            references,
-            is_much=sum(ref.bytes for ref in references) > PART_BYTES,
-        )
+    tables = _of_each(session, snapshot, references, lambda ref, removed: having(session.manifests.live(ref, snapshot, removed)))
     tables.append(having(session.manifests.inlined(snapshot)))
     return manifest_table.unite(tables, schema=snapshot.schema, partition_by=snapshot.partition_by)
+
+
+def _of_each(
+    session: Session,
+    snapshot: Snapshot,
+    references: Sequence[ManifestRef],
+    take: Callable[[ManifestRef, int], pa.Table],
+    *,
+    whole: bool = True,
+) -> list[pa.Table]:
+    """What is taken of each manifest, told which of its rows are gone. whole: all of its bytes are read, which may be much work."""
+    with while_readable(session.store, snapshot.version):
+        removed = session.manifests.removed(snapshot) if references else {}
+        is_much = whole and sum(ref.bytes for ref in references) > PART_BYTES
+        return at_once(session.store, lambda ref: take(ref, removed.get(ref.path, 0)), references, is_much=is_much)
 
 
 def _live_entries(session: Session, snapshot: Snapshot, ref: ManifestRef, removed: int, predicate: Predicate | None) -> pa.Table:
