@@ -13,26 +13,20 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 import manifestcommit as mc
-from benchmarks.measure import Contestant, Figures, interleave, parser, report, rounds_of, spark_session, work_folder
-from benchmarks.write_throughput import CODEC, generate, size_bytes
+from benchmarks.measure import Contestant, Figures, interleave, report
+from benchmarks.write_throughput import CODEC, lineitem, size_bytes
 
 
 def main() -> int:
     """Write the table three times, scan each in turns, report."""
-    options = parser(__doc__)
-    options.add_argument("--sf", type=float, help="TPC-H scale factor (default: 1, quick: 0.1)")
-    chosen = options.parse_args()
-    scale = chosen.sf or (0.1 if chosen.quick else 1)
-    with work_folder(chosen) as folder, spark_session(folder / "spark.log") as spark:
-        source = generate(folder / "source", scale)
-        rows = pq.read_metadata(source).num_rows
-        write_all(spark.read.parquet(str(source)), folder)
+    with lineitem(__doc__) as given:
+        write_all(given.spark.read.parquet(str(given.source)), given.folder)
         contestants = [
-            Contestant(name=name, run=scan(spark, folder / kind, rows))
+            Contestant(name=name, run=scan(given.spark, given.folder / kind, given.rows))
             for kind, name in (("arrow", "manifestcommit"), ("jvm", 'manifestcommit, writer="jvm"'), ("spark", "spark parquet"))
         ]
-        interleave(contestants, rounds=rounds_of(chosen))
-        case = {"sf": scale, "rows": rows, "codec": CODEC}
+        interleave(contestants, rounds=given.rounds)
+        case = {"sf": given.scale, "rows": given.rows, "codec": CODEC}
     report("read_back", case, contestants, figures=["wall_s", "cpu_s", "bytes", "row_groups"])
     return 0
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 import manifestcommit as mc
 from benchmarks.measure import Contestant, Figures, interleave, parser, report, rounds_of, spark_session, work_folder
@@ -24,20 +26,39 @@ CODEC = "zstd"
 
 def main() -> int:
     """Generate the table, run the rounds, report."""
-    options = parser(__doc__)
+    with lineitem(__doc__) as given:
+        data = given.spark.read.parquet(str(given.source))
+        contestants = contestants_for(data, given.folder, rows=given.rows)
+        interleave(contestants, rounds=given.rounds)
+        case = {"sf": given.scale, "rows": given.rows, "tasks": data.rdd.getNumPartitions(), "codec": CODEC}
+    net = [without_floor(one, contestants[-1]) for one in contestants[:-1]]
+    report("write_throughput", case, contestants, figures=["wall_s", "cpu_s", "bytes"])
+    report("write_throughput", {**case, "of": "what is above the floor"}, net, figures=["wall_s", "cpu_s"])
+    return 0
+
+
+class Lineitem(NamedTuple):
+    """source: the table as one Parquet file."""
+
+    spark: SparkSession
+    folder: Path
+    source: Path
+    scale: float
+    rows: int
+    rounds: int
+
+
+@contextmanager
+def lineitem(description: str | None) -> Iterator[Lineitem]:
+    """TPC-H lineitem at the size that the command line asks for, a session, and a folder to work in."""
+    options = parser(description)
     options.add_argument("--sf", type=float, help="TPC-H scale factor (default: 1, quick: 0.1)")
     chosen = options.parse_args()
     scale = chosen.sf or (0.1 if chosen.quick else 1)
     with work_folder(chosen) as folder, spark_session(folder / "spark.log") as spark:
         source = generate(folder / "source", scale)
-        data = spark.read.parquet(str(source))
-        contestants = contestants_for(data, folder, rows=pq.read_metadata(source).num_rows)
-        interleave(contestants, rounds=rounds_of(chosen))
-        case = {"sf": scale, "rows": pq.read_metadata(source).num_rows, "tasks": data.rdd.getNumPartitions(), "codec": CODEC}
-    net = [without_floor(one, contestants[-1]) for one in contestants[:-1]]
-    report("write_throughput", case, contestants, figures=["wall_s", "cpu_s", "bytes"])
-    report("write_throughput", {**case, "of": "what is above the floor"}, net, figures=["wall_s", "cpu_s"])
-    return 0
+        rows = pq.read_metadata(source).num_rows
+        yield Lineitem(spark=spark, folder=folder, source=source, scale=scale, rows=rows, rounds=rounds_of(chosen))
 
 
 def generate(folder: Path, scale: float) -> Path:
