@@ -343,15 +343,23 @@ def _bounded(raw: bytes, what: str, way_out: str) -> bytes:
     return data
 
 
+def declared_bytes(data: bytes, *, name: str) -> int:
+    """The length of the frame's content, as the frame declares it. [OB1] [OB4]"""
+    try:
+        declared: int = zstandard.get_frame_parameters(data).content_size
+    except zstandard.ZstdError as error:
+        raise CorruptMetadataError(damaged(name, str(error)), object_name=name) from None
+    if declared in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR):
+        raise CorruptMetadataError(damaged(name, "its zstd frame declares no size"), object_name=name)
+    return declared
+
+
 def decompress(data: bytes, *, name: str, most: int = MAX_RAW_BYTES) -> bytes:
     """The frame's content; refused before any memory is taken where it declares too much or nothing. [OB4]"""
+    declared = declared_bytes(data, name=name)
+    if declared > most:
+        raise CorruptMetadataError(damaged(name, f"it claims {declared} bytes, more than the {most} that are allowed"), object_name=name)
     try:
-        declared = zstandard.get_frame_parameters(data).content_size
-        if declared in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR):
-            raise CorruptMetadataError(damaged(name, "its zstd frame declares no size"), object_name=name)
-        if declared > most:
-            reason = f"it claims {declared} bytes, more than the {most} that are allowed"
-            raise CorruptMetadataError(damaged(name, reason), object_name=name)
         return zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise CorruptMetadataError(damaged(name, str(error)), object_name=name) from None
