@@ -95,38 +95,26 @@ def read_files(
     check_reachable(root_url)
     given = StorageOptions(storage_options)
     open_store(root_url, given)  # refuses options that the store does not take
-    struct = spark_schema(schema)
     if not files:
-        return spark.createDataFrame([], struct)
-    pickled = b"" if predicate is None else pickle.dumps(predicate)
-    if constants is not None and constants.values:
-        plain = [file for file in files if file[0] not in constants.values]
-        plan = _ReadPlan(
-            url=root_url,
-            files=tuple(file for file in files if file[0] in constants.values),
-            schema=schema,
-            columns=tuple(columns) if columns else None,
-            constants=constants,
-            predicate=pickled,
-        )
-        adopted = _read_in_tasks(spark, plan, given)
-        if not plain:
-            return adopted
-        own = read_files(
-            spark,
-            root_url,
-            plain,
-            schema,
-            columns=columns,
-            trust_footers=trust_footers,
-            predicate=predicate,
-            storage_options=storage_options,
-        )
-        return own.select(*(quoted(name) for name in adopted.columns)).union(adopted)
-    if not is_connect(spark) and not any(_spark_skips(path) for path, _ in files) and (base := _hadoop_base(spark, root_url, files[0])):
-        return _scan(spark, base, files, schema, _scan_options(schema, trust_footers))
-    plan = _ReadPlan(url=root_url, files=tuple(files), schema=schema, columns=tuple(columns) if columns else None, predicate=pickled)
-    return _read_in_tasks(spark, plan, given)
+        return spark.createDataFrame([], spark_schema(schema))
+    plan = _ReadPlan(
+        url=root_url,
+        files=tuple(files),
+        schema=schema,
+        columns=tuple(columns) if columns else None,
+        constants=constants or Constants(),
+        predicate=b"" if predicate is None else pickle.dumps(predicate),
+    )
+    own = [file for file in files if file[0] not in plan.constants.values]
+    base = _native_base(spark, root_url, own)
+    if base is None:
+        return _read_in_tasks(spark, plan, given)
+    scanned = _scan(spark, base, own, schema, _scan_options(schema, trust_footers))
+    if len(own) == len(files):
+        return scanned
+    adopted = tuple(file for file in files if file[0] in plan.constants.values)
+    others = _read_in_tasks(spark, msgspec.structs.replace(plan, files=adopted), given)
+    return scanned.select(*(quoted(name) for name in others.columns)).union(others)
 
 
 def read_named(
@@ -168,6 +156,13 @@ def spark_schema(schema: Schema, *, physical: bool = False) -> StructType:
 
 
 # --- Spark's own scan ---------------------------------------------------------------------------------------------------
+
+
+def _native_base(spark: SparkSession, root_url: str, files: Sequence[tuple[str, int]]) -> str | None:
+    """The root as Hadoop names it, where Spark itself can read all of these files; None where it cannot, or there are none."""
+    if not files or is_connect(spark) or any(_spark_skips(path) for path, _ in files):
+        return None
+    return _hadoop_base(spark, root_url, files[0])
 
 
 def _scan_options(schema: Schema, trust_footers: bool) -> dict[str, str]:
