@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO
 
 from ..errors import StoreDeniedError, StoreError, StoreUnclearError
+from . import linux
 from .base import ObjectInfo, Output, Unfinished
 from .names import check_name
 
@@ -42,13 +43,17 @@ class LocalStore:
         return LocalStore(parent) if parent != os.path.dirname(parent) else None
 
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
+        first = start or 0
         with _told(self, name), open(self._path(name), "rb") as file:
-            file.seek(start or 0)
-            return file.read() if end is None else file.read(max(0, end - (start or 0)))
+            file.seek(first)
+            if end is None:
+                return file.read()
+            there = os.fstat(file.fileno()).st_size  # room is made for all that is asked for, and that is often far more
+            return file.read(max(0, min(end, there) - first))
 
     def put(self, name: str, data: bytes) -> None:
         with _told(self, name, writing=True):
-            self._place(name, data, os.replace, durable=False)  # a sync would be most of what it costs
+            self._place(name, data, linux.replace, durable=False)  # a sync would be most of what it costs
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         try:
@@ -236,6 +241,11 @@ def _open_folder(path: str) -> int | None:
 
 def _scan(folder: int, base: str, prefix: str, start_from: str) -> list[str]:
     """The names of one folder in code-point order, those of folders with a slash: a scan is no snapshot, so scan until two agree. [ST3]"""
+    if _is_end(base, prefix, start_from):
+        at_once = linux.end_at_once(folder, start_from.removeprefix(base))
+        if at_once is not None:
+            return sorted(name for name in at_once if not name.startswith(_TEMPORARY))
+        os.lseek(folder, 0, os.SEEK_SET)
     order, seen = _scan_once(folder, base, prefix, start_from)
     if _names(folder) == order:
         return sorted(seen)
@@ -251,7 +261,7 @@ def _scan(folder: int, base: str, prefix: str, start_from: str) -> list[str]:
 
 def _scan_once(folder: int, base: str, prefix: str, start_from: str) -> tuple[list[str], set[str]]:
     """(every name as the scan comes upon it, those that are asked for)."""
-    if base and start_from.startswith(base) and prefix == base:
+    if _is_end(base, prefix, start_from):
         return _scan_end(folder, start_from.removeprefix(base))
     order: list[str] = []
     found: set[str] = set()
@@ -267,6 +277,11 @@ def _scan_once(folder: int, base: str, prefix: str, start_from: str) -> tuple[li
             if every or _is_wanted(base + name, prefix, start_from):
                 found.add(name)
     return order, found
+
+
+def _is_end(base: str, prefix: str, start_from: str) -> bool:
+    """Whether one whole folder is asked for from a name in it on."""
+    return bool(base) and start_from.startswith(base) and prefix == base
 
 
 def _scan_end(folder: int, least: str) -> tuple[list[str], set[str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, mutant
 
-_LOCAL, _OBJECTS, _S3, _FORMAT = "store/local.py", "store/objects.py", "store/s3.py", "core/format.py"
+_LOCAL, _LINUX, _OBJECTS, _S3, _FORMAT = "store/local.py", "store/linux.py", "store/objects.py", "store/s3.py", "core/format.py"
 _OPTIONS, _WRITER, _READER, _OWN_WRITER = "store/options.py", "spark/writer.py", "spark/reader.py", "spark/own_writer.py"
 _DURABLE = "store/test_local.py::test_every_new_folder_and_file_is_synced_before_a_call_returns"
 _TAKEN_IN = "spark/test_own_writer.py::test_what_is_taken_in_is_durable_and_takes_no_one_elses_name"
@@ -91,6 +91,34 @@ STORES: tuple[Mutant, ...] = (
         "IV2 ST3",
         (_LOCAL, "    united = seen\n", "    return sorted(seen)\n"),
         tests="store/test_local.py::test_a_scan_that_misses_a_name_is_scanned_again",
+    ),
+    mutant(
+        "all names in one call",
+        "A part of a folder passes for all of it: a version that was there before is not seen.",
+        "IV2 ST3 ST40",
+        (_LINUX, "if end < 0 or _getdents(folder, ctypes.byref(room, end), size - end) != 0:", "if end < 0:"),
+        tests="store/test_local.py::test_a_folder_that_takes_several_calls_is_scanned_until_two_scans_agree",
+    ),
+    mutant(
+        "file systems of this machine",
+        "A folder that other machines change too is scanned once: a version that was there before is not seen.",
+        "IV2 ST3 ST40",
+        (_LINUX, " or _KIND.unpack_from(room)[0] not in _KINDS", ""),
+        tests="store/test_local.py::test_a_scan_of_the_end_that_misses_a_name_is_scanned_again",
+    ),
+    mutant(
+        "folders in a folder",
+        "What stands in a folder before the first name that is asked for is not listed.",
+        "ST3 ST40",
+        (_LINUX, " or status.st_nlink != _NO_FOLDERS", ""),
+        tests="store/test_local.py::test_a_folder_in_a_folder_is_gone_through_and_no_object[before]",
+    ),
+    mutant(
+        "swapped names",
+        "A put gives a folder full of data a name that nobody lists.",
+        "ST2 ST8",
+        (_LINUX, "_rename is not None and _is_file(target)", "_rename is not None"),
+        tests="store/test_local.py::test_a_put_never_takes_the_place_of_a_folder",
     ),
     mutant(
         "temporary names",
