@@ -101,7 +101,7 @@ class _Ahead:
     def _open(self, path: str, size_bytes: int) -> list[Portion]:
         """The portions of one file, by one request if it is small, else two where its footer is large."""
         if TAIL_BYTES < size_bytes <= SMALL_FILE_BYTES and self._all_columns:
-            source: Any = io.BytesIO(self._store.get(path))
+            source: Any = io.BytesIO(self._store.get(path, 0, size_bytes))
         else:
             source = self._store.open_input(path)
         with source:

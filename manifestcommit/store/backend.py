@@ -59,6 +59,7 @@ class _Connection:
         self.fs = fs
         self.senders = ThreadPoolExecutor(_SENDERS, thread_name_prefix="manifestcommit-send")
         self.has_answered = False
+        self.beside: dict[str, Any] = {}  # what else a backend keeps for each of its buckets
 
 
 _shared: dict[tuple[int, str, str], _Connection] = {}  # those of a forked process' parent stay: to close them would disturb it

@@ -20,7 +20,9 @@ from .names import NOT_IN_XML, public_endpoint
 from .options import StorageOptions
 from .ranged import TAIL, span, whole_size
 from .retry import TransientError
+from .s3_gets import SENT, Gets, like
 
+DATA_BYTES = 64 * 1024  # a range from this length on is data: no state of a table, whose refusals matter
 MAX_PARTS = 10_000
 _CONFIG = {
     "connect_timeout": CONNECT_S,
@@ -78,7 +80,9 @@ class S3Backend(Backend):
         return fs
 
     def read(self, key: str, start: int | None, end: int | None) -> bytes:
-        data, size_bytes = self._fetch(key, span(start, end))
+        asked = span(start, end)
+        is_data = end is not None and end - (start or 0) >= DATA_BYTES
+        data, size_bytes = (self._fetch_data if is_data else self._fetch)(key, asked)
         return data[start or 0 : end] if len(data) == size_bytes else data  # some servers answer a range with everything
 
     def tail(self, key: str) -> tuple[bytes, int]:
@@ -196,10 +200,40 @@ class S3Backend(Backend):
             return StoreError(f"{shown}: bucket {self._bucket} is in another region ({code}); {advice}")
         return self.answered(status, code, shown, str(refusal.get("Message", "")))
 
-    def _fetch(self, key: str, headers: dict[str, str]) -> tuple[bytes, int]:
-        """The bytes asked for, and the length of the whole object."""
+    def _fetch_data(self, key: str, headers: dict[str, str]) -> tuple[bytes, int]:
+        """As `_fetch`, sent by the thread that asks, once a GET of s3fs' client has shown how. [ST41]"""
+        beside = self.connection().beside
+        if self._bucket not in beside:
+            return self._fetch_and_learn(key, headers)
+        gets: Gets | None = beside[self._bucket]
+        if gets is None:
+            return self._fetch(key, headers)
+        try:
+            found = self.once(key, lambda _: gets.get(key, headers))
+        except (StoreError, TransientError):
+            if gets.has_worked:
+                raise
+            found = None
+        if found is None:
+            found = self._fetch(key, headers)  # whose refusals are the ones to be told
+            if not gets.has_worked:
+                beside[self._bucket] = None  # what only s3fs' client can do here it goes on doing
+        return found
+
+    def _fetch_and_learn(self, key: str, headers: dict[str, str]) -> tuple[bytes, int]:
+        connection, sent = self.connection(), list[tuple[Any, dict[str, Any]]]()
+        found = self._fetch(key, headers, sent)
+        gets = None
+        with contextlib.suppress(Exception):  # another release of botocore may be another one inside: the bytes are here all the same
+            gets = like(connection.fs, *sent[-1], key)
+        connection.beside.setdefault(self._bucket, gets)
+        return found
+
+    def _fetch(self, key: str, headers: dict[str, str], sent: list[Any] | None = None) -> tuple[bytes, int]:
+        """The bytes asked for, and the length of the whole object. sent: takes what the client sends."""
 
         async def read(fs: Any) -> tuple[bytes, int]:
+            SENT.set(sent)
             answer = await fs._call_s3("get_object", Bucket=self._bucket, Key=key, **headers)
             async with answer["Body"] as body:
                 data = await body.read()

@@ -11,9 +11,20 @@ from typing import Any
 
 from aiobotocore.httpsession import AIOHTTPSession
 
+from .s3_gets import SENT
+
 
 class OnceSession(AIOHTTPSession):  # type: ignore[misc]  # aiobotocore ships no types
     """Sends each request once, to the endpoint and nowhere else."""
+
+    def __init__(self, *more: Any, **settings: Any) -> None:
+        super().__init__(*more, **settings)
+        self._settings = settings
+
+    async def send(self, request: Any) -> Any:
+        if (sent := SENT.get()) is not None:
+            sent.append((request, self._settings))
+        return await super().send(request)
 
     async def _get_session(self, proxy_url: Any) -> Any:
         session = await super()._get_session(proxy_url)

@@ -212,6 +212,7 @@ def test_a_version_committed_by_another_process_is_seen_after_our_first_list(s3_
 def write_after_fork(store: Store, place: Place, answers: Any) -> None:
     found = store.get("from the parent")
     store.put("from the child", found)
+    assert store.get("data", 0, 10**6) == bytes(10**6)
     answers.put((names(store), mc.Table(place.url, storage_options=place.options).snapshot().version))
 
 
@@ -222,6 +223,9 @@ def test_a_forked_process_uses_the_store_of_its_parent(s3_root: Place) -> None:
     store.put("_manifest/from before", b"")
     commit_one(place, "1")
     store.put("from the parent", b"x")
+    store.put("data", bytes(10**6))
+    for _ in range(2):  # the second time by the client for data [ST41]
+        store.get("data", 0, 10**6)
     fork = multiprocessing.get_context("fork")
     answers = fork.Queue()
     with warnings.catch_warnings():
@@ -231,7 +235,7 @@ def test_a_forked_process_uses_the_store_of_its_parent(s3_root: Place) -> None:
     listed, version = answers.get(timeout=60)
     child.join(60)
     assert child.exitcode == 0 and "from the child" in listed and version == 2
-    assert store.get("from the child") == b"x", "and the parent goes on"
+    assert store.get("from the child") == b"x" and store.get("data", 0, 10**6) == bytes(10**6), "and the parent goes on"
 
 
 # --- unclear answers, busy stores -------------------------------------------------------------------------------------------
