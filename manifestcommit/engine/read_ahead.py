@@ -10,11 +10,12 @@ from __future__ import annotations
 import io
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..core.packing import filled
@@ -26,7 +27,7 @@ from .parts import chunk_span
 SMALL_FILE_BYTES = 4 << 20  # a file up to this size comes whole where all of its columns are wanted
 AHEAD_BYTES = 48 << 20  # what is fetched, or on its way, behind the portion that is being decoded
 FILES_AHEAD = 8  # files whose footers are fetched before their turn
-PORTION_BYTES = 64 << 20  # of row groups, once decompressed, that are decoded together: pyarrow keeps all that it was asked for at once
+PORTION_BYTES = 16 << 20  # of row groups, once decompressed, that are decoded together: pyarrow keeps all that it was asked for at once
 _REQUEST_BYTES = 8 << 20
 _GAP_BYTES = 128 << 10  # what lies between two column chunks and is no longer than this comes along in one request
 _AT_ONCE = 8
@@ -44,11 +45,11 @@ class Portion:
     file: pq.ParquetFile
     groups: Sequence[int]
     columns: Sequence[str]
-    held: _Held
+    held: _Held | None  # where not all of the file is there
     size_bytes: int
 
 
-def read_ahead(store: Store, files: Iterable[tuple[str, int]], choose: ChooseChunks, *, all_columns: bool) -> Iterator[Portion]:
+def read_ahead(store: Store, files: Iterable[tuple[str, int]], choose: ChooseChunks, *, all_columns: bool) -> Generator[Portion]:
     """Every portion of every (path, size in bytes), in order. [RD14]
 
     Behind the one that the caller has at most `AHEAD_BYTES` are held, or one portion, and the next files' footers or small files.
@@ -57,8 +58,11 @@ def read_ahead(store: Store, files: Iterable[tuple[str, int]], choose: ChooseChu
     pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="manifestcommit-read")
     try:
         yield from _Ahead(store, files, choose, all_columns, pool)
-    finally:
+    except GeneratorExit:  # nobody wants the rest; else somebody may still be decoding what is on its way
         pool.shutdown(wait=True, cancel_futures=True)
+        raise
+    finally:
+        pool.shutdown(wait=True)
 
 
 class _Ahead:
@@ -82,7 +86,8 @@ class _Ahead:
     def _fill(self, *, wait: bool) -> bool:
         """Ask for what may be held; wait for a footer only where nothing else is due. Whether a portion is due."""
         while (portion := self._next(wait=wait and not self._due)) is not None:
-            portion.held.fetch(self._pool)
+            if portion.held is not None:
+                portion.held.fetch(self._pool)
             self._due.append(portion)
             self._due_bytes += portion.size_bytes
         return bool(self._due)
@@ -94,33 +99,37 @@ class _Ahead:
             if self._known:
                 fits = not self._due or self._due_bytes + self._known[0].size_bytes <= AHEAD_BYTES
                 return self._known.popleft() if fits else None
-            if not self._opening or not (wait or self._opening[0].done()):
+            if not self._opening or not (wait or _is_there(self._opening[0])):
                 return None
             self._known.extend(self._opening.popleft().result())
 
     def _open(self, path: str, size_bytes: int) -> list[Portion]:
         """The portions of one file, by one request if it is small, else two where its footer is large."""
         if TAIL_BYTES < size_bytes <= SMALL_FILE_BYTES and self._all_columns:
-            source: Any = io.BytesIO(self._store.get(path, 0, size_bytes))
-        else:
-            source = self._store.open_input(path)
-        with source:
-            return list(self._portions(path, source))
-
-    def _portions(self, path: str, source: Any) -> Iterator[Portion]:
-        size = source.seek(0, io.SEEK_END)
-        first = pq.ParquetFile(source, pre_buffer=False)
-        groups, columns = self._choose(first)
-        if isinstance(source, io.BytesIO):
-            kept = source.getvalue()
-        else:
+            kept = self._store.get(path, 0, size_bytes)
+            return list(self._portions(path, kept, len(kept)))
+        with self._store.open_input(path) as source:
+            size = source.seek(0, io.SEEK_END)
             source.seek(max(0, size - TAIL_BYTES))
             kept = source.read()
-        for some in bounded(first.metadata, groups):
-            held = _Held(self._store, path, (kept, size), _runs(_spans(first, some, columns), size - len(kept)))
+        return list(self._portions(path, kept, size))
+
+    def _portions(self, path: str, kept: bytes, size: int) -> Iterator[Portion]:
+        """kept: the last bytes of the file, perhaps all."""
+
+        def parquet(runs: Sequence[Span], metadata: Any = None) -> tuple[pq.ParquetFile, _Held | None]:
+            held = _Held(self._store, path, (kept, size), runs) if len(kept) < size else None
+            source = pa.BufferReader(kept) if held is None else held
             # Without pre_buffer: it would ask for several ranges as one, after they were fetched.
-            file = pq.ParquetFile(held, metadata=first.metadata, coerce_int96_timestamp_unit="us", pre_buffer=False)
-            yield Portion(path=path, file=file, groups=some, columns=columns, held=held, size_bytes=held.run_bytes + len(kept))
+            return pq.ParquetFile(source, metadata=metadata, coerce_int96_timestamp_unit="us", pre_buffer=False), held
+
+        first, _ = parquet(())
+        groups, columns = self._choose(first)
+        for some in bounded(first.metadata, groups):  # each with a reader of its own: they are decoded at once
+            runs = [] if len(kept) == size else _runs(_spans(first, some, columns), size - len(kept))
+            file, held = parquet(runs, first.metadata)
+            size_bytes = len(kept) + sum(end - start for start, end in runs)
+            yield Portion(path=path, file=file, groups=some, columns=columns, held=held, size_bytes=size_bytes)
 
 
 class _Held(RangedInput):
@@ -132,7 +141,6 @@ class _Held(RangedInput):
         self._runs = runs
         self._starts = [start for start, _ in runs]
         self._coming: list[Future[bytes]] = []
-        self.run_bytes = sum(end - start for start, end in runs)
 
     def fetch(self, pool: ThreadPoolExecutor) -> None:
         self._coming = [pool.submit(self._store.get, self._path, start, end) for start, end in self._runs]
@@ -143,6 +151,11 @@ class _Held(RangedInput):
             return self._store.get(self._path, start, end)
         first = self._starts[at]
         return memoryview(self._coming[at].result())[start - first : end - first]
+
+
+def _is_there(opening: Future[list[Portion]]) -> bool:
+    """Whether it can be had without waiting. An error is not: it has its turn after all that is due."""
+    return opening.done() and opening.exception() is None
 
 
 def bounded(metadata: Any, wanted: Iterable[int]) -> Iterator[list[int]]:

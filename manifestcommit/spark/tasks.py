@@ -20,7 +20,8 @@ from manifestcommit.core.predicate import Predicate
 from manifestcommit.core.schema import Schema
 from manifestcommit.core.values import to_array
 from manifestcommit.engine.constants import Constants
-from manifestcommit.engine.read_ahead import read_ahead
+from manifestcommit.engine.decode_ahead import decode_ahead
+from manifestcommit.engine.read_ahead import Portion, read_ahead
 from manifestcommit.engine.row_groups import matching_groups
 from manifestcommit.store import StorageOptions, open_store
 
@@ -89,12 +90,15 @@ class FilesReader(DataSourceReader):
             groups = matching_groups(file.metadata, file.schema_arrow, self.schema, self.predicate)
             return groups, [name for name in self.file_names if name in present]
 
-        for portion in read_ahead(store, partition.files, choose, all_columns=types.keys() <= set(self.file_names)):
+        def decode(portion: Portion) -> Iterator[pa.RecordBatch]:
             known = dict(zip(constants.columns, constants.values.get(portion.path, ()), strict=False))
             filled = {name: to_array([value], types[name])[0] for name, value in known.items() if name in types}
             filled[_NAME] = pa.scalar(portion.path)
             batches = portion.file.iter_batches(batch_size=_BATCH_ROWS, row_groups=portion.groups, columns=portion.columns)
-            yield from (fitted(batch, target, self.file_names, filled) for batch in batches)
+            return (fitted(batch, target, self.file_names, filled) for batch in batches)
+
+        portions = read_ahead(store, partition.files, choose, all_columns=types.keys() <= set(self.file_names))
+        yield from decode_ahead(portions, decode)
 
 
 def pack(files: Sequence[tuple[str, int]]) -> list[tuple[tuple[str, int], ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -134,9 +135,32 @@ def test_who_stops_early_leaves_no_request_behind() -> None:
     files = [file_of(store, f"{n:02}", 2_000) for n in range(40)]
     parts = read_ahead(store, files, lambda file: ([0], file.schema_arrow.names), all_columns=True)
     next(parts)
-    parts.close()  # type: ignore[attr-defined]  # a generator
+    parts.close()
     asked = len(store.asked)
     assert asked < 40 and not [t for t in threading.enumerate() if t.name.startswith("manifestcommit-read")]
+
+
+def test_what_was_handed_out_still_comes_when_there_is_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who decodes one portion while another thread has found that it was the last one. [RD40]"""
+    monkeypatch.setattr(module, "_AT_ONCE", 1)
+    monkeypatch.setattr(module, "_REQUEST_BYTES", 100_000)
+    monkeypatch.setattr(module, "_GAP_BYTES", 0)
+    monkeypatch.setattr(module, "SMALL_FILE_BYTES", 0)
+    store = Remote()
+    plain = store.get
+
+    def slow(*asked: Any) -> bytes:
+        time.sleep(0.002)
+        return plain(*asked)
+
+    monkeypatch.setattr(store, "get", slow)
+    files = [file_of(store, f"{n}", GROUP, n * GROUP) for n in range(3)]
+    parts = list(read_ahead(store, files, lambda file: (range(file.num_row_groups), file.schema_arrow.names), all_columns=True))
+    assert [n for part in parts for n in part.file.read_row_groups(part.groups).column("n").to_pylist()] == list(range(3 * GROUP))
+    some: list[Any] = []
+    with pytest.raises(FileNotFoundError, match="gone"):
+        some.extend(read_ahead(store, [*files, ("gone", 100)], lambda file: ([0], file.schema_arrow.names), all_columns=True))
+    assert len(some) == 3 and some[-1].file.read_row_groups([0]).num_rows == GROUP
 
 
 def test_a_file_that_is_gone_is_an_error_in_its_turn() -> None:
