@@ -29,6 +29,7 @@ from manifestcommit.store import StorageOptions, open_store
 _PARTITION_BYTES = 128 << 20
 _OPEN_COST_BYTES = 4 << 20
 _BATCH_ROWS = 64 * 1024
+_NARROW_BYTES = 64  # of rows up to this size in a file, twice as many make a batch: each one costs some Python
 _NAME = "\0manifestcommit.path"  # stands for a column with the path of each row's file among the names inside files
 
 
@@ -94,7 +95,9 @@ class FilesReader(DataSourceReader):
             known = dict(zip(constants.columns, constants.values.get(portion.path, ()), strict=False))
             filled = {name: to_array([value], types[name])[0] for name, value in known.items() if name in types}
             filled[_NAME] = pa.scalar(portion.path)
-            batches = portion.file.iter_batches(batch_size=_BATCH_ROWS, row_groups=portion.groups, columns=portion.columns)
+            batches = portion.file.iter_batches(
+                batch_size=batch_rows(portion.file.metadata, portion.groups), row_groups=portion.groups, columns=portion.columns
+            )
             return (fitted(batch, target, self.file_names, filled) for batch in batches)
 
         portions = read_ahead(store, partition.files, choose, all_columns=types.keys() <= set(self.file_names))
@@ -105,6 +108,13 @@ def pack(files: Sequence[tuple[str, int]]) -> list[tuple[tuple[str, int], ...]]:
     """The files in groups of about one task's work each, in their order."""
     costs = ((file, file[1] + _OPEN_COST_BYTES) for file in files)
     return [tuple(group) for group in filled(costs, _PARTITION_BYTES)]
+
+
+def batch_rows(metadata: Any, groups: Sequence[int]) -> int:
+    """How many rows of these row groups make a batch: a bounded number, larger where all columns of a row are small together."""
+    some = [metadata.row_group(group) for group in groups]
+    is_narrow = sum(each.total_byte_size for each in some) <= _NARROW_BYTES * sum(each.num_rows for each in some)
+    return 2 * _BATCH_ROWS if is_narrow else _BATCH_ROWS
 
 
 def fitted(batch: pa.RecordBatch, target: pa.Schema, file_names: Sequence[str], filled: Mapping[str, pa.Scalar]) -> pa.RecordBatch:

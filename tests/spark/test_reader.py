@@ -17,7 +17,7 @@ from manifestcommit.core.schema import ArrayType, Field, MapType, Schema, Struct
 from manifestcommit.errors import UsageError
 from manifestcommit.spark import reader
 from manifestcommit.spark.reader import read_files
-from manifestcommit.spark.tasks import _fit, fitted, pack
+from manifestcommit.spark.tasks import _fit, batch_rows, fitted, pack
 from tests.spark.clusters import HOSTILE
 
 # Backslashes, globs, percent signs before and after, a newline: names that files added from outside may have.
@@ -302,3 +302,16 @@ def test_files_are_packed_in_order_and_none_is_lost() -> None:
     assert len(groups) > 2 and all(groups)
     assert pack([]) == []
     assert len(pack([(str(n), 1) for n in range(62)])) == 2
+
+
+def test_batches_of_wide_rows_stay_small() -> None:
+    """Twice as many bytes would wait in a task's memory, and in the JVM's. [RD14] [RD40]"""
+
+    def rows_for(wide: int) -> int:
+        sink = pa.BufferOutputStream()
+        table = pa.table({"n": range(1000), "t": [f"{n:0{wide}}" for n in range(1000)]})
+        pq.write_table(table, sink, row_group_size=100, compression="none", use_dictionary=False)
+        metadata = pq.ParquetFile(sink.getvalue()).metadata
+        return batch_rows(metadata, [0, 1, 9])
+
+    assert (rows_for(8), rows_for(100)) == (128 * 1024, 64 * 1024)
