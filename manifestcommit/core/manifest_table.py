@@ -6,7 +6,7 @@ Pure: tables in, tables out. Not here: Parquet bytes and the store (engine.manif
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -133,16 +133,17 @@ def check_table(table: pa.Table, ref: ManifestRef, partition_by: Sequence[int]) 
 
 def check_columns(stored: pa.Schema, entries: int, ref: ManifestRef, partition_by: Sequence[int]) -> None:
     """ValueError unless a table with these columns and so many rows can be the manifest that the reference describes. [OB4] [OB13]"""
+    kinds = dict(zip(stored.names, stored.types, strict=True))
     missing = {name for name, _ in FIXED} | {f"partition.{each}" for each in partition_by}
-    missing -= set(stored.names)
+    missing -= set(kinds)
     if missing:
         raise ValueError(f"it lacks the columns {sorted(missing)}")
     for name, kind in FIXED:
-        if stored.field(name).type != kind:
-            raise ValueError(f"its column {name!r} is {stored.field(name).type}, not {kind}")
+        if kinds[name] != kind:
+            raise ValueError(f"its column {name!r} is {kinds[name]}, not {kind}")
     if entries != ref.files:
         raise ValueError(f"it has {entries} entries, its reference says {ref.files}")
-    _check_stats(stored)
+    _check_stats(kinds)
 
 
 def check_rows(table: pa.Table) -> None:
@@ -207,15 +208,14 @@ def _are_unique(paths: pa.ChunkedArray) -> bool:
     return rises or bool(pc.count_distinct(paths).as_py() == len(paths))
 
 
-def _check_stats(stored: pa.Schema) -> None:
+def _check_stats(stored: Mapping[str, pa.DataType]) -> None:
     """ValueError unless each column's statistics are whole and of one shape."""
     kinds = {"nulls": pa.int64(), "nans": pa.int64(), "cuts": pa.int8()}
-    for each in {int(found[2]) for name in stored.names if (found := _COLUMN.fullmatch(name)) and found[1] != "partition"}:
-        names = [f"{name}.{each}" for name in ("nulls", "nans", "min", "max", "cuts")]
-        if missing := [name for name in names if name not in stored.names]:
+    for each in {int(found[2]) for name in stored if (found := _COLUMN.fullmatch(name)) and found[1] != "partition"}:
+        names = {name: f"{name}.{each}" for name in ("nulls", "nans", "min", "max", "cuts")}
+        if missing := [name for name in names.values() if name not in stored]:
             raise ValueError(f"it lacks the columns {missing}")
-        types = {name: stored.field(f"{name}.{each}").type for name in ("nulls", "nans", "min", "max", "cuts")}
-        if types["min"] != types["max"] or any(types[name] != kind for name, kind in kinds.items()):
+        if stored[names["min"]] != stored[names["max"]] or any(stored[names[name]] != kind for name, kind in kinds.items()):
             raise ValueError(f"its statistics of the field {each} have the wrong types")
 
 

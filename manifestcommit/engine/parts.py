@@ -33,7 +33,8 @@ _GAP_BYTES = 128 << 10  # what lies between two chunks and is no longer than thi
 class ManifestParts:
     """What has been fetched of one manifest, in a buffer of its length: chunks stand where they stand in the object. [RD11]
 
-    metadata: as Parquet's footer has it; sizes: rows of each row group; schema: of its columns; held_bytes: of it in memory.
+    metadata: as Parquet's footer has it; sizes: rows of each row group; schema: of its columns; positions: the number of each of Parquet's
+    columns; held_bytes: of it in memory.
     CorruptMetadataError where anything is not as the reference says.
     """
 
@@ -62,7 +63,8 @@ class ManifestParts:
             raise self._damaged(f"it claims {raw} bytes once decompressed")
         if min(self.sizes, default=0) < 0 or sum(self.sizes) != self.metadata.num_rows:
             raise self._damaged("its row groups have not as many rows together as it says")
-        self._names = [self.metadata.schema.column(index).path for index in range(self.metadata.num_columns)]
+        columns = self.metadata.schema
+        self.positions = {columns.column(index).path: index for index in range(self.metadata.num_columns)}
         self._fetched: set[tuple[int, int]] = set()
         self.held_bytes = footer.bytes
 
@@ -92,12 +94,12 @@ class ManifestParts:
 
     def _chunks(self, groups: Sequence[int], columns: Sequence[str]) -> Iterator[tuple[int, int]]:
         whole, members = set(columns), tuple(f"{each}." for each in columns)
-        wanted = [at for at, name in enumerate(self._names) if name in whole or name.startswith(members)]
+        wanted = [at for name, at in self.positions.items() if name in whole or name.startswith(members)]
         return ((group, column) for group in groups for column in wanted)
 
     def _runs(self, chunks: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
         """The numbers of the chunks that are fetched by one request each, in the order in which they stand."""
-        numbers = sorted((group * len(self._names) + column for group, column in chunks), key=self._spans.__getitem__)
+        numbers = sorted((group * self.metadata.num_columns + column for group, column in chunks), key=self._spans.__getitem__)
         run: list[int] = []
         for number in numbers:
             if run and self._spans[number][0] - self._spans[run[-1]][1] > _GAP_BYTES:

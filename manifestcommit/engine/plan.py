@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -28,6 +29,7 @@ from .parts import ManifestParts
 from .session import Session
 from .sources import EntrySource, ManifestSource, RowGroupSource, columns_for, leaf_fields
 
+_FOOTERS = 64  # of manifests that are asked together
 _BOOKKEEPING = ("path", "rows", "bytes", "digest", "added", "job")
 
 
@@ -38,16 +40,9 @@ def entries_table(session: Session, snapshot: Snapshot, predicate: Predicate | N
     """
     if snapshot.schema is None:
         return pa.table({name: pa.array([], kind) for name, kind in manifest_table.FIXED})
+    found = _all_entries(session, snapshot) if predicate is None else _matching(session, snapshot, predicate)
+    found = [table for table in found if table.num_rows] or found[:1]  # of those without entries no more than the columns
     inlined = session.manifests.inlined(snapshot)
-    references = snapshot.manifests if predicate is None else _matching_manifests(snapshot, predicate)
-    tables = _of_each(
-        session,
-        snapshot,
-        references,
-        lambda ref, removed: _live_entries(session, snapshot, ref, removed, predicate),
-        whole=predicate is None,
-    )
-    found = [table for table in tables if table.num_rows] or tables[:1]  # of those without entries no more than the columns
     found.append(inlined if predicate is None else _matching_entries(inlined, snapshot, predicate))
     return manifest_table.unite(found, schema=snapshot.schema, partition_by=snapshot.partition_by)
 
@@ -65,35 +60,66 @@ def entries_of(session: Session, snapshot: Snapshot, paths: Sequence[str]) -> pa
         return table.filter(pc.is_in(table.column("path"), value_set=wanted))
 
     references = [ref for ref in snapshot.manifests if may_have(ref)]
-    tables = _of_each(session, snapshot, references, lambda ref, removed: having(session.manifests.live(ref, snapshot, removed)))
+    with while_readable(session.store, snapshot.version):
+        removed = session.manifests.removed(snapshot) if references else {}
+        tables = _of_each(session, references, lambda ref: having(session.manifests.live(ref, snapshot, removed.get(ref.path, 0))))
     tables.append(having(session.manifests.inlined(snapshot)))
     return manifest_table.unite(tables, schema=snapshot.schema, partition_by=snapshot.partition_by)
 
 
-def _of_each(
-    session: Session,
-    snapshot: Snapshot,
-    references: Sequence[ManifestRef],
-    take: Callable[[ManifestRef, int], pa.Table],
-    *,
-    whole: bool = True,
-) -> list[pa.Table]:
-    """What is taken of each manifest, told which of its rows are gone. whole: all of its bytes are read, which may be much work."""
+def _of_each(session: Session, references: Sequence[ManifestRef], take: Callable[[ManifestRef], pa.Table]) -> list[pa.Table]:
+    """What is taken of each manifest, of which all bytes are read: that may be much work."""
+    return at_once(session.store, take, references, is_much=sum(ref.bytes for ref in references) > PART_BYTES)
+
+
+def _all_entries(session: Session, snapshot: Snapshot) -> list[pa.Table]:
+    """Those of each manifest."""
+    with while_readable(session.store, snapshot.version):
+        removed = session.manifests.removed(snapshot) if snapshot.manifests else {}
+        return _of_each(session, snapshot.manifests, lambda ref: session.manifests.live(ref, snapshot, removed.get(ref.path, 0)))
+
+
+def _matching(session: Session, snapshot: Snapshot, predicate: Predicate) -> list[pa.Table]:
+    """Those of each manifest that may match. What footers say of row groups is asked of many manifests together. [RD12]"""
+    references = _matching_manifests(snapshot, predicate)
+    found: list[pa.Table] = []
     with while_readable(session.store, snapshot.version):
         removed = session.manifests.removed(snapshot) if references else {}
-        is_much = whole and sum(ref.bytes for ref in references) > PART_BYTES
-        return at_once(session.store, lambda ref: take(ref, removed.get(ref.path, 0)), references, is_much=is_much)
+        for some in (references[start : start + _FOOTERS] for start in range(0, len(references), _FOOTERS)):
+            asked = [_Asked(ref=ref, removed=removed.get(ref.path, 0)) for ref in some]
+            parts = at_once(session.store, lambda each: _parts(session, snapshot, each), asked)
+            groups = _matching_groups([each for each in parts if each is not None], snapshot, predicate)
+            asked = [each._replace(parts=of, groups=[] if of is None else next(groups)) for each, of in zip(asked, parts, strict=True)]
+            # The first one tells the columns, should nothing be found.
+            asked = [each for at, each in enumerate(asked) if each.parts is None or each.groups or at == 0]
+            found += at_once(session.store, lambda each: _matching_rows(session, snapshot, each, predicate), asked)
+    return found
 
 
-def _live_entries(session: Session, snapshot: Snapshot, ref: ManifestRef, removed: int, predicate: Predicate | None) -> pa.Table:
-    """Those of one manifest that may match."""
-    if predicate is None:
-        return session.manifests.live(ref, snapshot, removed)
-    parts = session.manifests.parts(ref, snapshot.partition_by)
-    if parts is None:
-        return _matching_entries(session.manifests.live(ref, snapshot, removed), snapshot, predicate)
-    check_removed(ref, removed)
-    return _matching_rows(parts, ref, snapshot, removed, predicate)
+class _Asked(NamedTuple):
+    """One manifest: which of its rows were taken out, and where it is read by parts, which of its row groups may match."""
+
+    ref: ManifestRef
+    removed: int
+    parts: ManifestParts | None = None
+    groups: Sequence[int] = ()
+
+
+def _parts(session: Session, snapshot: Snapshot, asked: _Asked) -> ManifestParts | None:
+    check_removed(asked.ref, asked.removed)
+    return session.manifests.parts(asked.ref, snapshot.partition_by)
+
+
+def _matching_groups(parts: Sequence[ManifestParts], snapshot: Snapshot, predicate: Predicate) -> Iterator[list[int]]:
+    """The numbers of the row groups of each manifest that may match, by their statistics. [RD12]"""
+    if not parts:
+        return
+    assert snapshot.schema is not None
+    may_have = may_match(predicate, RowGroupSource(parts, snapshot.schema, snapshot.partition_by))
+    at = 0
+    for each in parts:
+        yield pc.indices_nonzero(may_have.slice(at, len(each.sizes))).to_pylist()
+        at += len(each.sizes)
 
 
 def _matching_entries(table: pa.Table, snapshot: Snapshot, predicate: Predicate) -> pa.Table:
@@ -101,12 +127,13 @@ def _matching_entries(table: pa.Table, snapshot: Snapshot, predicate: Predicate)
     return table.filter(may_match(predicate, EntrySource(table, snapshot.schema, snapshot.partition_by, predicate)))
 
 
-def _matching_rows(parts: ManifestParts, ref: ManifestRef, snapshot: Snapshot, removed: int, predicate: Predicate) -> pa.Table:
-    """First by the row groups' statistics, then by the columns that the filter asks, then the rest of the entries that it leaves. [RD12]"""
+def _matching_rows(session: Session, snapshot: Snapshot, asked: _Asked, predicate: Predicate) -> pa.Table:
+    """The columns that the filter asks of the row groups that may match, then the rest of the entries that it leaves. [RD12]"""
+    ref, removed, parts, groups = asked
+    if parts is None:
+        return _matching_entries(session.manifests.live(ref, snapshot, removed), snapshot, predicate)
     schema, partition_by = snapshot.schema, snapshot.partition_by
     assert schema is not None
-    may_have = may_match(predicate, RowGroupSource(parts.metadata, parts.schema, schema, partition_by))
-    groups = pc.indices_nonzero(may_have).to_pylist()
     if not groups:
         return parts.schema.empty_table()
     wanted = columns_for(predicate, schema, partition_by)

@@ -5,8 +5,10 @@ Not here: what a filter makes of bounds (core.predicate), which of them are aske
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -47,19 +49,28 @@ class EntrySource:
         return ColumnBounds(min=low, max=high, nulls=nulls, nans=nans if field.type in ("float", "double") else _zeros(len(low)))
 
 
+class Footer(Protocol):
+    """Of a manifest: Parquet's metadata, the Arrow schema of its columns, and the number of each of them by its name."""
+
+    @property
+    def metadata(self) -> Any: ...
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    @property
+    def positions(self) -> Mapping[str, int]: ...
+
+
 class RowGroupSource:
-    """What the footer of a manifest says of the entries of each row group together. [RD12]
+    """What the footers of manifests, one at least, say of the entries of each of their row groups together, one behind the other. [RD12]
 
     An entry that does not know a bound has null in its place, and the statistics of a row group pass over nulls: where there is one,
-    nothing is known of the row group.
+    nothing is known of the row group. Nor is of those of a manifest that has no such column.
     """
 
-    def __init__(self, metadata: Any, stored: pa.Schema, schema: Schema, partition_by: Sequence[int]) -> None:
-        """metadata: of the Parquet file; stored: its Arrow schema."""
-        self._stored = stored
-        self._groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
-        names = (metadata.schema.column(index).path for index in range(metadata.num_columns))
-        self._positions = {name: index for index, name in enumerate(names)}
+    def __init__(self, footers: Sequence[Footer], schema: Schema, partition_by: Sequence[int]) -> None:
+        self._footers = [(each, [each.metadata.row_group(at) for at in range(each.metadata.num_row_groups)]) for each in footers]
         self._leaves = leaf_fields(schema)
         self._partition_by = partition_by
 
@@ -67,7 +78,8 @@ class RowGroupSource:
     def rows(self) -> pa.Array:
         """How many entries there are: as good as their rows, as long as one of them has any."""
         none = [each is not None and each.has_min_max and each.max == 0 for each in self._statistics("rows")]
-        return pa.array([0 if empty else group.num_rows for empty, group in zip(none, self._groups, strict=True)], pa.int64())
+        entries = (group.num_rows for _, groups in self._footers for group in groups)
+        return pa.array([0 if empty else count for empty, count in zip(none, entries, strict=True)], pa.int64())
 
     def bounds(self, column: tuple[str, ...]) -> ColumnBounds | None:
         field = self._leaves.get(column)
@@ -78,28 +90,23 @@ class RowGroupSource:
             nulls = [each.null_count if each is not None and each.has_null_count else None for each in self._statistics(name)]
             low, high = self._ends(name, field, "min", with_nulls=True), self._ends(name, field, "max", with_nulls=True)
             return ColumnBounds(min=low, max=high, nulls=pa.array(nulls, pa.int64()), nans=_zeros(len(low)))
-        if f"min.{field.id}" not in self._positions:
-            return None
         low = self._ends(f"min.{field.id}", field, "min", with_nulls=False)
         high = self._ends(f"max.{field.id}", field, "max", with_nulls=False)
         nans = self._no_rows(f"nans.{field.id}") if field.type in ("float", "double") else _zeros(len(low))
         return ColumnBounds(min=low, max=high, nulls=self._no_rows(f"nulls.{field.id}"), nans=nans)
 
-    def _statistics(self, name: str) -> list[Any]:
-        at = self._positions[name]
-        return [group.column(at).statistics for group in self._groups]
+    def _statistics(self, name: str) -> Iterator[Any]:
+        for footer, groups in self._footers:
+            at = footer.positions.get(name)
+            yield from (None if at is None else group.column(at).statistics for group in groups)
 
     def _ends(self, name: str, field: Field, end: Literal["min", "max"], *, with_nulls: bool) -> pa.Array:
         """The least or greatest value of each row group in the column's type; null where that is not known."""
-        stored, kind = self._stored.field(name).type, arrow_type(field.type)
-        told = [each if _tells(each, with_nulls=with_nulls) else None for each in self._statistics(name)]
-        try:
-            if pa.types.is_temporal(stored):  # Python has not all of these moments
-                raw = [getattr(each, f"{end}_raw", None) for each in told]
-                return pa.array(raw, pa.int32() if stored.bit_width == 32 else pa.int64()).view(stored).cast(kind)
-            return pa.array([getattr(each, end, None) for each in told], stored).cast(kind)
-        except (pa.ArrowException, ValueError, TypeError, OverflowError):  # what the column cannot hold: whoever reads it will say so
-            return pa.nulls(len(told), kind)
+        kind = arrow_type(field.type)
+        told = (each if _tells(each, with_nulls=with_nulls) else None for each in self._statistics(name))
+        stored = (_stored(footer.schema, name) for footer, groups in self._footers for _ in groups)
+        runs = groupby(zip(stored, told, strict=True), key=itemgetter(0))  # one, unless the column was widened between two manifests
+        return pa.concat_arrays([_typed([each for _, each in run], end, as_stored, kind) for as_stored, run in runs])
 
     def _no_rows(self, name: str) -> pa.Array:
         """0 where each entry counts none, else unknown."""
@@ -168,6 +175,24 @@ def _tells(statistics: Any, *, with_nulls: bool) -> bool:
     if statistics is None or not statistics.has_min_max:
         return False
     return with_nulls or bool(statistics.has_null_count and statistics.null_count == 0)
+
+
+def _stored(schema: pa.Schema, name: str) -> pa.DataType | None:
+    at = schema.get_field_index(name)
+    return None if at < 0 else schema.field(at).type
+
+
+def _typed(told: Sequence[Any], end: Literal["min", "max"], stored: pa.DataType | None, kind: pa.DataType) -> pa.Array:
+    """One end of statistics, all of columns stored in one type, in the type that the column has now."""
+    if stored is None:
+        return pa.nulls(len(told), kind)
+    try:
+        if pa.types.is_temporal(stored):  # Python has not all of these moments
+            raw = [getattr(each, f"{end}_raw", None) for each in told]
+            return pa.array(raw, pa.int32() if stored.bit_width == 32 else pa.int64()).view(stored).cast(kind)
+        return pa.array([getattr(each, end, None) for each in told], stored).cast(kind)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError):  # what the column cannot hold: whoever reads it will say so
+        return pa.nulls(len(told), kind)
 
 
 def _zeros(length: int) -> pa.Array:

@@ -26,7 +26,7 @@ from manifestcommit.core.manifest import ColumnStats, Entry, FooterRef, Manifest
 from manifestcommit.core.predicate import And, Compare, IsIn, IsNan, IsNull, Not, Or, Predicate, StartsWith
 from manifestcommit.core.schema import Field, Schema
 from manifestcommit.core.snapshot import Snapshot
-from manifestcommit.engine import manifests, parts
+from manifestcommit.engine import manifests, parts, plan
 from manifestcommit.engine.env import SystemEnv
 from manifestcommit.engine.manifests import ManifestReader, write_manifest
 from manifestcommit.engine.plan import entries_table
@@ -175,6 +175,27 @@ def test_a_filter_finds_by_parts_the_very_entries_that_it_finds_in_the_whole(
         assert by_parts.equals(whole.select(by_parts.column_names)), predicate
 
 
+@settings(max_examples=rounds(15, 500))
+@given(st.lists(entry_lists(), min_size=2, max_size=4), st.integers(0, 2**9 - 1), st.lists(predicates, min_size=1, max_size=3))
+def test_a_filter_finds_in_many_manifests_what_it_finds_in_each_of_them(
+    lists: list[list[Entry]], removed: int, wanted: list[Predicate]
+) -> None:
+    """Their footers are asked together, though one has statistics that another lacks, or has them in a narrower type. [RD6] [RD12]"""
+    session, snapshot = listed(lists[0], removed=removed & ((1 << len(lists[0])) - 1))
+    narrow = Schema(fields=tuple(msgspec.structs.replace(f, type="byte") if f.name == "h" else f for f in SCHEMA.fields))
+    refs = list(snapshot.manifests)
+    for number, entries in enumerate(lists[1:]):
+        named = [msgspec.structs.replace(each, path=f"{number}/{each.path}") for each in entries]
+        bounds = {bound for each in named if 12 in each.columns for bound in (each.columns[12].min, each.columns[12].max)}
+        schema = narrow if bounds <= {None, 0} else SCHEMA
+        refs.append(write_manifest(session.store, named, schema=schema, partition_by=BY, job=JOB, env=SystemEnv()))
+    snapshot = msgspec.structs.replace(snapshot, manifests=tuple(msgspec.structs.replace(ref, added=2) for ref in refs))
+    for predicate in wanted:
+        by_parts = entries_table(session, snapshot, predicate)
+        whole = entries_table(Session(session.store), read_whole(snapshot), predicate)
+        assert sorted(paths(by_parts)) == sorted(paths(whole)), predicate
+
+
 KNOWN = ColumnStats(nulls=0, nans=0, min=0.0, max=9.0)
 
 
@@ -245,6 +266,31 @@ def test_a_bound_of_a_narrower_type_prunes_as_the_wider_one() -> None:
     assert len(paths(entries_table(Session(store), snapshot, Compare(op=">=", column=("i",), value=70)))) == 1
 
 
+def test_a_manifest_from_before_a_column_was_widened_hides_no_other_ones_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are asked together, each in its own type: only the row groups that may match are read. [OB13] [RD12]"""
+    narrow = Schema(fields=tuple(msgspec.structs.replace(f, type="integer") if f.name == "i" else f for f in SCHEMA.fields))
+    session, snapshot = listed([])
+    far = [
+        Entry(
+            path=f"far{n}", partition=("p", None), rows=1, bytes=1, job=JOB, columns={3: ColumnStats(nulls=0, min=2**40 + n, max=2**40 + n)}
+        )
+        for n in range(4)
+    ]
+    refs = [
+        write_manifest(session.store, entries, schema=schema, partition_by=BY, job=JOB, env=SystemEnv())
+        for entries, schema in ((numbered(4), narrow), (far, SCHEMA))
+    ]
+    read: list[int] = []
+    whole = parts.ManifestParts.read
+    monkeypatch.setattr(parts.ManifestParts, "read", lambda self, groups, columns: read.extend(groups) or whole(self, groups, columns))
+    for manifests_ in (refs, refs[::-1]):
+        found = entries_table(
+            session, msgspec.structs.replace(snapshot, manifests=tuple(manifests_)), Compare(op=">", column=("i",), value=2**40 + 2)
+        )
+        assert paths(found) == ["far3"]
+    assert read == [1, 1, 1, 1], "twice the second row group of one of them"
+
+
 # --- what it costs ------------------------------------------------------------------------------------------------------
 
 
@@ -270,6 +316,22 @@ def test_a_filter_fetches_the_footer_and_the_row_groups_that_it_needs(monkeypatc
     assert len(store.calls) == before
     assert paths(entries_table(session, snapshot, Compare(op="<", column=("i",), value=0))) == []
     assert len(store.calls) == before, "the footer alone says that nothing is there"
+
+
+def test_the_footers_of_many_manifests_are_asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One question for the manifests, one for all their row groups, and one for the entries of the only one that is left. [RD12]"""
+    store = CountingStore(open_store(f"memory://parts/{next(_count)}"))
+    session, snapshot = listed([], store)
+    pieces = [numbered(60)[start : start + 6] for start in range(0, 60, 6)]
+    refs = tuple(write_manifest(store, each, schema=SCHEMA, partition_by=BY, job=JOB, env=SystemEnv()) for each in pieces)
+    snapshot = msgspec.structs.replace(snapshot, manifests=refs)
+    asked: list[type] = []
+    ask = plan.may_match
+    monkeypatch.setattr(plan, "may_match", lambda predicate, source: asked.append(type(source)) or ask(predicate, source))
+    store.reset()
+    assert paths(entries_table(session, snapshot, Compare(op="=", column=("i",), value=425))) == ["p/000042.parquet"]
+    assert [each.__name__ for each in asked] == ["ManifestSource", "RowGroupSource", "EntrySource", "EntrySource"], "the last: of the head"
+    assert store.requests()["get"] <= len(refs) + 2, "a footer each, and what is wanted of one"
 
 
 def test_neighbours_come_by_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
