@@ -261,7 +261,7 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _files(options: argparse.Namespace) -> int:
-    table = _table(options).files(**_chosen(options))
+    table = _table(options).files(**_chosen(options)).sort_by("path")
     if options.json:
         return print_json(table.to_pylist())
     print(_render_files(table, bounds=options.bounds))

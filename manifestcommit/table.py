@@ -80,10 +80,12 @@ class Table(RowChanges):
     ) -> pa.Table:
         """The live files, one row each: path, partition columns, rows, bytes, digest, added_version, job, bounds. [RD6]
 
-        filter: a pyarrow expression on columns of the table; files that cannot hold a matching row are left out.
+        filter: a pyarrow expression on columns of the table; files that cannot hold a matching row are left out. No order is promised:
+        `sort_by` what you need. [RD41]
         """
         snapshot = self.snapshot(version, as_of, tag)
-        return plan.describe_files(plan.entries_table(self._session, snapshot, self._predicate(filter, snapshot)), snapshot)
+        entries = plan.entries_table(self._session, snapshot, self._predicate(filter, snapshot), in_order=False)
+        return plan.describe_files(entries, snapshot)
 
     def dataset(self, version: int | None = None, as_of: str | dt.datetime | None = None, tag: str | None = None) -> ds.Dataset:
         """The rows of exactly one snapshot for pyarrow, DuckDB, Polars and pandas; a file that is gone is an error. [RD2] [RD7]"""

@@ -302,7 +302,7 @@ class _Pending:
 
     def _unlisted(self, head: Head, job: str) -> tuple[Entry, ...]:
         """All entries whose files the table does not list: others wrote into it before its adoption was completed."""
-        listed = set(entries_table(self._session, head.snapshot).column("path").to_pylist())
+        listed = set(entries_table(self._session, head.snapshot, in_order=False).column("path").to_pylist())
         return tuple(self._entry(each, job) for files in self._gathered for each in files if each.path not in listed)
 
     def _entry(self, found: GatheredFile, job: str) -> Entry:

@@ -149,7 +149,7 @@ class Feed:
 
     def _whole(self, snapshot: Snapshot) -> Given:
         """All live files, by the version that added them, then by path."""
-        entries = entries_table(self._session, snapshot)
+        entries = entries_table(self._session, snapshot, in_order=False)
         table = entries.select(["added", "path", "bytes"]).sort_by([("added", "ascending"), ("path", "ascending")])
         files = zip(table.column("path").to_pylist(), table.column("bytes").to_pylist(), strict=True)
         return self._checked(snapshot, files, [entries])

@@ -493,9 +493,19 @@ def test_a_path_that_stands_in_two_rising_runs_is_found() -> None:
     """Long columns are told by their order: each partition's paths rise. [OB4] [OB5]"""
     runs = [[f"p={p}/{n:04d}" for n in range(200)] for p in (10, 9, 1)]
     column = pa.chunked_array([list(itertools.chain(*runs))])
-    assert manifest_table._are_unique(column)
-    assert not manifest_table._are_unique(pa.chunked_array([[*runs[0], *runs[1][:100], "p=10/0107"]]))
-    assert not manifest_table._are_unique(pa.chunked_array([[*runs[0], "p=10/0199", *runs[1]]]))
+    assert manifest_table._are_unique(column, [])
+    assert not manifest_table._are_unique(pa.chunked_array([[*runs[0], *runs[1][:100], "p=10/0107"]]), [])
+    assert not manifest_table._are_unique(pa.chunked_array([[*runs[0], "p=10/0199", *runs[1]]]), [])
+
+
+def test_paths_of_partitions_out_of_the_order_of_their_folders_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Partition 10 stands behind 2, its folder before: told by their order all the same, and one that is there twice is found. [OB4]"""
+    values, listed_paths = zip(*((p, f"p={p}/{n:04d}") for p in (1, 2, 10, 11) for n in range(100)), strict=True)
+    partition = pa.chunked_array([values[:150], values[150:]])
+    assert not manifest_table._are_unique(pa.chunked_array([[*listed_paths[:-1], "p=2/0007"]]), [partition])
+    assert not manifest_table._are_unique(pa.chunked_array([[*listed_paths[:-1], "p=1/0000"]]), [partition])
+    monkeypatch.setattr(pc, "count_distinct", lambda _: pytest.fail("every path was hashed"))
+    assert manifest_table._are_unique(pa.chunked_array([listed_paths]), [partition])
 
 
 def test_usual_paths_pass_by_that_look() -> None:
@@ -504,17 +514,19 @@ def test_usual_paths_pass_by_that_look() -> None:
 
 
 @settings(max_examples=rounds(60, 5_000))
-@given(st.lists(st.lists(st.integers(0, 400).map(str), max_size=130), max_size=3))
-def test_a_path_that_is_listed_twice_is_found_in_any_order(pieces: list[list[str]]) -> None:
-    """[OB4] [OB5]"""
+@given(st.lists(st.lists(st.integers(0, 400).map(str), max_size=130), max_size=3), st.sampled_from([1, 7, 60]))
+def test_a_path_that_is_listed_twice_is_found_in_any_order(pieces: list[list[str]], width: int) -> None:
+    """Whatever partitions it is listed in. [OB4] [OB5]"""
     every = list(itertools.chain(*pieces))
     column = pa.chunked_array([pa.array(piece, pa.string()) for piece in pieces], pa.string())
-    assert manifest_table._are_unique(column) == (len(set(every)) == len(every))
+    partition = pa.chunked_array([pa.array([None if row < width else row // width for row in range(len(every))], pa.int32())])
+    for partitions in ([], [partition]):
+        assert manifest_table._are_unique(column, partitions) == (len(set(every)) == len(every))
     rising = sorted(set(every))
     turned = rising[len(rising) // 2 :] + rising[: len(rising) // 2]
-    assert manifest_table._are_unique(pa.chunked_array([turned], pa.string()))
+    assert manifest_table._are_unique(pa.chunked_array([turned], pa.string()), [])
     if rising:
-        assert not manifest_table._are_unique(pa.chunked_array([[*turned, *turned[: 1 + len(turned) // 70]]], pa.string()))
+        assert not manifest_table._are_unique(pa.chunked_array([[*turned, *turned[: 1 + len(turned) // 70]]], pa.string()), [])
 
 
 @settings(max_examples=rounds(40, 2_000))
