@@ -19,6 +19,7 @@ Action = Literal["keep", "delete", "leave"]
 DAY_S = 86_400.0
 MAX_CONDEMNED = 10_000  # foreign files that one run condemns by name: they stand in the head until it is known that they are gone
 _AT_HAND = 4096  # folders and jobs of which is known what follows for a file
+_METADATA = f"{format.ROOM}/"
 _CUT_COMPONENT_BYTES = 190  # a folder so long may have lost its `=` when its name was cut
 
 
@@ -116,7 +117,7 @@ def classify(name: str, horizon: Horizon, is_reached: Callable[[str], bool], *, 
     is_reached: whether a readable version lists that name; is_old: whether it surely is older than the grace period, which only
     probes ask: they carry no id, and anyone may delete them.
     """
-    if not name.startswith(f"{format.ROOM}/"):
+    if not name.startswith(_METADATA):
         return _data_file(name, horizon, is_reached)
     if name == format.HINT:
         return _KEPT_METADATA
@@ -197,11 +198,11 @@ _NEVER = Verdict(action="leave", kind="foreign", reason="not written by this tab
 
 
 def _data_file(name: str, horizon: Horizon, is_reached: Callable[[str], bool]) -> Verdict:
+    if is_reached(name):  # as most files are, whoever wrote them
+        return _KEPT
     own = writer_of(name, horizon.table_id)
     if own is not None:
         return _of_own_job(name, own, "data file", horizon, is_reached)
-    if is_reached(name):
-        return _KEPT
     if name in horizon.condemned:
         return Verdict(action="delete", kind="foreign file", reason="not written by this table's jobs, listed by no readable version")
     return _FOREIGN if is_condemnable(name) else _NEVER

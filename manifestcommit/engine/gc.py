@@ -236,8 +236,9 @@ def verdicts(
             tell(f"comparing: {number:,} objects")
             told += _BATCH
         number += len(some)
-        reached = among([info.name for info in some])
-        yield from ((info, judge(info, horizon, reached.__contains__, cut_s)) for info in some)
+        is_reached = among([info.name for info in some]).__contains__
+        for info in some:
+            yield info, judge(info, horizon, is_reached, cut_s)
 
 
 def judge(info: ObjectInfo, horizon: Horizon, is_reached: Callable[[str], bool], cut_s: float) -> Verdict:
@@ -249,14 +250,19 @@ def delete_dead(session: Session, horizon: Horizon, found: Iterable[tuple[Object
     """Everything that is dead, while it is found; expired versions last, lowest first. [GC5] [GC7]"""
     batch: list[tuple[ObjectInfo, Verdict]] = []
     versions: list[tuple[ObjectInfo, Verdict]] = []
+    kept = kept_bytes = 0  # most are
     for info, verdict in found:
-        if verdict.action != "delete":
+        if verdict.action == "keep":
+            kept, kept_bytes = kept + 1, kept_bytes + info.size_bytes
+            continue
+        if verdict.action == "leave":
             ledger.note(info.name, info.size_bytes, verdict)
             continue
         (versions if verdict.kind == "version" else batch).append((info, verdict))
         if len(batch) == _BATCH:
             _delete_batch(session, horizon, batch, ledger)
             batch = []
+    ledger.add({("keep", ""): Tally(count=kept, bytes=kept_bytes)}, ())
     _delete_batch(session, horizon, batch, ledger)
     for start in range(0, len(versions), _BATCH):  # a list is in order, and so are they
         _delete_batch(session, horizon, versions[start : start + _BATCH], ledger)

@@ -77,8 +77,13 @@ class LocalStore:
 
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
-            with _told(self, name), contextlib.suppress(FileNotFoundError):
-                os.unlink(self._path(name))
+            path = self._path(name)
+            try:
+                os.unlink(path)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise _as_ours(self, name, error) from error
 
     def create_output(self, name: str) -> Output:
         path = self._path(name)
@@ -342,5 +347,9 @@ def _told(store: LocalStore, name: str, *, writing: bool = False) -> Iterator[No
     except OSError as error:
         if isinstance(error, FileNotFoundError) and not writing:  # a write misses no object: its folder went away under it
             raise
-        kind = StoreDeniedError if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) else StoreError
-        raise kind(f"{store.url}/{name}: {error.strerror or error}") from error
+        raise _as_ours(store, name, error) from error
+
+
+def _as_ours(store: LocalStore, name: str, error: OSError) -> StoreError:
+    kind = StoreDeniedError if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) else StoreError
+    return kind(f"{store.url}/{name}: {error.strerror or error}")

@@ -242,6 +242,18 @@ def test_every_new_folder_and_file_is_synced_before_a_call_returns(
         assert synced.index(next(name for name in synced if ".mc-tmp-" in name)) < len(synced) - 1
 
 
+def test_a_delete_that_fails_names_the_object_and_what_is_gone_is_no_error(local: LocalStore) -> None:
+    """Deleting goes on behind a name that someone else took away, and stops at one that cannot be removed. [ST5]"""
+    for name in ("a/x %.txt", "b/y", "c"):
+        local.put(name, b"1")
+    local.delete(["a/x %.txt", "a/x %.txt", "gone/é"])
+    with pytest.raises(StoreError, match=r"/root/b: "):
+        local.delete(["b", "c"])
+    with pytest.raises(ValueError, match="below a table's root"):
+        local.delete(["../c"])
+    assert [each.name for each in local.list("")] == ["b/y", "c"]
+
+
 def test_a_put_waits_for_no_disk(local: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The hint is put with each commit and proves nothing: to sync it would double what a commit costs. [ST2] [LY7]"""
     local.put("a/hint", b"1")

@@ -72,6 +72,14 @@ def test_by_default_nothing_young_goes(root: str) -> None:
     assert files(root) == before and ids(root, version=2) == [1]
 
 
+def test_what_stays_is_told_with_its_bytes(root: str) -> None:
+    """Everything that is there afterwards, but foreign files, and nothing twice. [GC5]"""
+    report = mc.gc(root, **HARSH)
+    assert isinstance(report, mc.GcReport) and report.deleted and report.foreign.count == 1
+    left = files(root) - {"notes é.csv"}
+    assert (report.kept.count, report.kept.bytes) == (len(left), sum(os.path.getsize(os.path.join(root, name)) for name in left))
+
+
 def test_old_versions_and_what_only_they_list_go(root: str) -> None:
     """[GC1] [GC2] [GC5] [GC7]"""
     make_older(root, 8 * 86_400)

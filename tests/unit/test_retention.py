@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifestcommit.core import format
+from manifestcommit.core import format, retention
 from manifestcommit.core.change import Change, Found, Retention, Rewritten, apply
 from manifestcommit.core.retention import (
     Horizon,
@@ -206,6 +206,13 @@ def verdict(name: str, *, is_old: bool = True) -> tuple[str, str]:
 def test_the_verdict_on_a_name(name: str, expected: tuple[str, str]) -> None:
     """[GC5] [GC6] [GC7] [LY11] [LY12] [CM22]"""
     assert verdict(name) == expected
+
+
+def test_a_file_that_is_listed_is_kept_whatever_its_name_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the names of most files of a large table are not taken apart. [GC5] [GC18]"""
+    monkeypatch.setattr(retention, "writer_of", lambda *_: pytest.fail("its name was taken apart"))
+    for name in (data(1), data(15), data(1, "day=x/"), data(1, "copy/"), data(1, table=OTHER), "x/é%.csv", "_hidden.csv"):
+        assert classify(name, HORIZON, lambda _: True, is_old=True).action == "keep"
 
 
 def test_a_probe_of_unknown_age_stays() -> None:
