@@ -71,7 +71,9 @@ def _examine(stream: Any, entry: Entry, schema: Schema, partition_by: Sequence[i
     tallies = {leaf.id: _Tally(leaf, id_is_partition=leaf.id in partition_by) for leaf in wanted}
     rows = 0
     names = sorted({leaf.path[0] for leaf in wanted})
-    for batch in file.iter_batches(_BATCH_ROWS, columns=names) if names else ():
+    # Several files are decoded at once already. A large one may be the last of them, and take long.
+    is_large = entry.bytes > _WHOLE_BYTES
+    for batch in file.iter_batches(_BATCH_ROWS, columns=names, use_threads=is_large) if names else ():
         rows += batch.num_rows
         for tally in tallies.values():
             tally.add(batch)
