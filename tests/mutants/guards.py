@@ -247,7 +247,7 @@ UNTRUSTED: tuple[Mutant, ...] = (
         "declared size",
         "A small object takes all memory: what it decompresses to is not asked before.",
         "OB4 SE2",
-        (_FORMAT, "        if declared > most:\n", "        if False:\n"),
+        (_FORMAT, "    if declared > most:\n", "    if False:\n"),
         tests="spec/test_format.py::test_a_false_size_takes_no_memory",
     ),
     mutant(
@@ -508,7 +508,7 @@ SPARK: tuple[Mutant, ...] = (
         "names that Spark skips",
         "Files whose names Spark passes over are left out of every read.",
         "IV2 SP4",
-        (_READER, "not any(_spark_skips(path) for path, _ in files) and ", ""),
+        (_READER, " or any(_spark_skips(path) for path, _ in files):", ":"),
         (_READER, "    if planned != len(files):\n        raise", "    if planned < 0:\n        raise"),
         tests="spark/test_reader.py::test_a_name_that_spark_would_skip_is_read_all_the_same",
         needs="spark",
