@@ -36,7 +36,7 @@ from ..core.predicate import (
 from ..core.schema import Field, Schema, StructType, decimal_parts, show_path
 from ..core.spark_types import CHAR_VARCHAR, has_collation
 from ..errors import UsageError
-from .reader import is_connect
+from .registered import is_connect
 
 _COMPARISONS: dict[str, Op] = {"=": "=", "==": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _MIRRORED: dict[Op, Op] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}

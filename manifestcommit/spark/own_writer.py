@@ -46,7 +46,7 @@ from manifestcommit.engine.files import WritePlan
 from manifestcommit.engine.footer import parquet_columns
 from manifestcommit.engine.inspect import inspect_file
 from manifestcommit.errors import StoreError, UsageError
-from manifestcommit.spark.reader import is_connect
+from manifestcommit.spark.registered import is_connect
 from manifestcommit.spark.writer import TaskMessage, TaskWritten, Written, collect, raising_ours, task_context, task_message
 from manifestcommit.store import StorageOptions, open_store
 from manifestcommit.store.local import LocalStore

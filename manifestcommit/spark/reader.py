@@ -26,7 +26,7 @@ from manifestcommit.core.schema import Schema, walk
 from manifestcommit.core.spark_types import to_spark
 from manifestcommit.engine.constants import Constants
 from manifestcommit.errors import StoreError
-from manifestcommit.spark.registered import StoreSource, registered_name
+from manifestcommit.spark.registered import StoreSource, is_connect, registered_name
 from manifestcommit.spark.tasks import FilesReader
 from manifestcommit.spark.writer import check_reachable
 from manifestcommit.store import StorageOptions, open_store
@@ -143,11 +143,6 @@ def read_named(
         name_column=name_column,
     )
     return _read_in_tasks(spark, plan, given)
-
-
-def is_connect(spark: Any) -> bool:
-    """Whether the session (or DataFrame, or Column) speaks to its driver by Spark Connect: the JVM is out of this process's reach."""
-    return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def spark_schema(schema: Schema, *, physical: bool = False) -> StructType:

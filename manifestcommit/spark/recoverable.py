@@ -24,7 +24,7 @@ from manifestcommit.errors import StoreError, UsageError
 from manifestcommit.spark import registered
 from manifestcommit.spark.fingerprint import check_ranges, lineage_fingerprint, plan_fingerprint
 from manifestcommit.spark.python_code import NotUnderstoodError
-from manifestcommit.spark.reader import is_connect
+from manifestcommit.spark.registered import is_connect
 from manifestcommit.spark.writer import (
     PlannedWrite,
     TaskMessage,

@@ -55,6 +55,11 @@ def unlogged() -> Iterator[None]:
         _QUIET.on = before
 
 
+def is_connect(spark: Any) -> bool:
+    """Whether the session (or DataFrame, or Column) speaks to its driver by Spark Connect: the JVM is out of this process's reach."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
 class StoreSource(DataSource):
     """A data source that opens stores with the options of its class; none: as the environment says."""
 

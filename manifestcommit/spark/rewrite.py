@@ -21,7 +21,8 @@ from ..engine.files import WritePlan
 from ..errors import UsageError
 from .condition import told_once
 from .read import read_snapshot
-from .reader import is_connect, quoted
+from .reader import quoted
+from .registered import is_connect
 from .writer import Written, write_dataframe
 
 if TYPE_CHECKING:

@@ -27,6 +27,7 @@ from manifestcommit.engine.figures import Intake
 from manifestcommit.engine.files import DataFileWriter, WritePlan
 from manifestcommit.engine.manifests import ManifestReader, write_manifest
 from manifestcommit.errors import CorruptMetadataError, ManifestCommitError, StoreError, UsageError
+from manifestcommit.spark.pacing import paced, without_fillers
 from manifestcommit.spark.registered import StoreSource, registered_name
 from manifestcommit.store import StorageOptions, open_store
 
@@ -100,8 +101,8 @@ def write_dataframe(df: DataFrame, plan: WritePlan, *, storage_options: Mapping[
     name = registered_name(df.sparkSession, PlannedWrite, given)
     write_id = secrets.token_hex(16)
     options = {"plan": msgspec.json.encode(plan).decode(), "writeId": write_id}
-    with raising_ours():
-        df.write.format(name).options(**options).mode("append").save()
+    with raising_ours(), paced(df, _filler(write_id)) as frame:
+        frame.write.format(name).options(**options).mode("append").save()
     return _take_written(store, plan.job, write_id)
 
 
@@ -229,7 +230,7 @@ class PlannedWriter(DataSourceArrowWriter):
         self.storage_options = storage_options
 
     def write(self, iterator: Iterator[RecordBatch]) -> TaskMessage:
-        return write_task(self.plan, iterator, self.storage_options)
+        return write_task(self.plan, without_fillers(iterator, _filler(self.write_id)), self.storage_options)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         written = collect(self.plan, messages, self.storage_options)
@@ -238,6 +239,11 @@ class PlannedWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Deletes nothing: Spark calls this even where a commit landed, and attempts may still be writing. [SP3]"""
+
+
+def _filler(write_id: str) -> str:
+    """The name of the column that tells the empty rows of this write; nobody else's column can have it. [SP40]"""
+    return f"filler-{write_id}"
 
 
 def _take_written(store: Store, job: str, write_id: str) -> Written:
