@@ -34,6 +34,7 @@ _FIXED_BYTES = {
 }  # fmt: skip
 _LONG = frozenset({"StringType", "CharType", "VarcharType", "BinaryType"})
 _LONG_FIXED_BYTES = 5
+_MOST_COLUMNS = 100  # Spark goes down a sum of a few hundred lengths until its stack ends, and compiles no wider rows anyway
 # Setting the bound aside is meant for the write alone, and holds for all that runs in its Spark job: so there may be no Python in that, nor
 # what may hide some (what is cached, an RDD).
 _OPERATORS = frozenset(
@@ -84,7 +85,8 @@ def _share(df: DataFrame) -> int | None:
     except ValueError:
         return None
     kinds = [type(field.dataType).__name__ for field in df.schema.fields]
-    if BOUND in given or rows <= 0 or not all(kind in _FIXED_BYTES or kind in _LONG for kind in kinds):
+    is_measured = len(kinds) <= _MOST_COLUMNS and all(kind in _FIXED_BYTES or kind in _LONG for kind in kinds)
+    if BOUND in given or rows <= 0 or not is_measured:
         return None
     share = BATCH_BYTES // rows - sum(_FIXED_BYTES.get(kind, _LONG_FIXED_BYTES) for kind in kinds)
     return share if share >= _LEAST_LONG_BYTES else None

@@ -71,6 +71,14 @@ def test_a_column_that_looks_like_ours_is_the_users(spark, root: str) -> None:
     assert pq.read_table(Path(root) / entry.path).to_pylist() == [{"n": n, "filler": n, "filler-": n} for n in range(10)]
 
 
+@pytest.mark.parametrize("columns", [100, 500])
+def test_rows_of_many_texts_are_written(spark, root: str, columns: int) -> None:
+    """[SP40] To add up hundreds of lengths ends the stack of Spark's planner."""
+    df = spark.range(0, 10, 1, 1).select(*(F.concat(F.lit(at), F.lit("-"), "id").alias(f"c{at}") for at in range(columns)))
+    (entry,) = write_dataframe(df, plan_for(df, root)).entries
+    assert pq.read_table(Path(root) / entry.path).to_pylist()[7] == {f"c{at}": f"{at}-7" for at in range(columns)}
+
+
 def same(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
@@ -90,7 +98,7 @@ def test_sparks_bound_stays_where_ours_would_not_do(spark, kind: str) -> None:
             case "nested":
                 df = df.select(F.array("text").alias("texts"))
             case "wide":
-                df = df.select(*(F.col("id").alias(f"c{at}") for at in range(700)))
+                df = df.select(*(F.col("text").alias(f"c{at}") for at in range(101)))
             case "python before":
                 df = df.mapInArrow(same, df.schema).filter("id > 0")
             case "cached":
