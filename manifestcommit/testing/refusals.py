@@ -46,7 +46,9 @@ def _without_reason(
     steps: Steps,
     order: Sequence[tuple[int, Operation]],
 ) -> str | None:
-    if each.rule in ("conflict", "contention") and all(_is_older(version, other, each) for version, other in before):
+    # A gc is no commit of anything to read; yet what a tag names may be gone by it. [CF12]
+    by_gc = each.is_idle and any(other.fence is not None and not _is_before(other, each) for other in others)
+    if each.rule in ("conflict", "contention") and not by_gc and all(_is_older(version, other, each) for version, other in before):
         return "of a conflict, and nobody committed beside it"
     if each.rule == "fenced" and not any(_may_fence(other, each.birth) for other in others):
         return f"that it is fenced, and no gc had put the fence above its birth {each.birth}"
@@ -73,6 +75,10 @@ def _may_give_up(other: Operation, job: str) -> bool:
 def _is_older(version: int, other: Operation, each: Operation) -> bool:
     if each.birth is not None:
         return version <= each.birth
+    return _is_before(other, each)
+
+
+def _is_before(other: Operation, each: Operation) -> bool:
     return other.end is not None and other.end < each.begin
 
 

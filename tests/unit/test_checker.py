@@ -265,6 +265,15 @@ def test_refusals_without_a_reason_are_found() -> None:
         assert check([append(0, 1, 2, "a", advances={"s": (0, 5)}), *reasons, refused]) is None, rule
 
 
+def test_a_tag_of_what_a_gc_takes_beside_it_may_be_refused() -> None:
+    """[CF12] No other commit explains it: a gc that is over before it began does not, nor does any explain that an append was refused."""
+    first, tag = append(0, 1, 2, "a"), op("tag", 4, 6, "refused", rule="conflict", birth=2)
+    gc = op("gc", 3, 5, "read", 3, fence=3)
+    assert check([first, gc, tag]) is None
+    found(first, msgspec.structs.replace(gc, end=3.5), tag)
+    found(first, gc, append(4, 6, None, "b", outcome="refused", rule="conflict", birth=2))
+
+
 def test_a_history_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="stands with two"):
         check([append(0, 1, 2, "a"), append(2, 3, 3, "a")])
