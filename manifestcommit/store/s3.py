@@ -22,7 +22,7 @@ from .ranged import TAIL, span, whole_size
 from .retry import TransientError
 from .s3_gets import SENT, Gets, like
 
-DATA_BYTES = 64 * 1024  # a range from this length on is data: no state of a table, whose refusals matter
+DATA_BYTES = 64 * 1024  # a range from this length on, of an object of rows: no state of a table, which may be missing and is bounded only
 MAX_PARTS = 10_000
 _CONFIG = {
     "connect_timeout": CONNECT_S,
@@ -81,7 +81,7 @@ class S3Backend(Backend):
 
     def read(self, key: str, start: int | None, end: int | None) -> bytes:
         asked = span(start, end)
-        is_data = end is not None and end - (start or 0) >= DATA_BYTES
+        is_data = key.endswith(".parquet") and end is not None and end - (start or 0) >= DATA_BYTES
         data, size_bytes = (self._fetch_data if is_data else self._fetch)(key, asked)
         return data[start or 0 : end] if len(data) == size_bytes else data  # some servers answer a range with everything
 
@@ -215,6 +215,7 @@ class S3Backend(Backend):
                 raise
             found = None
         if found is None:
+            self._count_retry()
             found = self._fetch(key, headers)  # whose refusals are the ones to be told
             if not gets.has_worked:
                 beside[self._bucket] = None  # what only s3fs' client can do here it goes on doing

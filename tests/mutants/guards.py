@@ -471,10 +471,10 @@ SPARK: tuple[Mutant, ...] = (
         "IV2 SP3 AB1",
         (
             _WRITER,
-            'Spark calls this even where a commit landed, and attempts may still be writing. [SP3]"""\n\n\ndef _take_written',
+            'Spark calls this even where a commit landed, and attempts may still be writing. [SP3]"""\n\n\ndef _filler',
             'Spark calls this even where a commit landed, and attempts may still be writing. [SP3]"""\n'
             "        store = open_store(self.plan.url, self.storage_options)\n"
-            '        store.delete([info.name for info in store.list("") if self.plan.job in info.name])\n\n\ndef _take_written',
+            '        store.delete([info.name for info in store.list("") if self.plan.job in info.name])\n\n\ndef _filler',
         ),
         tests="spark/test_writer.py::test_an_abort_deletes_nothing",
         needs="spark",

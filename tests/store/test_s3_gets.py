@@ -18,7 +18,7 @@ from tests.faults.proxy import Fault, FaultProxy, Rule, to
 from tests.store.places import Place, sent
 
 SIZE = 3 * DATA_BYTES
-NAMES = ("plain", "a b/%2F+#=?&.parquet", "k=ü 漢/'\"~*()!@$,;:.parquet", "dots/.../y")
+NAMES = ("plain.parquet", "a b/%2F+#=?&.parquet", "k=ü 漢/'\"~*()!@$,;:.parquet", "dots/.../y.parquet")
 
 
 @pytest.fixture
@@ -33,11 +33,11 @@ def ours(store: Any) -> Any:
 
 @pytest.fixture
 def data(store: Store, proxy: FaultProxy) -> bytes:
-    """What stands at "x", in a store that knows how to get it."""
+    """What stands at "x.parquet", in a store that knows how to get it."""
     body = secrets.token_bytes(SIZE)
-    store.put("x", body)
+    store.put("x.parquet", body)
     for _ in range(2):
-        assert store.get("x", 0, SIZE) == body
+        assert store.get("x.parquet", 0, SIZE) == body
     assert ours(store).has_worked
     proxy.reset()
     return body
@@ -54,9 +54,20 @@ def test_any_range_of_any_name_is_one_request_and_the_same_bytes(store: Store, p
     assert store.get(name, SIZE, SIZE + DATA_BYTES) == b"", "behind its end"
 
 
+def test_what_is_no_data_is_left_to_the_other_client(store: Store, proxy: FaultProxy, data: bytes) -> None:
+    """A version that may be missing is asked for once, however many bytes it could have. [CM5]"""
+    ours(store).has_worked = False
+    store.put("state.json.zst", data)
+    proxy.reset()
+    assert store.get("state.json.zst", 0, 1 << 26) == data and sent(proxy) == ["GET"]
+    with pytest.raises(FileNotFoundError):
+        store.get("gone.json.zst", 0, 1 << 26)
+    assert sent(proxy) == ["GET"] and not ours(store).has_worked
+
+
 def test_many_threads_and_a_pickled_store_share_the_connections(store: Store, data: bytes) -> None:
     def get(at: int) -> bool:
-        return store.get("x", at, at + DATA_BYTES) == data[at : at + DATA_BYTES]
+        return store.get("x.parquet", at, at + DATA_BYTES) == data[at : at + DATA_BYTES]
 
     with ThreadPoolExecutor(16) as pool:
         assert all(pool.map(get, range(0, SIZE - DATA_BYTES, 997)))
@@ -65,8 +76,8 @@ def test_many_threads_and_a_pickled_store_share_the_connections(store: Store, da
 
 def test_data_that_is_gone_is_told_as_such(store: Store, data: bytes) -> None:
     """Not as an empty file, nor as a bad connection. [ST8]"""
-    with pytest.raises(FileNotFoundError, match="/gone"):
-        store.get("gone", 0, SIZE)
+    with pytest.raises(FileNotFoundError, match=r"/gone\.parquet"):
+        store.get("gone.parquet", 0, SIZE)
     assert ours(store).has_worked
 
 
@@ -74,7 +85,7 @@ def test_data_that_is_gone_is_told_as_such(store: Store, data: bytes) -> None:
 def test_an_answer_that_breaks_off_is_asked_for_again(store: Store, proxy: FaultProxy, data: bytes, kind: Any) -> None:
     """[ST8] [ST14]"""
     proxy.faults = [Rule(match=to("GET"), fault=Fault(kind=kind), times=2)]
-    assert store.get("x", 0, SIZE) == data
+    assert store.get("x.parquet", 0, SIZE) == data
     assert sent(proxy) == ["GET"] * 3 and store.retries == 2  # type: ignore[attr-defined]
 
 
@@ -85,10 +96,10 @@ def test_a_busy_store_is_asked_for_data_a_bounded_number_of_times(
     three = Patience(attempts=3, deadline_s=60.0, first_pause_s=0.01)
     monkeypatch.setattr(store._backend, "_patience", lambda: three)  # type: ignore[attr-defined]
     proxy.faults = [Rule(match=to("GET"), fault=Fault(kind="status_before", status=503), times=2)]
-    assert store.get("x", 0, SIZE) == data and len(sent(proxy)) == 3
+    assert store.get("x.parquet", 0, SIZE) == data and len(sent(proxy)) == 3 and store.retries == 2  # type: ignore[attr-defined]
     proxy.faults = [Rule(match=to("GET"), fault=Fault(kind="status_before", status=503), times=None)]
     with pytest.raises(StoreError, match="busy"):
-        store.get("x", 0, SIZE)
+        store.get("x.parquet", 0, SIZE)
     assert len(proxy.requests) == 2 * 3
 
 
@@ -96,13 +107,13 @@ def test_a_busy_store_is_asked_for_data_a_bounded_number_of_times(
 def test_a_store_that_serves_only_the_other_client_is_read_by_that(place: Place, proxy: FaultProxy, fault: Fault) -> None:
     """A table that could be read before stays readable, and no request is wasted from then on."""
     store = place.given(config_kwargs={"read_timeout": 59}).open()
-    store.put("x", bytes(SIZE))
-    assert store.get("x", 0, SIZE) == bytes(SIZE)
+    store.put("x.parquet", bytes(SIZE))
+    assert store.get("x.parquet", 0, SIZE) == bytes(SIZE)
     proxy.reset()
     proxy.faults = [Rule(match=to("GET"), fault=fault)]
-    assert store.get("x", 0, SIZE) == bytes(SIZE) and sent(proxy) == ["GET", "GET"]
+    assert store.get("x.parquet", 0, SIZE) == bytes(SIZE) and sent(proxy) == ["GET", "GET"]
     assert ours(store) is None
-    assert store.get("x", 0, SIZE) == bytes(SIZE) and sent(proxy) == ["GET"]
+    assert store.get("x.parquet", 0, SIZE) == bytes(SIZE) and sent(proxy) == ["GET"]
 
 
 def test_new_credentials_are_used_once_the_client_has_them(
@@ -116,23 +127,23 @@ def test_new_credentials_are_used_once_the_client_has_them(
     right, wrong = signer._credentials, secrets.token_hex(20)
     signer._credentials = AioCredentials(place.options["key"], wrong)
     try:
-        assert ours(store).get(store._key("x"), {}) is None  # type: ignore[attr-defined]
+        assert ours(store).get(store._key("x.parquet"), {}) is None  # type: ignore[attr-defined]
         with pytest.raises(StoreError, match="does not accept the credentials") as told:
-            store.get("x", 0, SIZE)
+            store.get("x.parquet", 0, SIZE)
         assert wrong not in str(told.value)
     finally:
         signer._credentials = right
-    assert store.get("x", 0, SIZE) == data
+    assert store.get("x.parquet", 0, SIZE) == data
 
 
 def test_a_public_bucket_is_read_without_credentials(rgw: Any) -> None:
     bucket = rgw.bucket()
     everybody = {"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource": f"arn:aws:s3:::{bucket}/*"}
     rgw.call("put_bucket_policy", Bucket=bucket, Policy=json.dumps({"Version": "2012-10-17", "Statement": [everybody]}))
-    rgw.call("put_object", Bucket=bucket, Key="t/x", Body=bytes(SIZE))
+    rgw.call("put_object", Bucket=bucket, Key="t/x.parquet", Body=bytes(SIZE))
     store = open_store(f"s3://{bucket}/t", {"anon": True, "endpoint_url": rgw.endpoint})
     for _ in range(2):
-        assert store.get("x", 0, SIZE) == bytes(SIZE)
+        assert store.get("x.parquet", 0, SIZE) == bytes(SIZE)
     assert ours(store).has_worked and not ours(store)._region
 
 
@@ -157,7 +168,7 @@ def test_what_is_signed_or_named_in_another_way_is_left_to_the_client(
 ) -> None:
     noted: list[Any] = []
     backend: Any = store._backend  # type: ignore[attr-defined]
-    backend._fetch(store._key("x"), {}, noted)  # type: ignore[attr-defined]
+    backend._fetch(store._key("x.parquet"), {}, noted)  # type: ignore[attr-defined]
     (request, settings), fs = noted[0], backend.connection().fs
-    assert s3_gets.like(fs, request, settings, store._key("x")) is not None  # type: ignore[attr-defined]
-    assert s3_gets.like(fs, spoil(request, **changes(request)), settings, store._key("x")) is None  # type: ignore[attr-defined]
+    assert s3_gets.like(fs, request, settings, store._key("x.parquet")) is not None  # type: ignore[attr-defined]
+    assert s3_gets.like(fs, spoil(request, **changes(request)), settings, store._key("x.parquet")) is None  # type: ignore[attr-defined]
