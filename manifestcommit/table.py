@@ -100,7 +100,7 @@ class Table(RowChanges):
 
     def watermarks(self) -> dict[str, int | str]:
         """How far every source has been read. [WM1]"""
-        return self._session.open().snapshot.watermarks
+        return dict(self._session.open().snapshot.watermarks)  # the decoded head is shared
 
     def lineage(self, source: str, position: int) -> Lineage | None:
         """Which version brought a position of a source, and which live files hold it; None: no version has it. [RD9]

@@ -35,7 +35,7 @@ def describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
             name: {"version": each.version, "until": None if each.until is None else parse_moment(each.until).isoformat()}
             for name, each in snapshot.tags.items()
         },
-        "properties": snapshot.properties,
+        "properties": dict(snapshot.properties),  # the decoded head is shared
         "columns": [{"id": f.id, "name": f.name, "type": type_text(f.type), "nullable": f.nullable} for f in fields],
         "commits": [
             {

@@ -290,6 +290,18 @@ def test_a_block_without_writes_commits_its_watermarks(root: Path) -> None:
     assert mc.Table(root).watermarks() == {"MyTopic:0": 70, "vnode": "opaque"} and len(flights(root)) == 3
 
 
+def test_what_a_caller_makes_of_an_answer_is_in_no_later_version(root: Path) -> None:
+    """A decoded head serves all sessions of its process: a source taken out of a returned dict would be read from its start again.
+    [WM4] [IV10]"""
+    mc.write(MONTH, root, watermarks={"MyTopic:0": (0, 50)})
+    table = mc.Table(root)
+    table.watermarks().clear()
+    table.figures().watermarks["MyTopic:0"] = 7
+    table.describe()["properties"]["owner"] = "nobody"
+    mc.write(day("2013-01-03", 11), root)
+    assert table.watermarks() == {"MyTopic:0": 50} and table.describe()["properties"] == {}
+
+
 def test_a_job_can_be_committed_before_its_block_is_left(root: Path) -> None:
     """Once: what comes after is refused, and leaving does not commit again. [CM10]"""
     with mc.begin(root) as job:
