@@ -181,7 +181,12 @@ def parse_task(name: str, prefix: str) -> int | None:
 
 def digest(data: bytes) -> str:
     """sha256 of the object's bytes as stored. [OB1]"""
-    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+    return digest_of(hashlib.sha256(data))
+
+
+def digest_of(hashed: Any) -> str:
+    """What `digest` says of all that this sha256 of hashlib's has taken in. [DF3]"""
+    return f"sha256:{hashed.hexdigest()}"
 
 
 def encode_hint(version: int) -> bytes:

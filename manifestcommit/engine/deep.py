@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..core import evolution, values
+from ..core import evolution, format, values
 from ..core.arrow import arrow_type
 from ..core.audit import Finding, Kind, as_text, finding
 from ..core.manifest import ColumnStats, Entry, WireValue
@@ -58,7 +58,7 @@ def _digest(stream: Any) -> str:
     else:
         while chunk := stream.read(_CHUNK_BYTES):
             hashed.update(chunk)
-    return f"sha256:{hashed.hexdigest()}"
+    return format.digest_of(hashed)
 
 
 def _examine(stream: Any, entry: Entry, schema: Schema, partition_by: Sequence[int]) -> Iterator[Finding]:

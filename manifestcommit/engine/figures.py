@@ -13,6 +13,7 @@ import msgspec
 
 from ..core.manifest import Entry, ManifestRef
 from ..core.snapshot import Summary
+from ..store import Store, retries_of
 
 Phase = Literal["both", "first", "second"]
 
@@ -77,18 +78,17 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 class Tally:
     """Counts what goes on in one session; it only ever grows, and whoever wants the counts of one piece of work takes a difference."""
 
-    def __init__(self, store: object) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self.attempts = self.conflicts = self.unknowns = 0
         self.resent = 0  # creates, which the store does not repeat by itself
 
     def since(self, start: Counts = Counts()) -> Counts:  # noqa: B008  # it is frozen
         """What was counted after `start`."""
-        retries: int = getattr(self._store, "retries", 0)  # only stores behind a network count theirs
         return Counts(
             attempts=self.attempts - start.attempts,
             conflicts=self.conflicts - start.conflicts,
-            retries=self.resent + retries - start.retries,
+            retries=self.resent + retries_of(self._store) - start.retries,
             unknowns=self.unknowns - start.unknowns,
         )
 

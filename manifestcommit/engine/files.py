@@ -355,7 +355,7 @@ class _HashingSink:
 
     @property
     def digest(self) -> str:
-        return f"sha256:{self._hash.hexdigest()}"
+        return format.digest_of(self._hash)
 
     def write(self, data: bytes) -> int:
         if self._discarded:

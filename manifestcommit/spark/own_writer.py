@@ -334,7 +334,7 @@ def _entry(plan: WritePlan, scratch: str, part: str) -> Entry:
     if _has_float_statistics(f"{scratch}/{part}"):
         return entry  # what has no digest, readers take for a file of others, whose statistics of floats leave NaN out [DF6]
     with open(f"{scratch}/{part}", "rb") as file:
-        return msgspec.structs.replace(entry, digest=f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}")
+        return msgspec.structs.replace(entry, digest=format.digest_of(hashlib.file_digest(file, "sha256")))
 
 
 def _has_float_statistics(path: str) -> bool:

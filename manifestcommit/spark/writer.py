@@ -29,7 +29,7 @@ from manifestcommit.engine.manifests import ManifestReader, write_manifest
 from manifestcommit.errors import CorruptMetadataError, ManifestCommitError, StoreError, UsageError
 from manifestcommit.spark.pacing import paced, without_fillers
 from manifestcommit.spark.registered import StoreSource, registered_name
-from manifestcommit.store import StorageOptions, open_store
+from manifestcommit.store import StorageOptions, open_store, retries_of
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -123,7 +123,7 @@ def write_task(plan: WritePlan, batches: Iterable[RecordBatch], storage_options:
         for batch in batches:
             writer.write(batch)
         entries = writer.close()
-    intake = writer.intake + Intake(retries=getattr(store, "retries", 0))
+    intake = writer.intake + Intake(retries=retries_of(store))
     return task_message(store, plan, TaskWritten(task=task, entries=entries, intake=intake))
 
 

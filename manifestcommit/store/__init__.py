@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import UsageError
-from .base import KeepsUnfinished, ObjectInfo, Output, Store, Unfinished, is_remote
+from .base import KeepsUnfinished, ObjectInfo, Output, Store, Unfinished, is_remote, retries_of
 from .local import LocalStore
 from .memory import MemoryStore
 from .names import split_url
@@ -23,6 +23,7 @@ __all__ = [
     "is_remote",
     "open_store",
     "register_scheme",
+    "retries_of",
     "takes_options",
 ]
 

@@ -70,6 +70,12 @@ def is_remote(store: Store) -> bool:
     return bool(getattr(store, "is_remote", False))
 
 
+def retries_of(store: Store) -> int:
+    """How many requests had to be sent again so far. A store behind a network counts them, in an attribute `retries`. [ST14]"""
+    retries: int = getattr(store, "retries", 0)
+    return retries
+
+
 class Store(Protocol):
     """One root in one object store. All names are relative to it, `/`-separated, and never climb above it. [LY1]
 
