@@ -7,9 +7,7 @@ Not here: which files count (engine.folder), what is in one (engine.inspect), ho
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -22,6 +20,7 @@ from ..core.schema import Field, Schema, check_schema
 from ..core.snapshot import KeyRecord, Snapshot, Summary
 from ..errors import CommitConflictError, NotATableError, SchemaMismatchError, TableNotFoundError, UsageError
 from ..store import ObjectInfo
+from .at_once import ahead
 from .commit import commit, create_table
 from .files import DEFAULT_BOUNDS_COLUMNS
 from .folder import data_files
@@ -139,7 +138,7 @@ class _Pending:
     def gather(self, progress: Progress | None) -> None:
         """Every file of the folder, in the order of names; an error that names what is unfit. Nothing is written."""
         unreadable: list[str] = []
-        for info, found in _in_order(self._candidates(), self._read):
+        for info, found in ahead(self._read, self._candidates(), threads=_THREADS, most=_AHEAD):
             try:
                 facts = found.result()
             except UnreadableFileError as error:
@@ -340,18 +339,3 @@ def _folders(url: str, path: str) -> dict[str, str | None]:
         return hive.folder_values(path)
     except ValueError as error:
         raise SchemaMismatchError(f"{url}/{path} lies in folders that tell no partition: {error}. Nothing was adopted.") from None
-
-
-def _in_order(infos: Iterable[ObjectInfo], read: Callable[[ObjectInfo], FileFacts]) -> Iterator[tuple[ObjectInfo, Future[FileFacts]]]:
-    """Each file with what was read of it, in the given order, while the next ones are being read."""
-    pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="manifestcommit-adopt")
-    waiting: deque[tuple[ObjectInfo, Future[FileFacts]]] = deque()
-    try:
-        for info in infos:
-            waiting.append((info, pool.submit(read, info)))
-            if len(waiting) >= _AHEAD:
-                yield waiting.popleft()
-        while waiting:
-            yield waiting.popleft()
-    finally:
-        pool.shutdown(cancel_futures=True)

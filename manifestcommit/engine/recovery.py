@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import msgspec
 
@@ -22,6 +22,7 @@ from ..core.snapshot import FORMAT_VERSION, Snapshot
 from ..errors import StoreError, StoreUnclearError, UsageError
 from ..store import Store
 from ..version import WRITER
+from .at_once import at_once
 from .commit import key_outcome
 from .env import Env
 from .figures import Intake
@@ -36,7 +37,7 @@ LOG = logging.getLogger("manifestcommit.jobs")
 _ADDED_LATER = frozenset({"bloom_columns"})
 _TRIES = 8  # at a create that gets no clear answer
 _PAUSE_S = 0.05
-_FETCHERS = 16
+_FETCHERS = 16  # there may be thousands of tasks
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,18 +54,18 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
         """The tasks that are finished, by whichever attempt, their files being there. One list, and one request for each of both. [AB6]"""
         prefix = format.tasks_prefix(self.plan.job, self.name)
         names = {info.name: task for info in store.list(prefix) if (task := format.parse_task(info.name, prefix)) is not None}
-        with ThreadPoolExecutor(_FETCHERS) as pool:
-            objects = list(pool.map(lambda name: _read(store, name), names))
-            read = zip(names.values(), objects, strict=True)
-            found = {task: self._decode(data, task) for task, data in read if data is not None and task < self.tasks}
-            files = {entry.path: entry.bytes for finished in found.values() for entry in finished.entries}
-            files |= {ref.path: ref.bytes for finished in found.values() for ref in finished.manifests}
-            for path, is_there in zip(files, pool.map(lambda path: _is_there(store, path, files[path]), files), strict=True):
-                if not is_there:
-                    raise StoreError(
-                        f"{store.url}/{path}, which an earlier attempt of job {self.plan.job} finished, is gone: something else removed "
-                        f"it. Nothing was committed. Give that job up, abort({store.url!r}, {self.plan.job!r}), and run it again."
-                    )
+        objects = at_once(store, partial(_read, store), list(names), most=_FETCHERS)
+        read = zip(names.values(), objects, strict=True)
+        found = {task: self._decode(data, task) for task, data in read if data is not None and task < self.tasks}
+        files = {entry.path: entry.bytes for finished in found.values() for entry in finished.entries}
+        files |= {ref.path: ref.bytes for finished in found.values() for ref in finished.manifests}
+        are_there = at_once(store, lambda path: _is_there(store, path, files[path]), list(files), most=_FETCHERS)
+        for path, is_there in zip(files, are_there, strict=True):
+            if not is_there:
+                raise StoreError(
+                    f"{store.url}/{path}, which an earlier attempt of job {self.plan.job} finished, is gone: something else removed "
+                    f"it. Nothing was committed. Give that job up, abort({store.url!r}, {self.plan.job!r}), and run it again."
+                )
         return found
 
     def finish(

@@ -5,9 +5,8 @@ Not here: the rules between versions (core.audit), the listing (engine.inventory
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -16,6 +15,7 @@ from ..core.audit import Finding, Kind, check_step, check_version, finding, othe
 from ..core.snapshot import Snapshot
 from ..errors import CorruptMetadataError, StoreError, TableNotFoundError, UnsupportedFormatError
 from ..store import Store
+from .at_once import ahead
 from .contents import Contents, reason
 from .head import Head, list_versions, open_head, read_object
 from .inventory import Inventory
@@ -174,7 +174,8 @@ def _walk(store: Store, head: Head, versions: Sequence[int], contents: Contents,
     """Each version, newest first, against the one above it; what it lists goes to `contents`. [OB1]"""
     above: Head | None = None  # one that nothing speaks against
     table_id = head.snapshot.table_id  # of the last such
-    for count, (version, each) in enumerate(_read_ahead(store, versions)):
+    for count, (version, read) in enumerate(ahead(partial(_read, store), versions, threads=_READERS, most=_READERS)):
+        each = read.result()
         if count % 20 == 0:
             say(f"verifying version {version:,} of {head.version:,}")
         name = format.version_name(version)
@@ -198,22 +199,6 @@ def _walk(store: Store, head: Head, versions: Sequence[int], contents: Contents,
         contents.add_version(snapshot)
         above = each if trusted else None
         table_id = snapshot.table_id if trusted else table_id
-
-
-def _read_ahead(store: Store, versions: Sequence[int]) -> Iterator[tuple[int, Head | str | None]]:
-    with ThreadPoolExecutor(_READERS, thread_name_prefix="manifestcommit-verify") as pool:
-        waiting: deque[tuple[int, Future[Head | str | None]]] = deque()
-        try:
-            for version in versions:
-                waiting.append((version, pool.submit(_read, store, version)))
-                if len(waiting) >= _READERS:
-                    first, future = waiting.popleft()
-                    yield first, future.result()
-            while waiting:
-                first, future = waiting.popleft()
-                yield first, future.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
 
 
 def _read(store: Store, version: int) -> Head | str | None:

@@ -686,7 +686,7 @@ HANDING_OVER: tuple[Mutant, ...] = (
         "adopted files",
         "A rerun lists files of an earlier attempt that are gone.",
         "IV6 AB6",
-        ("engine/recovery.py", "                if not is_there:\n", "                if False:\n"),
+        ("engine/recovery.py", "            if not is_there:\n", "            if False:\n"),
         tests="unit/test_recovery.py::test_adopted_files_that_are_gone_are_told_and_nothing_is_committed",
     ),
 )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
 import pytest
 
-from manifestcommit.engine.at_once import a_few_at_once, at_once
+from manifestcommit.engine.at_once import a_few_at_once, ahead, at_once
 from manifestcommit.store import MemoryStore, Store, is_remote
 from manifestcommit.testing import CountingStore, FaultStore
 
@@ -58,3 +59,25 @@ def test_at_hand_and_where_calls_are_numbered_they_come_one_after_another(store:
     threads: set[str] = set()
     assert at_once(store, lambda item: threads.add(threading.current_thread().name) or item, range(9)) == list(range(9))
     assert threads == {threading.current_thread().name}
+
+
+def test_work_ahead_comes_in_order_with_its_errors_and_is_never_far_ahead() -> None:
+    """A million files to adopt, or versions to verify, were all in memory otherwise, and an error would come before its turn."""
+    taken: list[int] = []
+
+    def items() -> Iterator[int]:
+        for item in range(12):
+            assert item - len(taken) < 4, "begun, or waiting to be taken"
+            yield item
+
+    for item, result in ahead(lambda item: 12 // (item - 5), items(), threads=3, most=4):
+        if item == 5:
+            with pytest.raises(ZeroDivisionError):
+                result.result()
+        else:
+            assert result.result() == 12 // (item - 5)
+        taken.append(item)
+    assert taken == list(range(12))
+    working = Together(3)
+    assert [result.result() for _, result in ahead(working, range(9), threads=3, most=9)] == [-item for item in range(9)]
+    assert working.most == 3
