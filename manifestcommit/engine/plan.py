@@ -1,7 +1,7 @@
 """Which files a reader must open: a snapshot's entries, pruned by partition values and bounds, column-wise. [RD6] [RD8]
 
-Not here: reading rows (engine.dataset, spark.reader, spark.tasks), row groups of data files (engine.row_groups), the three-valued logic
-(core.predicate).
+Not here: reading rows (engine.dataset, spark.reader, spark.task_reader), row groups of data files (engine.row_groups), the three-valued
+logic (core.predicate).
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def entries_table(session: Session, snapshot: Snapshot, predicate: Predicate | N
     """Every live entry that may hold a row for which the predicate is true, in the form of a manifest's table. [RD6]
 
     in_order: sorted as one, too, which takes longer than all the rest where manifests overlap; else manifest by manifest. [RD41]
-    One request per manifest whose partition bounds may match. SnapshotExpiredError where gc took one because the version expired.
+    One request per manifest whose partition bounds may match, several where a filter reads it by parts. SnapshotExpiredError where gc took
+    one because the version expired.
     """
     if snapshot.schema is None:
         return pa.table({name: pa.array([], kind) for name, kind in manifest_table.FIXED})
@@ -75,14 +76,14 @@ def _of_each(session: Session, references: Sequence[ManifestRef], take: Callable
 
 
 def _all_entries(session: Session, snapshot: Snapshot) -> list[pa.Table]:
-    """Those of each manifest."""
+    """Every live entry, manifest by manifest."""
     with while_readable(session.store, snapshot.version):
         removed = session.manifests.removed(snapshot) if snapshot.manifests else {}
         return _of_each(session, snapshot.manifests, lambda ref: session.manifests.live(ref, snapshot, removed.get(ref.path, 0)))
 
 
 def _matching(session: Session, snapshot: Snapshot, predicate: Predicate) -> list[pa.Table]:
-    """Those of each manifest that may match. What footers say of row groups is asked of many manifests together. [RD12]"""
+    """Those that may match, manifest by manifest. What footers say of row groups is asked of many manifests together. [RD12]"""
     references = _matching_manifests(snapshot, predicate)
     found: list[pa.Table] = []
     with while_readable(session.store, snapshot.version):
@@ -222,7 +223,7 @@ def _bounds_struct(table: pa.Table, field: Field) -> pa.ChunkedArray:
 
 
 def differing_entries(session: Session, start: Snapshot, end: Snapshot) -> tuple[pa.Table, pa.Table]:
-    """(entries only in `start`, entries only in `end`), by path. Manifests that both list alike are not even opened. [RD8]"""
+    """(entries only in `start`, those only in `end`), by partition, then path. Manifests that both list alike are not even opened. [RD8]"""
     before, after = unshared_entries(session, start, end)
     old, new = (table.column("path").combine_chunks() for table in (before, after))
     return (

@@ -2,7 +2,7 @@
 
 A small file comes by one request. Of another one come its last bytes, with the footer, and then those columns of those row groups that
 are wanted, in ranges, several at once; while one portion is decoded, the next ones are on their way. Not here: what is wanted of a
-file (engine.row_groups, spark.tasks), what becomes of its batches.
+file (engine.row_groups, spark.task_reader), what becomes of its batches.
 """
 
 from __future__ import annotations

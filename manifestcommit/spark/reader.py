@@ -27,7 +27,7 @@ from manifestcommit.core.spark_types import to_spark
 from manifestcommit.engine.constants import Constants
 from manifestcommit.errors import StoreError
 from manifestcommit.spark.registered import StoreSource, is_connect, registered_name
-from manifestcommit.spark.tasks import FilesReader
+from manifestcommit.spark.task_reader import FilesReader
 from manifestcommit.spark.writer import check_reachable
 from manifestcommit.store import StorageOptions, open_store
 

@@ -31,7 +31,7 @@ from manifestcommit.spark.reader import spark_schema
 from manifestcommit.spark.registered import StoreSource
 from manifestcommit.spark.stream_reader import StreamOptions, TableStreamReader
 from manifestcommit.spark.stream_writer import StreamWriter, plan_batch, refuse_stream_options
-from manifestcommit.spark.tasks import FilesReader
+from manifestcommit.spark.task_reader import FilesReader
 from manifestcommit.spark.writer import TaskMessage, TaskWritten, check_reachable, collect, packed, task_context, write_task
 from manifestcommit.store import StorageOptions, open_store, takes_options
 

@@ -20,7 +20,7 @@ from manifestcommit.core.schema import Schema
 from manifestcommit.engine.feed import Feed
 from manifestcommit.engine.session import Session
 from manifestcommit.errors import UsageError
-from manifestcommit.spark.tasks import FileGroup, FilesReader, pack
+from manifestcommit.spark.task_reader import FileGroup, FilesReader, pack
 from manifestcommit.store import StorageOptions, open_store
 
 

@@ -17,7 +17,7 @@ from manifestcommit.core.schema import ArrayType, Field, MapType, Schema, Struct
 from manifestcommit.errors import UsageError
 from manifestcommit.spark import reader
 from manifestcommit.spark.reader import read_files
-from manifestcommit.spark.tasks import _fit, batch_rows, fitted, pack
+from manifestcommit.spark.task_reader import _fit, batch_rows, fitted, pack
 from tests.spark.clusters import HOSTILE
 
 # Backslashes, globs, percent signs before and after, a newline: names that files added from outside may have.
