@@ -26,8 +26,6 @@ from ..store import Store
 
 _RESTARTS = 20  # a LIST whose highest name is gone by the GET: someone removed the table, or expired it very fast
 _CALM = 3  # how often others may commit meanwhile before a version that they built upon will do
-
-
 _KEPT_BYTES = 4 << 20  # of a document whose decoded form is kept for the next look
 _KEPT = 4  # such documents in one process
 
