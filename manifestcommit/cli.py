@@ -38,7 +38,7 @@ from .errors import (
     WatermarkError,
 )
 from .progress import Steps
-from .render import plain_text, print_json, quoted, render_table, visible
+from .render import counted, plain_text, print_json, print_table, quoted, render_table, visible, were
 from .table import Resolution, Table
 from .version import __version__
 
@@ -264,9 +264,9 @@ def _files(options: argparse.Namespace) -> int:
     table = _table(options).files(**_chosen(options)).sort_by("path")
     if options.json:
         return print_json(table.to_pylist())
-    print(_render_files(table, bounds=options.bounds))
+    _print_files(table, bounds=options.bounds)
     rows, size = (sum(table.column(name).to_pylist()) for name in ("rows", "bytes"))
-    print(f"{table.num_rows:,} files, {rows:,} rows, {size:,} bytes", file=sys.stderr)
+    print(f"{counted(table.num_rows, 'file')}, {counted(rows, 'row')}, {counted(size, 'byte')}", file=sys.stderr)
     return 0
 
 
@@ -276,7 +276,7 @@ def _watermarks(options: argparse.Namespace) -> int:
     if options.json:
         return print_json({source: {"position": position, "origin": origin} for source, (origin, position) in marks.items()})
     rows = [(source, plain_text(origin), plain_text(position)) for source, (origin, position) in marks.items()]
-    print(render_table(("source", "origin", "position"), rows))
+    print_table(("source", "origin", "position"), rows, "no source has a watermark")
     return 0
 
 
@@ -285,9 +285,8 @@ def _diff(options: argparse.Namespace) -> int:
     if options.json:
         return print_json({name: table.to_pylist() for name, table in changes.items()})
     for name, table in changes.items():
-        print(f"{name}: {table.num_rows:,} files, {sum(table.column('rows').to_pylist()):,} rows")
-        if table.num_rows:
-            print(_render_files(table, bounds=False))
+        print(f"{name}: {counted(table.num_rows, 'file')}, {counted(sum(table.column('rows').to_pylist()), 'row')}")
+        _print_files(table, bounds=False)
     return 0
 
 
@@ -300,7 +299,7 @@ def _jobs(options: argparse.Namespace) -> int:
     if options.json:
         return print_json(msgspec.to_builtins(jobs))
     rows = [(each.job, each.state.replace("_", " "), each.version or "", _ago(each.since), f"{each.size_bytes:,}") for each in jobs]
-    print(render_table(("job", "state", "version", "age", "bytes"), rows))
+    print_table(("job", "state", "version", "age", "bytes"), rows, "no job has left anything that others can finish")
     return 0
 
 
@@ -327,9 +326,8 @@ def _recover(options: argparse.Namespace) -> int:
         print_json(rows)
     else:
         names = ("job", "status", "version", "error")
-        print(render_table(names, [tuple(visible(str(row[name] or "").replace("_", " ")) for name in names) for row in rows]))
-        if not rows:
-            print("no job was waiting", file=sys.stderr)
+        shown = [tuple(visible(str(row[name] or "").replace("_", " ")) for name in names) for row in rows]
+        print_table(names, shown, "no job was waiting")
     return 1 if results.failed else 0
 
 
@@ -345,8 +343,7 @@ def _rewind(options: argparse.Namespace) -> int:
     if options.json:
         return print_json({"version": outcome.version, "source": options.source, "to": to, "dropped_keys": outcome.dropped_keys})
     stands = "is forgotten" if to is None else f"stands at {to!r}"
-    count = len(outcome.dropped_keys)
-    print(f"version {outcome.version}: source {options.source!r} {stands}; {count:,} key{' was' if count == 1 else 's were'} dropped")
+    print(f"version {outcome.version}: source {options.source!r} {stands}; {were(len(outcome.dropped_keys), 'key')} dropped")
     for key in outcome.dropped_keys:
         print(f"  {visible(key)}")
     print("rows read after that position stay in the table until they are overwritten or deleted", file=sys.stderr)
@@ -365,11 +362,8 @@ def _lineage(options: argparse.Namespace) -> int:
         print(f"no version holds position {options.position} of {options.source!r}")
     else:
         print(f"version {found.version}" + ("" if found.exact else "; its files do not say what they hold: any of them may"))
-        print(
-            render_table(
-                ("version", "start", "end", "path"), [(f.version, plain_text(f.start), plain_text(f.end), f.path) for f in found.files]
-            )
-        )
+        files = [(each.version, plain_text(each.start), plain_text(each.end), each.path) for each in found.files]
+        print_table(("version", "start", "end", "path"), files, "no live file came with it")
     return 0 if found is not None else 1
 
 
@@ -441,11 +435,11 @@ def _chosen(options: argparse.Namespace) -> dict[str, Any]:
     return {"version": options.version, "as_of": options.as_of, "tag": options.tag}
 
 
-def _render_files(table: pa.Table, *, bounds: bool) -> str:
+def _print_files(table: pa.Table, *, bounds: bool) -> None:
     hidden = {"digest", "job", "bounds", "path"} if not bounds else {"digest", "job", "path"}
     names = [name for name in table.column_names if name not in hidden] + ["path"]  # last: it is the longest by far
     rows = [tuple(value if name in _COUNTS else quoted(value) for name, value in row.items()) for row in table.select(names).to_pylist()]
-    return render_table(names, rows)
+    print_table(names, rows)
 
 
 if __name__ == "__main__":

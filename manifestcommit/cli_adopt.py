@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from .engine.adopt import Adoption
-from .render import print_json, render_table, visible
+from .render import counted, print_json, render_table, visible
 
 
 def add_commands(commands: Any, command: Any) -> None:
@@ -33,9 +33,10 @@ def _adopt(options: argparse.Namespace) -> int:
         print(f"adopted before, at version {found.version}: there is nothing to do")
         return 0
     parts = f", partitioned by {', '.join(map(visible, found.partition_by))}" if found.partition_by else ""
-    print(f"version {found.version}: {found.files:,} files, {found.rows:,} rows, {found.bytes:,} bytes{parts}")
+    what = f"{counted(found.files, 'file')}, {counted(found.rows, 'row')}, {counted(found.bytes, 'byte')}"
+    print(f"version {found.version}: {what}{parts}")
     if found.skipped_files:
-        print(f"{found.skipped_files:,} files were passed over", file=sys.stderr)
+        print(f"passed over: {counted(found.skipped_files, 'file')}", file=sys.stderr)
         print(render_table(("name", "reason"), [(visible(each.name), each.reason) for each in found.skipped]), file=sys.stderr)
         if found.skipped_files > len(found.skipped):
             print(f"… and {found.skipped_files - len(found.skipped):,} more", file=sys.stderr)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from .engine.compact import Compaction
 from .progress import Steps
-from .render import print_json, render_table, visible
+from .render import counted, print_json, print_table, render_table, visible
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE | re.ASCII)
 
@@ -49,10 +49,11 @@ def print_plan(plan: pa.Table, *, as_json: bool) -> int:
         return print_json(plan.to_pylist())
     names = ("action", "files", "rows", "bytes", "partition", "reason")
     rows = plan.select(names).to_pylist()
-    print(render_table(names, [tuple(row.values()) for row in rows]))
+    print_table(names, [tuple(row.values()) for row in rows])
     done = [row for row in rows if row["action"] == "rewrite"]
     files, size = sum(row["files"] for row in done), sum(row["bytes"] for row in done)
-    print(f"{files:,} files, {size:,} bytes would become {len(done):,} files; nothing was changed", file=sys.stderr)
+    what = f"{counted(files, 'file')}, {counted(size, 'byte')}"
+    print(f"{what} would become {counted(len(done), 'file')}; nothing was changed", file=sys.stderr)
     return 0
 
 
@@ -70,14 +71,14 @@ def print_report(report: Compaction, *, as_json: bool) -> int:
             ("manifests", report.manifests_before, report.manifests_after),
         ]
         print(render_table(("", "before", "after"), rows))
-        print(f"\nversion {report.version}: {report.groups:,} groups with {report.rows:,} rows in {report.commits:,} commits")
+        groups, rewritten, commits = counted(report.groups, "group"), counted(report.rows, "row"), counted(report.commits, "commit")
+        print(f"\nversion {report.version}: {groups} with {rewritten} in {commits}")
     for each in report.lost:
-        print(f"left as it was: {each.files:,} files of {visible(each.partition)}: {visible(each.why)} ({each.rule})", file=sys.stderr)
+        what = f"{counted(each.files, 'file')} of {visible(each.partition)}"
+        print(f"left as it was: {what}: {visible(each.why)} ({each.rule})", file=sys.stderr)
     if report.left_groups or report.left_manifests:
-        print(
-            f"left for the next run: {report.left_groups:,} groups, {report.left_bytes:,} bytes; {report.left_manifests:,} manifests",
-            file=sys.stderr,
-        )
+        groups, size = counted(report.left_groups, "group"), counted(report.left_bytes, "byte")
+        print(f"left for the next run: {groups}, {size}; {counted(report.left_manifests, 'manifest')}", file=sys.stderr)
     return 0
 
 

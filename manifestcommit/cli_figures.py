@@ -14,7 +14,7 @@ import msgspec
 from .engine.counts import CountReport
 from .engine.standing import TableFigures
 from .errors import UsageError
-from .render import plain_text, print_json, render_table, visible
+from .render import counted, plain_text, print_json, render_table, visible
 
 _SHOWN = 1000  # differences in the table for people; --json has all
 
@@ -64,10 +64,12 @@ def print_counts(report: CountReport, *, as_json: bool) -> int:
     if as_json:
         print_json({**msgspec.to_builtins(report), "all_match": report.all_match})
     elif report.all_match:
-        print(f"all counts match: versions {report.first} to {report.last}, {report.files:,} files, {report.rows:,} rows")
+        size = f"{counted(report.files, 'file')}, {counted(report.rows, 'row')}"
+        print(f"all counts match: versions {report.first} to {report.last}, {size}")
         print(f"{report.recorded:,} of {report.commits:,} commits say what they read", file=sys.stderr)
     else:
         rows = [(str(each.version), each.what, each.expected, each.found) for each in report.mismatches[:_SHOWN]]
         print(render_table(("version", "what", "expected", "found"), rows))
-        print(f"\n{len(report.mismatches):,} counts of {visible(report.url)} do not match")
+        count = len(report.mismatches)
+        print(f"\n{counted(count, 'count')} of {visible(report.url)} {'does' if count == 1 else 'do'} not match")
     return 0 if report.all_match else 1

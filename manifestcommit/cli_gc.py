@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from .engine.gc import GcReport
 from .progress import Steps
-from .render import print_json, render_table, visible
+from .render import counted, print_json, print_table, render_table, visible
 
 _SHOWN = 10  # foreign files named for people; --json has the first 100, --dry-run all
 _EPILOG = """\
@@ -54,9 +54,9 @@ def print_plan(plan: pa.Table, *, as_json: bool) -> int:
     if as_json:
         return print_json(plan.to_pylist())
     rows = [(each["action"], each["bytes"], visible(each["name"]), visible(each["reason"])) for each in plan.to_pylist()]
-    print(render_table(("action", "bytes", "name", "reason"), rows))
+    print_table(("action", "bytes", "name", "reason"), rows)
     gone = [size for action, size, *_ in rows if action == "delete"]
-    print(f"{len(gone):,} objects, {sum(gone):,} bytes would be deleted; nothing was changed", file=sys.stderr)
+    print(f"{counted(len(gone), 'object')}, {counted(sum(gone), 'byte')} would be deleted; nothing was changed", file=sys.stderr)
     return 0
 
 
@@ -73,11 +73,11 @@ def print_spark_plan(plan: Any, *, as_json: bool) -> int:
     if as_json:
         return print_json({**tallies, "first": first})
     shown = [(each["action"], each["bytes"], visible(each["name"]), visible(each["reason"])) for each in first]
-    print(render_table(("action", "bytes", "name", "reason"), shown))
+    print_table(("action", "bytes", "name", "reason"), shown)
     gone, left = tallies["delete"], tallies["leave"]
     if gone["count"] + left["count"] > len(first):
         print(f"the first {len(first)} of {gone['count'] + left['count']:,}; mc.gc(…, dry_run=True, spark=…) has all", file=sys.stderr)
-    print(f"{gone['count']:,} objects, {gone['bytes']:,} bytes would be deleted; nothing was changed", file=sys.stderr)
+    print(f"{counted(gone['count'], 'object')}, {counted(gone['bytes'], 'byte')} would be deleted; nothing was changed", file=sys.stderr)
     return 0
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from .engine.times import parse_moment
 from .errors import UsageError
-from .render import print_json, visible
+from .render import counted, print_json, visible, were
 
 
 def add_commands(commands: Any, command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -46,9 +46,10 @@ def _rollback(options: argparse.Namespace) -> int:
         counts = {name: getattr(said, name) for name in names}
         return print_json({"version": outcome.version, "restored": done.restored, **counts, "dropped_keys": outcome.dropped_keys})
     print(f"version {outcome.version}: the table is what it was at version {done.restored}")
-    print(f"  {said.removed_files:,} files with {said.removed_rows:,} rows are no longer in it, {said.files:,} with {said.rows:,} are back")
-    count = len(outcome.dropped_keys)
-    print(f"  {count:,} key{' was' if count == 1 else 's were'} dropped: their work can be done again")
+    print(f"  no longer in it: {counted(said.removed_files, 'file')} with {counted(said.removed_rows, 'row')}")
+    print(f"  back in it: {counted(said.files, 'file')} with {counted(said.rows, 'row')}")
+    again = ": that work can be done again" if outcome.dropped_keys else ""
+    print(f"  {were(len(outcome.dropped_keys), 'key')} dropped{again}")
     for key in outcome.dropped_keys:
         print(f"    {visible(key)}")
     print("nothing was deleted; a rollback to the version before this one undoes it", file=sys.stderr)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .engine.row_change import RowOutcome
-from .render import print_json
+from .render import counted, print_json
 
 _FIGURES = ("rows_deleted", "rows_rewritten", "files_removed", "files_rewritten")
 
@@ -32,8 +32,10 @@ def print_outcome(outcome: RowOutcome, *, as_json: bool) -> int:
     if outcome.already_committed:
         print(f"done before, at version {outcome.version}")
         return 0
-    rows, rewritten, removed, files = (f"{getattr(outcome, name):,}" for name in _FIGURES)
-    what = f"{rows} rows: {removed} files removed, {files} rewritten with the {rewritten} rows that stay"
+    deleted, kept, removed, rewritten = (getattr(outcome, name) for name in _FIGURES)
+    what = f"{counted(deleted, 'row')}: {counted(removed, 'file')} removed, {rewritten:,} rewritten"
+    if kept:
+        what += f" with the {counted(kept, 'row')} that {'stays' if kept == 1 else 'stay'}"
     print(
         {
             "unchanged": f"no row of version {outcome.version} matches; nothing was committed",

@@ -14,7 +14,7 @@ import msgspec
 
 from .engine.verify import VerifyReport
 from .progress import Steps
-from .render import print_json, render_table, visible
+from .render import counted, print_json, render_table, visible
 
 _SHOWN = 1000  # findings in the table for people; --json has all
 
@@ -36,11 +36,12 @@ def print_report(report: VerifyReport, *, as_json: bool) -> int:
         shown = {each.kind: each.remedy for each in report.findings}
         print(render_table(("what", "way out"), [(kind.replace("_", " "), remedy) for kind, remedy in shown.items()]) + "\n")
     how = "read and compared" if report.deep else "there with their lengths"
-    looked = f"versions {report.first} to {report.last}, {report.manifests:,} manifests and runs, {report.files:,} files {how}"
+    objects = "1 manifest or run" if report.manifests == 1 else f"{report.manifests:,} manifests and runs"
+    looked = f"versions {report.first} to {report.last}, {objects}, {counted(report.files, 'file')} {how}"
     if report.is_sound:
         print(f"{visible(report.url)} is whole: {looked}")
     else:
-        print(f"{visible(report.url)} is damaged, {report.damages:,} finding{'s' * (report.damages != 1)}: {looked}")
+        print(f"{visible(report.url)} is damaged, {counted(report.damages, 'finding')}: {looked}")
         if report.damages > _SHOWN:
             print(f"the first {_SHOWN:,} are shown; --json has up to 10,000", file=sys.stderr)
     return 0 if report.is_sound else 1

@@ -8,6 +8,7 @@ import decimal
 import json
 import math
 import re
+import sys
 import unicodedata
 from collections.abc import Sequence
 from typing import Any
@@ -25,6 +26,24 @@ def render_table(names: Sequence[str], rows: Sequence[Sequence[Any]], *, header:
     if header:
         padded.insert(1, ["-" * width for width in widths])
     return "\n".join("  ".join(line).rstrip() for line in padded)
+
+
+def print_table(names: Sequence[str], rows: Sequence[Sequence[Any]], nothing: str = "") -> None:
+    """The table on standard output; where it has no rows, no bare names, but `nothing` on standard error."""
+    if rows:
+        print(render_table(names, rows))
+    elif nothing:
+        print(nothing, file=sys.stderr)
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 row`, `2 rows`, `1,000 rows`."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def were(count: int, noun: str) -> str:
+    """`1 key was`, `2 keys were`."""
+    return f"{counted(count, noun)} {'was' if count == 1 else 'were'}"
 
 
 def visible(text: str) -> str:

@@ -698,7 +698,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     (tmp_path / "b" / "_SUCCESS").touch()
     assert main(["adopt", str(tmp_path / "b"), "--partition-by", "day, k"]) == 0
     out, err = capsys.readouterr()
-    assert "1 files, 1 rows" in out and "partitioned by day, k" in out and "_SUCCESS" in err
+    assert "1 file, 1 row, " in out and "partitioned by day, k" in out and "_SUCCESS" in err
     mc.write(ids(1), tmp_path / "c")
     assert main(["adopt", str(tmp_path / "c")]) == 2
     assert main(["adopt", str(tmp_path / "nothing")]) == 3

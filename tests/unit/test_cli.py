@@ -198,10 +198,27 @@ def test_diff_shows_what_came_and_went(run: Run, root: Path) -> None:
     """[RD8]"""
     found = run("diff", root, "3", "4")
     assert found.status == 0
-    assert [line for line in found.lines if "files" in line] == ["added: 1 files, 1 rows", "removed: 2 files, 2 rows"]
+    assert [line for line in found.lines if ": " in line] == ["added: 1 file, 1 row", "removed: 2 files, 2 rows"]
     document = run("diff", root, "3", "--json").json
     assert (len(document["added"]), len(document["removed"])) == (1, 2)
     assert run("diff", root, "4", "6", "--json").json == {"added": [], "removed": []}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("files", "--version", "1"), "0 files, 0 rows, 0 bytes"),
+        (("watermarks", "--version", "1"), "no source has a watermark"),
+        (("jobs",), "no job has left anything that others can finish"),
+        (("recover",), "no job was waiting"),
+        (("gc", "--dry-run"), "0 objects, 0 bytes would be deleted; nothing was changed"),
+        (("compact", "--dry-run", "--target-file-size", "1"), "0 files, 0 bytes would become 0 files; nothing was changed"),
+    ],
+)
+def test_nothing_is_said_in_words_not_by_names_over_nothing(run: Run, root: Path, arguments: tuple[str, ...], said: str) -> None:
+    """Names without rows look like output that was cut off. Standard output is empty: what counts lines counts none."""
+    found = run(arguments[0], root, *arguments[1:])
+    assert (found.status, found.out, found.err) == (0, "", f"{said}\n")
 
 
 def test_resolve_answers_with_its_exit_status(run: Run, root: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifestcommit.render import render_table
+from manifestcommit.render import counted, print_table, render_table
 
 cells = st.none() | st.integers() | st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.booleans()
 
@@ -37,6 +37,18 @@ def test_what_only_looks_like_a_number_is_text(text: str) -> None:
 def test_a_table_without_rows_shows_its_names() -> None:
     assert render_table(("path", "rows"), []) == "path  rows\n----  ----"
     assert render_table(("", ""), [], header=False) == ""
+
+
+def test_a_printed_table_without_rows_is_a_sentence_beside_the_output(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("path", "rows"), [], "no file")
+    print_table(("path", "rows"), [])
+    assert capsys.readouterr() == ("", "no file\n")
+    print_table(("path", "rows"), [("a", 1)], "no file")
+    assert capsys.readouterr() == ("path  rows\n----  ----\na        1\n", "")
+
+
+def test_one_of_a_thing_is_no_plural() -> None:
+    assert [counted(count, "row") for count in (0, 1, 2, 1_000)] == ["0 rows", "1 row", "2 rows", "1,000 rows"]
 
 
 def test_a_table_without_a_head_is_two_columns() -> None:

@@ -489,7 +489,7 @@ def test_the_command_prints_findings_and_the_way_out(tmp_path: Path, capsys: pyt
     root = tmp_path / "t"
     mc.write(rows([1, 2], p="é \x1b[31m"), root, partition_by="p")
     assert main(["verify", str(root)]) == 0
-    assert "is whole: versions 1 to 2, 0 manifests and runs, 1 files there" in capsys.readouterr().out
+    assert "is whole: versions 1 to 2, 0 manifests and runs, 1 file there" in capsys.readouterr().out
     (root / "_SUCCESS").write_bytes(b"")
     assert main(["verify", str(root), "--deep"]) == 0
     out = capsys.readouterr().out
