@@ -6,6 +6,7 @@ Not here: faults, races and killed processes (tests/faults/test_two_phase.py).
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import json
 import os
 import re
@@ -709,6 +710,8 @@ def test_the_command_lists_jobs(root: str, run: Run) -> None:
     document = json.loads(out)
     assert status == 0 and {each["job"]: each["state"] for each in document} == {first: "committed", second: "given_up", third: "prepared"}
     assert {name for each in document for name in each} == {"job", "state", "version", "since", "size_bytes"}
+    moments = [dt.datetime.fromisoformat(each["since"]) for each in document]
+    assert all(each.tzinfo is not None and abs(dt.datetime.now(dt.UTC) - each) < dt.timedelta(hours=1) for each in moments), "as in `log`"
 
 
 @pytest.mark.parametrize("command", ["commit", "abort"])
