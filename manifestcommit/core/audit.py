@@ -71,7 +71,7 @@ REMEDIES: Mapping[Kind, str] = {
     "hint_is_off": "The next commit writes it anew; readers find the head without it.",
     "probes": "Probes of `doctor`: `manifestcommit gc` removes them, and anyone may.",
     "orphans": "`manifestcommit gc` removes them; `gc --dry-run` names them.",
-    "unlisted": "Of jobs that run, or ended without a commit: `manifestcommit gc` removes them once their jobs are below the fence.",
+    "unlisted": "Of jobs that run, or left by ended ones: `manifestcommit gc` removes them once their jobs are below the fence.",
     "foreign_files": (
         "This table's jobs did not write them there, but another program or a copy did, and no version lists them: add them, remove them, "
         "or `gc --foreign`, which leaves hidden ones."

@@ -25,7 +25,7 @@ _EVERY = 5000  # objects that are looked at together, from one word of progress 
 _CLASSES: tuple[tuple[Kind, str] | None, ...] = (
     None,  # looked at by name already
     ("orphans", "objects of jobs that can not commit any more"),
-    ("unlisted", "objects of jobs that may still run"),
+    ("unlisted", "objects of jobs that may still run, or what ended ones have left"),
     ("foreign_files", "files that no job of this table wrote there"),
     ("other_table", "objects of another table"),
     ("probes", "probes of the store"),
