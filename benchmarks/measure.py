@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 REPO = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).resolve().parent / "results"
+# What benchmarks write themselves: a run that has kept one result would call the next one's code changed.
+_MADE = (":(exclude)benchmarks/results", ":(exclude)spec/performance", ":(exclude)spec/performance.md")
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 # What a round returns: figures by name, in the unit that the name ends in.
@@ -215,11 +217,16 @@ def command() -> str:
     return shlex.join(["python", *(word for word in words if not word.startswith("--folder="))])
 
 
+def is_changed(repo: Path = REPO) -> bool:
+    """Whether the code is another than its commit's, whatever results and pages were made meanwhile."""
+    found = subprocess.run(["git", "status", "--porcelain", "--", ".", *_MADE], cwd=repo, capture_output=True, text=True, check=False)
+    return bool(found.stdout.strip())
+
+
 def machine() -> dict[str, Any]:
     """What the figures depend on; no name and no path of the machine."""
     java = subprocess.run([_java(), "-version"], capture_output=True, text=True, check=False).stderr
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=REPO, capture_output=True, text=True, check=False).stdout.strip()
-    dirty = subprocess.run(["git", "status", "--porcelain"], cwd=REPO, capture_output=True, text=True, check=False).stdout
     found = re.search(r'version "([^"]+)"', java)
     return {
         "cores": os.cpu_count(),
@@ -230,7 +237,7 @@ def machine() -> dict[str, Any]:
         "java": found.group(1) if found else None,
         **{name: version(name) for name in ("pyspark", "pyarrow", "fsspec", "msgspec")},
         "commit": commit or None,
-        "changed_since_commit": bool(dirty.strip()),
+        "changed_since_commit": is_changed(),
     }
 
 

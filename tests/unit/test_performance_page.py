@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+import subprocess
 import zlib
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 from benchmarks import page
 from benchmarks.claims import Claim, Line, Plot, Result, judge, panels, read_claims, read_results
-from benchmarks.measure import RESULTS
+from benchmarks.measure import RESULTS, is_changed
 from benchmarks.plot import MOST_BYTES, digest, digest_in
 
 PROMISED = {
@@ -124,6 +125,21 @@ def test_a_picture_of_other_figures_is_found_out(tmp_path: Path, monkeypatch: py
     assert [told.partition(" ")[0] for told in page.stale([claim], before)] == [
         "performance.md", "pictures/made-up.png", "pictures/gone.png",
     ]  # fmt: skip
+
+
+def test_a_run_is_not_called_changed_for_the_results_and_pages_that_runs_make(tmp_path: Path) -> None:
+    """Else each case but the first of a run would say that no commit has the code that was measured."""
+    for name in ("benchmarks/results/plan.jsonl", "spec/performance/plan.png", "spec/performance.md", "manifestcommit/a é.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("first")
+    identity = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+    for words in (("init",), ("add", "."), (*identity, "commit", "--message", "first")):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True, capture_output=True)
+    for name in ("benchmarks/results/plan.jsonl", "benchmarks/results/new.jsonl", "spec/performance/new.png", "spec/performance.md"):
+        (tmp_path / name).write_text("second")
+    assert not is_changed(tmp_path)
+    (tmp_path / "manifestcommit" / "a é.py").write_text("second")
+    assert is_changed(tmp_path)
 
 
 def png(figures: str) -> bytes:
