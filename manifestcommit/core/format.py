@@ -217,6 +217,12 @@ def decode_snapshot(data: bytes, *, name: str) -> Snapshot:
     return snapshot
 
 
+def own_copy(snapshot: Snapshot) -> Snapshot:
+    """The same state in values of its own: what a caller changes in it changes no other look at this version. [RD2]"""
+    copied: Snapshot = decode_json(encode_json(snapshot, Snapshot), Snapshot, name=version_name(snapshot.version))
+    return copied
+
+
 def encode_prepared(prepared: Prepared) -> bytes:
     """The prepared job's object, made and bounded as a snapshot's is. [AB3] [OB1] [OB4]"""
     return _bounded(encode_json(prepared, Prepared), f"prepared job {prepared.change.job}", "Add fewer files, or commit without preparing.")
