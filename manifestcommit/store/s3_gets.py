@@ -20,6 +20,7 @@ _OF_ONE_REQUEST = frozenset(
     {"authorization", "range", "x-amz-content-sha256", "x-amz-date", "x-amz-security-token", "amz-sdk-invocation-id", "amz-sdk-request"}
 )
 _SIGNED = re.compile(r"AWS4-HMAC-SHA256 Credential=[^,]+/\d{8}/([^/,]+)/s3/aws4_request, ")
+_OTHER_WAYS = frozenset({"resolver", "socket_factory", "ssl_context"})  # to the endpoint than the system's
 _CREDENTIALS_KEPT_S = 60.0  # botocore renews those that end at least ten minutes before they do
 
 
@@ -64,6 +65,8 @@ def like(fs: Any, request: Any, settings: dict[str, Any], key: str) -> Gets | No
     """What sends the like of this GET of `key`, for other keys; None where that is not plain."""
     from botocore.utils import percent_encode
 
+    if _OTHER_WAYS & (settings.get("connector_args") or {}).keys():
+        return None  # they are aiohttp's: without them a request, with a customer's key perhaps, would go elsewhere
     path = "/" + percent_encode(key, safe="/~")
     if request.method != "GET" or not request.url.endswith(path):
         return None

@@ -172,3 +172,15 @@ def test_what_is_signed_or_named_in_another_way_is_left_to_the_client(
     (request, settings), fs = noted[0], backend.connection().fs
     assert s3_gets.like(fs, request, settings, store._key("x.parquet")) is not None  # type: ignore[attr-defined]
     assert s3_gets.like(fs, spoil(request, **changes(request)), settings, store._key("x.parquet")) is None  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("way", ["resolver", "socket_factory", "ssl_context"])
+def test_a_client_with_a_way_of_its_own_to_the_store_is_not_passed_by(store: Store, data: bytes, way: str) -> None:
+    """Requests that are told to take a private network would go by the public one, with the headers of this one. [ST41] [SE1]"""
+    noted: list[Any] = []
+    backend: Any = store._backend  # type: ignore[attr-defined]
+    backend._fetch(store._key("x.parquet"), {}, noted)  # type: ignore[attr-defined]
+    (request, settings), fs = noted[0], backend.connection().fs
+    kept = settings["connector_args"]
+    assert s3_gets.like(fs, request, settings, store._key("x.parquet")) is not None, kept  # type: ignore[attr-defined]
+    assert s3_gets.like(fs, request, {**settings, "connector_args": {**kept, way: object()}}, store._key("x.parquet")) is None  # type: ignore[attr-defined]
