@@ -16,7 +16,6 @@ from .compaction import compact, planned
 from .core import arrow, evolution
 from .core.compaction import DEFAULT_MAX_BYTES
 from .core.expression import parse_expression
-from .core.format import own_copy
 from .core.predicate import Predicate
 from .core.retention import Policy
 from .core.schema import FieldType, Schema
@@ -74,7 +73,7 @@ class Table(RowChanges):
 
         Raises TableNotFoundError, VersionNotFoundError, SnapshotExpiredError.
         """
-        return own_copy(self._at(version, as_of, tag).snapshot)
+        return self._at(version, as_of, tag).snapshot
 
     def files(
         self, filter: Any = None, version: int | None = None, as_of: str | dt.datetime | None = None, tag: str | None = None
@@ -84,7 +83,7 @@ class Table(RowChanges):
         filter: a pyarrow expression on columns of the table; files that cannot hold a matching row are left out. No order is promised:
         `sort_by` what you need. [RD41]
         """
-        snapshot = self._at(version, as_of, tag).snapshot
+        snapshot = self.snapshot(version, as_of, tag)
         entries = plan.entries_table(self._session, snapshot, self._predicate(filter, snapshot), in_order=False)
         return plan.describe_files(entries, snapshot)
 
@@ -92,7 +91,7 @@ class Table(RowChanges):
         """The rows of exactly one snapshot for pyarrow, DuckDB, Polars and pandas; a file that is gone is an error. [RD2] [RD7]"""
         from .engine.dataset import open_dataset  # late: pyarrow.dataset loads pandas
 
-        snapshot = self._at(version, as_of, tag).snapshot
+        snapshot = self.snapshot(version, as_of, tag)
         return open_dataset(self._session, snapshot, plan.entries_table(self._session, snapshot))
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
@@ -101,7 +100,7 @@ class Table(RowChanges):
 
     def watermarks(self) -> dict[str, int | str]:
         """How far every source has been read. [WM1]"""
-        return dict(self._session.open().snapshot.watermarks)
+        return self._session.open().snapshot.watermarks
 
     def lineage(self, source: str, position: int) -> Lineage | None:
         """Which version brought a position of a source, and which live files hold it; None: no version has it. [RD9]
@@ -151,7 +150,7 @@ class Table(RowChanges):
 
     def describe(self, version: int | None = None, as_of: str | dt.datetime | None = None, tag: str | None = None) -> dict[str, Any]:
         """A version in plain values, as `manifestcommit show` prints it: columns, partitioning, totals, commits. [RD2]"""
-        return describe(self._at(version, as_of, tag).snapshot, self.url)
+        return describe(self.snapshot(version, as_of, tag), self.url)
 
     def resolve(self, job_id: str) -> Resolution:
         """What became of a job, asked from anywhere and at any time: see `resolve`. [CM23]"""
@@ -345,7 +344,7 @@ def read_committed(
     from .spark.read import active_session, read_snapshot  # late: pyspark is an extra
 
     table = Table(df_path, storage_options)
-    snapshot = table._at(version, as_of, tag).snapshot
+    snapshot = table.snapshot(version, as_of, tag)
     predicate = table._predicate(filter, snapshot)
     entries = plan.entries_table(table._session, snapshot, predicate)
     return read_snapshot(

@@ -217,12 +217,6 @@ def decode_snapshot(data: bytes, *, name: str) -> Snapshot:
     return snapshot
 
 
-def own_copy(snapshot: Snapshot) -> Snapshot:
-    """The same state in values of its own: what a caller changes in it changes no other look at this version. [RD2]"""
-    copied: Snapshot = decode_json(encode_json(snapshot, Snapshot), Snapshot, name=version_name(snapshot.version))
-    return copied
-
-
 def encode_prepared(prepared: Prepared) -> bytes:
     """The prepared job's object, made and bounded as a snapshot's is. [AB3] [OB1] [OB4]"""
     return _bounded(encode_json(prepared, Prepared), f"prepared job {prepared.change.job}", "Add fewer files, or commit without preparing.")
@@ -354,23 +348,15 @@ def _bounded(raw: bytes, what: str, way_out: str) -> bytes:
     return data
 
 
-def declared_bytes(data: bytes, *, name: str) -> int:
-    """The length of the frame's content, as the frame declares it. [OB1] [OB4]"""
-    try:
-        declared: int = zstandard.get_frame_parameters(data).content_size
-    except zstandard.ZstdError as error:
-        raise CorruptMetadataError(damaged(name, str(error)), object_name=name) from None
-    if declared in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR):
-        raise CorruptMetadataError(damaged(name, "its zstd frame declares no size"), object_name=name)
-    return declared
-
-
 def decompress(data: bytes, *, name: str, most: int = MAX_RAW_BYTES) -> bytes:
     """The frame's content; refused before any memory is taken where it declares too much or nothing. [OB4]"""
-    declared = declared_bytes(data, name=name)
-    if declared > most:
-        raise CorruptMetadataError(damaged(name, f"it claims {declared} bytes, more than the {most} that are allowed"), object_name=name)
     try:
+        declared = zstandard.get_frame_parameters(data).content_size
+        if declared in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR):
+            raise CorruptMetadataError(damaged(name, "its zstd frame declares no size"), object_name=name)
+        if declared > most:
+            reason = f"it claims {declared} bytes, more than the {most} that are allowed"
+            raise CorruptMetadataError(damaged(name, reason), object_name=name)
         return zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise CorruptMetadataError(damaged(name, str(error)), object_name=name) from None

@@ -35,7 +35,7 @@ def describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
             name: {"version": each.version, "until": None if each.until is None else parse_moment(each.until).isoformat()}
             for name, each in snapshot.tags.items()
         },
-        "properties": dict(snapshot.properties),
+        "properties": snapshot.properties,
         "columns": [{"id": f.id, "name": f.name, "type": type_text(f.type), "nullable": f.nullable} for f in fields],
         "commits": [
             {
@@ -52,5 +52,4 @@ def describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
 
 def values(struct: msgspec.Struct) -> dict[str, Any]:
     """The fields by name, zeros included, unknown ones left out."""
-    fields = ((name, value) for name, value in msgspec.structs.asdict(struct).items() if name != "extra")
-    return {name: dict(value) if isinstance(value, dict) else value for name, value in fields}
+    return {name: value for name, value in msgspec.structs.asdict(struct).items() if name != "extra"}

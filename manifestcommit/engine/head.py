@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from functools import lru_cache
 
 import msgspec
 
@@ -26,8 +25,7 @@ from ..store import Store
 
 _RESTARTS = 20  # a LIST whose highest name is gone by the GET: someone removed the table, or expired it very fast
 _CALM = 3  # how often others may commit meanwhile before a version that they built upon will do
-_KEPT_BYTES = 4 << 20  # of a document whose decoded form is kept for the next look
-_KEPT = 4  # such documents in one process
+
 
 MAX_INTENTS = 1024  # of one list that are looked at: whoever has more of them waiting needs gc
 
@@ -122,15 +120,7 @@ def read_object(store: Store, version: int) -> Head | None:
         data = store.get(name, 0, format.MAX_OBJECT_BYTES + 1)
     except FileNotFoundError:
         return None
-    return _kept(data, name) if format.declared_bytes(data, name=name) <= _KEPT_BYTES else _decoded(data, name)
-
-
-def _decoded(data: bytes, name: str) -> Head:
     return Head(snapshot=format.decode_snapshot(data, name=name), digest=format.digest(data))
-
-
-# The same bytes are the same head: who looks often, or beside others of its process, decodes each version once.
-_kept = lru_cache(maxsize=_KEPT)(_decoded)
 
 
 def read_version(store: Store, head: Head, version: int) -> Head:

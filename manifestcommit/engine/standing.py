@@ -59,7 +59,7 @@ def stand(session: Session, ends: Mapping[str, Any] | None = None) -> TableFigur
         prepared_bytes=sum(job.size_bytes for job in prepared),
         oldest_prepared_s=_age_s(now_us, min(job.since for job in prepared)) if prepared else None,
         running_jobs=sum(job.state in ("running", "published") for job in jobs),
-        watermarks=dict(snapshot.watermarks),  # a caller may change what it is given
+        watermarks=snapshot.watermarks,
         lag={source: _lag(snapshot.watermarks.get(source), end) for source, end in known.items()},
     )
 

@@ -247,7 +247,7 @@ UNTRUSTED: tuple[Mutant, ...] = (
         "declared size",
         "A small object takes all memory: what it decompresses to is not asked before.",
         "OB4 SE2",
-        (_FORMAT, "    if declared > most:\n", "    if False:\n"),
+        (_FORMAT, "        if declared > most:\n", "        if False:\n"),
         tests="spec/test_format.py::test_a_false_size_takes_no_memory",
     ),
     mutant(
