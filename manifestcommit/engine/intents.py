@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import msgspec
 
@@ -20,13 +20,13 @@ from ..core.intent import MAX_CARRIED, MAX_CARRIED_BYTES, Carried, Intent
 from ..core.snapshot import FORMAT_VERSION, Snapshot, Summary
 from ..errors import CorruptMetadataError, StoreError, UnsupportedFormatError
 from ..store import Store
+from .at_once import at_once
 from .lookup import find_job, find_key
 from .session import Session
 
 LOG = logging.getLogger("manifestcommit.jobs")
 _READS = 4 * MAX_CARRIED  # intents that are read for one create: many in front that can not be carried shall hide none behind them
-_AT_ONCE = 16
-_FEW = 4  # up to so many are read one after another
+_READERS = 16
 
 
 class Helping:
@@ -111,11 +111,8 @@ class Helping:
     def _fetch(self, jobs: list[str], most: int) -> int:
         """Read those that were not read yet, up to so many; how many that were."""
         new = [job for job in jobs if job not in self._read][: max(0, most)]
-        if len(new) <= _FEW:
-            found = [read_intent(self._session.store, job) for job in new]
-        else:
-            with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="manifestcommit-intents") as pool:
-                found = list(pool.map(lambda job: read_intent(self._session.store, job), new))
+        store = self._session.store
+        found = at_once(store, partial(read_intent, store), new, most=_READERS)
         self._read.update(zip(new, found, strict=True))
         return len(new)
 

@@ -106,6 +106,8 @@ class Outside:
 class FarStore:
     """Each request takes `request_s`, a third more or less, and has its effect in the middle."""
 
+    is_remote = True
+
     def __init__(self, inner: MemoryStore, clock: Clock, env: Outside, request_s: float) -> None:
         self._inner, self._clock, self._request_s = inner, clock, request_s
         self.env = env
