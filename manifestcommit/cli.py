@@ -7,6 +7,7 @@ Not here: anything that Python callers cannot do as well (table).
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import io
 import json
 import os
@@ -27,7 +28,6 @@ from .cli_gc import add_commands as add_gc
 from .cli_history import add_commands as add_history
 from .cli_rows import add_commands as add_rows
 from .cli_verify import add_commands as add_verify
-from .engine.times import parse_moment
 from .errors import (
     CommitConflictError,
     JobAbortedError,
@@ -298,7 +298,7 @@ def _resolve(options: argparse.Namespace) -> int:
 def _jobs(options: argparse.Namespace) -> int:
     jobs = _table(options).jobs()
     if options.json:
-        return print_json([{**msgspec.to_builtins(each), "since": parse_moment(round(each.since * 1e6)).isoformat()} for each in jobs])
+        return print_json([{**msgspec.to_builtins(each), "since": dt.datetime.fromtimestamp(each.since, dt.UTC)} for each in jobs])
     rows = [(each.job, each.state.replace("_", " "), each.version or "", _ago(each.since), f"{each.size_bytes:,}") for each in jobs]
     print_table(("job", "state", "version", "age", "bytes"), rows, "no job has left anything that others can finish")
     return 0
