@@ -27,7 +27,7 @@ from .at_once import at_once
 MAX_FOOTER_BYTES = 64 << 20
 CHUNKS = b"manifestcommit.chunks"
 _DIGEST_BYTES = 16  # of each column chunk's SHA-256
-_GAP_BYTES = 128 << 10  # what lies between two chunks and is no longer than this comes along in one request
+GAP_BYTES = 128 << 10  # what lies between two chunks and is no longer than this comes along in one request
 
 
 class ManifestParts:
@@ -102,7 +102,7 @@ class ManifestParts:
         numbers = sorted((group * self.metadata.num_columns + column for group, column in chunks), key=self._spans.__getitem__)
         run: list[int] = []
         for number in numbers:
-            if run and self._spans[number][0] - self._spans[run[-1]][1] > _GAP_BYTES:
+            if run and self._spans[number][0] - self._spans[run[-1]][1] > GAP_BYTES:
                 yield run
                 run = []
             run.append(number)

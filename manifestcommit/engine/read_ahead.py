@@ -22,14 +22,13 @@ from ..core.packing import filled
 from ..store import Store
 from ..store.ranged import TAIL_BYTES, RangedInput
 from .footer import parquet_columns
-from .parts import chunk_span
+from .parts import GAP_BYTES, chunk_span
 
 SMALL_FILE_BYTES = 4 << 20  # a file up to this size comes whole where all of its columns are wanted
 AHEAD_BYTES = 48 << 20  # what is fetched, or on its way, behind the portion that is being decoded
 FILES_AHEAD = 8  # files whose footers are fetched before their turn
 PORTION_BYTES = 16 << 20  # of row groups, once decompressed, that are decoded together: pyarrow keeps all that it was asked for at once
 _REQUEST_BYTES = 8 << 20
-_GAP_BYTES = 128 << 10  # what lies between two column chunks and is no longer than this comes along in one request
 _AT_ONCE = 8
 
 # Which row groups, and of them which top-level columns, of a file are wanted.
@@ -176,7 +175,7 @@ def _runs(spans: Sequence[Span], until: int) -> list[Span]:
     for start, end in spans:
         if end > until and start >= until:
             continue
-        if runs and start - runs[-1][1] <= _GAP_BYTES and end - runs[-1][0] <= _REQUEST_BYTES:
+        if runs and start - runs[-1][1] <= GAP_BYTES and end - runs[-1][0] <= _REQUEST_BYTES:
             runs[-1] = (runs[-1][0], end)
         else:
             runs.append((start, end))

@@ -69,7 +69,7 @@ def test_a_filter_fetches_footers_and_ranges_of_large_manifests(
     """Each manifest's footer, and of the one that has such files a range for the filter and some for the rest: no whole object. [RD11]"""
     monkeypatch.setattr(manifests, "PART_BYTES", 0)
     monkeypatch.setattr(manifests, "ROW_GROUP_ENTRIES", 100)
-    monkeypatch.setattr(parts, "_GAP_BYTES", 0)
+    monkeypatch.setattr(parts, "GAP_BYTES", 0)
     mc.create_table(place.url, SCHEMA, partition_by=["day"], storage_options=place.options)
     own = Session(store)
     head = own.open()

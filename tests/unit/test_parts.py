@@ -297,7 +297,7 @@ def test_a_manifest_from_before_a_column_was_widened_hides_no_other_ones_bounds(
 def test_a_filter_fetches_the_footer_and_the_row_groups_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three requests for one row group of sixty-four, and a small part of the bytes; the same filter again costs none. [RD11]"""
     monkeypatch.setattr(manifests, "ROW_GROUP_ENTRIES", 128)
-    monkeypatch.setattr(parts, "_GAP_BYTES", 0)
+    monkeypatch.setattr(parts, "GAP_BYTES", 0)
     store = CountingStore(open_store(f"memory://parts/{next(_count)}"))
     session, snapshot = listed(numbered(8_192), store)
     (ref,) = snapshot.manifests

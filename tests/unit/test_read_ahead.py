@@ -144,7 +144,7 @@ def test_what_was_handed_out_still_comes_when_there_is_no_more(monkeypatch: pyte
     """Who decodes one portion while another thread has found that it was the last one. [RD40]"""
     monkeypatch.setattr(module, "_AT_ONCE", 1)
     monkeypatch.setattr(module, "_REQUEST_BYTES", 100_000)
-    monkeypatch.setattr(module, "_GAP_BYTES", 0)
+    monkeypatch.setattr(module, "GAP_BYTES", 0)
     monkeypatch.setattr(module, "SMALL_FILE_BYTES", 0)
     store = Remote()
     plain = store.get
