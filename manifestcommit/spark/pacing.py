@@ -53,7 +53,7 @@ def paced(df: DataFrame, filler: str) -> Iterator[DataFrame]:
 
     filler: that column's name, which no column of `df` has. Where the bound in bytes has to stay Spark's, it is `df` itself.
     """
-    share = None if is_connect(df) or not _is_plain(df) else _share(df)
+    share = None if is_connect(df) or not _has_own_thread(df) or not _is_plain(df) else _share(df)
     if share is None:
         yield df
         return
@@ -90,6 +90,13 @@ def _share(df: DataFrame) -> int | None:
         return None
     share = BATCH_BYTES // rows - sum(_FIXED_BYTES.get(kind, _LONG_FIXED_BYTES) for kind in kinds)
     return share if share >= _LEAST_LONG_BYTES else None
+
+
+def _has_own_thread(df: DataFrame) -> bool:
+    """Whether this thread's jobs are its own in the JVM: what is set aside for them might stay so for another thread's."""
+    from py4j.clientserver import ClientServer  # late: clients of Spark Connect have none
+
+    return isinstance(df.sparkSession.sparkContext._gateway, ClientServer)
 
 
 def _is_plain(df: DataFrame) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from py4j.java_gateway import JavaGateway
 from pyspark import TaskContext
 from pyspark.sql import functions as F
 
@@ -117,6 +118,15 @@ def test_sparks_bound_stays_where_ours_would_not_do(spark, kind: str) -> None:
             spark.conf.unset(name)
         else:
             spark.conf.set(name, given)
+
+
+def test_the_bound_stays_where_threads_share_those_of_the_jvm(spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[SP40] With PYSPARK_PIN_THREAD=false another thread's jobs would go on without any bound, for as long as the driver runs."""
+    monkeypatch.setattr(spark.sparkContext, "_gateway", JavaGateway())
+    df = spark.range(3)
+    with paced(df, "filler") as frame:
+        assert frame is df
+        assert spark.sparkContext.getLocalProperty(BOUND) is None
 
 
 def test_the_bound_is_sparks_again_after_a_write_that_failed(spark) -> None:
