@@ -15,6 +15,7 @@ ALL = (
     "read_scan",
     "read_s3",
     "job_commit",
+    "stream_sink",
     "commit",
     "contention",
     "costs",
