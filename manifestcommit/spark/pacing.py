@@ -100,7 +100,16 @@ def _has_own_thread(df: DataFrame) -> bool:
 
 
 def _is_plain(df: DataFrame) -> bool:
-    """Whether nothing else in the query hands batches to Python, as far as one can see."""
+    """Whether nothing else in the query hands batches to Python, as far as one can see; False where this Spark has other insides."""
+    from py4j.protocol import Py4JError
+
+    try:
+        return _has_no_python(df)
+    except (Py4JError, TypeError):  # a name that is not there is told by either
+        return False
+
+
+def _has_no_python(df: DataFrame) -> bool:
     jvm: Any = df.sparkSession._jvm
     patterns = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
     # A plan of its own: that of `df` itself may have been made before something in it was cached, or no longer is.

@@ -14,6 +14,7 @@ from py4j.java_gateway import JavaGateway
 from pyspark import TaskContext
 from pyspark.sql import functions as F
 
+from manifestcommit.spark import pacing
 from manifestcommit.spark.pacing import BATCH_BYTES, BOUND, paced, without_fillers
 from manifestcommit.spark.writer import write_dataframe
 from tests.spark.test_writer import plan_for
@@ -127,6 +128,16 @@ def test_the_bound_stays_where_threads_share_those_of_the_jvm(spark, monkeypatch
     with paced(df, "filler") as frame:
         assert frame is df
         assert spark.sparkContext.getLocalProperty(BOUND) is None
+
+
+def test_a_spark_of_other_insides_is_written_from_with_its_own_bound(spark, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[SP40] What is looked at in the plan has names of no public interface."""
+    monkeypatch.setattr(pacing, "_HIDING", ("NO_SUCH_PATTERN",))
+    df = spark.range(0, 3, 1, 1)
+    with paced(df, "filler") as frame:
+        assert frame is df
+    (entry,) = write_dataframe(df, plan_for(df, root)).entries
+    assert entry.rows == 3
 
 
 def test_the_bound_is_sparks_again_after_a_write_that_failed(spark) -> None:
