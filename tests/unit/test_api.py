@@ -246,6 +246,28 @@ def test_a_block_commits_all_its_writes_at_once(root: Path) -> None:
     assert mc.Table(root).watermarks() == {"MyTopic:0": 100}
 
 
+def test_whoever_changes_what_a_table_told_changes_nothing_in_the_table(root: Path) -> None:
+    """A caller that keeps its own books in the watermarks it was given must not move the table's, in this process' next commit. [RD1]"""
+    mc.write(MONTH, root, key="k", watermarks={"a": (0, 5), "b": (0, 7)})
+    mc.Table(root).set_properties({"p": "1"})
+    table = mc.Table(root)
+    watermarks, snapshot, described, commit = table.watermarks(), table.snapshot(), table.describe(), table.history()[0]
+    watermarks["a"] = 100
+    del watermarks["b"]
+    snapshot.keys.clear()
+    snapshot.watermarks.clear()
+    snapshot.added[0].columns.clear()
+    described["properties"]["p"] = "2"
+    commit["summary"]["checks"]["c"] = False
+    table.set_properties({"q": "3"})
+    mc.write(day("2013-01-03", 11), root)
+    assert table.watermarks() == {"a": 5, "b": 7}
+    head = table.snapshot()
+    assert head.properties == {"p": "1", "q": "3"} and list(head.keys) == ["k"] and all(entry.columns for entry in head.added)
+    assert mc.write(MONTH, root, key="k", watermarks={"a": (0, 5), "b": (0, 7)}).already_committed
+    assert mc.Table(root).describe(version=snapshot.version)["commits"][0]["summary"]["checks"] == {}
+
+
 def test_a_block_left_by_an_exception_changes_nothing(root: Path) -> None:
     """Its files stay in the store and are listed by nothing. [AB1] [IV5]"""
     mc.write(MONTH, root)
