@@ -172,10 +172,11 @@ def report(name: str, case: Mapping[str, Any], contestants: Sequence[Contestant]
     """Print medians and their ratios to the first contestant's; append everything to results/<name>.jsonl."""
     first, others = contestants[0], contestants[1:]
     print("\n" + ", ".join(f"{key} {_number(value)}" for key, value in case.items()))
-    print(f"  {'':<26}" + "".join(f"{figure:>16}" for figure in figures))
+    wide = max(26, *(len(f"{first.name} / {one.name}") for one in contestants)) + 1
+    print(f"  {'':<{wide}}" + "".join(f"{figure:>16}" for figure in figures))
     for one in contestants:
         known = [figure for figure in figures if figure in one.rounds[0]]
-        print(f"  {one.name:<26}" + "".join(f"{_number(one.median(f)) if f in known else '-':>16}" for f in figures))
+        print(f"  {one.name:<{wide}}" + "".join(f"{_number(one.median(f)) if f in known else '-':>16}" for f in figures))
     ratios = {}
     for one in others:
         ratios[one.name] = {
@@ -184,7 +185,7 @@ def report(name: str, case: Mapping[str, Any], contestants: Sequence[Contestant]
             if figure in one.rounds[0] and figure in first.rounds[0] and one.median(figure)
         }
         row = "".join(f"{'x' + format(ratios[one.name][f], '.2f') if f in ratios[one.name] else '-':>16}" for f in figures)
-        print(f"  {first.name + ' / ' + one.name:<26}" + row)
+        print(f"  {first.name + ' / ' + one.name:<{wide}}" + row)
     line = {
         "benchmark": name,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -47,6 +47,7 @@ def main() -> int:
     for path in set(PICTURES.glob("*")) - drawn.keys():
         path.unlink()
     PAGE.write_text(render(claims, results), "utf-8")
+    print(f"{PAGE.relative_to(REPO)} and {len(drawn)} pictures are what the results give")
     return 0
 
 

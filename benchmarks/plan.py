@@ -49,11 +49,12 @@ def main() -> int:
     chosen = options.parse_args()
     files = chosen.files or (100_000 if chosen.quick else 1_000_000)
     peers = files if chosen.full else min(files, 100_000)
+    used = versions("deltalake", "pyiceberg").partition(", ")[2]  # a missing peer is told before the tables are made
     with work_folder(chosen) as folder:
         for count in sorted({files, peers}):
             sides = Sides(folder / f"files-{count}", count, with_peers=count == peers)
             for keeps in FILTERS:
-                case = {"files": count, "keeps": keeps, "versions": versions("deltalake", "pyiceberg").partition(", ")[2]}
+                case = {"files": count, "keeps": keeps, "versions": used}
                 contestants = sides.contestants(keeps)
                 interleave(contestants, rounds=rounds_of(chosen))
                 kept = {one.median("kept") for one in contestants}
