@@ -11,6 +11,14 @@ _TAKEN_IN = "spark/test_own_writer.py::test_what_is_taken_in_is_durable_and_take
 
 STORES: tuple[Mutant, ...] = (
     mutant(
+        "refusals of data",
+        "A data file that is gone reads as an empty one: the second client's refusal is taken for bytes.",
+        "IV2 ST8 ST41",
+        ("store/s3.py", "            found = self._fetch(key, headers)  # whose", "            found = b\"\", 0  # whose"),
+        tests="store/test_s3_gets.py::test_data_that_is_gone_is_told_as_such",
+        needs="server",
+    ),
+    mutant(
         "link",
         "A create on a disk replaces what is there: of two winners of a version the first is lost.",
         "IV1 ST1 ST9",
@@ -359,6 +367,13 @@ SECRETS: tuple[Mutant, ...] = (
 
 FILES: tuple[Mutant, ...] = (
     mutant(
+        "errors ahead",
+        "A file that cannot be decoded ends a read as if it were its end.",
+        "IV2 RD40",
+        ("engine/decode_ahead.py", "                decoded.error = error\n", "                del error\n"),
+        tests="unit/test_decode_ahead.py::test_an_error_comes_in_its_turn",
+    ),
+    mutant(
         "half a write",
         "A store that took half of a write goes unnoticed: the file is damaged, and listed.",
         "IV6 DF3",
@@ -426,6 +441,14 @@ FILES: tuple[Mutant, ...] = (
 )
 
 SPARK: tuple[Mutant, ...] = (
+    mutant(
+        "empty rows",
+        "Rows that nobody wrote are in a table: those by which batches on their way to tasks are bounded.",
+        "SP40",
+        ("spark/pacing.py", "rows.filter(pc.fill_null(pc.equal(number, 0), True))", "rows"),
+        tests="spark/test_pacing.py::test_every_row_is_written_once_and_in_order_beside_long_ones",
+        needs="spark",
+    ),
     mutant(
         "one message per task",
         "Two attempts at one task are both committed.",
