@@ -32,6 +32,8 @@ def _reader(data: Any) -> pa.RecordBatchReader:
     kind = f"{type(data).__module__}.{type(data).__qualname__}"
     if type(data).__module__.startswith("polars") and hasattr(data, "collect"):
         raise UsageError(f"data is a {kind}, which holds no rows yet: call .collect() on it first.")
+    if type(data).__qualname__ == "DuckDBPyConnection":  # what its execute() returns
+        raise UsageError(f"data is a {kind}, which is no rows by itself: give the relation that its .sql(…) returns.")
     if isinstance(data, pa.RecordBatch):
         return pa.RecordBatchReader.from_batches(data.schema, [data])
     if isinstance(data, pa.RecordBatchReader):

@@ -155,6 +155,13 @@ def test_data_that_holds_no_rows_is_refused_with_what_is_accepted(root: Path, da
     assert not root.exists()
 
 
+def test_a_duckdb_connection_is_told_to_give_its_relation(root: Path) -> None:
+    """What its execute() returns. [SC3]"""
+    with duckdb.connect() as connection, pytest.raises(mc.UsageError, match=r"the relation that its \.sql\(…\) returns"):
+        mc.write(connection.execute("select 1 as a"), root)
+    assert not root.exists()
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
