@@ -28,7 +28,8 @@ What is claimed, what was measured of it, and what falls short. This page is gen
 the newest results in [benchmarks/results/](../benchmarks/results) and the bounds in [claims.toml](../benchmarks/claims.toml); no figure
 and no verdict on it is typed. How it is measured, and what figures of different runs are worth, is in
 [benchmarks/README.md](../benchmarks/README.md); what took the time, and what was done about it, in
-[profiles.md](../benchmarks/profiles.md).
+[profiles.md](../benchmarks/profiles.md). Where a time was taken while others worked on the machine, the verdict tells the load of its
+last 15 minutes: such a verdict is worth a second look.
 """
 
 
@@ -112,7 +113,7 @@ def _summary(claims: Sequence[Claim], judged: Mapping[str, Sequence[tuple[Line, 
 
 def _lines(judged: Sequence[tuple[Line, Judgement]]) -> str:
     head = ("figure", "measured", "held against", "is", "bound", "verdict")
-    return _table(head, [(line.says, *_cells(line, each), _bound(line), verdict(each)) for line, each in judged])
+    return _table(head, [(line.says, *_cells(line, each), _bound(line), verdict(each) + _busy(line, each)) for line, each in judged])
 
 
 def _cells(line: Line, each: Judgement) -> tuple[str, str, str]:
@@ -143,6 +144,13 @@ def verdict(each: Judgement) -> str:
     if each.short == 0:
         return "met"
     return f"**falls short by {each.short:.0%}**" if each.short >= 0.005 else "**falls short by less than 1%**"
+
+
+def _busy(line: Line, each: Judgement) -> str:
+    """What is to be known of a time that was taken while others worked: the load, where it was above twice the cores."""
+    is_time = "cpu" not in line.figure and (line.figure == "ms" or line.figure.endswith(("_s", "_ms")))
+    loads = [one.machine.get("load_15m", 0) for one in each.results if one.machine.get("load_15m", 0) > 2 * one.machine.get("cores", 1)]
+    return f" (load {number(max(loads))})" if is_time and loads else ""
 
 
 def _result(result: Result) -> str:

@@ -19,6 +19,7 @@ from benchmarks.plot import MOST_BYTES, digest, digest_in
 
 PROMISED = {
     "head", "commit", "many-files", "plan", "contention", "write", "read-back", "read", "read-s3", "gc", "verify-deep", "long-life",
+    "stream",
 }  # fmt: skip
 MACHINE = {"cores": 2, "memory_gb": 24, "load_15m": 1.5, "kernel": "6", "commit": "0" * 40}
 
@@ -83,6 +84,16 @@ def test_every_link_within_the_page_leads_somewhere() -> None:
 )
 def test_a_verdict_is_what_the_figures_give(bound: dict[str, Any], said: str) -> None:
     assert page.verdict(judge(line(**bound), [result(us=3.0, peer=2.0)])) == said
+
+
+@pytest.mark.parametrize(("figure", "load", "said"), [("wall_s", 4.5, " (load 4.5)"), ("wall_s", 4.0, ""), ("cpu_s", 9.0, "")])
+def test_a_time_that_was_taken_on_a_busy_machine_says_so(figure: str, load: float, said: str) -> None:
+    found = Result(
+        benchmark="made_up", at="2026-11-22T10:00:00+00:00", case={}, medians={"us": {figure: 3.0}}, rounds={"us": [{figure: 3.0}]},
+        machine={**MACHINE, "load_15m": load}, command="",
+    )  # fmt: skip
+    one = line(figure=figure, most=3)
+    assert page._busy(one, judge(one, [found])) == said
 
 
 def test_one_contestant_is_held_against_itself_in_another_case() -> None:
