@@ -81,6 +81,9 @@ def main() -> int:
     options = parser(__doc__)
     options.add_argument("--writers", type=int, nargs="+", help="numbers of writers (default: 1 4 16 50, quick: 1 4)")
     options.add_argument("--store", choices=["s3", "local", "simulated"], default="s3", help="where the table lies (default: s3)")
+    options.add_argument(
+        "--alone", action="store_true", help="without the others, of whose writers each waits for minutes once 50 are at it"
+    )
     options.add_argument("--seconds", type=float, help="how long the writers of one round go on (default: 10, quick: 2)")
     chosen = options.parse_args()
     counts = chosen.writers or ([1, 4] if chosen.quick else [1, 4, 16, 50])
@@ -94,7 +97,7 @@ def main() -> int:
         place = Place(server=server, root=f"s3://{server.bucket()}" if server else str(folder), folder=str(folder))
         for writers in counts:
             case = {"store": chosen.store, "writers": writers, "seconds": seconds, "versions": used}
-            compare(place, case, rounds=int(chosen.rounds or (1 if chosen.quick else 3)))
+            compare(place, case, rounds=int(chosen.rounds or (1 if chosen.quick else 3)), peers=not chosen.alone)
     return 0
 
 
@@ -107,14 +110,17 @@ class Place:
     folder: str
 
 
-def compare(place: Place, case: dict[str, Any], *, rounds: int) -> None:
-    """Rounds for one number of writers."""
+def compare(place: Place, case: dict[str, Any], *, rounds: int, peers: bool) -> None:
+    """Rounds for one number of writers. peers: whether deltalake and pyiceberg take part."""
     contest = Contest(place, writers=case["writers"], seconds=case["seconds"])
     with contest.pool:
-        contestants = [
-            contest.contestant("manifestcommit", commit_ours, check_ours),
+        others = [
             contest.contestant("deltalake", commit_delta, check_delta),
             contest.contestant("pyiceberg", commit_iceberg, check_iceberg),
+        ]
+        contestants = [
+            contest.contestant("manifestcommit", commit_ours, check_ours),
+            *(others if peers else []),
             contest.contestant("distinct names (floor)", create_distinct if place.server else link_distinct, None),
         ]
         interleave(contestants, rounds=rounds)
