@@ -42,7 +42,10 @@ def entries_table(session: Session, snapshot: Snapshot, predicate: Predicate | N
     """
     if snapshot.schema is None:
         return pa.table({name: pa.array([], kind) for name, kind in manifest_table.FIXED})
-    found = _all_entries(session, snapshot) if predicate is None else _matching(session, snapshot, predicate)
+    if predicate is None:
+        found = _of_each(session, snapshot, snapshot.manifests, lambda live: live)
+    else:
+        found = _matching(session, snapshot, predicate)
     found = [table for table in found if table.num_rows] or found[:1]  # of those without entries no more than the columns
     inlined = session.manifests.inlined(snapshot)
     found.append(inlined if predicate is None else _matching_entries(inlined, snapshot, predicate))
@@ -62,24 +65,23 @@ def entries_of(session: Session, snapshot: Snapshot, paths: Sequence[str]) -> pa
     def having(table: pa.Table) -> pa.Table:
         return table.filter(pc.is_in(table.column("path"), value_set=wanted))
 
-    references = [ref for ref in snapshot.manifests if may_have(ref)]
-    with while_readable(session.store, snapshot.version):
-        removed = session.manifests.removed(snapshot) if references else {}
-        tables = _of_each(session, references, lambda ref: having(session.manifests.live(ref, snapshot, removed.get(ref.path, 0))))
+    tables = _of_each(session, snapshot, [ref for ref in snapshot.manifests if may_have(ref)], having)
     tables.append(having(session.manifests.inlined(snapshot)))
     return manifest_table.stack(tables, schema=snapshot.schema, partition_by=snapshot.partition_by)
 
 
-def _of_each(session: Session, references: Sequence[ManifestRef], take: Callable[[ManifestRef], pa.Table]) -> list[pa.Table]:
-    """What is taken of each manifest, of which all bytes are read: that may be much work."""
-    return at_once(session.store, take, references, is_much=sum(ref.bytes for ref in references) > PART_BYTES)
-
-
-def _all_entries(session: Session, snapshot: Snapshot) -> list[pa.Table]:
-    """Every live entry, manifest by manifest."""
+def _of_each(
+    session: Session, snapshot: Snapshot, references: Sequence[ManifestRef], take: Callable[[pa.Table], pa.Table]
+) -> list[pa.Table]:
+    """What is taken of the live entries of each manifest, of which all bytes are read: that may be much work."""
     with while_readable(session.store, snapshot.version):
-        removed = session.manifests.removed(snapshot) if snapshot.manifests else {}
-        return _of_each(session, snapshot.manifests, lambda ref: session.manifests.live(ref, snapshot, removed.get(ref.path, 0)))
+        removed = session.manifests.removed(snapshot) if references else {}
+        return at_once(
+            session.store,
+            lambda ref: take(session.manifests.live(ref, snapshot, removed.get(ref.path, 0))),
+            references,
+            is_much=sum(ref.bytes for ref in references) > PART_BYTES,
+        )
 
 
 def _matching(session: Session, snapshot: Snapshot, predicate: Predicate) -> list[pa.Table]:

@@ -82,7 +82,7 @@ class LocalStore:
                 os.unlink(path)
             except FileNotFoundError:
                 continue
-            except OSError as error:
+            except OSError as error:  # not by `_told`: gc deletes names by the hundred thousand, and would pay for a context of each
                 raise _as_ours(self, name, error) from error
 
     def create_output(self, name: str) -> Output:
