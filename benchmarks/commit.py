@@ -39,7 +39,7 @@ import pyarrow as pa
 
 from benchmarks.made_up import COLUMNS, append, made_up_session, make_table, put_manifests
 from benchmarks.made_up_peers import Delta, Iceberg, Lance, Peer
-from benchmarks.measure import Contestant, Figures, interleave, memory_mb, parser, report, rounds_of, work_folder
+from benchmarks.measure import Contestant, Figures, bytes_below, interleave, memory_mb, parser, report, rounds_of, work_folder
 from benchmarks.s3 import versions
 from manifestcommit.core import format
 from manifestcommit.core.evolution import leaves
@@ -180,11 +180,11 @@ def _warm(name: str) -> None:
 
 
 def _commits(name: str, number: int) -> dict[str, float]:
-    before, cpu, start = size_bytes(_home), time.process_time(), time.perf_counter()
+    before, cpu, start = bytes_below(_home), time.process_time(), time.perf_counter()
     for each in range(COMMITS):
         _commit(range(number * COMMITS + each, number * COMMITS + each + 1))
     ms, cpu_ms = ((now - then) * 1000 / COMMITS for now, then in ((time.perf_counter(), start), (time.process_time(), cpu)))
-    found = {"ms": ms, "cpu_ms": cpu_ms, "kb": (size_bytes(_home) - before) / 1000 / COMMITS, "peak_mb": memory_mb("VmHWM") - _before_mb}
+    found = {"ms": ms, "cpu_ms": cpu_ms, "kb": (bytes_below(_home) - before) / 1000 / COMMITS, "peak_mb": memory_mb("VmHWM") - _before_mb}
     if name == "manifestcommit":
         counting = CountingStore(open_store(url()))
         session = Session(counting)
@@ -195,11 +195,6 @@ def _commits(name: str, number: int) -> dict[str, float]:
 
 def url() -> str:
     return f"file://{_home}/ours"
-
-
-def size_bytes(folder: str) -> int:
-    """Of all that is there."""
-    return sum(os.lstat(f"{place}/{name}").st_size for place, _, names in os.walk(folder) for name in names)
 
 
 def commit_ours(numbers: range) -> None:
@@ -275,10 +270,10 @@ def one_job(chosen: Any, folder: Path, used: str) -> None:
 
 
 def _commit_many(files: int) -> dict[str, float]:
-    before, start = size_bytes(_home), time.perf_counter()
+    before, start = bytes_below(_home), time.perf_counter()
     _commit(range(files))
     ms = (time.perf_counter() - start) * 1000
-    return {"ms": ms, "kb": (size_bytes(_home) - before) / 1000, "peak_mb": memory_mb("VmHWM") - _before_mb}
+    return {"ms": ms, "kb": (bytes_below(_home) - before) / 1000, "peak_mb": memory_mb("VmHWM") - _before_mb}
 
 
 def driver(chosen: Any, folder: Path, used: str) -> None:
@@ -339,7 +334,7 @@ def _drive() -> dict[str, float]:
 
     global _before_mb
     _before_mb = memory_mb("VmRSS")
-    size, start = size_bytes(_home), time.perf_counter()
+    size, start = bytes_below(_home), time.perf_counter()
     with open(f"{_home}/messages", "rb") as source:
         job_id, plan, messages = pickle.load(source)
     sent = sum(len(message.data) for message in messages)
@@ -351,7 +346,7 @@ def _drive() -> dict[str, float]:
     outcome = job.commit()
     ms = (time.perf_counter() - start) * 1000
     assert outcome.committed, outcome
-    figures = {"ms": ms, "kb": (size_bytes(_home) - size) / 1000, "peak_mb": memory_mb("VmHWM") - _before_mb}
+    figures = {"ms": ms, "kb": (bytes_below(_home) - size) / 1000, "peak_mb": memory_mb("VmHWM") - _before_mb}
     return {**figures, "sent_mb": sent / 1e6, "manifests": len(job._manifests)}
 
 

@@ -201,6 +201,11 @@ def report(name: str, case: Mapping[str, Any], contestants: Sequence[Contestant]
         out.write(json.dumps(_rounded(line)) + "\n")
 
 
+def bytes_below(folder: Path | str) -> int:
+    """Of all files in it, and in its folders."""
+    return sum(os.lstat(os.path.join(place, name)).st_size for place, _, names in os.walk(folder) for name in names)
+
+
 def memory_mb(what: str) -> float:
     """Resident memory of this process: now (VmRSS) or at most (VmHWM). `ru_maxrss` would be that of the process it was started by."""
     for line in Path("/proc/self/status").read_text("utf-8").splitlines():

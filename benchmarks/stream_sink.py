@@ -15,7 +15,6 @@ sink writes. That is in `batch_ms`; it is no part of `growth`, of the bytes, or 
 
 from __future__ import annotations
 
-import os
 import shutil
 import statistics
 import sys
@@ -28,7 +27,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 import manifestcommit as mc
-from benchmarks.measure import Contestant, Figures, interleave, parser, report, rounds_of, spark_session, work_folder
+from benchmarks.measure import Contestant, Figures, bytes_below, interleave, parser, report, rounds_of, spark_session, work_folder
 from manifestcommit.core import format
 
 FIGURES = ["batch_ms", "last_fifth_ms", "growth", "slowest_ms", "metadata_kb", "open_s", "cpu_s"]
@@ -71,8 +70,14 @@ class Stream:
     def contestant(self, name: str) -> Contestant:
         is_ours = name == "manifestcommit"
 
+        def place_of(number: int) -> Path:
+            return self._folder / f"{name.split()[0]}-{number}"
+
+        def read(place: Path) -> DataFrame:
+            return mc.read_committed(str(place), spark=self._spark) if is_ours else self._spark.read.parquet(str(place))
+
         def run(number: int) -> Figures:
-            place = self._folder / f"{name.split()[0]}-{number}"
+            place = place_of(number)
             writer = self._input().writeStream.trigger(availableNow=True).option("checkpointLocation", f"{place}-checkpoint")
             if is_ours:
                 writer = writer.format("manifestcommit").option("partitionBy", "day").option("key", "stream")
@@ -83,13 +88,11 @@ class Stream:
             took_ms = [each["durationMs"]["addBatch"] for each in query.recentProgress if each["numInputRows"]]
             if len(took_ms) != self._batches:
                 raise SystemExit(f"{name}: Spark tells of {len(took_ms)} batches, not {self._batches}: nothing to compare")
-            read = (lambda: mc.read_committed(str(place), spark=self._spark)) if is_ours else (lambda: self._spark.read.parquet(str(place)))
             return self._figures(took_ms, place, read)
 
         def check_and_remove(number: int) -> None:
-            place = self._folder / f"{name.split()[0]}-{number}"
-            found = mc.read_committed(str(place), spark=self._spark) if is_ours else self._spark.read.parquet(str(place))
-            if (rows := found.count()) != self._rows:
+            place = place_of(number)
+            if (rows := read(place).count()) != self._rows:
                 raise SystemExit(f"{name} holds {rows:,} rows, not {self._rows:,}: nothing to compare")
             shutil.rmtree(place)
             shutil.rmtree(f"{place}-checkpoint")
@@ -99,24 +102,19 @@ class Stream:
     def _input(self) -> DataFrame:
         return self._spark.readStream.schema(self._schema).option("maxFilesPerTrigger", 1).parquet(str(self._source))
 
-    def _figures(self, took_ms: list[float], place: Path, read: Callable[[], DataFrame]) -> Figures:
+    def _figures(self, took_ms: list[float], place: Path, read: Callable[[Path], DataFrame]) -> Figures:
         fifth = max(1, len(took_ms) // 5)
         second, last = statistics.median(took_ms[fifth : 2 * fifth]), statistics.median(took_ms[-fifth:])
         start = time.perf_counter()
-        read()._jdf.inputFiles()
+        read(place)._jdf.inputFiles()
         return {
             "batch_ms": statistics.median(took_ms[1:]),
             "last_fifth_ms": last,
             "growth": last / second,
             "slowest_ms": max(took_ms[1:]),
-            "metadata_kb": sum(size_bytes(place / name) for name in ("_spark_metadata", format.ROOM)) / 1000,
+            "metadata_kb": sum(bytes_below(place / name) for name in ("_spark_metadata", format.ROOM)) / 1000,
             "open_s": time.perf_counter() - start,
         }
-
-
-def size_bytes(folder: Path) -> int:
-    """Of all that is there."""
-    return sum(os.lstat(os.path.join(place, name)).st_size for place, _, names in os.walk(folder) for name in names)
 
 
 if __name__ == "__main__":
