@@ -6,8 +6,8 @@ Each writer repeats the public call for a given time: a Parquet file of one row,
 which stay for all rounds, so imports and first connections are not measured. `commits_per_s` counts what was acknowledged in
 the time; what was under way at its end is finished, and checked.
 
-- `attempts_mean`, `attempts_max`: creates sent per commit. Ours from `Outcome.attempts`; deltalake writes `num_retries` into its log;
-  pyiceberg tells nothing.
+- `attempts_mean`, `attempts_max`: creates sent per commit. Ours from `Outcome.attempts`, 0 where another carried it; deltalake writes
+  `num_retries` into its log; pyiceberg tells nothing.
 - `lost_share`: the part of all creates that found their name taken. `failed`: calls that raised.
 - `slowest_share`: what the slowest writer committed, as a part of an equal share. 0: it committed nothing in the time.
 - `client_cpu_ms`: CPU of the writers per commit; the server's is not in it.
@@ -60,6 +60,8 @@ if TYPE_CHECKING:
 
 # Commits one row with this id, in this process; the creates that it sent, where the call tells.
 Commit = Callable[["Place", str, int], int | None]
+# The creates that each acknowledged commit sent, where that can be known, and the versions that all of them took.
+Check = Callable[["Place", str, list["Work"]], tuple[list[int], int]]
 
 MOST_PROCESSES = 5
 IDS_PER_WRITER = 1_000_000
@@ -159,8 +161,8 @@ class Contest:
         self._url = ""
         self._work: list[Work] = []
 
-    def contestant(self, name: str, commit: Commit, check: Callable[[Place, str, list[Work]], list[int]] | None) -> Contestant:
-        """One side. check: the creates that every commit sent, if the call did not tell; raises where the table is not what was told."""
+    def contestant(self, name: str, commit: Commit, check: Check | None) -> Contestant:
+        """One side. check: raises where the table is not what was told."""
 
         def prepare(number: int) -> None:
             self._url = f"{self._place.root}/{name.split()[0]}-{self._writers}-{number}-{secrets.token_hex(4)}"
@@ -172,11 +174,9 @@ class Contest:
         def run(number: int) -> Figures:
             found = list(self.pool.map(_write, *zip(*self._orders(commit), strict=True)))
             self._work = [work for works, _ in found for work in works]
-            if check is not None:
-                attempts = check(self._place, self._url, self._work)
-            else:
-                attempts = [1] * sum(len(work.acknowledged) for work in self._work)
-            return self._figures(attempts, cpu_s=sum(cpu for _, cpu in found))
+            commits = sum(len(work.acknowledged) for work in self._work)
+            attempts, versions = check(self._place, self._url, self._work) if check else ([1] * commits, commits)
+            return self._figures(attempts, versions, cpu_s=sum(cpu for _, cpu in found))
 
         return Contestant(name=name, run=run, before=prepare)
 
@@ -185,7 +185,7 @@ class Contest:
         for process in range(self.processes):
             yield commit, self._place, self._url, range(process * threads, (process + 1) * threads), self._seconds
 
-    def _figures(self, attempts: list[int], *, cpu_s: float) -> Figures:
+    def _figures(self, attempts: list[int], versions: int, *, cpu_s: float) -> Figures:
         in_time = sum(work.in_time for work in self._work)
         errors = [error for work in self._work for error in work.errors.values()]
         for error, count in Counter(errors).most_common(3):
@@ -195,7 +195,7 @@ class Contest:
             raise SystemExit("nothing was committed: nothing to compare")
         tried = {"attempts_mean": sum(attempts) / len(attempts), "attempts_max": max(attempts)} if attempts else {}
         if attempts:
-            tried["lost_share"] = 1 - len(attempts) / sum(attempts)
+            tried["lost_share"] = 1 - versions / sum(attempts)
         return {
             "commits_per_s": in_time / self._seconds,
             **tried,
@@ -322,15 +322,15 @@ def anyone_may_write(server: S3Server) -> str:
     return bucket
 
 
-def check_ours(place: Place, url: str, done: list[Work]) -> list[int]:
-    """The creates of every acknowledged commit, once the table is what was told."""
-    found = mc.Table(url, place.server.storage_options if place.server else None).dataset().to_table(columns=["id"])
-    check_rows("manifestcommit", found.column("id").to_pylist(), done)
-    return [attempts for work in done for attempts in work.attempts]
+def check_ours(place: Place, url: str, done: list[Work]) -> tuple[list[int], int]:
+    """As each call told; 0 where others carried it."""
+    table = mc.Table(url, place.server.storage_options if place.server else None)
+    check_rows("manifestcommit", table.dataset().to_table(columns=["id"]).column("id").to_pylist(), done)
+    return [attempts for work in done for attempts in work.attempts], table.snapshot().version - 2  # the table, and its first row
 
 
-def check_delta(place: Place, url: str, done: list[Work]) -> list[int]:
-    """The creates of every commit by the table's own log, once the table is what was told."""
+def check_delta(place: Place, url: str, done: list[Work]) -> tuple[list[int], int]:
+    """By the table's own log."""
     from deltalake import DeltaTable
 
     found = DeltaTable(url, storage_options=delta_options(place.server) if place.server else None).to_pyarrow_table(columns=["id"])
@@ -340,14 +340,14 @@ def check_delta(place: Place, url: str, done: list[Work]) -> list[int]:
     for version in range(1, sum(len(work.acknowledged) for work in done) + 1):
         actions = [json.loads(line) for line in store.get(f"_delta_log/{version:020}.json").splitlines()]
         attempts += [1 + action["commitInfo"]["operationMetrics"]["num_retries"] for action in actions if "commitInfo" in action]
-    return attempts
+    return attempts, len(attempts)
 
 
-def check_iceberg(place: Place, url: str, done: list[Work]) -> list[int]:
-    """Nothing of attempts, once the table is what was told."""
+def check_iceberg(place: Place, url: str, done: list[Work]) -> tuple[list[int], int]:
+    """It tells nothing of attempts."""
     found = iceberg(place, url).load_table(("bench", "t")).scan(selected_fields=("id",)).to_arrow()
     check_rows("pyiceberg", found.column("id").to_pylist(), done)
-    return []
+    return [], 0
 
 
 def check_rows(name: str, found: list[int], done: list[Work]) -> None:

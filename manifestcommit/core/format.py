@@ -201,6 +201,7 @@ def decode_hint(data: bytes) -> int | None:
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
     """The snapshot's object: JSON, one zstd frame that declares its size; UsageError rather than one that no reader accepts. [OB1] [OB4]"""
+    _check_none_twice(snapshot.added)
     return _bounded(
         encode_json(snapshot, Snapshot), f"version {snapshot.version}", "Use fewer or shorter keys, sources, text positions and properties."
     )
@@ -418,8 +419,7 @@ def _check(snapshot: Snapshot, name: str) -> None:
 def _check_listed(entries: Sequence[Entry], manifests: Sequence[ManifestRef], width: int) -> None:
     for entry in entries:
         _check_entry(entry, width)
-    if len({entry.path for entry in entries}) != len(entries):
-        raise ValueError("a path is listed twice")
+    _check_none_twice(entries)
     for ref in manifests:
         _check_object_path(ref.path)
         if min(ref.files, ref.rows, ref.data_bytes, ref.bytes) < 0 or ref.files == 0:
@@ -428,6 +428,11 @@ def _check_listed(entries: Sequence[Entry], manifests: Sequence[ManifestRef], wi
             raise ValueError(f"manifest {ref.path!r} has a footer of {ref.footer.bytes} bytes in {ref.bytes}")
         if not len(ref.lower) == len(ref.upper) == len(ref.nulls) == width:
             raise ValueError(f"manifest {ref.path!r} has bounds for other columns than the table's partition columns")
+
+
+def _check_none_twice(entries: Sequence[Entry]) -> None:
+    if len({entry.path for entry in entries}) != len(entries):
+        raise ValueError("a path is listed twice")
 
 
 def _check_entry(entry: Entry, width: int) -> None:

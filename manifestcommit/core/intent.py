@@ -18,6 +18,7 @@ from .watermark import Position
 
 MAX_CARRIED = 64  # changes of others in one version
 MAX_CARRIED_BYTES = 1 << 20  # of their documents together
+_YOUNG = 64  # versions: whoever was born earlier may be long dead, and in conflict with what is there
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +63,11 @@ def may_wait(snapshot: Snapshot, job: str) -> bool:
     not born below the fence or after this head, and has neither committed nor been given up. [CM20] [CM22]"""
     name = format.parse_job_id(job)
     return name.table_id == snapshot.table_id and snapshot.fence <= name.birth <= snapshot.version and job not in snapshot.recent_jobs
+
+
+def crowds(snapshot: Snapshot, job: str) -> bool:
+    """Whether that job tells that many write just now: it may wait, and was born a few versions before this head at most. [CM19]"""
+    return may_wait(snapshot, job) and snapshot.version - format.parse_job_id(job).birth <= _YOUNG
 
 
 def in_order(jobs: Iterable[str]) -> list[str]:

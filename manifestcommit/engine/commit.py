@@ -39,7 +39,6 @@ from .spilling import Spiller
 from .survey import find_winners, survey
 
 LOG = logging.getLogger("manifestcommit.jobs")
-_TURNS = 8  # of others that a job waits for, once it has asked for help, before it contends by itself
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +91,7 @@ def commit(
             meter.end("failed")
             raise
         outcome = Outcome(kind="unknown", job_id=change.job, reason=f"others may still commit it for this job, which failed: {error}")
-    if helping.is_published and outcome.kind != "unknown":
+    if outcome.kind != "unknown":
         helping.retract()
     return measured(outcome, meter, shared=shared)
 
@@ -146,7 +145,7 @@ def _contest(session: Session, head: Head, change: Change, limits: Limits, share
     creates, fresh = 0, False
     while creates < limits.attempts:
         try:
-            settled = settled_outcome(session, head, change, sent=shared or creates > 0)
+            settled = settled_outcome(session, head, change, sent=shared or creates > 0 or helping.is_published)
             if settled is not None:
                 session.known = head
                 return msgspec.structs.replace(settled, attempts=creates)
@@ -159,6 +158,9 @@ def _contest(session: Session, head: Head, change: Change, limits: Limits, share
             if conflict is not None:
                 session.known = head
                 return Outcome(kind="conflict", job_id=change.job, conflict=conflict, attempts=creates)
+            if not creates and helping.ask_first(head.snapshot, change, meter.summary()):
+                head, fresh = _wait_for_turn(session, head, helping, limits), True
+                continue
             session.tally.attempts += 1
             told = msgspec.structs.replace(change, summary=meter.summary())
             snapshot, data = _next_version(session, head, told, found, spiller, helping)
@@ -171,7 +173,6 @@ def _contest(session: Session, head: Head, change: Change, limits: Limits, share
             head, fresh = newest, True
             continue
         creates += 1
-        began_us = session.env.now_us()
         verdict, reason, winner = _contend(session, snapshot, data, limits)
         meter.tried(snapshot.commits[-1].summary, is_mine=verdict == "mine")
         if verdict == "unknown":
@@ -187,19 +188,23 @@ def _contest(session: Session, head: Head, change: Change, limits: Limits, share
             tried = 0 if helping.is_published else creates
             session.env.sleep(_pause(session, tried, limits.first_pause_s, limits.longest_pause_s))
         try:
-            counted, newest = _look_above(session, head, mine, helping, won=verdict == "mine", winner=winner)
+            if verdict == "lost":
+                counted, newest = None, _look(session, head, helping, winner)
+            else:
+                counted, newest = _count(session, head, mine, helping)
         except (StoreError, CorruptMetadataError, UnsupportedFormatError) as error:
             if verdict == "lost":
                 raise
             return Outcome(kind="unknown", job_id=change.job, attempts=creates, reason=f"it was created, but could not be counted: {error}")
         if counted is not None:
             session.known = newest
+            if counted == mine.version:
+                helping.settled(mine.snapshot)
             _put_hint(session, counted)
             return Outcome(kind="committed", job_id=change.job, version=counted, attempts=creates)
         if helping.is_crowded(newest.snapshot):
             helping.publish(change, meter.summary())
-        lap_s = min(max(limits.first_pause_s, (session.env.now_us() - began_us) / 1e6), limits.longest_pause_s)
-        head, fresh = _wait_for_turn(session, newest, mine, helping, lap_s), True
+        head, fresh = _wait_for_turn(session, newest, helping, limits), True
     contention = Conflict(rule="contention", mine="wants to commit", winner=f"others won {limits.attempts} times in a row")
     return Outcome(kind="conflict", job_id=change.job, conflict=contention, attempts=limits.attempts)
 
@@ -379,43 +384,20 @@ def _contend(
     return "unknown", reason, None
 
 
-def _wait_for_turn(session: Session, head: Head, mine: Head, helping: Helping, lap_s: float) -> Head:
-    """Who has asked for help lets those go first who asked earlier: one of them carries it along. The newest head. [CM20]
-
-    A turn is about as long as a create and a look (`lap_s`); it waits for no more of them than there are others ahead, and for a few at
-    most: they may be dead, or may conflict with what is there.
-    """
-    for waited in range(_TURNS):
-        if waited >= helping.ahead(head.snapshot):
-            break
-        session.env.sleep(lap_s * (0.5 + session.env.jitter()))
-        _, head = _look_above(session, head, mine, helping, won=False, winner=head)
-    return head
+def _wait_for_turn(session: Session, head: Head, helping: Helping, limits: Limits) -> Head:
+    """The newest head for sure, after those who asked for help before this job had time to carry it along. [CM20]"""
+    version = helping.wait_for_turn(head, limits.first_pause_s, limits.longest_pause_s)
+    return head if version == head.version else _look(session, head, helping, read_object(session.store, version))
 
 
-def _look_above(session: Session, base: Head, mine: Head, helping: Helping, *, won: bool, winner: Head | None) -> tuple[int | None, Head]:
-    """The version that counts as this job's, if one does, and the newest head: a create counts only by what stands above it. [CM5]
-
-    winner: what was got of the version that another took, before this list; the head, where nothing stands above it.
-    """
-    removed = (
-        f"the table at {session.store.url} was removed while this job committed. Version {mine.version}, which this job created, may stand "
-        "there alone and list files that are gone: remove it, and run the job again"
-    )
-    if won:
-        versions = list_above(session.store, base.version).versions
-        if base.version not in versions and (not versions or versions[-1] <= mine.version):
-            _check_gone(session, base)
-            raise TableNotFoundError(removed)
-        if versions[-1] == mine.version:
-            return mine.version, mine
-    newest, intents = look_above(session.store, base.version, winner)
-    if newest is None:
-        _check_gone(session, base)
-        raise TableNotFoundError(removed)
-    helping.saw(intents)
-    if not won:
-        return None, newest
+def _count(session: Session, base: Head, mine: Head, helping: Helping) -> tuple[int | None, Head]:
+    """The version that counts as this job's, if one does, and the newest head: a create counts only by what stands above it. [CM5]"""
+    versions = list_above(session.store, base.version).versions
+    if base.version not in versions and (not versions or versions[-1] <= mine.version):
+        raise _removed(session, base, mine.version)
+    if versions[-1] == mine.version:
+        return mine.version, mine
+    newest = _look(session, base, helping, None)
     if newest.version < mine.version:
         raise StoreError(f"version {mine.version} is gone; is the table being removed?")
     state, version = find_job(session, newest.snapshot, mine.snapshot.commits[-1].job)
@@ -424,10 +406,26 @@ def _look_above(session: Session, base: Head, mine: Head, helping: Helping, *, w
     return (mine.version if mine.version >= newest.snapshot.expired else None), newest
 
 
-def _check_gone(session: Session, base: Head) -> None:
+def _look(session: Session, base: Head, helping: Helping, got: Head | None) -> Head:
+    """The newest head, and the intents beside it. got: what was got from the base on before this call, if anything. [RD1] [CM20]"""
+    newest, intents = look_above(session.store, base.version, got)
+    if newest is None:
+        raise _removed(session, base, None)
+    helping.saw(intents)
+    return newest
+
+
+def _removed(session: Session, base: Head, created: int | None) -> Exception:
     """The table is told to be removed only if it is: a list that is no list must not make anyone delete what stands. [CM5]"""
+    url = session.store.url
     if read_object(session.store, base.version) is not None:
-        raise StoreError(f"{session.store.url}: the store's list does not show version {base.version}, which is there")
+        return StoreError(f"{url}: the store's list does not show version {base.version}, which is there")
+    if created is None:
+        return TableNotFoundError(f"the table at {url} was removed while this job committed")
+    return TableNotFoundError(
+        f"the table at {url} was removed while this job committed. Version {created}, which this job created, may stand "
+        "there alone and list files that are gone: remove it, and run the job again"
+    )
 
 
 def _check_table(session: Session, snapshot: Snapshot, job: str) -> None:

@@ -53,14 +53,20 @@ def open_head(store: Store) -> Head:
 
     Two more requests where the hint is older than the head, one more where there is none.
     """
+    return open_above(store)[0]
+
+
+def open_above(store: Store) -> tuple[Head, dict[str, int]]:
+    """The same, and the intents that its list showed: job -> bytes. [RD1] [CM20]"""
     hinted = _hinted(store)
-    head = newest_above(store, hinted, _glance(store, hinted)) if hinted else None
-    head = head or newest_above(store, 0)
+    head, intents = look_above(store, hinted, _glance(store, hinted)) if hinted else (None, {})
+    if head is None:
+        head, intents = look_above(store, 0)
     if head is None:
         raise TableNotFoundError(
             f"there is no table at {store.url}; check the path, create the table by a first write, or `adopt` the Parquet files there"
         )
-    return head
+    return head, intents
 
 
 def newest_above(store: Store, base: int, known: Head | None = None) -> Head | None:

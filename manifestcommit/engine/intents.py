@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 
@@ -21,12 +22,19 @@ from ..core.snapshot import FORMAT_VERSION, Snapshot, Summary
 from ..errors import CorruptMetadataError, StoreError, UnsupportedFormatError
 from ..store import Store
 from .at_once import at_once
+from .head import Head, list_above
 from .lookup import find_job, find_key
 from .session import Session
+
+_Result = TypeVar("_Result")
 
 LOG = logging.getLogger("manifestcommit.jobs")
 _READS = 4 * MAX_CARRIED  # intents that are read for one create: many in front that can not be carried shall hide none behind them
 _READERS = 16
+_TURNS = 8  # that a job waits for at most, once it has asked for help, before it contends by itself
+_TURNS_OF_EACH = 2  # who asked before it
+_REQUESTS_OF_A_TURN = 4  # a list, intents, a create, a list
+_LONGER = 1.5  # each turn is waited for longer than the one before: where many wait, nothing is as fast as one request tells
 
 
 class Helping:
@@ -40,46 +48,94 @@ class Helping:
         self._job = job
         self._may_publish = may_publish
         self._waiting: Mapping[str, int] = {}
+        self._request_s = 0.0
+        self._settled: list[str] = []  # jobs that a version of this job carried
+        self._is_there = is_published  # the job's own intent, as far as is known
         self._read: dict[str, Intent | None] = {}  # they never change; None: nothing that can be carried
         self.is_published = is_published
 
     def saw(self, intents: Mapping[str, int]) -> None:
         """What the last list showed: job -> bytes of its intent."""
-        self._waiting = intents
+        self._waiting, self._is_there = intents, self._job in intents
 
     def is_crowded(self, head: Snapshot) -> bool:
         """Whether others wait for help already: then it is better to wait with them than to be in their way. [CM19]"""
-        return any(job != self._job and intent.may_wait(head, job) for job in self._waiting)
+        return any(job != self._job and intent.crowds(head, job) for job in self._waiting)
 
-    def ahead(self, head: Snapshot) -> int:
+    def _ahead(self, head: Snapshot) -> int:
         """How many have asked for help before this job, and may still be carried; none where it has not asked, or is decided. [CM20]"""
         if not self.is_published or not intent.may_wait(head, self._job):
             return 0
         waiting = {self._job, *(job for job in self._waiting if self._can_wait(head, job))}
         return intent.in_order(waiting).index(self._job)
 
-    def publish(self, change: Change, summary: Summary) -> None:
-        """Ask others to carry this change; once, best effort: whoever is not heard goes on alone. One request. [CM19]"""
+    def ask_first(self, head: Snapshot, change: Change, summary: Summary) -> bool:
+        """Where the list with which the table was opened showed that others wait, ask before any create. Whether it asked now. [CM19]
+
+        That list may be old, and is good for nothing else: who wins its first create reads nothing of others.
+        """
+        if self.is_published:
+            return False
+        self._waiting = self._session.waiting
+        asked = self.is_crowded(head) and self.publish(change, summary)
+        self._waiting = self._waiting if asked else {}
+        return asked
+
+    def publish(self, change: Change, summary: Summary) -> bool:
+        """Ask others to carry this change; once, best effort: whoever is not heard goes on alone. Whether it asked now. One request.
+
+        [CM19]
+        """
         if not self._may_publish:
-            return
+            return False
         self._may_publish = False
         if not intent.is_plain(change):
-            return
+            return False
         env = self._session.env
         own = msgspec.structs.replace(change, summary=summary)
         data = format.encode_intent(
             Prepared(format_version=FORMAT_VERSION, change=own, prepared_at=env.now_us(), writer=self._session.writer)
         )
         if data is None:
-            return
-        self.is_published = True  # also where the store says that it failed: the request may land later
+            return False
+        self.is_published = self._is_there = True  # also where the store says that it failed: the request may land later
         with contextlib.suppress(StoreError):
-            self._session.store.put_if_absent(format.intent_name(self._job), data)
+            self._timed(partial(self._session.store.put_if_absent, format.intent_name(self._job), data))
+        return True
+
+    def wait_for_turn(self, head: Head, shortest_s: float, longest_s: float) -> int:
+        """Who has asked for help lets those go first who asked earlier: one of them carries it along. The newest version seen. [CM20]
+
+        It waits for two turns of each who is ahead, and for a few at most: they may be dead, or in conflict with what is there.
+        It waits no longer than its intent is there, which its carrier takes away. One list for each turn.
+        """
+        env, version = self._session.env, head.version
+        for waited in range(_TURNS):
+            if waited >= _TURNS_OF_EACH * self._ahead(head.snapshot):
+                break
+            lap_s = max(shortest_s, _REQUESTS_OF_A_TURN * self._request_s) * _LONGER**waited
+            env.sleep(min(lap_s, longest_s) * (0.5 + env.jitter()))
+            above = self._timed(partial(list_above, self._session.store, head.version))
+            self.saw(above.intents)
+            version = max(above.versions, default=version)
+            if not self._is_there:
+                break
+        return version
+
+    def settled(self, version: Snapshot) -> None:
+        """This version, which the job created, counts: whom it carried need not ask any more. [CM22]"""
+        self._settled = [each.job for each in version.commits if each.job != self._job]
 
     def retract(self) -> None:
-        """The job is decided, in a head: nobody needs its intent any more. Best effort; gc takes what stays. One request. [CM22]"""
-        with contextlib.suppress(StoreError):
-            self._session.store.delete([format.intent_name(self._job)])
+        """The job is decided, in a head: nobody needs its intent, nor those that its version carried. Best effort; gc takes what stays.
+
+        One request, none where there is nothing to take away. [CM22]
+        """
+        jobs = [*self._settled, *([self._job] if self._is_there else [])]
+        self._settled, self._is_there = [], False
+        if jobs:
+            with contextlib.suppress(StoreError):
+                self._session.store.delete([format.intent_name(job) for job in jobs])
 
     def carry(self, head: Snapshot, own: Change, found: Found) -> Carried:
         """The head with those changes on top that others have published and that may come before this one's own. [CM20]
@@ -104,6 +160,13 @@ class Helping:
             if len(carried.commits) == MAX_CARRIED or reads <= 0:
                 break
         return carried if carried.commits and self._still_holds(carried.snapshot, own, found) else alone
+
+    def _timed(self, request: Callable[[], _Result]) -> _Result:
+        began_us = self._session.env.now_us()
+        try:
+            return request()
+        finally:
+            self._request_s = (self._session.env.now_us() - began_us) / 1e6
 
     def _can_wait(self, head: Snapshot, job: str) -> bool:
         return 0 < self._waiting[job] <= format.MAX_INTENT_BYTES and self._read.get(job, True) is not None and intent.may_wait(head, job)

@@ -5,7 +5,7 @@ Not here: any rule. Everything that the engine's functions share is in this valu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..core import format
 from ..core.snapshot import Summary
@@ -14,7 +14,7 @@ from ..store.doctor import prove
 from ..version import WRITER
 from .env import Env, SystemEnv
 from .figures import Meter, Phase, Tally
-from .head import Head, open_head
+from .head import Head, open_above
 from .manifests import ManifestReader
 
 
@@ -26,6 +26,7 @@ class Session:
         self.env: Env = env or getattr(store, "env", None) or SystemEnv()  # a simulated store brings its outside along
         self.manifests = ManifestReader(store)
         self.known: Head | None = None
+        self.waiting: Mapping[str, int] = {}  # the intents that the list of the last opening showed: job -> bytes
         self.absent_keys: dict[str, set[str]] = {}  # key -> runs, which never change, that do not have it
         self._has_proven = False
         self.tally = Tally(store)
@@ -54,5 +55,5 @@ class Session:
 
     def open(self) -> Head:
         """The head as of this call. Three requests. [RD1]"""
-        self.known = open_head(self.store)
+        self.known, self.waiting = open_above(self.store)
         return self.known

@@ -4,10 +4,11 @@ EXTENDS Rules
 
 MaxCarried == 2
 
-\* [CM19] engine.intents.Helping.publish. Only plain appends, by a writer that has lost a create and whose job nobody else can finish.
+\* [CM19] engine.intents.Helping.publish. Only plain appends, by a writer whose job nobody else can finish; whether it has lost a create, or saw
+\* others wait before its first one, makes no difference to what is right.
 Publish(p) ==
     /\ Helping
-    /\ s[p].pc = "send" /\ s[p].sent /\ ~s[p].pub
+    /\ s[p].pc = "send" /\ ~s[p].pub
     /\ Plan[p].kind = "append" /\ ~Plan[p].shared
     /\ intents' = intents \cup {p}
     /\ s' = [s EXCEPT ![p].pub = TRUE]

@@ -9,11 +9,12 @@ from typing import Any
 
 from manifestcommit.core import format
 from manifestcommit.core.change import Change, Prepared
+from manifestcommit.engine.commit import commit
 from manifestcommit.engine.head import open_head, read_object
 from manifestcommit.engine.outcome import Outcome
 from manifestcommit.store import Store
 from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
-from tests.faults.tables import rows, write
+from tests.faults.tables import begin, change_of, rows, session, write
 
 _numbers = itertools.count(1_000_000)
 
@@ -28,8 +29,10 @@ def is_publishing(call: FaultCall) -> bool:
 
 
 def rival(store: Store) -> None:
-    """Someone else commits a row that no test looks at, and helps nobody: nobody is in its way."""
-    write(store, rows([next(_numbers)]))
+    """Someone else commits a row that no test looks at, and neither asks for help nor helps."""
+    job = begin(store)
+    job.write(rows([next(_numbers)]))
+    assert commit(session(store), open_head(store), change_of(job), publishing=False).committed
 
 
 def losing(

@@ -15,7 +15,7 @@ import pytest
 import manifestcommit as mc
 from manifestcommit.cli import main
 from manifestcommit.core import format, spill
-from manifestcommit.core.intent import MAX_CARRIED, MAX_CARRIED_BYTES
+from manifestcommit.core.intent import MAX_CARRIED, MAX_CARRIED_BYTES, in_order
 from manifestcommit.core.retention import Policy
 from manifestcommit.core.watermark import Advance
 from manifestcommit.engine import gc as gc_engine
@@ -93,18 +93,62 @@ def resolve(store: Store, job: str) -> tuple[str, int | None]:
 
 
 def test_a_writer_whom_nobody_is_in_the_way_pays_nothing_for_helping() -> None:
-    """The same requests, also where intents lie about: only who loses looks at them. [CM11] [CM19] [CM20]"""
+    """The same requests, also where intents of the long dead lie about that nobody could carry. [CM11] [CM19] [CM20]"""
+    for dead in (0, 3):
+        store = table()
+        for number in range(dead):
+            publish(store, 10 + number, key=KEY)
+        if dead:
+            write(store, rows([9]), key=KEY)  # none of them applies any more
+            while open_head(store).version - format.parse_job_id(intents(store)[-1]).birth <= 64:
+                rival(store)
+        counting = CountingStore(store)
+        own = session(counting)
+        change = change_of(_written(store, 20))
+        head = own.open()
+        counting.reset()
+        assert commit(own, head, change).committed
+        assert counting.requests() == {"put_if_absent": 1, "list": 1, "put": 1}
+        assert len(intents(store)) == dead and mine(store)[-1] == 20
+
+
+def test_who_opens_while_others_wait_asks_before_it_is_in_their_way() -> None:
+    """It lets those before it go first; where they are dead it carries them, and takes away what nobody needs. [CM19] [CM20] [CM22]"""
     store = table()
-    for number in range(3):
-        publish(store, 10 + number)
-    counting = CountingStore(store)
-    own = session(counting)
-    change = change_of(_written(store, 20))
-    head = own.open()
-    counting.reset()
-    assert commit(own, head, change).committed
-    assert counting.requests() == {"put_if_absent": 1, "list": 1, "put": 1}
-    assert len(intents(store)) == 3 and mine(store) == [1, 2, 20]
+    waiting = [publish(store, 10 + number) for number in range(3)]
+    rival(store)
+    calls = FaultStore(store)
+    outcome = write(calls, rows([20]))
+    kinds = [call.kind for call in calls.calls if call.name.startswith(format.VERSIONS)]
+    opened = kinds.index("put_if_absent")
+    assert kinds[opened:] == ["put_if_absent", *["list"] * 6, *["get"] * 3, "put_if_absent", "list", *["delete"] * 4]
+    assert outcome.attempts == 1 and set(carried(store, outcome.version or 0)) == {*waiting, outcome.job_id}
+    assert intents(store) == [] and mine(store) == [1, 2, 10, 11, 12, 20]
+
+
+@pytest.mark.parametrize("spilled", [False, True])
+def test_who_asked_before_any_create_and_was_carried_creates_nothing(monkeypatch: pytest.MonkeyPatch, spilled: bool) -> None:
+    """Also where its job has left the head's own record by then: it would be in the table twice. [CM1] [CM19] [CM20]"""
+    if spilled:
+        monkeypatch.setattr(spill, "INLINE_JOBS", 0)
+    store = table()
+    publish(store, 10)
+    told = list[Outcome]()
+
+    def others(call: FaultCall) -> None:
+        if call.kind == "list" and len(intents(store)) == 2 and not told:
+            told.append(carry(store, 30))
+            rival(store)
+            rival(store)
+
+    calls = FaultStore(store, on_call=others)
+    outcome = write(calls, rows([20]))
+    assert open_head(store).snapshot.recent_jobs.get(outcome.job_id) == (None if spilled else outcome.version)
+    assert (outcome.kind, outcome.version, outcome.attempts) == ("committed", told[0].version, 0)
+    assert not any(is_create(call) for call in calls.calls) and mine(store) == [1, 2, 10, 20, 30]
+    taken = [call.name for call in calls.calls if call.kind == "delete"]
+    assert taken == [] and intents(store) == [], "its carrier has taken it away"
+    check_table(store)
 
 
 def test_who_loses_once_asks_nobody_and_who_loses_twice_asks_once() -> None:
@@ -122,18 +166,19 @@ def test_who_loses_once_asks_nobody_and_who_loses_twice_asks_once() -> None:
         )
 
 
-def test_who_loses_once_while_others_wait_asks_at_once_and_lets_those_before_it_go_first() -> None:
-    """To contend would put it in the way of the create that carries all of them; but the dead hold nobody up for long. [CM19] [CM20]"""
+def test_the_dead_hold_nobody_up_for_long() -> None:
+    """Who has asked lets those go first who asked before it: some turns, before each create, and no more. [CM19] [CM20]"""
     store = table()
     dead = [publish(store, 10 + number, key=KEY) for number in range(12)]
     write(store, rows([9]), key=KEY)  # none of them applies any more
     calls = losing(store, 1)
     outcome = write(calls, rows([20]))
     assert outcome.attempts == 2 and mine(store)[-1] == 20 and sorted(intents(store)) == sorted(dead)
+    eight = ["list"] * 8  # looks at a head that stays
     names = [(call.kind, call.name) for call in calls.calls]
     asked = next(index for index, (kind, name) in enumerate(names) if kind == "put_if_absent" and name.startswith(format.INTENTS))
     after = [kind for kind, name in names[asked + 1 :] if name.startswith(format.VERSIONS) and not name.startswith(format.INTENTS)]
-    assert after == ["list"] * 8 + ["put_if_absent", "list"], "eight looks at a head that stays, then its own create"
+    assert after == [*eight, "put_if_absent", "get", "list", *eight, "put_if_absent", "list"], "its own creates between"
 
 
 def _written(store: Store, *ids: int, key: str | None = None, advance: tuple[int, int] | None = None, **more: tuple[Any, Any]) -> Any:
@@ -276,7 +321,7 @@ def test_two_carriers_at_once_carry_it_once() -> None:
 
     outcome = write(losing(store, 1, then=beat), rows([20]))
     assert outcome.attempts == 2 and outcome.version == won[0].version
-    assert carried(store, won[0].version or 0)[:-1] == [*jobs, outcome.job_id]
+    assert carried(store, won[0].version or 0)[:-1] == in_order([*jobs, outcome.job_id])
     assert [len(versions_of(store, job)) for job in jobs] == [1, 1, 1] and mine(store) == [1, 2, 10, 11, 12, 20, 30]
     check_table(store)
 
@@ -743,7 +788,7 @@ def test_many_dead_intents_in_front_starve_nobody() -> None:
     counting = CountingStore(store)
     assert write(losing(counting, 1), rows([20])).committed
     read = counting.requests(under=format.INTENTS)["get"]
-    assert mine(store) == [1, 2, 10, 20] and len(versions_of(store, job)) == 1 and len(intents(store)) == len(dead) + 1
+    assert mine(store) == [1, 2, 10, 20] and len(versions_of(store, job)) == 1 and sorted(intents(store)) == sorted(dead)
     assert read == len(dead) + 1, "each once"
 
 
@@ -769,12 +814,15 @@ def document(store: Store) -> bytes:
 
 
 def shared(store: Store) -> int:
-    """One version with four commits, three of which advance one source; two of them have left their intents."""
+    """One version with four commits, three of which advance one source, and whose intents came late, or again."""
     wait(store, 10, key="k 5-7", advance=(5, 7), **{"only here": (None, "x")})
     wait(store, 11, key="k 7-9", advance=(7, 9))
     wait(store, 12, key="k 9-12", advance=(9, 12))
+    late = {name: store.get(name) for name in map(format.intent_name, intents(store))}
     version = carry(store, 20, key="own").version
     assert version is not None and len(carried(store, version)) == 4
+    for name, data in late.items():
+        store.put(name, data)
     return version
 
 

@@ -41,8 +41,8 @@ COMMITTING: tuple[Mutant, ...] = (
         "IV8 CM5",
         (
             _COMMIT,
-            "        if versions[-1] == mine.version:\n            return mine.version, mine\n",
-            "        return mine.version, mine\n",
+            "    if versions[-1] == mine.version:\n        return mine.version, mine\n",
+            "    return mine.version, mine\n",
         ),
         tests="faults/test_stalled.py::test_a_stalled_writer_that_brings_a_deleted_version_back_is_not_acknowledged_for_it",
         theme="gc",
@@ -558,6 +558,14 @@ COLLECTING: tuple[Mutant, ...] = (
 
 HELPING: tuple[Mutant, ...] = (
     mutant(
+        "asked first",
+        "A job that has asked before any create looks for itself in the head's own record only: what was carried is committed again.",
+        "IV3 CM1",
+        (_COMMIT, "sent=shared or creates > 0 or helping.is_published)", "sent=shared or creates > 0)"),
+        tests="faults/test_helping.py::test_who_asked_before_any_create_and_was_carried_creates_nothing",
+        theme="crowd",
+    ),
+    mutant(
         "intent key",
         "A change is carried in spite of its key, which is committed.",
         "IV3 CM20",
@@ -722,8 +730,8 @@ READING: tuple[Mutant, ...] = (
         "IV2 LY7 RD1",
         (
             _HEAD,
-            "head = newest_above(store, hinted, _glance(store, hinted)) if hinted else None",
-            "head = _glance(store, hinted) if hinted else None",
+            "head, intents = look_above(store, hinted, _glance(store, hinted)) if hinted else (None, {})",
+            "head, intents = (_glance(store, hinted) if hinted else None), {}",
         ),
         tests="faults/test_answers.py::test_no_hint_changes_what_is_read_or_where_a_commit_lands",
         theme="appends",

@@ -12,7 +12,7 @@ from manifestcommit.core.audit import check_step, check_version
 from manifestcommit.core.change import Change, Found, Overwrite, Rewind, StreamBatch, apply, create
 from manifestcommit.core.conflict import Winner, find_conflict
 from manifestcommit.core.evolution import SchemaEdit
-from manifestcommit.core.intent import Carried, advanced_of, applies, carries_others, carry, complete, in_order, is_plain, may_wait
+from manifestcommit.core.intent import Carried, advanced_of, applies, carries_others, carry, complete, crowds, in_order, is_plain, may_wait
 from manifestcommit.core.manifest import Entry, ManifestRef
 from manifestcommit.core.schema import Field, Schema
 from manifestcommit.core.snapshot import KeyRecord, Snapshot
@@ -124,6 +124,13 @@ SETTLED: dict[str, tuple[dict[str, Any], Change]] = {
     "written with a column that was dropped": ({"schema": Schema(fields=SCHEMA.fields[:1])}, change(1)),
     "laid out otherwise": ({"partition_by": ()}, change(1)),
 }
+
+
+def test_those_born_long_ago_tell_nobody_that_others_wait() -> None:
+    """They may be dead, and whoever made way for them would do so for ever. [CM19]"""
+    state = msgspec.structs.replace(head(fence=20, recent_jobs={job(5, 90): 95}), version=100)
+    assert [crowds(state, job(1, birth)) for birth in (19, 20, 35, 36, 100, 101)] == [False, False, False, True, True, False]
+    assert may_wait(state, job(1, 20)) and not crowds(state, job(5, 90)), "carried they may be; who is settled waits for nothing"
 
 
 @pytest.mark.parametrize("what", SETTLED)

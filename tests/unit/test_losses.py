@@ -88,6 +88,9 @@ def test_no_commit_writes_a_head_that_no_reader_accepts(tmp_path: Path, monkeypa
     with pytest.raises(mc.UsageError, match="nothing was committed"):
         mc.write(pa.table({"x": [1]}), tmp_path / "t", watermarks={f"source {n:0100}": (0, 1) for n in range(2_000)})
     assert mc.Table(tmp_path / "t").dataset().to_table()["x"].to_pylist() == [0]
+    head = open_head(open_store(tmp_path / "t")).snapshot
+    with pytest.raises(ValueError, match="listed twice"):  # no rule lets it come to this: it would be a fault of ours
+        format.encode_snapshot(msgspec.structs.replace(head, added=head.added * 2))
 
 
 def test_a_job_does_not_leave_its_process(tmp_path: Path) -> None:
