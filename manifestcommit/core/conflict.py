@@ -63,7 +63,9 @@ def schema_is_other(head: Snapshot, change: Change, winners: Sequence[Winner], f
     if result is None:  # a rollback went back to before the table had any
         uses = change.edits or change.schema is not None
         return Conflict(rule="schema", mine=change.operation, winner="the table has no columns any more") if uses else None
-    return _unreadable(change.schema.fields, result.fields) if change.schema is not None else None
+    if change.schema is None or change.schema.fields == result.fields:
+        return None
+    return _unreadable(change.schema.fields, result.fields)
 
 
 def _unreadable(written: Sequence[Field], there: Sequence[Field]) -> Conflict | None:

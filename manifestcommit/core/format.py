@@ -39,7 +39,7 @@ MAX_OBJECT_BYTES = 64 * 1024 * 1024  # what a reader fetches of a metadata objec
 MAX_RAW_BYTES = 256 * 1024 * 1024  # what a metadata object may decompress to at most
 MAX_INTENT_BYTES = 64 * 1024  # likewise of an intent, which every other writer may have to read
 MAX_INTENT_RAW_BYTES = 256 * 1024
-_ZSTD_LEVEL = 3
+_ZSTD_LEVEL = 1
 _BEYOND = 2**63  # what no count reaches
 
 _VERSION_NAME = re.compile(re.escape(VERSIONS) + r"(\d{20})\.json\.zst", re.ASCII)
@@ -314,7 +314,8 @@ def encode_json(value: Any, kind: Any) -> bytes:
 
 def decode_json(raw: bytes, kind: Any, *, name: str) -> Any:
     """A struct of the format from JSON, or an error that names the object and the member. [OB3] [OB4]"""
-    is_plain = SPELLING.encode() not in raw and b"\\u00" not in raw  # neither spelled out nor hidden in an escape
+    # Neither spelled out nor hidden in an escape. Most documents have no backslash, and that is found out far sooner.
+    is_plain = SPELLING.encode() not in raw and (b"\\" not in raw or b"\\u00" not in raw)
     if is_plain:
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             value = msgspec.json.decode(raw, type=kind)
@@ -418,7 +419,11 @@ def _check(snapshot: Snapshot, name: str) -> None:
 
 def _check_listed(entries: Sequence[Entry], manifests: Sequence[ManifestRef], width: int) -> None:
     for entry in entries:
-        _check_entry(entry, width)
+        check_path(entry.path)
+        if not 0 <= entry.rows | entry.bytes | entry.added < _BEYOND:  # of several numbers this is out of bounds as soon as one of them is
+            raise ValueError(f"file {entry.path!r} has impossible counts")
+        if len(entry.partition) != width:
+            raise ValueError(f"file {entry.path!r} has {len(entry.partition)} partition values where the table has {width}")
     _check_none_twice(entries)
     for ref in manifests:
         _check_object_path(ref.path)
@@ -433,14 +438,6 @@ def _check_listed(entries: Sequence[Entry], manifests: Sequence[ManifestRef], wi
 def _check_none_twice(entries: Sequence[Entry]) -> None:
     if len({entry.path for entry in entries}) != len(entries):
         raise ValueError("a path is listed twice")
-
-
-def _check_entry(entry: Entry, width: int) -> None:
-    check_path(entry.path)
-    if not (0 <= entry.rows < _BEYOND and 0 <= entry.bytes < _BEYOND and 0 <= entry.added < _BEYOND):
-        raise ValueError(f"file {entry.path!r} has impossible counts")
-    if len(entry.partition) != width:
-        raise ValueError(f"file {entry.path!r} has {len(entry.partition)} partition values where the table has {width}")
 
 
 def _check_object_path(path: str) -> None:

@@ -35,13 +35,10 @@ def inlined_overflow(snapshot: Snapshot) -> bool:
 
     Each commit would read and write those again. So a commit of a hundred files stays one create, and most commits of one are cheap.
     """
-    kept = [entry for entry in snapshot.added if entry.added < snapshot.version]
-    fresh = [entry for entry in snapshot.added if entry.added >= snapshot.version]
-    kept_bytes, fresh_bytes = (len(msgspec.json.encode(entries)) for entries in (kept, fresh))
-    if kept_bytes > INLINE_ENTRY_BYTES // 4 + 2:
-        return True
-    # In one array they share its brackets, and have a comma between them.
-    return kept_bytes + fresh_bytes - (1 if kept and fresh else 2) > INLINE_ENTRY_BYTES and bool(snapshot.added)
+    size, allowed = len(msgspec.json.encode(snapshot.added)), INLINE_ENTRY_BYTES // 4 + 2
+    if not allowed < size <= INLINE_ENTRY_BYTES:
+        return size > allowed
+    return len(msgspec.json.encode([entry for entry in snapshot.added if entry.added < snapshot.version])) > allowed
 
 
 def removed_overflow(snapshot: Snapshot) -> bool:

@@ -69,9 +69,10 @@ def _from(records: bytes, least: bytes) -> list[bytes]:
     Names of one length mostly stand together by the thousand; those are compared at half of what it takes to go from one to the next.
     """
     found, at, window = [], 0, _FEW
-    while at < len(records):
+    end, is_large = len(records), len(records) > _SMALL_BYTES
+    while at < end:
         (length,) = _LENGTH.unpack_from(records, at)
-        run = _alike(records[at : at + window * length], length) if len(records) > _SMALL_BYTES else 1
+        run = _alike(records[at : at + window * length], length) if is_large else 1
         after = at + run * length
         if run == 1 and records[at + _NAME : after] >= least:
             found.append(records[at + _TYPE : after])

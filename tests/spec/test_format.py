@@ -264,6 +264,8 @@ DAMAGED: dict[str, Callable[[Any], None]] = {
     "a path listed twice": lambda document: document["added"].append(document["added"][0]),
     "negative rows": _set("added", 0, "rows", -1),
     "negative bytes": _set("added", 0, "bytes", -1),
+    "added by a negative version": _set("added", 0, "added", -1),
+    **{f"more {each} than there can be": _set("added", 0, each, 2**63) for each in ("rows", "bytes", "added")},
     "rows as text": _set("added", 0, "rows", "10"),
     "a fraction of a row": _set("added", 0, "rows", 1.5),
     "null as an entry": _set("added", 0, None),
@@ -506,10 +508,10 @@ def test_a_damaged_text_in_an_unknown_member_is_damage() -> None:
 
 def test_a_member_of_the_reserved_name_is_damage() -> None:
     """It would come back as other members than those that were written. [OB4] [OB12]"""
-    document = copy.deepcopy(DOCUMENT)
-    document["__unknown__"] = {"fence": 1}
-    with pytest.raises(CorruptMetadataError):
-        decode_document(document)
+    raw = json.dumps({**DOCUMENT, "__unknown__": {"fence": 1}}).encode()
+    for spelled in (b"__unknown__", b"\\u005f_unknown__", b"__\\u0075nknow\\u006E__"):  # escapes hide its letters
+        with pytest.raises(CorruptMetadataError):
+            format.decode_snapshot(format.compress(raw.replace(b"__unknown__", spelled)), name=NAME)
 
 
 def test_entries_alone_are_encoded_too() -> None:
