@@ -203,7 +203,7 @@ def apply(head: Snapshot, change: Change, found: Found, *, parent_digest: str, c
     manifests, bitmaps = _remaining(head, found, everything)
     added = tuple(msgspec.structs.replace(entry, added=version) for entry in change.add)
     references = tuple(msgspec.structs.replace(ref, added=version) for ref in change.add_manifests)
-    gained, taken = given_and_taken(head, change, found)
+    gained, taken = _given(change), _taken(head, found, dropped, everything)
     totals = Totals(
         files=head.totals.files + gained.files - taken.files,
         rows=head.totals.rows + gained.rows - taken.rows,
@@ -375,6 +375,8 @@ def _without(entries: tuple[Entry, ...], change: Change, partition_by: tuple[int
 def _remaining(head: Snapshot, found: Found, everything: bool) -> tuple[tuple[ManifestRef, ...], dict[str, str]]:
     if everything:
         return (), {}
+    if not found.taken:
+        return head.manifests, head.removed
     empty = {ref.path for ref in head.manifests if ref.path in found.taken and found.taken[ref.path].bitmap.bit_count() == ref.files}
     bitmaps = {path: text for path, text in head.removed.items() if path not in empty}
     bitmaps |= {path: bitmap.encode(taken.bitmap) for path, taken in found.taken.items() if path not in empty}
@@ -383,32 +385,28 @@ def _remaining(head: Snapshot, found: Found, everything: bool) -> tuple[tuple[Ma
 
 def given_and_taken(head: Snapshot, change: Change, found: Found) -> tuple[Totals, Totals]:
     """The files, rows and bytes that a change adds, and those that it takes away."""
-    everything = Matcher(change.scope or ()).everything
     _, dropped = _without(head.added, change, head.partition_by)
-    return _totals(change), head.totals if everything else _sum(_taken_totals(found), _entries_totals(dropped))
+    return _given(change), _taken(head, found, dropped, Matcher(change.scope or ()).everything)
 
 
-def _taken_totals(found: Found) -> Totals:
-    taken = found.taken.values()
-    return Totals(files=sum(each.files for each in taken), rows=sum(each.rows for each in taken), bytes=sum(each.bytes for each in taken))
-
-
-def _entries_totals(entries: tuple[Entry, ...]) -> Totals:
-    return Totals(files=len(entries), rows=sum(e.rows for e in entries), bytes=sum(e.bytes for e in entries))
-
-
-def _totals(change: Change) -> Totals:
-    inlined = _entries_totals(change.add)
-    listed = Totals(
-        files=sum(ref.files for ref in change.add_manifests),
-        rows=sum(ref.rows for ref in change.add_manifests),
-        bytes=sum(ref.data_bytes for ref in change.add_manifests),
+def _given(change: Change) -> Totals:
+    add, refs = change.add, change.add_manifests
+    return Totals(
+        files=len(add) + sum(ref.files for ref in refs),
+        rows=sum(entry.rows for entry in add) + sum(ref.rows for ref in refs),
+        bytes=sum(entry.bytes for entry in add) + sum(ref.data_bytes for ref in refs),
     )
-    return _sum(inlined, listed)
 
 
-def _sum(one: Totals, other: Totals) -> Totals:
-    return Totals(files=one.files + other.files, rows=one.rows + other.rows, bytes=one.bytes + other.bytes)
+def _taken(head: Snapshot, found: Found, dropped: tuple[Entry, ...], everything: bool) -> Totals:
+    if everything:
+        return head.totals
+    taken = found.taken.values()
+    return Totals(
+        files=len(dropped) + sum(each.files for each in taken),
+        rows=sum(entry.rows for entry in dropped) + sum(each.rows for each in taken),
+        bytes=sum(entry.bytes for entry in dropped) + sum(each.bytes for each in taken),
+    )
 
 
 def _touched(head: Snapshot, change: Change, found: Found, dropped: tuple[Entry, ...]) -> tuple[Touch, ...]:
