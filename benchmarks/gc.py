@@ -196,7 +196,8 @@ def measured(what: str, url: str, server: S3Server | None) -> dict[str, float]:
         found = checked.files
     elif what == "compact":
         planned: Any = mc.Table(url, storage_options=options).compact(dry_run=True)
-        found = sum(planned.filter(pc.equal(planned.column("action"), "rewrite")).column("files").to_pylist())
+        counts = planned.select(["action", "files"])  # a filter copies whatever it is given, a million paths as well
+        found = sum(counts.filter(pc.equal(counts.column("action"), "rewrite")).column("files").to_pylist())
     else:
         made: Any = mc.gc(url, grace="0s", keep_for="0s", dry_run=what == "plan", storage_options=options)
         found = made.deleted["data file"].count if what == "gc" else sum(name.startswith("day=") for name in made["name"].to_pylist())
