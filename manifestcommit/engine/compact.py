@@ -19,6 +19,7 @@ from ..core.change import Change
 from ..core.compaction import DEFAULT_MAX_BYTES, MAX_MANIFEST_FILES, Group, batches, plan_files, plan_manifests
 from ..core.conflict import Conflict, describe_touch
 from ..core.manifest import Entry, ManifestRef, WireValue
+from ..core.packing import filled
 from ..core.snapshot import REPLACE, Snapshot
 from ..core.touch import of_partition, once
 from ..errors import CorruptMetadataError, UsageError
@@ -37,7 +38,8 @@ _DESCRIBED = pa.schema(
     [("action", pa.string()), ("partition", pa.string()), ("files", pa.int64()), ("rows", pa.int64()), ("bytes", pa.int64()),
      ("reason", pa.string()), ("paths", pa.list_(pa.string()))]
 )  # fmt: skip
-_DESCRIBED_AT_ONCE = 8  # groups
+_DESCRIBED_AT_ONCE = 4096  # paths
+_DESCRIBED_TOGETHER = 4  # of what is described at once
 _MANIFEST_TRIES = 8  # at merging manifests that commits merge as well
 
 
@@ -61,6 +63,7 @@ class Rewriting:
 Rewrite = Callable[[Snapshot, Sequence[Rewriting]], Iterator[NewFiles]]  # what came of each, in their order
 Choose = Callable[[pa.Table], Sequence[bool]]  # partitions, one row each, in the columns' own names -> which of them
 Tell = Callable[[str], None]
+_Row = tuple[str, str, int, int, int, str, Sequence[str]]  # of `_DESCRIBED`
 
 
 class Lost(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,16 +156,20 @@ def misplaced(partitions: pa.Table, why: str) -> str:
 
 def describe_plan(session: Session, snapshot: Snapshot, groups: Iterable[Group]) -> pa.Table:
     """What a compaction would do, for people: one row per group of files and of manifests, with its reason. [GC16]"""
-    tables, rows = [_DESCRIBED.empty_table()], _described_rows(session, snapshot, groups)
-    while some := list(islice(rows, _DESCRIBED_AT_ONCE)):  # as columns they take a third of the memory
-        columns = zip(zip(*some, strict=True), _DESCRIBED, strict=True)
-        tables.append(pa.Table.from_arrays([pa.array(column, field.type) for column, field in columns], schema=_DESCRIBED))
+    rows = filled(((row, len(row[-1])) for row in _described_rows(session, snapshot, groups)), _DESCRIBED_AT_ONCE)
+    pieces, tables = map(_described, rows), [_DESCRIBED.empty_table()]
+    while some := list(islice(pieces, _DESCRIBED_TOGETHER)):
+        tables.append(pa.concat_tables(some).combine_chunks())  # in as much memory as they fill, where each was built in up to twice that
     return pa.concat_tables(tables)
 
 
-def _described_rows(
-    session: Session, snapshot: Snapshot, groups: Iterable[Group]
-) -> Iterator[tuple[str, str, int, int, int, str, Sequence[str]]]:
+def _described(rows: Sequence[_Row]) -> pa.Table:
+    """Rows as columns, which take a third of the memory."""
+    columns = zip(zip(*rows, strict=True), _DESCRIBED, strict=True)
+    return pa.Table.from_arrays([pa.array(column, field.type) for column, field in columns], schema=_DESCRIBED)
+
+
+def _described_rows(session: Session, snapshot: Snapshot, groups: Iterable[Group]) -> Iterator[_Row]:
     for group in groups:
         why = "beyond max_bytes: the next run does it" if group.left else group.reason
         name, action = _name(snapshot, group.partition), "left" if group.left else "rewrite"

@@ -80,9 +80,8 @@ class SmallFiles:
             for window in self._windows(begins):
                 found = [each for each in self._counted if _between(_moved(each.places, begins), window).any()]
                 put = partial(self._in_window, begins, window)
-                tables = list(a_few_at_once(self._session.store, put, found, few=_MANIFESTS_AT_ONCE))
-                pa.default_memory_pool().release_unused()  # else it keeps as much as several windows
-                yield from self._in_values(pa.concat_tables(tables))
+                # Not kept here: it goes when it is in order.
+                yield from self._in_values(pa.concat_tables(a_few_at_once(self._session.store, put, found, few=_MANIFESTS_AT_ONCE)))
 
     def _count(self, ref: ManifestRef | None) -> _Counted:
         table = self._table(ref, _PLANNED if self._keep else _COUNTED)
@@ -146,6 +145,11 @@ class SmallFiles:
             yield int(places[first]), int(places[last - 1])
 
     def _in_window(self, begins: Numbers, window: tuple[int, int], counted: _Counted) -> pa.Table:
+        found = self._of_window(begins, window, counted)
+        _give_back()
+        return found
+
+    def _of_window(self, begins: Numbers, window: tuple[int, int], counted: _Counted) -> pa.Table:
         table = counted.table if counted.table is not None else self._table(counted.ref, _PLANNED)
         places = _moved(self._places(table), begins)
         ranked = table.select(_PLANNED).append_column(_RANK, pa.array(places // _AGES))
@@ -153,12 +157,18 @@ class SmallFiles:
 
     def _in_values(self, table: pa.Table) -> Iterator[SmallFile]:
         table = table.sort_by([(name, "ascending") for name in (_RANK, "added", "path")])
+        _give_back()
         for start in range(0, table.num_rows, _VALUES_AT_ONCE):
             some = table.slice(start, _VALUES_AT_ONCE)
             columns = (some.column(name).to_pylist() for name in (_RANK, "path", "rows", "bytes", "sources"))
             for rank, path, rows, bytes, sources in zip(*columns, strict=True):
                 found = source_ranges(sources) if sources else ()
                 yield SmallFile(partition=self.partitions[rank], path=path, rows=rows, bytes=bytes, sources=found)
+
+
+def _give_back() -> None:
+    """Memory that nothing is in any more: the allocator would keep as much as several windows."""
+    pa.default_memory_pool().release_unused()
 
 
 def _tuples(columns: Sequence[Sequence[WireValue]], rows: int) -> Sequence[Partition]:
