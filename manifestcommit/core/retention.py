@@ -124,9 +124,9 @@ def classify(name: str, horizon: Horizon, is_reached: Callable[[str], bool], *, 
     if name.startswith(format.VERSIONS):
         return _version(name, horizon)
     if name.startswith(format.MANIFESTS):
-        return _of_job(name, format.job_of_manifest(name), "manifest", horizon, is_reached)
+        return _of_job(format.job_of_manifest(name), "manifest", horizon, is_reached=is_reached(name))
     if name.startswith(format.JOBS):
-        return _of_job(name, format.job_of_handed(name), "job object", horizon, lambda _: False)
+        return _of_job(format.job_of_handed(name), "job object", horizon, is_reached=False)
     if name.startswith(format.PROBES):
         return Verdict(action="delete", kind="probe", reason="a probe of doctor that a crash left") if is_old else _KEPT_METADATA
     return _unknown("nothing that this release knows")
@@ -202,22 +202,22 @@ def _data_file(name: str, horizon: Horizon, is_reached: Callable[[str], bool]) -
         return _KEPT
     own = writer_of(name, horizon.table_id)
     if own is not None:
-        return _of_own_job(name, own, "data file", horizon, is_reached)
+        return _of_own_job(own, "data file", horizon, is_reached=False)
     if name in horizon.condemned:
         return Verdict(action="delete", kind="foreign file", reason="not written by this table's jobs, listed by no readable version")
     return _FOREIGN if is_condemnable(name) else _NEVER
 
 
-def _of_job(name: str, job: str, kind: str, horizon: Horizon, is_reached: Callable[[str], bool]) -> Verdict:
+def _of_job(job: str, kind: str, horizon: Horizon, *, is_reached: bool) -> Verdict:
     own = _own_job(job, horizon)
     if own is None:
         return _unknown("it is named for another table" if format.is_job_id(job) else "it is named for no job")
-    return _of_own_job(name, own, kind, horizon, is_reached)
+    return _of_own_job(own, kind, horizon, is_reached=is_reached)
 
 
-def _of_own_job(name: str, own: str, kind: str, horizon: Horizon, is_reached: Callable[[str], bool]) -> Verdict:
+def _of_own_job(own: str, kind: str, horizon: Horizon, *, is_reached: bool) -> Verdict:
     birth = format.parse_job_id(own).birth
-    if birth >= horizon.fence or is_reached(name):
+    if birth >= horizon.fence or is_reached:
         return _KEPT if kind == "data file" else _KEPT_METADATA
     return _dead(kind, own, birth, horizon.fence)
 
@@ -236,7 +236,7 @@ def _version(name: str, horizon: Horizon) -> Verdict:
     version = format.parse_version(name)
     if version is None:
         job = format.parse_intent(name)
-        return _unknown("no name of a version") if job is None else _of_job(name, job, "intent", horizon, lambda _: False)
+        return _unknown("no name of a version") if job is None else _of_job(job, "intent", horizon, is_reached=False)
     if version >= horizon.expired or version in horizon.tagged:
         return _KEPT_METADATA
     return Verdict(action="delete", kind="version", reason=f"version {version} is below {horizon.expired}, the oldest readable one")

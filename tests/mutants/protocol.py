@@ -414,7 +414,7 @@ COLLECTING: tuple[Mutant, ...] = (
         "births",
         "gc takes objects of jobs that can still commit.",
         "IV7 GC5",
-        (_RETENTION, "    if birth >= horizon.fence or is_reached(name):\n", "    if is_reached(name):\n"),
+        (_RETENTION, "    if birth >= horizon.fence or is_reached:\n", "    if is_reached:\n"),
         tests="unit/test_retention.py::test_the_verdict_on_a_name + "
         "faults/test_gc_races.py::test_whatever_happens_before_any_call_of_a_gc_is_kept",
         theme="gc",

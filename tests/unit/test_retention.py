@@ -215,6 +215,14 @@ def test_a_file_that_is_listed_is_kept_whatever_its_name_says(monkeypatch: pytes
         assert classify(name, HORIZON, lambda _: True, is_old=True).action == "keep"
 
 
+def test_whether_a_version_reaches_a_name_is_asked_once() -> None:
+    """Among the names of all readable versions, of each object that stands below the root. [GC5] [GC18]"""
+    for name in (data(1), data(15), data(1, table=OTHER), "x.csv", MANIFEST):
+        asked: list[str] = []
+        classify(name, HORIZON, lambda each, asked=asked: bool(asked.append(each)), is_old=True)
+        assert asked == [name]
+
+
 def test_a_probe_of_unknown_age_stays() -> None:
     """[GC5] [LY12]"""
     assert verdict(f"{format.PROBES}{'0' * 32}/race", is_old=False) == ("keep", "metadata")
