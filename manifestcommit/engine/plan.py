@@ -229,18 +229,21 @@ def differing_entries(session: Session, start: Snapshot, end: Snapshot) -> tuple
     before, after = unshared_entries(session, start, end)
     old, new = (table.column("path").combine_chunks() for table in (before, after))
     return (
-        before.filter(pc.invert(pc.is_in(before.column("path"), value_set=new))),
-        after.filter(pc.invert(pc.is_in(after.column("path"), value_set=old))),
+        _in_order(before.filter(pc.invert(pc.is_in(before.column("path"), value_set=new))), start),
+        _in_order(after.filter(pc.invert(pc.is_in(after.column("path"), value_set=old))), end),
     )
+
+
+def _in_order(entries: pa.Table, snapshot: Snapshot) -> pa.Table:
+    schema = snapshot.schema
+    return entries if schema is None else manifest_table.unite([entries], schema=schema, partition_by=snapshot.partition_by)
 
 
 def unshared_entries(session: Session, start: Snapshot, end: Snapshot) -> tuple[pa.Table, pa.Table]:
-    """The live entries of both, without those of manifests that both list alike, which are not even opened. [RD8]"""
+    """The live entries of both, in no certain order, without those of manifests that both list alike, which are not even opened. [RD8]"""
     shared = _shared_manifests(session, start, end)
-    before, after = (
-        entries_table(session, msgspec.structs.replace(each, manifests=tuple(r for r in each.manifests if r.path not in shared)))
-        for each in (start, end)
-    )
+    own = [msgspec.structs.replace(each, manifests=tuple(r for r in each.manifests if r.path not in shared)) for each in (start, end)]
+    before, after = (entries_table(session, each, in_order=False) for each in own)
     return before, after
 
 

@@ -304,11 +304,15 @@ def test_files_of_overlapping_manifests_are_listed_without_being_sorted_and_read
     assert table.dataset().to_table().column("day").to_pylist() == sorted(days.to_pylist() * 3)
     entries = plan.entries_table(table._session, table.snapshot())
     assert entries.column("path").to_pylist() == sorted(entries.column("path").to_pylist())
+    added = table.changes(2)["added"]
+    assert added.column("day").to_pylist() == sorted(days.to_pylist() * 2), "changes, too, which are few"
+    assert added.column("path").to_pylist() == sorted(added.column("path").to_pylist())
     monkeypatch.setattr(manifest_table, "unite", lambda *_, **__: pytest.fail("files were sorted"))
     listed = table.files()
     assert sorted(listed.column("path").to_pylist()) == sorted(entries.column("path").to_pylist())
     assert table.files(filter=pc.field("x") > 2).num_rows == 3
     assert listed.column("day").to_pylist() == sorted(days.to_pylist()) * 3, "each manifest's in its order"
+    assert table.rollback(2, reason="nor what goes back").committed
 
 
 def test_pruning_does_prune() -> None:
