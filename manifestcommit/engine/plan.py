@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from ..core import format, manifest_table
 from ..core.manifest import ManifestRef
 from ..core.manifest_table import is_live
+from ..core.packing import filled
 from ..core.predicate import Predicate, may_match
 from ..core.schema import Field, Schema
 from ..core.snapshot import Snapshot
@@ -30,6 +31,7 @@ from .session import Session
 from .sources import EntrySource, ManifestSource, RowGroupSource, columns_for, leaf_fields
 
 _FOOTERS = 64  # of manifests that are asked together
+_FOOTERS_BYTES = 16 << 20  # of these; what is made of them takes about eight times as much
 _BOOKKEEPING = ("path", "rows", "bytes", "digest", "added", "job")
 
 
@@ -90,7 +92,7 @@ def _matching(session: Session, snapshot: Snapshot, predicate: Predicate) -> lis
     found: list[pa.Table] = []
     with while_readable(session.store, snapshot.version):
         removed = session.manifests.removed(snapshot) if references else {}
-        for some in (references[start : start + _FOOTERS] for start in range(0, len(references), _FOOTERS)):
+        for some in filled(((ref, _room(ref)) for ref in references), _FOOTERS_BYTES):
             asked = [_Asked(ref=ref, removed=removed.get(ref.path, 0)) for ref in some]
             parts = at_once(session.store, lambda each: _parts(session, snapshot, each), asked)
             groups = _matching_groups([each for each in parts if each is not None], snapshot, predicate)
@@ -99,6 +101,11 @@ def _matching(session: Session, snapshot: Snapshot, predicate: Predicate) -> lis
             asked = [each for at, each in enumerate(asked) if each.parts is None or each.groups or at == 0]
             found += at_once(session.store, lambda each: _matching_rows(session, snapshot, each, predicate), asked)
     return found
+
+
+def _room(ref: ManifestRef) -> int:
+    """What it takes of those bytes: enough that no more than `_FOOTERS` have room."""
+    return max(ref.footer.bytes if ref.footer is not None else 0, _FOOTERS_BYTES // _FOOTERS)
 
 
 class _Asked(NamedTuple):

@@ -334,6 +334,31 @@ def test_the_footers_of_many_manifests_are_asked_at_once(monkeypatch: pytest.Mon
     assert store.requests()["get"] <= len(refs) + 2, "a footer each, and what is wanted of one"
 
 
+def test_no_more_footers_are_in_memory_together_than_fit_their_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixty-four of the largest ones were 4 GiB: as many are asked together as fit, one that alone does not fit by itself. [RD12]"""
+    store = open_store(f"memory://parts/{next(_count)}")
+    session, snapshot = listed([], store)
+    entries = numbered(100)
+    pieces = [entries[start : start + 6] for start in range(0, 60, 6)]
+    pieces.insert(5, entries[60:])
+    refs = [write_manifest(store, each, schema=SCHEMA, partition_by=BY, job=JOB, env=SystemEnv()) for each in pieces]
+    sizes = [ref.footer.bytes for ref in refs if ref.footer is not None]
+    monkeypatch.setattr(plan, "_FOOTERS_BYTES", 3 * max(sizes[:5]))
+    assert sizes[5] > plan._FOOTERS_BYTES
+    asked: list[int] = []
+    match = plan._matching_groups
+    monkeypatch.setattr(plan, "_matching_groups", lambda parts, *more: asked.append(len(parts)) or match(parts, *more))
+    snapshot = msgspec.structs.replace(snapshot, manifests=tuple(refs))
+    assert entries_table(session, snapshot, Compare(op=">=", column=("i",), value=0)).num_rows == 100
+    assert asked == [3, 2, 1, 3, 2]
+    held = [each.held_bytes for each in session.manifests._parts.values()]
+    assert all(known > 8 * size for known, size in zip(held, sizes, strict=True)), "the bound of what is kept counts what is made of them"
+    monkeypatch.setattr(plan, "_FOOTERS", 2)
+    asked.clear()
+    assert entries_table(session, snapshot, Compare(op=">=", column=("i",), value=0)).num_rows == 100
+    assert asked == [2, 2, 1, 1, 2, 2, 1], "nor more than so many, however small"
+
+
 def test_neighbours_come_by_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """With gaps no longer than are worth a request: the footer, and everything else at once. [RD11]"""
     store = CountingStore(open_store(f"memory://parts/{next(_count)}"))
