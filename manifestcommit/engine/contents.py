@@ -6,10 +6,7 @@ Not here: the chain (engine.verify), the rows of a data file (engine.deep).
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
 
 import msgspec
 import numpy as np
@@ -24,12 +21,13 @@ from ..core.schema import Schema
 from ..core.snapshot import RunRef, Snapshot
 from ..errors import CorruptMetadataError
 from ..store import Store
+from .at_once import ahead
 from .deep import examine_file
 from .inventory import Inventory
 from .manifests import JOB_RUN, KEY_RUN, REMOVED_RUN, ManifestReader
 from .names import Hashes, Repeats, hashes
 
-_AT_ONCE = 1024  # entries of a manifest that are made into values at once
+_AT_ONCE = 1024  # entries of a manifest that are made into values at once, and files that are waited for together
 _READERS = 4  # files that are read at once; each takes up to 32 MiB, or a batch of rows
 
 
@@ -60,13 +58,6 @@ class Contents:
         self._files = _Files(store, report, progress) if deep else None
         self._reader = ManifestReader(store)
         self.files = self.bytes = 0
-
-    def __enter__(self) -> Contents:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._files is not None:
-            self._files.close()
 
     @property
     def manifests(self) -> int:
@@ -244,32 +235,26 @@ class Contents:
 
 
 class _Files:
-    """Data files on their way through `examine_file`, a few at a time."""
+    """Data files on their way through `examine_file`, a few at a time, as soon as there are many."""
 
     def __init__(self, store: Store, report: Callable[..., None], progress: Callable[[str], None]) -> None:
         self._store, self._report, self._say = store, report, progress
-        self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="manifestcommit-verify")
-        self._waiting: deque[Future[list[Finding]]] = deque()
+        self._waiting: list[tuple[Entry, Schema, Sequence[int]]] = []
         self._done = 0
 
     def add(self, entries: Sequence[Entry], schema: Schema, partition_by: Sequence[int]) -> None:
         for entry in entries:
-            self._waiting.append(self._pool.submit(examine_file, self._store, entry, schema, partition_by))
-            if len(self._waiting) >= 2 * _READERS:
-                self._take()
+            self._waiting.append((entry, schema, partition_by))
+            if len(self._waiting) >= _AT_ONCE:
+                self.finish()
 
     def finish(self) -> None:
-        while self._waiting:
-            self._take()
-
-    def close(self) -> None:
-        self._pool.shutdown(cancel_futures=True)
-
-    def _take(self) -> None:
-        self._report(*self._waiting.popleft().result())
-        self._done += 1
-        if self._done % 10 == 0:
-            self._say(f"reading files: {self._done:,} done")
+        for _, found in ahead(lambda each: examine_file(self._store, *each), self._waiting, threads=_READERS, most=2 * _READERS):
+            self._report(*found.result())
+            self._done += 1
+            if self._done % 10 == 0:
+                self._say(f"reading files: {self._done:,} done")
+        self._waiting = []
 
 
 def reason(error: Exception) -> str:

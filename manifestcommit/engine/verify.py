@@ -120,9 +120,9 @@ def _has_expired_since(store: Store, head: Snapshot) -> bool:
 def _verify(store: Store, head: Head, found: Findings, deep: bool, say: Progress) -> VerifyReport:
     inventory = Inventory(store, head.snapshot, say)
     existing = _chosen(inventory, head.snapshot, found)
-    with Contents(store, head.snapshot, inventory, found.add, deep=deep, progress=say) as contents:
-        _walk(store, head, existing, contents, found, say)
-        contents.finish()
+    contents = Contents(store, head.snapshot, inventory, found.add, deep=deep, progress=say)
+    _walk(store, head, existing, contents, found, say)
+    contents.finish()
     found.add(*inventory.findings, *inventory.left_over())
     _check_hint(store, inventory, found)
     if inventory.youngest.birth > head.version and inventory.youngest.birth > max(list_versions(store, head.version), default=0):

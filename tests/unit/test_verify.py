@@ -378,6 +378,20 @@ def test_requests_do_not_grow_with_the_number_of_files() -> None:
     assert store.requests()["get"] == report.versions + report.manifests + 3 + report.files
 
 
+def test_no_more_files_than_a_batch_wait_to_be_read_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their entries would all be in memory otherwise, of each manifest and of each version. [RD10] [IV10]"""
+    store = memory()
+    spilled(store)
+    for number in range(9):
+        write(store, rows([number], p="inlined"))
+    waited: list[int] = []
+    finish = contents_room._Files.finish
+    monkeypatch.setattr(contents_room, "_AT_ONCE", 3)
+    monkeypatch.setattr(contents_room._Files, "finish", lambda self: waited.append(len(self._waiting)) or finish(self))
+    report = verify(session(store), deep=True)
+    assert report.is_sound and sum(waited) == report.files > 30 and max(waited) == 3
+
+
 def test_findings_are_bounded_and_all_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """[RD10] [IV10]"""
     store = memory()
