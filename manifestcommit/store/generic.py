@@ -40,7 +40,10 @@ _TIMES = ("LastModified", "last_modified", "mtime", "modified", "updated", "crea
 def check_scheme(scheme: str) -> None:
     """UnsafeStoreError for a scheme whose stores can never be committed to. [ST7]"""
     if reason := REFUSED.get(scheme.partition("::")[0]):
-        raise UnsafeStoreError(f"{scheme}:// is refused: {reason}. Nothing was read or written.")
+        raise UnsafeStoreError(
+            f"{scheme}:// is refused: {reason}. Nothing was read or written. There are a local path, s3://, gs://, abfs://, memory://, and "
+            "what else creates an object only where there is none."
+        )
 
 
 def filesystem_class(scheme: str) -> type[Any]:
