@@ -7,7 +7,7 @@ file-like calls ask before they act, split names at `?`, and keep listings.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from socket import gaierror
 from typing import Any
@@ -80,13 +80,12 @@ class S3Backend(Backend):
         return fs
 
     def read(self, key: str, start: int | None, end: int | None) -> bytes:
-        asked = span(start, end)
-        is_data = key.endswith(".parquet") and end is not None and end - (start or 0) >= DATA_BYTES
-        data, size_bytes = (self._fetch_data if is_data else self._fetch)(key, asked)
+        is_long = end is not None and end - (start or 0) >= DATA_BYTES
+        data, size_bytes = self._fetcher(key, is_long=is_long)(key, span(start, end))
         return data[start or 0 : end] if len(data) == size_bytes else data  # some servers answer a range with everything
 
     def tail(self, key: str) -> tuple[bytes, int]:
-        return self._fetch(key, TAIL)
+        return self._fetcher(key, is_long=True)(key, TAIL)
 
     def write(self, key: str, data: bytes) -> None:
         self._put(key, data)
@@ -199,6 +198,10 @@ class S3Backend(Backend):
             advice = "set AWS_DEFAULT_REGION or client_kwargs' region_name"
             return StoreError(f"{shown}: bucket {self._bucket} is in another region ({code}); {advice}")
         return self.answered(status, code, shown, str(refusal.get("Message", "")))
+
+    def _fetcher(self, key: str, *, is_long: bool) -> Callable[[str, dict[str, str]], tuple[bytes, int]]:
+        """What gets a range of this object. [ST41]"""
+        return self._fetch_data if is_long and key.endswith(".parquet") else self._fetch
 
     def _fetch_data(self, key: str, headers: dict[str, str]) -> tuple[bytes, int]:
         """As `_fetch`, sent by the thread that asks, once a GET of s3fs' client has shown how. [ST41]"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import secrets
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 
 from manifestcommit.errors import StoreError
 from manifestcommit.store import Store, open_store, s3_gets
+from manifestcommit.store.ranged import TAIL_BYTES
 from manifestcommit.store.retry import Patience
 from manifestcommit.store.s3 import DATA_BYTES
 from tests.faults.proxy import Fault, FaultProxy, Rule, to
@@ -52,6 +54,18 @@ def test_any_range_of_any_name_is_one_request_and_the_same_bytes(store: Store, p
         assert store.get(name, start, end) == data[start:end]
         assert ours(store).has_worked and sent(proxy) == ["GET"]
     assert store.get(name, SIZE, SIZE + DATA_BYTES) == b"", "behind its end"
+
+
+@pytest.mark.parametrize("size", [SIZE, 3, 0])
+def test_the_end_of_a_data_file_comes_by_the_cheaper_client(store: Store, proxy: FaultProxy, data: bytes, size: int) -> None:
+    """A task would begin with the dearest requests of all: a footer of each of its files."""
+    store.put("end.parquet", data[:size])
+    proxy.reset()
+    ours(store).has_worked = size == 0  # of nothing there is no range
+    with store.open_input("end.parquet") as source:
+        assert source.seek(-min(size, TAIL_BYTES), io.SEEK_END) == max(0, size - TAIL_BYTES)
+        assert source.read() == data[max(0, size - TAIL_BYTES) : size]
+    assert ours(store).has_worked and sent(proxy) == ["GET"] * (1 if size else 2)
 
 
 def test_what_is_no_data_is_left_to_the_other_client(store: Store, proxy: FaultProxy, data: bytes) -> None:
