@@ -216,13 +216,15 @@ class S3Backend(Backend):
         except (StoreError, TransientError):
             if gets.has_worked:
                 raise
-            found = None
-        if found is None:
-            self._count_retry()
-            found = self._fetch(key, headers)  # whose refusals are the ones to be told
-            if not gets.has_worked:
-                beside[self._bucket] = None  # what only s3fs' client can do here it goes on doing
-        return found
+            found = 0  # no answer at all
+        if not isinstance(found, int):
+            return found
+        self._count_retry()
+        told = self._fetch(key, headers)  # whose refusals are the ones to be told
+        is_busy = found != 0 and isinstance(self.answered(found, "", key), TransientError)
+        if not gets.has_worked and not is_busy:  # which says nothing of the way: it would be so for both
+            beside[self._bucket] = None  # what only s3fs' client can do here it goes on doing
+        return told
 
     def _fetch_and_learn(self, key: str, headers: dict[str, str]) -> tuple[bytes, int]:
         connection, sent = self.connection(), list[tuple[Any, dict[str, Any]]]()

@@ -36,8 +36,8 @@ class Gets:
         self._signer: tuple[float, Any] | None = None
         self.has_worked = False
 
-    def get(self, key: str, headers: dict[str, str]) -> tuple[bytes, int] | None:
-        """The bytes asked for, and the length of the whole object; none where the answer is anything else."""
+    def get(self, key: str, headers: dict[str, str]) -> tuple[bytes, int] | int:
+        """The bytes asked for, and the length of the whole object; the HTTP status where the answer is anything else."""
         from botocore.awsrequest import AWSRequest
         from botocore.utils import percent_encode
 
@@ -47,7 +47,7 @@ class Gets:
         answer = self._session.send(request.prepare())
         if answer.status_code not in (200, 206):
             answer.raw.close()
-            return None
+            return int(answer.status_code)
         data: bytes = answer.raw.read()  # http.client raises where fewer come than were announced
         self.has_worked = True
         return data, whole_size(answer.headers.get("Content-Range"), data)

@@ -130,6 +130,21 @@ def test_a_store_that_serves_only_the_other_client_is_read_by_that(place: Place,
     assert store.get("x.parquet", 0, SIZE) == bytes(SIZE) and sent(proxy) == ["GET"]
 
 
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_store_that_is_busy_once_does_not_make_all_later_reads_dear(place: Place, proxy: FaultProxy, status: int) -> None:
+    """It is at the start of a job that a store is asked to slow down; a worker lives for long after it."""
+    store = place.given(config_kwargs={"read_timeout": status / 10}).open()  # a connection of its own
+    store.put("x.parquet", bytes(SIZE))
+    assert store.get("x.parquet", 0, SIZE) == bytes(SIZE)
+    proxy.reset()
+    proxy.faults = [Rule(match=to("GET"), fault=Fault(kind="status_before", status=status), times=2)]
+    assert store.get("x.parquet", 0, SIZE) == bytes(SIZE) and sent(proxy) == ["GET"] * 3  # the other client was refused, too
+    proxy.faults = [Rule(match=to("GET"), fault=Fault(kind="status_before", status=status))]
+    ours(store).has_worked = False
+    assert store.get("x.parquet", 0, SIZE) == bytes(SIZE) and sent(proxy) == ["GET"] * 2
+    assert store.get("x.parquet", 0, SIZE) == bytes(SIZE) and sent(proxy) == ["GET"] and ours(store).has_worked
+
+
 def test_new_credentials_are_used_once_the_client_has_them(
     store: Store, data: bytes, monkeypatch: pytest.MonkeyPatch, place: Place
 ) -> None:
@@ -141,7 +156,7 @@ def test_new_credentials_are_used_once_the_client_has_them(
     right, wrong = signer._credentials, secrets.token_hex(20)
     signer._credentials = AioCredentials(place.options["key"], wrong)
     try:
-        assert ours(store).get(store._key("x.parquet"), {}) is None  # type: ignore[attr-defined]
+        assert ours(store).get(store._key("x.parquet"), {}) == 403  # type: ignore[attr-defined]
         with pytest.raises(StoreError, match="does not accept the credentials") as told:
             store.get("x.parquet", 0, SIZE)
         assert wrong not in str(told.value)
