@@ -8,6 +8,7 @@ file (engine.row_groups, spark.task_reader), what becomes of its batches.
 from __future__ import annotations
 
 import io
+import threading
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -55,12 +56,15 @@ def read_ahead(store: Store, files: Iterable[tuple[str, int]], choose: ChooseChu
     all_columns: whether all of a file's columns are wanted, as far as the caller knows.
     """
     pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="manifestcommit-read")
+    ahead = _Ahead(store, files, choose, all_columns, pool)
     try:
-        yield from _Ahead(store, files, choose, all_columns, pool)
+        yield from ahead
     except GeneratorExit:  # nobody wants the rest; else somebody may still be decoding what is on its way
+        ahead.stop()
         pool.shutdown(wait=True, cancel_futures=True)
         raise
     finally:
+        ahead.stop()
         pool.shutdown(wait=True)
 
 
@@ -74,13 +78,35 @@ class _Ahead:
         self._known: deque[Portion] = deque()  # not yet asked for
         self._due: deque[Portion] = deque()
         self._due_bytes = 0
+        self._turn = threading.Lock()  # of him who asks for more
+        self._is_stopped = False
 
     def __iter__(self) -> Iterator[Portion]:
-        while self._fill(wait=True):
+        while (portion := self._first()) is not None:
+            yield portion
+
+    def stop(self) -> None:
+        """Ask for nothing from now on."""
+        with self._turn:
+            self._is_stopped = True
+
+    def _first(self) -> Portion | None:
+        with self._turn:
+            if not self._fill(wait=True):
+                return None
             portion = self._due.popleft()
             self._due_bytes -= portion.size_bytes
             self._fill(wait=False)  # so that others are on their way while this one is decoded
-            yield portion
+            return portion
+
+    def _go_on(self, _: Future[list[Portion]]) -> None:
+        """A footer is there: who takes portions may be waiting for the bytes of an earlier one, and would ask for more too late."""
+        if self._turn.acquire(blocking=False):  # else somebody is asking for more this moment, perhaps this thread
+            try:
+                if not self._is_stopped:
+                    self._fill(wait=False)
+            finally:
+                self._turn.release()
 
     def _fill(self, *, wait: bool) -> bool:
         """Ask for what may be held; wait for a footer only where nothing else is due. Whether a portion is due."""
@@ -95,6 +121,7 @@ class _Ahead:
         while True:
             while len(self._opening) < FILES_AHEAD and (file := next(self._files, None)) is not None:
                 self._opening.append(self._pool.submit(self._open, *file))
+                self._opening[-1].add_done_callback(self._go_on)
             if self._known:
                 fits = not self._due or self._due_bytes + self._known[0].size_bytes <= AHEAD_BYTES
                 return self._known.popleft() if fits else None

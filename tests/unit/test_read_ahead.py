@@ -130,14 +130,58 @@ def test_the_next_files_are_fetched_while_one_is_decoded_and_not_all_of_them(mon
     assert ahead < len(store.asked) - 20  # asked for long before the last one
 
 
-def test_who_stops_early_leaves_no_request_behind() -> None:
+def test_the_bytes_of_a_file_are_asked_for_as_soon_as_its_footer_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not when somebody wants the next portion: he may be waiting for the bytes of an earlier one, and nothing would be on its way."""
+    store = Remote()
+    files = [file_of(store, f"{n}", 4 * GROUP, n) for n in range(3)]
+    plain, has_first, came = store.open_input, threading.Event(), threading.Event()
+
+    def late(name: str) -> Any:
+        assert name == "0" or has_first.wait(30)
+        return plain(name)
+
+    def noted(name: str, *asked: Any) -> bytes:
+        if name == "2":
+            came.set()
+        return Remote.get(store, name, *asked)
+
+    monkeypatch.setattr(store, "open_input", late)
+    monkeypatch.setattr(store, "get", noted)
+    parts = read_ahead(store, files, lambda file: (range(file.num_row_groups), ["n"]), all_columns=False)
+    next(parts)
+    has_first.set()
+    assert came.wait(30)
+    assert len(list(parts)) >= 2
+    assert not [t for t in threading.enumerate() if t.name.startswith("manifestcommit-read")]
+
+
+def test_who_stops_early_leaves_no_request_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Remote()
     files = [file_of(store, f"{n:02}", 2_000) for n in range(40)]
+    monkeypatch.setattr(module, "AHEAD_BYTES", 2 * files[0][1])  # those 40 would fit
     parts = read_ahead(store, files, lambda file: ([0], file.schema_arrow.names), all_columns=True)
     next(parts)
     parts.close()
     asked = len(store.asked)
     assert asked < 40 and not [t for t in threading.enumerate() if t.name.startswith("manifestcommit-read")]
+
+
+def test_who_stops_early_is_told_of_no_error(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """`limit` would fill a worker's log with requests that could not be sent any more."""
+    monkeypatch.setattr(module, "_AT_ONCE", 1)
+    store = Remote()
+    files = [file_of(store, f"{n:02}", 2_000) for n in range(40)]
+    plain = store.get
+
+    def slow(*asked: Any) -> bytes:
+        time.sleep(0.02)
+        return plain(*asked)
+
+    monkeypatch.setattr(store, "get", slow)
+    parts = read_ahead(store, files, lambda file: ([0], file.schema_arrow.names), all_columns=True)
+    next(parts)
+    parts.close()
+    assert not caplog.records
 
 
 def test_what_was_handed_out_still_comes_when_there_is_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
