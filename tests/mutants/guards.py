@@ -14,7 +14,7 @@ STORES: tuple[Mutant, ...] = (
         "refusals of data",
         "A data file that is gone reads as an empty one: the second client's refusal is taken for bytes.",
         "IV2 ST8 ST41",
-        ("store/s3.py", "            found = self._fetch(key, headers)  # whose", '            found = b"", 0  # whose'),
+        ("store/s3.py", "        told = self._fetch(key, headers)  # whose", '        told = b"", 0  # whose'),
         tests="store/test_s3_gets.py::test_data_that_is_gone_is_told_as_such",
         needs="server",
     ),
