@@ -22,6 +22,8 @@ def check_name(name: str) -> str:
 NOT_IN_XML = re.compile(r"[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]+", re.IGNORECASE)
+
 # A password may hold whatever would end the part of a URL that it stands in: all up to the last "@" may be one.
 _ENDPOINT = re.compile(r"((?:[a-z][a-z0-9+.-]*://)?)(?:.*@)?([^/?#]*)([^?#]*)", re.DOTALL | re.IGNORECASE)
 
@@ -44,6 +46,19 @@ def check_root(scheme: str, root: str) -> str:
         ) from None
 
 
+def _unlike_a_url(path: str) -> str:
+    """A local path, unless it is a URL that has lost a slash, as `pathlib` takes one; file:/x is Hadoop's spelling of /x. [ST4]"""
+    scheme, found, rest = path.partition(":/")
+    if not found or not _SCHEME.fullmatch(scheme):
+        return path
+    if scheme.lower() == "file":
+        return f"/{rest}"
+    raise UsageError(
+        f"{scheme}:/ looks like {scheme}:// without a slash, as a pathlib.Path of a URL does. Give the URL as text, with two slashes; "
+        f"or, for a folder of that name here, ./{scheme}:/"
+    )
+
+
 def split_url(path: str | os.PathLike[str]) -> tuple[str, str]:
     """(scheme, rest) of a root: one spelling per place, no trailing slash; a local path becomes absolute. [ST4]"""
     text = os.fspath(path)
@@ -51,7 +66,7 @@ def split_url(path: str | os.PathLike[str]) -> tuple[str, str]:
         raise UsageError("df_path is the table's root: a local path or a URL such as s3://bucket/table; it is empty")
     scheme, separator, rest = text.partition("://")
     if not separator:
-        return "file", os.path.abspath(text)
+        return "file", os.path.abspath(_unlike_a_url(text))
     scheme = _ALIASES.get(scheme.lower(), scheme.lower())
     if scheme == "file":
         # file:///x, and file://localhost/x as some tools write it

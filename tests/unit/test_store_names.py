@@ -29,7 +29,7 @@ def test_an_accepted_name_stays_below_its_root(name: str) -> None:
 @pytest.mark.parametrize(
     "spelling",
     ["/lake/t", "/lake/t/", "/lake//t", "/lake/x/../t", "file:///lake/t", "file:///lake/t/", "FILE:///lake/t", "file://localhost/lake/t",
-     "local:///lake/t", Path("/lake/t")],
+     "local:///lake/t", "file:/lake/t", Path("/lake/t"), Path("file:///lake/t")],
 )  # fmt: skip
 def test_every_spelling_of_a_local_root_is_one_root(spelling: str | Path) -> None:
     """[ST4]"""
@@ -41,6 +41,17 @@ def test_a_relative_path_is_below_the_working_folder(tmp_path: Path, monkeypatch
     """[ST4]"""
     monkeypatch.chdir(tmp_path)
     assert open_store("a b%20").url == f"file://{tmp_path}/a b%20"
+
+
+@pytest.mark.parametrize("root", ["s3:/lake/t", Path("s3://lake/t"), Path("gs://lake/t"), "dbfs:/lake/t"])
+def test_a_url_that_has_lost_a_slash_is_no_folder_here(root: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job would have published into a folder of its machine, and been told that all is well. [ST4]"""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="two slashes"):
+        open_store(root)
+    assert not list(tmp_path.iterdir())
+    assert open_store(f"./{root}").url == f"file://{tmp_path}/{root}"
+    assert open_store("a: b/c:/d").url == f"file://{tmp_path}/a: b/c:/d", "no scheme"
 
 
 @pytest.mark.parametrize(
