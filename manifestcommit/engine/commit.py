@@ -177,8 +177,11 @@ def _contest(session: Session, head: Head, change: Change, limits: Limits, share
         meter.tried(snapshot.commits[-1].summary, is_mine=verdict == "mine")
         if verdict == "unknown":
             return Outcome(kind="unknown", job_id=change.job, attempts=creates, reason=reason)
-        mine = Head(snapshot=snapshot, digest=format.digest(data))
-        if verdict == "lost":
+        if verdict == "mine":
+            outcome, newest = _won(session, head, Head(snapshot=snapshot, digest=format.digest(data)), helping)
+            if outcome is not None:
+                return msgspec.structs.replace(outcome, attempts=creates)
+        else:
             session.tally.conflicts += 1
             LOG.debug("%r: another job won version %d, for which %s contended", session.store.url, snapshot.version, change.job)
             if creates >= limits.lost_alone:
@@ -187,21 +190,7 @@ def _contest(session: Session, head: Head, change: Change, limits: Limits, share
             # in a queue, which spaces its creates better than any pause.
             tried = 0 if helping.is_published else creates
             session.env.sleep(_pause(session, tried, limits.first_pause_s, limits.longest_pause_s))
-        try:
-            if verdict == "lost":
-                counted, newest = None, _look(session, head, helping, winner)
-            else:
-                counted, newest = _count(session, head, mine, helping)
-        except (StoreError, CorruptMetadataError, UnsupportedFormatError) as error:
-            if verdict == "lost":
-                raise
-            return Outcome(kind="unknown", job_id=change.job, attempts=creates, reason=f"it was created, but could not be counted: {error}")
-        if counted is not None:
-            session.known = newest
-            if counted == mine.version:
-                helping.settled(mine.snapshot)
-            _put_hint(session, counted)
-            return Outcome(kind="committed", job_id=change.job, version=counted, attempts=creates)
+            newest = _look(session, head, helping, winner)
         if helping.is_crowded(newest.snapshot):
             helping.publish(change, meter.summary())
         head, fresh = _wait_for_turn(session, newest, helping, limits), True
@@ -388,6 +377,22 @@ def _wait_for_turn(session: Session, head: Head, helping: Helping, limits: Limit
     """The newest head for sure, after those who asked for help before this job had time to carry it along. [CM20]"""
     version = helping.wait_for_turn(head, limits.first_pause_s, limits.longest_pause_s)
     return head if version == head.version else _look(session, head, helping, read_object(session.store, version))
+
+
+def _won(session: Session, base: Head, mine: Head, helping: Helping) -> tuple[Outcome | None, Head]:
+    """What a create that was this job's own has come to, and the newest head; None: it does not count, contend again. [CM5] [CM7] [CM22]"""
+    job = mine.snapshot.commits[-1].job
+    try:
+        counted, newest = _count(session, base, mine, helping)
+    except (StoreError, CorruptMetadataError, UnsupportedFormatError) as error:
+        return Outcome(kind="unknown", job_id=job, reason=f"it was created, but could not be counted: {error}"), base
+    if counted is None:
+        return None, newest
+    session.known = newest
+    if counted == mine.version:
+        helping.settled(mine.snapshot)
+    _put_hint(session, counted)
+    return Outcome(kind="committed", job_id=job, version=counted), newest
 
 
 def _count(session: Session, base: Head, mine: Head, helping: Helping) -> tuple[int | None, Head]:
