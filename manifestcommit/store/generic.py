@@ -41,8 +41,8 @@ def check_scheme(scheme: str) -> None:
     """UnsafeStoreError for a scheme whose stores can never be committed to. [ST7]"""
     if reason := REFUSED.get(scheme.partition("::")[0]):
         raise UnsafeStoreError(
-            f"{scheme}:// is refused: {reason}. Nothing was read or written. There are a local path, s3://, gs://, abfs://, memory://, and "
-            "what else creates an object only where there is none."
+            f"{scheme}:// is refused: {reason}. Nothing was read or written. Use a local path, s3://, gs://, abfs://, memory://, or "
+            "another store that creates an object only where there is none."
         )
 
 
