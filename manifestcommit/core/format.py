@@ -39,7 +39,7 @@ MAX_OBJECT_BYTES = 64 * 1024 * 1024  # what a reader fetches of a metadata objec
 MAX_RAW_BYTES = 256 * 1024 * 1024  # what a metadata object may decompress to at most
 MAX_INTENT_BYTES = 64 * 1024  # likewise of an intent, which every other writer may have to read
 MAX_INTENT_RAW_BYTES = 256 * 1024
-_ZSTD_LEVEL = 1
+_ZSTD_LEVEL = 1  # at 3 heads were 0.2 % smaller at most, for tables of 440 kB that each commit had to get and give back
 _BEYOND = 2**63  # what no count reaches
 
 _VERSION_NAME = re.compile(re.escape(VERSIONS) + r"(\d{20})\.json\.zst", re.ASCII)

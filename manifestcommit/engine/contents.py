@@ -27,7 +27,7 @@ from .inventory import Inventory
 from .manifests import JOB_RUN, KEY_RUN, REMOVED_RUN, ManifestReader
 from .names import Hashes, Repeats, hashes
 
-_AT_ONCE = 1024  # entries of a manifest that are made into values at once, and files that are waited for together
+_AT_ONCE = 1024  # entries that are in memory as values: of a manifest, and of files that wait to be read
 _READERS = 4  # files that are read at once; each takes up to 32 MiB, or a batch of rows
 
 
@@ -235,7 +235,7 @@ class Contents:
 
 
 class _Files:
-    """Data files on their way through `examine_file`, a few at a time, as soon as there are many."""
+    """Data files on their way through `examine_file`: a few are read at once, and no more than `_AT_ONCE` wait. [RD10]"""
 
     def __init__(self, store: Store, report: Callable[..., None], progress: Callable[[str], None]) -> None:
         self._store, self._report, self._say = store, report, progress

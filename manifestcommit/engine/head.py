@@ -57,7 +57,7 @@ def open_head(store: Store) -> Head:
 
 
 def open_above(store: Store) -> tuple[Head, dict[str, int]]:
-    """The same, and the intents that its list showed: job -> bytes. [RD1] [CM20]"""
+    """The head as of this call, and the intents that its list showed: job -> bytes. Requests as `open_head`. [RD1] [CM19]"""
     hinted = _hinted(store)
     head, intents = look_above(store, hinted, _glance(store, hinted)) if hinted else (None, {})
     if head is None:

@@ -1,7 +1,8 @@
-"""Writers that help each other: a change that lost is published, and whoever wins next carries it along. [CM19] [CM20] [CM22]
+"""Writers that help each other: who lost, or sees others wait, publishes its change; who wins next carries it. [CM19] [CM20] [CM22]
 
-Costs nothing where nobody is in the way: intents are seen in the list that every commit makes, and read by those only who lost a create.
-Not here: which changes these are and what one version makes of them (core.intent), when to publish and what follows (engine.commit).
+Costs nothing where nobody is in the way: intents are seen in the lists that opening and committing make, and read by those only who lost
+a create or published. Not here: which changes these are and what one version makes of them (core.intent), after which step of a commit
+to publish, to wait and to retract (engine.commit).
 """
 
 from __future__ import annotations
@@ -82,9 +83,9 @@ class Helping:
         return asked
 
     def publish(self, change: Change, summary: Summary) -> bool:
-        """Ask others to carry this change; once, best effort: whoever is not heard goes on alone. Whether it asked now. One request.
+        """Ask others to carry this change; once, best effort: whoever is not heard goes on alone. Whether it asked now. [CM19]
 
-        [CM19]
+        One request, none where the change is not plain or too large for others.
         """
         if not self._may_publish:
             return False
@@ -127,9 +128,9 @@ class Helping:
         self._settled = [each.job for each in version.commits if each.job != self._job]
 
     def retract(self) -> None:
-        """The job is decided, in a head: nobody needs its intent, nor those that its version carried. Best effort; gc takes what stays.
+        """The job is decided, in a head: nobody needs its intent, nor those that its version carried. Best effort. [CM22]
 
-        One request, none where there is nothing to take away. [CM22]
+        One request, none where there is nothing to take away; gc takes what stays.
         """
         jobs = [*self._settled, *([self._job] if self._is_there else [])]
         self._settled, self._is_there = [], False

@@ -26,7 +26,7 @@ from .at_once import at_once
 
 MAX_FOOTER_BYTES = 64 << 20
 CHUNKS = b"manifestcommit.chunks"
-_UNDERSTOOD = 8  # times its bytes is what is made of a footer, about
+_HELD_PER_BYTE = 8  # of a footer, about: what pyarrow makes of it
 _DIGEST_BYTES = 16  # of each column chunk's SHA-256
 GAP_BYTES = 128 << 10  # what lies between two chunks and is no longer than this comes along in one request
 
@@ -67,7 +67,7 @@ class ManifestParts:
         columns = self.metadata.schema
         self.positions = {columns.column(index).path: index for index in range(self.metadata.num_columns)}
         self._fetched: set[tuple[int, int]] = set()
-        self.held_bytes = _UNDERSTOOD * footer.bytes
+        self.held_bytes = _HELD_PER_BYTE * footer.bytes
 
     def read(self, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
         """These columns of these row groups. One request for each run of chunks that has not been fetched yet. [RD11]"""

@@ -104,7 +104,7 @@ def _matching(session: Session, snapshot: Snapshot, predicate: Predicate) -> lis
 
 
 def _room(ref: ManifestRef) -> int:
-    """What it takes of those bytes: enough that no more than `_FOOTERS` have room."""
+    """What a manifest takes of `_FOOTERS_BYTES`: its footer, and enough that no more than `_FOOTERS` have room."""
     return max(ref.footer.bytes if ref.footer is not None else 0, _FOOTERS_BYTES // _FOOTERS)
 
 

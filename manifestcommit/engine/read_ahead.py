@@ -78,7 +78,7 @@ class _Ahead:
         self._known: deque[Portion] = deque()  # not yet asked for
         self._due: deque[Portion] = deque()
         self._due_bytes = 0
-        self._turn = threading.Lock()  # of him who asks for more
+        self._turn = threading.Lock()  # of the thread that asks for more
         self._is_stopped = False
 
     def __iter__(self) -> Iterator[Portion]:
@@ -100,7 +100,7 @@ class _Ahead:
             return portion
 
     def _go_on(self, _: Future[list[Portion]]) -> None:
-        """A footer is there: who takes portions may be waiting for the bytes of an earlier one, and would ask for more too late."""
+        """Ask for more once a footer is there: who takes portions may be waiting for an earlier one, and would ask too late. [RD14]"""
         if self._turn.acquire(blocking=False):  # else somebody is asking for more this moment, perhaps this thread
             try:
                 if not self._is_stopped:

@@ -117,13 +117,13 @@ def batches_of(portion: Portion) -> Iterator[pa.RecordBatch]:
     return iter(file.iter_batches(batch_size=rows, row_groups=groups, columns=columns))
 
 
-def decodes_small(file: pq.ParquetFile, groups: Sequence[int], columns: Sequence[str], batch_rows: int) -> bool:
+def decodes_small(file: pq.ParquetFile, groups: Sequence[int], columns: Sequence[str], one_batch: int) -> bool:
     """Whether these columns of these row groups make one batch, or at most `DECODED_BYTES` whatever the values are.
 
     What texts and arrays take is not to be seen in a footer: one text may stand for all rows there.
     """
     rows = sum(file.metadata.row_group(group).num_rows for group in groups)
-    if rows <= batch_rows:
+    if rows <= one_batch:
         return True
     names = set(columns)
     leaves = [leaf for leaf in parquet_columns(file.schema_arrow) if leaf.path[0] in names]

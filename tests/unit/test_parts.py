@@ -335,7 +335,7 @@ def test_the_footers_of_many_manifests_are_asked_at_once(monkeypatch: pytest.Mon
 
 
 def test_no_more_footers_are_in_memory_together_than_fit_their_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sixty-four of the largest ones were 4 GiB: as many are asked together as fit, one that alone does not fit by itself. [RD12]"""
+    """Sixty-four of the largest ones were 4 GiB: as many are asked together as fit, one that alone does not fit by itself."""
     store = open_store(f"memory://parts/{next(_count)}")
     session, snapshot = listed([], store)
     entries = numbered(100)

@@ -131,7 +131,7 @@ def test_the_next_files_are_fetched_while_one_is_decoded_and_not_all_of_them(mon
 
 
 def test_the_bytes_of_a_file_are_asked_for_as_soon_as_its_footer_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not when somebody wants the next portion: he may be waiting for the bytes of an earlier one, and nothing would be on its way."""
+    """Not when the next portion is wanted: whoever takes them may be waiting for an earlier one, and nothing would be on its way. [RD14]"""
     store = Remote()
     files = [file_of(store, f"{n}", 4 * GROUP, n) for n in range(3)]
     plain, has_first, came = store.open_input, threading.Event(), threading.Event()
