@@ -136,7 +136,7 @@ class Inventory:
         if job is None:
             return _SEEN  # the hint
         if name.startswith(format.INTENTS):
-            self._note(finding("intent", name, "a writer that lost a race has published what it wants to commit"))
+            self._note(finding("intent", name, "a writer with others in its way has published what it wants to commit"))
             return _SEEN
         birth = format.parse_job_id(job).birth
         if birth > self.youngest.birth:

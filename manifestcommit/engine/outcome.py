@@ -28,8 +28,8 @@ Kind = Literal["committed", "already_committed", "conflict", "key_reused", "fenc
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a job. version: the one that carries it; attempts: creates tried; conflict: where there was one; dropped_keys: those
-    whose work a rewind has made undone; figures: this call in numbers. [CM10]"""
+    """What became of a job. version: the one that carries it; attempts: creates tried, perhaps none where others carried it; conflict:
+    where there was one; dropped_keys: those whose work a rewind has made undone; figures: this call in numbers. [CM10]"""
 
     kind: Kind
     job_id: str
