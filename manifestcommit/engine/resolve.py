@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ..core import format
 from ..errors import UsageError
+from .head import Head, newest_above
 from .lookup import find_job_at
 from .prepare import is_published, read_prepared
 from .session import Session
@@ -32,12 +33,20 @@ def resolve_job(session: Session, job_id: str) -> Resolution:
         raise UsageError(str(error)) from None
     if name.table_id != head.snapshot.table_id:
         raise UsageError(f"job {job_id} belongs to another table than the one at {session.store.url}")
+    recorded = _recorded(session, head, job_id)
+    if recorded is not None:
+        return recorded
+    if read_prepared(session, job_id) is not None or is_published(session, job_id):
+        return Resolution("pending")
+    # Whoever carried it since the head was read has taken its intent away.
+    newest = newest_above(session.store, head.version, head) or session.open()
+    return _recorded(session, newest, job_id) or Resolution("not_committed")
+
+
+def _recorded(session: Session, head: Head, job_id: str) -> Resolution | None:
     head, (state, version) = find_job_at(session, head, job_id)
     if state == "committed":
         return Resolution("committed", version)
     if state == "given_up":
         return Resolution("aborted")
-    if name.birth < head.snapshot.fence:
-        return Resolution("forgotten")
-    is_pending = read_prepared(session, job_id) is not None or is_published(session, job_id)
-    return Resolution("pending" if is_pending else "not_committed")
+    return Resolution("forgotten") if format.parse_job_id(job_id).birth < head.snapshot.fence else None

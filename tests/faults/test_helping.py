@@ -234,6 +234,21 @@ def test_only_appends_whose_own_process_alone_can_finish_them_are_published(tmp_
 # --- being carried ------------------------------------------------------------------------------------------------------
 
 
+def test_who_asks_for_a_job_while_it_is_carried_is_not_told_that_it_never_committed() -> None:
+    """Its intent is gone by the second look, as its carrier takes it away: a rerun would double its rows. [CM22] [CM23]"""
+    store = table()
+    job = publish(store, 10)
+    told = list[Outcome]()
+
+    def others(call: FaultCall) -> None:
+        if call.name.startswith(format.INTENTS) and not told:
+            told.append(carry(store, 30))
+
+    found = resolve_job(session(FaultStore(store, on_call=others)), job)
+    assert intents(store) == [] and mine(store) == [1, 2, 10, 30]
+    assert (str(found), found.version) == ("committed", told[0].version)
+
+
 def test_whoever_wins_next_carries_what_was_published() -> None:
     """Rows, key and watermark of a process that died are in the version of another writer, once, and everyone is told so. [CM20] [CM24]"""
     store = table()
