@@ -376,7 +376,7 @@ def _contend(
 def _wait_for_turn(session: Session, head: Head, helping: Helping, limits: Limits) -> Head:
     """The newest head for sure, after those who asked for help before this job had time to carry it along. [CM20]"""
     version = helping.wait_for_turn(head, limits.first_pause_s, limits.longest_pause_s)
-    return head if version == head.version else _look(session, head, helping, read_object(session.store, version))
+    return head if version == head.version else _look(session, head, helping, read_object(session.store, version) if version else None)
 
 
 def _won(session: Session, base: Head, mine: Head, helping: Helping) -> tuple[Outcome | None, Head]:

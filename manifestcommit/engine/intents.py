@@ -23,7 +23,7 @@ from ..core.snapshot import FORMAT_VERSION, Snapshot, Summary
 from ..errors import CorruptMetadataError, StoreError, UnsupportedFormatError
 from ..store import Store
 from .at_once import at_once
-from .head import Head, list_above
+from .head import MAX_INTENTS, Head, list_above
 from .lookup import find_job, find_key
 from .session import Session
 
@@ -57,7 +57,8 @@ class Helping:
 
     def saw(self, intents: Mapping[str, int]) -> None:
         """What the last list showed: job -> bytes of its intent."""
-        self._waiting, self._is_there = intents, self._job in intents
+        is_hidden = len(intents) >= MAX_INTENTS  # by those in front of it, behind which a list is not looked at
+        self._waiting, self._is_there = intents, self._job in intents or (self._is_there and is_hidden)
 
     def is_crowded(self, head: Snapshot) -> bool:
         """Whether others wait for help already: then it is better to wait with them than to be in their way. [CM19]"""
@@ -108,7 +109,7 @@ class Helping:
         """Who has asked for help lets those go first who asked earlier: one of them carries it along. The newest version seen. [CM20]
 
         It waits for two turns of each who is ahead, and for a few at most: they may be dead, or in conflict with what is there.
-        It waits no longer than its intent is there, which its carrier takes away. One list for each turn.
+        It waits no longer than its intent is there, which its carrier takes away. One list for each turn. 0 where the table is gone.
         """
         env, version = self._session.env, head.version
         for waited in range(_TURNS):
@@ -118,8 +119,8 @@ class Helping:
             env.sleep(min(lap_s, longest_s) * (0.5 + env.jitter()))
             above = self._timed(partial(list_above, self._session.store, head.version))
             self.saw(above.intents)
-            version = max(above.versions, default=version)
-            if not self._is_there:
+            version = max(above.versions, default=0)
+            if not version or not self._is_there:
                 break
         return version
 

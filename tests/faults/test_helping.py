@@ -21,7 +21,7 @@ from manifestcommit.core.watermark import Advance
 from manifestcommit.engine import gc as gc_engine
 from manifestcommit.engine.commit import Limits, commit
 from manifestcommit.engine.feed import Feed
-from manifestcommit.engine.head import open_head, read_object
+from manifestcommit.engine.head import MAX_INTENTS, open_head, read_object
 from manifestcommit.engine.lineage import rewind, trace
 from manifestcommit.engine.lookup import find_job
 from manifestcommit.engine.outcome import Outcome
@@ -36,6 +36,7 @@ from manifestcommit.errors import (
     OutcomeUnknownError,
     StoreError,
     StoreUnclearError,
+    TableNotFoundError,
     WatermarkOverlapError,
 )
 from manifestcommit.job import commit_all
@@ -149,6 +150,34 @@ def test_who_asked_before_any_create_and_was_carried_creates_nothing(monkeypatch
     taken = [call.name for call in calls.calls if call.kind == "delete"]
     assert taken == [] and intents(store) == [], "its carrier has taken it away"
     check_table(store)
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_who_waits_while_the_table_is_removed_leaves_no_version_behind(other: bool) -> None:
+    """It would stand there alone, or in front of the table that was made there meanwhile, whose rows nobody would see. [CM5] [CM20]"""
+    store = table()
+    publish(store, 10)
+
+    def remove(call: FaultCall) -> None:
+        if call.kind == "list" and any(map(is_publishing, calls.calls)) and len(intents(store)) == 2:
+            store.delete([info.name for info in store.list("")])
+            if other:
+                write(store, rows([7]))
+
+    calls = FaultStore(store, on_call=remove)
+    with pytest.raises(TableNotFoundError, match="was removed"):
+        write(calls, rows([20]))
+    assert not any(map(is_create, calls.calls)) and read_ids(store) == ([7] if other else [])
+
+
+def test_who_is_not_seen_behind_too_many_intents_takes_its_own_away() -> None:
+    """One list shows a number of them at most; with each writer there would be one more that nobody takes away but gc. [CM22]"""
+    store = table()
+    left = [format.job_id(1, open_head(store).snapshot.table_id, number.to_bytes(16, "big")) for number in range(MAX_INTENTS)]
+    for job in left:
+        store.put(format.intent_name(job), b"cut off")
+    outcome = write(losing(store, 2), rows([20]))
+    assert outcome.committed and outcome.attempts == 3 and intents(store) == left
 
 
 def test_who_loses_once_asks_nobody_and_who_loses_twice_asks_once() -> None:
