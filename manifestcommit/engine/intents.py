@@ -62,7 +62,7 @@ class Helping:
 
     def is_crowded(self, head: Snapshot) -> bool:
         """Whether others wait for help already: then it is better to wait with them than to be in their way. [CM19]"""
-        return any(job != self._job and intent.crowds(head, job) for job in self._waiting)
+        return any(job != self._job and self._can_wait(head, job) and intent.crowds(head, job) for job in self._waiting)
 
     def _ahead(self, head: Snapshot) -> int:
         """How many have asked for help before this job, and may still be carried; none where it has not asked, or is decided. [CM20]"""

@@ -180,6 +180,18 @@ def test_who_is_not_seen_behind_too_many_intents_takes_its_own_away() -> None:
     assert outcome.committed and outcome.attempts == 3 and intents(store) == left
 
 
+def test_what_can_be_no_intent_makes_nobody_ask() -> None:
+    """Empty, or larger than anyone reads: for many versions every writer would publish its change, and be carried by nobody. [CM19]"""
+    store = table()
+    head = open_head(store)
+    for size in (0, format.MAX_INTENT_BYTES + 1):
+        job = format.job_id(head.version, head.snapshot.table_id, secrets.token_bytes(16))
+        store.put(format.intent_name(job), b"x" * size)
+    calls = losing(store, 1)
+    assert write(calls, rows([20])).attempts == 2
+    assert not any(map(is_publishing, calls.calls)) and len(intents(store)) == 2
+
+
 def test_who_loses_once_asks_nobody_and_who_loses_twice_asks_once() -> None:
     """One put, and one delete at the end; the requests of a commit that loses are otherwise what they were. [CM19] [CM22]"""
     for lost, published in ((1, 0), (2, 1), (5, 1)):
