@@ -101,7 +101,7 @@ def test_a_writer_whom_nobody_is_in_the_way_pays_nothing_for_helping() -> None:
             publish(store, 10 + number, key=KEY)
         if dead:
             write(store, rows([9]), key=KEY)  # none of them applies any more
-            while open_head(store).version - format.parse_job_id(intents(store)[-1]).birth <= 64:
+            while open_head(store).version - format.parse_job_id(intents(store)[-1]).birth <= 8:
                 rival(store)
         counting = CountingStore(store)
         own = session(counting)
