@@ -18,9 +18,8 @@ from .watermark import Position
 
 MAX_CARRIED = 64  # changes of others in one version
 MAX_CARRIED_BYTES = 1 << 20  # of their documents together
-_YOUNG = (
-    8  # versions: who waits is carried by one of the next few; whoever was born earlier may be dead, and in conflict with what is there
-)
+# Versions. Who waits is carried by one of the next few; whoever was born earlier may be dead, and in conflict with what is there.
+_YOUNG = 8
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
