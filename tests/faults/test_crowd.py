@@ -16,7 +16,7 @@ def found(writers: int) -> Found:
     return crowd(writers=writers, seconds=rounds(2, 4))
 
 
-@pytest.mark.parametrize(("writers", "times"), [(4, 1.3), (16, 2.5), (50, 5.0)])
+@pytest.mark.parametrize(("writers", "times"), [(4, 1.3), (16, 4.0), (50, 10.0)])
 def test_more_writers_commit_more_together(writers: int, times: float) -> None:
     """Each of them alone would be slower for the others; a naive loop commits less the more there are. [CM19] [CM20]"""
     assert found(writers).commits_per_s > times * found(1).commits_per_s
@@ -26,15 +26,15 @@ def test_nobody_starves() -> None:
     """[CM20] [IV9]"""
     for writers in (4, 16, 50):
         assert found(writers).slowest_share > 0.3
-        assert max(found(writers).attempts) < 25
+        assert max(found(writers).attempts) < 10
 
 
 def test_a_lone_writer_pays_nothing_and_fifty_do_not_read_each_other_all_the_time() -> None:
     """Opening three, a commit three; were each to read what all others ask for, requests would grow with the square. [CM11] [CM20]"""
     assert found(1).requests_per_commit == 6
-    assert found(16).requests_per_commit < 25
-    assert found(50).requests_per_commit < 35
-    assert sum(found(50).attempts) / len(found(50).attempts) < 2
+    assert found(16).requests_per_commit < 15
+    assert found(50).requests_per_commit < 15
+    assert sum(found(50).attempts) / len(found(50).attempts) < 1, "one create carries many"
 
 
 def test_the_world_itself_is_fair_and_adds_up() -> None:

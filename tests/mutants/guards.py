@@ -294,6 +294,13 @@ UNTRUSTED: tuple[Mutant, ...] = (
         tests="spec/test_format.py::test_a_snapshot_that_breaks_a_rule_is_damage",
     ),
     mutant(
+        "twice in what is written",
+        "A fault elsewhere that lists a file twice is committed: no reader opens the table any more.",
+        "IV6 OB4",
+        (_FORMAT, "    _check_none_twice(snapshot.added)\n", ""),
+        tests="unit/test_losses.py::test_no_commit_writes_a_head_that_no_reader_accepts",
+    ),
+    mutant(
         "digest of a manifest",
         "A manifest that was exchanged is read: rows come and go unnoticed.",
         "IV2 OB4 OB6",

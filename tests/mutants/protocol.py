@@ -566,6 +566,24 @@ HELPING: tuple[Mutant, ...] = (
         theme="crowd",
     ),
     mutant(
+        "asked in between",
+        "A job that is carried while someone asks for it is told not to have committed: whoever believes that doubles its rows.",
+        "IV4 CM23",
+        (
+            "engine/resolve.py",
+            'return _recorded(session, newest, job_id) or Resolution("not_committed")',
+            'return Resolution("not_committed")',
+        ),
+        tests="faults/test_helping.py::test_who_asks_for_a_job_while_it_is_carried_is_not_told_that_it_never_committed",
+    ),
+    mutant(
+        "removed meanwhile",
+        "Who waits for its turn takes a table that is gone for one in which nothing happens, and creates a version there.",
+        "IV2 CM5",
+        (_INTENTS, "max(above.versions, default=0)", "max(above.versions, default=version)"),
+        tests="faults/test_helping.py::test_who_waits_while_the_table_is_removed_leaves_no_version_behind",
+    ),
+    mutant(
         "intent key",
         "A change is carried in spite of its key, which is committed.",
         "IV3 CM20",
