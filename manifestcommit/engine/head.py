@@ -105,8 +105,11 @@ def list_versions(store: Store, start: int = 0) -> list[int]:
     return list_above(store, start).versions
 
 
-def list_above(store: Store, start: int) -> Above:
-    """Every version from `start` on, and the intents, which a list shows after them. One request. [LY2] [LY11] [ST3]"""
+def list_above(store: Store, start: int, *, most_intents: int | None = MAX_INTENTS) -> Above:
+    """Every version from `start` on, and the intents, which a list shows after them. One request. [LY2] [LY11] [ST3]
+
+    most_intents: those behind them are not looked at; None: all are.
+    """
     versions: list[int] = []
     intents: dict[str, int] = {}
     for info in store.list(format.VERSIONS, start_from=format.version_name(start)):
@@ -114,7 +117,7 @@ def list_above(store: Store, start: int) -> Above:
             versions.append(version)
         elif (job := format.parse_intent(info.name)) is not None:
             intents[job] = info.size_bytes
-            if len(intents) == MAX_INTENTS:
+            if len(intents) == most_intents:
                 break  # versions come first
     return Above(versions=versions, intents=intents)
 

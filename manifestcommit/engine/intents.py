@@ -177,7 +177,7 @@ class Helping:
         """Read those that were not read yet, up to so many; how many that were."""
         new = [job for job in jobs if job not in self._read][: max(0, most)]
         store = self._session.store
-        found = at_once(store, partial(read_intent, store), new, most=_READERS)
+        found = at_once(store, partial(_readable_intent, store), new, most=_READERS)
         self._read.update(zip(new, found, strict=True))
         return len(new)
 
@@ -198,13 +198,19 @@ class Helping:
 
 
 def read_intent(store: Store, job: str) -> Intent | None:
-    """What a job has published; None where it is gone, damaged, refused, or of a later release: then it is passed over. [CM20]"""
+    """What a job has published; None only where it is gone, and an error where it cannot be read. [CM21]"""
     name = format.intent_name(job)
     try:
         prepared, size_bytes = format.decode_intent(store.get(name, 0, format.MAX_INTENT_BYTES + 1), name=name)
     except FileNotFoundError:
         return None
+    return None if prepared.done is not None else Intent(change=prepared.change, size_bytes=size_bytes)
+
+
+def _readable_intent(store: Store, job: str) -> Intent | None:
+    """As `read_intent`, for who helps: what is damaged, refused, or of a later release is passed over, and holds up nobody. [CM20]"""
+    try:
+        return read_intent(store, job)
     except (CorruptMetadataError, UnsupportedFormatError, StoreError) as error:
         LOG.debug("%r: an intent is passed over: %s", store.url, error)
         return None
-    return None if prepared.done is not None else Intent(change=prepared.change, size_bytes=size_bytes)

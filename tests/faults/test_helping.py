@@ -6,6 +6,7 @@ Not here: what may be carried, as pure functions (tests/unit/test_intent.py); fi
 from __future__ import annotations
 
 import secrets
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -37,6 +38,7 @@ from manifestcommit.errors import (
     StoreError,
     StoreUnclearError,
     TableNotFoundError,
+    UnsupportedFormatError,
     WatermarkOverlapError,
 )
 from manifestcommit.job import commit_all
@@ -910,6 +912,64 @@ def test_a_dead_attempt_is_not_carried_in_place_of_the_rerun_once_its_key_is_dro
     assert resolve(store, dead)[0] == "aborted" and resolve(store, other)[0] == "committed"
     assert write(store, rows([12]), key="k", watermarks={SOURCE: (5, 7)}).kind == "committed"
     assert mine(store) == ([1, 2, 12, 13, 20] if undo == "rollback" else [1, 2, 11, 12, 13, 20])
+
+
+def unreadable(store: Store) -> FaultStore:
+    """The store fails whoever reads an intent."""
+
+    def fail(call: FaultCall) -> None:
+        if call.kind == "get" and call.name.startswith(format.INTENTS):
+            raise StoreError("the store is busy")
+
+    return FaultStore(store, on_call=fail)
+
+
+def a_later_release_publishes(store: Store) -> None:
+    """The intents' objects, in a format version of tomorrow."""
+    for job in intents(store):
+        name = format.intent_name(job)
+        document = msgspec.json.decode(format.decompress(store.get(name), name=name))
+        store.put(name, format.compress(msgspec.json.encode({**document, "format_version": 2})))
+
+
+@pytest.mark.parametrize("undo", ["rollback", "rewind"])
+@pytest.mark.parametrize("why", ["the store is busy", "has format_version 2"])
+def test_no_key_is_dropped_while_what_may_wait_under_it_cannot_be_read(undo: str, why: str) -> None:
+    """The dead attempt would be carried in place of the rerun, if its intent can be read again later. [CM21]"""
+    store = table()
+    before = open_head(store).version
+    put_intent(store, change_of(_written(store, 10, key="k", advance=(5, 7))))
+    write(store, rows([11]), key="k", watermarks={SOURCE: (5, 7)})
+    if why == "has format_version 2":
+        a_later_release_publishes(store)
+    broken = session(unreadable(store) if why == "the store is busy" else store)
+    head = open_head(store).version
+    undoing = partial(rollback, broken, before) if undo == "rollback" else partial(rewind, broken, SOURCE, 5)
+    with pytest.raises((StoreError, UnsupportedFormatError), match=why):
+        undoing(reason="x")
+    assert open_head(store).version == head and key_version(store, "k") == head
+
+
+def test_a_dead_attempt_behind_many_intents_is_given_up_before_its_key_is_dropped() -> None:
+    """More than one list is looked through for: once gc has taken those in front of it, it would be carried. What is damaged is not in
+    the way. [CM21]"""
+    store = table()
+    for number in range(MAX_INTENTS):
+        store.put(format.intent_name(format.job_id(1, open_head(store).snapshot.table_id, number.to_bytes(16, "big"))), b"cut off")
+    dead = put_intent(store, change_of(_written(store, 10, key="k", advance=(5, 7))))
+    assert intents(store)[-1] == dead
+    write(store, rows([11]), key="k", watermarks={SOURCE: (5, 7)})
+    assert rewind(session(store), SOURCE, 5, reason="x").dropped_keys == ("k",)
+    assert state_of(store, dead) == "given up"
+
+
+def test_a_published_job_that_cannot_be_read_now_is_not_told_to_be_missing() -> None:
+    """Who is told so would run the work again, and others may still carry it. [CM21] [AB3]"""
+    store = table()
+    job = publish(store, 10)
+    with pytest.raises(StoreError, match="busy"):
+        commit_prepared(session(unreadable(store)), job)
+    assert commit_prepared(session(store), job).committed and mine(store) == [1, 2, 10]
 
 
 def test_texts_that_come_back_within_one_version_are_undone_commit_by_commit() -> None:

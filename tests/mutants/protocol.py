@@ -660,6 +660,28 @@ HELPING: tuple[Mutant, ...] = (
         ("engine/lineage.py", "    if give_up_published(session, head, keys):\n", "    if False:\n"),
         tests="faults/test_helping.py::test_a_dead_attempt_is_not_carried_in_place_of_the_rerun_once_its_key_is_dropped",
     ),
+    mutant(
+        "busy store",
+        "A rewind passes over an intent that the store does not give now: the dead attempt is carried in place of the rerun, later.",
+        "IV3 CM21",
+        ("engine/undone.py", "        except CorruptMetadataError:\n", "        except Exception:\n"),
+        tests="faults/test_helping.py::test_no_key_is_dropped_while_what_may_wait_under_it_cannot_be_read",
+    ),
+    mutant(
+        "dead attempts behind",
+        "A rewind looks at the first thousand intents only: a dead attempt behind them is carried once gc has taken those.",
+        "IV3 CM21",
+        ("engine/undone.py", ", most_intents=None)", ")"),
+        tests="faults/test_helping.py::test_a_dead_attempt_behind_many_intents_is_given_up_before_its_key_is_dropped",
+    ),
+    mutant(
+        "told missing",
+        "A published job whose intent the store does not give now is told to be missing: its work is run again, and it is carried.",
+        "IV4 CM21",
+        ("engine/prepare.py", "read_intent(session.store, job)", "_readable_intent(session.store, job)"),
+        ("engine/prepare.py", "from .intents import read_intent\n", "from .intents import _readable_intent\n"),
+        tests="faults/test_helping.py::test_a_published_job_that_cannot_be_read_now_is_not_told_to_be_missing",
+    ),
 )
 
 HANDING_OVER: tuple[Mutant, ...] = (
