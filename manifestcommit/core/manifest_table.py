@@ -49,6 +49,19 @@ def partition_types(schema: Schema | None, partition_by: Sequence[int]) -> tuple
 
 def to_table(entries: Sequence[Entry], *, schema: Schema, partition_by: Sequence[int]) -> pa.Table:
     """The entries as a manifest's table, sorted; what an entry does not know is null. [OB13]"""
+    table = pa.table(_columns_of(entries, schema, partition_by))
+    return table.sort_by([*((f"partition.{each}", "ascending") for each in partition_by), ("path", "ascending")])
+
+
+def check_values(entries: Sequence[Entry], *, schema: Schema, partition_by: Sequence[int]) -> None:
+    """ValueError where an entry holds what no manifest of this schema can: no reader could read a table that lists it. [OB4] [SC7]"""
+    try:
+        _columns_of(entries, schema, partition_by)
+    except (UsageError, OverflowError, TypeError, pa.ArrowException) as error:
+        raise ValueError(f"a value does not fit its column: {error}") from None
+
+
+def _columns_of(entries: Sequence[Entry], schema: Schema, partition_by: Sequence[int]) -> dict[str, pa.Array]:
     columns: dict[str, pa.Array] = {
         "path": pa.array([entry.path for entry in entries], pa.string()),
         "rows": pa.array([entry.rows for entry in entries], pa.int64()),
@@ -66,16 +79,7 @@ def to_table(entries: Sequence[Entry], *, schema: Schema, partition_by: Sequence
         if leaf.id in known:
             stats = [entry.columns.get(leaf.id, _NOTHING) for entry in entries]
             columns |= _stats_columns(leaf.id, leaf.type, stats)
-    table = pa.table(columns)
-    return table.sort_by([*((f"partition.{each}", "ascending") for each in partition_by), ("path", "ascending")])
-
-
-def check_values(entries: Sequence[Entry], *, schema: Schema, partition_by: Sequence[int]) -> None:
-    """ValueError where an entry holds what no manifest of this schema can: no reader could read a table that lists it. [OB4] [SC7]"""
-    try:
-        to_table(entries, schema=schema, partition_by=partition_by)
-    except (UsageError, OverflowError, TypeError, pa.ArrowException) as error:
-        raise ValueError(f"a value does not fit its column: {error}") from None
+    return columns
 
 
 def from_table(table: pa.Table, *, schema: Schema, partition_by: Sequence[int], inherited: int) -> list[Entry]:
