@@ -46,8 +46,8 @@ def _without_reason(
     steps: Steps,
     order: Sequence[tuple[int, Operation]],
 ) -> str | None:
-    # A gc is no commit of anything to read; yet what a tag names may be gone by it. [CF12]
-    by_gc = each.is_idle and any(other.fence is not None and not _is_before(other, each) for other in others)
+    # A gc is no commit of anything to read; yet what a tag names may be gone by it, and no rollback goes over its version. [CF12] [CF13]
+    by_gc = (each.is_idle or each.restores is not None) and any(other.fence is not None and not _is_before(other, each) for other in others)
     if each.rule in ("conflict", "contention") and not by_gc and all(_is_older(version, other, each) for version, other in before):
         return "of a conflict, and nobody committed beside it"
     if each.rule == "fenced" and not any(_may_fence(other, each.birth) for other in others):

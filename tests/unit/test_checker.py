@@ -265,13 +265,16 @@ def test_refusals_without_a_reason_are_found() -> None:
         assert check([append(0, 1, 2, "a", advances={"s": (0, 5)}), *reasons, refused]) is None, rule
 
 
-def test_a_tag_of_what_a_gc_takes_beside_it_may_be_refused() -> None:
-    """[CF12] No other commit explains it: a gc that is over before it began does not, nor does any explain that an append was refused."""
-    first, tag = append(0, 1, 2, "a"), op("tag", 4, 6, "refused", rule="conflict", birth=2)
-    gc = op("gc", 3, 5, "read", 3, fence=3)
-    assert check([first, gc, tag]) is None
-    found(first, msgspec.structs.replace(gc, end=3.5), tag)
-    found(first, gc, append(4, 6, None, "b", outcome="refused", rule="conflict", birth=2))
+@pytest.mark.parametrize("does", ["tag", "rollback"])
+def test_a_tag_or_a_rollback_may_be_refused_for_a_gc_beside_it(does: str) -> None:
+    """[CF12] [CF13] No other commit explains it: a gc that is over before it began does not, nor does any explain that an append was
+    refused."""
+    first, second = append(0, 1, 2, "a"), append(1, 2, 3, "b")
+    refused = op(does, 4, 6, "refused", rule="conflict", birth=3, **({"restores": 2} if does == "rollback" else {}))
+    gc = op("gc", 3, 5, "read", 4, fence=3)
+    assert check([first, second, gc, refused]) is None
+    found(first, second, msgspec.structs.replace(gc, end=3.5), refused)
+    found(first, second, gc, append(4, 6, None, "c", outcome="refused", rule="conflict", birth=3))
 
 
 def test_a_history_that_is_none_is_refused() -> None:
