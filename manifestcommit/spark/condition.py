@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow.compute as pc
-from pyspark.errors import AnalysisException
+from pyspark.errors import (
+    AnalysisException,
+    ArithmeticException,
+    ArrayIndexOutOfBoundsException,
+    DateTimeException,
+    NumberFormatException,
+    SparkRuntimeException,
+)
 from pyspark.logger import PySparkLogger
 from pyspark.sql import functions as F
 
@@ -25,6 +32,10 @@ from .sql import from_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
+
+
+# What Spark raises where a condition is right by its types and cannot be evaluated for some value.
+_OF_VALUES = (ArithmeticException, ArrayIndexOutOfBoundsException, DateTimeException, NumberFormatException, SparkRuntimeException)
 
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +90,22 @@ def understand(spark: SparkSession, condition: Any, schema: Schema) -> Condition
         with told_once():
             spark.createDataFrame([], spark_schema(schema)).filter(made.column).schema  # noqa: B018  # a Connect session analyses here
     except AnalysisException as error:
-        lines = [line for line in str(error).splitlines() if line]
-        told = lines[0] if lines else type(error).__name__
-        raise UsageError(f"the condition {str(condition)!r} cannot be evaluated: {told}; nothing was done") from error
+        raise UsageError(f"{_cannot(condition, error)}; nothing was done") from error
     return made
+
+
+@contextmanager
+def evaluating(condition: Any) -> Iterator[None]:
+    """Within, Spark asks the condition of each row; UsageError where it cannot for some value, before anything is written. [RC2]"""
+    try:
+        with told_once():
+            yield
+    except _OF_VALUES as error:
+        advice = "Compare a column with a value of its own type, texts and dates in quotes: day = '2026-01-31'"
+        raise UsageError(f"{_cannot(condition, error)}; nothing was done. {advice}") from error
+
+
+def _cannot(condition: Any, error: Exception) -> str:
+    lines = [line for line in str(error).splitlines() if line]
+    told = lines[0] if lines else type(error).__name__
+    return f"the condition {str(condition)!r} cannot be evaluated: {told}"

@@ -24,7 +24,7 @@ from ..engine.replace import check_rows
 from ..engine.row_change import RowChange, RowOutcome, ranges_of
 from ..engine.session import Session
 from ..errors import UsageError
-from .condition import Condition, text_of, understand
+from .condition import Condition, evaluating, text_of, understand
 from .read import is_understood
 from .reader import read_named, spark_schema
 from .rewrite import read_entries, write_entries
@@ -56,9 +56,10 @@ def delete_where(
     wanted = understand(spark, condition, snapshot.schema)
     change.read(partitions_of(wanted.predicate, snapshot.schema, snapshot.partition_by))
     entries = plan.entries_table(session, snapshot, wanted.predicate)
-    rows = _by_partition(spark, entries, wanted, change)
-    if rows is None:
-        rows = _by_file(spark, entries, wanted, change, session, storage_options)
+    with evaluating(condition):
+        rows = _by_partition(spark, entries, wanted, change)
+        if rows is None:
+            rows = _by_file(spark, entries, wanted, change, session, storage_options)
     going = Going(entries, rows)
     if dry_run:
         return finish(change, session, going, planned=True, rows_deleted=going.rows)

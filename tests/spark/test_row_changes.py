@@ -174,6 +174,16 @@ def test_a_condition_that_is_none_is_refused_by_name(spark: Any, base: Any, tmp_
     assert content(table) == shown(data)
 
 
+@pytest.mark.parametrize("kind", ["plain", "partitioned"])
+@pytest.mark.parametrize("condition", ["day = 2013-01-01", "day > 5", "id = 'abc'", "id / 0 = 1"])
+def test_a_condition_that_no_value_fits_is_refused_by_name(spark: Any, base: Any, tmp_path: Path, kind: str, condition: Any) -> None:
+    """A date without quotes is a number: Spark finds that out row by row. [RC2] [SP5]"""
+    table, data = copy(base, kind, tmp_path)
+    with pytest.raises(mc.UsageError, match=r"(?s)the condition .*(day|id).* cannot be evaluated: .*nothing was done.* quotes"):
+        table.delete_where(condition, spark=spark)
+    assert content(table) == shown(data)
+
+
 def test_a_refused_condition_is_told_without_pages_of_a_stack(spark: Any, base: Any, tmp_path: Path) -> None:
     """Spark would log it too, each with a hundred lines of Java, and bury the sentence that names the column. [RC2] [GC16]"""
     table, _ = copy(base, "partitioned", tmp_path)
@@ -227,6 +237,7 @@ def test_the_command_counts_deletes_and_says_so(spark: Any, base: Any, tmp_path:
     assert main([*where, "--key", "k"]) == 0 and "done before" in capsys.readouterr().out
     assert main(where) == 0 and "nothing was committed" in capsys.readouterr().out
     assert main(["delete", table.url, "--where", "nope = 1"]) == 2 and "nope" in capsys.readouterr().err
+    assert main(["delete", table.url, "--where", "day = 2013-01-01"]) == 2 and "in quotes" in capsys.readouterr().err
 
 
 # --- merge ---------------------------------------------------------------------------------------------------------------
