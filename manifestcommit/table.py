@@ -329,7 +329,7 @@ def read_committed(
     version: int | None = None,
     as_of: str | dt.datetime | None = None,
     tag: str | None = None,
-    columns: list[str] | None = None,
+    columns: list[str] | str | None = None,
     filter: Any = None,
     spark: SparkSession | None = None,
     storage_options: Mapping[str, Any] | None = None,

@@ -299,7 +299,7 @@ def _way_out(table: Field, data: Field, path: Path, *, mergeable: bool) -> str:
         return f"{problem}: only one of them has a time zone. Convert the data explicitly."
     if table.type == "void":
         return f"{problem}. A nested void member cannot get a type: drop the column {path[0]!r} and add it again."
-    return f"{problem}. Cast the data to {old}, or drop the column and add it again as {new}."
+    return f"{problem}. Cast the data to {old}, or drop the column, and the values that it has, and add it again as {new}."
 
 
 def _is_interval(type: FieldType) -> bool:

@@ -209,8 +209,17 @@ def _glance(store: Store, version: int) -> Head | None:
 def _check_readable(store: Store, head: Head, version: int) -> None:
     snapshot = head.snapshot
     if version < 1 or version > snapshot.version:
-        raise VersionNotFoundError(f"{store.url} has no version {version}; it has {snapshot.expired} to {snapshot.version}")
+        raise VersionNotFoundError(
+            f"{store.url} has no version {version}; it has {snapshot.expired} to {snapshot.version}{_tagged(snapshot)}"
+        )
     if not is_readable(snapshot, version):
         raise SnapshotExpiredError(
             f"version {version} of {store.url} was expired and its files may be gone; the oldest readable version is {snapshot.expired}"
+            f"{_tagged(snapshot)}"
         )
+
+
+def _tagged(snapshot: Snapshot) -> str:
+    """Of the expired versions those that tags keep readable, in words, the newest few."""
+    kept = sorted({tag.version for tag in snapshot.tags.values() if tag.version < snapshot.expired}, reverse=True)
+    return f", beside {', '.join(map(str, kept[:10]))} by a tag" if kept else ""

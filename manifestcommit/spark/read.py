@@ -44,13 +44,14 @@ def read_snapshot(
     snapshot: Snapshot,
     entries: pa.Table,
     *,
-    columns: list[str] | None,
+    columns: list[str] | str | None,
     filter: Any,
     predicate: Predicate | None,
     storage_options: Mapping[str, Any] | None,
 ) -> DataFrame:
     """Exactly the rows of these entries that match the filter, or an error; never fewer. [SP4] [RD7]"""
     schema = snapshot.schema or Schema(fields=())
+    columns = [columns] if isinstance(columns, str) else columns
     wanted = None if columns is None else [evolution.find_column(schema, name).name for name in columns]
     files = list(zip(entries.column("path").to_pylist(), entries.column("bytes").to_pylist(), strict=True))
     only_own = entries.column("digest").null_count == 0  # what a job of ours wrote has no float statistics in its footers

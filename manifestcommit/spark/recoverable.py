@@ -71,7 +71,7 @@ def check_pandas(what: str) -> None:
     except ImportError:
         found = ()
     if found < _OLDEST_PANDAS:
-        raise UsageError(f"{what} Spark's mapInArrow, which needs pandas 2.2 or newer; nothing was done. Install pandas.")
+        raise UsageError(f"{what} Spark's mapInArrow, which needs pandas 2.2 or newer; nothing was done: pip install 'pandas>=2.2,<3'")
 
 
 def write_recoverable(df: DataFrame, plan: WritePlan, recovery: Recovery, *, storage_options: Mapping[str, Any] | None) -> Written:

@@ -352,4 +352,6 @@ def _told(store: LocalStore, name: str, *, writing: bool = False) -> Iterator[No
 
 def _as_ours(store: LocalStore, name: str, error: OSError) -> StoreError:
     kind = StoreDeniedError if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) else StoreError
+    if isinstance(error, NotADirectoryError) and os.path.isfile(store._root):
+        return kind(f"{store.url} is a file, and a table is a folder. Give the folder of the table, or one that is empty or not there yet.")
     return kind(f"{store.url}/{name}: {error.strerror or error}")

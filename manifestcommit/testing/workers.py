@@ -17,7 +17,7 @@ from ..core.retention import Policy
 from ..core.schema import Field, Schema
 from ..core.watermark import Advance
 from ..engine import gc
-from ..engine.head import read_version
+from ..engine.head import read_version, while_readable
 from ..engine.job import Job
 from ..engine.lineage import rewind
 from ..engine.outcome import Outcome
@@ -141,10 +141,16 @@ class Worker:
                     self._world.oracle.told_not(told.job, f"not committed ({type(error).__name__})")
                     running.refused("store")
                 raise
-            outcome = job.commit_again()
+            outcome = self._again(running, job)
         if outcome.kind == "unknown" and self._says("again"):
-            outcome = job.commit_again()
+            outcome = self._again(running, job)
         return self._settled(running, outcome, told)
+
+    def _again(self, running: Running, job: Job) -> Outcome:
+        outcome = job.commit_again()
+        if outcome.kind == "aborted":
+            running.note(gives_up=job.id)  # as an earlier try does, unheard, where what it may have published conflicts [CM21]
+        return outcome
 
     def prepare(self, work: Work) -> None:
         """One job's first phase: from its first request on others may finish it."""
@@ -309,16 +315,17 @@ class Worker:
         known = len(oracle.chain)
         head = self.session.open()
         oracle.read(head, known)
-        if back is not None:
-            version = max(1, head.version - back)
-            running.note(at=version)
-            try:
+        version = head.version if back is None else max(1, head.version - back)
+        try:
+            if back is not None:
+                running.note(at=version)
                 head = read_version(self.store, head, version)
-            except SnapshotExpiredError:
-                oracle.told_expired(version)
-                raise
-            oracle.read(head)
-        files = sorted(oracle.state_of(head.snapshot, head.digest).files)
+                oracle.read(head)
+            with while_readable(self.store, version):
+                files = sorted(oracle.state_of(head.snapshot, head.digest).files)
+        except SnapshotExpiredError:
+            oracle.told_expired(version)
+            raise
         missing = [path for path in files if not self._is_there(path)]
         for path in missing:
             oracle.found_missing(head.version, path)

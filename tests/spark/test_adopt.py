@@ -79,7 +79,7 @@ def test_a_folder_that_spark_wrote_reads_as_before(spark, tmp_path: Path, instan
         got = mc.read_committed(root, filter=F.expr(condition), spark=spark)
         assert sorted(row.id for row in got.select("id").collect()) == wanted, condition
         assert sorted(row.id for row in df.where(condition).select("id").collect()) == wanted, condition
-    assert mc.read_committed(root, columns=["n"], spark=spark).groupBy("n").count().count() == 2
+    assert mc.read_committed(root, columns="n", spark=spark).groupBy("n").count().count() == 2
     mc.write(folder.where("id = 5").withColumn("id", F.lit(99).cast("long")), root)
     mc.Table(root).rename_column("n", "the n")
     renamed = mc.read_committed(root, spark=spark)

@@ -249,6 +249,7 @@ def test_any_version_can_be_looked_at_by_number_and_time(run: Run, root: Path, c
     ("arguments", "status", "message"),
     [
         (["log", "NOWHERE"], 3, "no table at file://"),
+        (["log", "FILE"], 3, "is a file, and a table is a folder"),
         (["show", "ROOT", "--version", "99"], 3, "no version 99; it has 1 to 6"),
         (["files", "ROOT", "--tag", "nope"], 3, "no tag 'nope'"),
         (["files", "ROOT", "--as-of", "1999-01-01"], 3, "1999-01-01"),
@@ -270,7 +271,8 @@ def test_any_version_can_be_looked_at_by_number_and_time(run: Run, root: Path, c
 )
 def test_an_error_is_one_sentence_on_standard_error(run: Run, root: Path, arguments: list[str], status: int, message: str) -> None:
     """2: asked wrongly, 3: it could not be answered; standard output stays empty, with --json too. [RD4] [RD1]"""
-    given = [str(root) if each == "ROOT" else str(root / "x" / "nowhere") if each == "NOWHERE" else each for each in arguments]
+    paths = {"ROOT": root, "NOWHERE": root / "x" / "nowhere", "FILE": next(root.rglob("*.parquet"))}
+    given = [str(paths.get(each, each)) for each in arguments]
     for more in ([], ["--json"]) if given else ([],):
         found = run(*given, *more)
         assert (found.status, found.out) == (status, "")

@@ -104,8 +104,10 @@ def test_an_expired_version_reads_as_long_as_a_tag_names_it_also_past_its_end(st
     put_version(store, open_head(store), fence=4, expired=4, tags={NAME: Tag(version=2, until=1)})
     own = session(store)
     assert read_tag(own, NAME) == 2
-    with pytest.raises(SnapshotExpiredError):
+    with pytest.raises(SnapshotExpiredError, match="oldest readable version is 4, beside 2 by a tag"):
         tag(own, "another", 3)
+    with pytest.raises(VersionNotFoundError, match=r"it has 4 to [0-9]+, beside 2 by a tag"):
+        tag(own, "another", 99)
     assert tag(own, "another", 2).committed, "readable by the first"
     assert tag(own, NAME, 2, keep_for="7d").committed, "a longer life"
     untag(own, NAME)
