@@ -1,5 +1,5 @@
 ------------------------------- MODULE Intents ------------------------------
-(* Helping: a writer that keeps losing publishes its change, and whoever commits next carries it.                                    *)
+(* Helping: a writer with others in its way publishes its change, and whoever commits next carries it.                               *)
 EXTENDS Rules
 
 MaxCarried == 2
