@@ -42,7 +42,7 @@ LOG = logging.getLogger("manifestcommit.jobs")
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a commit tries. attempts: versions contended for; lost_alone: how many of them are lost before it asks others for help;
+    """How long a commit tries. attempts: versions contended for; lost_alone: of them lost before it asks for help where nobody else does;
     unclear_tries: puts of the same bytes; *_s: seconds. [CM8] [CM19]
 
     The pauses double up to the longest: between versions they let others pass, after unclear answers they let the store recover.
@@ -374,7 +374,7 @@ def _contend(
 
 
 def _wait_for_turn(session: Session, head: Head, helping: Helping, limits: Limits) -> Head:
-    """The newest head for sure, after those who asked for help before this job had time to carry it along. [CM20]"""
+    """The newest head for sure, after those who go before this job had time to carry it along. [CM20]"""
     version = helping.wait_for_turn(head, limits.first_pause_s, limits.longest_pause_s)
     return head if version == head.version else _look(session, head, helping, read_object(session.store, version) if version else None)
 

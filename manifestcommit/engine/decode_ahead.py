@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 import pyarrow as pa
 
-DECODED_BYTES = 32 << 20  # of batches that nobody has taken yet, before another one is begun; no more than this is decoded in one go
+DECODED_BYTES = 32 << 20  # of batches that nobody has taken yet, before another one is begun; one go decodes no more, or one batch
 _AT_ONCE = 2  # a portion that is being taken, and the next one
 
 T = TypeVar("T")

@@ -33,7 +33,7 @@ LOG = logging.getLogger("manifestcommit.jobs")
 _READS = 4 * MAX_CARRIED  # intents that are read for one create: many in front that can not be carried shall hide none behind them
 _READERS = 16
 _TURNS = 8  # that a job waits for at most, once it has asked for help, before it contends by itself
-_TURNS_OF_EACH = 2  # who asked before it
+_TURNS_OF_EACH = 2  # who goes before it
 _REQUESTS_OF_A_TURN = 4  # a list, intents, a create, a list
 _LONGER = 1.5  # each turn is waited for longer than the one before: where many wait, nothing is as fast as one request tells
 
@@ -65,7 +65,7 @@ class Helping:
         return any(job != self._job and self._can_wait(head, job) and intent.crowds(head, job) for job in self._waiting)
 
     def _ahead(self, head: Snapshot) -> int:
-        """How many have asked for help before this job, and may still be carried; none where it has not asked, or is decided. [CM20]"""
+        """How many who may still be carried go before this job, being born earlier; none where it has not asked, or is decided. [CM20]"""
         if not self.is_published or not intent.may_wait(head, self._job):
             return 0
         waiting = {self._job, *(job for job in self._waiting if self._can_wait(head, job))}
@@ -106,7 +106,7 @@ class Helping:
         return True
 
     def wait_for_turn(self, head: Head, shortest_s: float, longest_s: float) -> int:
-        """Who has asked for help lets those go first who asked earlier: one of them carries it along. The newest version seen. [CM20]
+        """Who has asked for help lets those go first who were born earlier: one of them carries it along. The newest version seen. [CM20]
 
         It waits for two turns of each who is ahead, and for a few at most: they may be dead, or in conflict with what is there.
         It waits no longer than its intent is there, which its carrier takes away. One list for each turn. 0 where the table is gone.
@@ -198,7 +198,7 @@ class Helping:
 
 
 def read_intent(store: Store, job: str) -> Intent | None:
-    """What a job has published; None only where it is gone, and an error where it cannot be read. [CM21]"""
+    """What a job has published; None only where that is gone or holds no work, and an error where it cannot be read. [CM21]"""
     name = format.intent_name(job)
     try:
         prepared, size_bytes = format.decode_intent(store.get(name, 0, format.MAX_INTENT_BYTES + 1), name=name)

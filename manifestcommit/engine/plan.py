@@ -31,7 +31,7 @@ from .session import Session
 from .sources import EntrySource, ManifestSource, RowGroupSource, columns_for, leaf_fields
 
 _FOOTERS = 64  # of manifests that are asked together
-_FOOTERS_BYTES = 16 << 20  # of these; what is made of them takes about eight times as much
+_FOOTERS_BYTES = 16 << 20  # of these, as stored
 _BOOKKEEPING = ("path", "rows", "bytes", "digest", "added", "job")
 
 

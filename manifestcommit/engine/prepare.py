@@ -209,7 +209,7 @@ def _settled(session: Session, head: Head, job: str) -> Outcome | None:
 
 
 def _missing(session: Session, job: str) -> Outcome:
-    """No prepared object: it may have been settled and collected since the head was read."""
+    """Neither prepared nor published: it may have been settled, and its object taken away, since the head was read. [AB4] [CM22]"""
     head = session.open()
     if (settled := _settled(session, head, job)) is not None:
         return settled

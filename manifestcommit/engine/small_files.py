@@ -80,7 +80,7 @@ class SmallFiles:
             for window in self._windows(begins):
                 found = [each for each in self._counted if _between(_moved(each.places, begins), window).any()]
                 put = partial(self._in_window, begins, window)
-                # Not kept here: it goes when it is in order.
+                # No name holds the window here: as it was read it goes once it is in order.
                 yield from self._in_values(pa.concat_tables(a_few_at_once(self._session.store, put, found, few=_MANIFESTS_AT_ONCE)))
 
     def _count(self, ref: ManifestRef | None) -> _Counted:

@@ -16,7 +16,7 @@ from .session import Session
 
 
 def give_up_published(session: Session, head: Head, keys: Collection[str]) -> bool:
-    """No intent that waits under one of these keys is carried any more; whether there were some, so that the head is another one.
+    """No intent that waits under one of these keys is carried any more; whether there were some: then the head is another one. [CM21]
 
     While the key is recorded such a job is already done by another attempt, and nobody carries it. One list, where keys are dropped;
     one get for each intent that waits. What cannot be read now, or is of a later release, may wait under one of them: it is raised.

@@ -96,7 +96,7 @@ def understand(spark: SparkSession, condition: Any, schema: Schema) -> Condition
 
 @contextmanager
 def evaluating(condition: Any) -> Iterator[None]:
-    """Within, Spark asks the condition of each row; UsageError where it cannot for some value, before anything is written. [RC2]"""
+    """Within, Spark asks the condition of each row; UsageError where it cannot for some value, before anything is written. [SP5]"""
     try:
         with told_once():
             yield

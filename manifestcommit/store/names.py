@@ -47,7 +47,7 @@ def check_root(scheme: str, root: str) -> str:
 
 
 def _unlike_a_url(path: str) -> str:
-    """A local path, unless it is a URL that has lost a slash, as `pathlib` takes one; file:/x is Hadoop's spelling of /x. [ST4]"""
+    """The local path; UsageError for a URL that has lost a slash, as `pathlib` takes one. file:/x is Hadoop's spelling of /x. [ST4]"""
     scheme, found, rest = path.partition(":/")
     if not found or not _SCHEME.fullmatch(scheme):
         return path

@@ -210,7 +210,7 @@ def test_who_loses_once_asks_nobody_and_who_loses_twice_asks_once() -> None:
 
 
 def test_the_dead_hold_nobody_up_for_long() -> None:
-    """Who has asked lets those go first who asked before it: some turns, before each create, and no more. [CM19] [CM20]"""
+    """Who has asked lets those go first who were born before it: some turns, before each create, and no more. [CM19] [CM20]"""
     store = table()
     dead = [publish(store, 10 + number, key=KEY) for number in range(12)]
     write(store, rows([9]), key=KEY)  # none of them applies any more
