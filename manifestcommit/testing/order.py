@@ -221,8 +221,8 @@ class Search:
     def _window(self, each: Operation) -> tuple[int, int, bool]:
         """From which version to which it may have been committed, and whether it was: some read shows it."""
         first, last = self._room(each)
-        if each.outcome == "already":  # by another job with its key, or by itself, when the answer was lost
-            first = last = each.version or 0
+        if each.outcome == "already":  # by itself, when the answer was lost; or by another job with its key, from before it began
+            first, last = max(first, each.version or 0), min(last, each.version or 0)
         shows = [self.first_shown[item] for item in each.adds if item in self.first_shown]
         if shows:
             last = min(last, *shows)

@@ -265,6 +265,16 @@ def test_refusals_without_a_reason_are_found() -> None:
         assert check([append(0, 1, 2, "a", advances={"s": (0, 5)}), *reasons, refused]) is None, rule
 
 
+def test_of_two_who_were_told_of_one_version_it_is_the_earlier_ones() -> None:
+    """The answer of the first was lost. Nothing that began later explains why another one was refused before it. [KY2] [WM2]"""
+    first = append(0, 2, 3, "a", outcome="already", key="k", job="j", birth=1, advances={"s": (1, 2)})
+    refused = append(4, 5, None, "b", outcome="refused", rule="overlap", birth=3, advances={"s": (0, 1)})
+    later = append(9, 10, 4, "c", birth=3)
+    again = append(10.5, 11, 3, "d", outcome="already", key="k", birth=4, advances={"s": (1, 2)})
+    assert check([first, refused, later, again]) is None
+    assert "does not fit" in found(refused, later, append(6, 7, 3, "d", outcome="already", key="k", advances={"s": (1, 2)})).problem
+
+
 @pytest.mark.parametrize("does", ["tag", "rollback"])
 def test_a_tag_or_a_rollback_may_be_refused_for_a_gc_beside_it(does: str) -> None:
     """[CF12] [CF13] No other commit explains it: a gc that is over before it began does not, nor does any explain that an append was
