@@ -235,7 +235,10 @@ def decode_intent(data: bytes, *, name: str) -> tuple[Prepared, int]:
     if len(data) > MAX_INTENT_BYTES:
         raise CorruptMetadataError(damaged(name, f"it has more than {MAX_INTENT_BYTES} bytes"), object_name=name)
     raw = decompress(data, name=name, most=MAX_INTENT_RAW_BYTES)
-    return _prepared(raw, name, intent_name), len(raw)
+    prepared = _prepared(raw, name, intent_name)
+    if prepared.done is not None:
+        raise CorruptMetadataError(damaged(name, "it asks for what was done before"), object_name=name)
+    return prepared, len(raw)
 
 
 def decode_prepared(data: bytes, *, name: str) -> Prepared:

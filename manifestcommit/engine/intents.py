@@ -198,13 +198,13 @@ class Helping:
 
 
 def read_intent(store: Store, job: str) -> Intent | None:
-    """What a job has published; None only where that is gone or holds no work, and an error where it cannot be read. [CM21]"""
+    """What a job has published; None only where that is gone, an error where it cannot be read. [CM21]"""
     name = format.intent_name(job)
     try:
         prepared, size_bytes = format.decode_intent(store.get(name, 0, format.MAX_INTENT_BYTES + 1), name=name)
     except FileNotFoundError:
         return None
-    return None if prepared.done is not None else Intent(change=prepared.change, size_bytes=size_bytes)
+    return Intent(change=prepared.change, size_bytes=size_bytes)
 
 
 def _readable_intent(store: Store, job: str) -> Intent | None:

@@ -46,8 +46,7 @@ def _without_reason(
     steps: Steps,
     order: Sequence[tuple[int, Operation]],
 ) -> str | None:
-    # A gc is no commit of anything to read; yet what a tag names may be gone by it, and no rollback goes over its version. [CF12] [CF13]
-    by_gc = (each.is_idle or each.restores is not None) and any(other.fence is not None and not _is_before(other, each) for other in others)
+    by_gc = any(_may_hinder(other, each) and not _is_before(other, each) for other in others)
     if each.rule in ("conflict", "contention") and not by_gc and all(_is_older(version, other, each) for version, other in before):
         return "of a conflict, and nobody committed beside it"
     if each.rule == "fenced" and not any(_may_fence(other, each.birth) for other in others):
@@ -61,6 +60,12 @@ def _without_reason(
     if each.rule in _ADVANCES and each.advances and not _could_misfit(each, steps, order):
         return f"of a watermark that does not fit ({each.rule}), and all of its advances did"
     return None
+
+
+def _may_hinder(gc: Operation, each: Operation) -> bool:
+    """No commit of anything to read; yet what a tag names may be gone by it, no rollback goes over its version, and keys that a rewind is
+    to drop may be forgotten by it. [CF12] [CF13] [WM5]"""
+    return (gc.fence is not None and (each.is_idle or each.restores is not None)) or bool(gc.forgets and each.rewinds)
 
 
 def _may_fence(other: Operation, birth: int | None) -> bool:

@@ -275,16 +275,19 @@ def test_of_two_who_were_told_of_one_version_it_is_the_earlier_ones() -> None:
     assert "does not fit" in found(refused, later, append(6, 7, 3, "d", outcome="already", key="k", advances={"s": (1, 2)})).problem
 
 
-@pytest.mark.parametrize("does", ["tag", "rollback"])
-def test_a_tag_or_a_rollback_may_be_refused_for_a_gc_beside_it(does: str) -> None:
-    """[CF12] [CF13] No other commit explains it: a gc that is over before it began does not, nor does any explain that an append was
-    refused."""
-    first, second = append(0, 1, 2, "a"), append(1, 2, 3, "b")
-    refused = op(does, 4, 6, "refused", rule="conflict", birth=3, **({"restores": 2} if does == "rollback" else {}))
-    gc = op("gc", 3, 5, "read", 4, fence=3)
+@pytest.mark.parametrize("does", ["tag", "rollback", "rewind"])
+def test_a_tag_a_rollback_or_a_rewind_may_be_refused_for_a_gc_beside_it(does: str) -> None:
+    """[CF12] [CF13] [WM5] No other commit explains it: a gc that is over before it began does not, nor does any explain that an append
+    was refused, nor one that forgets no key that a rewind was."""
+    first, second = append(0, 1, 2, "a", advances={"s": (0, 5)}), append(1, 2, 3, "b")
+    what: dict[str, Any] = {"tag": {}, "rollback": {"restores": 2}, "rewind": {"rewinds": {"s": 2}}}[does]
+    refused = op(does, 4, 6, "refused", rule="conflict", birth=3, **what)
+    gc = op("gc", 3, 5, "read", 4, fence=3, forgets=("*",))
     assert check([first, second, gc, refused]) is None
     found(first, second, msgspec.structs.replace(gc, end=3.5), refused)
     found(first, second, gc, append(4, 6, None, "c", outcome="refused", rule="conflict", birth=3))
+    if does == "rewind":
+        found(first, second, msgspec.structs.replace(gc, forgets=()), refused)
 
 
 def test_a_history_that_is_none_is_refused() -> None:
