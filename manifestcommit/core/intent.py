@@ -59,11 +59,16 @@ def carries_others(change: Change) -> bool:
     return change.operation == "append" and change.overwrite is None and not change.remove
 
 
-def may_wait(snapshot: Snapshot, job: str) -> bool:
-    """Whether a job with that name can still be carried on top of this head, as far as the head itself says: it is of this table, was
-    not born below the fence or after this head, and has neither committed nor been given up. [CM20] [CM22]"""
+def may_ever_be_carried(snapshot: Snapshot, job: str) -> bool:
+    """Whether a job with that name can be carried on top of this head or a later one: it is of this table, was not born below the fence,
+    and has neither committed nor been given up, as far as the head itself says. [CM20] [CM22]"""
     name = format.parse_job_id(job)
-    return name.table_id == snapshot.table_id and snapshot.fence <= name.birth <= snapshot.version and job not in snapshot.recent_jobs
+    return name.table_id == snapshot.table_id and snapshot.fence <= name.birth and job not in snapshot.recent_jobs
+
+
+def may_wait(snapshot: Snapshot, job: str) -> bool:
+    """Whether a job with that name can be carried on top of this very head: it was not born after it either. [CM20] [CM22]"""
+    return may_ever_be_carried(snapshot, job) and format.parse_job_id(job).birth <= snapshot.version
 
 
 def crowds(snapshot: Snapshot, job: str) -> bool:

@@ -174,8 +174,8 @@ def rewind(session: Session, source: str, to: Position, *, reason: str, keep_key
     # Whether a source ever stood at a text is known to the history only.
     keys = frozenset[str]() if keep_keys and not isinstance(to, str) else _undone_keys(session, head, source, to)
     keys = frozenset() if keep_keys else keys
-    if give_up_published(session, head, keys):
-        return rewind(session, source, to, reason=reason)
+    if give_up_published(session, head, keys=keys, sources=(source,)):
+        return rewind(session, source, to, reason=reason, keep_keys=keep_keys)
     job = session.new_job(head)
     back = Rewind(source=source, have=have, to=to, keys=keys)
     outcome = commit(session, head, Change(job=job, birth=head.version, operation="rewind", rewind=back, reason=reason))

@@ -44,7 +44,8 @@ def rollback(session: Session, version: int | None = None, *, tag: str | None = 
     with while_readable(session.store, head.version), while_readable(session.store, chosen):
         taken, given = _differing(session, head.snapshot, target)
         dropped = _dropped_keys(session, head.snapshot, target)
-    if give_up_published(session, head, dropped):
+    moved = [source for source, have in head.snapshot.watermarks.items() if target.watermarks.get(source) != have]
+    if give_up_published(session, head, keys=dropped, sources=moved):
         return rollback(session, chosen, reason=reason)
     change = Change(
         job=session.new_job(head),

@@ -16,6 +16,7 @@ import pytest
 import manifestcommit as mc
 from manifestcommit.cli import main
 from manifestcommit.core import format, spill
+from manifestcommit.core.change import Change, Rewind
 from manifestcommit.core.intent import MAX_CARRIED, MAX_CARRIED_BYTES, in_order
 from manifestcommit.core.retention import Policy
 from manifestcommit.core.watermark import Advance
@@ -596,7 +597,10 @@ def test_giving_up_and_carrying_race_for_one_decision() -> None:
         inner(call)
         if is_create(call) and read_object(store, 3) and positions(store) == {SOURCE: 9} and not won:
             won.append(None)  # what follows makes calls of its own
-            rewind(session(store), SOURCE, 5, reason="x")
+            head = open_head(store)
+            back = Rewind(source=SOURCE, have=9, to=5)  # of one whose list was made before the intent landed
+            change = Change(job=session(store).new_job(head), birth=head.version, operation="rewind", rewind=back)
+            assert commit(session(store), head, change).committed
             won[0] = carry(store, 20).version
 
     calls._on_call = beat
@@ -912,6 +916,48 @@ def test_a_dead_attempt_is_not_carried_in_place_of_the_rerun_once_its_key_is_dro
     assert resolve(store, dead)[0] == "aborted" and resolve(store, other)[0] == "committed"
     assert write(store, rows([12]), key="k", watermarks={SOURCE: (5, 7)}).kind == "committed"
     assert mine(store) == ([1, 2, 12, 13, 20] if undo == "rollback" else [1, 2, 11, 12, 13, 20])
+
+
+@pytest.mark.parametrize("key", [None, "another attempt"])
+@pytest.mark.parametrize("undo", ["rollback", "rewind", "rewind that keeps keys"])
+def test_a_dead_attempt_at_a_range_is_not_carried_once_the_range_is_to_be_done_again(undo: str, key: str | None) -> None:
+    """It was in conflict with what was there, under no key or one of its own, and would fit again. [CM21] [CF13] [WM5]"""
+    store = table()
+    before = open_head(store).version
+    dead = put_intent(store, change_of(_written(store, 10, key=key, advance=(5, 7))))
+    write(store, rows([11]), key="k", watermarks={SOURCE: (5, 7)})
+    other = put_intent(store, change_of(_written(store, 13, key="other")))
+    if undo == "rollback":
+        undone = rollback(session(store), before, reason="x")
+    else:
+        undone = rewind(session(store), SOURCE, 5, reason="x", keep_keys=undo != "rewind")
+    assert undone.committed
+    assert carry(store, 20).committed
+    assert resolve(store, dead)[0] == "aborted" and resolve(store, other)[0] == "committed"
+    assert write(store, rows([12]), key="k anew", watermarks={SOURCE: (5, 7)}).kind == "committed"
+    assert mine(store) == ([1, 2, 12, 13, 20] if undo == "rollback" else [1, 2, 11, 12, 13, 20])
+
+
+@pytest.mark.parametrize("undo", ["rollback", "rewind"])
+@pytest.mark.parametrize("why", ["below the fence", "of another table", "of another table and a later release"])
+def test_what_nobody_can_carry_any_more_does_not_keep_work_from_being_undone(undo: str, why: str) -> None:
+    """It cannot be given up either, and gc leaves what is another table's: nothing could be undone ever again. [CM21] [CM22]"""
+    store = table()
+    before = open_head(store).version
+    if why == "below the fence":
+        dead = put_intent(store, change_of(_written(store, 10, key="k", advance=(5, 7))))
+        write(store, rows([11]), key="k", watermarks={SOURCE: (5, 7)})
+        put_version(store, open_head(store), fence=open_head(store).version)
+    else:
+        earlier = table()
+        dead = put_intent(earlier, change_of(_written(earlier, 10, key="k", advance=(5, 7))))
+        if "later" in why:
+            a_later_release_publishes(earlier)
+        write(store, rows([11]), key="k", watermarks={SOURCE: (5, 7)})
+        store.put(format.intent_name(dead), earlier.get(format.intent_name(dead)))  # it lands late
+    undone = rollback(session(store), before, reason="x") if undo == "rollback" else rewind(session(store), SOURCE, 5, reason="x")
+    assert undone.committed and undone.dropped_keys == ("k",) and intents(store) == [dead]
+    assert carry(store, 20).committed and versions_of(store, dead) == []
 
 
 def unreadable(store: Store) -> FaultStore:

@@ -596,7 +596,7 @@ HELPING: tuple[Mutant, ...] = (
         "intent fence",
         "A change is carried although gc may take its files.",
         "IV7 CM20",
-        (_INTENT, "snapshot.fence <= name.birth <= snapshot.version", "name.birth <= snapshot.version"),
+        (_INTENT, " and snapshot.fence <= name.birth", ""),
         tests="faults/test_helping.py::test_an_intent_below_the_fence_is_not_carried_and_its_owner_is_fenced",
         theme="crowd",
     ),
@@ -657,7 +657,7 @@ HELPING: tuple[Mutant, ...] = (
         "dead attempts",
         "A rewind drops a key and leaves the intent that waits under it: the dead attempt is carried in place of the rerun.",
         "IV3 CM21",
-        ("engine/lineage.py", "    if give_up_published(session, head, keys):\n", "    if False:\n"),
+        ("engine/lineage.py", "    if give_up_published(session, head, keys=keys, sources=(source,)):\n", "    if False:\n"),
         tests="faults/test_helping.py::test_a_dead_attempt_is_not_carried_in_place_of_the_rerun_once_its_key_is_dropped",
     ),
     mutant(
