@@ -25,6 +25,7 @@ from .recovery import FinishedTask, KeyMark
 from .schema import Schema, check_schema
 from .snapshot import FORMAT_VERSION, Snapshot
 from .unknown import SPELLING, tuck, untuck
+from .watermark import check_advance
 
 ROOM = "_manifest"
 VERSIONS = f"{ROOM}/versions/"
@@ -260,6 +261,8 @@ def _prepared(raw: bytes, name: str, name_of: Callable[[str], str]) -> Prepared:
             raise ValueError("it holds what only a commit of its own can do")
         if (change.key is not None and not change.declared) or (prepared.done is not None and not prepared.done.digest):
             raise ValueError("it has a key without the digest of what was declared with it")
+        for each in change.advances:
+            check_advance(each.source, each.start, each.end)
         _check_listed(change.add, change.add_manifests, len(change.partition_by or ()))
         for job in (*(entry.job for entry in change.add), *(job_of_manifest(ref.path) for ref in change.add_manifests)):
             parse_job_id(job)

@@ -812,6 +812,9 @@ def strange(store: Store) -> dict[str, bytes]:
         made(advances=[{"source": SOURCE, "start": 5, "end": 7, "later": 1}]),
         made(advances=[{"source": SOURCE, "start": 1.5, "end": 7}]),
         made(advances=[{"source": SOURCE, "start": 0, "end": 7}]),
+        made(advances=[{"source": SOURCE, "start": 5, "end": 3}]),  # all between would be read again
+        made(advances=[{"source": SOURCE, "start": 5, "end": "a text"}]),
+        made(advances=[{"source": "another", "end": 2**63}]),
     ]
     name = found[0][0]
     spare = iter(made()[0] for _ in range(9))
