@@ -87,9 +87,10 @@ def commit(
         if helping.is_published:
             outcome = _decided(session, outcome, limits)
     except Exception as error:
-        if not helping.is_published or isinstance(error, TableNotFoundError) or not isinstance(error, ManifestCommitError):
+        if not helping.is_published or isinstance(error, TableNotFoundError):
             meter.end("failed")
             raise
+        LOG.debug("%r: %s failed, and others may still commit it", session.store.url, change.job, exc_info=error)
         outcome = Outcome(kind="unknown", job_id=change.job, reason=f"others may still commit it for this job, which failed: {error}")
     if outcome.kind != "unknown":
         helping.retract()
@@ -214,7 +215,7 @@ def _next_version(session: Session, head: Head, change: Change, found: Found, sp
         try:
             snapshot = spiller.settle(intent.complete(carried, made, change), change.merge_manifests)
             return snapshot, format.encode_snapshot(snapshot)
-        except (ManifestCommitError, ValueError, TypeError) as error:  # as pyarrow's errors of values are
+        except (ManifestCommitError, ValueError, TypeError, OverflowError) as error:  # as pyarrow's errors of values are
             if not carried.commits:
                 raise
             LOG.warning("%r: %s carries nothing for others this time: %s", session.store.url, change.job, error)

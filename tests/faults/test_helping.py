@@ -638,8 +638,9 @@ def test_contention_is_told_once_the_job_is_given_up_and_is_unknown_where_it_can
     assert mine(store) == [1, 2, 11, 20]
 
 
-def test_a_failure_after_publishing_is_an_unknown_outcome_that_can_be_asked_for_and_decided() -> None:
-    """[CM21] [CM23] [AB4]"""
+@pytest.mark.parametrize("failure", [StoreError, ValueError])
+def test_a_failure_after_publishing_is_an_unknown_outcome_that_can_be_asked_for_and_decided(failure: type[Exception]) -> None:
+    """Whatever failed: the store, or what nobody had thought of. [CM21] [CM23] [AB4]"""
 
     def fail(store: Store, *ids: int) -> str:
         broken, before = False, intents(store)
@@ -648,7 +649,7 @@ def test_a_failure_after_publishing_is_an_unknown_outcome_that_can_be_asked_for_
             nonlocal broken
             broken = broken or (call.kind == "list" and intents(store) != before)
             if broken:
-                raise StoreError("the store is down")
+                raise failure("the store is down")
 
         with pytest.raises(OutcomeUnknownError) as caught:
             write(losing(store, 2, then=stop), rows(ids))

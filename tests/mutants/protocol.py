@@ -647,7 +647,7 @@ HELPING: tuple[Mutant, ...] = (
         "IV4 CM21",
         (
             _COMMIT,
-            "if not helping.is_published or isinstance(error, TableNotFoundError) or not isinstance(error, ManifestCommitError):",
+            "if not helping.is_published or isinstance(error, TableNotFoundError):",
             "if True:",
         ),
         tests="faults/test_helping.py::test_a_failure_after_publishing_is_an_unknown_outcome_that_can_be_asked_for_and_decided",
