@@ -675,6 +675,20 @@ HELPING: tuple[Mutant, ...] = (
         tests="faults/test_helping.py::test_a_dead_attempt_behind_many_intents_is_given_up_before_its_key_is_dropped",
     ),
     mutant(
+        "dead attempts at a range",
+        "A rewind gives up what waits under keys that it drops only: a dead attempt under another is carried in place of the rerun.",
+        "IV3 CM21",
+        ("engine/undone.py", "or any(each.source in sources for each in waiting.change.advances)", "or False"),
+        tests="faults/test_helping.py::test_a_dead_attempt_at_a_range_is_not_carried_once_the_range_is_to_be_done_again",
+    ),
+    mutant(
+        "backwards",
+        "An intent's ranges are not looked at: one that runs backwards sets the source back, and what lies between is read again.",
+        "IV3 AB3 WM3",
+        ("core/format.py", "            check_advance(each.source, each.start, each.end)\n", "            pass\n"),
+        tests="faults/test_helping.py::test_strange_intents_are_passed_over_and_those_behind_them_carried",
+    ),
+    mutant(
         "told missing",
         "A published job whose intent the store does not give now is told to be missing: its work is run again, and it is carried.",
         "IV4 CM21",
