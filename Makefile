@@ -7,6 +7,8 @@ SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# In CI exactly the versions of constraints.txt; elsewhere the newest that pyproject.toml allows.
+CONSTRAINTS := $(if $(CI),-c constraints.txt)
 
 # To choose the interpreter: make PYTHON=/path/to/python3.12 demo
 PYTHON ?=
@@ -16,16 +18,18 @@ PYTHONS := $(PYTHON) python3 python3.13 python3.12 python3.11 python3.14 python
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 export SPARK_LOCAL_IP := 127.0.0.1
 export SPARK_LOCAL_HOSTNAME := localhost
+# Tests start hundreds of Python processes: whatever the caller's environment says, none compiles all modules anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 CHAOS_ARGS ?=
 
-.PHONY: help demo demo-s3 test proof chaos lint format bench clean
+.PHONY: help demo demo-s3 test test-rest test-all check proof chaos lint format bench clean
 
 help:  ## what there is
-	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
 demo: $(VENV)/demo.stamp  ## a year of flights through Spark, with crashes, reruns and races; every flight once
 	@$(BIN)/python -m manifestcommit.demo $(DEMO_ARGS)
@@ -39,18 +43,33 @@ demo-s3: $(VENV)/dev.stamp  ## the same on a real S3 server (Ceph RGW), which it
 #
 # First the real servers that tests run against, and what lets Spark start quickly: installing them may take minutes, once, and no
 # test's time limit covers that.
-test: lint  ## lint and all tests
+#
+# $(call run_tests,<mark>,<how many have to pass without Spark>,<and with it>)
+define run_tests
 	@$(BIN)/python -m tests.servers
 	@$(BIN)/python -m tests.spark.archive
 	@failed=; said=$$(mktemp); \
-	$(BIN)/python -m pytest -m spark $(PYTEST_ARGS) >"$$said" 2>&1 & spark=$$!; \
+	$(BIN)/python -m pytest -m "spark and $(1)" --at-least $(3) $(PYTEST_ARGS) tests/spark >"$$said" 2>&1 & spark=$$!; \
 	trap 'kill $$spark 2>/dev/null; rm -f "$$said"' EXIT; trap 'exit 130' INT TERM; \
-	echo "--- tests without Spark, on two workers, beside those with Spark, one after another"; \
-	$(BIN)/python -m pytest -n 2 -m "not spark" $(PYTEST_ARGS) || failed="$$failed tests-without-Spark"; \
+	echo "--- tests without Spark ($(1)), on two workers, beside those with Spark, one after another"; \
+	$(BIN)/python -m pytest -n 2 -m "not spark and $(1)" --at-least $(2) $(PYTEST_ARGS) || failed="$$failed tests-without-Spark"; \
 	wait $$spark || failed="$$failed tests-with-Spark"; \
-	echo "--- tests with Spark"; cat "$$said"; \
-	if [ -n "$$failed" ]; then echo "--- FAILED:$$failed (ruff and mypy passed)" >&2; exit 1; fi; \
-	echo "--- passed: ruff check, ruff format, mypy --strict, tests without Spark, tests with Spark"
+	echo "--- tests with Spark ($(1))"; cat "$$said"; \
+	if [ -n "$$failed" ]; then echo "--- FAILED:$$failed" >&2; exit 1; fi; \
+	echo "--- passed: tests ($(1)) without Spark, tests ($(1)) with Spark"
+endef
+
+test: export HYPOTHESIS_PROFILE ?= $(if $(CI),ci,quick)
+test: lint  ## lint, and every safeguard's tests: minutes; what only repeats them at length (marked `thorough`) is left out
+	$(call run_tests,not thorough,5000,100)
+
+test-rest: $(VENV)/dev.stamp  ## the tests that `make test` leaves out
+	$(call run_tests,thorough,20,20)
+
+test-all: test test-rest  ## lint and all tests: what every change has to pass
+
+check: $(VENV)/dev.stamp  ## the tests of one module, test file, folder or clause: FILE=manifestcommit/core/commit/retention.py, CLAUSE=GC5
+	@$(BIN)/python -m tests.check $(if $(FILE),--file '$(FILE)') $(if $(CLAUSE),--clause '$(CLAUSE)') -- $(PYTEST_ARGS)
 
 proof: $(VENV)/dev.stamp  ## hours: every test at its full size, the model at its larger one, long chaos, races, mutants and fuzzing
 	@$(BIN)/python -m tests.servers
@@ -62,6 +81,7 @@ proof: $(VENV)/dev.stamp  ## hours: every test at its full size, the model at it
 	$(BIN)/python -m tests.races --rounds 100 --store both || failed="$$failed races"; \
 	$(BIN)/python -m tests.mutants || failed="$$failed mutants"; \
 	$(BIN)/python -m tests.fuzz --minutes 30 || failed="$$failed fuzzing"; \
+	$(BIN)/python -m tests.fuzz --target parquet --rounds 20000 || failed="$$failed fuzzing-of-Parquet"; \
 	if [ -n "$$failed" ]; then echo "--- FAILED:$$failed" >&2; exit 1; fi; \
 	echo "--- passed: all tests at their full size, chaos, races, mutants, fuzzing"
 
@@ -80,19 +100,36 @@ format: $(VENV)/dev.stamp  ## put the code into its standard form
 bench: $(VENV)/bench.stamp  ## every benchmark, one after another; BENCH_ARGS=--quick for a first look
 	@$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
+.PHONY: test-lowest changelog release-check
+
+# Tests of the core, the engine and the API, without a Spark session; the tools that run them are not the lowest.
+LOWEST_TESTS ?= tests/core tests/engine tests/api
+test-lowest: $(BIN)/python  ## tests on the lowest versions that pyproject.toml allows, in an environment of their own
+	@rm -rf .venv-lowest && $(BIN)/python -m venv .venv-lowest
+	@$(BIN)/python -m tests.project.lowest >.venv-lowest/requirements.txt
+	@.venv-lowest/bin/python -m pip --disable-pip-version-check --quiet install -r .venv-lowest/requirements.txt \
+	  duckdb hypothesis jsonschema opentelemetry-sdk pandas polars pytest pytest-timeout pytest-xdist
+	.venv-lowest/bin/python -m pytest -n 2 -m "not spark" -p no:cacheprovider $(PYTEST_ARGS) $(LOWEST_TESTS)
+
+changelog: $(VENV)/dev.stamp  ## collect changelog.d into CHANGELOG.md as VERSION=X.Y.Z; without VERSION, print the draft
+	@$(BIN)/towncrier build $(if $(VERSION),--yes --version $(VERSION),--draft --version next)
+
+release-check: $(VENV)/dev.stamp  ## build the distributions, install them outside the repository, and try them there
+	@$(BIN)/python -m tests.project.release_check
+
 clean:  ## remove .venv and everything that tools left behind
-	@rm -rf $(VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse metastore_db derby.log
+	@rm -rf $(VENV) .venv-lowest .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse metastore_db derby.log
 	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 # One stamp per set of extras: pip runs again only when pyproject.toml has changed.
 $(VENV)/demo.stamp: pyproject.toml | $(BIN)/python
 	@echo "--- installing manifestcommit[demo] into $(VENV) (minutes the first time: Spark is large)"
-	@$(PIP) install -e '.[demo]'
+	@$(PIP) install $(CONSTRAINTS) -e '.[demo]'
 	@touch $@
 
 $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
 	@echo "--- installing manifestcommit[dev] into $(VENV) (minutes the first time: Spark is large)"
-	@$(PIP) install -e '.[dev]'
+	@$(PIP) install $(CONSTRAINTS) -e '.[dev]'
 	@touch $@ $(VENV)/demo.stamp
 
 $(VENV)/bench.stamp: $(VENV)/dev.stamp

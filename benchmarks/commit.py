@@ -43,15 +43,16 @@ from benchmarks.made_up import COLUMNS, append, made_up_session, make_table, put
 from benchmarks.made_up_peers import Delta, Iceberg, Lance, Peer
 from benchmarks.measure import Contestant, Figures, bytes_below, interleave, memory_mb, parser, report, rounds_of, work_folder
 from benchmarks.s3 import versions
-from manifestcommit.core import format
-from manifestcommit.core.evolution import leaves
-from manifestcommit.core.manifest import ColumnStats, Entry
-from manifestcommit.core.touch import Touch
-from manifestcommit.engine.commit import commit
-from manifestcommit.engine.head import Head
-from manifestcommit.engine.job import Job
-from manifestcommit.engine.outcome import committed_or_raise
-from manifestcommit.engine.session import Session
+from manifestcommit.core.format import codec
+from manifestcommit.core.schema.evolution import leaves
+from manifestcommit.core.table import object_names
+from manifestcommit.core.table.entries import ColumnStats, Entry
+from manifestcommit.core.table.partition_pattern import PartitionPattern
+from manifestcommit.engine.commit.commit_loop import commit
+from manifestcommit.engine.job.job import Transaction
+from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.engine.metadata.version_chain import Head
+from manifestcommit.engine.runtime.outcome import committed_or_raise
 from manifestcommit.store import open_store
 from manifestcommit.testing.counting import CountingStore
 
@@ -155,7 +156,7 @@ def _call(what: str, arguments: Sequence[Any]) -> Any:
 def _make(name: str, files: int, earlier: int) -> None:
     if name == "manifestcommit":
         make_table(open_store(url()), files)
-        session = Session(open_store(url()))
+        session = TableContext(open_store(url()))
         head = session.open()
         for number in range(earlier):
             commit_entry(session, head, number)
@@ -172,7 +173,7 @@ def _warm(name: str) -> None:
     """Import what it needs, and commit once."""
     global _commit, _floor, _before_mb
     if name == "floor":
-        _floor = Session(open_store(url())).open()
+        _floor = TableContext(open_store(url())).open()
         _commit = put_head
     elif name == "manifestcommit":
         _commit = commit_ours
@@ -191,7 +192,7 @@ def _commits(name: str, number: int) -> dict[str, float]:
         found["commit_ms"], found["commit_cpu_ms"] = (sum(each) * 1000 / COMMITS for each in zip(*told, strict=True))
     if name == "manifestcommit":
         counting = CountingStore(open_store(url()))
-        session = Session(counting)
+        session = TableContext(counting)
         commit_entry(session, session.open(), 99)
         found["requests"] = sum(counting.requests().values())
     return found
@@ -211,11 +212,11 @@ def url() -> str:
 
 
 def commit_ours(numbers: range) -> Spent:
-    session = Session(open_store(url()))
+    session = TableContext(open_store(url()))
     return commit_entry(session, session.open(), numbers[0])
 
 
-def commit_entry(session: Session, head: Head, number: int) -> Spent:
+def commit_entry(session: TableContext, head: Head, number: int) -> Spent:
     """One file of a new job; what its commit alone took."""
     job = session.new_job(head)
     day = head.snapshot.partition_by[0]
@@ -234,19 +235,19 @@ def entry(head: Head, job: str, number: int) -> Entry:
             low, high = (f"{end}{secrets.token_hex(6)}" if leaf.type == "string" else number + ord(end) for end in "az")
             columns[leaf.id] = ColumnStats(nulls=0, min=low, max=high)
     path = f"day={number % PARTITIONS}/{number:05d}-{secrets.token_hex(8)}-0-{job}.parquet"
-    digest = format.digest(path.encode())
+    digest = codec.digest(path.encode())
     return Entry(path=path, partition=(number % PARTITIONS,), rows=10**6, bytes=10**8, digest=digest, job=job, columns=columns)
 
 
 def put_head(numbers: range) -> Spent:
     """The floor, all of which is a commit's."""
     start = now()
-    versions_folder = f"{_home}/ours/{format.VERSIONS}"
+    versions_folder = f"{_home}/ours/{object_names.VERSIONS}"
     os.listdir(versions_folder)
     name, folder = f"{_home}/floor/{secrets.token_hex(8)}", f"{_home}/floor"
     os.makedirs(folder, exist_ok=True)
     with open(f"{name}.temporary", "xb", buffering=0) as file:
-        file.write(format.encode_snapshot(_floor.snapshot))
+        file.write(codec.encode_snapshot(_floor.snapshot))
         os.fsync(file.fileno())
     os.link(f"{name}.temporary", name)
     os.unlink(f"{name}.temporary")
@@ -316,16 +317,16 @@ def driver(chosen: Any, folder: Path, used: str) -> None:
 
 def _send(files: int, tasks: int) -> None:
     """What the tasks of a job put, and the messages that they send."""
-    from manifestcommit.spark.writer import MESSAGE_LIMIT_BYTES, TaskWritten, packed
+    from manifestcommit.spark.write.arrow_writer import MESSAGE_LIMIT_BYTES, TaskWritten, packed
 
     session = made_up_session(open_store(url()))
-    job = Job(session)
+    job = Transaction(session)
     plan = job.plan_write(head_schema(session))
     head, each = session.open(), files // tasks
     few = each * len(msgspec.json.encode(entry(head, job.id, 123_456))) <= MESSAGE_LIMIT_BYTES
     messages = []
     for task in range(tasks):
-        touched: tuple[Touch, ...] = tuple(
+        touched: tuple[PartitionPattern, ...] = tuple(
             {plan.partition_by[0]: day} for day in range(task * PARTITIONS // tasks, task * PARTITIONS // tasks + 1)
         )
         if few:
@@ -338,7 +339,7 @@ def _send(files: int, tasks: int) -> None:
         pickle.dump((job.id, plan, messages), out)
 
 
-def head_schema(session: Session) -> Any:
+def head_schema(session: TableContext) -> Any:
     schema = session.open().snapshot.schema
     assert schema is not None
     return schema
@@ -346,7 +347,7 @@ def head_schema(session: Session) -> Any:
 
 def _drive() -> dict[str, float]:
     """The driver's part: take the messages, commit, and say what that took."""
-    from manifestcommit.spark.writer import collect
+    from manifestcommit.spark.write.arrow_writer import collect
     from manifestcommit.store import StorageOptions
 
     global _before_mb
@@ -355,7 +356,7 @@ def _drive() -> dict[str, float]:
     with open(f"{_home}/messages", "rb") as source:
         job_id, plan, messages = pickle.load(source)
     sent = sum(len(message.data) for message in messages)
-    job = Job(Session(open_store(url())))
+    job = Transaction(TableContext(open_store(url())))
     job._id = job_id  # the job that the tasks wrote for, which in Spark is this very object
     job.plan_write(plan.schema)
     written = collect(plan, messages, StorageOptions())
@@ -385,9 +386,9 @@ def head(chosen: Any, folder: Path, used: str) -> None:
 
         def run(number: int) -> Figures:
             start = time.perf_counter()
-            data = format.encode_snapshot(snapshot)
+            data = codec.encode_snapshot(snapshot)
             encoded = time.perf_counter()
-            format.decode_snapshot(data, name=format.version_name(snapshot.version))
+            codec.decode_snapshot(data, name=object_names.version_name(snapshot.version))
             decoded = time.perf_counter()
             sizes = {"kb": len(data) / 1000, "manifests": len(snapshot.manifests)}
             return {**sizes, "encode_ms": (encoded - start) * 1000, "decode_ms": (decoded - encoded) * 1000}

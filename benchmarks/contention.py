@@ -47,13 +47,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
+from tests.faults.crowd import crowd
 
 import manifestcommit as mc
 from benchmarks.measure import Contestant, Figures, interleave, parser, report, work_folder
 from benchmarks.s3 import S3Server, delta_options, iceberg_options, s3_server, versions
+from manifestcommit.engine.commit.group_commit import Committers
 from manifestcommit.store import open_store
-from manifestcommit.store.local import LocalStore
-from tests.faults.crowd import crowd
+from manifestcommit.store.local.local import LocalStore
 
 if TYPE_CHECKING:
     from multiprocessing.synchronize import Barrier
@@ -133,7 +134,8 @@ def simulate(writers: int, seconds: float) -> None:
     """Without a machine: the protocol alone."""
 
     def run(helping: bool, number: int) -> Figures:
-        found = crowd(writers=writers, seconds=seconds, seed=number, options={"publishing": helping})
+        committers = Committers.GROUP if helping else Committers.THIS_PROCESS
+        found = crowd(writers=writers, seconds=seconds, seed=number, options={"committers": committers})
         return {
             "commits_per_s": found.commits_per_s,
             "attempts_mean": sum(found.attempts) / len(found.attempts),

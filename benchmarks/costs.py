@@ -34,11 +34,11 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from tests.faults.proxy import FaultProxy
 
 import manifestcommit as mc
 from benchmarks.measure import Contestant, Figures, parser, report, work_folder
 from benchmarks.s3 import S3Server, delta_options, iceberg_options, s3_server, versions
-from tests.faults.proxy import FaultProxy
 
 GROUPS = 100  # partitions of the upper level: a filter on one of them keeps 1 %
 GROUP = 7

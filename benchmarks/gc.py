@@ -37,15 +37,15 @@ import manifestcommit as mc
 from benchmarks.made_up import listed
 from benchmarks.measure import Contestant, Figures, interleave, memory_mb, parser, report, rounds_of, work_folder
 from benchmarks.s3 import S3Server, delta_options, s3_server, versions
-from manifestcommit.core import format
-from manifestcommit.core.change import Change
-from manifestcommit.engine.commit import commit
-from manifestcommit.engine.env import SystemEnv
-from manifestcommit.engine.manifests import put_manifest
-from manifestcommit.engine.outcome import committed_or_raise
-from manifestcommit.engine.session import Session
+from manifestcommit.core.commit.change import Change
+from manifestcommit.core.table import object_names
+from manifestcommit.engine.commit.commit_loop import commit
+from manifestcommit.engine.metadata.manifests import put_manifest
+from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.engine.runtime.environment import SystemEnv
+from manifestcommit.engine.runtime.outcome import committed_or_raise
 from manifestcommit.store import Store, open_store
-from manifestcommit.store.local import LocalStore
+from manifestcommit.store.local.local import LocalStore
 
 FOLDERS = 1_000
 CHUNK = 50_000  # entries of one manifest
@@ -118,11 +118,11 @@ def fill(store: Store, paths: Sequence[str]) -> None:
 def make_table(url: str, server: S3Server | None, objects: int) -> list[str]:
     """Our table, with its files and the dead ones, whose names are returned: one commit of made-up entries."""
     mc.create_table(url, SCHEMA, partition_by=["day"], storage_options=server.storage_options if server else None)
-    session = Session(open_at(url, server))
+    session = TableContext(open_at(url, server))
     head = session.open()
     schema, partition_by = head.snapshot.schema, head.snapshot.partition_by
     assert schema is not None
-    job, lost = (format.job_id(head.version, head.snapshot.table_id, os.urandom(16)) for _ in range(2))
+    job, lost = (object_names.job_id(head.version, head.snapshot.table_id, os.urandom(16)) for _ in range(2))
     live = list(names(objects, job, live=True))
     ordered = sorted(live, key=lambda path: (day_of(path), path))
     refs = []

@@ -10,7 +10,7 @@ does. A round is 500 commits, of the one table and then of the other, and what t
   100 versions and 2,000 keys.
 
 The table without maintenance keeps every version it ever had, and is held against what `expected` computes from the constants of
-core/spill.py: so many objects, so many bytes.
+core/commit/spill_policy.py: so many objects, so many bytes.
 
 What these figures do not say: files are in a cached folder of one machine; a year passes in minutes, so ages are set to nothing and what
 stays is chosen by number.
@@ -34,22 +34,24 @@ import manifestcommit as mc
 from benchmarks.made_up import SCHEMA
 from benchmarks.measure import Contestant, Figures, interleave, parser, report, work_folder
 from benchmarks.s3 import S3Server, s3_server
-from manifestcommit.core import format, manifest_table, spill
-from manifestcommit.core.change import Change
-from manifestcommit.core.manifest import ColumnStats, Entry, ManifestRef
-from manifestcommit.core.retention import Policy
-from manifestcommit.core.schema import Schema
-from manifestcommit.core.snapshot import KeyRecord, RunRef, Snapshot
-from manifestcommit.core.touch import of_partition, once
-from manifestcommit.core.watermark import Advance
-from manifestcommit.engine import compact
-from manifestcommit.engine.commit import commit
-from manifestcommit.engine.compact import Aim, NewFiles, Rewriting
-from manifestcommit.engine.gc import run as run_gc
-from manifestcommit.engine.manifests import to_parquet
-from manifestcommit.engine.outcome import committed_or_raise
-from manifestcommit.engine.plan import entries_table
-from manifestcommit.engine.session import Session
+from manifestcommit.core.commit import spill_policy
+from manifestcommit.core.commit.change import Change
+from manifestcommit.core.commit.retention import Policy
+from manifestcommit.core.format import codec, manifest_table
+from manifestcommit.core.schema.fields import Schema
+from manifestcommit.core.table import object_names
+from manifestcommit.core.table.entries import ColumnStats, Entry, ManifestRef
+from manifestcommit.core.table.partition_pattern import dedupe, of_partition
+from manifestcommit.core.table.snapshot import KeyRecord, RunRef, Snapshot
+from manifestcommit.core.table.watermark import Advance
+from manifestcommit.engine.commit.commit_loop import commit
+from manifestcommit.engine.maintenance import compaction
+from manifestcommit.engine.maintenance.compaction import CompactionOptions, NewFiles, Rewriting
+from manifestcommit.engine.maintenance.gc import run as run_gc
+from manifestcommit.engine.metadata.manifests import to_parquet
+from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.engine.runtime.outcome import committed_or_raise
+from manifestcommit.engine.scan.planning import entries_table
 from manifestcommit.store import open_store
 from manifestcommit.testing.counting import CountingStore
 
@@ -111,7 +113,7 @@ class Life:
         self._options = server.storage_options if server else None
         mc.create_table(url, SCHEMA, partition_by=["day"], storage_options=self._options)
         self.store = CountingStore(open_store(url, self._options))
-        self.session = Session(self.store)
+        self.session = TableContext(self.store)
         self.session.open()
         self.done = 0
 
@@ -154,11 +156,11 @@ class Life:
             birth=head.version,
             operation="append",
             key=key(self.done),
-            declared=format.digest(b"append"),
+            declared=codec.digest(b"append"),
             schema=head.snapshot.schema,
             partition_by=head.snapshot.partition_by,
             add=(entry,),
-            touched=once([of_partition(head.snapshot.partition_by, entry.partition)]),
+            touched=dedupe([of_partition(head.snapshot.partition_by, entry.partition)]),
             advances=(Advance(source="orders", start=self.done or None, end=self.done + 1),),
         )
         committed_or_raise(commit(self.session, head, change), self._url)
@@ -166,25 +168,25 @@ class Life:
 
     def maintain(self) -> None:
         """What a nightly job does."""
-        compact.compact(Session(self.store), Aim(), made_up_rewrite)
-        run_gc(Session(self.store), KEEP)
+        compaction.compact(TableContext(self.store), CompactionOptions(), made_up_rewrite)
+        run_gc(TableContext(self.store), KEEP)
         self.session.open()
 
     def look(self) -> Figures:
         """What it costs now to open the table and to plan a scan of all of it, and what there is below `_manifest/`."""
         opened, planned = [], []
         for _ in range(_LOOKS):
-            session = Session(open_store(self._url, self._options))
+            session = TableContext(open_store(self._url, self._options))
             start = time.perf_counter()
             head = session.open()
             opened.append(time.perf_counter() - start)
             files = entries_table(session, head.snapshot).num_rows
             planned.append(time.perf_counter() - start - opened[-1])
-        objects = {info.name: info.size_bytes for info in self.store.list(f"{format.ROOM}/")}
+        objects = {info.name: info.size_bytes for info in self.store.list(f"{object_names.ROOM}/")}
         return {
             "open_ms": 1000 * min(opened),
             "plan_ms": 1000 * min(planned),
-            "head_bytes": objects[format.version_name(head.version)],
+            "head_bytes": objects[object_names.version_name(head.version)],
             "objects": len(objects),
             "metadata_mb": sum(objects.values()) / 1e6,
             "files": files,
@@ -194,7 +196,7 @@ class Life:
 
     def expected(self) -> Figures:
         """What `expected` says of a table with so many commits and no maintenance."""
-        head = Session(open_store(self._url, self._options)).open()
+        head = TableContext(open_store(self._url, self._options)).open()
         objects, metadata_bytes = expected(self.done, head.snapshot)
         return {"objects": objects, "metadata_mb": metadata_bytes / 1e6}
 
@@ -251,23 +253,27 @@ def made_up_rewrite(snapshot: Snapshot, tasks: Sequence[Rewriting]) -> Iterator[
 def expected(commits: int, like: Snapshot) -> tuple[int, int]:
     """(objects, bytes) below `_manifest/` after so many commits of one file and one key each, if nothing is ever deleted.
 
-    A version each, the first included, and the hint; a manifest whenever the inlined entries outgrow their budget, a run whenever keys or
-    jobs do; and one more of each kind whenever eight of a size are merged, up to the size that a commit may rewrite. like: a snapshot of
-    the table, for its schema.
+    A version each, the first included, the marker and the hint; a manifest whenever the inlined entries outgrow their budget, a run
+    whenever keys or jobs do; and one more of each kind whenever eight of a size are merged, up to the size that a commit may rewrite.
+    like: a snapshot of the table, for its schema.
     """
     entries = inlined_entries(like)
     written = [
-        (entries, spill.MAX_MERGED_FILES, entry_bytes(entries, like)),
-        (spill.INLINE_KEYS + 1, spill.MAX_MERGED_ROWS, row_bytes({"key": [key(n) for n in range(512)], "digest": [DIGEST] * 512})),
-        (spill.INLINE_JOBS, spill.MAX_MERGED_ROWS, row_bytes({"job": [random_job(n) for n in range(512)]})),
+        (entries, spill_policy.MAX_MERGED_FILES, entry_bytes(entries, like)),
+        (
+            spill_policy.INLINE_KEYS + 1,
+            spill_policy.MAX_MERGED_ROWS,
+            row_bytes({"key": [key(n) for n in range(512)], "digest": [DIGEST] * 512}),
+        ),
+        (spill_policy.INLINE_JOBS, spill_policy.MAX_MERGED_ROWS, row_bytes({"job": [random_job(n) for n in range(512)]})),
     ]
-    objects, spilled = commits + 2, 0.0
+    objects, spilled = commits + 3, 0.0
     for size, most, each_bytes in written:
         for rows, count in merges(commits // size, size, most):
             objects += count
             spilled += count * rows * each_bytes
     positions = [commits * number // _HEADS for number in range(_HEADS)]
-    heads = statistics.mean(len(format.encode_snapshot(made_up_head(position, entries, like))) for position in positions)
+    heads = statistics.mean(len(codec.encode_snapshot(made_up_head(position, entries, like))) for position in positions)
     return objects, round(commits * heads + spilled)
 
 
@@ -275,28 +281,28 @@ def merges(count: int, size: int, most: int) -> Iterator[tuple[int, int]]:
     """(rows, how many objects of them were ever written), from what was spilled up to what is not merged any more."""
     while count:
         yield size, count
-        if size * spill.FAN_IN > most:
+        if size * spill_policy.FAN_IN > most:
             return
-        count, size = count // spill.FAN_IN, size * spill.FAN_IN
+        count, size = count // spill_policy.FAN_IN, size * spill_policy.FAN_IN
 
 
 def standing(count: int, size: int, most: int) -> int:
     """How many objects the head lists of those that were spilled and merged."""
     left = 0
-    while size * spill.FAN_IN <= most:
-        left, count, size = left + count % spill.FAN_IN, count // spill.FAN_IN, size * spill.FAN_IN
+    while size * spill_policy.FAN_IN <= most:
+        left, count, size = left + count % spill_policy.FAN_IN, count // spill_policy.FAN_IN, size * spill_policy.FAN_IN
     return left + count
 
 
 def made_up_ref(number: int) -> ManifestRef:
-    name, noise = format.manifest_name(random_job(number), b"m" * 16), hashlib.sha256(f"m{number}".encode()).digest()
+    name, noise = object_names.manifest_name(random_job(number), b"m" * 16), hashlib.sha256(f"m{number}".encode()).digest()
     return ManifestRef(path=name, files=number + 100, rows=10**6 * number, data_bytes=FILE_BYTES * number, bytes=20_000 + number,
-                       digest=format.digest(noise), added=number, lower=(number,), upper=(number,), nulls=(False,),
+                       digest=codec.digest(noise), added=number, lower=(number,), upper=(number,), nulls=(False,),
                        first_path=noise.hex(), last_path=noise.hex())  # fmt: skip
 
 
 def made_up_runs(position: int, size: int, name_of: Callable[[int], str]) -> tuple[RunRef, ...]:
-    paths = (made_up_ref(n) for n in range(standing(position // size, size, spill.MAX_MERGED_ROWS)))
+    paths = (made_up_ref(n) for n in range(standing(position // size, size, spill_policy.MAX_MERGED_ROWS)))
     return tuple(
         RunRef(path=ref.path, rows=size, bytes=ref.bytes, digest=ref.digest, first=name_of(ref.added), last=name_of(position))
         for ref in paths
@@ -308,16 +314,16 @@ def inlined_entries(like: Snapshot) -> int:
     made_up = tuple(stamped(number, like) for number in range(_MOST_INLINED))
 
     def overflows(count: int) -> bool:
-        return spill.inlined_overflow(msgspec.structs.replace(like, version=made_up[count - 1].added, added=made_up[:count]))
+        return spill_policy.inlined_overflow(msgspec.structs.replace(like, version=made_up[count - 1].added, added=made_up[:count]))
 
     return bisect.bisect_left(range(1, _MOST_INLINED), True, key=overflows) + 1
 
 
-DIGEST = format.digest(b"append")
+DIGEST = codec.digest(b"append")
 
 
 def random_job(number: int) -> str:
-    return format.job_id(10_000 + number, "0123456789abcdef", hashlib.sha256(f"{number}".encode()).digest()[:16])
+    return object_names.job_id(10_000 + number, "0123456789abcdef", hashlib.sha256(f"{number}".encode()).digest()[:16])
 
 
 def stamped(number: int, like: Snapshot) -> Entry:
@@ -342,15 +348,15 @@ def row_bytes(columns: dict[str, list[str]]) -> float:
 def made_up_head(position: int, entries: int, like: Snapshot) -> Snapshot:
     """A head after so many commits: what is inlined grows until it is spilled, and begins anew; and references to what was."""
     first = position - position % entries
-    keys = range(position - position % (spill.INLINE_KEYS + 1), position)
-    jobs = range(position - position % spill.INLINE_JOBS, position)
+    keys = range(position - position % (spill_policy.INLINE_KEYS + 1), position)
+    jobs = range(position - position % spill_policy.INLINE_JOBS, position)
     changed = {
         "added": tuple(stamped(n, like) for n in range(first, position)),
         "keys": {key(n): KeyRecord(version=n, digest=DIGEST) for n in keys},
         "recent_jobs": {random_job(n): n for n in jobs},
-        "manifests": tuple(made_up_ref(n) for n in range(standing(position // entries, entries, spill.MAX_MERGED_FILES))),
-        "key_runs": made_up_runs(position, spill.INLINE_KEYS + 1, key),
-        "job_runs": made_up_runs(position, spill.INLINE_JOBS, random_job),
+        "manifests": tuple(made_up_ref(n) for n in range(standing(position // entries, entries, spill_policy.MAX_MERGED_FILES))),
+        "key_runs": made_up_runs(position, spill_policy.INLINE_KEYS + 1, key),
+        "job_runs": made_up_runs(position, spill_policy.INLINE_JOBS, random_job),
     }
     return msgspec.structs.replace(like, **changed)
 

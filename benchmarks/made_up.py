@@ -14,20 +14,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import manifestcommit as mc
-from manifestcommit.core import format
-from manifestcommit.core.arrow import arrow_type
-from manifestcommit.core.change import Change
-from manifestcommit.core.evolution import leaves
-from manifestcommit.core.manifest import ManifestRef
-from manifestcommit.core.manifest_table import FIXED
-from manifestcommit.core.schema import Schema
-from manifestcommit.core.watermark import Advance
-from manifestcommit.engine.commit import commit
-from manifestcommit.engine.env import SystemEnv
-from manifestcommit.engine.head import Head
-from manifestcommit.engine.manifests import put_manifest
-from manifestcommit.engine.outcome import committed_or_raise
-from manifestcommit.engine.session import Session
+from manifestcommit.core.commit.change import Change
+from manifestcommit.core.format import codec
+from manifestcommit.core.format.manifest_table import FIXED
+from manifestcommit.core.schema.arrow_schema import arrow_type
+from manifestcommit.core.schema.evolution import leaves
+from manifestcommit.core.schema.fields import Schema
+from manifestcommit.core.table import object_names
+from manifestcommit.core.table.entries import ManifestRef
+from manifestcommit.core.table.watermark import Advance
+from manifestcommit.engine.commit.commit_loop import commit
+from manifestcommit.engine.metadata.manifests import put_manifest
+from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.engine.metadata.version_chain import Head
+from manifestcommit.engine.runtime.environment import SystemEnv
+from manifestcommit.engine.runtime.outcome import committed_or_raise
 from manifestcommit.store import Store
 
 # Five columns with bounds: one that grows with the files, the others all over the place.
@@ -63,10 +64,10 @@ def make_table(
     return session.open()
 
 
-def made_up_session(store: Store, partition_by: str | None = "day") -> Session:
+def made_up_session(store: Store, partition_by: str | None = "day") -> TableContext:
     """An empty table of these columns, and a session on it."""
     mc.create_table(store.url, SCHEMA, partition_by=[partition_by] if partition_by else [])
-    return Session(store)
+    return TableContext(store)
 
 
 def append(head: Head, job: str, *, refs: tuple[ManifestRef, ...] = (), sources: int = 0) -> Change:
@@ -84,7 +85,7 @@ def append(head: Head, job: str, *, refs: tuple[ManifestRef, ...] = (), sources:
 
 
 def put_manifests(
-    session: Session, head: Head, job: str, files: int, partitions: int, manifest_files: int = MANIFEST_FILES, shuffled: bool = False
+    session: TableContext, head: Head, job: str, files: int, partitions: int, manifest_files: int = MANIFEST_FILES, shuffled: bool = False
 ) -> Iterator[ManifestRef]:
     """References to new manifests of the job, with so many entries together."""
     schema, partition_by = head.snapshot.schema, head.snapshot.partition_by
@@ -182,7 +183,7 @@ def random_hex(count: int, size_bytes: int) -> pa.Array:
 
 def made_up_refs(head: Head, files: int, manifest_files: int) -> tuple[ManifestRef, ...]:
     """References as `put_manifests` returns them, to manifests that nobody has made: what a head is like that lists so many files."""
-    job = format.job_id(head.version, head.snapshot.table_id, os.urandom(16))
+    job = object_names.job_id(head.version, head.snapshot.table_id, os.urandom(16))
     refs = []
     for start in range(0, files, manifest_files):
         count = min(manifest_files, files - start)
@@ -190,12 +191,12 @@ def made_up_refs(head: Head, files: int, manifest_files: int) -> tuple[ManifestR
         first, last = (f"day={day}/{n:08d}-{os.urandom(8).hex()}-0-{job}.parquet" for n in (start, start + count - 1))
         refs.append(
             ManifestRef(
-                path=format.manifest_name(job, os.urandom(16)),
+                path=object_names.manifest_name(job, os.urandom(16)),
                 files=count,
                 rows=count * ROWS - start % 1009,
                 data_bytes=count * DATA_BYTES - start % 7919,
                 bytes=count * 130 + start % 997,
-                digest=format.digest(os.urandom(16)),
+                digest=codec.digest(os.urandom(16)),
                 added=head.version,
                 lower=(day,),
                 upper=(day + 1,),

@@ -32,9 +32,9 @@ import manifestcommit as mc
 from benchmarks.made_up import ROWS, make_table
 from benchmarks.measure import Contestant, Figures, interleave, parser, report, rounds_of, work_folder
 from benchmarks.s3 import versions
-from manifestcommit.engine.manifests import ROW_GROUP_ENTRIES
-from manifestcommit.engine.plan import entries_table
-from manifestcommit.engine.session import Session
+from manifestcommit.engine.metadata.manifests import ROW_GROUP_ENTRIES
+from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.engine.scan.planning import entries_table
 from manifestcommit.store import open_store
 
 PARTITIONS = 1_000
@@ -85,7 +85,7 @@ class Sides:
         self._files, self._url = files, str(folder / "ours")
         store = open_store(self._url)
         head = make_table(store, files, partitions=PARTITIONS, shuffled=shuffled)
-        entries = entries_table(Session(store), head.snapshot, in_order=False)
+        entries = entries_table(TableContext(store), head.snapshot, in_order=False)
         self._ids = {field.name: field.id for field in head.snapshot.schema.fields} if head.snapshot.schema else {}
         self._floor = {name: str(folder / f"{name}.parquet") for name in ("plain", "groups")}
         pq.write_table(entries, self._floor["plain"], compression="zstd")

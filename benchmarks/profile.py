@@ -32,8 +32,8 @@ from benchmarks.gc import make_table as make_listed
 from benchmarks.long_life import Life
 from benchmarks.made_up import make_table
 from benchmarks.measure import Contestant, parser, report, rounds_of, work_folder
-from manifestcommit.engine.plan import entries_table
-from manifestcommit.engine.session import Session
+from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.engine.scan.planning import entries_table
 from manifestcommit.store import Store, open_store
 
 PARTS = 10  # rows of a table; the rest is one more
@@ -69,7 +69,7 @@ def operations(folder: Path, files: int, *, commits: int) -> Iterator[tuple[str,
     """What is profiled, how often in one round, and a function that does it."""
     life = Life(str(folder / "life"), None, maintained=False)
     yield "commit", commits, lambda: committed(life, commits)
-    yield "open", commits, lambda: [Session(open_store(str(folder / "life"))).open() for _ in range(commits)]
+    yield "open", commits, lambda: [TableContext(open_store(str(folder / "life"))).open() for _ in range(commits)]
     make_table(open_store(str(folder / "large")), files)
     yield "plan", 1, lambda: planned(folder / "large")
     rows = 2_000_000
@@ -88,8 +88,8 @@ def committed(life: Life, commits: int) -> None:
 
 
 def planned(root: Path) -> int:
-    session = Session(open_store(str(root)))
-    with mock.patch("manifestcommit.engine.plan.at_once", one_by_one):  # in the thread that is looked at
+    session = TableContext(open_store(str(root)))
+    with mock.patch("manifestcommit.engine.scan.planning.map_concurrently", one_by_one):  # in the thread that is looked at
         return int(entries_table(session, session.open().snapshot).num_rows)
 
 

@@ -22,13 +22,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 import manifestcommit as mc
 from benchmarks.measure import Contestant, Figures, interleave, parser, report, rounds_of, spark_session, work_folder
-from manifestcommit.core.change import Change
-from manifestcommit.core.manifest import Entry
-from manifestcommit.engine.commit import commit
-from manifestcommit.engine.manifests import write_manifest
-from manifestcommit.engine.outcome import committed_or_raise
-from manifestcommit.engine.session import Session
-from manifestcommit.engine.spilling import MANIFEST_ENTRIES
+from manifestcommit.core.commit.change import Change
+from manifestcommit.core.table.entries import Entry
+from manifestcommit.engine.commit.commit_loop import commit
+from manifestcommit.engine.commit.spilling import MANIFEST_ENTRIES
+from manifestcommit.engine.metadata.manifests import write_manifest
+from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.engine.runtime.outcome import committed_or_raise
 from manifestcommit.store import open_store
 
 
@@ -74,7 +74,7 @@ LINKED, LINKED_ROWS = 1_000, 10  # how many files stand behind all the names, an
 def make_linked_table(root: Path, files: int) -> Path:
     """A table of many names of few files, a thousand in each folder; listed as they are, as if a job had written them."""
     mc.create_table(str(root), make_rows(0, 1).schema)
-    session = Session(open_store(str(root)))
+    session = TableContext(open_store(str(root)))
     head = session.open()
     job, schema = session.new_job(head), head.snapshot.schema
     assert schema is not None

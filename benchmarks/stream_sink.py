@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import manifestcommit as mc
 from benchmarks.measure import Contestant, Figures, bytes_below, interleave, parser, report, rounds_of, spark_session, work_folder
-from manifestcommit.core import format
+from manifestcommit.core.table import object_names
 
 FIGURES = ["batch_ms", "last_fifth_ms", "growth", "slowest_ms", "metadata_kb", "open_s", "cpu_s"]
 
@@ -112,7 +112,7 @@ class Stream:
             "last_fifth_ms": last,
             "growth": last / second,
             "slowest_ms": max(took_ms[1:]),
-            "metadata_kb": sum(bytes_below(place / name) for name in ("_spark_metadata", format.ROOM)) / 1000,
+            "metadata_kb": sum(bytes_below(place / name) for name in ("_spark_metadata", object_names.ROOM)) / 1000,
             "open_s": time.perf_counter() - start,
         }
 

@@ -1,110 +1,46 @@
-"""Publish files to an object store exactly once: one conditional create commits data and watermarks together.
+"""Publish files to an object store exactly once: one conditional create commits data and watermarks
+together.
 
     import manifestcommit as mc
 
-    outcome = mc.write(df, "file:///lake/flights", partition_by=["month"], key="flights:2013-01", watermarks={"flights": (0, 27004)})
+    outcome = mc.write(
+        df,
+        "file:///lake/flights",
+        partition_by=["month"],
+        key="flights:2013-01",
+        watermarks={"flights": (0, 27004)},
+    )
     df = mc.read_committed("file:///lake/flights")
 
-The guarantees are spelled out in spec/v1.md; docstrings cite its clauses. Importing this module imports no Spark.
+The guarantees are spelled out in spec/v1.md; docstrings cite its clauses. Importing this module is
+cheap: what its names need is loaded when one of them is first used, and Spark when it is needed.
 """
 
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
-from .engine.adopt import Adoption
-from .engine.compact import Compaction
-from .engine.gc import GcReport
-from .engine.outcome import JobResult, JobResults, Outcome
-from .engine.row_change import RowOutcome
-from .errors import (
-    CommitConflictError,
-    CorruptMetadataError,
-    JobAbortedError,
-    JobFencedError,
-    KeyReusedError,
-    ManifestCommitError,
-    NotATableError,
-    OutcomeUnknownError,
-    SchemaMismatchError,
-    SnapshotExpiredError,
-    StoreDeniedError,
-    StoreError,
-    StoreUnclearError,
-    TableNotFoundError,
-    UnsafeStoreError,
-    UnsupportedFormatError,
-    UnsupportedTypeError,
-    UsageError,
-    VersionNotFoundError,
-    WatermarkError,
-    WatermarkGapError,
-    WatermarkMismatchError,
-    WatermarkOverlapError,
-)
-from .job import Job, begin, commit, commit_all, write
-from .table import Table, abort, adopt, create_table, gc, read_committed, resolve
-from .version import __version__
+from .version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+    from .api import *  # noqa: F403  # `__all__` of `api` says which
+else:  # not for type checkers: with a `__getattr__` they take every name for one that exists
 
-    from pyspark.sql import SparkSession
+    def __getattr__(name: str) -> Any:
+        """A public name of `api`, or a module that it loads, on first use (PEP 562)."""
+        if name == "__all__" or not name.startswith("__"):
+            api = _api()
+            if name == "__all__" or name in api.__all__:
+                return globals().setdefault(name, getattr(api, name))
+            if name in globals():
+                return globals()[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_api().__all__})
 
-def register(spark: "SparkSession", storage_options: "Mapping[str, Any] | None" = None) -> None:
-    """Make `format("manifestcommit")` known to this session; an installed package makes it known by itself. [SE1]
+    def _api() -> Any:
+        # Not as an attribute of this package: another thread may have loaded the module a moment
+        # before it sets that, and the look for it would end here again.
+        import manifestcommit.api  # noqa: F401  # for `sys.modules`
 
-    storage_options: what reaches the object stores of this session's tables, credentials included; Spark's processes get it and no plan,
-    log or page of Spark shows it. Calling it again replaces what was given before, with none by the environment.
-    """
-    from .spark.session import register as register_in  # late: pyspark is an extra
-
-    register_in(spark, storage_options)
-
-
-__all__ = [
-    "Adoption",
-    "CommitConflictError",
-    "Compaction",
-    "CorruptMetadataError",
-    "GcReport",
-    "Job",
-    "JobAbortedError",
-    "JobFencedError",
-    "JobResult",
-    "JobResults",
-    "KeyReusedError",
-    "ManifestCommitError",
-    "NotATableError",
-    "Outcome",
-    "OutcomeUnknownError",
-    "RowOutcome",
-    "SchemaMismatchError",
-    "SnapshotExpiredError",
-    "StoreDeniedError",
-    "StoreError",
-    "StoreUnclearError",
-    "Table",
-    "TableNotFoundError",
-    "UnsafeStoreError",
-    "UnsupportedFormatError",
-    "UnsupportedTypeError",
-    "UsageError",
-    "VersionNotFoundError",
-    "WatermarkError",
-    "WatermarkGapError",
-    "WatermarkMismatchError",
-    "WatermarkOverlapError",
-    "__version__",
-    "abort",
-    "adopt",
-    "begin",
-    "commit",
-    "commit_all",
-    "create_table",
-    "gc",
-    "read_committed",
-    "register",
-    "resolve",
-    "write",
-]
+        return sys.modules["manifestcommit.api"]

@@ -1,7 +1,8 @@
 """Every error that this package raises on purpose, grouped by what a handler would do.
 
-`ManifestCommitError` is the base of all. A message says what happened, to which object, what is safe, and what to do next.
-No error text ever carries credentials: callers pass canonical URLs (see `store.open_store`), never storage options.
+`ManifestCommitError` is the base of all. A message says what happened, to which object, what is
+safe, and what to do next. No error text ever carries credentials: callers pass canonical URLs (see
+`store.open_store`), never storage options.
 """
 
 from __future__ import annotations
@@ -10,25 +11,31 @@ from typing import Any
 
 
 class ManifestCommitError(Exception):
-    """Base of every error of this package. Survives pickling, as errors of worker processes must."""
+    """Base of every error of this package. Survives pickling, as errors of worker processes
+    must."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _revive, (type(self), self.args, self.__dict__)
 
 
-def _revive(kind: type[ManifestCommitError], args: tuple[Any, ...], state: dict[str, Any]) -> ManifestCommitError:
+def _revive(
+    kind: type[ManifestCommitError], args: tuple[Any, ...], state: dict[str, Any]
+) -> ManifestCommitError:
     error = kind.__new__(kind, *args)
+    error.args = args  # which an OSError's `__new__` leaves to its `__init__`
     error.__dict__.update(state)
     return error
 
 
-# --- The job did not commit; its inputs or the winners decide what to do ------------------------------------------------
+# --- The job did not commit; its inputs or the winners decide what to do --------------------------
 
 
 class CommitConflictError(ManifestCommitError):
-    """A commit that won makes this change wrong: nothing of it is visible. Read again, decide, run a new job. [CF1]
+    """A commit that won makes this change wrong: nothing of it is visible. Read again, decide, run
+    a new job. [CF1]
 
-    rule: the name of the rule that failed; mine: what this job declared; winner: what the other commit did, with its version.
+    rule: the name of the rule that failed, under which the specification explains it; mine: what
+    this job declared; winner: what the other commit did, with its version.
     """
 
     def __init__(self, message: str, *, rule: str, mine: str, winner: str) -> None:
@@ -41,11 +48,14 @@ class CommitConflictError(ManifestCommitError):
 class WatermarkError(ManifestCommitError):
     """An advance does not start where the table's watermark stands: nothing was committed. [WM2]
 
-    source: the source's name; have: where the table stands; want: where the advance starts;
-    all_covered: every advance of this job is already contained in the table, so that a rerun may treat it as done.
+    source: the source's name; have: the current watermark; want: where the advance starts;
+    all_covered: every advance of this job is already contained in the table, so that a rerun may
+    treat it as done.
     """
 
-    def __init__(self, message: str, *, source: str, have: Any, want: Any, all_covered: bool = False) -> None:
+    def __init__(
+        self, message: str, *, source: str, have: Any, want: Any, all_covered: bool = False
+    ) -> None:
         super().__init__(message)
         self.source = source
         self.have = have
@@ -62,19 +72,22 @@ class WatermarkOverlapError(WatermarkError):
 
 
 class WatermarkMismatchError(WatermarkError):
-    """An opaque watermark is not the one expected; opaque values are compared for equality only. [WM3]"""
+    """An opaque watermark is not the one expected; opaque values are compared for equality only.
+    [WM3]"""
 
 
 class KeyReusedError(ManifestCommitError):
-    """The key was committed before with another declaration: the two runs are not the same work. [KY2]"""
+    """The key was committed before with another declaration: the two runs are not the same work.
+    [KY2]"""
 
 
 class JobFencedError(ManifestCommitError):
-    """The job began before the table's fence and can never commit; it did not. Run it again as a new job. [CM2]"""
+    """The job began before the table's fence and can never commit; it did not. Run it again as a
+    new job. [CM2]"""
 
 
 class JobAbortedError(ManifestCommitError):
-    """The job was given up, by this process or by another; it did not and cannot commit. [AB1]"""
+    """The job was aborted, by this process or by another; it did not and cannot commit. [AB1]"""
 
 
 class SchemaMismatchError(ManifestCommitError):
@@ -85,41 +98,57 @@ class UnsupportedTypeError(SchemaMismatchError):
     """A column's type cannot be stored so that every reader gets it back unchanged. [SC2]"""
 
 
-# --- The outcome is not known yet ---------------------------------------------------------------------------------------
+# --- The outcome is not known yet -----------------------------------------------------------------
 
 
 class OutcomeUnknownError(ManifestCommitError):
-    """The store gave no usable answer: the commit may or may not have happened. Ask `resolve(path, job_id)`. [CM6]"""
+    """The store gave no usable answer: the commit may or may not have happened. Ask `resolve(path,
+    job_id)`. [CM6]"""
 
     def __init__(self, message: str, *, job_id: str) -> None:
         super().__init__(message)
         self.job_id = job_id
 
 
-# --- What was asked for is not there ------------------------------------------------------------------------------------
+# --- What was asked for is not there --------------------------------------------------------------
 
 
 class TableNotFoundError(ManifestCommitError):
-    """There is no table at this path. [RD1]"""
+    """There is no table at this path, or the table was removed while the job ran. [RD1] [CM5]"""
 
 
 class NotATableError(ManifestCommitError):
-    """The folder holds files but no table; writing here would mix the two. `adopt` makes a table of it. [LY6]"""
+    """The folder holds files but no table; writing here would mix the two. `adopt` makes a table of
+    it. [LY6]"""
 
 
 class VersionNotFoundError(ManifestCommitError):
-    """The version, tag or time does not exist in this table. [RD4]"""
+    """The version, tag or time does not exist in this table, or clocks dispute which version a time
+    means. [RD4] [CM27]"""
 
 
 class SnapshotExpiredError(VersionNotFoundError):
-    """The version was expired: its files may be gone. The message names the oldest readable version. [RD3]"""
+    """The version was expired: its files may be gone. The message names the oldest readable
+    version. [RD3]"""
 
 
-# --- Bytes or stores that cannot be trusted -----------------------------------------------------------------------------
+class DataFileMissingError(ManifestCommitError, FileNotFoundError):
+    """A data file that the version being read lists is gone; no rows are left out instead. [RD2]
+
+    path: the file, relative to the table's root.
+    """
+
+    def __init__(self, message: str, *, path: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+# --- Bytes or stores that cannot be trusted -------------------------------------------------------
 
 
 class CorruptMetadataError(ManifestCommitError):
-    """An object of the table is damaged, truncated, oversized or hostile; nothing was read from it. [OB4]"""
+    """An object of the table is damaged, truncated, oversized or hostile; nothing was read from it.
+    [OB4]"""
 
     def __init__(self, message: str, *, object_name: str) -> None:
         super().__init__(message)
@@ -132,11 +161,13 @@ class CorruptMetadataError(ManifestCommitError):
 
 
 class UnsupportedFormatError(ManifestCommitError):
-    """The object was written in a format version that this release does not know; it never guesses. [OB3]"""
+    """The object was written in a format version that this release does not know; it never guesses.
+    [OB3]"""
 
 
 class UnsafeStoreError(ManifestCommitError):
-    """The store cannot promise that one of many racing creators wins; committing there could lose data. [ST1]"""
+    """The store cannot promise that one of many racing creators wins; committing there could lose
+    data. [ST1]"""
 
 
 class StoreError(ManifestCommitError):
@@ -147,12 +178,28 @@ class StoreDeniedError(StoreError):
     """The store knows the caller and does not let it do this; nothing was done. [ST5]"""
 
 
+class StoreFullError(StoreError):
+    """The store has no room for an object; nothing of it is visible. `gc` frees what the table no
+    longer needs. [GC19]"""
+
+
+class OutputGoneError(StoreError):
+    """The temporary file of an output was removed while it was written, so the output never
+    appears. Run the job again. [ST15]"""
+
+
 class StoreUnclearError(StoreError):
     """The store gave no clear answer to a request that may have taken effect. [ST5]"""
 
 
-# --- The call itself is wrong -------------------------------------------------------------------------------------------
+# --- The call itself is wrong ---------------------------------------------------------------------
 
 
 class UsageError(ManifestCommitError, ValueError):
-    """An argument is wrong; nothing was done. The message names the argument and what it may be."""
+    """An argument is wrong; nothing was done. The message names the argument and what it may be.
+    [SE3]
+
+    argument: its name, where the message begins with `invalid NAME`.
+    """
+
+    argument: str | None = None

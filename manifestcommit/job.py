@@ -6,33 +6,46 @@ Not here: tables and readers (table), the protocol (engine).
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Mapping
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import msgspec
 
-from .core.manifest import MAX_SOURCES
-from .engine import job as engine_job
-from .engine.figures import Figures
-from .engine.given import Ranges, advances_of
-from .engine.outcome import JobResult, JobResults, Outcome, committed_or_raise
-from .engine.prepare import commit_prepared
-from .engine.session import Session
-from .engine.streams import stream_batches
-from .errors import CommitConflictError, ManifestCommitError, OutcomeUnknownError, StoreError, UsageError, WatermarkGapError
-from .progress import Progress
+from .argument_checks import checked
+from .core.table.entries import MAX_SOURCES
+from .core.table.watermark import in_order_of_advances, predecessors
+from .engine.datafile.arrow_stream import stream_batches
+from .engine.job import job as engine_job
+from .engine.job.two_phase import commit_prepared
+from .engine.metadata.table_context import TableContext
+from .engine.runtime.job_metrics import JobMetrics
+from .engine.runtime.outcome import JobResult, JobResults, Outcome, committed_or_raise
+from .engine.runtime.validation import Ranges, advances_of, is_spark, wrong
+from .errors import (
+    CommitConflictError,
+    ManifestCommitError,
+    OutcomeUnknownError,
+    StoreError,
+    UsageError,
+    WatermarkGapError,
+)
 from .store import StorageOptions, open_store
+from .terminal.progress import Progress
 
 Path = str | os.PathLike[str]
 Overwritten = Mapping[str, Any] | Literal["dynamic"] | None
 Writer = Literal["arrow", "jvm"]
 
 
+@checked()
 def write(
     data: Any,
-    df_path: Path,
+    path: Path,
     *,
     mode: Literal["append", "overwrite"] = "append",
     partition_by: list[str] | str | None = None,
@@ -42,177 +55,413 @@ def write(
     fingerprint: str | None = None,
     watermarks: Ranges | None = None,
     merge_schema: bool = False,
-    target_file_size: int | None = None,
+    target_file_size: int | str | None = None,
     recoverable: bool = False,
     writer: Writer = "arrow",
+    based_on: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Outcome:
-    """Write `data` and commit it with its watermarks: all of it is visible at once and exactly once, or none of it. [CM1]-[CM10]
+    """Write rows and commit them with their watermarks, atomically and exactly once.
 
-    data: a Spark DataFrame, or whatever has `__arrow_c_stream__` (pyarrow, pandas, polars, DuckDB); df_path: the table's root, made a
-    table by the first write. mode="overwrite" replaces the whole table (overwrite=None), the partitions that are written ("dynamic"),
-    or those named ({"day": "2013-01-01"}). key: a name for this work that is the same on every rerun: the second run is a no-op that
-    returns the first version. watermarks: source -> (start, end), half-open; up to 256 of them are also kept with each file, for
-    `Table.lineage`. target_file_size: bytes. recoverable: keep finished tasks for a rerun of this key: it computes the others only, where
-    Spark's plan, its input files and the code of Python functions are the same; what such a function itself reads (clocks, random
-    numbers, services, files) is not looked at. writer="jvm": where the table is a local or mounted folder, let Spark's own Parquet writer
-    write a DataFrame, which costs less; files are then as large as the tasks make them.
+    All of it is visible at once, or none of it. A rerun with the same `key` does nothing and
+    returns the first version. Where the outcome is ambiguous, nothing is deleted, and a rerun with
+    the same key is safe.
 
-    fingerprint: part of what is declared with the key: the same key with another one is a KeyReusedError. With recoverable=True it is
-    also a promise, which is believed instead of looking into the plan: wherever and whenever computed under this key and fingerprint,
-    each partition has the same rows. Name in it all that decides them, such as the input and the program's release; with less, rows of
-    a rerun are lost or doubled. The ranges of a global sort are refused even then, but cannot be seen where an RDD, a checkpoint too, was
-    made from a sorted DataFrame: do not promise it of these.
+    Args:
+        data: a Spark DataFrame, or anything with `__arrow_c_stream__`: pyarrow, pandas, polars,
+            DuckDB. Each partition column has to be in it, and every column where the whole table
+            is replaced; another one that is missing is null, unless the property
+            `write.missing-columns` says otherwise.
+        path: the table's root, a local path or a URL; the first write makes it a table.
+        mode: "append", the default, or "overwrite".
+        partition_by: the columns that partition the table, for its first write; by default none, or
+            those that it has.
+        overwrite: what mode="overwrite" replaces: the whole table (None, the default), the
+            partitions that are written ("dynamic"), or those named ({"day": "2013-01-01"}).
+        conflict: when an overwrite conflicts: "serializable", the default: if others committed into
+            what it replaces; "fail": also if there is anything to replace; "blind": never.
+        key: an idempotency key: a text that is the same on every rerun of this work; by default
+            none, and a rerun commits again.
+        fingerprint: declared with the key: the same key with another one is a KeyReusedError. With
+            recoverable=True it is also a promise, which is believed instead of looking into the
+            plan: wherever and whenever computed under this key and fingerprint, each partition has
+            the same rows. Name in it all that decides them, such as the input and the program's
+            release. The ranges of a global sort are refused even then, but cannot be seen where an
+            RDD, a checkpoint too, was made from a sorted DataFrame. By default nothing is declared.
+        watermarks: source -> (start, end), half-open, which advance with the commit; by default
+            none. Up to 256 of them are also kept with each file, for `Table.lineage`.
+        merge_schema: add the columns that the data has and the table has not; by default False.
+        target_file_size: bytes, or a text such as "128MB"; by default the table's own.
+        recoverable: keep finished tasks for a rerun of this key, which computes the others only,
+            where Spark's plan, its input files and the code of Python functions are the same; what
+            such a function itself reads (clocks, random numbers, services, files) is not looked at.
+            By default False.
+        writer: "arrow", the default, or "jvm": where the table is a local or mounted folder,
+            Spark's own Parquet writer writes a DataFrame, which costs less; files are then as large
+            as the tasks make them.
+        based_on: the version of this table that the rows were read from, if they were: an overwrite
+            then conflicts with every commit since, not only with those since the job began. By
+            default what the rows carry: DataFrames of `read_committed` and
+            `format("manifestcommit")`, and Arrow data of `Table.dataset` and `Table.to_arrow`,
+            carry it, also after transformations. Rows that went through pandas, Polars, DuckDB, an
+            RDD or a checkpoint do not.
+        storage_options: what reaches the object store, as for s3fs, adlfs or gcsfs; by default the
+            environment. They reach Spark's tasks, and no plan, log, manifest or error.
 
-    Raises what stops a commit (see `manifestcommit.errors`): SchemaMismatchError and UsageError before any task starts,
-    CommitConflictError, WatermarkGapError, WatermarkOverlapError, KeyReusedError, JobFencedError with nothing committed, and
-    OutcomeUnknownError when the store did not say: then nothing is deleted, and a rerun with the same key is safe.
+    Returns:
+        The outcome: the version that holds the rows, and whether an earlier run committed them.
+
+    Raises:
+        UsageError: an argument is wrong; no task has started.
+        SchemaMismatchError: the data does not fit the table; no task has started.
+        VersionNotFoundError: of `based_on`; no task has started.
+        NotATableError: the folder holds files but no table.
+        CommitConflictError: others committed what this overwrite depends on; nothing is committed.
+        WatermarkGapError: a range starts after the current watermark; nothing is committed.
+        WatermarkOverlapError: a range starts before the current watermark; nothing is committed.
+        KeyReusedError: the key was committed with another declaration.
+        JobFencedError: the job took longer than gc's grace period; nothing is committed.
+        OutcomeUnknownError: the store did not say whether it was committed: rerun the same key.
+        UnsafeStoreError: the store cannot be trusted with commits.
+
+    Example:
+        `write(df, "/lake/flights", key="flights:2013-01", watermarks={"faa": (0, 27004)})`
+
+    Spec: CM1, CM10, CF17, KY1, WM2.
     """
-    if mode not in ("append", "overwrite"):
-        raise UsageError(f'mode is "append" or "overwrite", not {mode!r}')
     if mode == "append" and overwrite is not None:
-        raise UsageError('overwrite=… names what mode="overwrite" replaces; with mode="append" leave it out')
+        raise UsageError(
+            'overwrite=… names what mode="overwrite" replaces; with mode="append" leave it out'
+        )
     if mode == "append" and conflict != "serializable":
-        raise UsageError(f'conflict={conflict!r} says when mode="overwrite" gives up; an append conflicts with nothing that was written')
-    if target_file_size is not None and target_file_size < 1:
-        raise UsageError(f"target_file_size is a number of bytes above 0, not {target_file_size}")
-    job = begin(df_path, key=key, fingerprint=fingerprint, recoverable=recoverable, storage_options=storage_options)
-    with job:
+        raise UsageError(
+            f'conflict={conflict!r} says when mode="overwrite" aborts; an append conflicts '
+            "with nothing that was written"
+        )
+    options: dict[str, Any] = {
+        "fingerprint": fingerprint,
+        "recoverable": recoverable,
+        "based_on": based_on,
+        "storage_options": storage_options,
+    }
+    with begin(path, key=key, **options) as job:
         if mode == "overwrite":
             job.overwrite(overwrite, conflict=conflict)
         for each in advances_of(watermarks):
             job.advance(each.source, each.start, each.end)
-        # All rows of the job come from these ranges, and its files say so, unless that would make each entry long.
+        # All rows of the job come from these ranges, and its files say so, unless that would make
+        # each entry long.
         sources = watermarks if watermarks and len(watermarks) <= MAX_SOURCES else None
-        options: dict[str, Any] = {"merge_schema": merge_schema, "target_file_size": target_file_size, "sources": sources}
+        options = {
+            "merge_schema": merge_schema,
+            "target_file_size": target_file_size,
+            "sources": sources,
+        }
         job.write(data, partition_by=partition_by, writer=writer, **options)
     assert job.outcome is not None
     return job.outcome
 
 
+@checked()
 def begin(
-    df_path: Path,
+    path: Path,
     key: str | None = None,
-    recoverable: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
     *,
+    recoverable: bool = False,
     fingerprint: str | None = None,
+    based_on: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Job:
-    """A job whose block commits when it is left, and gives up when it is left by an exception. [CM1] [AB1]
+    """Begin a job: its block commits when it is left, and aborts when it is left by an exception.
 
-    recoverable: each task that finishes is durable, and a rerun of the same key after a crash computes the others only, as far as it
-    can know that they are the same work. What is left by an exception is kept for the rerun. [AB6]
-    fingerprint: declared with the key and, with recoverable=True, the promise that each partition has the same rows in every run of
-    this key and fingerprint: see `write`.
-    NotATableError where the folder holds plain files. Nothing is written by beginning.
+    Nothing is written by beginning. A job with work that is dropped without `commit`, `prepare` or
+    `abort` gives a DroppedJobWarning.
+
+    Args:
+        path: the table's root, a local path or a URL.
+        key: an idempotency key, as for `write`; by default none.
+        recoverable: each task that finishes is durable, and a rerun of the same key after a crash
+            computes the others only; what is left by an exception is kept for the rerun. By default
+            False.
+        fingerprint: declared with the key, as for `write`; by default nothing.
+        based_on: the version of the table that the job's rows were read from, as for `write`; by
+            default what the rows carry.
+        storage_options: what reaches the object store; by default the environment.
+
+    Returns:
+        The job.
+
+    Raises:
+        NotATableError: the folder holds plain files.
+        VersionNotFoundError: of `based_on`.
+        KeyReusedError: the key was committed with another declaration.
+
+    Example:
+        `with begin("/lake/flights", key="2013-01-02") as job: job.write(rows)`
+
+    Spec: CM1, AB1, AB6, CF17.
     """
-    session = Session(open_store(df_path, storage_options))
-    return Job(session, key=key, fingerprint=fingerprint, recoverable=recoverable, storage_options=storage_options)
+    session = TableContext(open_store(path, storage_options))
+    return Job(
+        session,
+        key=key,
+        fingerprint=fingerprint,
+        recoverable=recoverable,
+        based_on=based_on,
+        storage_options=storage_options,
+    )
+
+
+class DroppedJobWarning(UserWarning):
+    """Warn of a job that had something to commit and was dropped without `commit`, `prepare` or
+    `abort`: nothing of it is visible.
+
+    Spec: CM10.
+    """
 
 
 class Job:
-    """One attempt to change a table: gather with `write`, `add_files`, `overwrite`, `advance`; leave the block to commit. [CM10]
+    """One attempt to change a table, made by `begin`; leave its block to commit.
 
-    outcome: None until the block was left. Nothing is visible before, and nothing of a job that raised is visible ever.
+    Nothing is visible before, and nothing of a job that raised is visible ever.
+
+    Attributes:
+        outcome: what became of it; None until it was committed.
+
+    Spec: CM10.
     """
 
     def __init__(
         self,
-        session: Session,
+        session: TableContext,
         *,
         key: str | None,
         fingerprint: str | None,
         recoverable: bool = False,
+        based_on: int | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        self._job = engine_job.Job(session, key=key, fingerprint=fingerprint, recoverable=recoverable)
+        self._job = engine_job.Transaction(
+            session, key=key, fingerprint=fingerprint, recoverable=recoverable, based_on=based_on
+        )
         self._storage_options = StorageOptions(storage_options)
         self._process = os.getpid()
         self.outcome: Outcome | None = None
 
     def __reduce__(self) -> Any:
         raise UsageError(
-            "a job cannot leave its process: what a copy of it writes would be in no commit. Hand the data to the process that began the "
+            "a job cannot leave its process: what a copy of it writes would be in no commit. "
+            "Hand the data to the process that began the "
             "job, and write there"
         )
 
     def __repr__(self) -> str:
-        return f"Job({self._job.url!r}, outcome={self.outcome!r})"
+        return (
+            f"Job({self._job.url!r}, outcome={self.outcome!r})"
+            if hasattr(self, "outcome")
+            else "Job(…)"
+        )
+
+    def __del__(self) -> None:
+        job = getattr(self, "_job", None)  # none, where the constructor raised
+        if (
+            job is None
+            or job.is_over
+            or job.recovery is not None
+            or not job.has_work
+            or os.getpid() != self._process
+        ):
+            return
+        if not sys.is_finalizing():  # then everything is dropped, and nobody reads it
+            warnings.warn(DroppedJobWarning(dropped(job)), stacklevel=2, source=self)
 
     @property
     def id(self) -> str:
-        """The job's id, for `resolve`; a table that does not exist yet is created. [LY4]"""
+        """Return the job's id, for `resolve`; a table that does not exist yet is created.
+
+        Returns:
+            The id, a text.
+
+        Raises:
+            StoreError: the table had to be created, and the store failed.
+
+        Spec: LY4.
+        """
         return self._job.id
 
     @property
     def already_committed(self) -> bool:
-        """Whether an earlier run committed this key: writes do nothing, the outcome is the first version. [KY3]"""
+        """Return whether an earlier run committed this key: writes do nothing then.
+
+        Returns:
+            True where the outcome is the first run's version.
+
+        Spec: KY3.
+        """
         return self._job.already_committed
 
     @property
-    def figures(self) -> Figures:
-        """The job in numbers, as it ended, also where it raised; as it stands, while it runs. [OB10]"""
-        return self._job.figures
+    def metrics(self) -> JobMetrics:
+        """Return the job in numbers: as it ended, also where it raised; while it runs, as of now.
 
+        Returns:
+            The numbers.
+
+        Spec: OB10.
+        """
+        return self._job.metrics
+
+    @checked()
     def write(
         self,
         data: Any,
         partition_by: list[str] | str | None = None,
         *,
         merge_schema: bool = False,
-        target_file_size: int | None = None,
+        target_file_size: int | str | None = None,
         sources: Ranges | None = None,
         writer: Writer = "arrow",
     ) -> None:
-        """Write rows straight to the destination, invisible until the job commits; may be called again. [SP1] [DF1]
+        """Write rows straight to the destination, invisible until the job commits.
 
-        sources: source -> (start, end), half-open: where these rows come from, kept with each file for `Table.lineage`; it moves no
-        watermark. writer: as for `mc.write`. SchemaMismatchError, before any task starts, where the data does not fit the table.
+        May be called again. Where an earlier run committed the job's key, nothing is written.
+
+        Args:
+            data: as for the function `write`.
+            partition_by: as for the function `write`.
+            merge_schema: as for the function `write`.
+            target_file_size: as for the function `write`.
+            sources: source -> (start, end), half-open: where these rows come from, kept with each
+                file for `Table.lineage`; it moves no watermark. By default nothing is kept.
+            writer: as for the function `write`.
+
+        Raises:
+            SchemaMismatchError: the data does not fit the table; no task has started.
+            UsageError: an argument is wrong, or the job is over.
+            JobFencedError: a gc has fenced the job and removed what it wrote.
+            StoreError: the store failed.
+
+        Spec: SP1, DF1.
         """
         self._check_home()
-        if writer not in get_args(Writer):
-            raise UsageError(f'writer is "arrow" or "jvm", not {writer!r}')
         if writer == "jvm" and not is_spark_dataframe(data):
-            raise UsageError('writer="jvm" is for Spark DataFrames; nothing was done. Leave it out.')
+            raise UsageError(
+                'writer="jvm" is for Spark DataFrames; nothing was done. Leave it out.'
+            )
         if self.already_committed:
             return
-        options: dict[str, Any] = {"partition_by": partition_by, "merge_schema": merge_schema, "target_file_size": target_file_size}
+        options: dict[str, Any] = {
+            "partition_by": partition_by,
+            "merge_schema": merge_schema,
+            "target_file_size": target_file_size,
+        }
         options["sources"] = sources
         if is_spark_dataframe(data):
-            from .spark.write import write_into  # late: pyspark is an extra
+            from .spark.write.dispatch import write_into  # late: pyspark is an extra
 
-            write_into(self._job, data, storage_options=self._storage_options, by_jvm=writer == "jvm", **options)
+            write_into(
+                self._job,
+                data,
+                storage_options=self._storage_options,
+                by_jvm=writer == "jvm",
+                **options,
+            )
             return
         schema, batches = stream_batches(data)
         with Progress(f"writing to {self._job.url}") as progress:
             self._job.write_stream(schema, batches, progress=progress, **options)
 
+    @checked()
     def add_files(self, paths: Iterable[str], *, sources: Ranges | None = None) -> None:
-        """List Parquet files that something else wrote below the root; paths are relative to it; sources as for `write`. [AF1] [OB8]"""
+        """List Parquet files that something else wrote below the root, where they are.
+
+        Args:
+            paths: the files, relative to the root.
+            sources: as for `write`.
+
+        Raises:
+            UsageError: a path is not a file below the root, or is listed already.
+            SchemaMismatchError: a file does not fit the table.
+
+        Spec: AF1, OB8.
+        """
         self._job.add_files(paths, sources=sources)
 
-    def overwrite(self, overwrite: Overwritten = None, *, conflict: Literal["serializable", "blind", "fail"] = "serializable") -> None:
-        """Replace the whole table (None), the partitions that this job writes ("dynamic"), or {"day": …}. [CF3] [CF4] [CF5]"""
+    @checked()
+    def overwrite(
+        self,
+        overwrite: Overwritten = None,
+        *,
+        conflict: Literal["serializable", "blind", "fail"] = "serializable",
+    ) -> None:
+        """Replace rows of the table with those that this job writes.
+
+        Args:
+            overwrite: the whole table (None, the default), the partitions that this job writes
+                ("dynamic"), or those named, such as {"day": "2013-01-01"}.
+            conflict: as for the function `write`.
+
+        Raises:
+            UsageError: an argument is wrong, or the job is over.
+
+        Spec: CF3, CF4, CF5.
+        """
         self._job.overwrite(overwrite, conflict=conflict)
 
+    @checked()
     def advance(self, source: str, start: int | str | None, end: int | str) -> None:
-        """Move a source's watermark from `start` to `end`, together with the data or not at all. [WM2]"""
+        """Move a source's watermark, together with the data or not at all.
+
+        Args:
+            source: the source's name.
+            start: where the range begins, which has to be the current watermark when the job
+                commits; None: the source has none yet.
+            end: where it ends, itself not included.
+
+        Raises:
+            UsageError: the range runs backwards, or the source was advanced by this job before.
+
+        Spec: WM2.
+        """
         self._job.advance(source, start, end)
 
     def commit(self) -> Outcome:
-        """Commit now instead of on leaving the block. Raises what the outcome says where it is not a commit. [CM10]"""
+        """Commit now instead of on leaving the block.
+
+        Returns:
+            The outcome.
+
+        Raises:
+            CommitConflictError: others committed what this job depends on; nothing is committed.
+            WatermarkGapError: a range starts after the current watermark; nothing is committed.
+            WatermarkOverlapError: a range starts before the current watermark.
+            KeyReusedError: the key was committed with another declaration.
+            JobFencedError: the job took longer than gc's grace period; nothing is committed.
+            JobAbortedError: the job was aborted.
+            OutcomeUnknownError: the store did not say whether it was committed: ask `resolve`.
+            UsageError: the job is over.
+
+        Spec: CM10.
+        """
         self._check_home()
-        self.outcome = committed_or_raise(self._job.commit(), self._job.url)
+        with _noting(
+            self._job, "was being committed: it may have been, or others may still commit it"
+        ):
+            self.outcome = committed_or_raise(self._job.commit(), self._job.url)
         return self.outcome
 
-    def _try_commit(self, tried: int) -> JobResult:
+    def _try_commit(self, tried: int, earlier: Sequence[Job]) -> JobResult:
         result = JobResult(url=self._job.url, job_id="", key=self._job.key, tries=tried)
         try:
             self._check_home()
             outcome = self.outcome  # its block may have been left before
             if outcome is None:
+                self._job.check_turn(other._job for other in earlier)
                 outcome = committed_or_raise(
-                    self._job.commit_again() if self._job.was_tried else self._job.commit(publishing=False), self._job.url
+                    self._job.commit_again()
+                    if self._job.was_tried
+                    else self._job.commit(publishing=False),
+                    self._job.url,
                 )
         except ManifestCommitError as error:
             return msgspec.structs.replace(result, job_id=self._job.known_id, error=error)
@@ -224,60 +473,175 @@ class Job:
         return msgspec.structs.replace(result, job_id=outcome.job_id, outcome=outcome)
 
     def prepare(self) -> str:
-        """First phase: all that the job needs to commit is durable in one object; returns the job's id. [AB3]
+        """Make all that the job needs to commit durable in one object: the first of two phases.
 
-        From then on `mc.commit(df_path, job_id)` or `mc.abort(df_path, job_id)` finish it, from any process on any machine; leaving the
-        block does neither. What was prepared survives this process. Where it failed it may be called again, and nothing else may.
+        From then on `mc.commit(path, job_id)` or `mc.abort(path, job_id)` finish it, from any
+        process on any machine; leaving the block does neither. Where it failed it may be called
+        again, and nothing else may.
+
+        Returns:
+            The job's id.
+
+        Raises:
+            UsageError: the job is over.
+            JobFencedError: the job took longer than gc's grace period.
+            StoreError: the store failed: call it again.
+
+        Spec: AB3.
         """
         self._check_home()
         return self._job.prepare()
 
-    def abandon(self) -> None:
-        """Give up: nothing of the job becomes visible, and nothing is deleted; a prepared job is given up by `abort`. [AB1] [AB2]"""
-        self._job.abandon()
+    def abort(self) -> None:
+        """Abort: nothing of the job becomes visible, and nothing is deleted.
+
+        A prepared job is aborted by the function `abort`.
+
+        Raises:
+            UsageError: the job is prepared, or is over.
+
+        Spec: AB1, AB2.
+        """
+        self._job.abort()
 
     def _check_home(self) -> None:
         if os.getpid() != self._process:
-            raise UsageError("this job was begun in the process that forked this one, and commits there; begin a job of your own here")
+            raise UsageError(
+                "this job was begun in the process that forked this one, and commits there; "
+                "begin a job of your own here"
+            )
 
     def __enter__(self) -> Job:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if (
+            error is not None
+            and not isinstance(error, Exception)
+            and (self._job.recovery is not None)
+            and not self._job.is_over
+        ):
+            _note(
+                error,
+                self._job,
+                "is recoverable: run the same work with the same key to go on, or abort it",
+            )
         if self._job.is_over:
             return
         if kind is not None:
-            self.abandon()
+            self.abort()
         else:
             self.commit()
 
 
-def commit(df_path: Path, job_id: str, *, storage_options: Mapping[str, Any] | None = None) -> Outcome:
-    """Second phase: commit a prepared job, once, whoever calls this how often and from where; also one that is published. [AB3] [CM10]
+def dropped(job: engine_job.Transaction) -> str:
+    """What a job that nobody has ended says of itself."""
+    return (
+        f"job {job.known_id} of {job.url} was dropped without commit, prepare or abort: "
+        "nothing of it is visible, and gc takes what it "
+        "wrote. Use it as a context manager, `with manifestcommit.begin(…) as job:`, or call "
+        "one of these"
+    )
 
-    Raises what the outcome says: JobAbortedError once it was given up, JobFencedError, CommitConflictError and the watermark errors, after
-    which it is still prepared: commit it again when what is in the way is gone, or give it up.
+
+@contextlib.contextmanager
+def _noting(job: engine_job.Transaction, what: str) -> Iterator[None]:
+    """Within, an interrupt (Ctrl-C) carries a note of what became of the job, as far as it is
+    known. [CM23]"""
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, Exception):
+            _note(error, job, what)
+        raise
+
+
+def _note(error: BaseException, job: engine_job.Transaction, what: str) -> None:
+    url, id = job.url, job.known_id
+    if id:
+        error.add_note(
+            f"manifestcommit: job {id} {what}. resolve({url!r}, {id!r}) tells what became of "
+            f"it; where that is pending, commit({url!r}, "
+            f"{id!r}) finishes it and abort({url!r}, {id!r}) stops it for good."
+        )
+
+
+@checked()
+def commit(path: Path, job_id: str, *, storage_options: Mapping[str, Any] | None = None) -> Outcome:
+    """Commit a prepared or published job: the second of two phases, from any process.
+
+    The job is committed once; all callers see one result.
+
+    Args:
+        path: the table's root, a local path or a URL.
+        job_id: the job's id, as `Job.prepare` returned it and `Table.jobs` lists it.
+        storage_options: what reaches the object store; by default the environment.
+
+    Returns:
+        The outcome.
+
+    Raises:
+        JobAbortedError: the job was aborted.
+        JobFencedError: the job was prepared too long ago.
+        CommitConflictError: others committed what it depends on; it is still prepared: commit it
+            again when the conflict is resolved, or abort it.
+        WatermarkGapError: as for a conflict.
+        WatermarkOverlapError: as for a conflict.
+        TableNotFoundError: there is no table at the path.
+        UsageError: the id is not of a job of this table.
+        OutcomeUnknownError: the store did not say whether it was committed: call it again.
+
+    Spec: AB3, CM10.
     """
-    session = Session(open_store(df_path, storage_options))
+    session = TableContext(open_store(path, storage_options))
     return committed_or_raise(commit_prepared(session, job_id), session.store.url)
 
 
+@checked()
 def commit_all(jobs: Iterable[Job], *, tries: int = 3) -> JobResults:
-    """Commit each job on its own: one that keeps failing holds up no other, and the result says which are to be done again. [CM10]
+    """Commit each job on its own: one that keeps failing holds up no other.
 
-    For several datasets that are fed by one run. There is no transaction across them: each is committed once or not at all. What a
-    store failed to do, or did not say, is tried again, as is what may clear up by itself (a gap that another of the jobs closes), up to
-    `tries` times each, after all others had their turn. Raises nothing for a job that is not committed. One result for each job, which
-    may have been committed before; given twice, it counts once.
+    For several tables that are fed by one run. There is no transaction across them: each is
+    committed once or not at all. Of each source the lower range is committed first, in whatever
+    order the jobs are given, and no later range becomes the first one of a source that the table
+    does not know.
+
+    Args:
+        jobs: the jobs, as `begin` returns them; one given twice counts once.
+        tries: how often each is tried at most, after all others had their turn: what a store failed
+            to do or did not say, and what may clear up by itself, such as a gap that another of the
+            jobs closes; by default 3.
+
+    Returns:
+        One result for each job, in their order, also for one that was committed before. A job that
+        is not committed raises nothing: its result has the `error`.
+
+    Raises:
+        UsageError: `jobs` are no jobs.
+
+    Spec: CM10, WM7.
     """
-    given = list(dict.fromkeys(jobs)) if isinstance(jobs, Iterable) else []
-    if tries < 1 or not isinstance(jobs, Iterable) or not all(isinstance(job, Job) for job in given):
-        raise UsageError("commit_all takes jobs, as begin returns them, and at least one try")
+    given = list(jobs) if isinstance(jobs, Iterable) else [None]
+    if not all(isinstance(job, Job) for job in given):
+        raise wrong("jobs", jobs, "a list of jobs, as begin returns them")
+    given = list(dict.fromkeys(given))
     results: dict[int, JobResult] = {}
-    for tried in range(1, tries + 1):
-        for index, job in enumerate(given):
-            if tried == 1 or _may_pass(results[index].error):
-                results[index] = job._try_commit(tried)
+    before = predecessors([job._job.placed_advances for job in given])
+    waiting, tried = in_order_of_advances(before), 1
+    while waiting and tried <= tries:
+        for index in waiting:
+            earlier = [
+                given[each]
+                for each in before[index]
+                if each in results and results[each].error is not None
+            ]
+            results[index] = given[index]._try_commit(tried, earlier)
+        waiting, tried = [index for index in waiting if _may_pass(results[index].error)], tried + 1
     return JobResults(results[index] for index in range(len(given)))
 
 
@@ -290,11 +654,9 @@ def _may_pass(error: ManifestCommitError | None) -> bool:
 
 def is_spark_dataframe(data: Any) -> bool:
     """Whether it is a Spark DataFrame, classic or Connect, told without importing pyspark."""
-    return any(
-        f"{each.__module__}.{each.__qualname__}".startswith("pyspark.sql.") and each.__name__ == "DataFrame" for each in type(data).__mro__
-    )
+    return is_spark(data, "DataFrame")
 
 
 def is_spark_column(value: Any) -> bool:
     """Whether it is a Spark Column, classic or Connect, told without importing pyspark."""
-    return any(each.__module__.startswith("pyspark.sql.") and each.__name__ == "Column" for each in type(value).__mro__)
+    return is_spark(value, "Column")

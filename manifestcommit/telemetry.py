@@ -1,9 +1,12 @@
-"""Figures for operators: one log record per job that ended, and OpenTelemetry's metrics where that package is installed. [OB10]
+"""Metrics for operators: one log record per job that ended, and OpenTelemetry's metrics where that
+package is installed. [OB10]
 
-Logger `manifestcommit.jobs`: INFO for what ended well or was given up, WARNING for conflicts, failures and unknown outcomes, DEBUG for
-each version that another job won; each record has the figures as plain values in its attribute `manifestcommit`. Metrics go to the
-meter provider of the application, under `manifestcommit.`, seconds in `s`, bytes in `By`. No credential and no data is in either.
-Not here: what is counted (engine.figures, engine.standing). Whoever wants other sinks adds a function to `engine.figures.observers`.
+Logger `manifestcommit.jobs`: INFO for what ended well or was aborted, WARNING for conflicts,
+failures and unknown outcomes, DEBUG for each version that another job won; each record has the
+figures as plain values in its attribute `manifestcommit`. Metrics go to the meter provider of the
+application, under `manifestcommit.`, seconds in `s`, bytes in `By`. No credential and no data is in
+either. Not here: what is counted (engine.runtime.job_metrics, engine.inspection.table_metrics).
+Whoever wants other sinks adds a function to `engine.runtime.job_metrics.observers`.
 """
 
 from __future__ import annotations
@@ -15,26 +18,83 @@ from typing import Any
 
 import msgspec
 
-from .engine.figures import Figures, observers
-from .engine.standing import TableFigures
-from .render import visible
+from .engine.inspection.table_metrics import TableMetrics
+from .engine.runtime.job_metrics import JobMetrics, observers
+from .terminal.render import visible
 
 LOG = logging.getLogger("manifestcommit.jobs")
-# Without one, Python would print warnings of programs that have no logging to standard error; what they say is an exception as well.
+# Without one, Python would print warnings of programs that have no logging to standard error; what
+# they say is an exception as well.
 LOG.addHandler(logging.NullHandler())
 
-_WELL = ("committed", "already_committed", "prepared", "abandoned", "left", "aborted")
+_WELL = ("committed", "already_committed", "prepared", "aborted", "left")
 _SENTENCES = {
     "committed": "committed version {version:,} of {table}: {work} in {seconds:.1f} s, {attempts}",
-    "already_committed": "{job} of {table} was committed before, at version {version:,}: nothing was done",
+    "already_committed": (
+        "{job} of {table} was committed before, at version {version:,}: nothing was done"
+    ),
     "prepared": "prepared {job} of {table}: {work} in {seconds:.1f} s",
-    "abandoned": "gave up {job} of {table}: {work}, none of it visible",
+    "aborted": "aborted {job} of {table}: {work}, none of it visible",
     "left": "left {job} of {table} for its rerun: {work}, none of it visible",
-    "aborted": "{job} of {table} was given up and can not commit",
     "failed": "{job} of {table} ended with an error after {attempts}",
-    "unknown": "it is not known whether {job} of {table} was committed, after {attempts}; nothing was deleted",
+    "unknown": (
+        "it is not known whether {job} of {table} was committed, after {attempts}; nothing "
+        "was deleted"
+    ),
 }
 _OTHERWISE = "{job} of {table} was not committed: {kind}, after {attempts}"
+
+
+# Member of JobMetrics or TableMetrics -> (metric, unit, description).
+_AMOUNTS = {
+    "rows": ("manifestcommit.rows", "{row}", "Rows that jobs read, wrote and committed"),
+    "bytes": (
+        "manifestcommit.bytes",
+        "By",
+        "Bytes that jobs read (as Arrow), wrote and committed",
+    ),
+    "files": ("manifestcommit.files", "{file}", "Data files that jobs wrote and committed"),
+}
+_COUNTS = {
+    "attempts": ("manifestcommit.commit.attempts", "{attempt}", "Versions contended for"),
+    "conflicts": (
+        "manifestcommit.commit.conflicts",
+        "{conflict}",
+        "Versions contended for that others won",
+    ),
+    "unknowns": (
+        "manifestcommit.commit.unknowns",
+        "{answer}",
+        "Creates of versions without a clear answer",
+    ),
+    "retries": (
+        "manifestcommit.store.retries",
+        "{request}",
+        "Requests to the store that were sent again",
+    ),
+}
+_GAUGES = {
+    "version": ("manifestcommit.table.version", "{version}", "The newest version"),
+    "head_age_s": ("manifestcommit.table.head_age", "s", "Time since the newest commit"),
+    "files": ("manifestcommit.table.files", "{file}", "Live files"),
+    "rows": ("manifestcommit.table.rows", "{row}", "Live rows"),
+    "bytes": ("manifestcommit.table.size", "By", "Bytes of live files"),
+    "prepared_jobs": (
+        "manifestcommit.table.prepared_jobs",
+        "{job}",
+        "Jobs that are prepared and undecided",
+    ),
+    "oldest_prepared_s": (
+        "manifestcommit.table.oldest_prepared_age",
+        "s",
+        "Age of the oldest of them, 0 if there is none",
+    ),
+    "running_jobs": (
+        "manifestcommit.table.running_jobs",
+        "{job}",
+        "Jobs that left something for others, not prepared",
+    ),
+}
 
 
 class Instruments:
@@ -43,35 +103,29 @@ class Instruments:
     def __init__(self, provider: Any) -> None:
         meter = provider.get_meter("manifestcommit")
         count, seconds, gauge = meter.create_counter, meter.create_histogram, meter.create_gauge
-        self._amounts = {
-            "rows": count("manifestcommit.rows", "{row}", "Rows that jobs read, wrote and committed"),
-            "bytes": count("manifestcommit.bytes", "By", "Bytes that jobs read (as Arrow), wrote and committed"),
-            "files": count("manifestcommit.files", "{file}", "Data files that jobs wrote and committed"),
-        }
-        self._counts = {
-            "attempts": count("manifestcommit.commit.attempts", "{attempt}", "Versions contended for"),
-            "conflicts": count("manifestcommit.commit.conflicts", "{conflict}", "Versions contended for that others won"),
-            "unknowns": count("manifestcommit.commit.unknowns", "{answer}", "Creates of versions without a clear answer"),
-            "retries": count("manifestcommit.store.retries", "{request}", "Requests to the store that were sent again"),
-        }
+        self._amounts = {name: count(*metric) for name, metric in _AMOUNTS.items()}
+        self._counts = {name: count(*metric) for name, metric in _COUNTS.items()}
+        self._gauges = {name: gauge(*metric) for name, metric in _GAUGES.items()}
         self._jobs = count("manifestcommit.jobs", "{job}", "Jobs that ended, by outcome")
-        self._commit_s = seconds("manifestcommit.commit.duration", "s", "How long commits took, waiting included")
-        self._prepare_s = seconds("manifestcommit.prepare.duration", "s", "How long it took to make jobs durable")
-        self._gauges = {
-            "version": gauge("manifestcommit.table.version", "{version}", "The newest version"),
-            "head_age_s": gauge("manifestcommit.table.head_age", "s", "Time since the newest commit"),
-            "files": gauge("manifestcommit.table.files", "{file}", "Live files"),
-            "rows": gauge("manifestcommit.table.rows", "{row}", "Live rows"),
-            "bytes": gauge("manifestcommit.table.size", "By", "Bytes of live files"),
-            "prepared_jobs": gauge("manifestcommit.table.prepared_jobs", "{job}", "Jobs that are prepared and undecided"),
-            "oldest_prepared_s": gauge("manifestcommit.table.oldest_prepared_age", "s", "Age of the oldest of them, 0 if there is none"),
-            "running_jobs": gauge("manifestcommit.table.running_jobs", "{job}", "Jobs that left something for others, not prepared"),
-        }
-        self._lag = gauge("manifestcommit.source.lag", "{position}", "How far the table is behind the end of a source")
+        self._commit_s = seconds(
+            "manifestcommit.commit.duration", "s", "How long commits took, waiting included"
+        )
+        self._prepare_s = seconds(
+            "manifestcommit.prepare.duration", "s", "How long it took to make jobs durable"
+        )
+        self._lag = gauge(
+            "manifestcommit.source.lag",
+            "{position}",
+            "How far the table is behind the end of a source",
+        )
 
-    def record(self, figures: Figures) -> None:
-        """A job that ended. What the first of two phases has told is not told again by the second."""
-        base = {"manifestcommit.table": figures.table, "manifestcommit.operation": figures.operation}
+    def record(self, figures: JobMetrics) -> None:
+        """A job that ended. What the first of two phases has told is not told again by the
+        second."""
+        base = {
+            "manifestcommit.table": figures.table,
+            "manifestcommit.operation": figures.operation,
+        }
         states = ["committed"] if figures.phase == "second" else ["read", "written", "committed"]
         for state in states:
             for name, instrument in self._amounts.items():
@@ -87,7 +141,7 @@ class Instruments:
         if figures.phase == "first":
             self._prepare_s.record(figures.prepare_s, base)
 
-    def record_table(self, figures: TableFigures) -> None:
+    def record_table(self, figures: TableMetrics) -> None:
         """How a table stands."""
         base = {"manifestcommit.table": figures.table}
         for name, instrument in self._gauges.items():
@@ -97,13 +151,13 @@ class Instruments:
                 self._lag.set(lag, {**base, "manifestcommit.source": source})
 
 
-def count(figures: Figures) -> None:
+def count(figures: JobMetrics) -> None:
     """A job that ended, as metrics. [OB10]"""
     if (instruments := _instruments()) is not None:
         instruments.record(figures)
 
 
-def record_table(figures: TableFigures) -> None:
+def record_table(figures: TableMetrics) -> None:
     """Log how a table stands, and set its gauges."""
     waiting = f"{_some(figures.prepared_jobs, 'prepared job')}, {figures.running_jobs:,} running"
     holds = f"{_some(figures.files, 'file')}, {_some(figures.rows, 'row')}"
@@ -114,7 +168,7 @@ def record_table(figures: TableFigures) -> None:
             instruments.record_table(figures)
 
 
-def log(figures: Figures) -> None:
+def log(figures: JobMetrics) -> None:
     """A job that ended, as one record. [OB10]"""
     level = logging.INFO if figures.kind in _WELL else logging.WARNING
     if not LOG.isEnabledFor(level):
@@ -155,7 +209,8 @@ _made: list[Instruments | None] = []
 
 
 def _instruments() -> Instruments | None:
-    """Those of the application's meter provider, which may be set later; None, for good, where the package is not installed."""
+    """Those of the application's meter provider, which may be set later; None, for good, where the
+    package is not installed."""
     if not _made:
         with _lock:
             if not _made:

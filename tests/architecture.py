@@ -1,4 +1,4 @@
-"""Reads a tree of Python files and says what in it breaks the house rules. The rules themselves: tests/unit/test_architecture.py.
+"""Reads a tree of Python files and says what in it breaks the house rules. The rules themselves: tests/project/test_architecture.py.
 
 An import is *late* inside a function and *typing* inside `if TYPE_CHECKING:`; both are arrows, but neither runs on import.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,8 +97,21 @@ def resolve(target: str, modules: Mapping[str, Module]) -> str:
     return target
 
 
-def room(name: str) -> str:
-    """`manifestcommit.core.schema` is in the room `core`; the package's own `__init__` is the room `""`."""
+def room(name: str, modules: Mapping[str, Module]) -> str:
+    """The innermost package that a module is in, without the package's own name; a module beside the packages is a room of its own.
+
+    `manifestcommit.core.schema.fields` is in the room `core.schema`, `manifestcommit.table` in `table`, the package's own
+    `__init__` in `""`.
+    """
+    parts = name.split(".")
+    for length in range(len(parts), 1, -1):
+        if (found := modules.get(".".join(parts[:length]))) is not None and found.is_package:
+            return ".".join(parts[1:length])
+    return parts[1] if len(parts) > 1 else ""
+
+
+def wing(name: str) -> str:
+    """The first part of a module's name below the package: `core`, `spark`, `table`; of the package's own `__init__` `""`."""
     return ([*name.split("."), ""])[1]
 
 
@@ -107,12 +121,12 @@ def room(name: str) -> str:
 def broken_arrows(modules: Mapping[str, Module], package: str, arrows: Mapping[str, Set[str]]) -> Iterator[str]:
     """Imports between rooms that no arrow allows, and rooms that have no arrows."""
     for module in modules.values():
-        here = room(module.name)
+        here = room(module.name, modules)
         if here not in arrows:
             yield f"{module.name}: the room {here!r} has no arrows; give it a place"
             continue
         for found in module.imports:
-            there = room(resolve(found.target, modules))
+            there = room(resolve(found.target, modules), modules)
             if within(found.target, package) and there != here and there not in arrows[here]:
                 yield f"{module.name}:{found.line}: {here or package} may not import {there or package} ({found.target})"
 
@@ -180,20 +194,29 @@ def uninvited(modules: Mapping[str, Module], library: str, guests: Mapping[str, 
     """Imports of a library by rooms, or at moments, that are not on the list."""
     for name, module in modules.items():
         for found in module.imports:
-            if within(found.target, library) and found.when not in guests.get(room(name), set()):
-                yield f"{name}:{found.line}: {room(name) or name} may not import {library} here ({found.when})"
+            if within(found.target, library) and found.when not in guests.get(wing(name), set()):
+                yield f"{name}:{found.line}: {wing(name) or name} may not import {library} here ({found.when})"
 
 
 def too_long(modules: Mapping[str, Module], *, module_lines: int, function_lines: int) -> Iterator[str]:
-    """Modules and functions that do not fit."""
+    """Modules that do not fit, and functions whose statements do not: signature and docstring are not counted."""
     for name, module in modules.items():
         if (lines := len(module.source.splitlines())) > module_lines:
             yield f"{name}: {lines} lines, more than {module_lines}: two rooms"
         for node in ast.walk(module.tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                size = (node.end_lineno or node.lineno) - node.lineno + 1
+                body = node.body[1:] if ast.get_docstring(node) is not None and node.body[1:] else node.body
+                size = (node.end_lineno or node.lineno) - body[0].lineno + 1
                 if size > function_lines:
                     yield f"{name}:{node.lineno}: {node.name} has {size} lines, more than {function_lines}: two functions"
+
+
+def crowded(modules: Mapping[str, Module], *, most: int) -> Iterator[str]:
+    """Folders with more modules than one can hold in mind; `__init__` is none."""
+    counts = Counter(name.rpartition(".")[0] for name, module in modules.items() if not module.is_package)
+    for folder, count in counts.items():
+        if count > most:
+            yield f"{folder}: {count} modules, more than {most}: two folders"
 
 
 def banned_names(modules: Mapping[str, Module], words: Set[str]) -> Iterator[str]:
@@ -215,3 +238,26 @@ def silent_ignores(modules: Mapping[str, Module]) -> Iterator[str]:
         for number, line in enumerate(module.source.splitlines(), 1):
             if re.search(r"#\s*type:\s*ignore", line) and not re.search(r"#\s*type:\s*ignore\[[\w, -]+\]\s+#\s*\S", line):
                 yield f"{name}:{number}: type: ignore without its code and its reason"
+
+
+def foreign_privates(modules: Mapping[str, Module], allowed: Set[str]) -> Iterator[str]:
+    """Private names of others' objects (`x._name`), outside the modules that may use them: a name that nothing in the tree defines."""
+    own = {name for module in modules.values() for name in _defined(module.tree)}
+    for name, module in modules.items():
+        if name in allowed:
+            continue
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Attribute) and re.fullmatch(r"_[A-Za-z]\w*", node.attr) and node.attr not in own:
+                yield f"{name}:{node.lineno}: {ast.unparse(node)} is private to others"
+
+
+def _defined(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.alias):
+            yield node.asname or node.name

@@ -1,4 +1,5 @@
-"""What every test shares: one interpreter for Spark's workers, hypothesis profiles, the spark mark, the count of clauses."""
+"""What every test shares: one interpreter for Spark's workers, hypothesis profiles, the spark mark, how many have to pass, the count
+of clauses."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-
+from tests.selection import COLLECTED, collected, write_down
 from tests.sizes import PROOF, rounds
 
 pytest_plugins = ["tests.servers.fixtures"]  # rgw, azurite, rclone, s3rver: real servers
@@ -22,6 +23,8 @@ os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # The same examples every time: a change is judged by what it changed. New ones are looked for everywhere else.
 settings.register_profile("ci", parent=settings.get_profile("default"), print_blob=True, derandomize=True, max_examples=rounds(30, 400))
+# As many, and others each time: what `make test` takes where nobody says otherwise.
+settings.register_profile("quick", parent=settings.get_profile("default"), print_blob=True, max_examples=rounds(30, 400))
 settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default"))
 
@@ -29,14 +32,30 @@ REPO = Path(__file__).resolve().parents[1]
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects by marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests in tests/spark, and those that ask for the `spark` fixture, are marked: `make test` runs them in one process. Those
-    marked `proof` are left to `make proof`."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests in tests/spark, where its fixture is, are marked: `make test` runs them in one process. Those marked `proof` are left to
+    `make proof`. What there is, before anything is deselected, is kept for the guard of the quick set."""
     for item in items:
-        if item.path.is_relative_to(REPO / "tests" / "spark") or "spark" in getattr(item, "fixturenames", ()):
+        if item.path.is_relative_to(REPO / "tests" / "spark"):
             item.add_marker(pytest.mark.spark)
     if not PROOF:
         items[:] = [item for item in items if item.get_closest_marker("proof") is None]
+    config.stash[COLLECTED] = collected(items)
+    write_down(config.stash[COLLECTED])
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--at-least", type=int, default=0, metavar="N", help="fail if fewer tests than N have passed")
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """A selection that has become too small, or skips nearly everything, does not pass. `-k` chooses, so nothing is said there."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    least = 0 if session.config.option.keyword or hasattr(session.config, "workerinput") else session.config.option.at_least
+    if reporter is not None and exitstatus == pytest.ExitCode.OK and (passed := len(reporter.stats.get("passed", ()))) < least:
+        reporter.ensure_newline()
+        reporter.write_line(f"FAILED: {passed} tests have passed, and these are at least {least}", red=True, bold=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

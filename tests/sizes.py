@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
+import pytest
+
 T = TypeVar("T")
 
 PROOF = os.environ.get("PROOF", "") not in ("", "0")
@@ -21,6 +23,16 @@ def in_turn(cases: Sequence[T], number: int, usual: int) -> Sequence[T]:
     if PROOF or len(cases) <= usual:
         return cases
     return [cases[(number * usual + index) % len(cases)] for index in range(usual)]
+
+
+def rest_thorough(cases: Iterable[T], *quick: T) -> Sequence[object]:
+    """All cases for `parametrize`, those that are not named marked as thorough: left to `make test-all`."""
+    every = list(cases)
+    assert quick and all(case in every for case in quick), f"not among the cases: {quick}"
+    left_out = [case if isinstance(case, tuple) else (case,) for case in every]
+    return [
+        case if case in quick else pytest.param(*values, marks=pytest.mark.thorough) for case, values in zip(every, left_out, strict=True)
+    ]
 
 
 def some(cases: Iterable[T], usual: int) -> Sequence[T]:

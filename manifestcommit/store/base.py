@@ -1,6 +1,8 @@
-"""What the protocol needs of an object store: six calls over names relative to one root. [ST1]-[ST5]
+"""The protocol's interface to an object store: calls over names relative to one table path.
+[ST1]-[ST5]
 
-Backends live beside this file, one each. Not here: retries of a commit (engine), the meaning of any name (core.format).
+The backends are in store.backends and store.local. Not here: retries of a commit
+(engine.commit.commit_loop), the meaning of names (core.table.object_names).
 """
 
 from __future__ import annotations
@@ -10,9 +12,12 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 import msgspec
 
+from ..errors import DataFileMissingError
+
 
 class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One listed object. name: relative to the root, exactly as written; size_bytes; modified: store's clock, Unix seconds."""
+    """One listed object. name: relative to the table path, exactly as written; size_bytes;
+    modified: by the store's clock, Unix seconds."""
 
     name: str
     size_bytes: int
@@ -20,9 +25,10 @@ class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
-    """What an output left that was never closed, where no list shows it. name: the object that it would have become, or a temporary file
-    that does not tell; upload: the store's own id of it; temporary: the file that it is, where it is one; size_bytes: as far as it is
-    known; started: store's clock, Unix seconds, 0 where it does not say."""
+    """An output that was never closed, and that no listing shows. name: the object that it would
+    have become, or that of a temporary file; upload: the store's own id of it; temporary: the
+    temporary file, if it is one; size_bytes: as far as known; started: by the store's clock, Unix
+    seconds, 0: unknown."""
 
     name: str
     upload: str = ""
@@ -33,19 +39,22 @@ class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class KeepsUnfinished(Protocol):
-    """A store that keeps what was never finished, and can list it. [GC9]"""
+    """A store that keeps unfinished outputs, and can list them. [GC9]"""
 
     def unfinished(self) -> Iterator[Unfinished]:
-        """Everything below the root that was begun and not finished; some of it may be finished yet."""
+        """Everything below the table path that was begun and not finished; some of it may still be
+        finished."""
         ...
 
-    def discard_unfinished(self, each: Unfinished) -> None:
-        """Remove it: it never becomes an object. What is finished or gone meanwhile is no error, and stays as it is."""
+    def discard_unfinished(self, unfinished: Unfinished) -> None:
+        """Remove it: it never becomes an object. One that is finished or gone meanwhile stays as it
+        is, without an error."""
         ...
 
 
 class Output(Protocol):
-    """A stream whose object appears, whole and durable, only when `close()` returns; `discard()` gives up without a trace. [ST2]
+    """A stream whose object becomes visible, complete and durable, only when `close()` returns;
+    `discard()` aborts without a trace. [ST2]
 
     `write` after either raises ValueError.
     """
@@ -65,62 +74,100 @@ class Output(Protocol):
 
 
 def is_remote(store: Store) -> bool:
-    """Whether an answer takes longer than what is done with it, so that several are better waited for at once. A store says so by an
-    attribute of this name; one that has none is taken for a local one."""
+    """Whether a response takes longer than its processing, so that concurrent requests pay off. A
+    store says so by an attribute of this name; one without it counts as local."""
     return bool(getattr(store, "is_remote", False))
 
 
 def retries_of(store: Store) -> int:
-    """How many requests had to be sent again so far. A store behind a network counts them, in an attribute `retries`. [ST14]"""
+    """How many requests were repeated so far. A store behind a network counts them, in an attribute
+    `retries`. [ST14]"""
     retries: int = getattr(store, "retries", 0)
     return retries
 
 
-class Store(Protocol):
-    """One root in one object store. All names are relative to it, `/`-separated, and never climb above it. [LY1]
+def now_of(store: Store) -> float | None:
+    """The time by the store's own clock, Unix seconds, from its last response; None: unknown. Costs
+    no request. [CM14]"""
+    told: float | None = getattr(store, "now_s", None)
+    return told
 
-    Every call raises `StoreError` when the store fails; `get` and `open_input` raise `FileNotFoundError` for a missing object.
+
+def check_files(store: Store, names: Iterable[str], *, must_exist: bool = False) -> None:
+    """StoreError if one of these data files is a link, is reached through one, or is not a plain
+    file: for readers that open paths themselves. A store whose objects are files has a method of
+    this name; without links, there is nothing to check. [SE2]
+
+    must_exist: whether a missing file is a DataFileMissingError, if there is such a method.
+    """
+    check = getattr(store, "check_files", None)
+    if check is not None:
+        check(names, must_exist=must_exist)
+
+
+def missing_file(url: str, path: str) -> DataFileMissingError:
+    """The error for a listed data file that is missing. [RD2]"""
+    return DataFileMissingError(
+        f"{url}: data file {path} is listed by the version that is read, and is gone. If gc "
+        "expired that version meanwhile, read the newest one. Otherwise something else removed the "
+        "file: `manifestcommit verify` names all files that are missing.",
+        path=path,
+    )
+
+
+class Store(Protocol):
+    """One table path in one object store. All names are relative to it, `/`-separated, and never
+    leave it. [LY1]
+
+    Every call raises `StoreError` when the store fails; `get` and `open_input` raise
+    `FileNotFoundError` for a missing object.
     """
 
     @property
     def url(self) -> str:
-        """The canonical root URL, without credentials and without a trailing slash."""
+        """The canonical URL of the table path, without credentials and without a trailing slash."""
         ...
 
     @property
     def identity(self) -> str:
-        """Which store this is, without credentials, for the record that its create was proved; empty where that needs no proof. [ST12]"""
+        """Identifies the store, without credentials, in the record that it is proven; empty if it
+        needs no proof. [ST12]"""
         ...
 
-    def above(self) -> Store | None:
-        """The store whose root is one level up; None where there is none. [LY6]"""
+    def parent(self) -> Store | None:
+        """The store one level up; None if there is none. [LY6]"""
         ...
 
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
-        """The whole object, or its bytes [start, end), none where that is empty or behind its end. One request; strongly consistent."""
+        """The whole object, or its bytes [start, end); empty if these are beyond its end. One
+        request; strongly consistent."""
         ...
 
     def put(self, name: str, data: bytes) -> None:
-        """Write the whole object; the last writer wins; never seen half-written. A power cut may take it back, or its content. [ST2]"""
+        """Write the whole object; the last writer wins; readers never see a partial object. A power
+        failure may undo it, or damage its content. [ST2]"""
         ...
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        """Create the object atomically: True for exactly one of all racing creators, False if the name is taken. [ST1]
+        """Create the object atomically (put-if-absent): True for exactly one of all concurrent
+        creators, False if the name is taken. [ST1]
 
-        Raises `StoreUnclearError` (a `StoreError`) when it cannot know whether the object was created by this call.
+        Raises `StoreUnclearError` (a `StoreError`) if the outcome is ambiguous: this call may have
+        created the object.
         """
         ...
 
     def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
-        """Every object whose name starts with `prefix` and is >= `start_from`, in code-point order of names. [ST3]"""
+        """Every object whose name starts with `prefix` and is >= `start_from`, in code-point order
+        of names. [ST3]"""
         ...
 
     def delete(self, names: Iterable[str]) -> None:
-        """Remove the objects; a missing one is no error."""
+        """Remove the objects; missing ones are not an error."""
         ...
 
     def create_output(self, name: str) -> Output:
-        """A stream for a data file, whose name no one else can have. [ST2]"""
+        """A stream for a data file, whose name no other writer can have. [ST2]"""
         ...
 
     def open_input(self, name: str) -> BinaryIO:
@@ -128,5 +175,5 @@ class Store(Protocol):
         ...
 
     def filesystem(self) -> tuple[Any, str]:
-        """(pyarrow filesystem, base path in it): how pyarrow reads data files below this root."""
+        """(pyarrow filesystem, base path in it), with which pyarrow reads data files."""
         ...

@@ -1,4 +1,5 @@
-"""Objects in this process' memory, over fsspec's MemoryFileSystem, with the lock that it lacks. For tests and notebooks. [ST1]"""
+"""Objects in this process' memory, over fsspec's MemoryFileSystem, with the lock that it lacks. For
+tests and notebooks. [ST1]"""
 
 from __future__ import annotations
 
@@ -13,11 +14,12 @@ from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 from .base import ObjectInfo, Output
 from .names import check_name, check_root
 
-_LOCK = threading.RLock()  # fsspec's memory is one for the whole process, and so is its lock
+_LOCK = threading.RLock()  # fsspec's memory is shared by the whole process, and so is its lock
 
 
 class MemoryStore:
-    """One root in fsspec's process-wide memory. Gone with the process; never under Spark, whose tasks are other processes. [ST1]"""
+    """One table path in fsspec's process-wide memory. It ends with the process, and does not work
+    under Spark, whose tasks are other processes. [ST1]"""
 
     def __init__(self, root: str) -> None:
         self._root = f"/{check_root('memory', root.strip('/'))}"
@@ -31,7 +33,7 @@ class MemoryStore:
     def identity(self) -> str:
         return ""  # one lock for the one process that can see it
 
-    def above(self) -> MemoryStore | None:
+    def parent(self) -> MemoryStore | None:
         parent = self._root.rpartition("/")[0]
         return MemoryStore(parent) if parent else None
 
@@ -57,9 +59,17 @@ class MemoryStore:
         base = f"{self._root}/"
         first, common = base + start_from, base + prefix
         with _LOCK:
-            files = {path: file for path, file in self._fs.store.items() if path >= first and path.startswith(common)}
+            files = {
+                path: file
+                for path, file in self._fs.store.items()
+                if path >= first and path.startswith(common)
+            }
             found = [
-                ObjectInfo(name=path.removeprefix(base), size_bytes=file.getbuffer().nbytes, modified=_modified(file))
+                ObjectInfo(
+                    name=path.removeprefix(base),
+                    size_bytes=file.getbuffer().nbytes,
+                    modified=_modified(file),
+                )
                 for path, file in sorted(files.items())
             ]
         yield from found
@@ -76,16 +86,16 @@ class MemoryStore:
         return io.BytesIO(self.get(name))
 
     def filesystem(self) -> tuple[Any, str]:
-        from pyarrow.fs import FSSpecHandler, PyFileSystem  # late: only readers need it
+        from .backends.arrow_filesystem import arrow_filesystem  # late: only readers need it
 
-        return PyFileSystem(FSSpecHandler(self._fs)), self._root
+        return arrow_filesystem(self), ""
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{check_name(name)}"
 
 
 class _Output:
-    """Not a BytesIO: one of those closes itself when it is forgotten, and closing publishes."""
+    """Not a BytesIO, which closes itself when it is garbage-collected, and closing publishes."""
 
     def __init__(self, store: MemoryStore, name: str) -> None:
         self._store, self._name = store, name
@@ -99,7 +109,7 @@ class _Output:
         return self._buffer.tell()
 
     def flush(self) -> None:
-        """Nothing appears before `close`."""
+        """Nothing becomes visible before `close`."""
 
     def close(self) -> None:
         if not self.closed:
@@ -107,7 +117,7 @@ class _Output:
             self.discard()
 
     def discard(self) -> None:
-        """Give up: the object never appears."""
+        """Abort: the object never becomes visible."""
         self.closed = True
         self._buffer.close()
 

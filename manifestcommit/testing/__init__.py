@@ -1,13 +1,13 @@
-"""For tests of pipelines, ours and the users': a store that counts, one that fails where it is told to, a simulator of whole worlds, and a
-checker of what real processes were told."""
+"""Tools for testing pipelines, ours and the users': a store that counts requests, a store that
+injects faults, a deterministic simulator, and a checker of the histories of real processes."""
 
-from .checker import check as check_history
 from .counting import CountingStore
 from .faults import FaultStore
-from .operation import Contradiction, Operation, read_history
-from .pipelines import BrokenPipelineError, simulate
-from .recorder import Recorder
-from .simulated_store import SimulatedStore
+from .history.checker import check as check_history
+from .history.operation import Contradiction, Operation, read_history
+from .history.recorder import Recorder
+from .simulation.pipelines import BrokenPipelineError, simulate
+from .simulation.simulated_store import SimulatedStore
 
 __all__ = [
     "BrokenPipelineError",

@@ -1,8 +1,9 @@
-"""`python -m manifestcommit.testing`: simulated runs by seed, one run again by its choices, all schedules of a small world.
+"""`python -m manifestcommit.testing`: simulated runs by seed, one run again by its choices, all
+schedules of a small world.
 
-    simulate --seeds 0:10000 [--theme gc] [--json]     the rate, and the first seed that breaks a rule, made small
+    simulate --seeds 0:10000 [--theme gc] [--json]     the first seed that breaks a rule
     simulate --seeds 7:8 --theme gc --trace            one run, line by line
-    replay FILE                                        the run of a file of choices, as `simulate --choices FILE` leaves it
+    replay FILE                                        one run again, by its file of choices
     explore [--switches 2]                             every schedule of small worlds
 
 Exit codes: 0 nothing broke a rule, 1 something did, 2 usage.
@@ -20,16 +21,16 @@ from typing import Any
 
 import msgspec
 
-from .explore import CASES, explore
-from .shrink import shrink
-from .simulator import Run, run_theme
-from .themes import THEMES
+from .simulation.explore import CASES, explore
+from .simulation.shrink import shrink
+from .simulation.simulator import Run, run_theme
+from .simulation.themes import THEMES
 
 _TOLD = 60
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
-    """What it takes to do a run again."""
+    """Everything that is needed to repeat a run."""
 
     theme: str
     choices: dict[str, int]
@@ -38,27 +39,52 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m manifestcommit.testing", description="Simulated tables: every schedule by a seed.")
+    parser = argparse.ArgumentParser(
+        prog="python -m manifestcommit.testing",
+        description="Simulated tables: every schedule by a seed.",
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("simulate", help="runs by seed, until one breaks a rule")
-    one.add_argument("--seeds", default="0:1000", metavar="FROM:TO", help="first seed, and the one behind the last (default: 0:1000)")
+    one.add_argument(
+        "--seeds",
+        default="0:1000",
+        metavar="FROM:TO",
+        help="first seed, and the one behind the last (default: 0:1000)",
+    )
     themes = f"one of {', '.join(sorted(THEMES))}; may be repeated; default: all, in turn"
-    one.add_argument("--theme", action="append", choices=sorted(THEMES), metavar="THEME", help=themes)
+    one.add_argument(
+        "--theme", action="append", choices=sorted(THEMES), metavar="THEME", help=themes
+    )
     one.add_argument("--trace", action="store_true", help="print the trace of every run")
-    one.add_argument("--choices", type=Path, metavar="FILE", help="where to leave the choices of a run that broke a rule")
+    one.add_argument(
+        "--choices",
+        type=Path,
+        metavar="FILE",
+        help="where to leave the choices of a run that broke a rule",
+    )
     two = commands.add_parser("replay", help="a run by its choices")
-    two.add_argument("file", type=Path, help="the choices of a run, as `simulate --choices FILE` leaves them")
+    two.add_argument(
+        "file", type=Path, help="the choices of a run, as `simulate --choices FILE` leaves them"
+    )
     three = commands.add_parser("explore", help="all schedules of small worlds")
-    three.add_argument("--switches", type=int, default=1, help="how often an actor that could go on is stopped, at most (default: 1)")
+    three.add_argument(
+        "--switches",
+        type=int,
+        default=1,
+        help="how often an actor that could go on is stopped, at most (default: 1)",
+    )
     cases = f"one of {', '.join(map(repr, sorted(CASES)))}; may be repeated; default: all"
     three.add_argument("--case", action="append", choices=sorted(CASES), metavar="CASE", help=cases)
-    for each in (one, two, three):
-        each.add_argument("--json", action="store_true", help="one JSON document on standard output")
+    for command in (one, two, three):
+        command.add_argument(
+            "--json", action="store_true", help="one JSON document on standard output"
+        )
     given = parser.parse_args(arguments)
     commanded = {"simulate": _simulate, "replay": _replay, "explore": _explore}[given.command]
     try:
         return commanded(given)
-    except (ValueError, OSError) as error:  # a range that is none, a file that cannot be read or is no file of choices
+    # not a range; a file that cannot be read, or is not a file of choices
+    except (ValueError, OSError) as error:
         print(f"{error}", file=sys.stderr)
         return 2
 
@@ -78,9 +104,19 @@ def _simulate(given: argparse.Namespace) -> int:
             found = run
             break
     seconds = time.monotonic() - began
-    told = {"runs": runs, "steps": steps, "versions": versions, "seconds": round(seconds, 3), "runs_per_minute": round(runs / seconds * 60)}
+    told = {
+        "runs": runs,
+        "steps": steps,
+        "versions": versions,
+        "seconds": round(seconds, 3),
+        "runs_per_minute": round(runs / seconds * 60),
+    }
     if found is None:
-        _print(given, {**told, "violation": None}, f"{runs} runs, {steps} steps, {told['runs_per_minute']} runs a minute: no violation")
+        _print(
+            given,
+            {**told, "violation": None},
+            f"{runs} runs, {steps} steps, {told['runs_per_minute']} runs a minute: no violation",
+        )
         return 0
     small = shrink(found, functools.partial(_again, found.theme))
     if given.choices is not None:
@@ -93,7 +129,7 @@ def _simulate(given: argparse.Namespace) -> int:
 
 
 def _range(text: str) -> range:
-    """The seeds that are meant: some, since none would break no rule."""
+    """The seeds in the range; at least one, since no run would break no rule."""
     first, _, behind = text.partition(":")
     try:
         seeds = range(int(first), int(behind or int(first) + 1))
@@ -101,7 +137,8 @@ def _range(text: str) -> range:
         seeds = range(0)
     if not seeds:
         raise ValueError(
-            f"--seeds {text}: give two numbers, the first seed and a larger one, the one behind the last, such as 0:1000; or one seed"
+            f"--seeds {text}: give two numbers, the first seed and a larger one, the one "
+            "behind the last, such as 0:1000; or one seed"
         )
     return seeds
 
@@ -114,9 +151,14 @@ def _replay(given: argparse.Namespace) -> int:
     try:
         replay = msgspec.json.decode(given.file.read_bytes(), type=Replay)
     except msgspec.DecodeError as error:
-        raise ValueError(f"{given.file} is no file of choices, as `simulate --choices FILE` leaves it: {error}") from error
+        raise ValueError(
+            f"{given.file} is no file of choices, as `simulate --choices FILE` leaves it: {error}"
+        ) from error
     if replay.theme not in THEMES:
-        raise ValueError(f"{given.file}: there is no theme {replay.theme!r}; there are {', '.join(sorted(THEMES))}")
+        raise ValueError(
+            f"{given.file}: there is no theme {replay.theme!r}; there are "
+            f"{', '.join(sorted(THEMES))}"
+        )
     run = run_theme(replay.theme, given=replay.choices)
     _print(given, _told(run), _shown(run))
     return int(run.violation is not None)
@@ -129,7 +171,14 @@ def _explore(given: argparse.Namespace) -> int:
     told = []
     for case in given.case or CASES:
         done = explore(case, switches=given.switches)
-        told.append({"case": case, "switches": done.switches, "schedules": done.schedules, **(_told(done.found) if done.found else {})})
+        told.append(
+            {
+                "case": case,
+                "switches": done.switches,
+                "schedules": done.schedules,
+                **(_told(done.found) if done.found else {}),
+            }
+        )
         if not given.json:
             print(
                 f"{case}: {done.schedules} schedules with up to {done.switches} switches"
@@ -142,7 +191,12 @@ def _explore(given: argparse.Namespace) -> int:
 
 
 def _told(run: Run) -> dict[str, Any]:
-    return {"theme": run.theme, "violation": run.violation, "choices": run.choices, "trace": run.trace.splitlines()}
+    return {
+        "theme": run.theme,
+        "violation": run.violation,
+        "choices": run.choices,
+        "trace": run.trace.splitlines(),
+    }
 
 
 def _shown(run: Run) -> str:

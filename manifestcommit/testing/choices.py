@@ -1,6 +1,8 @@
-"""Every decision of a simulated run, by name: drawn from a seed, or given. What was decided can be replayed, and made less. [IV3]
+"""Every decision of a simulated run, by name: drawn from a seed, or given. A run can be replayed
+from its decisions, and shrunk. [IV3]
 
-Not here: what is decided (scheduler, simulated_store, themes), how a run is made less (shrink).
+Not here: what is decided (testing.simulation.scheduler, testing.simulation.simulated_store,
+testing.simulation.themes), shrinking a run (testing.simulation.shrink).
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ _SCHEDULE = ("turn ", "next ", "first")
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision that was asked for. count: of its possible answers; free: it takes nothing away from an actor that could go on."""
+    """A decision that was requested. count: of its possible answers; free: it stops no actor that
+    could continue."""
 
     name: str
     count: int
@@ -22,14 +25,21 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Choices:
-    """Answers decisions, each by its name. The answer 0 is always the plain one: go on, nothing goes wrong.
+    """Answers decisions by name. The answer 0 is always the plain one: continue, nothing goes
+    wrong.
 
-    seed: the others are drawn, in the order in which they are asked for; without one, they are those given, and 0 everywhere else.
-    taken: all answers but 0, which are all that it takes to do the same again; is_exhaustive: all schedules are enumerated, for which
-    the points are kept: what was asked.
+    seed: other answers are drawn from it, in the order of the requests; without a seed, they are
+    the given ones, and 0 everywhere else. taken: all answers but 0, which suffice to repeat the
+    run; is_exhaustive: all schedules are enumerated, for which the points are recorded.
     """
 
-    def __init__(self, seed: int | None = None, given: Mapping[str, int] | None = None, *, exhaustive: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int | None = None,
+        given: Mapping[str, int] | None = None,
+        *,
+        exhaustive: bool = False,
+    ) -> None:
         self._random = None if seed is None else random.Random(seed)
         self._given = dict(given or {})
         self.is_exhaustive = exhaustive
@@ -37,7 +47,8 @@ class Choices:
         self.points: list[Point] = []
 
     def pick(self, name: str, count: int, odds: float | None = None, *, free: bool = False) -> int:
-        """A number below `count`. odds: how likely it is not 0, as likely as any other where it is None."""
+        """A number below `count`. odds: the probability that it is not 0; None: all numbers are
+        equally likely."""
         if count <= 1:
             return 0
         if self.is_exhaustive and name.startswith(_SCHEDULE):
@@ -54,5 +65,6 @@ class Choices:
         return chosen
 
     def weather(self, odds: Sequence[float]) -> float:
-        """How likely something is in the whole of this run; of no matter where the answers are given."""
+        """The probability of something in the whole of this run; irrelevant if the answers are
+        given."""
         return 0.0 if self._random is None else self._random.choice(odds)

@@ -1,11 +1,13 @@
-"""A store that counts what passes through it: requests and bytes, by kind. For budgets in tests, ours and the users'. [CM11] [IV10]
+"""A store that counts what passes through it: requests and bytes, by kind. For budgets in tests,
+ours and the users'. [CM11] [IV10]
 
     store = CountingStore(open_store("file:///lake/flights"))
-    job = Job(Session(store), key="day 1")          # engine.job, engine.session
+    job = Job(Session(store), key="day 1")          # engine.job.job, engine.metadata.table_context
     …
     assert store.requests() == {"put_if_absent": 1, "list": 1, "put": 1}
 
-Not here: failures (testing.faults). Reads of data files through `filesystem()` go past it: they are the reader's, not the protocol's.
+Not here: failures (testing.faults). Reads of data files through `filesystem()` go past it: they are
+the reader's, not the protocol's.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from ..store.base import ObjectInfo, Output, Store, is_remote
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """One request. kind: the store's method; name: the object, or a list's prefix; sent, received: bytes of content."""
+    """One request. kind: the store's method; name: the object, or a list's prefix; sent, received:
+    bytes of content."""
 
     kind: str
     name: str
@@ -29,7 +32,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CountingStore:
-    """Every call reaches the store inside unchanged and is recorded in `calls`, in order. One `delete` of n names is n calls. [IV10]"""
+    """Passes every call to the inner store unchanged and records it in `calls`, in order. One
+    `delete` of n names is n calls. [IV10]"""
 
     def __init__(self, inner: Store) -> None:
         self._inner = inner
@@ -40,20 +44,28 @@ class CountingStore:
         return self._inner.url
 
     def reset(self) -> None:
-        """Forget what was counted so far."""
+        """Forget all counts so far."""
         self.calls.clear()
 
     def requests(self, *, under: str = "") -> Counter[str]:
-        """How many calls there were of each kind, of names that begin with `under`."""
+        """The number of calls of each kind, for names that begin with `under`."""
         return Counter(call.kind for call in self.calls if call.name.startswith(under))
 
     def sent_bytes(self, kind: str | None = None, *, under: str = "") -> int:
-        """Bytes of content that went to the store."""
-        return sum(call.sent for call in self.calls if kind in (None, call.kind) and call.name.startswith(under))
+        """Bytes of content sent to the store."""
+        return sum(
+            call.sent
+            for call in self.calls
+            if kind in (None, call.kind) and call.name.startswith(under)
+        )
 
     def received_bytes(self, kind: str | None = None, *, under: str = "") -> int:
-        """Bytes of content that came from the store; for a list, of the names."""
-        return sum(call.received for call in self.calls if kind in (None, call.kind) and call.name.startswith(under))
+        """Bytes of content received from the store; for a list, of the names."""
+        return sum(
+            call.received
+            for call in self.calls
+            if kind in (None, call.kind) and call.name.startswith(under)
+        )
 
     @property
     def identity(self) -> str:
@@ -61,17 +73,17 @@ class CountingStore:
 
     @property
     def is_remote(self) -> bool:
-        """As the store inside, so that it is asked as it would be without this one."""
+        """As for the inner store, so that it gets the same calls as without this one."""
         return is_remote(self._inner)
 
-    def above(self) -> Store | None:
-        return self._inner.above()
+    def parent(self) -> Store | None:
+        return self._inner.parent()
 
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
         data = b""
         try:
             data = self._inner.get(name, start, end)
-        finally:  # a request for what is missing is a request too
+        finally:  # a request for a missing object is a request too
             self._record("get", name, received=len(data))
         return data
 
@@ -85,7 +97,11 @@ class CountingStore:
 
     def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
         found = list(self._inner.list(prefix, start_from=start_from))
-        self._record("list", prefix, received=sum(len(info.name.encode("utf-8", "surrogateescape")) for info in found))
+        self._record(
+            "list",
+            prefix,
+            received=sum(len(info.name.encode("utf-8", "surrogateescape")) for info in found),
+        )
         return iter(found)
 
     def delete(self, names: Iterable[str]) -> None:
@@ -109,7 +125,7 @@ class CountingStore:
 
 
 class _CountedOutput:
-    """An output is one call, recorded when it is closed; one that is discarded was none."""
+    """An output is one call, recorded when it is closed; a discarded one is none."""
 
     def __init__(self, store: CountingStore, name: str, inner: Output) -> None:
         self._store, self._name, self._inner = store, name, inner

@@ -1,4 +1,5 @@
-"""A store that fails where a test says so: before or after the effect of its n-th call, once, or for ever. [IV3] [IV4]
+"""A store that fails where a test says so: before or after the effect of its n-th call, once, or
+for ever. [IV3] [IV4]
 
     calls = FaultStore(inner)                       # first run: learn how many calls there are
     publish(calls)
@@ -26,11 +27,13 @@ _Result = TypeVar("_Result")
 
 
 class Died(BaseException):
-    """The process ended here. Not an Exception: no `except Exception` of the code under test may survive its own death."""
+    """The process ended here. Not an Exception: no `except Exception` of the code under test may
+    survive its own death."""
 
 
 class FaultCall(msgspec.Struct, frozen=True, kw_only=True):
-    """One call. number: from 1 on; kind: the store's method, "close" for an output that takes its name; name: its object or prefix."""
+    """One call. number: from 1 on; kind: the store's method, "close" for an output that gets its
+    name; name: its object or prefix."""
 
     number: int
     kind: str
@@ -38,19 +41,26 @@ class FaultCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FaultStore:
-    """The store inside, but its calls whose numbers are in `faults` go wrong. [IV3] [IV4]
+    """The inner store, but calls whose numbers are in `faults` fail. [IV3] [IV4]
 
-    "refused": StoreError, nothing happened. "request_lost", "answer_lost": no answer, and the effect did not, or did, take place:
-    StoreUnclearError from `put_if_absent`, StoreError from any other call. "dies_before", "dies_after": `Died` is raised before or after
-    the effect, and by every call from then on: nothing that the process would still do reaches the store. Its open outputs never appear.
+    "refused": StoreError, nothing happened. "request_lost", "answer_lost": no response; the effect
+    did not, or did, happen: StoreUnclearError from `put_if_absent`, StoreError from any other call.
+    "dies_before", "dies_after": `Died` is raised before or after the effect, and by every call from
+    then on: nothing that the process would still do reaches the store. Its open outputs never
+    become visible.
 
-    calls: what was called, in order; on_call: called with each before it takes place, for tests that act in between. Raises UsageError
-    for a fault that is none of these. It never says that it is remote: what waits for several answers at once elsewhere asks one after
-    another here, so that a number is the same call in every run.
+    calls: all calls so far, in order; on_call: called with each before it happens, for tests that
+    act in between. Raises UsageError for an unknown fault. It always reports a local store: code
+    that sends concurrent requests elsewhere sends them one after another here, so that a number is
+    the same call in every run.
     """
 
     def __init__(
-        self, inner: Store, faults: Mapping[int, Fault] | None = None, *, on_call: Callable[[FaultCall], None] | None = None
+        self,
+        inner: Store,
+        faults: Mapping[int, Fault] | None = None,
+        *,
+        on_call: Callable[[FaultCall], None] | None = None,
     ) -> None:
         self._inner = inner
         self._faults = dict(faults or {})
@@ -67,7 +77,7 @@ class FaultStore:
 
     @property
     def count(self) -> int:
-        """How many calls there were."""
+        """The number of calls so far."""
         return len(self.calls)
 
     @property
@@ -79,8 +89,8 @@ class FaultStore:
     def identity(self) -> str:
         return self._inner.identity
 
-    def above(self) -> Store | None:
-        return self._inner.above()
+    def parent(self) -> Store | None:
+        return self._inner.parent()
 
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
         return self._call("get", name, lambda: self._inner.get(name, start, end))
@@ -92,14 +102,24 @@ class FaultStore:
         return self._call("put_if_absent", name, lambda: self._inner.put_if_absent(name, data))
 
     def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
-        return iter(self._call("list", prefix, lambda: list(self._inner.list(prefix, start_from=start_from))))
+        return iter(
+            self._call(
+                "list", prefix, lambda: list(self._inner.list(prefix, start_from=start_from))
+            )
+        )
 
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
             self._call("delete", name, functools.partial(self._inner.delete, [name]))
 
     def create_output(self, name: str) -> Output:
-        return _FaultOutput(self, name, self._open("create_output", name, self._inner.create_output, lambda output: output.discard()))
+        return _FaultOutput(
+            self,
+            name,
+            self._open(
+                "create_output", name, self._inner.create_output, lambda output: output.discard()
+            ),
+        )
 
     def open_input(self, name: str) -> BinaryIO:
         return self._open("open_input", name, self._inner.open_input, lambda source: source.close())
@@ -107,8 +127,15 @@ class FaultStore:
     def filesystem(self) -> tuple[Any, str]:
         return self._inner.filesystem()
 
-    def _open(self, kind: str, name: str, effect: Callable[[str], _Result], drop: Callable[[_Result], object]) -> _Result:
-        """What the inner store opens; dropped where the caller never gets hold of it, so that nothing stays open behind a process' end."""
+    def _open(
+        self,
+        kind: str,
+        name: str,
+        effect: Callable[[str], _Result],
+        drop: Callable[[_Result], object],
+    ) -> _Result:
+        """Open through the inner store; discarded if the caller never receives it, so that nothing
+        stays open after a process' death."""
         opened: list[_Result] = []
 
         def open_it() -> _Result:
@@ -118,8 +145,8 @@ class FaultStore:
         try:
             return self._call(kind, name, open_it)
         except BaseException:
-            for each in opened:
-                drop(each)
+            for stream in opened:
+                drop(stream)
             raise
 
     def _call(self, kind: str, name: str, effect: Callable[[], _Result]) -> _Result:
@@ -154,7 +181,8 @@ class FaultStore:
 
 
 class _FaultOutput:
-    """An output whose `close` is a call of its own; that of a process which died never appears."""
+    """An output whose `close` is a call of its own; that of a dead process never becomes
+    visible."""
 
     def __init__(self, store: FaultStore, name: str, inner: Output) -> None:
         self._store, self._name, self._inner = store, name, inner

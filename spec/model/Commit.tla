@@ -22,13 +22,13 @@ Counted(p, me, v) ==
       [] me.giving -> Done(me.job, "conflict", 0, me.n)
       [] OTHER -> Done(me.job, "committed", v, me.n)
 
-\* [CM2] engine.commit._jobs_listed: the job and whatever it lists anew carry a birth, and gc goes by each of them.
+\* [CM2] engine.commit.settled._jobs_listed: the job and whatever it lists anew carry a birth, and gc goes by each of them.
 IsFenced(p, me, b, bs) ==
     /\ On("fence")
     /\ \/ bs[me.job] < b.fence
        \/ On("fence of files") /\ Writes(me.job) /\ FileBirth(FileOf(me.job, me.n), bs) < b.fence
 
-\* [AB4] engine.prepare.give_up
+\* [AB4] engine.job.two_phase.give_up
 DecideGiveUp(p, me, v, bs) ==
     LET b == chain[v]
         job == Plan[p].of
@@ -39,8 +39,11 @@ DecideGiveUp(p, me, v, bs) ==
          [] bs[me.job] < b.fence -> {Done(job, "stopped", 0, me.n)}  \* it would begin again; the model's has no second job
          [] OTHER -> {[me EXCEPT !.pc = "send", !.base = v]}
 
+\* [KY3] [AB3] engine.job.job.Transaction: whether the key was committed when the job began. Such a job has no work to commit, whoever tries.
+FoundDone(job, bs) == PlanOf(job).key # "" /\ On("key") /\ bs[job] # 0 /\ chain[bs[job]].keys[PlanOf(job).key] > 0
+
 \* What the head says of the job, and whether it may contend for the next version: where the process can stand after having read it.
-\* [CM1] [CM2] [KY3] [KY5] engine.commit.settled_outcome
+\* [CM1] [CM2] [KY3] [KY5] engine.commit.settled.settled_outcome
 Decide(p, me, v, bs) ==
     LET b == chain[v]
         job == me.job
@@ -51,13 +54,15 @@ Decide(p, me, v, bs) ==
     IN CASE Plan[p].kind = "giveup" -> DecideGiveUp(p, me, v, bs)
          [] b.rec[job] > 0 /\ On("own job") -> {Counted(p, [me EXCEPT !.giving = FALSE], b.rec[job])}
          [] b.rec[job] = -1 -> {Done(job, IF me.pub THEN "conflict" ELSE "aborted", 0, me.n)}
-         [] key # "" /\ On("key") /\ b.keys[key] > 0 -> {Done(job, "already", b.keys[key], me.n)}
+         [] key # "" /\ On("key") /\ b.keys[key] > 0 -> {Already(job, key, b.keys[key], me.n)}
+         [] FoundDone(job, bs) ->
+               {IF On("key is gone") THEN Done(job, "conflict", 0, me.n) ELSE Already(job, key, chain[birth].keys[key], me.n)}
          [] IsFenced(p, me, b, bs) ->
                IF me.sent \/ me.pub \/ Plan[p].shared
                THEN IF On("history") THEN {[me EXCEPT !.pc = "history", !.base = v]} ELSE {Done(job, "fenced", 0, me.n)}
                ELSE {Done(job, "fenced", 0, me.n)}
          [] blocked(Fresh(v)) ->
-               \* [CM21] engine.intents.Helping. A published job may be carried by others until the chain says that it is given up.
+               \* [CM21] engine.commit.group_commit.GroupCommit. A published job may be carried by others until the chain says that it is given up.
                IF me.pub /\ On("conflict in the chain")
                THEN {[me EXCEPT !.pc = "send", !.base = v, !.giving = TRUE, !.carry = <<>>]}
                ELSE {Done(job, "conflict", 0, me.n)}
@@ -67,7 +72,7 @@ Decide(p, me, v, bs) ==
                                                      /\ (key # "" /\ On("key") => after(each).keys[key] <= 0)}
                                            ELSE {<<>>}}
 
-\* [CM17] core.change.apply: the bytes that a process sends are a function of its base and the changes.
+\* [CM17] core.commit.change.apply: the bytes that a process sends are a function of its base and the changes.
 Bytes(p) ==
     LET me == s[p]
         v == me.base + 1
@@ -76,7 +81,7 @@ Bytes(p) ==
                 ELSE Apply(st, me.job, v, me.n, me.arg, births)
     IN [made EXCEPT !.who = p, !.n = me.n]
 
-\* What gc, a rollback and a tag choose from the head at their birth. [GC1] [GC2] core.retention.choose
+\* What gc, a rollback and a tag choose from the head at their birth. [GC1] [GC2] core.commit.retention.choose
 Choices(p) ==
     LET h == chain[Top] IN
     CASE Plan[p].kind = "gc" /\ Plan[p].part = "most" -> {<<Top, Top>>}
@@ -86,10 +91,11 @@ Choices(p) ==
       [] Plan[p].kind = "gc" -> {<<Top, Top>>, <<Top, h.expired>>}
                                 \cup (IF On("expired below fence") THEN {} ELSE {<<h.fence, Top>>})
       [] Plan[p].kind = "rollback" -> {<<v, 0>> : v \in {w \in 1..(Top - 1) : Readable(w)}}
+      [] Plan[p].kind = "rewind" -> {<<to, 0>> : to \in (IF Plan[p].part = "all" THEN {New} ELSE h.origin..(h.wm - 1))} \ {<<h.wm, 0>>}
       [] Plan[p].kind = "tag" -> {<<v, 0>> : v \in {w \in 1..Top : Readable(w)}} \cup {<<0, 0>>}
       [] OTHER -> {<<0, 0>>}
 
-\* [GC3] engine.retain._changes_nothing: a decision that stands in the chain already is not committed again.
+\* [GC3] engine.maintenance.gc_decision._changes_nothing: a decision that stands in the chain already is not committed again.
 ChangesNothing(p, arg) ==
     LET h == chain[Top]
         after == Retained(h, Top + 1, Plan[p].forgets, arg, births)
@@ -98,24 +104,31 @@ ChangesNothing(p, arg) ==
 \* [AB4] Whether others can finish a job: it is prepared, recoverable or published.
 IsHanded(job) == births[job] # 0 /\ (Plan[job].shared \/ job \in intents)
 
-\* [CM15] engine.job.Job: the birth is the head, read afresh; the file is written at any time from then on, here at once: nobody but a gc
+\* [CM15] engine.job.job.Transaction: the birth is the head, read afresh; the file is written at any time from then on, here at once: nobody but a gc
 \* looks at a file before it is listed, and a gc that takes it has fenced the job.
 Begin(p) ==
     /\ s[p] = Idle
-    /\ Plan[p].kind \in {"append", "overwrite", "replace", "rollback", "tag", "gc", "giveup"}
+    /\ Plan[p].kind \in {"append", "overwrite", "replace", "rollback", "rewind", "tag", "gc", "giveup"}
     /\ Plan[p].key # "" => chain[Top].keys[Plan[p].key] # -1  \* who reruns after a key was forgotten, by policy, does the work anew
     /\ Plan[p].kind = "giveup" => IsHanded(Plan[p].of)
     /\ births' = [births EXCEPT ![p] = Top]
     /\ \E arg \in Choices(p) :
           \E me \in IF ChangesNothing(p, arg) \/ (Plan[p].kind = "gc" /\ ~On("decision first"))
                     THEN {Collecting([chain[Top] EXCEPT !.fence = arg[1], !.expired = arg[2]], Top)}
+                    ELSE IF FoundDone(p, births') THEN {[pc |-> "found", job |-> p]}
                     ELSE Decide(p, Starting(p, FALSE, arg), Top, births') :
              s' = [s EXCEPT ![p] = me]
     /\ files' = IF Writes(p) THEN files \cup {<<p, 1>>} ELSE files
     /\ UNCHANGED <<chain, objects, intents, flying, lost>>
 
-\* [AB3] engine.prepare.commit_prepared: another process commits a job that has been made durable, under the same id.
-\* [AB6] engine.recovery.Recovery.find: a rerun goes on under the id of a job that is in no record and not fenced, or begins its own.
+\* [KY3] engine.job.job.Transaction.commit: who found its key done when it began says so of a head that it reads when it commits.
+Confirm(p) ==
+    /\ s[p].pc = "found"
+    /\ \E me \in Decide(p, Starting(p, FALSE, <<0, 0>>), Top, births) : s' = [s EXCEPT ![p] = me]
+    /\ UNCHANGED <<chain, objects, files, births, intents, flying, lost>>
+
+\* [AB3] engine.job.two_phase.commit_prepared: another process commits a job that has been made durable, under the same id.
+\* [AB6] engine.job.task_recovery.Recovery.find: a rerun goes on under the id of a job that is in no record and not fenced, or begins its own.
 Join(p) ==
     /\ s[p] = Idle
     /\ Plan[p].kind \in {"finish", "rerun"}
@@ -145,7 +158,7 @@ Overtake(p) ==
 IsSending(p) == s[p].pc \in {"send", "unclear"}
 Wanted(p) == s[p].base + 1
 
-\* [CM3] engine.commit._contend: the create, which succeeds. After an unclear answer the same bytes again. [CM6]
+\* [CM3] engine.commit.create_version.create_version: the create, which succeeds. After an unclear answer the same bytes again. [CM6]
 Send(p) ==
     /\ IsSending(p)
     /\ Wanted(p) <= MaxVersion
@@ -153,7 +166,7 @@ Send(p) ==
     /\ s' = [s EXCEPT ![p].pc = "won", ![p].sent = TRUE]
     /\ UNCHANGED <<files, births, intents, flying, lost>>
 
-\* [CM4] engine.commit._contend: the name is taken.
+\* [CM4] engine.commit.create_version.create_version: the name is taken.
 SendTaken(p) ==
     /\ IsSending(p)
     /\ Wanted(p) <= MaxVersion
@@ -161,7 +174,7 @@ SendTaken(p) ==
     /\ s' = [s EXCEPT ![p].pc = "taken", ![p].sent = TRUE]
     /\ UNCHANGED <<chain, objects, files, births, intents, flying, lost>>
 
-\* [ST5] [CM6] engine.commit._contend: no answer. The create took effect, or it has not yet and may at any later time.
+\* [ST5] [CM6] engine.commit.create_version.create_version: no answer. The create took effect, or it has not yet and may at any later time.
 SendUnclear(p) ==
     /\ IsSending(p)
     /\ Wanted(p) <= MaxVersion
@@ -189,7 +202,7 @@ Misjudge(p) ==
           /\ s' = [s EXCEPT ![p] = Done(s[p].job, "unknown", 0, 1)]
     /\ UNCHANGED <<chain, objects, births, intents, flying, lost>>
 
-\* [CM4] engine.commit._contend: the snapshot that took the version has the own commit id, or not; then the head is read, later.
+\* [CM4] engine.commit.create_version.create_version: the snapshot that took the version has the own commit id, or not; then the head is read, later.
 LookAtWinner(p) ==
     /\ s[p].pc = "taken"
     /\ LET v == Wanted(p)
@@ -202,7 +215,7 @@ LookAtWinner(p) ==
              s' = [s EXCEPT ![p] = me]
     /\ UNCHANGED <<chain, objects, files, births, intents, flying, lost>>
 
-\* [CM5] engine.commit._count: a list from the base on, and the head if anything stands above. That something stands above stays
+\* [CM5] engine.commit.commit_loop._CommitLoop._count: a list from the base on, and the head if anything stands above. That something stands above stays
 \* true, so that both requests are one step. The version that is told is one whose record holds the job.
 LookAbove(p) ==
     /\ s[p].pc = "won"
@@ -216,7 +229,7 @@ LookAbove(p) ==
              s' = [s EXCEPT ![p] = me]
     /\ UNCHANGED <<chain, objects, files, births, intents, flying, lost>>
 
-\* [CM2] engine.commit.fenced_outcome: of a job behind the fence that may have sent a create, only all versions since its birth can tell.
+\* [CM2] engine.commit.settled.fenced_outcome: of a job behind the fence that may have sent a create, only all versions since its birth can tell.
 \* They are read after the head that said so; none of them may have expired by the time they all are read, since an object of an expired
 \* version may be a stranger.
 ReadHistory(p) ==
@@ -233,7 +246,7 @@ ReadHistory(p) ==
     /\ UNCHANGED <<chain, objects, files, births, intents, flying, lost>>
 
 CommitStep(p) ==
-    \/ Begin(p) \/ Join(p) \/ Overtake(p) \/ Send(p) \/ SendTaken(p) \/ SendUnclear(p) \/ Misjudge(p) \/ LookAtWinner(p) \/ LookAbove(p)
+    \/ Begin(p) \/ Confirm(p) \/ Join(p) \/ Overtake(p) \/ Send(p) \/ SendTaken(p) \/ SendUnclear(p) \/ Misjudge(p) \/ LookAtWinner(p) \/ LookAbove(p)
     \/ ReadHistory(p) \/ Publish(p)
 
 =============================================================================

@@ -13,6 +13,11 @@ Versions == 1..Top
 Told(p) == s[p].pc = "done"
 Carriers(job) == {v \in Versions : job \in chain[v].by}
 
+\* Whether a version sets time back, for the source or for a key.
+SetsBack(v) == \E j \in chain[v].by : PlanOf(j).kind \in {"rewind", "rollback"}
+MovesSource(v) == SetsBack(v) /\ chain[v].wm # chain[v - 1].wm
+Drops(v, k) == SetsBack(v) /\ chain[v - 1].keys[k] # 0 /\ chain[v].keys[k] = 0
+
 \* [IV1] One winner per version, and what may be read is there: contiguous from `expired` to the head, and what is tagged below.
 VersionsStand == \A v \in Versions : Readable(v) => objects[v] = Stands
 
@@ -34,14 +39,37 @@ CommittedOnce == \A job \in Procs : Cardinality(Carriers(job)) <= 1
 IsFinal(p) == s[p].kind \in {"fenced", "aborted"} \/ (s[p].kind = "conflict" /\ ~Plan[p].shared)
 RefusedStaysOut == \A p \in Procs : (Told(p) /\ IsFinal(p)) => Carriers(s[p].job) = {}
 
-\* [KY3] [KY5] [IV3] One key, one commit, whatever crashed and was run again, unless a rollback has undone it.
-KeyOnce ==
-    \A v, w \in Versions : \A i \in chain[v].by, j \in chain[w].by :
-        (i # j /\ v <= w /\ PlanOf(i).key # "" /\ PlanOf(i).key = PlanOf(j).key) => \E u \in (v + 1)..w : chain[u].back \in 1..(v - 1)
+\* Whether the work of a key is in the table at a version, whatever gc has forgotten: a rewind drops it, a rollback restores what was.
+RECURSIVE IsDone(_, _)
+IsDone(v, k) ==
+    CASE v = 1 -> FALSE
+      [] chain[v].back # 0 -> IsDone(chain[v].back, k)
+      [] Drops(v, k) -> FALSE
+      [] \E j \in chain[v].by : PlanOf(j).key = k -> TRUE
+      [] OTHER -> IsDone(v - 1, k)
 
-\* [KY3] Who is told that the key is committed finds it there.
+\* [KY3] [KY4] [KY5] [IV3] One key, one commit, whatever crashed and was run again, unless a rewind or a rollback has undone it.
+KeyOnce ==
+    \A v \in Versions \ {1} : \A k \in Keys :
+        LET mine == {j \in chain[v].by : PlanOf(j).key = k} IN Cardinality(mine) <= 1 /\ (mine # {} => ~IsDone(v - 1, k))
+
+\* [KY6] One batch of a query, one commit, unless a rollback has undone it.
+BatchOnce ==
+    \A v, w \in Versions : \A i \in chain[v].by, j \in chain[w].by :
+        (i # j /\ v <= w /\ PlanOf(i).batch # 0 /\ PlanOf(i).batch = PlanOf(j).batch) => \E u \in (v + 1)..w : chain[u].back \in 1..(v - 1)
+
+\* [KY3] Who is told that the key is committed finds it there, and found the head holding it.
 AlreadyIsTrue ==
-    \A p \in Procs : (Told(p) /\ s[p].kind = "already") => \E i \in chain[s[p].v].by : PlanOf(i).key = PlanOf(s[p].job).key
+    \A p \in Procs : (Told(p) /\ s[p].kind = "already") =>
+        s[p].isHeld /\ \E i \in chain[s[p].v].by : PlanOf(i).key = PlanOf(s[p].job).key
+
+\* [CF13] [WM5] What a rewind or a rollback took back is not done again by who had begun before: it has not seen why.
+NothingFromBefore ==
+    \A v \in Versions : \A j \in chain[v].by : \A u \in (births[j] + 1)..(v - 1) :
+        LET plan == PlanOf(j) IN
+        /\ plan.end # 0 => ~MovesSource(u)
+        /\ plan.key # "" => ~Drops(u, plan.key)
+        /\ plan.batch # 0 /\ SetsBack(u) => chain[u].batch = chain[u - 1].batch
 
 \* [RD2] A read is exactly one committed snapshot.
 ReadsAreCommitted == \A r \in Procs : s[r].pc = "read" => s[r].isTrue
@@ -51,15 +79,20 @@ Range(job) == PlanOf(job).start..(PlanOf(job).end - 1)
 WatermarksAdvance ==
     \A v \in Versions \ {1} :
         LET moving == {j \in chain[v].by : PlanOf(j).end # 0}
-            before == IF chain[v].back # 0 THEN chain[chain[v].back].wm ELSE chain[v - 1].wm
+            before == IF SetsBack(v) THEN chain[v].wm ELSE IF chain[v - 1].wm = New /\ moving # {} THEN chain[v].origin ELSE chain[v - 1].wm
         IN /\ UNION {Range(j) : j \in moving} = before..(chain[v].wm - 1)
+           /\ chain[v].back # 0 => chain[v].wm \in {chain[chain[v].back].wm, chain[v - 1].origin}
            /\ \A i, j \in moving : i # j => Range(i) \cap Range(j) = {}
 
-\* [CM3] [WM4] Data and watermark change together: the rows that a snapshot holds are those up to its watermark. (Not where an overwrite took some.)
+\* [CM3] [WM4] Data and watermark change together: the rows that a snapshot holds are those up to its watermark, from where the source's first
+\* advance ever began. (Not where an overwrite took some, or a rewind left some.)
+Began ==
+    LET advances == {v \in Versions : \E j \in chain[v].by : PlanOf(j).end # 0}
+    IN IF Declared \/ advances = {} THEN 0 ELSE chain[CHOOSE v \in advances : \A w \in advances : v <= w].origin
 RowsMatchWatermark ==
-    (\A p \in Procs : Plan[p].kind # "overwrite") =>
+    (\A p \in Procs : Plan[p].kind \notin {"overwrite", "rewind"}) =>
         \A v \in Versions :
-            UNION {Range(f[1]) : f \in {each \in chain[v].live \ {OldFile} : PlanOf(each[1]).end # 0}} = 0..(chain[v].wm - 1)
+            UNION {Range(f[1]) : f \in {each \in chain[v].live \ {OldFile} : PlanOf(each[1]).end # 0}} = Began..(chain[v].wm - 1)
 
 \* [IV6] No row is live twice: a replacing file has the rows of those that it replaces.
 RowsOf(f) == IF f # OldFile /\ PlanOf(f[1]).kind = "replace" THEN {OldFile} ELSE {f}
@@ -90,7 +123,7 @@ OpenJobsAreKept ==
         objects[births[s[p].job]] = Stands /\ (Writes(s[p].job) => FileOf(s[p].job, s[p].n) \in files)
 
 (* What the checker is told to check, in each configuration:
-INVARIANTS: VersionsStand FilesAreThere AcknowledgedStands CommittedOnce RefusedStaysOut KeyOnce AlreadyIsTrue ReadsAreCommitted WatermarksAdvance RowsMatchWatermark NoRowTwice OverwritesSawAll RollbacksSawAll FencesRise OpenJobsAreKept
+INVARIANTS: VersionsStand FilesAreThere AcknowledgedStands CommittedOnce RefusedStaysOut KeyOnce BatchOnce AlreadyIsTrue NothingFromBefore ReadsAreCommitted WatermarksAdvance RowsMatchWatermark NoRowTwice OverwritesSawAll RollbacksSawAll FencesRise OpenJobsAreKept
 *)
 
 \* [IV9] Someone always gets through: under fair scheduling every writer comes to an outcome. (Where no answer is lost, and the versions

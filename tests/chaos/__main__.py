@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
-
 from tests.chaos.run import Settings, Summary, report, run
 from tests.servers import servers
 from tests.servers.servers import S3Server, UnavailableError

@@ -20,16 +20,17 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
-
-import manifestcommit as mc
-from manifestcommit.store import Store, open_store
 from tests.chaos.log import Log, Record
 from tests.chaos.work import extra
 from tests.chaos.world import AGAIN, BATCH, COUNTER, HANDED, PIECES, SLOT
 
+import manifestcommit as mc
+from manifestcommit.store import Store, open_store
+
 _VERSIONS = "_manifest/versions/"
 _NAME = re.compile(r"_manifest/versions/(\d{20})\.json\.zst")
 _KEY = re.compile(r"(.*) \[(\d+),(\d+)\)", re.DOTALL)
+_SETTING_BACK = ("rewind", "rollback")
 _SAMPLES = 10  # versions whose whole list of files is read through the library
 _SHOWN = 5  # findings of one kind
 
@@ -175,7 +176,7 @@ def known_keys(store: Store, link: Link) -> set[str]:
 def check_chain(links: Sequence[Link]) -> list[str]:
     """No version is missing, each holds its parent's digest, each job and each key is in one version, and no watermark goes back.
 
-    Only by a rewind a watermark does, and after one a key may be there again.
+    Only by a rewind or a rollback a watermark does, and after one a key may be there again.
     """
     findings = []
     for parent, child in itertools.pairwise(links):
@@ -184,15 +185,15 @@ def check_chain(links: Sequence[Link]) -> list[str]:
         elif child.snapshot["parent_digest"] != parent.digest:
             findings.append(f"version {child.version} was not built on version {parent.version} as it is")
         back = [source for source, mark in parent.watermarks.items() if child.watermarks.get(source, -1) < mark]
-        if back and not any(commit["operation"] == "rewind" for commit in child.snapshot["commits"]):
+        if back and not any(commit["operation"] in _SETTING_BACK for commit in child.snapshot["commits"]):
             findings.append(f"version {child.version} sets back the watermarks of {back}")
     if links and links[0].version > links[-1].snapshot.get("expired", 1):
         findings.append(f"versions {links[-1].snapshot.get('expired', 1)} to {links[0].version - 1} are missing")
     wrong = [link.version for link in links if link.snapshot["version"] != link.version]
     findings += [f"objects that hold another version: {wrong}"] if wrong else []
     commits = [commit for link in links for commit in link.snapshot["commits"]]
-    rewinds = itertools.accumulate(commit["operation"] == "rewind" for commit in commits)
-    keys = Counter((commit["key"], before) for commit, before in zip(commits, rewinds, strict=True) if commit.get("key") is not None)
+    undone = itertools.accumulate(commit["operation"] in _SETTING_BACK for commit in commits)
+    keys = Counter((commit["key"], before) for commit, before in zip(commits, undone, strict=True) if commit.get("key") is not None)
     for member, names in (("job", Counter((commit["job"], 0) for commit in commits)), ("key", keys)):
         twice = [name for (name, _), times in names.items() if times > 1]
         findings += [f"{len(twice)} times one {member} in two versions: {twice[:_SHOWN]}"] if twice else []

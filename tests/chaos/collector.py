@@ -1,10 +1,11 @@
-"""gc, while everything else goes on: takes part as soon as the library has `manifestcommit.gc`; until then a run says that it does not."""
+"""gc, while everything else goes on."""
 
 from __future__ import annotations
 
-import manifestcommit as mc
 from tests.chaos.history import witness
 from tests.chaos.world import AGAIN, HANDED, Actor, Phase, World
+
+import manifestcommit as mc
 
 
 def takes_part() -> bool:
@@ -17,7 +18,7 @@ class Collector(Actor):
 
     def __init__(self, world: World, name: str, incarnation: int) -> None:
         super().__init__(world, name, incarnation)
-        self._gc = vars(mc)["gc"]
+        self._gc = mc.gc
         self._known: set[str] = set()
 
     def look_back(self, name: str) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from typing import Literal, TypeAlias
 
+from tests.chaos.world import AGAIN, AT_ONCE, FED, HANDED, KEYED, Actor, Phase, World, get_file
+
 import manifestcommit as mc
-from manifestcommit.testing.operation import EVERYTHING
-from manifestcommit.testing.recorder import Running
-from tests.chaos.world import AT_ONCE, FED, HANDED, KEYED, Actor, Phase, World, get_file
+from manifestcommit.testing.history.operation import EVERYTHING, UNDONE
+from manifestcommit.testing.history.recorder import Running
 
 Told: TypeAlias = Literal["committed", "aborted", "already", "gap", "refused", "unknown"]
-PREPARED = (*FED, KEYED, HANDED)
+PREPARED = (*FED, KEYED, HANDED, AGAIN)
 _KINDS: dict[str, Literal["committed", "already"]] = {"committed": "committed", "already_committed": "already"}
 _STROKE_S = 0.15
 
@@ -109,6 +110,9 @@ class Committer(Actor):
             return "gap"
         if isinstance(error, mc.WatermarkOverlapError | mc.CommitConflictError):
             self.note("prepared refused", table=table, job=job, error=type(error).__name__)
+            if isinstance(error, mc.CommitConflictError) and error.rule in UNDONE:
+                self.note("undone", table=table, job=job)
+                self.note("refused", table=table, job=job, error=error.rule)  # for ever
             return "refused"
         if isinstance(error, mc.JobFencedError):  # stalled before it was prepared, and gc came by
             self.note("refused", table=table, job=job, error="JobFencedError")
@@ -143,7 +147,8 @@ class Committer(Actor):
 class Closer(Committer):
     """The last one: when nothing runs any more it finishes all that is still prepared, by committing it, or else by giving it up.
 
-    It gives up, too, what was recoverable, and whose writers found their work done by others.
+    It gives up, too, what was recoverable, and whose writers found their work done by others. What a set-back has stopped has no mark any
+    more, so that nobody can give it up, nor go on with it: gc puts the fence above it, and takes what it has left. [AB6]
     """
 
     def run(self) -> None:
@@ -152,8 +157,22 @@ class Closer(Committer):
                 if info.state not in ("prepared", "running"):
                     continue
                 self.note("found", table=table, job=info.job)
-                if info.state == "running" or self.ask(table, info.job, "commit") not in ("committed", "aborted"):
+                if info.state == "running":
+                    self.end_running(table, info.job)
+                elif self.ask(table, info.job, "commit") not in ("committed", "aborted"):
                     self.ask(table, info.job, "abort")
+        if self.world.collects:
+            with self.record(AGAIN).gc(forgets=False) as running:
+                report = self.table(AGAIN).gc(grace="0s", keep_versions=1_000_000)
+                running.collected(report.version, report.fence)
+
+    def end_running(self, table: str, job: str) -> None:
+        try:
+            self.ask(table, job, "abort")
+        except mc.UsageError:
+            if table != AGAIN:
+                raise
+            self.note("without a mark", table=table, job=job)
 
 
 PLANS = (

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-
-import manifestcommit as mc
-from manifestcommit.testing.checker import check
-from manifestcommit.testing.operation import EVERYTHING, read_history
-from manifestcommit.testing.order import UndecidedError
-from manifestcommit.testing.recorder import Recorder
 from tests.chaos.questions import FILE
 from tests.chaos.work import Part
 from tests.chaos.world import AGAIN, PIECES, histories_folder
+
+import manifestcommit as mc
+from manifestcommit.testing.history.checker import check
+from manifestcommit.testing.history.operation import EVERYTHING, read_history
+from manifestcommit.testing.history.recorder import Recorder
+from manifestcommit.testing.history.serial_order import UndecidedError
 
 # --- what jobs do ---------------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,6 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 import pyarrow.dataset
-
 from tests.chaos.collector import Collector
 from tests.chaos.committer import Closer, Committer
 from tests.chaos.producer import Producer
@@ -185,7 +184,7 @@ def _start(make: Callable[[], Performer]) -> int:
 def load(*, s3: bool) -> None:
     """What every actor would load first; no client is made here."""
     if s3:
-        importlib.import_module("manifestcommit.store.s3_session")  # with all that it needs
+        importlib.import_module("manifestcommit.store.backends.s3_session")  # with all that it needs
         importlib.import_module("s3fs")
 
 

@@ -6,14 +6,14 @@ Now and then it also asks for the files that a filter leaves, and where a positi
 from __future__ import annotations
 
 import pyarrow as pa
-
-import manifestcommit as mc
-from manifestcommit.core.snapshot import Snapshot
-from manifestcommit.testing.recorder import Running
 from tests.chaos import questions
 from tests.chaos.check import compare, compare_again, compare_batches, compare_jobs, compare_state, last_of
 from tests.chaos.history import items_of
 from tests.chaos.world import AGAIN, COUNTER, FED, HANDED, KEYED, PARTITIONED, SLOT, Actor, Phase, World
+
+import manifestcommit as mc
+from manifestcommit.core.table.snapshot import Snapshot
+from manifestcommit.testing.history.recorder import Running
 
 
 class Reader(Actor):

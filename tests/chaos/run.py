@@ -18,10 +18,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-
-import manifestcommit as mc
-from manifestcommit.store import open_store
-from manifestcommit.testing.recorder import Recorder
 from tests.chaos import check, collector
 from tests.chaos.history import commits_of, judge, witness
 from tests.chaos.nursery import Nursery
@@ -30,6 +26,10 @@ from tests.chaos.worker import UNHEARD
 from tests.chaos.world import EVENTS, FED, KEYED, PARTITIONED, STATE, NoteReader, World, histories_folder, notes_folder, put_file
 from tests.faults.proxy import FaultProxy
 from tests.servers.servers import S3Server
+
+import manifestcommit as mc
+from manifestcommit.store import open_store
+from manifestcommit.testing.history.recorder import Recorder
 
 Say = Callable[[str], None]
 _SOURCES = ("größe/Δ %20#0", "größe/Δ %20#1", "topic '2'\"-0", "topic '2'\"-1", "=&?+-0", "=&?+-1")

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import msgspec
-
 from tests.faults.proxy import Fault, Request
 
 _MEAN_STOP_S = 2.5

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import zstandard
-
-import manifestcommit as mc
-from manifestcommit.core import format
-from manifestcommit.store import open_store
 from tests.chaos import check, questions
 from tests.chaos.log import Log
 from tests.chaos.work import Ranges, batch_of, pieces_of, rows
 from tests.chaos.world import AGAIN, BATCH, COUNTER, EVENTS, HANDED, PIECES, SLOT, STATE
+
+import manifestcommit as mc
+from manifestcommit.core.table import object_names
+from manifestcommit.store import open_store
 
 SOURCES = ("a b%", "größe #0")
 STEP, STEPS = 5, 4
@@ -54,7 +54,7 @@ class Fed:
         return check.check_fed(str(self.root), {}, self.log, self.told)[0]
 
     def version(self, number: int) -> Path:
-        return self.root / format.version_name(number)
+        return self.root / object_names.version_name(number)
 
     def listed(self) -> Path:
         return self.root / str(mc.Table(self.root).files().column("path")[0].as_py())
@@ -367,10 +367,10 @@ def test_what_expired_versions_brought_is_held_to_the_keys_that_are_remembered(t
             note: dict[str, Any] = {"what": "committed", "job": outcome.job_id, "version": outcome.version, "key": part.key}
             told.append({**note, "already": False, "ranges": {}})
             if number == 2:
-                expired = Path(url, format.version_name(3)).read_bytes()
+                expired = Path(url, object_names.version_name(3)).read_bytes()
                 mc.gc(url, grace="0s", keep_for="0s")
         assert check.read_chain(open_store(url, {}))[0].version == 4, "the oldest version has brought a batch itself"
-        Path(url, format.version_name(3)).write_bytes(expired)  # as a gc that was killed, or a stalled writer, leaves one
+        Path(url, object_names.version_name(3)).write_bytes(expired)  # as a gc that was killed, or a stalled writer, leaves one
         return check.check_fed(url, {}, log, told, keyed=True)[0]
 
     assert made("as it should be", lambda data: data) == []

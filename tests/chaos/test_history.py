@@ -9,16 +9,16 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 import pytest
-
-import manifestcommit as mc
-from manifestcommit.testing.operation import Operation, read_history, write_history
-from manifestcommit.testing.recorder import Recorder
 from tests.chaos import questions
 from tests.chaos.check import read_chain
 from tests.chaos.history import commits_of, items_of, judge, part_does, slots_do, witness
 from tests.chaos.log import Log
 from tests.chaos.work import part_of, pieces_of, rows
 from tests.chaos.world import EVENTS, STATE, histories_folder
+
+import manifestcommit as mc
+from manifestcommit.testing.history.operation import Operation, read_history, write_history
+from manifestcommit.testing.history.recorder import Recorder
 
 SOURCE = "größe #0 %"
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-
 from tests.chaos.log import Log
 from tests.chaos.world import BATCH, EVENTS, PIECES, STATE, get_file, put_file
 

@@ -13,13 +13,13 @@ from typing import Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-
-import manifestcommit as mc
-from manifestcommit.store import open_store
-from manifestcommit.testing.recorder import Running
 from tests.chaos.history import part_does
 from tests.chaos.work import Board, Part, fingerprint_of, halves, rows
 from tests.chaos.world import EXTRAS, Actor, World
+
+import manifestcommit as mc
+from manifestcommit.store import open_store
+from manifestcommit.testing.history.recorder import Running
 
 Ended: TypeAlias = Literal["done", "lost", "again"]
 UNHEARD = "committed, and nobody was told"

@@ -16,11 +16,11 @@ from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
+from tests.chaos.log import Log
 
 import manifestcommit as mc
-from manifestcommit.core import spill
-from manifestcommit.testing.recorder import Recorder
-from tests.chaos.log import Log
+from manifestcommit.core.commit import spill_policy
+from manifestcommit.testing.history.recorder import Recorder
 
 Phase = Literal["run", "drain", "end"]
 
@@ -122,7 +122,7 @@ class Actor:
 
 def tighten() -> None:
     """Budgets so small that what takes thousands of commits elsewhere (manifests, runs, merges) happens in a short run."""
-    vars(spill).update(INLINE_ENTRY_BYTES=12 * 1024, INLINE_KEYS=12, INLINE_JOBS=12, FAN_IN=4)
+    vars(spill_policy).update(INLINE_ENTRY_BYTES=12 * 1024, INLINE_KEYS=12, INLINE_JOBS=12, FAN_IN=4)
 
 
 def put_file(path: Path, content: Any) -> None:

@@ -6,20 +6,20 @@ import time
 from typing import Any
 
 import pyarrow as pa
+from tests.chaos.again import Again
+from tests.chaos.history import slots_do
+from tests.chaos.work import Part, after, batch_of, choose, pieces_of
+from tests.chaos.world import AT_ONCE, BATCH, COUNTER, EXTRAS, FED, HANDED, KEYED, SLOT, SLOTS, Phase, put_file
 
 import manifestcommit as mc
-from manifestcommit.testing.operation import EVERYTHING
-from manifestcommit.testing.recorder import Running
-from tests.chaos.history import birth_of, slots_do
-from tests.chaos.work import Part, after, batch_of, choose, pieces_of
-from tests.chaos.worker import Worker
-from tests.chaos.world import AGAIN, AGAIN_SOURCES, AT_ONCE, BATCH, COUNTER, EXTRAS, FED, HANDED, KEYED, SLOT, SLOTS, Phase, put_file
+from manifestcommit.testing.history.operation import EVERYTHING
+from manifestcommit.testing.history.recorder import Running
 
 _MOST = 40  # records of one source in a unit
 _MOST_AT_END = 2000
 
 
-class Writer(Worker):
+class Writer(Again):
     """Several of them share the work without telling each other: who loses a race reads the watermarks anew."""
 
     def turn(self, phase: Phase) -> None:
@@ -159,35 +159,6 @@ class Writer(Worker):
         if found is not None:
             put_file(self.folder / "queue" / f"{AT_ONCE}{found}.json", {"table": HANDED, "job": found})
 
-    def again(self) -> None:
-        """The next slot of a source that is rewound now and then: then its slots are overwritten again, under the keys that they had."""
-        source, snapshot = self.dice.choice(AGAIN_SOURCES), self.table(AGAIN).snapshot()
-        mark = int(snapshot.watermarks.get(source, 0))
-        if mark and self.likely(0.3):
-            self.rewind(source, mark)
-            return
-        slot = f"{source} {mark}"
-        job = self.begin(AGAIN, slot)
-        job.overwrite({"slot": slot})
-        job.advance(source, mark, mark + 1)
-        self.replace(AGAIN, job, {slot: self.dice.randrange(1, 1 << 40)}, key=slot, advances={source: (mark, mark + 1)})
-        told = job.outcome
-        if told is not None and told.already_committed and (told.version or 0) <= snapshot.version:
-            self.violation(f"{slot!r} was done at version {told.version}, undone until {snapshot.version}, and counts as done")
-
-    def rewind(self, source: str, mark: int) -> None:
-        to = None if self.likely(0.1) else self.dice.randrange(max(0, mark - 4), mark)
-        try:
-            with self.record(AGAIN).commit("rewind", rewinds={source: to}) as running:
-                outcome = self.table(AGAIN).rewind(source, to, reason="chaos")
-                running.note(job=outcome.job_id, birth=birth_of(outcome.job_id))
-                running.told(outcome)
-            self.note("rewound", table=AGAIN, version=outcome.version, dropped=len(outcome.dropped_keys))
-        except (mc.UsageError, mc.CommitConflictError, mc.OutcomeUnknownError) as error:  # others moved it, or perhaps this one, unheard
-            self.note("not rewound", table=AGAIN, error=type(error).__name__)
-        except mc.SnapshotExpiredError:  # the history that tells which keys to drop is gone: nothing was changed
-            self.note("not rewound", table=AGAIN, error="expired")
-
     def add_column(self) -> None:
         """A column more, while others write; no write has to wait for it."""
         name = self.dice.choice(FED)
@@ -236,6 +207,6 @@ WEIGHTS = {
     Writer.by_job: 10,
     Writer.state: 7,
     Writer.count: 9,
-    Writer.again: 14,
+    Writer.again: 20,
     Writer.add_column: 2,
 }

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import manifestcommit as mc
-from manifestcommit.core import spill
+from manifestcommit.core.commit import spill_policy
 
 HOSTILE = ["", None, "a b", "%41", "a/b", "é 日本", "a=b+c#'\""]
 MOMENT = dt.datetime(2013, 1, 31, 23, 59, 59, 999_999)
@@ -105,14 +105,14 @@ def _without(table: pa.Table, *names: str) -> pa.Table:
 @contextlib.contextmanager
 def budgets(**limits: int) -> Iterator[None]:
     """Within the block a head takes this much before it spills."""
-    before = {name: getattr(spill, name) for name in limits}
+    before = {name: getattr(spill_policy, name) for name in limits}
     for name, limit in limits.items():
-        setattr(spill, name, limit)
+        setattr(spill_policy, name, limit)
     try:
         yield
     finally:
         for name, limit in before.items():
-            setattr(spill, name, limit)
+            setattr(spill_policy, name, limit)
 
 
 def _spilled(root: Path, table: mc.Table) -> None:

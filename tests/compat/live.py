@@ -24,26 +24,26 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
-import manifestcommit as mc
-from manifestcommit.core import format
-from manifestcommit.core.change import StreamBatch
-from manifestcommit.core.keys import key_columns, may_hold, partitions_of_keys
-from manifestcommit.core.snapshot import Snapshot
-from manifestcommit.engine import plan
-from manifestcommit.engine import session as engine_session
-from manifestcommit.engine.compact import Aim, NewFiles, Rewriting, compact
-from manifestcommit.engine.dataset import open_dataset
-from manifestcommit.engine.env import SystemEnv
-from manifestcommit.engine.files import DataFileWriter
-from manifestcommit.engine.job import Job
-from manifestcommit.engine.outcome import committed_or_raise
-from manifestcommit.engine.row_change import RowChange, ranges_of
-from manifestcommit.engine.session import Session
-from manifestcommit.store import Store, open_store
-from manifestcommit.testing.faults import Died, FaultCall, FaultStore
 from tests.compat.freeze import budgets
 from tests.compat.read_back import ARCHIVE, EXPECTATIONS, pack, read_back
+
+import manifestcommit as mc
+from manifestcommit.core.commit.change import StreamBatch
+from manifestcommit.core.filter.merge_keys import key_columns, may_hold, partitions_of_keys
+from manifestcommit.core.table import object_names
+from manifestcommit.core.table.snapshot import Snapshot
+from manifestcommit.engine.datafile.writer import DataFileWriter
+from manifestcommit.engine.job.job import Transaction
+from manifestcommit.engine.maintenance.compaction import CompactionOptions, NewFiles, Rewriting, compact
+from manifestcommit.engine.metadata import table_context as engine_session
+from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.engine.operations.row_change import RowChange, ranges_of
+from manifestcommit.engine.runtime.environment import SystemEnv
+from manifestcommit.engine.runtime.outcome import committed_or_raise
+from manifestcommit.engine.scan import planning
+from manifestcommit.engine.scan.arrow_dataset import open_dataset
+from manifestcommit.store import Store, open_store
+from manifestcommit.testing.faults import Died, FaultCall, FaultStore
 
 DAYS = [dt.date(2013, 1, 1), dt.date(1582, 10, 4), None]
 HOSTILE = ["a b", None, "%41", "a/b", "é 日本", "a=b+c#'\""]
@@ -98,8 +98,8 @@ class Life:
     def version(self) -> int:
         return max(self.ids, default=0)
 
-    def session(self, store: Store | None = None) -> Session:
-        return Session(store or self.store, self.env)
+    def session(self, store: Store | None = None) -> TableContext:
+        return TableContext(store or self.store, self.env)
 
     def note(self) -> int:
         """All versions since the last look hold what is alive now."""
@@ -225,7 +225,7 @@ def change_columns(life: Life) -> None:
 def stream(life: Life) -> None:
     """Three batches of a query, and a tag on each of two versions."""
     for batch in range(3):
-        job = Job(life.session())
+        job = Transaction(life.session())
         job.take_batch(StreamBatch(name="query é", query="0e8f", batch=batch))
         data = life.rows([40 + batch])
         job.write_stream(data.schema, data.to_batches())
@@ -260,7 +260,7 @@ def change_rows(life: Life) -> None:
     merge(life, [22, 23, 60], plus=1, key="merge:1", watermarks={LATE: (30, 40)})
     life.table.drop_removed()
     life.note()
-    compact(life.session(), Aim(), lambda snapshot, groups: rewrite(life, snapshot, groups))
+    compact(life.session(), CompactionOptions(), lambda snapshot, groups: rewrite(life, snapshot, groups))
     life.note()
 
 
@@ -295,7 +295,7 @@ def take_out(life: Life, change: RowChange, entries: pa.Table, ids: Sequence[int
 
 def delete(life: Life, ids: Sequence[int], **options: Any) -> None:
     change = RowChange(life.session(), "delete", ["where", f"id in {ids}"], **options)
-    take_out(life, change, plan.entries_table(life.session(), change.snapshot), ids)
+    take_out(life, change, planning.entries_table(life.session(), change.snapshot), ids)
     committed_or_raise(change.commit(), str(life.root))
     life.alive -= set(ids)
     life.keys[options["key"]] = life.note()
@@ -309,7 +309,7 @@ def merge(life: Life, ids: Sequence[int], *, plus: int, **options: Any) -> None:
     files, intake = put(life, change.plan(sources=change.sources), life.rows(ids, plus))
     change.take(files, intake=intake)
     change.read(partitions_of_keys(keys, files, by, by))
-    take_out(life, change, plan.entries_table(life.session(), change.snapshot, may_hold(keys, files, by)), ids)
+    take_out(life, change, planning.entries_table(life.session(), change.snapshot, may_hold(keys, files, by)), ids)
     committed_or_raise(change.commit(), str(life.root))
     life.alive |= set(ids)
     life.stand |= {source: end for source, (_, end) in options["watermarks"].items()}
@@ -346,7 +346,7 @@ def beaten(life: Life, times: int, ids: Sequence[int], then: Any = None) -> Faul
     left = list(ids[:times])
 
     def beat(call: FaultCall) -> None:
-        if call.kind == "put_if_absent" and format.parse_version(call.name) is not None and left:
+        if call.kind == "put_if_absent" and object_names.parse_version(call.name) is not None and left:
             life.append([left.pop(0)])
         if then is not None:
             then(call)
@@ -355,7 +355,7 @@ def beaten(life: Life, times: int, ids: Sequence[int], then: Any = None) -> Faul
 
 
 def intents(life: Life) -> set[str]:
-    return {job for info in life.store.list(format.INTENTS) if (job := format.parse_intent(info.name)) is not None}
+    return {job for info in life.store.list(object_names.INTENTS) if (job := object_names.parse_intent(info.name)) is not None}
 
 
 def publish(life: Life, id: int, lost_to: Sequence[int], **options: Any) -> str:

@@ -9,17 +9,19 @@ from __future__ import annotations
 import datetime as dt
 import io
 import itertools
+import os
 import shutil
 import tarfile
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
+from tests.compat.freeze import describe, digests, shown
 
 import manifestcommit as mc
-from manifestcommit.engine.lookup import find_key
-from tests.compat.freeze import describe, digests, shown
+from manifestcommit.engine.metadata.job_and_key_lookup import find_key
 
 if TYPE_CHECKING:
     from tests.compat.live import Life
@@ -119,7 +121,10 @@ def collected(root: Path) -> list[Any]:
 
 def copy(root: Path, to: Path) -> Path:
     """All objects, as young as the copy: their ages are the store's, and gc asks for them."""
-    return Path(shutil.copytree(root, to, copy_function=shutil.copyfile))
+    copied, now = Path(shutil.copytree(root, to, copy_function=shutil.copyfile)), time.time()
+    for path in copied.rglob("*"):  # in whatever order they were copied: versions have times that do not fall
+        os.utime(path, (now, now))
+    return copied
 
 
 def pack(root: Path, archive: Path) -> None:

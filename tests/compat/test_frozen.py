@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
+from tests.compat import freeze
 
 import manifestcommit as mc
-from manifestcommit.cli import main
-from tests.compat import freeze
+from manifestcommit.cli.main import main
 
 FIXTURES = Path(__file__).with_name("fixtures")
 EXPECTED: dict[str, Any] = {path.parent.name: json.loads(path.read_text("utf-8")) for path in sorted(FIXTURES.glob("*/expected.json"))}
@@ -173,22 +173,26 @@ def test_a_frozen_table_is_written_on(copied: Path) -> None:
     marks = table.watermarks()
     with pytest.raises(mc.WatermarkOverlapError):
         mc.write(pa.table({"id": [100]}), copied, watermarks={"MyTopic:0": (0, 50)})
-    mc.write(pa.table({"id": [100], "new": ["x"]}), copied, watermarks={"MyTopic:0": (marks["MyTopic:0"], 2**62 + 9)}, merge_schema=True)
-    mc.write(pa.table({"id": [101], "part of 'it'": ["a b"]}), copied, mode="overwrite", overwrite={"part of 'it'": "a b"})
+    new = pa.table({"id": [100], "new": ["x"], "part of 'it'": pa.nulls(1), "n": pa.nulls(1)})
+    mc.write(new, copied, watermarks={"MyTopic:0": (marks["MyTopic:0"], 2**62 + 9)}, merge_schema=True)
+    mc.write(
+        pa.table({"id": [101], "part of 'it'": ["a b"], "n": pa.nulls(1)}), copied, mode="overwrite", overwrite={"part of 'it'": "a b"}
+    )
     found = {row["id"]: row for row in table.dataset().to_table().to_pylist()}
     kept = {at for at, row in before.items() if row["part of 'it'"] != "a b"}
     assert set(found) == kept | {100, 101} and found[100]["new"] == "x" and table.watermarks()["MyTopic:0"] == 2**62 + 9
     assert all(freeze.shown({**before[at], "new": None}) == freeze.shown(found[at]) for at in kept)
     assert table.snapshot().totals.rows == len(found)
-    mc.write(pa.table({"id": [102]}), copied, mode="overwrite")
+    table.set_properties({"write.missing-columns": "null"})
+    mc.write(pa.table({"id": [102], "part of 'it'": pa.nulls(1), "n": pa.nulls(1)}), copied, mode="overwrite")
     assert table.dataset().to_table()["id"].to_pylist() == [102]
 
 
 @pytest.mark.parametrize(("release", "name"), TABLES)
-@pytest.mark.parametrize("command", ["log", "show", "files", "watermarks", "diff"])
+@pytest.mark.parametrize("command", ["history", "describe", "files", "watermarks", "changes"])
 def test_the_command_line_shows_frozen_tables(release: str, name: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """[CP1]"""
-    arguments = [command, str(FIXTURES / release / name), *(["1"] if command == "diff" else [])]
+    arguments = [command, str(FIXTURES / release / name), *(["1"] if command == "changes" else [])]
     assert main(arguments) == 0
     capsys.readouterr()
     assert main([*arguments, "--json"]) == 0

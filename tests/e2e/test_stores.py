@@ -15,14 +15,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.faults.tables import check_table, read_ids
+from tests.store.places import Place, processes
 
 import manifestcommit as mc
 from manifestcommit.errors import StoreDeniedError
 from manifestcommit.store import open_store
-from tests.faults.tables import check_table, read_ids
-from tests.store.places import Place, processes
-
-pytestmark = pytest.mark.slow
 
 PAGE = Path(__file__).resolve().parents[2] / "spec" / "stores.md"
 PROCESSES, THREADS, COMMITS = 5, 10, 3
@@ -58,6 +56,7 @@ def contend(place: Place, process: int, ready: Any, start: Any, told: Any) -> No
         told.put([each for found in pool.map(work, range(THREADS)) for each in found])
 
 
+@pytest.mark.thorough
 def test_fifty_writers_on_one_table_all_get_through(place: Place) -> None:
     """Blind retries once failed 54 commits under contention. Writers carry each other: nobody needs many attempts. [IV9] [CM8] [CM20]"""
     append(place, -1)
@@ -166,6 +165,7 @@ def writing(place: Place) -> Iterator[None]:
         done.result()
 
 
+@pytest.mark.thorough
 def test_every_read_beside_a_writer_is_one_snapshot(place: Place) -> None:
     """[RD2]"""
     append(place)

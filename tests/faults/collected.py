@@ -12,22 +12,22 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
+from tests.faults.tables import begin, check_head, clone, memory, read, read_ids, rows, session, write
 
-from manifestcommit.core import format
-from manifestcommit.core.change import Change, TagEdit
-from manifestcommit.core.conflict import is_readable
-from manifestcommit.core.retention import Policy
-from manifestcommit.engine import plan
-from manifestcommit.engine.commit import commit
-from manifestcommit.engine.gc import GcReport, run
-from manifestcommit.engine.head import open_head, read_object
-from manifestcommit.engine.outcome import committed_or_raise
+from manifestcommit.core.commit.change import Change, TagEdit
+from manifestcommit.core.commit.conflict import is_readable
+from manifestcommit.core.commit.retention import Policy
+from manifestcommit.core.table import object_names
+from manifestcommit.engine.commit.commit_loop import commit
+from manifestcommit.engine.maintenance.gc import GcReport, run
+from manifestcommit.engine.metadata.version_chain import open_head, read_object
+from manifestcommit.engine.runtime.outcome import committed_or_raise
+from manifestcommit.engine.scan import planning
 from manifestcommit.errors import (
     ManifestCommitError,
 )
 from manifestcommit.store import MemoryStore, Store
 from manifestcommit.testing.faults import FaultCall, FaultStore
-from tests.faults.tables import begin, check_head, clone, memory, read, read_ids, rows, session, write
 
 HARSH = Policy(grace_s=0, keep_for_s=0, keep_versions=1)
 DAY = "a b%2F+=#'é🦆"
@@ -51,7 +51,7 @@ def check_readable(store: Store) -> None:
         assert is_readable(head.snapshot, version)
         found = read_object(store, version)
         assert found is not None, f"version {version} is gone"
-        entries = plan.entries_table(session(store), found.snapshot)
+        entries = planning.entries_table(session(store), found.snapshot)
         listed = dict(zip(entries["path"].to_pylist(), entries["bytes"].to_pylist(), strict=True))
         assert {path: there.get(path) for path in listed} == listed, f"files of version {version}"
         assert read(store, version).num_rows == found.snapshot.totals.rows
@@ -63,14 +63,14 @@ def check_readable(store: Store) -> None:
 def needed(store: Store) -> set[str]:
     """The chain, and what its readable versions list: nothing else has to be there."""
     head = open_head(store)
-    names = {format.HINT}
+    names = {object_names.HINT, object_names.marker_name(head.snapshot.table_id)}
     for version in {tag.version for tag in head.snapshot.tags.values()} | set(range(head.snapshot.expired, head.version + 1)):
         found = read_object(store, version)
         assert found is not None
         snapshot = found.snapshot
-        names |= {format.version_name(version), *(ref.path for ref in snapshot.manifests)}
+        names |= {object_names.version_name(version), *(ref.path for ref in snapshot.manifests)}
         names |= {each.path for runs in (snapshot.key_runs, snapshot.job_runs, snapshot.removed_runs) for each in runs}
-        names |= set(plan.entries_table(session(store), snapshot)["path"].to_pylist())
+        names |= set(planning.entries_table(session(store), snapshot)["path"].to_pylist())
     return names
 
 
@@ -114,7 +114,7 @@ def forget(store: Store) -> None:
 def tag(store: Store, name: str, version: int | None) -> None:
     each = session(store)
     head = each.open()
-    job = format.job_id(head.version, head.snapshot.table_id, secrets.token_bytes(16))
+    job = object_names.job_id(head.version, head.snapshot.table_id, secrets.token_bytes(16))
     change = Change(job=job, birth=head.version, operation="tag", tag=TagEdit(name=name, version=version))
     committed_or_raise(commit(each, head, change), store.url)
 

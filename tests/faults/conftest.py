@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from manifestcommit.core import spill
+from manifestcommit.core.commit import spill_policy
 
 
 @pytest.fixture
@@ -19,8 +19,8 @@ def empty_memory() -> Iterator[None]:
 @pytest.fixture
 def tight(monkeypatch: pytest.MonkeyPatch) -> None:
     """Budgets so small that everything spills and merges."""
-    monkeypatch.setattr(spill, "INLINE_ENTRY_BYTES", 1500)
-    monkeypatch.setattr(spill, "INLINE_KEYS", 3)
-    monkeypatch.setattr(spill, "INLINE_JOBS", 2)
-    monkeypatch.setattr(spill, "INLINE_REMOVED_BYTES", 4)
-    monkeypatch.setattr(spill, "FAN_IN", 3)
+    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 1500)
+    monkeypatch.setattr(spill_policy, "INLINE_KEYS", 3)
+    monkeypatch.setattr(spill_policy, "INLINE_JOBS", 2)
+    monkeypatch.setattr(spill_policy, "INLINE_REMOVED_BYTES", 4)
+    monkeypatch.setattr(spill_policy, "FAN_IN", 3)

@@ -21,12 +21,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from manifestcommit.core import format
-from manifestcommit.core.change import Change
-from manifestcommit.core.manifest import Entry
-from manifestcommit.core.schema import Field, Schema
-from manifestcommit.engine.commit import commit, create_table
-from manifestcommit.engine.session import Session
+from manifestcommit.core.commit.change import Change
+from manifestcommit.core.format import codec
+from manifestcommit.core.schema.fields import Field, Schema
+from manifestcommit.core.table.entries import Entry
+from manifestcommit.engine.commit.commit_loop import commit
+from manifestcommit.engine.commit.create_version import create_table
+from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.store.memory import MemoryStore
 
 _Result = TypeVar("_Result")
@@ -146,10 +147,10 @@ class FarStore:
 
 
 def crowd(*, writers: int, seconds: float = 10.0, request_s: float = 0.02, seed: int = 1, options: dict[str, Any] | None = None) -> Found:
-    """What so many writers commit in so many seconds. options: for `engine.commit.commit`."""
+    """What so many writers commit in so many seconds. options: for `engine.commit.commit_loop.commit`."""
     inner = MemoryStore(f"crowd-{secrets.token_hex(8)}")
     clock = Clock()
-    setup = Session(inner, Outside(clock, seed))
+    setup = TableContext(inner, Outside(clock, seed))
     create_table(setup, schema=Schema(fields=(Field(id=1, name="id", type="long"),)), partition_by=(), properties={})
     found: dict[str, list[Any]] = {"attempts": [], "waits": [], "requests": []}
     per_writer = [0] * writers
@@ -160,7 +161,7 @@ def crowd(*, writers: int, seconds: float = 10.0, request_s: float = 0.02, seed:
             store = FarStore(inner, clock, Outside(clock, 1000 * seed + number), request_s)
             while clock.now_s < seconds:
                 began_s = clock.now_s
-                session = Session(store)  # type: ignore[arg-type]  # what a commit asks of one
+                session = TableContext(store)  # type: ignore[arg-type]  # what a commit asks of one
                 head = session.open()
                 outcome = commit(session, head, _append(head.snapshot.schema, session.new_job(head), head.version), **(options or {}))
                 assert outcome.committed, outcome
@@ -193,5 +194,5 @@ def crowd(*, writers: int, seconds: float = 10.0, request_s: float = 0.02, seed:
 
 def _append(schema: Schema | None, job: str, birth: int) -> Change:
     path = f"00000-{hashlib.sha256(job.encode()).hexdigest()[:16]}-0-{job}.parquet"
-    entry = Entry(path=path, rows=1, bytes=1, digest=format.digest(path.encode()), job=job)
+    entry = Entry(path=path, rows=1, bytes=1, digest=codec.digest(path.encode()), job=job)
     return Change(job=job, birth=birth, operation="append", schema=schema, partition_by=(), add=(entry,), touched=({},))

@@ -7,32 +7,35 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from manifestcommit.core import format
-from manifestcommit.core.change import Change, Prepared
-from manifestcommit.engine.commit import commit
-from manifestcommit.engine.head import open_head, read_object
-from manifestcommit.engine.outcome import Outcome
+from tests.faults.tables import begin, change_of, rows, session, write
+
+from manifestcommit.core.commit.change import Change, Prepared
+from manifestcommit.core.format import codec
+from manifestcommit.core.table import object_names
+from manifestcommit.engine.commit.commit_loop import commit
+from manifestcommit.engine.commit.group_commit import Committers
+from manifestcommit.engine.metadata.version_chain import open_head, read_object
+from manifestcommit.engine.runtime.outcome import Outcome
 from manifestcommit.store import Store
 from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
-from tests.faults.tables import begin, change_of, rows, session, write
 
 _numbers = itertools.count(1_000_000)
 
 
 def is_create(call: FaultCall) -> bool:
     """Whether it contends for a version."""
-    return call.kind == "put_if_absent" and format.parse_version(call.name) is not None
+    return call.kind == "put_if_absent" and object_names.parse_version(call.name) is not None
 
 
 def is_publishing(call: FaultCall) -> bool:
-    return call.kind == "put_if_absent" and format.parse_intent(call.name) is not None
+    return call.kind == "put_if_absent" and object_names.parse_intent(call.name) is not None
 
 
 def rival(store: Store) -> None:
     """Someone else commits a row that no test looks at, and neither asks for help nor helps."""
     job = begin(store)
     job.write(rows([next(_numbers)]))
-    assert commit(session(store), open_head(store), change_of(job), publishing=False).committed
+    assert commit(session(store), open_head(store), change_of(job), committers=Committers.THIS_PROCESS).committed
 
 
 def losing(
@@ -68,13 +71,13 @@ def publish(store: Store, *ids: int, **options: Any) -> str:
 
 def intents(store: Store) -> list[str]:
     """The jobs whose intents are there."""
-    return [job for info in store.list(format.INTENTS) if (job := format.parse_intent(info.name)) is not None]
+    return [job for info in store.list(object_names.INTENTS) if (job := object_names.parse_intent(info.name)) is not None]
 
 
 def put_intent(store: Store, change: Change) -> str:
     """Publish a change by hand."""
-    data = format.encode_intent(Prepared(format_version=1, change=change, prepared_at=0, writer="by hand"))
-    assert data is not None and store.put_if_absent(format.intent_name(change.job), data)
+    data = codec.encode_intent(Prepared(format_version=1, change=change, prepared_at=0, writer="by hand"))
+    assert data is not None and store.put_if_absent(object_names.intent_name(change.job), data)
     return change.job
 
 

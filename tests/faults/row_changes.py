@@ -7,27 +7,27 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-
-from manifestcommit.core import arrow
-from manifestcommit.core.expression import parse_expression, spell
-from manifestcommit.core.keys import key_columns, may_hold, partitions_of_keys
-from manifestcommit.core.reads import partitions_of
-from manifestcommit.engine import plan
-from manifestcommit.engine.files import DataFileWriter
-from manifestcommit.engine.outcome import Outcome, committed_or_raise
-from manifestcommit.engine.replace import check_rows
-from manifestcommit.engine.row_change import RowChange, ranges_of
-from manifestcommit.engine.session import Session
-from manifestcommit.store import Store
 from tests.faults.tables import session
 
+from manifestcommit.core.filter.arrow_expression import parse_expression, spell
+from manifestcommit.core.filter.merge_keys import key_columns, may_hold, partitions_of_keys
+from manifestcommit.core.filter.partitions_read import partitions_of
+from manifestcommit.core.schema import arrow_schema
+from manifestcommit.engine.datafile.rewrite_plan import check_rows
+from manifestcommit.engine.datafile.writer import DataFileWriter
+from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.engine.operations.row_change import RowChange, ranges_of
+from manifestcommit.engine.runtime.outcome import Outcome, committed_or_raise
+from manifestcommit.engine.scan import planning
+from manifestcommit.store import Store
 
-def rows_of(each: Session, path: str) -> pa.Table:
+
+def rows_of(each: TableContext, path: str) -> pa.Table:
     with each.store.open_input(path) as source:
         return pq.ParquetFile(source).read()
 
 
-def put(change: RowChange, each: Session, table: pa.Table, sources: Any = ()) -> Any:
+def put(change: RowChange, each: TableContext, table: pa.Table, sources: Any = ()) -> Any:
     with DataFileWriter(each.store, change.plan(sources=sources), task=0, attempt=each.env.randomness(8).hex()) as writer:
         for batch in table.to_batches():
             writer.write(batch)
@@ -36,7 +36,7 @@ def put(change: RowChange, each: Session, table: pa.Table, sources: Any = ()) ->
     return entries
 
 
-def take_out(change: RowChange, each: Session, entries: pa.Table, wanted: pc.Expression) -> int:
+def take_out(change: RowChange, each: TableContext, entries: pa.Table, wanted: pc.Expression) -> int:
     """The matching rows out of these files; how many they are."""
     gone = 0
     for index in range(entries.num_rows):
@@ -67,9 +67,9 @@ def begin_delete(store: Store, wanted: pc.Expression, key: str | None = None) ->
         return change
     snapshot = change.snapshot
     assert snapshot.schema is not None
-    predicate = parse_expression(wanted, arrow.arrow_schema(snapshot.schema, physical=False, ids=False))
+    predicate = parse_expression(wanted, arrow_schema.arrow_schema(snapshot.schema, physical=False, ids=False))
     change.read(partitions_of(predicate, snapshot.schema, snapshot.partition_by))
-    take_out(change, each, plan.entries_table(each, snapshot, predicate), wanted)
+    take_out(change, each, planning.entries_table(each, snapshot, predicate), wanted)
     return change
 
 
@@ -84,7 +84,7 @@ def begin_upsert(store: Store, source: pa.Table, on: list[str], key: str | None 
     keys = key_columns(snapshot.schema, on)
     files = put(change, each, source)
     change.read(partitions_of_keys(keys, files, snapshot.partition_by, snapshot.partition_by))
-    entries = plan.entries_table(each, snapshot, may_hold(keys, files, snapshot.partition_by))
+    entries = planning.entries_table(each, snapshot, may_hold(keys, files, snapshot.partition_by))
     wanted = pc.scalar(False)
     for row in source.to_pylist():
         one = pc.scalar(True)

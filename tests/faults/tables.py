@@ -10,18 +10,19 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from manifestcommit.core import format
-from manifestcommit.core.change import Change
-from manifestcommit.core.snapshot import Commit, Snapshot
-from manifestcommit.engine import plan
-from manifestcommit.engine.compact import NewFiles, Rewrite, Rewriting
-from manifestcommit.engine.dataset import open_dataset
-from manifestcommit.engine.env import SystemEnv
-from manifestcommit.engine.files import DataFileWriter
-from manifestcommit.engine.head import Head, open_head, read_object
-from manifestcommit.engine.lookup import find_key
-from manifestcommit.engine.outcome import Outcome
-from manifestcommit.engine.session import Session
+from manifestcommit.core.commit.change import Change
+from manifestcommit.core.format import codec
+from manifestcommit.core.table import object_names
+from manifestcommit.core.table.snapshot import Commit, Snapshot
+from manifestcommit.engine.datafile.writer import DataFileWriter
+from manifestcommit.engine.maintenance.compaction import NewFiles, Rewrite, Rewriting
+from manifestcommit.engine.metadata.job_and_key_lookup import find_key
+from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.engine.metadata.version_chain import Head, list_versions, open_head, read_object
+from manifestcommit.engine.runtime.environment import SystemEnv
+from manifestcommit.engine.runtime.outcome import Outcome
+from manifestcommit.engine.scan import planning
+from manifestcommit.engine.scan.arrow_dataset import open_dataset
 from manifestcommit.job import Job
 from manifestcommit.store import MemoryStore, Store
 
@@ -59,8 +60,8 @@ def clone(store: Store, fresh: Callable[[], Store] = memory) -> Store:
     return copy
 
 
-def session(store: Store) -> Session:
-    return Session(store, Hasty())
+def session(store: Store) -> TableContext:
+    return TableContext(store, Hasty())
 
 
 def begin(store: Store, key: str | None = None, fingerprint: str | None = None) -> Job:
@@ -106,12 +107,12 @@ def read(store: Store, version: int | None = None) -> pa.Table:
     head = open_head(store)
     found = head if version is None else read_object(store, version)
     assert found is not None
-    return open_dataset(each, found.snapshot, plan.entries_table(each, found.snapshot)).to_table()
+    return open_dataset(each, found.snapshot, planning.entries_table(each, found.snapshot)).to_table()
 
 
 def read_ids(store: Store, version: int | None = None) -> list[int]:
     """The ids of all rows, sorted; twice what is there twice. [] for a table without columns, or no table."""
-    if next(iter(store.list(format.VERSIONS)), None) is None:
+    if not list_versions(store):
         return []
     table = read(store, version)
     return sorted(table.column("id").to_pylist()) if "id" in table.column_names else []
@@ -119,7 +120,7 @@ def read_ids(store: Store, version: int | None = None) -> list[int]:
 
 def positions(store: Store) -> dict[str, Any]:
     """Where every source stands."""
-    if next(iter(store.list(format.VERSIONS)), None) is None:
+    if not list_versions(store):
         return {}
     return dict(open_head(store).snapshot.watermarks)
 
@@ -133,8 +134,8 @@ def key_version(store: Store, key: str) -> int | None:
 
 def all_snapshots(store: Store) -> Iterator[Head]:
     """Every version whose object exists, ascending."""
-    for info in list(store.list(format.VERSIONS)):
-        version = format.parse_version(info.name)
+    for info in list(store.list(object_names.VERSIONS)):
+        version = object_names.parse_version(info.name)
         if version is not None:
             found = read_object(store, version)
             assert found is not None
@@ -158,7 +159,7 @@ def check_head(store: Store) -> None:
     """The head's files: no path twice, all there with their length, and totals that are true of them. [IV6] [OB2]"""
     each = session(store)
     snapshot = each.open().snapshot
-    table = plan.entries_table(each, snapshot)
+    table = planning.entries_table(each, snapshot)
     paths = table.column("path").to_pylist()
     assert len(paths) == len(set(paths)), "a path is live twice [IV6]"
     sizes = {info.name: info.size_bytes for info in store.list("")}
@@ -171,15 +172,15 @@ def check_head(store: Store) -> None:
 def put_version(store: Store, head: Head, *, commit: Commit | None = None, **changes: Any) -> Head:
     """The version after `head` by another writer: its snapshot with these members changed."""
     version = head.version + 1
-    job = format.job_id(head.version, head.snapshot.table_id, secrets.token_bytes(16))
+    job = object_names.job_id(head.version, head.snapshot.table_id, secrets.token_bytes(16))
     record = commit or Commit(job=job, commit_id=f"{job}.{secrets.token_hex(8)}", operation="gc")
     recent = changes.pop("recent_jobs", {**head.snapshot.recent_jobs, record.job: version})
     snapshot: Snapshot = msgspec.structs.replace(
         head.snapshot, version=version, parent_digest=head.digest, commits=(record,), recent_jobs=recent, **changes
     )
-    data = format.encode_snapshot(snapshot)
-    assert store.put_if_absent(format.version_name(version), data)
-    return Head(snapshot=snapshot, digest=format.digest(data))
+    data = codec.encode_snapshot(snapshot)
+    assert store.put_if_absent(object_names.version_name(version), data)
+    return Head(snapshot=snapshot, digest=codec.digest(data))
 
 
 def change_of(job: Job) -> Change:

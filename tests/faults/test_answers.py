@@ -6,21 +6,6 @@ import secrets
 from collections.abc import Callable, Iterator
 
 import pytest
-
-from manifestcommit.core import format, spill
-from manifestcommit.engine.commit import DEFAULT_LIMITS, Limits, commit
-from manifestcommit.engine.head import open_head
-from manifestcommit.engine.lookup import find_job
-from manifestcommit.errors import (
-    CorruptMetadataError,
-    ManifestCommitError,
-    OutcomeUnknownError,
-    StoreError,
-    StoreUnclearError,
-    UnsafeStoreError,
-)
-from manifestcommit.store import MemoryStore, ObjectInfo
-from manifestcommit.testing.faults import FaultStore
 from tests.faults.tables import (
     Hasty,
     all_snapshots,
@@ -35,13 +20,31 @@ from tests.faults.tables import (
     write,
 )
 
-UNCLEAR = DEFAULT_LIMITS.unclear_tries
+from manifestcommit.core.commit import spill_policy
+from manifestcommit.core.format import codec
+from manifestcommit.core.table import object_names
+from manifestcommit.engine.commit.commit_loop import commit
+from manifestcommit.engine.metadata.job_and_key_lookup import find_job
+from manifestcommit.engine.metadata.version_chain import list_versions, open_head
+from manifestcommit.engine.runtime.tuning import Limits
+from manifestcommit.errors import (
+    CorruptMetadataError,
+    ManifestCommitError,
+    OutcomeUnknownError,
+    StoreError,
+    StoreUnclearError,
+    UnsafeStoreError,
+)
+from manifestcommit.store import MemoryStore, ObjectInfo
+from manifestcommit.testing.faults import FaultStore
+
+UNCLEAR = Limits().unclear_tries
 
 
 class Scripted(MemoryStore):
     """A store in memory whose creates of versions are answered by a script: one function per create, then as usual."""
 
-    def __init__(self, *script: Callable[[str, bytes], bool], of: str = format.VERSIONS) -> None:
+    def __init__(self, *script: Callable[[str, bytes], bool], of: str = object_names.VERSIONS) -> None:
         super().__init__(secrets.token_hex(8))
         self._of = of
         self.script = list(script)
@@ -78,7 +81,7 @@ def test_a_retry_below_that_lost_against_itself_is_a_success_told_once() -> None
     store.script = [store.retried_below]
     outcome = write(store, rows([2]), key="k")
     assert outcome.kind == "committed" and outcome.version == 3
-    assert store.get(format.HINT) == b"3", "it goes on as a create that succeeded"
+    assert store.get(object_names.HINT) == b"3", "it goes on as a create that succeeded"
     assert read_ids(store) == [1, 2] and len(list(all_snapshots(store))) == 3
     check_table(store)
 
@@ -281,14 +284,14 @@ def test_a_head_above_mine_that_cannot_be_read_makes_my_commit_unknown_not_faile
     write(inner, rows([1]), key="before")
 
     def damaged_above(call: object) -> None:
-        if call.kind == "list" and len(list(inner.list(format.VERSIONS))) == 3:  # type: ignore[attr-defined]
-            body = b"garbage" if damage == "garbage" else format.compress(b'{"format_version": 2}')
-            inner.put(format.version_name(4), body)
+        if call.kind == "list" and len(list_versions(inner)) == 3:  # type: ignore[attr-defined]
+            body = b"garbage" if damage == "garbage" else codec.compress(b'{"format_version": 2}')
+            inner.put(object_names.version_name(4), body)
 
     with pytest.raises(ManifestCommitError) as caught:
         write(FaultStore(inner, on_call=damaged_above), rows([2]), key="k")
     assert isinstance(caught.value, OutcomeUnknownError), f"told as {type(caught.value).__name__}"
-    inner.delete([format.version_name(4)])
+    inner.delete([object_names.version_name(4)])
     assert key_version(inner, "k") == 3 and read_ids(inner) == [1, 2]
 
 
@@ -298,12 +301,12 @@ def test_a_hint_that_cannot_be_put_changes_nothing() -> None:
     write(inner, rows([1]))
 
     def no_hint(call: object) -> None:
-        if call.name == format.HINT and call.kind == "put":  # type: ignore[attr-defined]
+        if call.name == object_names.HINT and call.kind == "put":  # type: ignore[attr-defined]
             raise StoreError("no")
 
     outcome = write(FaultStore(inner, on_call=no_hint), rows([2]), key="k")
     assert (outcome.kind, outcome.version) == ("committed", 3)
-    assert inner.get(format.HINT) == b"2"
+    assert inner.get(object_names.HINT) == b"2"
     assert read_ids(inner) == [1, 2]
 
 
@@ -314,18 +317,18 @@ def test_no_hint_changes_what_is_read_or_where_a_commit_lands(hint: bytes | None
     for number in range(3):
         write(store, rows([number]))
     if hint is None:
-        store.delete([format.HINT])
+        store.delete([object_names.HINT])
     else:
-        store.put(format.HINT, hint)
+        store.put(object_names.HINT, hint)
     assert read_ids(store) == [0, 1, 2]
     assert write(store, rows([3])).version == 5
-    assert read_ids(store) == [0, 1, 2, 3] and store.get(format.HINT) == b"5"
+    assert read_ids(store) == [0, 1, 2, 3] and store.get(object_names.HINT) == b"5"
 
 
 def test_a_retry_below_of_a_manifest_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
     """The SDK wrote the manifest, lost the answer and was told that the name is taken: by these very bytes. [IV4] [LY8]"""
-    monkeypatch.setattr(spill, "INLINE_ENTRY_BYTES", 0)
-    store = Scripted(of=format.MANIFESTS)
+    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 0)
+    store = Scripted(of=object_names.MANIFESTS)
     store.script = [store.retried_below]
     try:
         outcome = write(store, rows([2]), key="k")
@@ -336,8 +339,8 @@ def test_a_retry_below_of_a_manifest_is_no_damage(monkeypatch: pytest.MonkeyPatc
 
 def test_a_lost_answer_about_a_manifest_does_not_stop_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sending the same bytes again to a name that no one else can have is always right. [IV4] [LY8]"""
-    monkeypatch.setattr(spill, "INLINE_ENTRY_BYTES", 0)
-    store = Scripted(of=format.MANIFESTS)
+    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 0)
+    store = Scripted(of=object_names.MANIFESTS)
     store.script = [store.answer_lost]
     assert write(store, rows([2]), key="k").committed
     assert read_ids(store) == [1, 2]
@@ -345,8 +348,8 @@ def test_a_lost_answer_about_a_manifest_does_not_stop_the_commit(monkeypatch: py
 
 def test_a_manifest_of_other_bytes_under_ones_own_name_is_damage(monkeypatch: pytest.MonkeyPatch) -> None:
     """[OB4] [LY8]"""
-    monkeypatch.setattr(spill, "INLINE_ENTRY_BYTES", 0)
-    store = Scripted(of=format.MANIFESTS)
+    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 0)
+    store = Scripted(of=object_names.MANIFESTS)
 
     def stranger(name: str, data: bytes) -> bool:
         store.create(name, b"not these bytes")

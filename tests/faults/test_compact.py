@@ -1,7 +1,7 @@
 """Compaction beside everything else, and under crashes: the same rows in fewer files, or what was there before. [GC11]
 
-Spark's part of it is done in this process. Not here: which files are rewritten together (tests/unit/test_compaction.py), rows of all
-kinds through Spark (tests/spark/test_compact.py).
+Spark's part of it is done in this process. Not here: which files are rewritten together (tests/core/commit/test_compaction_plan.py), rows
+of all kinds through Spark (tests/spark/operations/test_compact.py).
 """
 
 from __future__ import annotations
@@ -16,28 +16,39 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.faults.tables import begin, check_head, check_table, clone, memory, positions, read, read_ids, rewrite_here, rows, session, write
+from tests.faults.test_crashes import FAULTS
+from tests.sizes import rest_thorough, some
 
-from manifestcommit.core import compaction, format, spill
-from manifestcommit.core.change import Change, StreamBatch
-from manifestcommit.core.evolution import drop_column, rename_column
-from manifestcommit.core.retention import Policy
-from manifestcommit.core.snapshot import Snapshot
-from manifestcommit.engine import alter, plan
-from manifestcommit.engine.commit import commit
-from manifestcommit.engine.compact import Aim, Compaction, NewFiles, Rewrite, Rewriting, choose_by, compact, merge_manifests
-from manifestcommit.engine.gc import run as gc
-from manifestcommit.engine.head import open_head
-from manifestcommit.engine.lineage import trace
-from manifestcommit.engine.outcome import Outcome, committed_or_raise
-from manifestcommit.engine.replace import plan_rewrite
-from manifestcommit.engine.rollback import rollback
-from manifestcommit.engine.verify import verify
+from manifestcommit.core.commit import compaction_plan, spill_policy
+from manifestcommit.core.commit.change import Change, StreamBatch
+from manifestcommit.core.commit.retention import Policy
+from manifestcommit.core.schema.evolution import drop_column, rename_column
+from manifestcommit.core.table import object_names
+from manifestcommit.core.table.snapshot import Snapshot
+from manifestcommit.engine.commit.commit_loop import commit
+from manifestcommit.engine.datafile.rewrite_plan import plan_rewrite
+from manifestcommit.engine.inspection.verify import verify
+from manifestcommit.engine.maintenance.compaction import (
+    Compaction,
+    CompactionOptions,
+    NewFiles,
+    Rewrite,
+    Rewriting,
+    choose_by,
+    compact,
+    merge_manifests,
+)
+from manifestcommit.engine.maintenance.gc import run as gc
+from manifestcommit.engine.metadata.version_chain import open_head
+from manifestcommit.engine.operations import alter
+from manifestcommit.engine.operations.lineage import trace
+from manifestcommit.engine.operations.rollback import rollback
+from manifestcommit.engine.runtime.outcome import Outcome, committed_or_raise
+from manifestcommit.engine.scan import planning
 from manifestcommit.errors import CommitConflictError, ManifestCommitError, OutcomeUnknownError, StoreError, UsageError
 from manifestcommit.store import Store
 from manifestcommit.testing.faults import Died, FaultStore
-from tests.faults.tables import begin, check_head, check_table, clone, memory, positions, read, read_ids, rewrite_here, rows, session, write
-from tests.faults.test_crashes import FAULTS
-from tests.sizes import some
 
 DAYS = ["a b%2F+=#'é🦆", "__HIVE_DEFAULT_PARTITION__", "", None]
 EVERYTHING = 1 << 30
@@ -54,12 +65,12 @@ def table(commits: int = 3) -> Store:
 
 
 def run(store: Store, rewrite: Rewrite | None = None, **options: Any) -> Compaction:
-    return compact(session(store), Aim(**{"target": EVERYTHING, **options}), rewrite or rewrite_here(store))
+    return compact(session(store), CompactionOptions(**{"target": EVERYTHING, **options}), rewrite or rewrite_here(store))
 
 
 def files(store: Store) -> list[str]:
     each = session(store)
-    return plan.entries_table(each, each.open().snapshot).column("path").to_pylist()
+    return planning.entries_table(each, each.open().snapshot).column("path").to_pylist()
 
 
 def state(store: Store) -> tuple[Any, ...]:
@@ -85,9 +96,9 @@ def acting(store: Store, act: Callable[[], Any]) -> Rewrite:
 @pytest.fixture
 def tight(monkeypatch: pytest.MonkeyPatch) -> None:
     """Budgets so small that a dozen commits have manifests, runs and removed rows."""
-    monkeypatch.setattr(spill, "INLINE_ENTRY_BYTES", 1500)
-    monkeypatch.setattr(spill, "INLINE_REMOVED_BYTES", 0)
-    monkeypatch.setattr(spill, "INLINE_KEYS", 3)
+    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 1500)
+    monkeypatch.setattr(spill_policy, "INLINE_REMOVED_BYTES", 0)
+    monkeypatch.setattr(spill_policy, "INLINE_KEYS", 3)
 
 
 def test_each_partition_has_one_file_and_everything_else_is_as_it_was() -> None:
@@ -118,7 +129,7 @@ def test_after_compaction_and_expiry_reruns_and_replayed_batches_are_still_recog
     newest = open_head(store).version
     for _ in range(2):
         gc(session(store), Policy(grace_s=0, keep_for_s=0, prepared_grace_s=0))
-    assert open_head(store).snapshot.expired >= newest and not any(store.list(format.version_name(newest - 1))), (
+    assert open_head(store).snapshot.expired >= newest and not any(store.list(object_names.version_name(newest - 1))), (
         "all that came before is gone"
     )
     assert [batch(store, number).kind for number in range(3)] == ["key_reused", "key_reused", "already_committed"]
@@ -156,7 +167,7 @@ def test_a_second_run_finds_nothing_to_do() -> None:
 
 
 @pytest.mark.usefixtures("tight")
-@pytest.mark.parametrize("name", ["files", "manifests"])
+@pytest.mark.parametrize("name", rest_thorough(["files", "manifests"], "files"))
 def test_after_a_fault_at_any_call_no_row_is_lost_and_a_rerun_finishes(name: str) -> None:
     """[GC11] [IV3]"""
     base = table(2)
@@ -221,7 +232,7 @@ def delete(store: Store, paths: Sequence[str]) -> None:
     """What a delete of rows does to files that lose all of them."""
     each = session(store)
     head = each.open()
-    job = format.job_id(head.version, head.snapshot.table_id, secrets.token_bytes(16))
+    job = object_names.job_id(head.version, head.snapshot.table_id, secrets.token_bytes(16))
     committed_or_raise(commit(each, head, Change(job=job, birth=head.version, operation="delete", remove=frozenset(paths))), store.url)
 
 
@@ -245,7 +256,7 @@ def test_two_compactions_at_once_double_nothing() -> None:
 
 def test_what_was_committed_before_a_crash_stays_done(monkeypatch: pytest.MonkeyPatch) -> None:
     """[GC11] A run of days that dies loses a batch, not the days."""
-    monkeypatch.setattr(compaction, "BATCH_GROUPS", 1)
+    monkeypatch.setattr(compaction_plan, "BATCH_GROUPS", 1)
     store = table()
     before, inner, seen = state(store), rewrite_here(store), itertools.count()
 
@@ -293,7 +304,7 @@ def test_a_commit_that_says_replace_and_loses_or_doubles_rows_is_refused() -> No
     store = table()
     each = session(store)
     head = each.open()
-    job = format.job_id(head.version, head.snapshot.table_id, secrets.token_bytes(16))
+    job = object_names.job_id(head.version, head.snapshot.table_id, secrets.token_bytes(16))
     change = Change(job=job, birth=head.version, operation="replace", remove=frozenset(files(store)[:2]))
     with pytest.raises(CommitConflictError, match="replacement_changes_rows"):
         committed_or_raise(commit(each, head, change), store.url)
@@ -338,14 +349,14 @@ def test_where_chooses_partitions() -> None:
     store = table()
     each = session(store)
     for condition, groups in ((pc.field("day") == DAYS[0], 1), (pc.field("day").is_null(), 1), (pc.field("day").isin(["", "x"]), 1)):
-        done = compact(each, Aim(target=EVERYTHING), rewrite_here(store), choose=choose_by(condition))
+        done = compact(each, CompactionOptions(target=EVERYTHING), rewrite_here(store), choose=choose_by(condition))
         assert done.groups == groups
     with pytest.raises(UsageError, match=r"by the columns day; nothing was done"):
-        compact(each, Aim(target=EVERYTHING), rewrite_here(store), choose=choose_by(pc.field("id") == 3))
+        compact(each, CompactionOptions(target=EVERYTHING), rewrite_here(store), choose=choose_by(pc.field("id") == 3))
     flat = memory()
     write(flat, rows([1]))
     with pytest.raises(UsageError, match="not partitioned"):
-        compact(session(flat), Aim(), rewrite_here(flat), choose=choose_by(pc.field("id") == 3))
+        compact(session(flat), CompactionOptions(), rewrite_here(flat), choose=choose_by(pc.field("id") == 3))
 
 
 def test_lineage_still_finds_a_position_and_the_version_that_brought_it() -> None:
@@ -383,7 +394,7 @@ def test_merged_manifests_list_the_same_files_by_the_same_versions() -> None:
     many = write(store, pa.table({"id": range(600, 608), "day": [f"n{number}" for number in range(8)]})).version
     each = session(store)
     snapshot = each.open().snapshot
-    before = plan.entries_table(each, snapshot).select(["path", "added"]).to_pylist()
+    before = planning.entries_table(each, snapshot).select(["path", "added"]).to_pylist()
     manifests = len(snapshot.manifests)
     assert sum(row["added"] == many for row in before) == 8
     assert manifests > 2 and (snapshot.removed or snapshot.removed_runs)
@@ -393,7 +404,7 @@ def test_merged_manifests_list_the_same_files_by_the_same_versions() -> None:
 
     done = merge_manifests(session(Overtaken(store, lambda: appended(store))))  # type: ignore[arg-type]
     snapshot = each.open().snapshot
-    after = plan.entries_table(each, snapshot)
+    after = planning.entries_table(each, snapshot)
     assert [row for row in after.select(["path", "added"]).to_pylist() if row in before] == before
     assert after.num_rows == len(before) + 1
     assert done.manifests_after >= 1 and len(snapshot.manifests) < manifests
@@ -414,16 +425,16 @@ class Overtaken(FaultStore):
         self._act: Callable[[], Any] | None = act
 
     def _before(self, call: Any) -> None:
-        if call.kind == "put_if_absent" and format.parse_version(call.name) is not None and self._act is not None:
+        if call.kind == "put_if_absent" and object_names.parse_version(call.name) is not None and self._act is not None:
             act, self._act = self._act, None
             act()
 
 
 def test_manifests_that_commits_have_merged_meanwhile_are_looked_at_again(monkeypatch: pytest.MonkeyPatch, tight: None) -> None:
     """[GC11] [CM12]"""
-    monkeypatch.setattr(spill, "FAN_IN", 100)  # nothing is merged yet
+    monkeypatch.setattr(spill_policy, "FAN_IN", 100)  # nothing is merged yet
     store = table(4)
-    monkeypatch.setattr(spill, "FAN_IN", 2)
+    monkeypatch.setattr(spill_policy, "FAN_IN", 2)
     appends = lambda: [write(store, rows([400 + n], day=DAYS[n % 4])) for n in range(12)]  # noqa: E731
     done = merge_manifests(session(Overtaken(store, appends)))  # type: ignore[arg-type]
     assert done.left_manifests == 0

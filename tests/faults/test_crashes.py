@@ -10,16 +10,17 @@ from typing import Any, get_args
 
 import pyarrow as pa
 import pytest
+from tests.faults.tables import Service, check_table, clone, key_version, memory, positions, read_ids, rows, session, write
+from tests.sizes import in_turn, rest_thorough, rounds
 
 import manifestcommit as mc
-from manifestcommit.core import evolution, spill
-from manifestcommit.engine import alter
-from manifestcommit.engine.head import open_head
+from manifestcommit.core.commit import spill_policy
+from manifestcommit.core.schema import evolution
+from manifestcommit.engine.metadata.version_chain import open_head
+from manifestcommit.engine.operations import alter
 from manifestcommit.errors import ManifestCommitError, OutcomeUnknownError, StoreError, StoreUnclearError, UsageError
 from manifestcommit.store import LocalStore, Store, open_store
 from manifestcommit.testing.faults import Died, Fault, FaultStore
-from tests.faults.tables import Service, check_table, clone, key_version, memory, positions, read_ids, rows, session, write
-from tests.sizes import in_turn, rounds
 
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 READS = ("get", "list", "open_input")
@@ -82,11 +83,11 @@ SCENARIOS: dict[str, Scenario] = {
 @pytest.fixture
 def tight(monkeypatch: pytest.MonkeyPatch) -> None:
     """Budgets so small that a table of 30 commits has manifests, runs and merges."""
-    monkeypatch.setattr(spill, "INLINE_ENTRY_BYTES", 1500)
-    monkeypatch.setattr(spill, "INLINE_KEYS", 3)
-    monkeypatch.setattr(spill, "INLINE_JOBS", 3)
-    monkeypatch.setattr(spill, "INLINE_REMOVED_BYTES", 0)
-    monkeypatch.setattr(spill, "FAN_IN", 3)
+    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 1500)
+    monkeypatch.setattr(spill_policy, "INLINE_KEYS", 3)
+    monkeypatch.setattr(spill_policy, "INLINE_JOBS", 3)
+    monkeypatch.setattr(spill_policy, "INLINE_REMOVED_BYTES", 0)
+    monkeypatch.setattr(spill_policy, "FAN_IN", 3)
 
 
 def state(store: Store) -> tuple[list[int], dict[str, Any]]:
@@ -94,12 +95,13 @@ def state(store: Store) -> tuple[list[int], dict[str, Any]]:
 
 
 @pytest.mark.usefixtures("tight")
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", rest_thorough(SCENARIOS, "append", "dynamic overwrite"))
 def test_after_a_fault_at_any_call_there_is_the_old_state_or_the_new_and_a_rerun_converges(name: str) -> None:
     """What was acknowledged is there; what failed for sure is not; the same key again gives the new state once. [IV3] [IV4] [CM6] [KY3]"""
     every_fault(*SCENARIOS[name], memory)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("tight")
 def test_a_fault_at_any_call_of_a_proof_leaves_no_table_or_the_table() -> None:
     """A first write through a service races it first: a crash in between leaves probes and no table. [IV3] [ST12]"""
@@ -107,7 +109,7 @@ def test_a_fault_at_any_call_of_a_proof_leaves_no_table_or_the_table() -> None:
 
 
 @pytest.mark.usefixtures("tight")
-@pytest.mark.parametrize("name", ["append", "dynamic overwrite"])
+@pytest.mark.parametrize("name", rest_thorough(["append", "dynamic overwrite"], "append"))
 def test_it_is_the_same_on_a_real_object_store(name: str, rgw: Any) -> None:
     """[IV3] [IV4] [CM6] [KY3]"""
     bucket = rgw.bucket()
@@ -179,7 +181,9 @@ def attempt(publish: Callable[[Store], mc.Outcome], store: Store) -> mc.Outcome 
 
 def test_a_fault_at_any_call_of_a_creation_leaves_no_table_or_the_table() -> None:
     """[IV3] [CM13] [LY9]"""
-    schema = evolution.assign_new_ids(mc.core.arrow.from_arrow(pa.schema([("id", pa.int64())]), iter(range(1, 99)).__next__), ids())
+    schema = evolution.assign_new_ids(
+        mc.core.schema.arrow_schema.from_arrow(pa.schema([("id", pa.int64())]), iter(range(1, 99)).__next__), ids()
+    )
 
     def create(store: Store) -> None:
         alter.create(session(store), schema, [], {"a": "b"})
@@ -207,6 +211,7 @@ def ids() -> Callable[[], int]:
     return iter(range(1, 99)).__next__
 
 
+@pytest.mark.thorough
 def test_two_faults_in_a_row_are_no_worse() -> None:
     """A lost answer and then any fault at the call after it. [IV3] [IV4]"""
     base = memory()

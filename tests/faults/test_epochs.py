@@ -14,14 +14,14 @@ from collections.abc import Iterable, Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.faults.tables import all_snapshots, begin, check_table, clone, memory, positions, read_ids, rows, session
+from tests.sizes import rounds
 
 import manifestcommit as mc
-from manifestcommit.engine.lineage import trace
+from manifestcommit.engine.operations.lineage import trace
 from manifestcommit.errors import WatermarkError, WatermarkGapError, WatermarkOverlapError
 from manifestcommit.store import MemoryStore, Store
 from manifestcommit.testing.faults import Died, FaultCall, FaultStore
-from tests.faults.tables import all_snapshots, begin, check_table, clone, memory, positions, read_ids, rows, session
-from tests.sizes import rounds
 
 FIRST = 7  # the epoch with which the sink begins
 PER_EPOCH, PER_VNODE = 1_000_000, 1000  # a row's id tells its epoch, its vnode and its number
@@ -156,7 +156,7 @@ def test_a_file_spans_epochs_and_vnodes_and_says_so() -> None:
     finish(store, log, [range(64)])
 
 
-@pytest.mark.parametrize("late", [False, True], ids=["died first", "died second"])
+@pytest.mark.parametrize("late", [False, pytest.param(True, marks=pytest.mark.thorough)], ids=["died first", "died second"])
 def test_writers_die_before_any_call_and_their_vnodes_change_hands(late: bool) -> None:
     """Two writers become three: each of them replays and forgets by what the table says of each of its vnodes. [WM2] [WM4] [IV3]"""
     base, full = begun(64)
@@ -301,6 +301,7 @@ class Cluster:
             assert read_ids(self.store) == before
 
 
+@pytest.mark.thorough
 @given(steps=STEPS)
 @settings(max_examples=rounds(10, 200), deadline=None)
 def test_whatever_happens_every_row_is_there_once(steps: list[tuple[str, int, int]]) -> None:

@@ -1,7 +1,7 @@
 """gc under crashes, damage and lies: nothing that is needed ever goes, and what is dead is gone after the next two. [GC1]-[GC8] [IV7]
 
-Not here: which version and which name may go, as pure functions (tests/unit/test_retention.py); callers and the command line
-(tests/unit/test_gc.py), what others do meanwhile (test_gc_races).
+Not here: which version and which name may go, as pure functions (tests/core/commit/test_retention.py); callers and the command line
+(tests/engine/maintenance/test_gc.py), what others do meanwhile (test_gc_races).
 """
 
 from __future__ import annotations
@@ -16,24 +16,6 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-
-from manifestcommit.core import format, spill
-from manifestcommit.core.retention import Policy
-from manifestcommit.engine import rows as engine_rows
-from manifestcommit.engine.gc import run
-from manifestcommit.engine.head import open_head, read_object
-from manifestcommit.engine.prepare import commit_prepared
-from manifestcommit.engine.rollback import rollback
-from manifestcommit.engine.verify import verify
-from manifestcommit.errors import (
-    CommitConflictError,
-    CorruptMetadataError,
-    JobFencedError,
-    OutcomeUnknownError,
-    StoreError,
-)
-from manifestcommit.store import KeepsUnfinished, LocalStore, Store, Unfinished
-from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
 from tests.faults.clocks import CLOCKS, Clock
 from tests.faults.collected import (
     DAY,
@@ -50,7 +32,29 @@ from tests.faults.collected import (
     tag,
 )
 from tests.faults.tables import begin, check_table, clone, key_version, memory, read, read_ids, rows, session, write
-from tests.sizes import in_turn
+from tests.sizes import in_turn, rest_thorough
+
+from manifestcommit.core.commit import spill_policy
+from manifestcommit.core.commit.retention import Policy
+from manifestcommit.core.format import codec
+from manifestcommit.core.schema.partitioning import NULL_FOLDER
+from manifestcommit.core.table import object_names
+from manifestcommit.engine.datafile import row_buffer as engine_rows
+from manifestcommit.engine.inspection.verify import verify
+from manifestcommit.engine.job.two_phase import commit_prepared
+from manifestcommit.engine.maintenance.gc import run
+from manifestcommit.engine.metadata.version_chain import open_head, read_object
+from manifestcommit.engine.operations.rollback import rollback
+from manifestcommit.errors import (
+    CommitConflictError,
+    CorruptMetadataError,
+    JobFencedError,
+    OutcomeUnknownError,
+    OutputGoneError,
+    StoreError,
+)
+from manifestcommit.store import KeepsUnfinished, LocalStore, Store, Unfinished
+from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
 
 pytestmark = pytest.mark.usefixtures("empty_memory")
 
@@ -103,12 +107,12 @@ def test_late_files_of_dead_tasks_go_with_the_next_gc() -> None:
     gc(store)
     assert not any(job.id in name for name in sizes(store)), "a job that was born below the fence has nothing left"
     store.put(f"day=late/00000-{'0' * 16}-0-{job.id}.parquet", b"a zombie's")
-    store.put(format.manifest_name(job.id, b"0" * 16), b"a zombie's")
+    store.put(object_names.manifest_name(job.id, b"0" * 16), b"a zombie's")
     with pytest.raises(JobFencedError):
         job.commit()
-    store.put(format.key_mark_name(job.id, "k é"), b"of a recoverable job")
-    store.put(format.task_name(job.id, "0" * 32, 7), b"of a recoverable job")
-    store.put(format.prepared_name(job.id), b"of a prepared job")
+    store.put(object_names.key_mark_name(job.id, "k é"), b"of a recoverable job")
+    store.put(object_names.task_name(job.id, "0" * 32, 7), b"of a recoverable job")
+    store.put(object_names.prepared_name(job.id), b"of a prepared job")
     check_clean(store)
     assert not any(job.id in name for name in sizes(store))
 
@@ -151,8 +155,10 @@ def test_only_the_last_keys_are_remembered_where_there_are_too_many() -> None:
     jobs = [job for each in [session(store)] for job in recorded_jobs(each)]
     fence = open_head(store).snapshot.fence
     gc(store, keep_keys=5)
-    assert all(format.parse_job_id(job).birth >= fence for job in recorded_jobs(session(store))), "one gc later they are forgotten [GC8]"
-    assert any(format.parse_job_id(job).birth < fence for job in jobs), "and not earlier"
+    assert all(object_names.parse_job_id(job).birth >= fence for job in recorded_jobs(session(store))), (
+        "one gc later they are forgotten [GC8]"
+    )
+    assert any(object_names.parse_job_id(job).birth < fence for job in jobs), "and not earlier"
     assert not write(store, rows([0]), key="k0").already_committed
     check_clean(store)
     store = memory()
@@ -169,20 +175,20 @@ def test_rows_are_not_doubled_by_a_job_that_began_while_its_key_was_rolled_back(
 ) -> None:
     """A rollback brings a key back with its old record, below the fence: gc must not forget it while that job can commit. [KY4] [CF13]"""
     if spilled:
-        monkeypatch.setattr(spill, "INLINE_KEYS", 0)
+        monkeypatch.setattr(spill_policy, "INLINE_KEYS", 0)
     store = memory()
     write(store, rows([1]))
     done = write(store, rows([2]), key="k").version
     assert done is not None
     rollback(session(store), done - 1, reason="by mistake")
     write(store, rows([3]), key="later")  # so that a gc before the second rollback has a key to forget
-    old = max(info.modified for info in store.list(format.VERSIONS))
+    old = max(info.modified for info in store.list(object_names.VERSIONS))
     clock = Clock(store, lambda modified: modified - 7200 if modified <= old else modified)
     tried = 0
 
     def undo(call: FaultCall) -> None:
         nonlocal tried
-        tried += call.kind == "put_if_absent" and format.parse_version(call.name) is not None
+        tried += call.kind == "put_if_absent" and object_names.parse_version(call.name) is not None
         if tried == late:
             tried += 1
             rollback(session(store), done, reason="it was right")
@@ -194,7 +200,7 @@ def test_rows_are_not_doubled_by_a_job_that_began_while_its_key_was_rolled_back(
         policy = Policy(grace_s=3600, keep_versions=1, keep_for_s=0, keep_keys=0)
         each = session(FaultStore(clock, on_call=undo if late else None))
         report = run(each, policy)
-        assert format.parse_job_id(job.id).birth >= report.fence > done, "it can still commit, and the record is below the fence"
+        assert object_names.parse_job_id(job.id).birth >= report.fence > done, "it can still commit, and the record is below the fence"
         assert key_version(store, "k") == done
     assert job.outcome is not None and job.outcome.already_committed and read_ids(store) == [1, 2]
     gc(store, keep_keys=0)
@@ -203,7 +209,7 @@ def test_rows_are_not_doubled_by_a_job_that_began_while_its_key_was_rolled_back(
 
 
 def recorded_jobs(each: Any) -> list[str]:
-    from manifestcommit.engine.manifests import JOB_RUN
+    from manifestcommit.engine.metadata.manifests import JOB_RUN
 
     snapshot = each.open().snapshot
     spilled = [job for ref in snapshot.job_runs for job in each.manifests.run(ref, JOB_RUN).column("job").to_pylist()]
@@ -218,7 +224,7 @@ def test_a_young_prepared_job_holds_the_fence_and_an_old_one_does_not() -> None:
         job = begin(store)
         job.write(rows([number], day="x"))
         jobs.append(job.prepare())
-    birth = format.parse_job_id(jobs[0]).birth
+    birth = object_names.parse_job_id(jobs[0]).birth
     for _ in range(3):
         assert gc(store).fence <= birth
     assert commit_prepared(session(store), jobs[0]).committed
@@ -280,7 +286,7 @@ def test_ages_are_measured_by_the_stores_own_clock(clock: str) -> None:
 # --- crashes --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fault", ["dies_before", "dies_after"])
+@pytest.mark.parametrize("fault", rest_thorough(["dies_before", "dies_after"], "dies_before"))
 @pytest.mark.usefixtures("tight")
 def test_a_crash_anywhere_leaves_what_the_next_gc_finishes(fault: Fault) -> None:
     """[GC7] [IV3]"""
@@ -334,9 +340,9 @@ def test_a_hint_that_lies_changes_nothing(hint: bytes | None) -> None:
     store = table()
     gc(store)
     before = read_ids(store)
-    store.delete([format.HINT])
+    store.delete([object_names.HINT])
     if hint is not None:
-        store.put(format.HINT, hint)
+        store.put(object_names.HINT, hint)
     gc(store)
     assert read_ids(store) == before
     check_clean(store)
@@ -348,16 +354,16 @@ def test_damage_stops_gc_before_it_deletes_anything() -> None:
         store = memory()
         write(store, rows([1]))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(spill, "INLINE_ENTRY_BYTES", 1)
+            patch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 1)
             write(store, rows([2]))
         write(store, rows([3]))
         if victim == "version":
-            store.delete([format.version_name(3)])
+            store.delete([object_names.version_name(3)])
         elif victim == "replaced":
             found = read_object(store, 3)
             assert found is not None
             bare = msgspec.structs.replace(found.snapshot, added=(), manifests=())
-            store.put(format.version_name(3), format.encode_snapshot(bare))
+            store.put(object_names.version_name(3), codec.encode_snapshot(bare))
         else:
             store.delete([open_head(store).snapshot.manifests[0].path])
         before = {name for name in sizes(store) if not name.startswith("_manifest/")}
@@ -376,26 +382,34 @@ def told(store: Store) -> Counter[str]:
 
 
 STRANGERS: dict[str, Callable[[str, str], str]] = {  # what is told -> and the name, by a job and the same job of another table
-    "orphans: in a folder of a partition": lambda own, other: f"day=é %2F+=#'/{data_file(own)}",
-    "orphans: below the root": lambda own, other: data_file(own),
-    "orphans: a manifest": lambda own, other: format.manifest_name(own, b"m" * 16),
-    "orphans: left by a job": lambda own, other: format.key_mark_name(own, "k é"),
+    "orphans: in a folder of a partition": lambda own, other: f"day=é %2F+%3D%23%27/{data_file(own)}",
+    "orphans: in that of null": lambda own, other: f"day={NULL_FOLDER}/{data_file(own)}",
+    "orphans: a manifest": lambda own, other: object_names.manifest_name(own, b"m" * 16),
+    "orphans: left by a job": lambda own, other: object_names.key_mark_name(own, "k é"),
     "foreign_files: a copy": lambda own, other: f"backup/{data_file(own)}",
     "foreign_files: a copy in a partition": lambda own, other: f"day=x/copy of é/{data_file(own)}",
+    "foreign_files: a copy below the root": lambda own, other: data_file(own),
+    "foreign_files: a copy in a folder like a partition's": lambda own, other: f"backup=2013-01-01/{data_file(own)}",
+    "foreign_files: a copy of a partition's folder": lambda own, other: f"old-day=x/{data_file(own)}",
+    "foreign_files: a copy of a partition in another": lambda own, other: f"day=x/day=x/{data_file(own)}",
+    "foreign_files: a folder that is escaped otherwise": lambda own, other: f"day=%78/{data_file(own)}",
+    "foreign_files: a folder with nothing behind its =": lambda own, other: f"day=/{data_file(own)}",
+    "foreign_files: a copy under another name": lambda own, other: f"day=x/copy-{data_file(own)}",
+    "foreign_files: a copy with a number": lambda own, other: f"day=x/1{data_file(own)[1:5]}-{data_file(own)}",
     "foreign_files: a checksum beside it": lambda own, other: f"day=x/{data_file(own)}.crc",
-    "foreign_files: a stranger": lambda own, other: "day=x/a b%20+=#'\".parquet",
+    "untracked_parquet: a stranger": lambda own, other: "day=x/a b%20+=#'\".parquet",
     "other_table: its file": lambda own, other: f"day=x/{data_file(other)}",
     "other_table: a copy of its file": lambda own, other: f"backup/{data_file(other)}",
-    "other_table: its manifest": lambda own, other: format.manifest_name(other, b"m" * 16),
-    "other_table: left by its job": lambda own, other: format.prepared_name(other),
-    "other_table: its intent": lambda own, other: format.intent_name(other),
-    "other_table: a version below": lambda own, other: f"é b/{format.version_name(1)}",
-    "other_table: a whole copy below": lambda own, other: f"backup/{format.manifest_name(own, b'm' * 16)}",
-    "intent: of a job that is fenced": lambda own, other: format.intent_name(own),
-    "foreign_name: no intent": lambda own, other: f"{format.INTENTS}{own} ",
-    "foreign_name: no version": lambda own, other: f"{format.VERSIONS}7.json.zst",
-    "foreign_name: no manifest": lambda own, other: f"{format.MANIFESTS}x %41.parquet",
-    "foreign_name: no job": lambda own, other: f"{format.JOBS}what/ever",
+    "other_table: its manifest": lambda own, other: object_names.manifest_name(other, b"m" * 16),
+    "other_table: left by its job": lambda own, other: object_names.prepared_name(other),
+    "other_table: its intent": lambda own, other: object_names.intent_name(other),
+    "other_table: a version below": lambda own, other: f"é b/{object_names.version_name(1)}",
+    "other_table: a whole copy below": lambda own, other: f"backup/{object_names.manifest_name(own, b'm' * 16)}",
+    "intent: of a job that is fenced": lambda own, other: object_names.intent_name(own),
+    "foreign_name: no intent": lambda own, other: f"{object_names.INTENTS}{own} ",
+    "foreign_name: no version": lambda own, other: f"{object_names.VERSIONS}7.json.zst",
+    "foreign_name: no manifest": lambda own, other: f"{object_names.MANIFESTS}x %41.parquet",
+    "foreign_name: no job": lambda own, other: f"{object_names.JOBS}what/ever",
     "foreign_name: of a later release": lambda own, other: "_manifest/else where",
 }
 
@@ -411,7 +425,7 @@ def test_what_verify_says_of_a_name_is_what_gc_does_with_it(stranger: str) -> No
     gc(store)
     head = open_head(store).snapshot
     assert head.fence > 1
-    name = STRANGERS[stranger](*(format.job_id(head.fence - 1, each, b"r" * 16) for each in (head.table_id, "f" * 16)))
+    name = STRANGERS[stranger](*(object_names.job_id(head.fence - 1, each, b"r" * 16) for each in (head.table_id, "f" * 16)))
     before = told(store)
     store.put(name, b"123")
     kind = stranger.partition(":")[0]
@@ -431,18 +445,18 @@ def test_objects_of_other_tables_and_of_nobody_are_left() -> None:
         if not info.name.startswith("inner/"):
             store.put(f"backup/{info.name}", store.get(info.name))
     data = next(info.name for info in other.list("day="))
-    foreign_job = format.job_of_data_file(data)
+    foreign_job = object_names.job_of_data_file(data)
     assert foreign_job is not None
     store.put(data, b"of an earlier table")
-    store.put(format.prepared_name(foreign_job), b"of an earlier table")
-    store.put(format.manifest_name(foreign_job, b"0" * 16), b"of an earlier table")
+    store.put(object_names.prepared_name(foreign_job), b"of an earlier table")
+    store.put(object_names.manifest_name(foreign_job, b"0" * 16), b"of an earlier table")
     store.put("_manifest/versions/i-x", b"?")
     store.put("_manifest/of a later release/x", b"?")
     store.put("_delta_log/00.json", b"?")
     store.put("_SUCCESS", b"")
     store.put("plain é%.csv", b"1,2")
     strangers = {name for name in sizes(store) if name.startswith(("inner/", "backup/", "_delta", "_SUCCESS", "plain"))}
-    strangers |= {data, format.prepared_name(foreign_job), format.manifest_name(foreign_job, b"0" * 16)}
+    strangers |= {data, object_names.prepared_name(foreign_job), object_names.manifest_name(foreign_job, b"0" * 16)}
     strangers |= {"_manifest/versions/i-x", "_manifest/of a later release/x"}
     check_clean(store, *strangers)
     report = gc(store)
@@ -451,6 +465,17 @@ def test_objects_of_other_tables_and_of_nobody_are_left() -> None:
     gc(store, foreign=True)
     gone = {data, "plain é%.csv"}
     assert strangers - gone <= set(sizes(store)) and not gone & set(sizes(store))
+
+
+@pytest.mark.parametrize("log", ["_delta_log/00.json", ".hoodie/x", "_spark_metadata/0", "metadata/v1.metadata.json", "_manifest/hint"])
+def test_the_files_of_another_format_s_table_are_not_condemned(log: str) -> None:
+    """Its log says which of its files count. [GC6] [LY6]"""
+    store = table()
+    for name in (f"lake/é/{log}", "lake/é/a=1/0.parquet", "lake/plain.csv"):
+        store.put(name, b"?")
+    gc(store, foreign=True)
+    left = {name for name in sizes(store) if name.startswith("lake/")}
+    assert left == {f"lake/é/{log}", "lake/é/a=1/0.parquet"}
 
 
 def test_condemned_names_leave_the_chain_once_no_job_can_add_them_any_more() -> None:
@@ -476,7 +501,7 @@ def test_condemned_names_leave_the_chain_once_no_job_can_add_them_any_more() -> 
 
 def test_at_most_so_many_foreign_files_are_condemned_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """[GC6]"""
-    from manifestcommit.core import retention
+    from manifestcommit.core.commit import retention
 
     monkeypatch.setattr(retention, "MAX_CONDEMNED", 3)
     store = table()
@@ -499,9 +524,9 @@ def test_versions_go_last_and_lowest_first_and_never_before_the_decision() -> No
     calls = FaultStore(table())
     gc(calls)
     deletes = [call.name for call in calls.calls if call.kind == "delete"]
-    versions = [name for name in deletes if name.startswith(format.VERSIONS)]
+    versions = [name for name in deletes if name.startswith(object_names.VERSIONS)]
     assert versions == sorted(versions) and deletes[-len(versions) :] == versions and len(versions) < len(deletes)
-    created = next(call.number for call in calls.calls if call.kind == "put_if_absent" and call.name.startswith(format.VERSIONS))
+    created = next(call.number for call in calls.calls if call.kind == "put_if_absent" and call.name.startswith(object_names.VERSIONS))
     assert all(call.number > created for call in calls.calls if call.kind == "delete")
 
 
@@ -552,7 +577,7 @@ def test_a_crash_among_the_unfinished_files_leaves_them_to_the_next_gc(tmp_path:
         half = [tmp_path / "t" / "day=x" / f".mc-tmp-{each:016x}-0000{each}-{'0' * 16}-0-{job.id}.parquet" for each in range(3)]
         for each in half:
             each.write_bytes(b"half")
-        write(store, rows([at]))
+        write(store, rows([at], day=None))
         failing = DiskFaults(store, fault, at)
         with pytest.raises(StoreError if fault == "refused" else Died):
             gc(failing)
@@ -600,11 +625,27 @@ def test_the_half_file_of_a_job_that_is_fenced_goes_and_its_task_is_told(tmp_pat
     write(store, rows([1], day=DAY), partition_by=["day"])
 
     def collect() -> None:
-        write(store, rows([2]))
+        write(store, rows([2], day=None))
         assert len(list(store.unfinished())) == 1
         assert gc(store).deleted["unfinished output"].count == 1
 
-    with pytest.raises(StoreError, match="removed while it was written"):
+    with pytest.raises(JobFencedError, match="began before the table's fence") as caught:
         slow(store, collect)
+    assert isinstance(caught.value.__cause__, OutputGoneError)
     assert list(store.unfinished()) == [] and read_ids(store) == [1, 2]
+    check_clean(store)
+
+
+def test_the_half_file_that_somebody_removed_is_told_as_gone(tmp_path: Path) -> None:
+    """The job is not fenced: it is not gc that has taken it. [ST15] [CM2]"""
+    store = LocalStore(str(tmp_path / "t"))
+    write(store, rows([1], day=DAY), partition_by=["day"])
+
+    def clean() -> None:
+        for each in store.unfinished():
+            store.discard_unfinished(each)
+
+    with pytest.raises(OutputGoneError, match="removed while it was written"):
+        slow(store, clean)
+    assert read_ids(store) == [1]
     check_clean(store)

@@ -17,33 +17,6 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from manifestcommit.core import format, spill
-from manifestcommit.core.conflict import is_readable
-from manifestcommit.core.snapshot import Totals
-from manifestcommit.engine import plan
-from manifestcommit.engine.adopt import UNFINISHED, adopt
-from manifestcommit.engine.gc import GcReport
-from manifestcommit.engine.gc import plan as look
-from manifestcommit.engine.head import open_head, read_object
-from manifestcommit.engine.lineage import rewind
-from manifestcommit.engine.prepare import commit_prepared, give_up
-from manifestcommit.engine.recovery import Recovery
-from manifestcommit.engine.resolve import resolve_job
-from manifestcommit.engine.rollback import rollback
-from manifestcommit.engine.row_change import RowChange
-from manifestcommit.errors import (
-    CommitConflictError,
-    CorruptMetadataError,
-    JobFencedError,
-    ManifestCommitError,
-    OutcomeUnknownError,
-    SnapshotExpiredError,
-    TableNotFoundError,
-    UsageError,
-)
-from manifestcommit.store import LocalStore, MemoryStore, Store
-from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
 from tests.faults.collected import (
     DAY,
     HARSH,
@@ -64,6 +37,35 @@ from tests.faults.collected import (
 from tests.faults.tables import begin, change_of, clone, key_version, memory, read_ids, rows, session, write
 from tests.faults.test_crashes import tight  # noqa: F401  # a fixture
 from tests.sizes import some
+
+from manifestcommit.core.commit import spill_policy
+from manifestcommit.core.commit.conflict import is_readable
+from manifestcommit.core.format import codec
+from manifestcommit.core.table import object_names
+from manifestcommit.core.table.snapshot import Totals
+from manifestcommit.engine.job.resolve import resolve_job
+from manifestcommit.engine.job.task_recovery import Recovery
+from manifestcommit.engine.job.two_phase import commit_prepared, give_up
+from manifestcommit.engine.maintenance.adopt import UNFINISHED, adopt
+from manifestcommit.engine.maintenance.gc import GcReport
+from manifestcommit.engine.maintenance.gc import plan as look
+from manifestcommit.engine.metadata.version_chain import list_versions, open_head, read_object
+from manifestcommit.engine.operations.lineage import rewind
+from manifestcommit.engine.operations.rollback import rollback
+from manifestcommit.engine.operations.row_change import RowChange
+from manifestcommit.engine.scan import planning
+from manifestcommit.errors import (
+    CommitConflictError,
+    CorruptMetadataError,
+    JobFencedError,
+    ManifestCommitError,
+    OutcomeUnknownError,
+    SnapshotExpiredError,
+    TableNotFoundError,
+    UsageError,
+)
+from manifestcommit.store import LocalStore, MemoryStore, Store
+from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
 
 pytestmark = pytest.mark.usefixtures("empty_memory")
 
@@ -305,7 +307,7 @@ def test_a_version_that_comes_back_from_the_dead_inside_a_gcs_range_costs_no_liv
     base = table()
     old = {version: found.snapshot for version in range(1, 8) if (found := read_object(base, version)) is not None}
     bare = {
-        version: format.encode_snapshot(msgspec.structs.replace(each, added=(), manifests=(), removed={}, totals=Totals()))
+        version: codec.encode_snapshot(msgspec.structs.replace(each, added=(), manifests=(), removed={}, totals=Totals()))
         for version, each in old.items()
     }
 
@@ -313,7 +315,7 @@ def test_a_version_that_comes_back_from_the_dead_inside_a_gcs_range_costs_no_liv
         rollback(session(store), 4, reason="é")
         gc(store)
         for version, data in bare.items():
-            store.put_if_absent(format.version_name(version), data)
+            store.put_if_absent(object_names.version_name(version), data)
 
     for store, done, acted in interleaved(base, lambda store: gc(store, keep_versions=6), bring_back):
         assert not isinstance(acted, ManifestCommitError), acted
@@ -329,7 +331,7 @@ def test_a_commit_whose_answer_was_lost_loses_no_file_to_gc(landed: bool) -> Non
     base = table()
     calls = FaultStore(clone(base))
     append(calls)
-    create = next(call.number for call in calls.calls if call.kind == "put_if_absent" and call.name.startswith(format.VERSIONS))
+    create = next(call.number for call in calls.calls if call.kind == "put_if_absent" and call.name.startswith(object_names.VERSIONS))
     kinds: tuple[Fault, Fault] = ("answer_lost", "request_lost") if landed else ("request_lost", "request_lost")
     faults = {number: kinds[number > create] for number in range(create, create + 500)}
     failing = FaultStore(base, faults)
@@ -356,8 +358,8 @@ def test_any_history_keeps_what_is_readable_and_leaves_nothing_else(steps: list[
     """Jobs that wait, commit late or never, tags and rollbacks, with gcs between them. [GC5] [GC7] [IV7]"""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("INLINE_ENTRY_BYTES", "INLINE_KEYS", "INLINE_JOBS", "INLINE_REMOVED_BYTES") if is_tight else ():
-            patch.setattr(spill, name, 2)
-        patch.setattr(spill, "FAN_IN", 3 if is_tight else 8)
+            patch.setattr(spill_policy, name, 2)
+        patch.setattr(spill_policy, "FAN_IN", 3 if is_tight else 8)
         store, waiting = memory(), []
         write(store, rows([0], day="0"), partition_by=["day"])
         for number, (step, which) in enumerate(steps, start=1):
@@ -431,11 +433,11 @@ def test_two_gcs_with_commits_beside_them(place: str, tmp_path: Path) -> None:
 def test_a_version_that_a_stalled_writer_brings_back_is_deleted_again_and_trusted_by_no_one() -> None:
     """[GC4] [GC7] [IV8]"""
     base = table()
-    old = {version: base.get(format.version_name(version)) for version in (1, 3, 4)}
+    old = {version: base.get(object_names.version_name(version)) for version in (1, 3, 4)}
 
     def bring_back(store: Store) -> None:
         for version, data in old.items():
-            store.put_if_absent(format.version_name(version), data)
+            store.put_if_absent(object_names.version_name(version), data)
 
     gc(base)
     for store, done, _ in interleaved(base, gc, bring_back):
@@ -451,7 +453,7 @@ def test_a_stalled_create_of_a_deleted_version_is_not_acknowledged() -> None:
     held: list[FaultCall] = []
 
     def stall(call: FaultCall) -> None:
-        if call.kind == "put_if_absent" and call.name.startswith(format.VERSIONS) and not held:
+        if call.kind == "put_if_absent" and call.name.startswith(object_names.VERSIONS) and not held:
             held.append(call)
             for number in range(3):
                 write(base, rows([300 + number], day="x"))
@@ -474,14 +476,13 @@ def test_the_only_copy_of_a_folder_that_is_being_adopted_is_not_condemned() -> N
         store = clone(base)
         with contextlib.suppress(Died):
             adopt(session(FaultStore(store, {number: "dies_before"})))
-        made = any(info.name.startswith(format.VERSIONS) for info in store.list(""))
-        if made and UNFINISHED in open_head(store).snapshot.properties:
+        if list_versions(store) and UNFINISHED in open_head(store).snapshot.properties:
             unfinished += 1
             before = sizes(store)
             for refused in (lambda store=store: gc(store, foreign=True), lambda store=store: look(session(store), HARSH, foreign=True)):
                 with pytest.raises(UsageError, match="adoption of this folder is unfinished"):
                     refused()
-            assert sizes(store).keys() - {format.HINT} == before.keys() - {format.HINT}
+            assert sizes(store).keys() - {object_names.HINT} == before.keys() - {object_names.HINT}
             gc(store)
         assert adopt(session(store)).version
         assert gc(store, foreign=True).deleted.keys() <= {"version", "manifest"} and read_ids(store) == [200]
@@ -566,7 +567,7 @@ def test_what_gc_takes_of_an_expired_head_is_no_damage_to_who_still_knows_it(wor
 @pytest.mark.usefixtures("tight")
 def test_what_gc_takes_of_a_fenced_job_is_no_damage_to_it(work: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All versions are kept; what is gone is the manifest that the job itself had just written, before it merged it. [CM2] [GC5]"""
-    monkeypatch.setattr(spill, "INLINE_ENTRY_BYTES", 1)  # every commit writes a manifest
+    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 1)  # every commit writes a manifest
 
     def fence(store: Store) -> None:
         write(store, rows([100], day="2"))
@@ -593,14 +594,14 @@ def test_a_snapshot_that_expired_before_its_files_were_listed_says_so() -> None:
     known = open_head(store)
     replace_all(store)
     with pytest.raises(SnapshotExpiredError):
-        plan.entries_table(session(store), known.snapshot)
+        planning.entries_table(session(store), known.snapshot)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spill, "INLINE_ENTRY_BYTES", 1)
+        patch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 1)
         write(store, rows([10], day="1"))
     newest = open_head(store)
     store.delete([newest.snapshot.manifests[0].path])
     with pytest.raises(CorruptMetadataError):
-        plan.entries_table(session(store), newest.snapshot)
+        planning.entries_table(session(store), newest.snapshot)
     write(store, rows([11], day="1"))
     with pytest.raises(CorruptMetadataError):
-        plan.entries_table(session(store), newest.snapshot)
+        planning.entries_table(session(store), newest.snapshot)

@@ -19,7 +19,6 @@ from urllib.parse import quote, urlsplit
 import botocore.exceptions
 import pytest
 import s3fs
-
 from tests.faults.proxy import Fault, FaultProxy, Kind, Request, Rule, to
 from tests.servers.servers import S3Server
 

@@ -8,24 +8,26 @@ from typing import Any
 import msgspec
 import pyarrow.compute as pc
 import pytest
-
-import manifestcommit as mc
-from manifestcommit.core import evolution, spill
-from manifestcommit.core.manifest import MAX_SOURCES
-from manifestcommit.engine import plan
-from manifestcommit.engine.alter import edit_schema
-from manifestcommit.engine.commit import commit as commit_change
-from manifestcommit.engine.head import open_head
-from manifestcommit.engine.prepare import commit_prepared, put_prepared, seal
-from manifestcommit.engine.replace import check_rows
-from manifestcommit.engine.row_change import RowChange, drop_removed
-from manifestcommit.errors import CommitConflictError, ManifestCommitError
-from manifestcommit.store import MemoryStore, Store
 from tests.faults.row_changes import begin_delete, begin_upsert, commit, put, rows_of
 from tests.faults.tables import begin, check_head, check_table, clone, memory, read_ids, rows, session, write
 from tests.faults.test_crashes import KEY, every_fault, full, small, tight  # noqa: F401  # tight: a fixture
 from tests.sizes import rounds
 from tests.stateful.test_conflict_matrix import BASE, OPS, WINNERS, Partition, State, after, attempt, base, fill  # noqa: F401  # base: too
+
+import manifestcommit as mc
+from manifestcommit.core.commit import spill_policy
+from manifestcommit.core.schema import evolution
+from manifestcommit.core.table.entries import MAX_SOURCES
+from manifestcommit.engine.commit.commit_loop import commit as commit_change
+from manifestcommit.engine.datafile.rewrite_plan import check_rows
+from manifestcommit.engine.job.two_phase import commit_prepared, put_prepared, seal
+from manifestcommit.engine.metadata.version_chain import open_head
+from manifestcommit.engine.operations.alter import edit_schema
+from manifestcommit.engine.operations.rollback import rollback
+from manifestcommit.engine.operations.row_change import RowChange, drop_removed
+from manifestcommit.engine.scan import planning
+from manifestcommit.errors import CommitConflictError, ManifestCommitError
+from manifestcommit.store import MemoryStore, Store
 
 FIELD = pc.field
 
@@ -77,8 +79,8 @@ GONE: dict[str, Callable[[int, Partition], bool]] = {
 def test_a_deletion_meets_a_winner(base: tuple[MemoryStore, bool], mine: str, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     """Who wrote into a partition that was read is a conflict, with files inlined and in manifests; all others commute. [CF16] [CF6]"""
     if base[1]:
-        monkeypatch.setattr(spill, "INLINE_ENTRY_BYTES", 0)
-        monkeypatch.setattr(spill, "INLINE_REMOVED_BYTES", 0)
+        monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 0)
+        monkeypatch.setattr(spill_policy, "INLINE_REMOVED_BYTES", 0)
     wanted, has_read = DELETIONS[mine]
     goes = GONE.get(mine, has_read)
     for name in WINNERS:
@@ -99,11 +101,35 @@ def test_a_deletion_meets_a_winner(base: tuple[MemoryStore, bool], mine: str, mo
         check_head(store)
 
 
+@pytest.mark.parametrize("work", ["delete", "merge"])
+def test_a_row_change_that_found_its_key_committed_asks_the_newest_head_when_it_commits(work: str) -> None:
+    """Its work was undone meanwhile: told as committed, the rows would stay, or be missing, for ever. [KY8] [KY3]"""
+    key = "x y%+=#'\"é🦆"
+    store = memory()
+    write(store, rows([1, 2]))
+    before = open_head(store).version
+
+    def make() -> RowChange:
+        return begin_delete(store, FIELD("id") == 2, key) if work == "delete" else begin_upsert(store, rows([3]), ["id"], key)
+
+    first = commit(make())
+    again, undone = make(), make()
+    assert again.already_committed and undone.already_committed
+    told = commit(again)
+    assert (told.kind, told.version) == ("already_committed", first.version)
+    assert rollback(session(store), before, reason="x").dropped_keys == (key,)
+    with pytest.raises(CommitConflictError) as refused:
+        commit(undone)
+    assert refused.value.rule == "key_is_gone" and read_ids(store) == [1, 2]
+    assert commit(make()).kind == "committed"
+    assert read_ids(store) == ([1] if work == "delete" else [1, 2, 3])
+
+
 def compact(store: Store, wanted: Any, *, go_first: bool = False) -> Any:
     """Files of these partitions into one, as compaction commits it; go_first: False returns what commits."""
     each = session(store)
     change = RowChange(each, "delete", ["x"])
-    entries = plan.entries_table(each, change.snapshot)
+    entries = planning.entries_table(each, change.snapshot)
     for row in entries.to_pylist():
         if wanted(row):
             put(change, each, rows_of(each, row["path"]))
@@ -181,7 +207,7 @@ def test_what_it_has_read_outlives_the_process_that_read_it() -> None:
 
 def test_removing_files_out_of_manifests_is_recorded_by_their_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the whole table it would be in the way of everyone. [OB10] [CF6]"""
-    monkeypatch.setattr(spill, "INLINE_ENTRY_BYTES", 0)
+    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 0)
     store = memory()
     for day in "abc":
         write(store, rows([1, 2], day=day), partition_by=["day"])
@@ -192,7 +218,7 @@ def test_removing_files_out_of_manifests_is_recorded_by_their_partitions(monkeyp
 
 def test_manifests_from_which_files_were_removed_are_written_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their bounds would go on to tell what was deleted; nothing else changes, and who is under way is not disturbed. [GC17] [GC11]"""
-    monkeypatch.setattr(spill, "INLINE_ENTRY_BYTES", 0)
+    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 0)
     store = memory()
     write(store, rows(range(3), day="a"), partition_by=["day"])
     for first in (3, 6):
@@ -220,7 +246,7 @@ def test_a_file_of_many_ranges_still_names_them_after_a_delete() -> None:
         job.write(rows(range(5)), sources=ranges)
     assert commit(begin_delete(store, FIELD("id") == 3)).committed
     each = session(store)
-    (left,) = plan.entries_table(each, each.open().snapshot).to_pylist()
+    (left,) = planning.entries_table(each, each.open().snapshot).to_pylist()
     assert left["rows"] == 4 and {found["source"] for found in left["sources"]} == ranges.keys()
 
 
@@ -228,7 +254,7 @@ def test_rows_that_went_missing_or_came_twice_are_one_error_for_all_that_write_f
     """Who catches it for a deletion catches it for a compaction; only a deletion blames its condition, and none the caller. [RC1] [GC11]"""
     store = memory()
     write(store, rows(range(4), day="a"))
-    entries = plan.entries_table(session(store), open_head(store).snapshot)
+    entries = planning.entries_table(session(store), open_head(store).snapshot)
     for what in (None, "the condition"):
         check_rows(entries, 3, 3, what=what)
         for written in (2, 4):

@@ -6,17 +6,21 @@ import secrets
 from collections.abc import Callable
 
 import pytest
+from tests.faults.tables import begin, change_of, check_head, clone, memory, positions, put_version, read_ids, rows, session, write
 
-from manifestcommit.core import format
-from manifestcommit.core.retention import Policy
-from manifestcommit.core.snapshot import Commit, Tag
-from manifestcommit.engine import gc as gc_engine
-from manifestcommit.engine.commit import commit, create_table, fenced_outcome
-from manifestcommit.engine.feed import Feed
-from manifestcommit.engine.head import Head, newest_above, open_head, read_object, read_version
-from manifestcommit.engine.lineage import rewind
-from manifestcommit.engine.lookup import find_job
-from manifestcommit.engine.outcome import error_of
+from manifestcommit.core.commit.retention import Policy
+from manifestcommit.core.table import object_names
+from manifestcommit.core.table.snapshot import Commit, Tag
+from manifestcommit.engine.commit.commit_loop import commit
+from manifestcommit.engine.commit.create_version import create_table
+from manifestcommit.engine.commit.group_commit import Committers
+from manifestcommit.engine.commit.settled import fenced_outcome
+from manifestcommit.engine.maintenance import gc as gc_engine
+from manifestcommit.engine.metadata.job_and_key_lookup import find_job
+from manifestcommit.engine.metadata.version_chain import Head, newest_above, open_head, read_object, read_version
+from manifestcommit.engine.operations.lineage import rewind
+from manifestcommit.engine.runtime.outcome import error_of
+from manifestcommit.engine.scan.change_feed import Feed
 from manifestcommit.errors import (
     JobAbortedError,
     JobFencedError,
@@ -28,7 +32,6 @@ from manifestcommit.errors import (
 from manifestcommit.job import Job
 from manifestcommit.store import MemoryStore
 from manifestcommit.testing.faults import FaultCall, FaultStore
-from tests.faults.tables import begin, change_of, check_head, clone, memory, positions, put_version, read_ids, rows, session, write
 
 
 def table(versions: int) -> MemoryStore:
@@ -42,7 +45,7 @@ def table(versions: int) -> MemoryStore:
 def expire(store: MemoryStore, *, fence: int, expired: int, **changes: object) -> Head:
     """What gc does: a version that moves fence and expired, then the deletion of the versions below."""
     head = put_version(store, open_head(store), fence=fence, expired=expired, **changes)
-    store.delete([format.version_name(version) for version in range(1, expired)])
+    store.delete([object_names.version_name(version) for version in range(1, expired)])
     return head
 
 
@@ -101,11 +104,11 @@ def test_a_version_that_came_back_is_not_told_where_another_driver_committed_the
     job, base = stalled(store)
     change = change_of(job)
     write(store, rows([4]))
-    assert commit(session(store), open_head(store), change, shared=True).version == 5
+    assert commit(session(store), open_head(store), change, committers=Committers.ANY_PROCESS).version == 5
     for number in (6, 7):
         write(store, rows([number]))
     expire(store, fence=7, expired=7)
-    again = commit(session(store), base, change, shared=True)
+    again = commit(session(store), base, change, committers=Committers.ANY_PROCESS)
     assert read_object(store, 4) is not None, "it did create it"
     assert again.committed and again.version == 5
 
@@ -116,7 +119,12 @@ def test_a_create_upon_which_others_built_counts(builds: int) -> None:
     store = table(3)
 
     def build_on_it(call: FaultCall) -> None:
-        if call.kind == "list" and call.name == format.VERSIONS and read_object(store, 4) is not None and read_object(store, 5) is None:
+        if (
+            call.kind == "list"
+            and call.name == object_names.VERSIONS
+            and read_object(store, 4) is not None
+            and read_object(store, 5) is None
+        ):
             for number in range(builds):
                 write(store, rows([100 + number]))
 
@@ -134,7 +142,7 @@ def came_back(store: MemoryStore) -> Callable[[FaultCall], None]:
     got = []
 
     def overtake(call: FaultCall) -> None:
-        if (call.kind, call.name) == ("get", format.version_name(4)) and not got:
+        if (call.kind, call.name) == ("get", object_names.version_name(4)) and not got:
             got.append(call)
             write(store, rows([5]))
             write(store, rows([6]))
@@ -150,7 +158,7 @@ def test_a_reader_is_not_given_a_version_that_came_back_as_the_head(hint: bytes)
     """It would see rows of a job that was never acknowledged, and a rerun would take its key as done. [RD1] [RD2] [IV8]"""
     store = table(3)
     slow = FaultStore(store, on_call=came_back(store))
-    store.put(format.HINT, hint)
+    store.put(object_names.HINT, hint)
     head = open_head(slow)
     assert head.version == 7 and "k" not in head.snapshot.keys
     assert read_ids(store) == [2, 3, 4, 5, 6]
@@ -187,7 +195,7 @@ def test_a_rewind_does_not_ask_a_version_that_came_back_which_keys_to_drop() -> 
     got: list[FaultCall] = []
 
     def overtake(call: FaultCall) -> None:
-        if (call.kind, call.name) == ("get", format.version_name(4)) and not got:
+        if (call.kind, call.name) == ("get", object_names.version_name(4)) and not got:
             got.append(call)
             expire(store, fence=5, expired=5)
             assert not commit(session(store), base, change_of(job)).committed
@@ -223,6 +231,20 @@ def test_a_job_born_below_the_fence_is_fenced_and_commits_nothing() -> None:
     assert write(store, rows([77]), key="k").committed, "run again as a new job"
 
 
+def test_a_job_without_files_that_was_born_right_below_the_fence_is_fenced() -> None:
+    """gc would forget that it committed while others can still finish it: it would empty the table once more. [CM2] [GC8]"""
+    store = table(3)
+    job = begin(store)
+    job.overwrite(None, conflict="blind")
+    change = change_of(job)
+    write(store, rows([4]))
+    expire(store, fence=4, expired=1)
+    assert not change.add and change.birth == 3
+    for committers in (Committers.THIS_PROCESS, Committers.ANY_PROCESS):
+        assert commit(session(store), open_head(store), change, committers=committers).kind == "fenced"
+    assert read_ids(store) == [2, 3, 4]
+
+
 def test_a_slow_overwrite_that_gc_overtakes_is_fenced_and_not_told_of_damage() -> None:
     """It has read the head, and gc deletes a version that it is about to compare itself with: nothing is damaged. [CM2] [CF3]"""
     store = table(3)
@@ -232,7 +254,7 @@ def test_a_slow_overwrite_that_gc_overtakes_is_fenced_and_not_told_of_damage() -
     write(store, rows([4]))
 
     def overtake(call: FaultCall) -> None:
-        if (call.kind, call.name) == ("get", format.version_name(4)) and open_head(store).version == 5:
+        if (call.kind, call.name) == ("get", object_names.version_name(4)) and open_head(store).version == 5:
             expire(store, fence=5, expired=5)
 
     write(store, rows([5]))
@@ -274,7 +296,7 @@ def test_a_fenced_job_whose_create_was_sent_reads_the_history_before_it_says_so(
 
     outcome = commit(session(calls := FaultStore(store, on_call=beat_and_fence)), base, change_of(job))
     assert outcome.kind == "fenced" and read_ids(store) == [2, 3, 4]
-    last = [(call.kind, format.parse_version(call.name)) for call in calls.calls[-3:]]
+    last = [(call.kind, object_names.parse_version(call.name)) for call in calls.calls[-3:]]
     assert last == [("get", 4), ("get", 5), ("list", None)], "one list tells that nothing stands above"
 
 
@@ -300,7 +322,7 @@ def test_a_fenced_job_that_another_process_had_committed_is_not_told_that_it_had
     assert commit(session(store), base, change).version == 4
     write(store, rows([5]))
     put_version(store, open_head(store), fence=6, expired=1, recent_jobs={})
-    again = commit(session(store), open_head(store), change, shared=True)
+    again = commit(session(store), open_head(store), change, committers=Committers.ANY_PROCESS)
     assert (again.kind, again.version) == ("committed", 4), "its rows are there: whoever ran it again would double them"
     assert read_ids(store) == [2, 3, 5, 77]
 
@@ -319,26 +341,27 @@ def test_a_fenced_job_whose_history_is_gone_is_unknown() -> None:
     def forget(call: FaultCall) -> None:
         beat_and_expire(call)
         if call.kind == "list" and open_head(store).snapshot.expired == 6:
-            store.delete([format.version_name(version) for version in range(1, 6)])
+            store.delete([object_names.version_name(version) for version in range(1, 6)])
 
     outcome = commit(session(FaultStore(store, on_call=forget)), base, change_of(job))
     assert outcome.kind == "unknown" and 77 not in read_ids(store)
 
 
-def test_a_fenced_job_does_not_believe_a_version_that_came_back_while_it_read_the_history() -> None:
+@pytest.mark.parametrize("expired", [5, 7])
+def test_a_fenced_job_does_not_believe_a_version_that_came_back_while_it_read_the_history(expired: int) -> None:
     """Its own create, long lost, arrives under a name that gc has freed: "committed" would be told of rows that no head has. [CM2] [IV8]"""
     store = table(3)
     job, base = stalled(store)
     elsewhere = clone(store)
     assert commit(session(elsewhere), base, change_of(job)).version == 4
-    late = elsewhere.get(format.version_name(4))
+    late = elsewhere.get(object_names.version_name(4))
     for number in (4, 5, 6):
         write(store, rows([number]))
     head = put_version(store, open_head(store), fence=6)
 
     def arrive(call: FaultCall) -> None:
-        if call.kind == "get" and call.name == format.version_name(4) and open_head(store).version == head.version:
-            expire(store, fence=7, expired=7)
+        if call.kind == "get" and call.name == object_names.version_name(4) and open_head(store).version == head.version:
+            expire(store, fence=7, expired=expired)
             assert store.put_if_absent(call.name, late)
 
     outcome = fenced_outcome(session(FaultStore(store, on_call=arrive)), head, job.id)
@@ -383,7 +406,7 @@ def test_a_commit_into_a_table_that_was_removed_is_not_acknowledged(moment: str)
     job.write(rows([77]))
 
     def removed(call: FaultCall) -> None:
-        if call.kind == moment and call.name.startswith(format.VERSIONS):
+        if call.kind == moment and call.name.startswith(object_names.VERSIONS):
             remove(store)
 
     change, head = change_of(job), open_head(store)
@@ -400,7 +423,7 @@ def test_a_commit_whose_version_vanished_is_not_acknowledged() -> None:
 
     def removed(call: FaultCall) -> None:
         if call.kind == "list":
-            store.delete([format.version_name(5)])
+            store.delete([object_names.version_name(5)])
 
     try:
         outcome = commit(session(FaultStore(store, on_call=removed)), head, change)
@@ -445,9 +468,9 @@ def test_an_empty_table_is_not_read_where_there_is_none() -> None:
 def test_a_version_that_came_back_from_the_dead_is_not_read() -> None:
     """[RD3]"""
     store = table(5)
-    body = store.get(format.version_name(2))
+    body = store.get(object_names.version_name(2))
     expire(store, fence=4, expired=4)
-    store.put_if_absent(format.version_name(2), body)
+    store.put_if_absent(object_names.version_name(2), body)
     head = open_head(store)
     with pytest.raises(SnapshotExpiredError, match="the oldest readable version is 4"):
         read_version(store, head, 2)
@@ -460,7 +483,7 @@ def test_a_version_that_expires_while_it_is_read_is_not_given_out() -> None:
     head = open_head(store)
 
     def expire_meanwhile(call: FaultCall) -> None:
-        if call.name == format.version_name(2) and open_head(store).version == 5:
+        if call.name == object_names.version_name(2) and open_head(store).version == 5:
             put_version(store, open_head(store), fence=4, expired=4)
 
     with pytest.raises(SnapshotExpiredError):
@@ -479,9 +502,9 @@ def test_opening_starts_over_where_the_listed_head_is_gone() -> None:
     store = table(3)
 
     def newer_and_gone(call: FaultCall) -> None:
-        if call.kind == "get" and call.name == format.version_name(3) and open_head(store).version == 3:
+        if call.kind == "get" and call.name == object_names.version_name(3) and open_head(store).version == 3:
             put_version(store, open_head(store), fence=4, expired=4)
-            store.delete([format.version_name(version) for version in (1, 2, 3)])
+            store.delete([object_names.version_name(version) for version in (1, 2, 3)])
 
     assert open_head(FaultStore(store, on_call=newer_and_gone)).version == 4
 
@@ -490,14 +513,14 @@ def test_a_strangers_name_among_the_versions_is_passed_over() -> None:
     """[LY2]"""
     store = table(3)
     for name in ("i-" + "x", f"{4:020d}.json", f"{4:020d}.json.zst.tmp", "4.json.zst", f"{4:021d}.json.zst", "zzz"):
-        store.put(format.VERSIONS + name, b"x")
+        store.put(object_names.VERSIONS + name, b"x")
     assert open_head(store).version == 3
     assert write(store, rows([4])).version == 4
 
 
 def test_a_job_of_another_table_is_not_taken_for_ones_own() -> None:
     store = table(3)
-    foreign = format.job_id(1, secrets.token_hex(8), secrets.token_bytes(16))
+    foreign = object_names.job_id(1, secrets.token_hex(8), secrets.token_bytes(16))
     assert find_job(session(store), open_head(store).snapshot, foreign) == (None, None)
 
 
@@ -533,7 +556,7 @@ def test_a_creator_that_slept_until_version_1_was_deleted_joins_the_table() -> N
 
     def others(call: FaultCall) -> None:
         nonlocal slept
-        if call.kind == "put_if_absent" and call.name == format.version_name(1) and not slept:
+        if call.kind == "put_if_absent" and call.name == object_names.version_name(1) and not slept:
             slept = True
             for number in range(1, 6):
                 write(store, rows([number]))

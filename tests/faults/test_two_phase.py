@@ -1,6 +1,6 @@
 """Two-phase commit under faults, races and kill -9: one decision, told alike by everyone, and each row once. [AB3] [AB4] [IV2]-[IV4]
 
-Not here: what callers and the command line see on a good day (tests/unit/test_prepare.py).
+Not here: what callers and the command line see on a good day (tests/engine/job/test_two_phase.py).
 """
 
 from __future__ import annotations
@@ -17,28 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-import manifestcommit as mc
-from manifestcommit.core import format, spill
-from manifestcommit.core.snapshot import Commit
-from manifestcommit.engine.head import open_head
-from manifestcommit.engine.lookup import find_job
-from manifestcommit.engine.outcome import Outcome, committed_or_raise
-from manifestcommit.engine.prepare import commit_prepared, give_up, list_jobs
-from manifestcommit.engine.resolve import resolve_job
-from manifestcommit.errors import (
-    CommitConflictError,
-    JobAbortedError,
-    JobFencedError,
-    ManifestCommitError,
-    OutcomeUnknownError,
-    StoreError,
-    StoreUnclearError,
-    UsageError,
-    WatermarkGapError,
-)
-from manifestcommit.store import LocalStore, MemoryStore, Store
-from manifestcommit.testing.faults import Died, FaultCall, FaultStore
 from tests.faults.tables import (
     all_snapshots,
     begin,
@@ -55,6 +33,29 @@ from tests.faults.tables import (
 )
 from tests.faults.test_crashes import faults_of
 from tests.sizes import some
+
+import manifestcommit as mc
+from manifestcommit.core.commit import spill_policy
+from manifestcommit.core.table import object_names
+from manifestcommit.core.table.snapshot import Commit
+from manifestcommit.engine.job.resolve import resolve_job
+from manifestcommit.engine.job.two_phase import commit_prepared, give_up, list_jobs
+from manifestcommit.engine.metadata.job_and_key_lookup import find_job
+from manifestcommit.engine.metadata.version_chain import open_head
+from manifestcommit.engine.runtime.outcome import Outcome, committed_or_raise
+from manifestcommit.errors import (
+    CommitConflictError,
+    JobAbortedError,
+    JobFencedError,
+    ManifestCommitError,
+    OutcomeUnknownError,
+    StoreError,
+    StoreUnclearError,
+    UsageError,
+    WatermarkGapError,
+)
+from manifestcommit.store import LocalStore, MemoryStore, Store
+from manifestcommit.testing.faults import Died, FaultCall, FaultStore
 
 UNKNOWN = (OutcomeUnknownError, StoreUnclearError, Died)
 
@@ -108,10 +109,10 @@ def check_decided(store: Store, job: str, told: set[tuple[str, int | None]], row
 @pytest.fixture
 def tight(monkeypatch: pytest.MonkeyPatch) -> None:
     """Budgets so small that everything spills."""
-    monkeypatch.setattr(spill, "INLINE_ENTRY_BYTES", 1500)
-    monkeypatch.setattr(spill, "INLINE_KEYS", 3)
-    monkeypatch.setattr(spill, "INLINE_JOBS", 2)
-    monkeypatch.setattr(spill, "FAN_IN", 3)
+    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 1500)
+    monkeypatch.setattr(spill_policy, "INLINE_KEYS", 3)
+    monkeypatch.setattr(spill_policy, "INLINE_JOBS", 2)
+    monkeypatch.setattr(spill_policy, "FAN_IN", 3)
 
 
 # --- races, every interleaving that a test can steer -----------------------------------------------------------------------
@@ -244,7 +245,7 @@ class Stalls(MemoryStore):
         self.held: tuple[str, bytes] | None = None
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        if self.hold and name.startswith(format.VERSIONS):
+        if self.hold and name.startswith(object_names.VERSIONS):
             self.held = (name, data)
             raise StoreUnclearError("no answer")
         return super().put_if_absent(name, data)
@@ -344,7 +345,7 @@ def test_a_fault_at_any_call_of_prepare_leaves_nothing_visible_and_asking_again_
     job = gather(healthy)
     first = healthy.count
     job.prepare()
-    assert any(call.kind == "put_if_absent" and call.name.startswith(format.MANIFESTS) for call in healthy.calls) == (files > 1)
+    assert any(call.kind == "put_if_absent" and call.name.startswith(object_names.MANIFESTS) for call in healthy.calls) == (files > 1)
     for number in range(first + 1, healthy.count + 1):
         for fault in faults_of(healthy, number):
             inner = clone(base)
@@ -366,7 +367,7 @@ def test_a_fault_at_any_call_of_prepare_leaves_nothing_visible_and_asking_again_
 
 def test_a_prepare_whose_answer_never_came_is_asked_for_again_with_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first request may have landed, and others may have finished the job: its own process must not commit it by itself. [AB3]"""
-    monkeypatch.setattr("manifestcommit.store.retry.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("manifestcommit.store.backends.retry.time.sleep", lambda seconds: None)
     store = table(3)
     real, landed = store.put_if_absent, []
 
@@ -381,7 +382,7 @@ def test_a_prepare_whose_answer_never_came_is_asked_for_again_with_the_same_byte
         job.prepare()
     store.put_if_absent = real  # type: ignore[method-assign]
     assert landed[0] and [each.state for each in list_jobs(session(store))] == ["prepared"]
-    for use in (job.commit, job.abandon):
+    for use in (job.commit, job.abort):
         with pytest.raises(UsageError, match="may have been prepared"):
             use()
     assert job.prepare() == job.id
@@ -496,7 +497,7 @@ def test_a_job_that_committed_and_was_forgotten_is_never_told_to_be_given_up(fin
     write(store, rows([5]))
     fence(store, 5, recent_jobs={})
     if collected:
-        store.delete([format.prepared_name(job)])
+        store.delete([object_names.prepared_name(job)])
     before = open_head(store).version
     outcome = FINISHERS[finish](store, job)
     assert (outcome.kind, outcome.version, outcome.job_id) == ("committed", 4, job)
@@ -513,9 +514,9 @@ def test_a_forgotten_job_whose_history_is_gone_is_unknown(finish: str, collected
     for number in (5, 6):
         write(store, rows([number]))
     fence(store, 6, expired=6, recent_jobs={})
-    store.delete([format.version_name(version) for version in range(1, 6)])
+    store.delete([object_names.version_name(version) for version in range(1, 6)])
     if collected:
-        store.delete([format.prepared_name(job)])
+        store.delete([object_names.prepared_name(job)])
     outcome = FINISHERS[finish](store, job)
     assert outcome.kind == "unknown" and outcome.job_id == job
     check_head(store)
@@ -586,7 +587,7 @@ def test_a_decision_that_is_spilled_after_the_look_is_found_before_the_create(fi
     told: set[tuple[str, int | None]] = set()
 
     def between(call: FaultCall) -> None:
-        if call.name == format.prepared_name(job) and not told:
+        if call.name == object_names.prepared_name(job) and not told:
             told.add(decision(FINISHERS[first](store, job)))
             for number in range(4):
                 write(store, rows([100 + number]))
@@ -607,7 +608,7 @@ def test_a_decision_that_is_spilled_while_an_old_head_conflicts_is_found_in_the_
     told: set[tuple[str, int | None]] = set()
 
     def between(call: FaultCall) -> None:
-        if call.name == format.prepared_name(job) and not told:
+        if call.name == object_names.prepared_name(job) and not told:
             commit(store, before)
             told.add(decision(FINISHERS[first](store, job)))
             for number in range(4):
@@ -627,9 +628,9 @@ def test_a_job_that_is_settled_and_collected_between_two_calls_is_told_as_settle
     told: set[tuple[str, int | None]] = set()
 
     def between(call: FaultCall) -> None:
-        if call.name == format.prepared_name(job) and not told:
+        if call.name == object_names.prepared_name(job) and not told:
             told.add(decision(FINISHERS[first](store, job)))
-            store.delete([format.prepared_name(job)])
+            store.delete([object_names.prepared_name(job)])
 
     told.add(decision(FINISHERS[second](FaultStore(store, on_call=between), job)))
     check_decided(store, job, told, 77)

@@ -5,15 +5,27 @@ from __future__ import annotations
 import random
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
+
+import pyarrow as pa
+from tests.fuzz import folders, targets
+from tests.fuzz.child import Ended, each_in_child
+from tests.fuzz.folders import HOSTILE_FOLDERS
+from tests.fuzz.parquet import fuzz_parquet, prepare_parquet
+from tests.fuzz.targets import HOSTILE_OBJECTS, SOUND, Table, without_waiting
 
 import manifestcommit as mc
-from tests.fuzz.targets import HOSTILE_OBJECTS, Table, readers
 
+SECONDS = 60.0  # of a round on the processor
+KINDS = (*HOSTILE_OBJECTS, *HOSTILE_FOLDERS)  # what is run in any process
+EVERY = (*KINDS, "parquet")
 # What callers do wrong is theirs to see as these; hostile bytes are never the caller's mistake.
 ALLOWED = (mc.ManifestCommitError,)
+# Rows come through pyarrow, which raises its own errors where a file holds other columns than its table lists.
+THROUGH_PYARROW = ("rows", "rows of a day", "rows of values")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +41,57 @@ def _table() -> Table:
     return Table()
 
 
+def fuzz_apart(seeds: Sequence[int], kinds: Sequence[str]) -> Iterator[tuple[int, Ended]]:
+    """The same in child processes, many rounds in each: for each seed how that ended, and how much memory it took."""
+    _table()
+    folders.folder()
+    prepare_parquet()
+    return each_in_child(lambda seed: [(*finding.place, finding.text) for finding in fuzz(seed, kinds)], seeds, SECONDS)
+
+
 def fuzz(seed: int, kinds: Sequence[str]) -> Iterator[Finding]:
     """What is wrong with the readers of one hostile object."""
     dice = random.Random(seed)
     kind = dice.choice(list(kinds))
+    if kind == "parquet":
+        yield from (Finding((error, where), text) for error, where, text in fuzz_parquet(dice))
+        return
+    with without_waiting():
+        yield from _attempts(kind, _world(kind, dice))
+        if kind in SOUND:
+            table = _table()
+            yield from _attempts(kind, {"afterwards": lambda: _still_opens(table)}, allowed=())
+
+
+def _world(kind: str, dice: random.Random) -> Mapping[str, Callable[[], Any]]:
+    """The hostile object, put where it is read, and who reads it."""
+    if kind in HOSTILE_FOLDERS:
+        place = folders.folder()
+        place.restore()
+        HOSTILE_FOLDERS[kind](place, dice)
+        return folders.readers(place, kind)
     table = _table()
     table.restore()
     HOSTILE_OBJECTS[kind](table, dice)
-    for name, reader in readers(table).items():
+    return targets.chosen(kind, table, dice)
+
+
+def _still_opens(table: Table) -> None:
+    """What was committed meanwhile can be read."""
+    opened = mc.Table(table.url)
+    opened.files()
+    opened.dataset()
+    opened.history()
+
+
+def _attempts(kind: str, readers: Mapping[str, Callable[[], Any]], allowed: tuple[type[Exception], ...] = ALLOWED) -> Iterator[Finding]:
+    for name, reader in readers.items():
+        expected = (*allowed, pa.ArrowException) if name in THROUGH_PYARROW else allowed
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 reader()
-        except ALLOWED as error:
+        except expected as error:
             if len(str(error)) > 20_000:
                 yield Finding((kind, f"{name}: endless message"), f"{kind}: {name}: a message of {len(str(error))} characters")
         except Exception as error:

@@ -1,91 +1,183 @@
 """What is read from a table that others can write to: each object made hostile, then everything that reads it. [OB4] [SE2]
 
 Allowed are the answers of a sound table and the library's own errors. Anything else (another exception, a crash, minutes, gigabytes)
-is a finding.
+is a finding; so is a head that nobody can read any more where only what jobs leave for others was hostile. `tests.fuzz.inventory` says
+which object is read where, and which of these targets covers it. Not here: folders that are no table yet (folders), Parquet (parquet).
 """
 
 from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
-
-import manifestcommit as mc
-from manifestcommit.core import format, spill
-from manifestcommit.store import MemoryStore
 from tests.fuzz.mutate import mutate_bytes, mutate_document, mutate_table, nested
 
+import manifestcommit as mc
+from manifestcommit.core.commit import spill_policy
+from manifestcommit.core.commit.change import Prepared
+from manifestcommit.core.format import codec
+from manifestcommit.core.table import object_names
+from manifestcommit.engine.job.two_phase import read_prepared
+from manifestcommit.engine.metadata.time_travel import to_datetime
+from manifestcommit.engine.runtime.environment import SystemEnv
+from manifestcommit.store import MemoryStore
+
 DAY = "a b%+=#'é"
+KEY = "recoverable é"
+RANGES = {"s:0": (50, 60)}
+Reader = Callable[[], Any]
+
+
+def _rows(number: int) -> pa.Table:
+    """Two rows of every kind of column whose values stand in metadata."""
+    kinds = {
+        "id": pa.array([number, None], pa.int64()),
+        "x": pa.array([1.5, float("nan")]),
+        "s": pa.array(["é" * 100, None]),
+        "day": pa.array([DAY, None]),
+        "d": pa.array([date(2013, 1, 1 + number), None]),
+        "ts": pa.array([datetime(2013, 1, 1), None], pa.timestamp("us", "UTC")),
+        "dec": pa.array([Decimal("1.50"), None], pa.decimal128(20, 2)),
+        "b": pa.array([b"\xff\0", None], pa.binary()),
+        "st": pa.array([{"a": 1, "l": ["x"]}, None], pa.struct([("a", pa.int32()), ("l", pa.list_(pa.string()))])),
+    }
+    return pa.table(kinds)
 
 
 class Table:
-    """A small table with a bit of everything, in memory: inlined and spilled entries, keys, tags, a prepared job, a recoverable one."""
+    """A small table with a bit of everything, in memory: inlined and spilled entries, keys, tags, a prepared job, one that has published
+    its change, one that is recoverable, and what Spark's tasks hand to the driver."""
 
     def __init__(self) -> None:
         self.store = MemoryStore("fuzz")
         self.store.delete([info.name for info in self.store.list("")])
         self.url = self.store.url
-        with _small_budgets():
+        with small_budgets():
             for turn in range(6):
-                rows = pa.table({"id": [turn, None], "x": [1.5, float("nan")], "s": ["é" * 100, None], "day": [DAY, None]})
-                mc.write(rows, self.url, partition_by=["day"], key=f"k{turn}", watermarks={"s:0": (turn * 10 or None, turn * 10 + 10)})
+                marks = {"s:0": (turn * 10 or None, turn * 10 + 10)}
+                mc.write(_rows(turn), self.url, partition_by=["day", "d"], key=f"k{turn}", watermarks=marks)
         table = mc.Table(self.url)
         table.tag("kept", 3)
         table.rewind("s:0", 50, reason="fuzz")
-        with mc.begin(self.url) as job:
-            job.write(pa.table({"id": [9], "x": [0.0], "s": ["p"], "day": ["2"]}))
-            self.prepared = job.prepare()
+        self.prepared = self._prepare("p", 20)
+        self.published = self._publish(21)
+        self.recoverable = self._recoverable()
+        self.written, self.writer = self._written()
         self.objects = {info.name: self.store.get(info.name) for info in self.store.list("")}
-        self.head = max(name for name in self.objects if name.startswith(format.VERSIONS))
+        self.head = max(name for name in self.objects if object_names.parse_version(name))
+        self.moment = to_datetime(table.snapshot(5).committed_at)
+
+    def _prepare(self, key: str | None, number: int) -> str:
+        with mc.begin(self.url, key=key) as job:
+            job.write(_rows(number))
+            return job.prepare()
+
+    def _publish(self, number: int) -> str:
+        """A job that has asked others for help, and whose process has died."""
+        job = self._prepare(None, number)
+        prepared = read_prepared(mc.Table(self.url)._session, job)
+        assert isinstance(prepared, Prepared)
+        data = codec.encode_intent(prepared)
+        assert data is not None
+        self.store.put(object_names.intent_name(job), data)
+        self.store.delete([object_names.prepared_name(job)])
+        return job
+
+    def _recoverable(self) -> str:
+        return self._left(mc.begin(self.url, key=KEY, recoverable=True, fingerprint="same"), 22).id
+
+    def _written(self) -> tuple[bytes, str]:
+        """What Spark's tasks would have handed to the process of a job, and the job."""
+        job = self._left(mc.begin(self.url), 23)
+        return msgspec.json.encode({"format_version": 1, "entries": job._job._entries, "tasks": 1}), job.id
+
+    def _left(self, job: mc.Job, number: int) -> mc.Job:
+        """The job, whose process has died after it had written."""
+        job.write(_rows(number))
+        self.dead = [*getattr(self, "dead", ()), job]  # kept: one that is dropped is warned of
+        return job
 
     def restore(self) -> None:
         """As it was made."""
+        self.hostile_written = codec.compress(self.written)
         self.store.delete([info.name for info in self.store.list("") if info.name not in self.objects])
         for name, data in self.objects.items():
             self.store.put(name, data)
 
 
 @contextlib.contextmanager
-def _small_budgets() -> Iterator[None]:
+def small_budgets() -> Iterator[None]:
     """Entries, keys and jobs leave the snapshot early, so that manifests and runs are there to be read."""
     small = {"INLINE_ENTRY_BYTES": 600, "INLINE_KEYS": 3, "INLINE_JOBS": 3, "INLINE_REMOVED_BYTES": 0}
-    before = {name: getattr(spill, name) for name in small}
+    before = {name: getattr(spill_policy, name) for name in small}
     try:
         for name, value in small.items():
-            setattr(spill, name, value)
+            setattr(spill_policy, name, value)
         yield
     finally:
         for name, value in before.items():
-            setattr(spill, name, value)
+            setattr(spill_policy, name, value)
+
+
+@contextlib.contextmanager
+def without_waiting() -> Iterator[None]:
+    """Whoever waits for others does so in no time."""
+    with mock.patch.object(SystemEnv, "sleep", return_value=None):
+        yield
+
+
+# --- what is made hostile -------------------------------------------------------------------------------------------------
+
+
+def _document(data: bytes) -> Any:
+    return msgspec.json.decode(codec.decompress(data, name=""))
+
+
+def _packed(document: Any) -> bytes:
+    return codec.compress(msgspec.json.encode(document))
+
+
+def _broken(data: bytes, dice: random.Random) -> bytes:
+    """A compressed document with members that lie, mostly; or with other bytes, inside its compression or outside."""
+    if dice.random() < 0.85:
+        return _packed(mutate_document(_document(data), dice))
+    return hostile_frame(data, dice)
+
+
+def hostile_frame(data: bytes, dice: random.Random) -> bytes:
+    """A compressed document with bytes that lie, inside its compression or outside."""
+    if dice.random() < 0.5:
+        return mutate_bytes(data, dice)
+    raw = codec.decompress(data, name="")
+    return codec.compress(nested(dice.choice([1_000, 100_000])) if dice.random() < 0.05 else mutate_bytes(raw, dice))
 
 
 def hostile_head(table: Table, dice: random.Random) -> None:
-    """The newest snapshot, with members that lie."""
-    document = msgspec.json.decode(format.decompress(table.objects[table.head], name=""))
-    table.store.put(table.head, format.compress(msgspec.json.encode(mutate_document(document, dice))))
+    """The newest snapshot, or an older one, with members that lie."""
+    older = [name for name in table.objects if object_names.parse_version(name)]
+    name = table.head if dice.random() < 0.8 else dice.choice(sorted(older))
+    table.store.put(name, _packed(mutate_document(_document(table.objects[name]), dice)))
 
 
 def hostile_bytes(table: Table, dice: random.Random) -> None:
     """Any object of metadata, with bytes that lie; of JSON, also inside its compression."""
-    name = dice.choice(sorted(name for name in table.objects if name.startswith(f"{format.ROOM}/")))
+    name = dice.choice(sorted(name for name in table.objects if name.startswith(f"{object_names.ROOM}/")))
     data = table.objects[name]
-    if name.endswith(".json.zst") and dice.random() < 0.5:
-        raw = format.decompress(data, name="")
-        raw = nested(dice.choice([1_000, 100_000])) if dice.random() < 0.02 else mutate_bytes(raw, dice)
-        data = format.compress(raw)
-    else:
-        data = mutate_bytes(data, dice)
-    table.store.put(name, data)
+    table.store.put(name, hostile_frame(data, dice) if name.endswith(".json.zst") else mutate_bytes(data, dice))
 
 
 def hostile_manifest(table: Table, dice: random.Random) -> None:
     """A manifest or a run with other columns or values, whose length and digest the snapshot vouches for."""
-    name = dice.choice(sorted(name for name in table.objects if name.startswith(format.MANIFESTS)))
+    name = dice.choice(sorted(name for name in table.objects if name.startswith(object_names.MANIFESTS)))
     sound = pq.read_table(pa.BufferReader(table.objects[name]))
     while True:
         sink = pa.BufferOutputStream()
@@ -94,33 +186,122 @@ def hostile_manifest(table: Table, dice: random.Random) -> None:
             break
     data = sink.getvalue().to_pybytes()
     table.store.put(name, data)
-    document = msgspec.json.decode(format.decompress(table.objects[table.head], name=""))
+    document = _document(table.objects[table.head])
     for kind in ("manifests", "key_runs", "job_runs", "removed_runs"):
         for ref in document.get(kind, []):
             if ref["path"] == name:
-                ref.update(bytes=len(data), digest=format.digest(data))
-    table.store.put(table.head, format.compress(msgspec.json.encode(document)))
+                ref.update(bytes=len(data), digest=codec.digest(data))
+    table.store.put(table.head, _packed(document))
 
 
 def hostile_prepared(table: Table, dice: random.Random) -> None:
-    """What a job hands to another process, with members that lie."""
-    name = dice.choice(sorted(name for name in table.objects if name.startswith(format.JOBS)))
-    document = msgspec.json.decode(format.decompress(table.objects[name], name=""))
-    table.store.put(name, format.compress(msgspec.json.encode(mutate_document(document, dice))))
+    """What a job hands to another process."""
+    name = object_names.prepared_name(table.prepared)
+    table.store.put(name, _broken(table.objects[name], dice))
 
 
-HOSTILE_OBJECTS: dict[str, Callable[[Table, random.Random], None]] = {
+def hostile_intent(table: Table, dice: random.Random) -> None:
+    """What a job asks others to carry."""
+    name = object_names.intent_name(table.published)
+    table.store.put(name, _broken(table.objects[name], dice))
+
+
+def hostile_task(table: Table, dice: random.Random) -> None:
+    """A task that a recoverable job has finished."""
+    name = dice.choice([name for name in table.objects if f"{table.recoverable}/task-" in name])
+    table.store.put(name, _broken(table.objects[name], dice))
+
+
+def hostile_mark(table: Table, dice: random.Random) -> None:
+    """The mark of a recoverable job: its content, or its name."""
+    name = object_names.key_mark_name(table.recoverable, KEY)
+    if dice.random() < 0.5:
+        table.store.put(name, _broken(table.objects[name], dice))
+    else:
+        _put_beside(table, name, dice)
+
+
+def hostile_marker(table: Table, dice: random.Random) -> None:
+    """The marker of a table: its content, others beside it, or none."""
+    name = next(name for name in table.objects if object_names.parse_marker(name))
+    what = dice.random()
+    if what < 0.4:
+        table.store.put(name, dice.choice([b"", b"\xff" * 20, mutate_bytes(table.objects[name], dice)]))
+    elif what < 0.5:
+        table.store.delete([name])
+    else:
+        _put_beside(table, name, dice)
+
+
+def hostile_hint(table: Table, dice: random.Random) -> None:
+    """The hint: another version, and what is none."""
+    numbers = [str(dice.choice([0, 1, 2, 5, 999, 10**18, 2**63, 10**19, 10**60])), "-1", "٤", " 3", "3\n", "1_0", "0" * 64, "9" * 10_000]
+    some = dice.choice(
+        [dice.choice(numbers).encode(), mutate_bytes(table.objects[object_names.HINT], dice), dice.randbytes(dice.randrange(80))]
+    )
+    table.store.put(object_names.HINT, some)
+
+
+def hostile_names(table: Table, dice: random.Random) -> None:
+    """Objects that nobody of this library has named, wherever names are read."""
+    for _ in range(dice.choice([1, 2, 5])):
+        _put_beside(table, dice.choice(sorted(table.objects)), dice)
+
+
+def _put_beside(table: Table, name: str, dice: random.Random) -> None:
+    """The content of an object, or none, under a name that is almost its own."""
+    folder, _, own = name.rpartition("/")
+    strange = [
+        "v9-0123456789abcdef-" + "0" * 32,
+        "v" + "9" * 19 + own[2:],
+        "%2e%2e",
+        "i-",
+        "TABLE-",
+        "é\u0301",
+        "x" * 200,
+        "\U0010ffff",
+        " ",
+        "=",
+    ]
+    at = dice.randrange(len(own) + 1)
+    near = [own[:at] + dice.choice(["0", "9", "f", "-", ".", "٤", "\n", "%", "'"]) + own[at:], own[:at] + own[at + 1 :], own[:at], own * 2]
+    other = dice.choice([*strange, *near, own.replace("0", "9"), own.upper()]) or "x"
+    data = dice.choice([b"", table.objects[name], mutate_bytes(table.objects[name], dice)])
+    with contextlib.suppress(ValueError, OSError):  # not a name below the root
+        table.store.put(f"{folder}/{other}" if folder else other, data)
+
+
+def hostile_written(table: Table, dice: random.Random) -> None:
+    """What Spark's tasks have written, on its way to the process that commits it."""
+    table.hostile_written = _broken(codec.compress(table.written), dice)
+
+
+HOSTILE_OBJECTS: Mapping[str, Callable[[Table, random.Random], None]] = {
     "head": hostile_head,
     "bytes": hostile_bytes,
     "manifest": hostile_manifest,
     "prepared": hostile_prepared,
+    "intent": hostile_intent,
+    "task": hostile_task,
+    "mark": hostile_mark,
+    "marker": hostile_marker,
+    "hint": hostile_hint,
+    "names": hostile_names,
+    "written": hostile_written,
 }
 
+# Where these are hostile the table itself is sound, and has to stay so, whatever is committed on the way.
+SOUND = frozenset({"prepared", "intent", "task", "mark", "written"})
 
-def readers(table: Table) -> dict[str, Callable[[], Any]]:
-    """Everything that reads what others wrote; the last ones write on top of it."""
-    rows = pa.table({"id": [7], "x": [0.5], "s": ["w"], "day": [DAY]})
+
+# --- what reads it --------------------------------------------------------------------------------------------------------
+
+
+def looking(table: Table) -> dict[str, Reader]:
+    """Everything that reads what others wrote, and changes nothing."""
     url = table.url
+    day = (pc.field("day") == DAY) & (pc.field("d") <= date(2013, 1, 3))
+    values = (pc.field("id") > 2) & (pc.field("dec") > Decimal("1.00")) & (pc.field("b") == b"\xff\0")
 
     def opened() -> mc.Table:
         return mc.Table(url)
@@ -128,18 +309,91 @@ def readers(table: Table) -> dict[str, Callable[[], Any]]:
     return {
         "snapshot": lambda: opened().snapshot(),
         "files": lambda: opened().files(),
+        "files of a day": lambda: opened().files(filter=day),
+        "files of values": lambda: opened().files(filter=values & (pc.field("s") > "a") & (pc.field("ts") > datetime(2012, 1, 1))),
         "history": lambda: list(opened().history()),
         "watermarks": lambda: opened().watermarks(),
         "lineage": lambda: opened().lineage("s:0", 15),
         "changes": lambda: opened().changes(2),
         "describe": lambda: opened().describe(),
+        "figures": lambda: opened().metrics({"s:0": 100}),
+        "counts": lambda: opened().counts(),
         "tag": lambda: opened().snapshot(tag="kept"),
+        "as of": lambda: opened().snapshot(as_of=table.moment),
         "jobs": lambda: opened().jobs(),
         "resolve": lambda: opened().resolve(table.prepared),
         "verify": lambda: opened().verify(),
+        "verify deep": lambda: opened().verify(deep=True),
+        "dataset": lambda: opened().dataset(),
+        "rows": lambda: opened().dataset().to_table(),
+        "rows of a day": lambda: opened().dataset().to_table(filter=day),
+        "rows of values": lambda: opened().dataset(version=3).to_table(filter=values),
         "gc": lambda: mc.gc(url, grace="0s", keep_for="0s", dry_run=True),
+    }
+
+
+def changing(table: Table) -> dict[str, Reader]:
+    """Everything that writes on top of what others wrote."""
+    url = table.url
+
+    def rerun() -> None:
+        with mc.begin(url, key=KEY, recoverable=True, fingerprint="same") as job:
+            job.write(_rows(22))
+
+    return {
         "commit": lambda: mc.commit(url, table.prepared),
-        "write": lambda: mc.write(rows, url, key="k0", watermarks={"s:0": (None, 10)}),
-        "append": lambda: mc.write(rows, url, watermarks={"s:0": (50, 60)}),
+        "commit published": lambda: mc.commit(url, table.published),
+        "write": lambda: mc.write(_rows(7), url, key="k0", watermarks={"s:0": (None, 10)}),
+        "append": lambda: mc.write(_rows(8), url, watermarks=RANGES),
+        "overwrite": lambda: mc.write(_rows(9), url, mode="overwrite", overwrite={"day": DAY}),
+        "rerun": rerun,
+        "take": lambda: _take(table),
+        "recover": lambda: mc.Table(url).recover(),
+        "give up": lambda: mc.abort(url, table.recoverable),
+        "compact": lambda: mc.Table(url).compact(only_manifests=True),
+        "rollback": lambda: mc.Table(url).rollback(2, reason="fuzz"),
+        "add column": lambda: mc.Table(url).add_column("new", "long"),
+        "tag it": lambda: mc.Table(url).tag("now"),
         "collect": lambda: mc.gc(url, grace="0s", keep_for="0s"),
     }
+
+
+def readers(table: Table) -> dict[str, Reader]:
+    """Everything that reads what others wrote; the last ones write on top of it."""
+    return {**looking(table), **changing(table)}
+
+
+# What jobs leave for others is read by few.
+_NARROW = {
+    "prepared": ("jobs", "resolve", "recover", "commit", "collect"),
+    "intent": ("jobs", "append", "commit published", "recover", "collect"),
+    "task": ("jobs", "rerun", "give up", "collect"),
+    "mark": ("jobs", "rerun", "give up", "collect"),
+    "written": ("take", "jobs", "collect"),
+}
+
+
+def chosen(kind: str, table: Table, dice: random.Random) -> dict[str, Reader]:
+    """The readers of one round: all that read this kind of object, or some of them where there are many."""
+    if kind in _NARROW:
+        every = readers(table)
+        return {name: every[name] for name in _NARROW[kind]}
+    share = 0.15 if kind in ("hint", "marker", "names") else 0.4
+    some = {name: reader for name, reader in looking(table).items() if dice.random() < share}
+    return some | {name: reader for name, reader in changing(table).items() if dice.random() < share}
+
+
+def _take(table: Table) -> None:
+    """As a process goes on whose Spark job has ended; its job is one of now."""
+    from manifestcommit.spark.write.arrow_writer import _take_written  # late: pyspark is an extra
+
+    with mc.begin(table.url) as job:
+        schema = mc.Table(table.url).snapshot().schema
+        assert schema is not None
+        plan = job._job.plan_write(schema)
+        data = table.hostile_written
+        with contextlib.suppress(mc.ManifestCommitError):
+            data = codec.compress(codec.decompress(data, name="").replace(table.writer.encode(), job.id.encode()))
+        table.store.put(object_names.written_name(job.id, "0"), data)
+        written = _take_written(table.store, plan, "0")
+        job._job.add_written(written.entries, written.manifests, touched=written.touched, tasks=written.tasks, intake=written.intake)

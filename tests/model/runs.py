@@ -18,6 +18,7 @@ SIZES: tuple[Size, ...] = ("large", "test")
 
 SPEC = Path(__file__).resolve().parents[2] / "spec" / "model"
 
+MODULES = ("Table", "Roots")  # each a model with its invariants
 PROPERTY = "EveryoneIsDone"  # what must come to pass, where a run is fair
 
 # A feature is there where a plan uses one of these words, or where the bounds of the run let it be.
@@ -27,6 +28,8 @@ FEATURES: Mapping[str, str] = {
     "overwrite": r"\bOverwrite\b",
     "replace": r"\bReplace\b",
     "rollback": r"\bRollback\b",
+    "rewind": r"\b(Rewind|Forget)\b",
+    "streams": r"\bBatch\(",
     "tags": r"\bTag\b",
     "gc": r"Gc\b",
     "two gcs": r"\b\w*Gc\b.*\b\w*Gc\b",
@@ -39,14 +42,17 @@ FEATURES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One configuration. plans: process -> what it does; off: rules that are switched off; expect: the invariant that then breaks, None:
-    all hold; guide: a condition that the states on the way to that all meet, so that it is found soon; versions, lost: bounds by size;
-    sizes: in which it is run; fair: whether everyone's coming to an outcome is checked as well."""
+    """One configuration. module: the one with all steps and invariants; plans: process -> what it does; off: rules that are switched off;
+    expect: the invariant that then breaks, None: all hold; guide: a condition that the states on the way to that all meet, so that it is
+    found soon; versions, lost: bounds by size; declared: where the source begins is known from the first version on; sizes: in which it
+    is run; fair: whether everyone's coming to an outcome is checked as well."""
 
     name: str
     why: str
+    module: str
     plans: Mapping[Size, Mapping[str, str]]
     helping: bool
+    declared: bool
     wide: bool
     one_by_one: bool
     off: tuple[str, ...]
@@ -92,8 +98,10 @@ def _run(told: Mapping[str, object], *, expect: str | None) -> Run:
     return Run(
         name=str(told["name"]),
         why=str(told["why"]),
+        module=str(told.get("module", "Table")),
         plans={"test": plans, "large": {**plans, **large.get("plans", {})}},
         helping=bool(told.get("helping", False)),
+        declared=bool(told.get("declared", True)),
         wide=bool(told.get("wide", False)),
         one_by_one=bool(told.get("one_by_one", False)),
         off=tuple(off),
@@ -110,24 +118,25 @@ def module_of(run: Run, size: Size) -> str:
     """The module that TLC starts from: the plan of every process."""
     plans = " @@ ".join(f'("{name}" :> {plan})' for name, plan in run.plans[size].items())
     off = ", ".join(f'"{rule}"' for rule in run.off)
-    return f"---- MODULE MC ----\nEXTENDS Table\nPlans == {plans}\nRulesOff == {{{off}}}\nGuide == {run.guide}\n====\n"
+    return f"---- MODULE MC ----\nEXTENDS {run.module}\nPlans == {plans}\nRulesOff == {{{off}}}\nGuide == {run.guide}\n====\n"
 
 
 def settings_of(run: Run, size: Size) -> str:
     """TLC's settings: the constants, and what to check."""
-    constants = {
-        "MaxVersion": str(run.versions[size]),
-        "MaxLost": str(run.lost[size]),
-        "Helping": _truth(run.helping),
-        "Wide": _truth(run.wide),
-        "OneByOne": _truth(run.one_by_one),
-        "Gone": "Gone",
-        "Stands": "Stands",
-    }
+    constants = {"MaxVersion": str(run.versions[size]), "Gone": "Gone"}
+    if run.module == "Table":
+        constants |= {
+            "MaxLost": str(run.lost[size]),
+            "Helping": _truth(run.helping),
+            "Declared": _truth(run.declared),
+            "Wide": _truth(run.wide),
+            "OneByOne": _truth(run.one_by_one),
+            "Stands": "Stands",
+        }
     lines = [f"SPECIFICATION {'FairSpec' if run.fair else 'Spec'}", "CONSTANTS"]
     lines += [f"    {name} = {value}" for name, value in constants.items()]
     lines += ["    Plan <- Plans", "    Off <- RulesOff"]
-    lines += [f"INVARIANT {name}" for name in invariants()]
+    lines += [f"INVARIANT {name}" for name in invariants(run.module)]
     if run.guide != "TRUE":
         lines.append("CONSTRAINT Guide")
     if run.fair:
@@ -135,10 +144,10 @@ def settings_of(run: Run, size: Size) -> str:
     return "\n".join(lines) + "\n"
 
 
-def invariants() -> Sequence[str]:
-    """What module Table says must always hold, in its order."""
-    text = (SPEC / "Table.tla").read_text("utf-8")
-    return re.findall(r"^INVARIANTS?: (.*)$", text, re.MULTILINE)[0].split()
+def invariants(*modules: str) -> Sequence[str]:
+    """What modules say must always hold, in their order; of all of them where none is named."""
+    texts = [(SPEC / f"{module}.tla").read_text("utf-8") for module in modules or MODULES]
+    return [name for text in texts for name in re.findall(r"^INVARIANTS?: (.*)$", text, re.MULTILINE)[0].split()]
 
 
 def uncovered(runs: Sequence[Run], size: Size) -> list[tuple[str, str]]:

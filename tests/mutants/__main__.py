@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from tests.mutants.catalogue import MUTANTS, SIMULATED
-from tests.mutants.mutant import REPO, Mutant
+from tests.mutants.mutant import Mutant
 from tests.mutants.run import CONTROL_S, SEEDS, Verdict, judge, run_tests, scratch_copy, simulate
 
 FIGURES = Path(__file__).with_name("figures.json")
@@ -38,7 +37,6 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON document for each, on a line of its own")
     parser.add_argument("--record", action="store_true", help="note who killed what in tests/mutants/figures.json")
     given = parser.parse_args(arguments)
-    given.at = commit_id()  # of what is run, whatever is committed meanwhile
     known = SIMULATED if given.simulator else MUTANTS
     if unknown := set(given.only or ()) - known.keys():
         parser.error(f"no such mutant{' of the simulator' if given.simulator else ''}: {', '.join(sorted(unknown))}")
@@ -82,7 +80,7 @@ def _tested(given: argparse.Namespace, chosen: Sequence[Mutant]) -> int:
 
 def _tell(given: argparse.Namespace, verdict: Verdict, said: str) -> None:
     if given.record:
-        record(verdict, by_simulator=given.simulator, at=given.at)
+        record(verdict, by_simulator=given.simulator)
     found = {"killed_by": verdict.killed_by, "seed": verdict.seed, "seconds": round(verdict.seconds, 1), "trouble": verdict.trouble}
     name = verdict.mutant.name
     print(json.dumps({**_document(verdict.mutant), **found}) if given.json else f"{name:<32} {verdict.seconds:>6.1f} s  {said}", flush=True)
@@ -102,31 +100,21 @@ def _document(each: Mutant) -> dict[str, object]:
 
 
 def recorded() -> dict[str, dict[str, object]]:
-    """Mutant -> who killed it when that was recorded: `test` and `test_at`, `seed` and `seed_at` (commits)."""
+    """Mutant -> who killed it in the last run that was recorded: `test`, and `seed` of the simulator."""
     figures: dict[str, dict[str, object]] = json.loads(FIGURES.read_text("utf-8")) if FIGURES.exists() else {}
     return figures
 
 
-def record(verdict: Verdict, *, by_simulator: bool, at: str) -> None:
-    """Note who killed it, at which commit; nobody, where it survived."""
+def record(verdict: Verdict, *, by_simulator: bool) -> None:
+    """Note who killed it; nobody, where it survived. No commit is named: a rebase would change its id."""
     figures, kind = recorded(), "seed" if by_simulator else "test"
     mine = figures.setdefault(verdict.mutant.name, {})
-    for member in (kind, f"{kind}_at"):
-        mine.pop(member, None)
+    mine.pop(kind, None)
     if verdict.killed:
-        mine |= {kind: verdict.seed if by_simulator else verdict.killed_by, f"{kind}_at": at}
+        mine[kind] = verdict.seed if by_simulator else verdict.killed_by
     known = {name: dict(sorted(figures[name].items())) for name in MUTANTS if figures.get(name)}
     lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(each)}" for name, each in known.items())
     FIGURES.write_text(f"{{\n{lines}\n}}\n", "utf-8")
-
-
-def commit_id() -> str:
-    """The last commit that changed the package, with a `+` where it has changed since; empty outside of a repository."""
-    said = [
-        subprocess.run(["git", *arguments, "--", "manifestcommit"], cwd=REPO, capture_output=True, text=True).stdout.strip()
-        for arguments in (("log", "-1", "--format=%h"), ("status", "--porcelain"))
-    ]
-    return said[0] + ("+" if said[1] else "")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ Needs = Literal["", "server", "spark"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """A text of a file that occurs in it exactly once, and what takes its place. file: below the package."""
+    """A text of a file that occurs in it exactly once, however its lines are broken, and what takes its place. file: below the package."""
 
     file: str
     old: str
@@ -56,11 +57,28 @@ class Mutant:
         for edit in self.edits:
             path = f"manifestcommit/{edit.file}"
             before = (root / path).read_text("utf-8")
-            if (count := before.count(edit.old)) != 1:
+            if (count := len(_pattern(edit.old).findall(before))) != 1:
                 raise ValueError(f"{self.name}: {path} has {count} times {edit.old!r}")
             first, text = texts.get(path, (before, before))
-            texts[path] = first, text.replace(edit.old, edit.new)
+            texts[path] = first, _pattern(edit.old).sub(lambda _, new=edit.new: new, text)  # type: ignore[misc]  # a lambda's default
         return texts
+
+
+@cache
+def _pattern(old: str) -> re.Pattern[str]:
+    """The text however the formatter has broken its lines: blanks within it are any, and before a closing bracket may be a comma."""
+    text = old.strip()
+    parts: list[str] = []
+    for blanks, word in re.findall(r"(\s*)(\w+|\S)", text):
+        if word in (")", "]", "}"):
+            while parts and parts[-1] in (r"\s*", ","):
+                parts.pop()
+            parts.append(r"\s*,?\s*")
+        elif parts:
+            parts.append(r"\s+" if blanks and word[0].isalnum() and parts[-1][-1:].isalnum() else r"\s*")
+        parts.append(re.escape(word))
+    before, after = old[: len(old) - len(old.lstrip())], old[len(old.rstrip()) :]
+    return re.compile(re.escape(before) + "".join(parts) + re.escape(after))
 
 
 def mutant(

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from py_compile import PycInvalidationMode
 
-from manifestcommit.testing.simulator import Run, run_theme
 from tests.mutants.mutant import REPO, Mutant, taken_out
+
+from manifestcommit.testing.simulation.simulator import Run, run_theme
 
 SEEDS = 10_000  # in how many of them the simulator has to find what it finds alone
 TEST_S = 900  # a test that takes longer is stopped, and counts as no answer

@@ -64,6 +64,7 @@ def _counts(seconds: float, seed: int, *, running: bool) -> Iterator[Count]:
     yield measure.every_schedule()
     yield from measure.mutants()
     yield measure.hostile(seconds * _HOSTILE, seed)
+    yield measure.hostile_before()
 
 
 def _tell(count: Count) -> None:

@@ -12,11 +12,8 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from manifestcommit.testing.explore import CASES, explore
-from manifestcommit.testing.simulator import run_theme
-from manifestcommit.testing.themes import THEMES
-from tests.fuzz.run import fuzz
-from tests.fuzz.targets import HOSTILE_OBJECTS
+from tests.fuzz import figures as fuzzed
+from tests.fuzz.run import KINDS, fuzz
 from tests.model import pages, tlc
 from tests.model.runs import load
 from tests.mutants.__main__ import FIGURES, recorded
@@ -24,6 +21,10 @@ from tests.mutants.catalogue import MUTANTS, SIMULATED
 from tests.mutants.mutant import REPO
 from tests.mutants.run import SEEDS
 from tests.spec.clauses import cited_by_tests, defined
+
+from manifestcommit.testing.simulation.explore import CASES, explore
+from manifestcommit.testing.simulation.simulator import run_theme
+from manifestcommit.testing.simulation.themes import THEMES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,12 +98,11 @@ def mutants() -> Iterator[Count]:
     figures = {name: each for name, each in recorded().items() if name in MUTANTS}
     tests = {str(each["test"]).partition("[")[0] for each in figures.values() if "test" in each}
     killed = {name for name, each in figures.items() if "test" in each}
-    how = f"read from {FIGURES.relative_to(REPO).as_posix()}, {_commits(figures, 'test_at')}"
+    how = f"read from {FIGURES.relative_to(REPO).as_posix()}, {committed(FIGURES)}"
     told = {"safeguards taken out": len(MUTANTS), "killed by tests": len(killed), "by different tests": len(tests)}
     wrong = _missing("not killed by a test", MUTANTS.keys() - killed)
     yield Count(what="mutants", how=how, figures=told, wrong=wrong)
     seeds = {name: int(str(each["seed"])) for name, each in figures.items() if "seed" in each}
-    how = f"read from {FIGURES.relative_to(REPO).as_posix()}, {_commits(figures, 'seed_at')}"
     told = {
         "safeguards taken out": len(SIMULATED),
         f"found within {SEEDS:,} seeds": len(seeds),
@@ -118,7 +118,7 @@ def _missing(what: str, names: Set[str]) -> tuple[str, ...]:
 
 def hostile(seconds: float, first: int) -> Count:
     """Hostile objects, each read by everything that reads what others wrote."""
-    done, kinds = 0, sorted(HOSTILE_OBJECTS)
+    done, kinds = 0, sorted(KINDS)
     wrong: dict[tuple[str, str], str] = {}
     for seed in _during(seconds, first):
         done += 1
@@ -128,15 +128,20 @@ def hostile(seconds: float, first: int) -> Count:
     return Count(what="fuzzing", how=_now(seconds, first), figures=figures, wrong=tuple(wrong.values()))
 
 
+def hostile_before() -> Count:
+    """Read from the record of long runs, whose rounds are done in child processes."""
+    noted = fuzzed.recorded().values()
+    wrong = tuple(f"{each[name]} {name}" for each in noted for name in ("untyped", "aborted", "hung") if each[name])
+    told = {"kinds of objects": len(noted), "hostile objects": sum(each["rounds"] for each in noted)}
+    told |= {"MiB at most": max(each["peak_mib"] for each in noted)}
+    how = f"read from tests/fuzz/figures.json, {committed(fuzzed.FIGURES)}"
+    return Count(what="fuzzing, long runs", how=how, figures=told, wrong=wrong)
+
+
 def committed(path: Path) -> str:
     """The commit that a recorded figure was last noted in, in words."""
     commit = _git("log", "-1", "--format=%h", "--", str(path))
     return f"noted in commit {commit}" if commit else "of this release"
-
-
-def _commits(figures: dict[str, dict[str, object]], member: str) -> str:
-    commits = sorted({str(each[member]) for each in figures.values() if each.get(member)})
-    return f"run at commit {', '.join(commits)}" if commits else "never run"
 
 
 def _git(*arguments: str) -> str:

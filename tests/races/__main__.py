@@ -18,7 +18,6 @@ import tempfile
 from pathlib import Path
 
 import msgspec
-
 from tests.races.run import Settings, Summary, failed, report, run
 from tests.servers import servers
 from tests.servers.servers import UnavailableError

@@ -13,11 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-
-import manifestcommit as mc
-from manifestcommit.core import spill
-from manifestcommit.store import Store, open_store
-from manifestcommit.testing.faults import FaultCall
 from tests.chaos.nursery import load, serve
 from tests.chaos.world import NoteReader, notes_folder
 from tests.faults.clocks import CLOCKS
@@ -25,6 +20,11 @@ from tests.races import operations
 from tests.races.draw import Actor, Moment, Round, Step
 from tests.races.records import Log, Outcome, Record, merge
 from tests.races.rig import Rig, install
+
+import manifestcommit as mc
+from manifestcommit.core.commit import spill_policy
+from manifestcommit.store import Store, open_store
+from manifestcommit.testing.faults import FaultCall
 
 CALM = ("founder", "closer", "cleaner")
 _SLOW_S = 0.03
@@ -142,7 +142,7 @@ class Process:
 
 def tighten() -> None:
     """Budgets so small that entries, keys, jobs and removals spill and merge at once."""
-    vars(spill).update(INLINE_ENTRY_BYTES=1500, INLINE_KEYS=3, INLINE_JOBS=2, INLINE_REMOVED_BYTES=4, FAN_IN=3)
+    vars(spill_policy).update(INLINE_ENTRY_BYTES=1500, INLINE_KEYS=3, INLINE_JOBS=2, INLINE_REMOVED_BYTES=4, FAN_IN=3)
 
 
 def make(ground: Ground, name: str, incarnation: int) -> Process:

@@ -11,15 +11,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import manifestcommit as mc
-from manifestcommit.core import format
-from manifestcommit.store import KeepsUnfinished, Store, open_store
-from manifestcommit.testing.checker import check as judge
 from tests.races.actor import CALM, Place
 from tests.races.draw import STEADY, Round
 from tests.races.history import history_of as history_of_round
 from tests.races.model import History, State, birth_of, is_readable, read_chain, replay, rows_of
 from tests.races.records import Record
+
+import manifestcommit as mc
+from manifestcommit.core.table import object_names
+from manifestcommit.store import KeepsUnfinished, Store, open_store
+from manifestcommit.testing.history.checker import check as judge
 
 _SHOWN = 4
 
@@ -47,15 +48,12 @@ EXPECTED: dict[str, frozenset[str]] = {
     "gc": _NONE,
     "verify": _NONE,
 }
-# What a store without faults says where others are faster again and again, and where a gc without grace takes the temporary file of a
-# writer that is at work ([GC9]): it fails, and loses nothing that it was told of.
+# What a store without faults says where others are faster again and again: it fails, and loses nothing that it was told of.
 _OVERTAKEN = (
     "other gcs went further",
     "other gcs decided first",
     "versions were expired",
     "vanished",
-    "No such file or directory",
-    "temporary file was removed",
 )
 
 
@@ -243,18 +241,19 @@ def everything(store: Store, place: Place) -> Iterator[str]:
 
 
 def needed(place: Place, history: History) -> set[str]:
-    """The hint, the readable versions, and what they list."""
-    table, head, names = mc.Table(place.url, place.direct), history.head.snapshot, {format.HINT}
+    """The hint, the marker, the readable versions, and what they list."""
+    table, head = mc.Table(place.url, place.direct), history.head.snapshot
+    names = {object_names.HINT, object_names.marker_name(head["table_id"])}
     for version in (each for each in history.links if is_readable(head, each)):
         snapshot = table.snapshot(version)
         runs = (*snapshot.key_runs, *snapshot.job_runs, *snapshot.removed_runs)
-        names |= {format.version_name(version), *(ref.path for ref in (*snapshot.manifests, *runs))}
+        names |= {object_names.version_name(version), *(ref.path for ref in (*snapshot.manifests, *runs))}
         names |= set(table.files(version=version).column("path").to_pylist())
     return names
 
 
 def _births(names: set[str]) -> str:
-    jobs = [job for name in names if (job := format.job_of_data_file(name)) is not None]
+    jobs = [job for name in names if (job := object_names.job_of_data_file(name)) is not None]
     return ", ".join(f"birth {birth_of(job)}" for job in sorted(jobs)[:_SHOWN]) or "no birth"
 
 

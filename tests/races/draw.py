@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
-
-from manifestcommit.core import format
 from tests.chaos.schedule import MOODS, Window
 from tests.faults.clocks import CLOCKS
+
+from manifestcommit.core.table import object_names
 
 StoreKind = Literal["local", "s3"]
 Rows = list[list[Any]]  # [id, day] each
@@ -264,18 +264,18 @@ _OTHERS = (
 
 # (kind of call, what its name begins with, the highest number of it): where a process is killed or stopped
 _MOMENTS = (
-    *[("put_if_absent", format.VERSIONS, 1)] * 5,
-    *[("list", format.VERSIONS, 3)] * 4,
+    *[("put_if_absent", object_names.VERSIONS, 1)] * 5,
+    *[("list", object_names.VERSIONS, 3)] * 4,
     ("put_if_absent", "", 3),
     ("close", "", 2),
-    ("put", format.HINT, 1),
+    ("put", object_names.HINT, 1),
     *[("", "", 25)] * 3,
 )
 _GC_MOMENTS = (
-    ("put_if_absent", format.VERSIONS, 1),
-    ("list", format.VERSIONS, 4),
+    ("put_if_absent", object_names.VERSIONS, 1),
+    ("list", object_names.VERSIONS, 4),
     *[("delete", "", 6)] * 3,
     *[("page", "", 4)] * 2,
-    ("get", format.VERSIONS, 6),
+    ("get", object_names.VERSIONS, 6),
     *[("", "", 40)] * 2,
 )

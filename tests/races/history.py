@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-
-from manifestcommit.testing.operation import ANY_FENCE, EVERYTHING, Operation
-from manifestcommit.testing.recorder import REFUSALS
 from tests.chaos.check import Link
 from tests.races.records import Record
+
+from manifestcommit.testing.history.operation import ANY_FENCE, EVERYTHING, Operation
+from manifestcommit.testing.history.recorder import REFUSALS
 
 _RULES = {kind.__name__: rule for kind, rule in REFUSALS}
 _JOBS = ("write", "orphan", "prepare", "add_files", "add_again", "replace")  # what has items

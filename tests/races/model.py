@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 import zstandard
-
 from tests.chaos.check import Link
 from tests.races.draw import Rows
 from tests.races.records import Record
@@ -26,12 +25,14 @@ _OF_ROWS = ("append", "overwrite", "replace")
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """A version as it must be. marks: its watermarks; unsure: keys of which nobody was told whether a rewind dropped them."""
+    """A version as it must be. marks: its watermarks; unsure: keys of which nobody was told whether a rewind dropped them; undone: source
+    or key -> the version that last set it back."""
 
     rows: Held
     marks: Mapping[str, int] = {}
     keys: frozenset[str] = frozenset()
     unsure: frozenset[str] = frozenset()
+    undone: Mapping[str, int] = {}
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,11 +132,22 @@ def _step(
             wrong.append(f"{source!r} stood at {marks.get(source)}, and was moved from {start}")
         marks = {name: mark for name, mark in {**marks, source: end}.items() if mark is not None}
     key = commit.get("key") if operation != "adopt" else None
+    undone = state.undone
+    if operation in ("rollback", "rewind"):
+        moved = {name for name in state.marks.keys() | marks.keys() if state.marks.get(name) != marks.get(name)}
+        undone = {**undone, **dict.fromkeys(moved | (state.keys - keys), link.version)}
+    else:
+        named = [*(record.result["moved"][:1] if record is not None and "moved" in record.result else ()), key]
+        wrong += [
+            f"{name!r} was set back at version {undone[name]}, after the job had begun"
+            for name in named
+            if name in undone and undone[name] > birth_of(commit["job"])
+        ]
     if key is not None:
         if key in keys and key not in unsure:
             wrong.append(f"the key {key!r} was committed before, and nothing undid that")
         keys, unsure = keys | {key}, unsure - {key}
-    return State(rows=rows, marks=marks, keys=keys, unsure=unsure), wrong
+    return State(rows=rows, marks=marks, keys=keys, unsure=unsure, undone=undone), wrong
 
 
 def after(rows: Held, record: Record) -> Held:

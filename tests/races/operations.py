@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-
-import manifestcommit as mc
-from manifestcommit.engine.commit import commit as engine_commit
-from manifestcommit.engine.outcome import committed_or_raise
-from manifestcommit.store.objects import ObjectStore
 from tests.faults.tables import change_of
 from tests.races.history import items
 from tests.races.records import Outcome, Record
+
+import manifestcommit as mc
+from manifestcommit.engine.commit.commit_loop import commit as engine_commit
+from manifestcommit.engine.runtime.outcome import committed_or_raise
+from manifestcommit.store.backends.object_store import ObjectStore
 
 if TYPE_CHECKING:
     from tests.races.actor import Process
@@ -92,7 +92,7 @@ def orphan(process: Process, record: Record) -> Outcome:
     inner = getattr(store, "_inner", None)
     if record.arguments.get("uploads") and isinstance(inner, ObjectStore):
         inner._backend.upload(inner._key(f"day=x/00000-{'0' * 16}-0-{job.id}.parquet")).send(b"half a file")
-    job.abandon()
+    job.abort()
     return "refused"
 
 

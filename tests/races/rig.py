@@ -16,11 +16,11 @@ from typing import Any
 import msgspec
 
 from manifestcommit import job as job_module
-from manifestcommit import table as table_module
-from manifestcommit.core import format
-from manifestcommit.engine.env import SystemEnv
+from manifestcommit.core.table import object_names
+from manifestcommit.engine.runtime.environment import SystemEnv
 from manifestcommit.store import KeepsUnfinished, ObjectInfo, Store, Unfinished, open_store
-from manifestcommit.store.s3 import S3Backend
+from manifestcommit.store.backends.s3 import S3Backend
+from manifestcommit.table import functions, reading
 from manifestcommit.testing.faults import FaultCall, FaultStore
 
 
@@ -65,7 +65,7 @@ class Rig(FaultStore):
         self._call("discard", each.name, lambda: inner.discard_unfinished(each))
 
     def _keep(self, name: str, data: bytes) -> None:
-        version = format.parse_version(name)
+        version = object_names.parse_version(name)
         if version is None:
             return
         path = archived(self._archive, version, f"sha256:{hashlib.sha256(data).hexdigest()}")
@@ -86,7 +86,7 @@ def install(rig: Callable[[Store], Store], *, skew_s: float, page: int) -> None:
     def rigged(url: Any, storage_options: Mapping[str, Any] | None = None) -> Store:
         return rig(open_store(url, storage_options))
 
-    for module in (job_module, table_module):
+    for module in (job_module, functions, reading):
         vars(module)["open_store"] = rigged
     now_us, call = SystemEnv.now_us, S3Backend.call
 

@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-
-from manifestcommit.store import open_store
 from tests.chaos.nursery import Nursery
 from tests.chaos.schedule import Schedule, Weather
 from tests.chaos.world import NoteReader, notes_folder
@@ -28,6 +26,8 @@ from tests.races.draw import Round, StoreKind, draw
 from tests.races.operations import parquet
 from tests.races.records import Record, merge
 from tests.servers.servers import S3Server
+
+from manifestcommit.store import open_store
 
 Say = Callable[[str], None]
 _TICK_S = 0.01

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-
-from manifestcommit.core import format
 from tests.races import __main__ as command
 from tests.races import check
 from tests.races.actor import Place
@@ -24,8 +22,9 @@ from tests.races.run import Settings, Stage, Summary, Total, nursery_of, place_o
 from tests.servers.servers import S3Server
 from tests.sizes import rounds
 
+from manifestcommit.core.table import object_names
 
-@pytest.mark.slow
+
 def test_nothing_live_is_deleted_and_nothing_dead_is_left_on_a_local_disk() -> None:
     """[IV1] [IV2] [IV3] [IV5] [IV7] [IV8] [CM2] [CM5] [KY3] [RD2] [RD3] [GC1]-[GC10] [GC12] [AB4] [AB5]"""
     summary = run(Settings(seed=13, rounds=rounds(3, 60)), print)
@@ -34,7 +33,7 @@ def test_nothing_live_is_deleted_and_nothing_dead_is_left_on_a_local_disk() -> N
     assert summary.stops > 0 and summary.told["write committed"] > 5 and summary.told["gc done"] > 10
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_nothing_live_is_deleted_and_nothing_dead_is_left_on_a_real_s3_server(rgw: S3Server) -> None:
     """[IV4] [IV7] [IV8] [GC7] [GC9] [GC12] [ST3]"""
     summary = run(Settings(seed=14, rounds=rounds(1, 30), store="s3"), print, rgw)
@@ -83,7 +82,7 @@ FOUNDING = (
     Step(operation="write", arguments={"rows": ROWS, "key": "k é", "advance": ["größe %", None, 5]}),
     Step(operation="tag", arguments={"name": "t", "back": 0}),
 )
-SLEEPS = Moment(step=0, kind="put_if_absent", name=format.VERSIONS)
+SLEEPS = Moment(step=0, kind="put_if_absent", name=object_names.VERSIONS)
 GC = Step(operation="gc", arguments={"grace_s": 0.0, "keep_versions": 1, "keep_for_s": 0.0, "foreign": False}, pause_s=0.05)
 OVERWRITE = {"rows": [[4, "a b"]], "scope": {"kind": "all"}, "conflict": "blind"}
 ACTORS = (
@@ -181,11 +180,11 @@ def put(path: Path, data: bytes) -> None:
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "a live file is gone": (lambda root: live_file(root).unlink(), "cannot be read"),
     "a live file has other rows": (lambda root: live_file(root).write_bytes(parquet([[99, "a b"]])), "rows"),
-    "a tagged version is gone": (lambda root: (root / format.version_name(2)).unlink(), "version 2 is readable, and cannot be read"),
+    "a tagged version is gone": (lambda root: (root / object_names.version_name(2)).unlink(), "version 2 is readable, and cannot be read"),
     "a file of a dead job": (lambda root: put(root / f"day=b/00000-{'0' * 16}-0-v1-{'0' * 16}-{'0' * 32}.parquet", b"x"), "are left"),
     "a temporary file": (lambda root: put(root / "day=b/.mc-tmp-0", b"x"), "are left"),
-    "an expired version": (lambda root: put(root / format.version_name(1), b"x"), "are left"),
-    "a manifest that nothing lists": (lambda root: put(root / format.MANIFESTS / "x.parquet", b"x"), "are left"),
+    "an expired version": (lambda root: put(root / object_names.version_name(1), b"x"), "are left"),
+    "a manifest that nothing lists": (lambda root: put(root / object_names.MANIFESTS / "x.parquet", b"x"), "are left"),
 }
 
 

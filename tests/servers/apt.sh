@@ -19,11 +19,20 @@ exec 9>/run/manifestcommit-tests-apt.lock
 flock 9
 
 # Packages ask this program whether they may start their services. One that is already there has its own opinion, and stays.
-policy=/usr/sbin/policy-rc.d
-if [ ! -e $policy ]; then
-  trap 'rm -f $policy' EXIT
-  printf '#!/bin/sh\nexit 101\n' >$policy
-  chmod +x $policy
+# Ours has a line that says so: one that a killed run has left behind would block all services of the machine, and goes first. Nobody
+# else has it in use, since we hold the lock.
+policy=${MC_POLICY_RC_D:-/usr/sbin/policy-rc.d} # settable for its test
+mark='# of manifestcommit: tests/servers/apt.sh'
+undo() { ! grep -qsxF "$mark" "$policy" || rm -f "$policy"; }
+undo
+if [ ! -e "$policy" ]; then
+  trap undo EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM
+  trap 'exit 129' HUP
+  printf '#!/bin/sh\n%s\nexit 101\n' "$mark" >"$policy.$$"
+  chmod +x "$policy.$$"
+  mv "$policy.$$" "$policy"
 fi
 
 export DEBIAN_FRONTEND=noninteractive

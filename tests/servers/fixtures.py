@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-
 from tests.servers import servers
 from tests.servers.servers import AzureServer, S3Server, StartError, UnavailableError
 

@@ -15,7 +15,7 @@
 # manager, and keys between them; one machine that forgets everything needs none of that.
 #
 # Settings, all from the environment:
-#   MC_RGW_DIR       folder for state and logs                            ${TMPDIR:-/tmp}/manifestcommit-rgw
+#   MC_RGW_DIR       folder for state and logs; only your own is used     ${TMPDIR:-/tmp}/manifestcommit-rgw
 #   MC_RGW_PORT      the gateway's port                                   7491
 #   MC_RGW_MON_PORT  the monitor's port                                   7492
 #   MC_RGW_KEY       access key                                           mc-test-key
@@ -34,7 +34,10 @@ fail() {
 [ "$(uname)" = Linux ] || fail "there are packages of it for Linux only" 69
 
 script=$(realpath "${BASH_SOURCE[0]}")
-folder=$(realpath -m "${MC_RGW_DIR:-${TMPDIR:-/tmp}/manifestcommit-rgw}")
+given=${MC_RGW_DIR:-${TMPDIR:-/tmp}/manifestcommit-rgw}
+while [[ $given == ?*/ ]]; do given=${given%/}; done
+[ ! -L "$given" ] || fail "$given is a symbolic link: what is behind it may be anybody's. Remove it, or set MC_RGW_DIR to a folder of your own"
+folder=$(realpath -m "$given")
 # All processes carry the folder's full name from their first moment on, see `alive`: so this one must have been given it.
 [ "${MC_RGW_DIR:-}" = "$folder" ] || MC_RGW_DIR=$folder exec "$script" "$@"
 port=${MC_RGW_PORT:-7491}
@@ -47,9 +50,21 @@ ready=$cluster/env      # written last: what `env` prints
 
 unset PYTHONPATH PYTHONHOME # the `ceph` command is the system's Python, whatever environment the caller is in
 
+# The folder's name can be guessed, and in /tmp anybody can make it first: what others can write is neither read nor removed.
+check_own() {
+  [ -d "$MC_RGW_DIR" ] && [ ! -L "$MC_RGW_DIR" ] || fail "$MC_RGW_DIR is no folder. Remove it, or set MC_RGW_DIR to a folder of your own"
+  local owner mode
+  read -r owner mode < <(stat -c '%u %a' "$MC_RGW_DIR")
+  [ "$owner" = "$(id -u)" ] || fail "$MC_RGW_DIR belongs to user $owner, not to you. Set MC_RGW_DIR to a folder of your own"
+  (((8#$mode & 8#022) == 0)) || fail "others may write into $MC_RGW_DIR (mode $mode). Set MC_RGW_DIR to a folder of your own"
+  chmod 700 "$MC_RGW_DIR"
+}
+
 # One start or stop at a time per folder. Whoever comes second waits, and finds the work done.
 lock() {
-  mkdir -p "$MC_RGW_DIR"
+  mkdir -p "$(dirname "$MC_RGW_DIR")"
+  mkdir -m 700 "$MC_RGW_DIR" 2>/dev/null || true # there already: whose it is, is looked at next
+  check_own
   exec 9>"$MC_RGW_DIR/lock"
   flock 9
 }
@@ -58,7 +73,7 @@ lock() {
 # carry the name of our folder in their environment. A dead process that nobody has collected yet shows none.
 alive() {
   local pid
-  pid=$(cat "$cluster/$1.pid" 2>/dev/null) && grep -qzxF "MC_RGW_DIR=$MC_RGW_DIR" "/proc/$pid/environ" 2>/dev/null
+  pid=$(cat "$cluster/$1.pid" 2>/dev/null) && [[ $pid =~ ^[0-9]+$ ]] && grep -qzxF "MC_RGW_DIR=$MC_RGW_DIR" "/proc/$pid/environ" 2>/dev/null
 }
 
 running() { [ -e "$ready" ] && alive mon && alive osd && alive rgw; }
@@ -173,7 +188,7 @@ start_cluster() {
     --access-key="$key" --secret-key="$secret" >>mkfs.log 2>&1
   spawn rgw radosgw --conf ceph.conf -n client.rgw -f --rgw_frontends "beast endpoint=127.0.0.1:$port tcp_nodelay=1"
   until_true 30 rgw listening "$port"
-  printf 'export %s=%q\n' AWS_ENDPOINT_URL "http://127.0.0.1:$port" AWS_ACCESS_KEY_ID "$key" AWS_SECRET_ACCESS_KEY "$secret" \
+  printf '%s=%s\n' AWS_ENDPOINT_URL "http://127.0.0.1:$port" AWS_ACCESS_KEY_ID "$key" AWS_SECRET_ACCESS_KEY "$secret" \
     AWS_DEFAULT_REGION us-east-1 >"$ready"
 }
 
@@ -189,7 +204,17 @@ give_up() {
   exit 1
 }
 
-endpoint() { sed -n 's/^export AWS_ENDPOINT_URL=//p' "$ready"; }
+# setting NAME: as `start` has noted it, never evaluated.
+setting() { sed -n "s/^\(export \)\{0,1\}$1=//p" "$ready" | head -n 1; }
+
+endpoint() { setting AWS_ENDPOINT_URL; }
+
+# For `eval`: known names, and values that the shell takes for nothing else.
+print_env() {
+  for name in AWS_ENDPOINT_URL AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_DEFAULT_REGION; do
+    printf 'export %s=%q\n' "$name" "$(setting "$name")"
+  done
+}
 
 start() {
   lock
@@ -222,11 +247,14 @@ watch() {
 }
 
 case "${1:-}" in
+  stop | status | env | watch) [ ! -e "$MC_RGW_DIR" ] || check_own ;; # `start` makes it
+esac
+case "${1:-}" in
   install) install_packages ;;
   start) start ;;
   stop) stop ;;
   status) if running; then endpoint; else fail "not running"; fi ;;
-  env) if running; then cat "$ready"; else fail "not running; start it: $0 start"; fi ;;
+  env) if running; then print_env; else fail "not running; start it: $0 start"; fi ;;
   watch) watch "$2" ;;
   *) fail "usage: $0 start|stop|status|env|install" 2 ;;
 esac

@@ -8,7 +8,6 @@ import pytest
 import s3fs
 from adlfs import AzureBlobFileSystem
 from botocore.exceptions import ClientError
-
 from tests.servers.servers import AzureServer, S3Server
 
 NAME = "a b%20+=#'\"é/_manifest"

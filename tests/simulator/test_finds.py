@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import pytest
-
-from manifestcommit.testing import simulator
-from manifestcommit.testing.explore import explore
-from manifestcommit.testing.oracle import Oracle
-from manifestcommit.testing.shrink import shrink
-from manifestcommit.testing.simulator import run_theme
 from tests.mutants.__main__ import recorded
 from tests.mutants.catalogue import SIMULATED
 from tests.mutants.mutant import taken_out
 from tests.mutants.run import SEEDS, first_found
-from tests.sizes import PROOF, some
+from tests.sizes import PROOF, rest_thorough, some
+
+from manifestcommit.testing.simulation import simulator
+from manifestcommit.testing.simulation.explore import explore
+from manifestcommit.testing.simulation.oracle import Oracle
+from manifestcommit.testing.simulation.shrink import shrink
+from manifestcommit.testing.simulation.simulator import run_theme
 
 USUAL = 100  # the usual run tries some of those that were last found by one of so many seeds
 
@@ -43,17 +43,24 @@ def test_what_no_object_shows_but_what_actors_were_told_is_found(monkeypatch: py
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [
+    rest_thorough(
+        [
+            ("key", "again"),
+            ("serializable", "an update is lost"),
+            ("watermark", "while it stands at"),
+            ("look above", "committed at version"),
+            ("fence", "below the fence"),
+            ("rollback", "goes back over version"),
+            ("declared meanwhile", "was told that 'topic: 0' begins at"),
+            ("keys that count", "again"),
+        ],
         ("key", "again"),
         ("serializable", "an update is lost"),
-        ("watermark", "while it stands at"),
-        ("look above", "committed at version"),
         ("fence", "below the fence"),
-        ("rollback", "goes back over version"),
-    ],
+    ),
 )
 def test_the_history_alone_shows_it_to_the_checker(name: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With nobody who looks at objects: by what actors were told, and readers read. [CM1] [CM2] [CM5] [WM2] [CF3] [CF13]"""
+    """With nobody who looks at objects: by what actors were told, and readers read. [CM1] [CM2] [CM5] [WM2] [WM7] [KY4] [CF3] [CF13]"""
     monkeypatch.setattr(Oracle, "_fail", lambda self, said: None)
     with taken_out(SIMULATED[name]):
         found = next((run for seed in range(SEEDS) if (run := run_theme(SIMULATED[name].theme, seed)).kind == "history"), None)

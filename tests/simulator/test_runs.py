@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from manifestcommit.testing.explore import CASES, explore
-from manifestcommit.testing.simulator import run_theme
-from manifestcommit.testing.themes import THEMES
 from tests.sizes import PROOF, rounds
+
+from manifestcommit.testing.simulation.explore import CASES, explore
+from manifestcommit.testing.simulation.simulator import run_theme
+from manifestcommit.testing.simulation.themes import THEMES
 
 REPO = Path(__file__).resolve().parents[2]
 
@@ -46,8 +46,8 @@ def test_the_same_seed_is_the_same_run_in_any_other_interpreter() -> None:
     """A violation that cannot be had again is none. Sets and hashes differ from one interpreter to the next. [IV3]"""
     script = (
         "import hashlib, json, msgspec\n"
-        "from manifestcommit.testing.simulator import run_theme\n"
-        "from manifestcommit.testing.themes import THEMES\n"
+        "from manifestcommit.testing.simulation.simulator import run_theme\n"
+        "from manifestcommit.testing.simulation.themes import THEMES\n"
         "runs = [run_theme(theme, seed) for theme in sorted(THEMES) for seed in range(3)]\n"
         "print(json.dumps([hashlib.sha256(msgspec.json.encode(run)).hexdigest() for run in runs]))\n"
     )
@@ -69,7 +69,7 @@ def test_a_run_is_had_again_by_its_choices_alone(theme: str) -> None:
 
 def test_the_history_tells_what_each_actor_was_told_and_in_which_order() -> None:
     """What the checker judges. [IV2] [IV4]"""
-    history = [each for seed in range(30) for each in run_theme("everything", seed).history]
+    history = [each for seed in range(60) for each in run_theme("everything", seed).history]
     assert all(each.end is not None for each in history if each.outcome in ("committed", "already", "refused", "read"))
     assert any(each.end is None for each in history), "nobody died"
     assert {"publish", "prepare", "commit", "abort", "settle", "gc", "read", "tag", "rollback", "rewind"} <= {each.name for each in history}

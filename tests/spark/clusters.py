@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
-
 from tests.servers.servers import free_port
 from tests.spark.archive import java_options
 

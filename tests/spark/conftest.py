@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
 from tests.spark.clusters import HOSTILE, Driver, clear_traps, environment, python_path, standalone_cluster
 
 if TYPE_CHECKING:

@@ -101,6 +101,17 @@ def refused(spark: Any, path: str) -> str:
     return "nothing"
 
 
+def recoverable(spark: Any, path: str) -> str:
+    """What the caller gets for a write whose tasks Spark would have to run one by one."""
+    import manifestcommit as mc
+
+    try:
+        mc.write(spark.range(3), path, key="k", recoverable=True)
+    except mc.UsageError as error:
+        return str(error)
+    return "nothing"
+
+
 def wrong_secret(spark: Any, path: str, storage_options: dict[str, Any]) -> str:
     """What the caller of a read gets for credentials that the store does not accept."""
     import manifestcommit as mc

@@ -47,8 +47,9 @@ def main() -> None:
     root, folder, tasks = sys.argv[1], sys.argv[2], int(sys.argv[3])
     logging.basicConfig(level=logging.INFO, filename=Path(folder, "log"))
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    import manifestcommit as mc
     from tests.spark.jobs import open_session
+
+    import manifestcommit as mc
 
     spark = open_session("local[2]", {})
     try:

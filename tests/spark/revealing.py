@@ -13,13 +13,13 @@ from typing import Any
 from urllib.request import urlopen
 
 from pyspark.sql import functions as F
+from tests.servers.servers import S3Server
 
 import manifestcommit as mc
-from manifestcommit.spark.registered import with_options
+from manifestcommit.spark.datasource.source import ManifestCommitDataSource
+from manifestcommit.spark.runtime.registered_options import with_options
 from manifestcommit.spark.session import register
-from manifestcommit.spark.source import ManifestCommitDataSource
 from manifestcommit.store import StorageOptions, open_store
-from tests.servers.servers import S3Server
 
 FORMAT = "manifestcommit"
 PAGES = ("jobs/", "stages/", "storage/", "environment/", "executors/", "SQL/", "api/v1/applications")

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.sizes import rest_thorough
+from tests.spark.clusters import Driver, release, set_trap, sprung, wait_for
 
 import manifestcommit as mc
-from tests.spark.clusters import Driver, release, set_trap, sprung, wait_for
 
 OLD = [(n, f"2013-01-0{n % 2 + 1}", "old") for n in range(5000, 5010)]
 TASKS, ROWS = 4, 250
@@ -127,7 +128,7 @@ def test_committed_task_output_is_not_observable_before_the_job_commits(spark, d
     assert_whole(spark, driver, table, "done but for the commit")
 
 
-@pytest.mark.parametrize("point", ["writing", "before-put", "after-put"])
+@pytest.mark.parametrize("point", rest_thorough(["writing", "before-put", "after-put"], "after-put"))
 def test_atomic_task_commit(spark, driver: Driver, table: str, before: set[str], point: str) -> None:
     """[SP2] [DF2] An executor is killed with a task at some point of its work: all of its rows count once, by another attempt."""
     trap = set_trap(driver.scratch, f"task-1-{point}", "kill")
@@ -138,7 +139,7 @@ def test_atomic_task_commit(spark, driver: Driver, table: str, before: set[str],
     assert_whole(spark, driver, table, point)
 
 
-@pytest.mark.parametrize("point", ["before-put", "after-put"])
+@pytest.mark.parametrize("point", rest_thorough(["before-put", "after-put"], "after-put"))
 def test_partitioned_executor(spark, driver: Driver, table: str, before: set[str], point: str) -> None:
     """[SP2] An executor falls silent in mid-task and wakes after the commit: what it still writes is never visible."""
     trap = set_trap(driver.scratch, f"task-0-{point}", "stop")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
+from tests.spark.clusters import Driver
 
 import manifestcommit as mc
-from tests.spark.clusters import Driver
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,9 @@ def rows(count: int, key: str) -> list[list[object]]:
 
 
 def test_a_connect_client_writes_and_reads(client: Driver, root: str) -> None:
-    """[SP1] [SP4] [SP6] The library call from a Connect client: typed outcomes, exactly once, hostile root."""
+    """[SP1] [SP4] [SP5] [SP6] The library call from a Connect client: typed outcomes, exactly once, hostile root."""
+    assert "recoverable=True is not available in Spark Connect" in client.run("recoverable", path=root)
+    assert not os.path.exists(root)
     assert client.run("write", path=root, key="a", partition_by=["day"])["already"] is False
     assert client.run("write", path=root, key="a", partition_by=["day"])["already"] is True
     assert client.run("read", path=root) == rows(1000, "a")

@@ -9,11 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.sizes import rest_thorough
+from tests.spark.streams import feed, read_input
 
 import manifestcommit as mc
-from manifestcommit.core import spill
+from manifestcommit.core.commit import spill_policy
 from manifestcommit.table import Table
-from tests.spark.streams import feed, read_input
 
 PAGE = Path(__file__).resolve().parents[2] / "spec" / "recipes.md"
 
@@ -34,7 +35,7 @@ def numbers(path: str) -> list[int]:
     return sorted(Table(path).dataset().to_table(columns=["n"]).column("n").to_pylist())
 
 
-@pytest.mark.parametrize("title", ["A streaming query", "foreachBatch"])
+@pytest.mark.parametrize("title", rest_thorough(["A streaming query", "foreachBatch"], "foreachBatch"))
 def test_a_stream_is_taken_once(spark, root: str, tmp_path: Path, title: str) -> None:
     """A batch that is replayed, more input, and a deleted checkpoint, which is an error rather than rows twice or none."""
     source, checkpoint = tmp_path / "input", tmp_path / "checkpoint"
@@ -77,15 +78,30 @@ def test_a_loop_goes_on_where_the_table_stands(root: str) -> None:
         mc.write(read_orders(1_000, 500), root, watermarks={"orders": (1_000, 1_500)})
 
 
+def test_a_read_modify_write_loses_no_commit_of_others(spark, root: str) -> None:
+    """Others append between each read and the write, twice; the third try commits all of it. [CF17]"""
+    mc.write(pa.table({"n": [1, 2]}), root)
+    seen: list[int] = []
+
+    def change(df: Any) -> Any:
+        if len(seen) < 2:
+            mc.write(pa.table({"n": [3 + len(seen)]}), root)
+        seen.append(df.count())
+        return df.selectExpr("n * 10 AS n")
+
+    run("Read, modify, write", path=root, change=change)
+    assert seen == [2, 3, 4] and numbers(root) == [10, 20, 30, 40]
+
+
 NEEDLE = "needle-4711"
 
 
-@pytest.mark.parametrize("spilled", [False, True])
+@pytest.mark.parametrize("spilled", rest_thorough([False, True], True))
 def test_a_forgotten_row_is_in_no_object_any_more(spark, root: str, monkeypatch: pytest.MonkeyPatch, spilled: bool) -> None:
     """In rows, bounds and names of partitions, of data files, snapshots, manifests; in history, tags, what jobs left behind. [GC17]"""
     if spilled:
-        monkeypatch.setattr(spill, "INLINE_ENTRY_BYTES", 0)
-        monkeypatch.setattr(spill, "INLINE_REMOVED_BYTES", 0)
+        monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 0)
+        monkeypatch.setattr(spill_policy, "INLINE_REMOVED_BYTES", 0)
     others = {"text": ["a", "b"], "person": ["x", "y"]}
     mc.write(pa.table({**others, "n": [1, 2]}), root, partition_by="person", key="first")
     mc.write(pa.table({"text": [NEEDLE, "z"], "person": ["x", NEEDLE], "n": [3, 4]}), root)
@@ -93,7 +109,7 @@ def test_a_forgotten_row_is_in_no_object_any_more(spark, root: str, monkeypatch:
     table.tag("before")
     abandoned = mc.begin(root)
     abandoned.write(pa.table({"text": [NEEDLE], "person": ["x"], "n": [5]}))
-    abandoned.abandon()
+    abandoned.abort()
     table.merge(pa.table({"text": ["a", NEEDLE], "person": ["x", "y"], "n": [1, 6]}), on="n", spark=spark)
     names: dict[str, Any] = {}
     exec(compile(blocks("Forgetting rows"), f"{PAGE}: Forgetting rows", "exec"), names)

@@ -17,18 +17,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import zstandard
-
-import manifestcommit as mc
-from manifestcommit.errors import StoreDeniedError, StoreError, UsageError
-from manifestcommit.spark.registered import registered_name, with_options
-from manifestcommit.spark.source import ManifestCommitDataSource
-from manifestcommit.spark.writer import PlannedWrite, raised_inside
-from manifestcommit.store import StorageOptions, open_store
-from manifestcommit.store.backend import TakenError
 from tests.faults.proxy import FaultProxy
 from tests.servers.servers import free_port
 from tests.spark import jobs
 from tests.spark.clusters import Driver, set_trap, sprung, standalone_cluster
+
+import manifestcommit as mc
+from manifestcommit.errors import StoreDeniedError, StoreError, UsageError
+from manifestcommit.spark.datasource.source import ManifestCommitDataSource
+from manifestcommit.spark.runtime.registered_options import registered_name, with_options
+from manifestcommit.spark.runtime.task_errors import raised_inside
+from manifestcommit.spark.write.arrow_writer import PlannedWrite
+from manifestcommit.store import StorageOptions, open_store
+from manifestcommit.store.backends.backend import TakenError
 
 FORMAT = "manifestcommit"
 FOLDER = "a b%20c+d=e#fü漢"
@@ -85,6 +86,7 @@ def test_the_whole_circle_in_one_process(local: Run, root: str, rgw: Any) -> Non
     go_round(local, root, rgw.storage_options)
 
 
+@pytest.mark.thorough
 def test_the_whole_circle_on_a_cluster(driver: Driver, root: str, rgw: Any) -> None:
     """[SP1] [SP2] [SP4] Executors in other JVMs; a worker that dies between its upload and its message is retried."""
     trap = set_trap(driver.scratch, "task-1-after-put", "kill self")
@@ -105,6 +107,7 @@ def test_the_whole_circle_through_connect(root: str, rgw: Any, tmp_path: Path) -
         client.close()
 
 
+@pytest.mark.thorough
 def test_hostile_partition_values_and_a_new_column(local: Run, root: str, rgw: Any) -> None:
     """[SP1] [SC6] Each value is written, pruned by and read as it is, and what was there before is null in the merged column."""
     given = {"path": root, "storage_options": rgw.storage_options}
@@ -324,6 +327,7 @@ def test_guises_are_found() -> None:
     assert inflated(zstandard.compress(b"secret")).endswith(b"secret")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["cluster", pytest.param("connect", marks=pytest.mark.proof)])
 def test_credentials_are_seen_nowhere(kind: str, tmp_path: Path, rgw: Any, root: str) -> None:
     """[SE1] Not in plans, UI, event log, logs at their most talkative, work folders, errors with their chains, reprs, the table."""

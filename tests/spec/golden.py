@@ -13,15 +13,16 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from manifestcommit.core import bitmap, format, manifest_table
-from manifestcommit.core.change import Change, Overwrite, Prepared
-from manifestcommit.core.evolution import SchemaEdit
-from manifestcommit.core.manifest import ColumnStats, Entry, ManifestRef, SourceRange
-from manifestcommit.core.recovery import FinishedTask, KeyMark
-from manifestcommit.core.schema import ArrayType, Field, MapType, Schema, StructType
-from manifestcommit.core.snapshot import Commit, KeyRecord, RunRef, Snapshot, StreamRecord, Summary, Tag, Totals
-from manifestcommit.core.watermark import Advance
-from manifestcommit.engine.manifests import to_parquet
+from manifestcommit.core.commit.change import Change, Overwrite, Prepared
+from manifestcommit.core.format import codec, manifest_table
+from manifestcommit.core.format.recovery_objects import FinishedTask, KeyMark
+from manifestcommit.core.schema.evolution import SchemaEdit
+from manifestcommit.core.schema.fields import ArrayType, Field, MapType, Schema, StructType
+from manifestcommit.core.table import object_names, row_bitmap
+from manifestcommit.core.table.entries import ColumnStats, Entry, ManifestRef, SourceRange
+from manifestcommit.core.table.snapshot import Commit, DisputedTime, KeyRecord, RunRef, Snapshot, StreamRecord, Summary, Tag, Totals
+from manifestcommit.core.table.watermark import Advance
+from manifestcommit.engine.metadata.manifests import to_parquet
 
 FOLDER = Path(__file__).resolve().parents[2] / "spec" / "v1" / "examples"
 
@@ -146,16 +147,16 @@ LISTED = (
 )  # in the manifest's order; those without a version inherit the reference's
 
 MANIFEST_ADDED = 40
-MANIFEST = f"{format.MANIFESTS}{OLD_JOB}-{'1' * 32}.parquet"
-KEY_RUN = f"{format.MANIFESTS}{OLD_JOB}-{'2' * 32}.parquet"
-JOB_RUN = f"{format.MANIFESTS}{OLD_JOB}-{'3' * 32}.parquet"
-REMOVED_RUN = f"{format.MANIFESTS}{OLD_JOB}-{'4' * 32}.parquet"
-MISSING_MANIFEST = f"{format.MANIFESTS}{OLD_JOB}-{'5' * 32}.parquet"
+MANIFEST = f"{object_names.MANIFESTS}{OLD_JOB}-{'1' * 32}.parquet"
+KEY_RUN = f"{object_names.MANIFESTS}{OLD_JOB}-{'2' * 32}.parquet"
+JOB_RUN = f"{object_names.MANIFESTS}{OLD_JOB}-{'3' * 32}.parquet"
+REMOVED_RUN = f"{object_names.MANIFESTS}{OLD_JOB}-{'4' * 32}.parquet"
+MISSING_MANIFEST = f"{object_names.MANIFESTS}{OLD_JOB}-{'5' * 32}.parquet"
 
 RUNS: dict[str, dict[str, list[Any]]] = {
     KEY_RUN: {"key": ["a key", "ключ"], "version": [2, 3], "digest": ["11" * 16, "22" * 16]},
     JOB_RUN: {"job": [f"v1-{TABLE_ID}-{'0' * 32}", f"v2-{TABLE_ID}-{'0' * 32}"], "version": [2, None]},
-    REMOVED_RUN: {"path": [MISSING_MANIFEST], "bitmap": [bitmap.encode(1 << 300 | 1)]},
+    REMOVED_RUN: {"path": [MISSING_MANIFEST], "bitmap": [row_bitmap.encode(1 << 300 | 1)]},
 }
 _RUN_TYPES = {"version": pa.int64()}
 
@@ -174,7 +175,7 @@ def run_ref(path: str) -> RunRef:
     """The reference to a golden run, digest and size from its golden bytes."""
     names = next(iter(RUNS[path].values()))
     data = stored(path)
-    return RunRef(path=path, rows=len(names), bytes=len(data), digest=format.digest(data), first=names[0], last=names[-1])
+    return RunRef(path=path, rows=len(names), bytes=len(data), digest=codec.digest(data), first=names[0], last=names[-1])
 
 
 def manifest_ref() -> ManifestRef:
@@ -186,7 +187,7 @@ def manifest_ref() -> ManifestRef:
         rows=60,
         data_bytes=9_000,
         bytes=len(data),
-        digest=format.digest(data),
+        digest=codec.digest(data),
         added=MANIFEST_ADDED,
         lower=("2012-12-31", "UA"),
         upper=("2012-12-31", "UA"),
@@ -231,7 +232,7 @@ def full() -> Snapshot:
         partition_by=(DAY, CARRIER),
         manifests=(manifest_ref(),),
         added=INLINED,
-        removed={MANIFEST: bitmap.encode(0b010)},
+        removed={MANIFEST: row_bitmap.encode(0b010)},
         removed_runs=(run_ref(REMOVED_RUN),),
         watermarks={
             "MyTopic:0": 50,
@@ -323,7 +324,7 @@ def task() -> FinishedTask:
     """A finished task of a recoverable job."""
     name = f"day=2013-01-01/00003-{ATTEMPT}-0-{JOB}.parquet"
     entry = msgspec.structs.replace(INLINED[0], path=name, added=0, job=JOB)
-    ref = msgspec.structs.replace(manifest_ref(), path=f"{format.MANIFESTS}{JOB}-{'6' * 32}.parquet", added=0)
+    ref = msgspec.structs.replace(manifest_ref(), path=f"{object_names.MANIFESTS}{JOB}-{'6' * 32}.parquet", added=0)
     return FinishedTask(
         format_version=1, task=3, entries=(entry,), manifests=(ref,), rows_read=500, bytes_read=4_000, writer="manifestcommit 0.1.0"
     )
@@ -347,6 +348,48 @@ def minimal() -> Snapshot:
     )
 
 
+def marked() -> Snapshot:
+    """Version 1 of a table that has a marker, as each release creates it that knows markers."""
+    job = f"v1-{TABLE_ID}-{'2' * 32}"
+    return Snapshot(
+        format_version=1,
+        table_id=TABLE_ID,
+        version=1,
+        committed_at=1_795_000_000_000_000,
+        writer="manifestcommit 0.1.0",
+        commits=(Commit(job=job, commit_id=f"{job}.0000000000000001", operation="create"),),
+        recent_jobs={job: 1},
+        marked=True,
+    )
+
+
+def clocks() -> Snapshot:
+    """Version 5: 2 was committed by a clock ten years ahead, and 3 and 4 after it; this one by a clock that was a second behind."""
+    job = f"v4-{TABLE_ID}-{'5' * 32}"
+    return msgspec.structs.replace(
+        minimal(),
+        version=5,
+        parent_digest="sha256:" + "5" * 64,
+        committed_at=2_087_500_000_000_000,
+        clock=2_087_499_999_000_000,
+        commits=(Commit(job=job, commit_id=f"{job}.0000000000000000", operation="properties"),),
+        disputed_times=(DisputedTime(first=2, last=4, said=2_087_400_000_000_000, clock=1_772_000_000_000_000),),
+    )
+
+
+def folders() -> Snapshot:
+    """Version 6 of a table that was partitioned by two columns, went back to version 1 and has had no columns since."""
+    job = f"v5-{TABLE_ID}-{'6' * 32}"
+    return msgspec.structs.replace(
+        minimal(),
+        version=6,
+        parent_digest="sha256:" + "6" * 64,
+        commits=(Commit(job=job, commit_id=f"{job}.0000000000000000", operation="rollback", reason="é", restored=1),),
+        recent_jobs={job: 6},
+        former_folders=((("day", "date"), ("amount-9c2e", "decimal(12,2)")), ()),
+    )
+
+
 def prepared() -> Prepared:
     """A prepared job: every member that this version of the format has."""
     return Prepared(
@@ -366,7 +409,7 @@ def prepared() -> Prepared:
             ),
             initial=SCHEMA,
             add=tuple(msgspec.structs.replace(entry, added=0) for entry in INLINED),
-            add_manifests=(msgspec.structs.replace(manifest_ref(), path=f"{format.MANIFESTS}{JOB}-{'6' * 32}.parquet", added=0),),
+            add_manifests=(msgspec.structs.replace(manifest_ref(), path=f"{object_names.MANIFESTS}{JOB}-{'6' * 32}.parquet", added=0),),
             touched=({DAY: "2013-01-01", CARRIER: "A/A é"}, {DAY: "@-800000", CARRIER: None}),
             overwrite=Overwrite(scope=({DAY: "2013-01-01"},), dynamic=True, conflict="blind"),
             remove=frozenset({LISTED[0].path}),
@@ -379,6 +422,15 @@ def prepared() -> Prepared:
         prepared_at=1_794_000_000_000_001,
         writer="manifestcommit 0.1.0",
     )
+
+
+def based() -> Prepared:
+    """A prepared job whose rows were read from a version below its birth."""
+    change = Change(
+        job=JOB, birth=40, based_on=37, operation="overwrite", overwrite=Overwrite(scope=({},)),
+        schema=SCHEMA, partition_by=(DAY, CARRIER),
+    )  # fmt: skip
+    return Prepared(format_version=1, change=change, prepared_at=1_794_000_000_000_001, writer="manifestcommit 0.1.0")
 
 
 def plain(snapshot: Snapshot | Prepared | FinishedTask | KeyMark) -> Any:
@@ -447,12 +499,16 @@ def write() -> None:
         "key": to_json(plain(mark())),
         "snapshot-shared": to_json(plain(shared())),
         "intent": to_json(plain(intent())),
+        "snapshot-marked": to_json(plain(marked())),
+        "prepared-based-on": to_json(plain(based())),
+        "snapshot-clocks": to_json(plain(clocks())),
+        "snapshot-folders": to_json(plain(folders())),
     }
     for name, document in documents.items():
-        (FOLDER / f"{name}.json.zst").write_bytes(format.compress(document))
+        (FOLDER / f"{name}.json.zst").write_bytes(codec.compress(document))
         pretty = json.dumps(json.loads(document), ensure_ascii=False, indent=2)
         (FOLDER / f"{name}.json").write_text(pretty + "\n", encoding="utf-8")
-    (FOLDER / "hint").write_bytes(format.encode_hint(VERSION))
+    (FOLDER / "hint").write_bytes(codec.encode_hint(VERSION))
     names = sorted(path.name for path in FOLDER.iterdir() if path.suffix in (".zst", ".parquet"))
-    digests = {name: format.digest((FOLDER / name).read_bytes()) for name in names}
+    digests = {name: codec.digest((FOLDER / name).read_bytes()) for name in names}
     (FOLDER / "digests.json").write_text(msgspec.json.format(msgspec.json.encode(digests), indent=2).decode() + "\n", encoding="utf-8")

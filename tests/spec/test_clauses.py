@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-
 from tests.spec.clauses import cited, cited_by_code, cited_by_tests, defined, docstrings, in_order, report
 
 REPO = Path(__file__).resolve().parents[2]

@@ -15,15 +15,16 @@ import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
-
-from manifestcommit.core import format, paths
-from manifestcommit.core.manifest import Entry
-from manifestcommit.core.paths import UnsafePathError, check_path
-from manifestcommit.core.snapshot import Snapshot, Summary
-from manifestcommit.errors import CorruptMetadataError, UnsupportedFormatError
 from tests.spec import golden
 
-NAME = format.version_name(golden.VERSION)
+from manifestcommit.core.format import codec
+from manifestcommit.core.table import object_names, paths
+from manifestcommit.core.table.entries import Entry
+from manifestcommit.core.table.paths import UnsafePathError, check_path
+from manifestcommit.core.table.snapshot import Snapshot, Summary
+from manifestcommit.errors import CorruptMetadataError, UnsupportedFormatError
+
+NAME = object_names.version_name(golden.VERSION)
 # The golden objects are older than streams.
 STREAMS = {
     "flights %=+é": {"query": "a query's id", "batch": 7, "version": golden.VERSION},
@@ -34,7 +35,7 @@ HOSTILE = st.text(st.sampled_from(list("a/.\\\0 %+=#'\"?é\U0001f600\n~_")) | st
 
 
 def decode_document(document: Any, name: str = NAME) -> Snapshot:
-    return format.decode_snapshot(format.compress(golden.to_json(document)), name=name)
+    return codec.decode_snapshot(codec.compress(golden.to_json(document)), name=name)
 
 
 # --- names --------------------------------------------------------------------------------------------------------------
@@ -43,9 +44,9 @@ def decode_document(document: Any, name: str = NAME) -> Snapshot:
 @given(st.integers(1, 10**20 - 1))
 def test_a_version_has_one_name_and_names_sort_as_versions_do(version: int) -> None:
     """[LY2]"""
-    name = format.version_name(version)
-    assert format.parse_version(name) == version
-    assert format.version_name(version - 1) < name
+    name = object_names.version_name(version)
+    assert object_names.parse_version(name) == version
+    assert object_names.version_name(version - 1) < name
     assert len(name) == len("_manifest/versions/") + 20 + len(".json.zst")
 
 
@@ -71,29 +72,29 @@ def test_a_version_has_one_name_and_names_sort_as_versions_do(version: int) -> N
 )
 def test_other_names_are_no_version(stranger: str) -> None:
     """Two names for one version would be two winners. [LY2]"""
-    assert format.parse_version(stranger) is None
+    assert object_names.parse_version(stranger) is None
 
 
 @given(st.text(max_size=60) | st.from_regex(r"_manifest/versions/\d{20}\.json\.zst", fullmatch=True))
 def test_whatever_is_a_version_has_that_versions_name(name: str) -> None:
     """[LY2]"""
-    version = format.parse_version(name)
-    assert version is None or format.version_name(version) == name
+    version = object_names.parse_version(name)
+    assert version is None or object_names.version_name(version) == name
 
 
 @given(st.integers(1, 10**18), st.binary(min_size=8, max_size=8), st.binary(min_size=16, max_size=16))
 def test_a_job_id_tells_birth_and_table(birth: int, table: bytes, randomness: bytes) -> None:
     """[LY4]"""
-    job = format.job_id(birth, table.hex(), randomness)
+    job = object_names.job_id(birth, table.hex(), randomness)
     assert job == f"v{birth}-{table.hex()}-{randomness.hex()}"
-    assert format.parse_job_id(job) == format.JobName(birth=birth, table_id=table.hex())
+    assert object_names.parse_job_id(job) == object_names.JobName(birth=birth, table_id=table.hex())
 
 
 def test_a_job_id_takes_128_random_bits() -> None:
     """[LY4]"""
     for count in (0, 15, 17):
         with pytest.raises(ValueError):
-            format.job_id(1, golden.TABLE_ID, b"x" * count)
+            object_names.job_id(1, golden.TABLE_ID, b"x" * count)
 
 
 @pytest.mark.parametrize(
@@ -115,28 +116,28 @@ def test_a_job_id_takes_128_random_bits() -> None:
 def test_other_texts_are_no_job_id(wrong: str) -> None:
     """[LY4]"""
     with pytest.raises(ValueError):
-        format.parse_job_id(wrong)
+        object_names.parse_job_id(wrong)
 
 
 def test_objects_are_named_after_their_job() -> None:
     """[LY3] [LY5]"""
     randomness = bytes(range(16))
-    assert format.manifest_name(golden.JOB, randomness) == f"_manifest/manifests/{golden.JOB}-{randomness.hex()}.parquet"
-    assert format.written_name(golden.JOB, "abc").startswith(f"_manifest/jobs/{golden.JOB}/")
+    assert object_names.manifest_name(golden.JOB, randomness) == f"_manifest/manifests/{golden.JOB}-{randomness.hex()}.parquet"
+    assert object_names.written_name(golden.JOB, "abc").startswith(f"_manifest/jobs/{golden.JOB}/")
 
 
 @given(st.integers(0, 10**18))
 def test_a_hint_is_a_version_in_ascii_digits(version: int) -> None:
     """[LY7]"""
-    assert format.encode_hint(version) == b"%d" % version
-    assert format.decode_hint(format.encode_hint(version)) == version
+    assert codec.encode_hint(version) == b"%d" % version
+    assert codec.decode_hint(codec.encode_hint(version)) == version
 
 
 @given(st.binary(max_size=64))
 @pytest.mark.parametrize("appended", [b"", b"\n", b"42", b" 42", b"4_2", b"-1", b"\xd9\xa4", b"9" * 20, b"42.0"])
 def test_no_hint_does_harm(appended: bytes, data: bytes) -> None:
     """Whatever stands there, reading it gives a number to start a list at, or none. [LY7]"""
-    hinted = format.decode_hint(data + appended)
+    hinted = codec.decode_hint(data + appended)
     assert hinted is None or (b"%d" % hinted) == ((data + appended).lstrip(b"0") or b"0")
 
 
@@ -239,7 +240,7 @@ def test_no_format_version_is_no_guess() -> None:
 def test_a_snapshot_under_another_versions_name_is_damage() -> None:
     """A copied or renamed object would otherwise be a version that nobody committed. [OB2] [LY2]"""
     with pytest.raises(CorruptMetadataError):
-        decode_document(DOCUMENT, name=format.version_name(41))
+        decode_document(DOCUMENT, name=object_names.version_name(41))
 
 
 def _set(*path: Any) -> Callable[[Any], None]:
@@ -285,6 +286,10 @@ DAMAGED: dict[str, Callable[[Any], None]] = {
     "a stream's batch below -1": _set("streams", {"flights": {"query": "q", "batch": -2, "version": 2}}),
     "a rollback to no earlier version": _set("commits", 0, "restored", golden.VERSION),
     "a rollback to version 0": _set("commits", 0, "restored", 0),
+    "a former folder of a type that makes none": _set("former_folders", [[], [["day", "date"], ["x", "double"]]]),
+    "a former folder of no decimal": _set("former_folders", [[["x", "decimal(39,2)"]]]),
+    "a former folder of no column": _set("former_folders", [[["", "date"]]]),
+    "a former folder of more than a type": _set("former_folders", [[["day", "date", "x"]]]),
     "a stream's batch of version 0": _set("streams", {"flights": {"query": "q", "batch": 0, "version": 0}}),
     "a stream's batch of a version to come": _set("streams", {"flights": {"query": "q", "batch": 0, "version": golden.VERSION + 1}}),
     "a job carried by a text": _set("recent_jobs", golden.JOB, "42"),
@@ -305,7 +310,7 @@ def test_a_snapshot_that_breaks_a_rule_is_damage(what: str) -> None:
 
 # --- frames -------------------------------------------------------------------------------------------------------------
 
-FRAME = format.compress(golden.to_json(DOCUMENT))
+FRAME = codec.compress(golden.to_json(DOCUMENT))
 RAW = golden.to_json(DOCUMENT)
 
 
@@ -325,13 +330,13 @@ BAD_FRAMES = {
     "a skippable frame before": b"\x50\x2a\x4d\x18\x01\x00\x00\x00x" + FRAME,
     "no declared size": zstandard.ZstdCompressor(write_content_size=False).compress(RAW),
     "declares more than it holds": _declaring(10),
-    "declares more than is allowed": _declaring(format.MAX_RAW_BYTES + 1),
+    "declares more than is allowed": _declaring(codec.MAX_RAW_BYTES + 1),
     "declares the whole address space": _declaring(2**64 - 3),
     "a wrong checksum": FRAME[:-1] + bytes([FRAME[-1] ^ 1]),
-    "holds nothing": format.compress(b""),
-    "holds no UTF-8": format.compress(RAW.replace(b"team", b"te\xff\xfe")),
-    "holds two documents": format.compress(RAW + RAW),
-    "holds a document too deep": format.compress(b'{"format_version":1,"x":' + b"[" * 100_000),
+    "holds nothing": codec.compress(b""),
+    "holds no UTF-8": codec.compress(RAW.replace(b"team", b"te\xff\xfe")),
+    "holds two documents": codec.compress(RAW + RAW),
+    "holds a document too deep": codec.compress(b'{"format_version":1,"x":' + b"[" * 100_000),
 }
 
 
@@ -339,7 +344,7 @@ BAD_FRAMES = {
 def test_a_bad_frame_is_damage(what: str) -> None:
     """[OB1] [OB4]"""
     with pytest.raises(CorruptMetadataError) as caught:
-        format.decode_snapshot(BAD_FRAMES[what], name=NAME)
+        codec.decode_snapshot(BAD_FRAMES[what], name=NAME)
     assert caught.value.object_name == NAME
 
 
@@ -351,22 +356,22 @@ def test_a_false_size_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(zstandard, "ZstdDecompressor", never)
     with pytest.raises(CorruptMetadataError):
-        format.decompress(_declaring(format.MAX_RAW_BYTES + 1), name=NAME)
+        codec.decompress(_declaring(codec.MAX_RAW_BYTES + 1), name=NAME)
 
 
 def test_digests_are_of_the_stored_bytes() -> None:
     """[OB1]"""
-    assert format.digest(b"") == "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    assert codec.digest(b"") == "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 
 FIRST_TOGETHER = """
 import sys, threading
 sys.setswitchinterval(1e-6)
-from manifestcommit.core import format
+from manifestcommit.core.format import codec
 data, together, read = open(sys.argv[1], "rb").read(), threading.Barrier(10), []
 def work():
     together.wait()
-    read.extend(format.decode_snapshot(data, name=sys.argv[2]).version for _ in range(20))
+    read.extend(codec.decode_snapshot(data, name=sys.argv[2]).version for _ in range(20))
 threads = [threading.Thread(target=work) for _ in range(10)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
@@ -401,7 +406,7 @@ def test_unknown_members_survive_at_every_depth(unknown: dict[int, dict[str, Any
     places = golden.places(document)
     for index, members in unknown.items():
         places[index].update(members)
-    again = json.loads(format.decompress(format.encode_snapshot(decode_document(document)), name=NAME))
+    again = json.loads(codec.decompress(codec.encode_snapshot(decode_document(document)), name=NAME))
     assert again == document
 
 
@@ -412,7 +417,7 @@ def test_an_unknown_member_survives_where_it_is_the_only_one() -> None:
         document = copy.deepcopy(DOCUMENT)
         place = golden.places(document)[index]
         place["later"] = golden.UNKNOWN
-        if json.loads(format.encode_json(decode_document(document), Snapshot)) != document:
+        if json.loads(codec.encode_json(decode_document(document), Snapshot)) != document:
             lost.append(place)
     assert not lost
 
@@ -426,7 +431,7 @@ def test_users_own_names_are_never_taken_for_members() -> None:
     document["keys"]["version"] = {"version": 1, "digest": "x"}
     document["streams"]["extra"] = {"query": "__unknown__", "batch": 1, "version": 1}
     document["watermarks"]["__unknown__"] = 1
-    assert json.loads(format.encode_json(decode_document(document), Snapshot)) == document
+    assert json.loads(codec.encode_json(decode_document(document), Snapshot)) == document
 
 
 # --- anything else ------------------------------------------------------------------------------------------------------
@@ -435,11 +440,11 @@ def test_users_own_names_are_never_taken_for_members() -> None:
 def _read_or_refused(data: bytes) -> None:
     """A snapshot that can be written and read again, or one of the two errors; anything else is an error of its own."""
     try:
-        snapshot = format.decode_snapshot(data, name=NAME)
+        snapshot = codec.decode_snapshot(data, name=NAME)
     except (CorruptMetadataError, UnsupportedFormatError):
         return
     assert isinstance(snapshot, Snapshot) and snapshot.version == golden.VERSION
-    again = format.decode_snapshot(format.encode_snapshot(snapshot), name=NAME)
+    again = codec.decode_snapshot(codec.encode_snapshot(snapshot), name=NAME)
     assert again == snapshot
 
 
@@ -473,7 +478,7 @@ def test_mutated_objects_are_read_or_refused(edits: list[tuple[float, str, int]]
 def test_mutated_documents_are_read_or_refused(edits: list[tuple[float, str, int]], later: bool) -> None:
     """Below zstd's checksum: what a wrong or hostile writer could have compressed, with unknown members or without. [OB4] [SE2]"""
     raw = golden.to_json(golden.future()) if later else RAW
-    _read_or_refused(format.compress(_mutate(raw, edits)))
+    _read_or_refused(codec.compress(_mutate(raw, edits)))
 
 
 @given(st.data())
@@ -496,14 +501,14 @@ def test_documents_with_a_wrong_value_anywhere_are_read_or_refused(data: st.Data
             node[data.draw(HOSTILE | st.sampled_from(["__unknown__", "extra", "1", "-0"]))] = node.pop(step)
         case _ if isinstance(node, list):
             node.append(node[step])
-    _read_or_refused(format.compress(golden.to_json(document)))
+    _read_or_refused(codec.compress(golden.to_json(document)))
 
 
 def test_a_damaged_text_in_an_unknown_member_is_damage() -> None:
     """[OB4]"""
     raw = b'{"aa":"\xff",' + RAW[1:]
     with pytest.raises(CorruptMetadataError):
-        format.decode_snapshot(format.compress(raw), name=NAME)
+        codec.decode_snapshot(codec.compress(raw), name=NAME)
 
 
 def test_a_member_of_the_reserved_name_is_damage() -> None:
@@ -511,11 +516,11 @@ def test_a_member_of_the_reserved_name_is_damage() -> None:
     raw = json.dumps({**DOCUMENT, "__unknown__": {"fence": 1}}).encode()
     for spelled in (b"__unknown__", b"\\u005f_unknown__", b"__\\u0075nknow\\u006E__"):  # escapes hide its letters
         with pytest.raises(CorruptMetadataError):
-            format.decode_snapshot(format.compress(raw.replace(b"__unknown__", spelled)), name=NAME)
+            codec.decode_snapshot(codec.compress(raw.replace(b"__unknown__", spelled)), name=NAME)
 
 
 def test_entries_alone_are_encoded_too() -> None:
     """What tasks hand over is the same JSON as in a snapshot. [OB5]"""
-    encoded = format.encode_json(golden.INLINED[0], Entry)
+    encoded = codec.encode_json(golden.INLINED[0], Entry)
     assert json.loads(encoded) == DOCUMENT["added"][0]
     assert msgspec.json.decode(encoded, type=Entry) == golden.INLINED[0]

@@ -19,16 +19,26 @@ import pytest
 import zstandard
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
-
-from manifestcommit.core import bitmap, format, manifest_table
-from manifestcommit.core.change import Change, Found, Prepared, apply
-from manifestcommit.core.recovery import FinishedTask, KeyMark
-from manifestcommit.core.schema import check_schema
-from manifestcommit.core.snapshot import Snapshot
-from manifestcommit.errors import CorruptMetadataError
 from tests.spec import golden
 
-NAMES = ("snapshot-full", "snapshot-minimal", "snapshot-streaming", "snapshot-shared", "snapshot-future")
+from manifestcommit.core.commit.change import Change, ConflictInputs, Prepared, apply
+from manifestcommit.core.format import codec, manifest_table
+from manifestcommit.core.format.recovery_objects import FinishedTask, KeyMark
+from manifestcommit.core.schema.fields import check_schema
+from manifestcommit.core.table import object_names, row_bitmap
+from manifestcommit.core.table.snapshot import Snapshot
+from manifestcommit.errors import CorruptMetadataError
+
+NAMES = (
+    "snapshot-full",
+    "snapshot-minimal",
+    "snapshot-streaming",
+    "snapshot-shared",
+    "snapshot-marked",
+    "snapshot-clocks",
+    "snapshot-folders",
+    "snapshot-future",
+)
 SCHEMAS = golden.FOLDER.parent / "schemas"
 VALIDATOR = Draft202012Validator(json.loads((SCHEMAS / "snapshot.json").read_text("utf-8")))
 PREPARED = Draft202012Validator(
@@ -47,7 +57,7 @@ def document(name: str) -> Any:
 
 
 def decode(name: str) -> Snapshot:
-    return format.decode_snapshot(stored(name), name=format.version_name(document(name)["version"]))
+    return codec.decode_snapshot(stored(name), name=object_names.version_name(document(name)["version"]))
 
 
 # --- snapshots ----------------------------------------------------------------------------------------------------------
@@ -57,7 +67,7 @@ def test_the_golden_objects_are_those_that_were_once_written() -> None:
     """[CP1] [OB1]"""
     digests = json.loads((golden.FOLDER / "digests.json").read_text("utf-8"))
     objects = [path for path in golden.FOLDER.iterdir() if path.suffix in (".zst", ".parquet")]
-    assert {path.name: format.digest(path.read_bytes()) for path in objects} == digests
+    assert {path.name: codec.digest(path.read_bytes()) for path in objects} == digests
 
 
 @pytest.mark.parametrize(
@@ -67,6 +77,9 @@ def test_the_golden_objects_are_those_that_were_once_written() -> None:
         ("snapshot-minimal", golden.minimal()),
         ("snapshot-streaming", golden.streaming()),
         ("snapshot-shared", golden.shared()),
+        ("snapshot-marked", golden.marked()),
+        ("snapshot-clocks", golden.clocks()),
+        ("snapshot-folders", golden.folders()),
     ],
 )
 def test_a_golden_snapshot_means_what_it_always_meant(name: str, expected: Snapshot) -> None:
@@ -74,10 +87,13 @@ def test_a_golden_snapshot_means_what_it_always_meant(name: str, expected: Snaps
     assert decode(name) == expected
 
 
-@pytest.mark.parametrize("name", ["snapshot-full", "snapshot-minimal", "snapshot-streaming", "snapshot-shared"])
+@pytest.mark.parametrize(
+    "name",
+    [name for name in NAMES if name != "snapshot-future"],
+)
 def test_a_golden_snapshot_is_written_again_byte_for_byte(name: str) -> None:
     """The frame may differ with the version of zstd; the JSON in it may not. [OB1]"""
-    encoded = format.encode_snapshot(decode(name))
+    encoded = codec.encode_snapshot(decode(name))
     raw = zstandard.ZstdDecompressor().decompress(encoded)
     assert raw == zstandard.ZstdDecompressor().decompress(stored(name))
     assert zstandard.get_frame_parameters(encoded).content_size == len(raw)
@@ -85,11 +101,11 @@ def test_a_golden_snapshot_is_written_again_byte_for_byte(name: str) -> None:
 
 def test_a_snapshot_of_a_later_release_is_written_again_with_all_that_it_holds() -> None:
     """[OB12] [CP2]"""
-    encoded = format.encode_snapshot(decode("snapshot-future"))
+    encoded = codec.encode_snapshot(decode("snapshot-future"))
     assert json.loads(zstandard.ZstdDecompressor().decompress(encoded)) == document("snapshot-future")
 
 
-@pytest.mark.parametrize("name", [*NAMES, "prepared", "intent", "task", "key"])
+@pytest.mark.parametrize("name", [*NAMES, "prepared", "prepared-based-on", "intent", "task", "key"])
 def test_the_readable_copy_says_what_the_object_says(name: str) -> None:
     """[CP3]"""
     assert json.loads((golden.FOLDER / f"{name}.json").read_text("utf-8")) == document(name)
@@ -104,8 +120,10 @@ def test_a_snapshot_of_a_later_release_is_read_and_loses_nothing_in_the_next_ver
     """Members that this release does not know stay where they were when it commits on top of them. [OB12] [CP2] [CM9] [CM17]"""
     base = decode("snapshot-future")
     change = Change(job=golden.OTHER_JOB, birth=golden.VERSION, operation="append")
-    after = apply(base, change, Found(), parent_digest="sha256:" + "0" * 64, commit_id="c", now_us=0, writer="now")
-    before, now = document("snapshot-future"), json.loads(format.decompress(format.encode_snapshot(after), name="x"))
+    after = apply(
+        base, change, ConflictInputs(), parent_digest="sha256:" + "0" * 64, commit_id="c", now_us=golden.full().committed_at, writer="now"
+    )
+    before, now = document("snapshot-future"), json.loads(codec.decompress(codec.encode_snapshot(after), name="x"))
     assert now["later"] == golden.UNKNOWN
     changed = {"commits", "committed_at", "parent_digest", "recent_jobs", "version", "writer"}
     assert {name: value for name, value in now.items() if name not in changed} == {
@@ -142,12 +160,12 @@ def _objects_with_named_members(value: Any, schema: Any) -> int:
 
 def test_a_golden_task_and_mark_mean_what_they_always_meant() -> None:
     """[AB6] [LY5] [CP1]"""
-    found = format.decode_task(
+    found = codec.decode_task(
         stored("task"), name="x", job=golden.JOB, task=3, schema=golden.SCHEMA, partition_by=(golden.DAY, golden.CARRIER)
     )
     assert found == golden.task()
-    assert format.decompress(format.encode_task(found), name="x") == golden.to_json(document("task"))
-    assert format.decompress(format.encode_key_mark(golden.mark()), name="x") == golden.to_json(document("key"))
+    assert codec.decompress(codec.encode_task(found), name="x") == golden.to_json(document("task"))
+    assert codec.decompress(codec.encode_key_mark(golden.mark()), name="x") == golden.to_json(document("key"))
     assert set(document("task")) == {field.encode_name for field in msgspec.structs.fields(FinishedTask)}
     assert set(document("key")) == {field.encode_name for field in msgspec.structs.fields(KeyMark)}
 
@@ -157,44 +175,57 @@ def test_a_golden_task_and_mark_mean_what_they_always_meant() -> None:
 
 def test_a_golden_prepared_job_means_what_it_always_meant() -> None:
     """[AB3] [CP1]"""
-    assert format.decode_prepared(stored("prepared"), name=format.prepared_name(golden.JOB)) == golden.prepared()
+    assert codec.decode_prepared(stored("prepared"), name=object_names.prepared_name(golden.JOB)) == golden.prepared()
     assert json.loads((golden.FOLDER / "prepared.json").read_text("utf-8")) == document("prepared")
 
 
 def test_a_golden_prepared_job_is_written_again_byte_for_byte() -> None:
     """[AB3] [OB1]"""
-    assert format.decompress(format.encode_prepared(golden.prepared()), name="x") == golden.to_json(document("prepared"))
+    assert codec.decompress(codec.encode_prepared(golden.prepared()), name="x") == golden.to_json(document("prepared"))
 
 
 def test_a_golden_intent_means_what_it_always_meant_and_is_written_again_byte_for_byte() -> None:
     """In the form of a prepared job, under a name that a list shows after all versions. [CM19] [LY11] [CP1]"""
-    name = format.intent_name(golden.JOB)
-    found, size = format.decode_intent(stored("intent"), name=name)
+    name = object_names.intent_name(golden.JOB)
+    found, size = codec.decode_intent(stored("intent"), name=name)
     assert found == golden.intent() and size == len(golden.to_json(document("intent")))
-    encoded = format.encode_intent(found)
-    assert encoded is not None and format.decompress(encoded, name=name) == golden.to_json(document("intent"))
-    assert name == f"_manifest/versions/i-{golden.JOB}" and name > format.version_name(10**19) and format.parse_intent(name) == golden.JOB
+    encoded = codec.encode_intent(found)
+    assert encoded is not None and codec.decompress(encoded, name=name) == golden.to_json(document("intent"))
+    assert (
+        name == f"_manifest/versions/i-{golden.JOB}"
+        and name > object_names.version_name(10**19)
+        and object_names.parse_intent(name) == golden.JOB
+    )
     PREPARED.validate(document("intent"))
     with pytest.raises(CorruptMetadataError):
-        format.decode_intent(stored("intent"), name=format.prepared_name(golden.JOB))
+        codec.decode_intent(stored("intent"), name=object_names.prepared_name(golden.JOB))
     with pytest.raises(CorruptMetadataError):
-        format.decode_prepared(stored("intent"), name=name)
+        codec.decode_prepared(stored("intent"), name=name)
+
+
+def test_a_golden_prepared_job_that_is_based_on_a_version_means_what_it_always_meant() -> None:
+    """[AB3] [CF17] [CP1]"""
+    assert codec.decode_prepared(stored("prepared-based-on"), name=object_names.prepared_name(golden.JOB)) == golden.based()
+    assert codec.decompress(codec.encode_prepared(golden.based()), name="x") == golden.to_json(document("prepared-based-on"))
+    PREPARED.validate(document("prepared-based-on"))
+    assert golden.based().change.since == 37
 
 
 def test_the_golden_prepared_job_has_every_member() -> None:
     """But for what only a commit of its own can hold: giving another job up, a rewind, a batch of a stream. [AB3]"""
     alone = {"gives_up", "rewind", "tag", "rollback", "retention", "reason", "stream", "merge_manifests"}
     members = set(msgspec.structs.asdict(golden.prepared().change)) - alone
-    assert set(document("prepared")["change"]) == members == set(PREPARED.schema["$defs"]["change"]["properties"])
+    later = {"based_on"}  # of an example of its own
+    assert set(document("prepared")["change"]) | later == members == set(PREPARED.schema["$defs"]["change"]["properties"])
     assert set(document("prepared")) == set(msgspec.structs.asdict(golden.prepared())) == set(PREPARED.schema["properties"])
 
 
 def test_the_json_schema_of_prepared_jobs_accepts_it_and_what_is_written_now() -> None:
     """[AB3]"""
     PREPARED.validate(document("prepared"))
-    job = format.job_id(1, golden.TABLE_ID, bytes(16))
+    job = object_names.job_id(1, golden.TABLE_ID, bytes(16))
     least = Prepared(format_version=1, change=Change(job=job, birth=1, operation="append"), prepared_at=0, writer="")
-    PREPARED.validate(json.loads(format.decompress(format.encode_prepared(least), name="x")))
+    PREPARED.validate(json.loads(codec.decompress(codec.encode_prepared(least), name="x")))
 
 
 WRONG_PREPARED: dict[str, Callable[[Any], None]] = {
@@ -254,7 +285,7 @@ def test_a_reference_says_what_its_manifest_holds() -> None:
 
 def test_the_golden_bitmap_takes_the_second_entry_away() -> None:
     """[OB9]"""
-    gone = bitmap.decode(decode("snapshot-full").removed[golden.MANIFEST])
+    gone = row_bitmap.decode(decode("snapshot-full").removed[golden.MANIFEST])
     paths = manifest_table.live(table_of(golden.MANIFEST), gone).column("path").to_pylist()
     assert paths == [golden.LISTED[0].path, golden.LISTED[2].path]
 
@@ -278,7 +309,7 @@ def test_other_software_reads_manifests() -> None:
 def test_the_golden_hint_names_the_version() -> None:
     """[LY7]"""
     hint = (golden.FOLDER / "hint").read_bytes()
-    assert format.decode_hint(hint) == golden.VERSION and format.encode_hint(golden.VERSION) == hint
+    assert codec.decode_hint(hint) == golden.VERSION and codec.encode_hint(golden.VERSION) == hint
     Draft202012Validator(json.loads((SCHEMAS / "hint.json").read_text("utf-8"))).validate(hint.decode("ascii"))
 
 
@@ -291,10 +322,10 @@ def test_the_json_schema_accepts_the_golden_snapshots(name: str) -> None:
     VALIDATOR.validate(document(name))
 
 
-@pytest.mark.parametrize("snapshot", [golden.full(), golden.minimal(), golden.shared()])
+@pytest.mark.parametrize("snapshot", [golden.full(), golden.minimal(), golden.shared(), golden.clocks(), golden.folders()])
 def test_the_json_schema_accepts_what_is_written_now(snapshot: Snapshot) -> None:
     """[OB2]"""
-    VALIDATOR.validate(json.loads(format.decompress(format.encode_snapshot(snapshot), name="x")))
+    VALIDATOR.validate(json.loads(codec.decompress(codec.encode_snapshot(snapshot), name="x")))
 
 
 def _set(*path: Any) -> Callable[[Any], None]:
@@ -360,6 +391,8 @@ WRONG = {
     "an advance without an end": _set("commits", 0, "advanced", {"MyTopic:0": [1]}),
     "an advance to nowhere": _set("commits", 0, "advanced", {"MyTopic:0": [1, None]}),
     "a batch of version 0": _set("streams", {"flights": {"query": "q", "batch": 1, "version": 0}}),
+    "a former folder of no type": _set("former_folders", [[["day"]]]),
+    "a former folder of no column": _set("former_folders", [[["", "date"]]]),
     "a commit that spans tables": _set("participants", ["another table"]),
 }
 

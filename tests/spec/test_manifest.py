@@ -13,15 +13,17 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.spec import golden
 
-from manifestcommit.core import format, manifest_table, values
-from manifestcommit.core.manifest import ColumnStats, Entry, ManifestRef, SourceRange
-from manifestcommit.core.schema import Field, Schema
-from manifestcommit.engine.env import SystemEnv
-from manifestcommit.engine.manifests import ManifestReader, to_parquet, write_manifest
+from manifestcommit.core.format import codec, manifest_table
+from manifestcommit.core.schema import values
+from manifestcommit.core.schema.fields import Field, Schema
+from manifestcommit.core.table import object_names
+from manifestcommit.core.table.entries import ColumnStats, Entry, ManifestRef, SourceRange
+from manifestcommit.engine.metadata.manifests import ManifestReader, to_parquet, write_manifest
+from manifestcommit.engine.runtime.environment import SystemEnv
 from manifestcommit.errors import CorruptMetadataError
 from manifestcommit.store import open_store
-from tests.spec import golden
 
 PARTITIONS = (golden.DAY, golden.CARRIER)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -184,9 +186,9 @@ WRONG: dict[str, Callable[[pa.Table], pa.Table]] = {
 
 def _stored(data: bytes) -> tuple[ManifestReader, ManifestRef]:
     """A reader over a store whose only manifest has these bytes, and the reference that a hostile head would have to it."""
-    store = open_store(f"memory://spec-manifest/{format.digest(data)}")
+    store = open_store(f"memory://spec-manifest/{codec.digest(data)}")
     store.put(golden.MANIFEST, data)
-    ref = msgspec.structs.replace(golden.manifest_ref(), bytes=len(data), digest=format.digest(data))
+    ref = msgspec.structs.replace(golden.manifest_ref(), bytes=len(data), digest=codec.digest(data))
     return ManifestReader(store), ref
 
 
@@ -230,7 +232,7 @@ def test_a_manifest_is_written_under_its_jobs_name_and_read_back() -> None:
     """[LY3] [LY8] [OB6]"""
     store = open_store("memory://spec-manifest/written")
     ref = write_manifest(store, golden.LISTED, schema=golden.SCHEMA, partition_by=PARTITIONS, job=golden.OLD_JOB, env=SystemEnv())
-    assert ref.path.startswith(f"{format.MANIFESTS}{golden.OLD_JOB}-") and ref.digest == format.digest(store.get(ref.path))
+    assert ref.path.startswith(f"{object_names.MANIFESTS}{golden.OLD_JOB}-") and ref.digest == codec.digest(store.get(ref.path))
     snapshot = msgspec.structs.replace(golden.full(), removed={}, removed_runs=())
     stamped = msgspec.structs.replace(ref, added=golden.MANIFEST_ADDED)
     expected = [msgspec.structs.replace(entry, added=entry.added or golden.MANIFEST_ADDED) for entry in golden.LISTED]

@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-
 from tests.spec.clauses import cited, defined
 
 REPO = Path(__file__).resolve().parents[2]

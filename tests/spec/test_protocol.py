@@ -8,22 +8,24 @@ import threading
 import msgspec
 import pyarrow as pa
 import pytest
+from tests.spec import golden
 
-from manifestcommit.core import format
-from manifestcommit.core.change import Change, Found
-from manifestcommit.core.conflict import Winner, find_conflict
-from manifestcommit.core.manifest import Entry
-from manifestcommit.core.snapshot import Commit
-from manifestcommit.engine.commit import commit
-from manifestcommit.engine.head import read_object
-from manifestcommit.engine.job import Job
-from manifestcommit.engine.outcome import Outcome
-from manifestcommit.engine.session import Session
+from manifestcommit.core.commit.change import Change, ConflictInputs
+from manifestcommit.core.commit.conflict import InterveningCommit, find_conflict
+from manifestcommit.core.format import codec
+from manifestcommit.core.table import object_names
+from manifestcommit.core.table.entries import Entry
+from manifestcommit.core.table.snapshot import Commit
+from manifestcommit.engine.commit.commit_loop import commit
+from manifestcommit.engine.job.job import Transaction
+from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.engine.metadata.version_chain import read_object
+from manifestcommit.engine.runtime.outcome import Outcome
 from manifestcommit.errors import UsageError
 from manifestcommit.store import MemoryStore
-from manifestcommit.table import create_table, resolve
+from manifestcommit.table import resolve
+from manifestcommit.table.creation import create_table
 from manifestcommit.testing.counting import CountingStore
-from tests.spec import golden
 
 ROWS = pa.table({"id": [1, 2, 3]})
 
@@ -33,8 +35,8 @@ def root() -> str:
     return f"spec-protocol/{secrets.token_hex(8)}"
 
 
-def append(session: Session, key: str | None = None) -> tuple[Job, Outcome]:
-    job = Job(session, key=key)
+def append(session: TableContext, key: str | None = None) -> tuple[Transaction, Outcome]:
+    job = Transaction(session, key=key)
     job.write_stream(ROWS.schema, ROWS.to_batches())
     return job, job.commit()
 
@@ -45,25 +47,25 @@ def entries(job: str, count: int) -> tuple[Entry, ...]:
 
 def test_a_birth_is_read_afresh(root: str) -> None:
     """A job of a process that knows an old head begins at the head that there is. [CM15]"""
-    one, other = Session(MemoryStore(root)), Session(MemoryStore(root))
+    one, other = TableContext(MemoryStore(root)), TableContext(MemoryStore(root))
     append(one)
     append(other)
     version = append(other)[1].version
     assert version is not None and one.known is not None and one.known.version < version
-    assert format.parse_job_id(Job(one).id).birth == version
+    assert object_names.parse_job_id(Transaction(one).id).birth == version
 
 
 def test_requests_do_not_grow_with_the_table_or_its_history(root: str) -> None:
     """Opening takes three; a warm commit of a hundred files one create, one list and one put of the hint. [CM11] [IV10] [RD1]"""
     inner = MemoryStore(root)
     for _ in range(30):
-        append(Session(inner))
+        append(TableContext(inner))
     store = CountingStore(inner)
-    session = Session(store)
+    session = TableContext(store)
     head = session.open()
     assert store.requests() == {"get": 2, "list": 1}
     store.reset()
-    job = format.job_id(head.version, head.snapshot.table_id, secrets.token_bytes(16))
+    job = object_names.job_id(head.version, head.snapshot.table_id, secrets.token_bytes(16))
     change = Change(job=job, birth=head.version, operation="append", schema=head.snapshot.schema, partition_by=(), add=entries(job, 100))
     outcome = commit(session, head, change)
     assert outcome.committed
@@ -74,13 +76,13 @@ def test_what_became_of_a_job_is_told_from_anywhere(root: str) -> None:
     """[CM23]"""
     url = f"memory://{root}"
     create_table(url, ROWS.schema)
-    session = Session(MemoryStore(root))
+    session = TableContext(MemoryStore(root))
     job, outcome = append(session)
     answer = resolve(url, job.id)
     assert (answer, answer.version) == ("committed", outcome.version)
-    unborn = Job(session)
+    unborn = Transaction(session)
     assert resolve(url, unborn.id) == "not_committed"
-    unborn.abandon()
+    unborn.abort()
     assert resolve(url, unborn.id) == "not_committed"
     for other in (golden.JOB, "no job"):
         with pytest.raises(UsageError):
@@ -89,10 +91,10 @@ def test_what_became_of_a_job_is_told_from_anywhere(root: str) -> None:
 
 def test_a_job_given_up_or_long_forgotten_is_told_so(root: str) -> None:
     """[CM23] [CM1]"""
-    session = Session(MemoryStore(root))
+    session = TableContext(MemoryStore(root))
     append(session)
     head = session.open()
-    given_up, forgotten = (format.job_id(birth, head.snapshot.table_id, secrets.token_bytes(16)) for birth in (head.version, 1))
+    given_up, forgotten = (object_names.job_id(birth, head.snapshot.table_id, secrets.token_bytes(16)) for birth in (head.version, 1))
     after = msgspec.structs.replace(
         head.snapshot,
         version=head.version + 1,
@@ -100,7 +102,7 @@ def test_a_job_given_up_or_long_forgotten_is_told_so(root: str) -> None:
         fence=head.version + 1,
         recent_jobs={**head.snapshot.recent_jobs, given_up: None},
     )
-    session.store.put_if_absent(format.version_name(after.version), format.encode_snapshot(after))
+    session.store.put_if_absent(object_names.version_name(after.version), codec.encode_snapshot(after))
     url = f"memory://{root}"
     assert resolve(url, given_up) == "aborted"
     assert resolve(url, forgotten) == "forgotten"
@@ -114,7 +116,7 @@ def test_an_append_commutes_with_any_winner(operation: str) -> None:
     """Whatever the winner did, in the same partitions too, as long as columns and partitioning still fit. [CF2] [CM9]"""
     head = golden.full()
     touched = ({golden.DAY: "2013-01-01"}, {})
-    winner = Winner(version=41, commit=Commit(job=golden.OTHER_JOB, commit_id="c", operation=operation, touched=touched))
+    winner = InterveningCommit(version=41, commit=Commit(job=golden.OTHER_JOB, commit_id="c", operation=operation, touched=touched))
     change = Change(
         job=golden.OLD_JOB,
         birth=39,
@@ -124,26 +126,26 @@ def test_an_append_commutes_with_any_winner(operation: str) -> None:
         add=(msgspec.structs.replace(golden.INLINED[0], path="new.parquet", job=golden.OLD_JOB),),
         touched=touched,
     )
-    assert find_conflict(head, change, [winner], Found()) is None
+    assert find_conflict(head, change, [winner], ConflictInputs()) is None
 
 
 def test_replacing_a_file_that_is_no_longer_live_conflicts() -> None:
     """Its rows would come back from the dead. [CF7] [CF1]"""
     head = golden.full()
     change = Change(job=golden.OLD_JOB, birth=39, operation="replace", remove=frozenset({"a.parquet", "b.parquet"}))
-    assert find_conflict(head, change, [], Found()) is None
-    conflict = find_conflict(head, change, [], Found(gone=frozenset({"b.parquet"})))
+    assert find_conflict(head, change, [], ConflictInputs()) is None
+    conflict = find_conflict(head, change, [], ConflictInputs(gone=frozenset({"b.parquet"})))
     assert conflict is not None and conflict.rule == "replaced_file_is_gone" and "b.parquet" in conflict.mine
 
 
 def test_under_contention_every_writer_gets_through_and_nothing_is_lost(root: str) -> None:
     """Each acknowledged commit is in the history of the head, at the version that it was told. [IV9] [IV2] [IV1] [CM24]"""
-    append(Session(MemoryStore(root)))
+    append(TableContext(MemoryStore(root)))
     acknowledged: list[tuple[str, int | None]] = []
 
     def work() -> None:
         for _ in range(5):
-            job, outcome = append(Session(MemoryStore(root)))
+            job, outcome = append(TableContext(MemoryStore(root)))
             acknowledged.append((job.id, outcome.version))
 
     threads = [threading.Thread(target=work) for _ in range(6)]
@@ -151,7 +153,7 @@ def test_under_contention_every_writer_gets_through_and_nothing_is_lost(root: st
         thread.start()
     for thread in threads:
         thread.join()
-    head = Session(MemoryStore(root)).open().snapshot
+    head = TableContext(MemoryStore(root)).open().snapshot
     assert len(acknowledged) == 30
     for job, version in acknowledged:  # one version may carry several
         found = read_object(MemoryStore(root), version or 0)

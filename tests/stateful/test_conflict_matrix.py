@@ -8,14 +8,14 @@ from typing import Any, TypeAlias
 import msgspec
 import pyarrow as pa
 import pytest
+from tests.faults.tables import begin, check_head, clone, memory, read_ids, rows, write
+from tests.sizes import PROOF
 
-from manifestcommit.core import spill
-from manifestcommit.engine.head import open_head
+from manifestcommit.core.commit import spill_policy
+from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.errors import CommitConflictError
 from manifestcommit.job import Job
 from manifestcommit.store import MemoryStore
-from tests.faults.tables import begin, check_head, clone, memory, read_ids, rows, write
-from tests.sizes import PROOF
 
 Partition: TypeAlias = tuple[str | None, int]
 State: TypeAlias = frozenset[tuple[int, Partition]]  # (id, where it lies)
@@ -77,8 +77,8 @@ def base(request: pytest.FixtureRequest) -> tuple[MemoryStore, bool]:
     spilled = request.param == "in manifests"
     with pytest.MonkeyPatch.context() as patch:
         if spilled:
-            patch.setattr(spill, "INLINE_ENTRY_BYTES", 0)
-            patch.setattr(spill, "FAN_IN", 3)
+            patch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 0)
+            patch.setattr(spill_policy, "FAN_IN", 3)
         store = memory()
         for number, (day, hour) in enumerate(BASE):
             write(store, rows([number], day=day, hour=hour), partition_by=["day", "hour"])
@@ -96,8 +96,8 @@ MODES += [(name, "serializable") for name, op in OPS.items() if op.overwrite == 
 def test_a_change_meets_a_winner(base: tuple[MemoryStore, bool], mine: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Serializable: nobody touched it; fail: nothing is there; blind and append: whatever is there. [CF2] [CF3] [CF4] [CF5] [CF6]"""
     if base[1]:
-        monkeypatch.setattr(spill, "INLINE_ENTRY_BYTES", 0)
-        monkeypatch.setattr(spill, "INLINE_REMOVED_BYTES", 0)
+        monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 0)
+        monkeypatch.setattr(spill_policy, "INLINE_REMOVED_BYTES", 0)
     op = OPS[mine]
     for their_name in WINNERS if PROOF else WINNERS[base[1] :: 2]:  # usually in one of the two tables
         theirs = OPS[their_name]

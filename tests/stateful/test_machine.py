@@ -19,19 +19,19 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.faults.tables import begin, check_head, rewrite_here, session
+from tests.sizes import rounds
 
 import manifestcommit as mc
-from manifestcommit.core import spill
-from manifestcommit.core.retention import Policy
-from manifestcommit.engine import gc
-from manifestcommit.engine.compact import Aim, compact
-from manifestcommit.engine.head import open_head
-from manifestcommit.engine.rollback import rollback
+from manifestcommit.core.commit import spill_policy
+from manifestcommit.core.commit.retention import Policy
+from manifestcommit.engine.maintenance import gc
+from manifestcommit.engine.maintenance.compaction import CompactionOptions, compact
+from manifestcommit.engine.metadata.version_chain import open_head
+from manifestcommit.engine.operations.rollback import rollback
 from manifestcommit.errors import KeyReusedError, SchemaMismatchError, SnapshotExpiredError, UsageError, WatermarkError
 from manifestcommit.store import Store, open_store
 from manifestcommit.testing.faults import Died, FaultStore
-from tests.faults.tables import begin, check_head, rewrite_here, session
-from tests.sizes import rounds
 
 DAYS = st.sampled_from(["a", "", "__HIVE_DEFAULT_PARTITION__", "x=y/z", None])
 KEYS = st.none() | st.sampled_from(["k1", "k2", "k3"])
@@ -83,7 +83,7 @@ class PublicCalls(RuleBasedStateMachine):
         self.stack = contextlib.ExitStack()
         patch = self.stack.enter_context(pytest.MonkeyPatch.context())
         for name, value in SMALL.items():
-            patch.setattr(spill, name, value)
+            patch.setattr(spill_policy, name, value)
         folder = self.stack.enter_context(tempfile.TemporaryDirectory()) if self.local else ""
         self.url = f"{folder}/a table" if self.local else f"memory://{secrets.token_hex(8)}"
         self.next_id = 0
@@ -332,7 +332,7 @@ class PublicCalls(RuleBasedStateMachine):
     def compact(self) -> None:
         """Versions whose rows are those of the one before. [GC11]"""
         store = open_store(self.url)
-        compact(session(store), Aim(), rewrite_here(store))
+        compact(session(store), CompactionOptions(), rewrite_here(store))
         self.catch_up(rewritten=True)
 
     # --- a process that dies -------------------------------------------------------------------------------------------------
@@ -366,7 +366,7 @@ class PublicCalls(RuleBasedStateMachine):
     @rule(at=st.integers(1, 40), after=st.booleans())
     def die_compacting(self, at: int, after: bool) -> None:
         with dying(self.url, at, after=after) as store:
-            compact(session(store), Aim(), rewrite_here(store))
+            compact(session(store), CompactionOptions(), rewrite_here(store))
         self.catch_up(rewritten=True)
 
     @precondition(lambda self: self.targets())

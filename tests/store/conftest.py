@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from manifestcommit.store import Store
 from tests.faults.proxy import FaultProxy
+from tests.sizes import rest_thorough
 from tests.store.places import Place
 
+from manifestcommit.store import Store
+
 KINDS = ("local", "memory", "s3", "azure")
+QUICK_KINDS = ("local", "memory", "s3")
 
 
 @pytest.fixture(scope="session")
@@ -58,13 +60,13 @@ def store(place: Place) -> Store:
     return place.open()
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=rest_thorough(KINDS, *QUICK_KINDS))
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """One root on each kind of store."""
     return root_of(request.param, request, tmp_path)
 
 
-@pytest.fixture(params=[kind for kind in KINDS if kind != "memory"])
+@pytest.fixture(params=rest_thorough([kind for kind in KINDS if kind != "memory"], "local", "s3"))
 def shared_place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """One root on each kind of store that several processes can see."""
     return root_of(request.param, request, tmp_path)

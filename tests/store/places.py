@@ -6,8 +6,9 @@ import multiprocessing
 from dataclasses import dataclass, field
 from typing import Any
 
-from manifestcommit.store import Store, open_store
 from tests.faults.proxy import FaultProxy
+
+from manifestcommit.store import Store, open_store
 
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["manifestcommit", "tests.store.places", "s3fs", "adlfs"])

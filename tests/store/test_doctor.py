@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from manifestcommit.errors import StoreDeniedError, StoreError, StoreUnclearError, UnsafeStoreError
-from manifestcommit.store import MemoryStore, ObjectInfo, Store, checks, doctor, open_store
-from manifestcommit.store.base import Output
-from manifestcommit.store.doctor import Report, examine, prove
-from manifestcommit.testing.counting import CountingStore
 from tests.servers.servers import free_port
 from tests.store.places import Place, names
+
+from manifestcommit.errors import StoreDeniedError, StoreError, StoreUnclearError, UnsafeStoreError
+from manifestcommit.store import MemoryStore, ObjectInfo, Store, open_store
+from manifestcommit.store.base import Output
+from manifestcommit.store.probes import checks, doctor
+from manifestcommit.store.probes.doctor import DoctorReport, examine, prove
+from manifestcommit.testing.counting import CountingStore
 
 RACE, EMPTY_RACE, LARGE_RACE = "one of many creators wins", "one of many empty creators wins", "one of many large creators wins"
 TAKEN, EMPTY = "a taken name keeps its object", "an empty object takes its name"
@@ -316,7 +317,7 @@ LIARS: dict[type[Honest], set[str]] = {
 UNPROVEN = [liar for liar, found in LIARS.items() if found & {RACE, TAKEN, EMPTY, LISTED}] + [TwoWinInEverySecondRound]
 
 
-def results(report: Report, result: str) -> set[str]:
+def results(report: DoctorReport, result: str) -> set[str]:
     return {each.check for each in report.findings if each.result == result}
 
 

@@ -10,21 +10,25 @@ import contextlib
 import json
 import os
 import secrets
+import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pyarrow as pa
 import pytest
+from tests.store.places import names
 
 import manifestcommit as mc
 from manifestcommit.errors import StoreDeniedError, StoreError, StoreUnclearError, UnsafeStoreError
 from manifestcommit.store import Store, open_store
-from manifestcommit.store.objects import PART_BYTES
-from tests.store.places import names
+from manifestcommit.store.backends.object_store import PART_BYTES
 
 
 class StandIn(ThreadingHTTPServer):
@@ -227,7 +231,7 @@ def test_a_refusal_of_gcs_is_said_at_once(
 
 def test_a_busy_gcs_is_asked_again_by_us_alone(gcs: Store, google: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     """gcsfs would ask six times, and each of ours six times more. [ST14]"""
-    monkeypatch.setattr("manifestcommit.store.retry.random.uniform", lambda *_: 0.0)  # no pauses
+    monkeypatch.setattr("manifestcommit.store.backends.retry.random.uniform", lambda *_: 0.0)  # no pauses
     google.refuse = [429, 429]
     assert names(gcs) == [] and asked(google) == ["GET"] * 3
     google.refuse = [429]
@@ -247,7 +251,7 @@ def test_a_busy_gcs_is_asked_again_by_us_alone(gcs: Store, google: StandIn, monk
 def test_a_missing_bucket_and_a_place_on_gcs(gcs: Store, google: StandIn) -> None:
     """[ST4] [ST5]"""
     there = f"http://127.0.0.1:{google.server_port}"
-    assert gcs.url == "gs://bucket/lake/t" and gcs.identity == f"gs://bucket at {there}" and gcs.above().url == "gs://bucket/lake"  # type: ignore[union-attr]
+    assert gcs.url == "gs://bucket/lake/t" and gcs.identity == f"gs://bucket at {there}" and gcs.parent().url == "gs://bucket/lake"  # type: ignore[union-attr]
     assert open_store("gs://bucket", {"token": "anon"}).identity == "gs://bucket"
     missing = open_store("gs://missing/t", {"token": "anon", "endpoint_url": there})
     for call in (lambda: missing.get("x"), lambda: names(missing), lambda: missing.put_if_absent("x", b"")):
@@ -261,3 +265,45 @@ def test_a_table_is_written_and_read_by_the_requests_for_gcs(google: StandIn) ->
     assert mc.write(pa.table({"x": [1, 2]}), "gs://bucket/t", key="k", storage_options=options).kind == "committed"
     assert mc.write(pa.table({"x": [1, 2]}), "gs://bucket/t", key="k", storage_options=options).kind == "already_committed"
     assert mc.Table("gs://bucket/t", storage_options=options).dataset().to_table()["x"].to_pylist() == [1, 2]
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_where_no_credentials_are_found_the_ways_to_give_them_are_told_soon(refused: bool, tmp_path: Path) -> None:
+    """gcsfs would wait for a metadata server for half a minute, and then go on without credentials. [ST14]"""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as silent:
+        port = silent.getsockname()[1]
+        if refused:
+            silent.close()  # and is refused at once
+        there = f"127.0.0.1:{port}"
+        metadata = {"GCE_METADATA_HOST": there, "GCE_METADATA_IP": there, "GCE_METADATA_TIMEOUT": "60"}
+        kept = {name: each for name, each in os.environ.items() if not name.startswith(("GOOGLE_", "GCE_", "NO_GCE", "STORAGE_EMULATOR"))}
+        home = {"HOME": str(tmp_path), "CLOUDSDK_CONFIG": str(tmp_path)}
+        program = "import sys, manifestcommit as mc; mc.Table('gs://bucket/x')"
+        run = subprocess.run([sys.executable, "-c", program], env=kept | home | metadata, capture_output=True, text=True, timeout=55)
+    last = run.stderr.strip().splitlines()[-1]
+    assert last.startswith("manifestcommit.errors.StoreError: gs://bucket: no usable credentials were found")
+    assert all(way in last for way in ("storage_options", "GOOGLE_APPLICATION_CREDENTIALS", "gcloud", "token='anon'"))
+    assert ("metadata server" in last) != refused
+
+
+def test_an_emulator_needs_no_credentials(google: StandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """[ST14]"""
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    monkeypatch.setattr("manifestcommit.store.backends.gcs._LOGIN_S", 0.05)
+    assert names(open_store("gs://bucket/t", {"endpoint_url": f"http://127.0.0.1:{google.server_port}"})) == []
+
+
+def test_a_machine_whose_clock_is_far_off_takes_the_time_of_the_store(google: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each answer tells it, so that no request is made for it. [CM14] [CM11]"""
+    options = {"token": "anon", "endpoint_url": f"http://127.0.0.1:{google.server_port}"}
+    mc.write(pa.table({"x": [1]}), "gs://bucket/t", storage_options=options)
+    table = mc.Table("gs://bucket/t", storage_options=options)
+    before, requests = table.snapshot().committed_at, []
+    for date in ("Sat, 01 Jan 2101 00:00:00 GMT", "no date"):
+        google.asked.clear()
+        monkeypatch.setattr(Answers, "date_time_string", lambda *_, date=date: date)
+        mc.write(pa.table({"x": [2]}), "gs://bucket/t", storage_options=options)
+        requests.append(asked(google))
+    taken = table.snapshot().committed_at
+    assert abs(before / 1e6 - time.time()) < 900 and 0 <= taken / 1e6 - 4133980800 < 900 and requests[0] == requests[1]

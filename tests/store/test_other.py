@@ -26,14 +26,14 @@ from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.arrow import ArrowFSWrapper
 from fsspec.registry import _registry
 from fsspec.spec import AbstractFileSystem
+from tests.faults.proxy import Fault, FaultProxy, Rule, to
+from tests.store.places import Place, names, processes, sent
 
 import manifestcommit as mc
 from manifestcommit.errors import StoreDeniedError, StoreError, StoreUnclearError, UnsafeStoreError, UsageError
 from manifestcommit.store import Store, open_store
-from manifestcommit.store.generic import REFUSED, doubt_about_create
-from manifestcommit.store.objects import PART_BYTES
-from tests.faults.proxy import Fault, FaultProxy, Rule, to
-from tests.store.places import Place, names, processes, sent
+from manifestcommit.store.backends.fsspec import REFUSED, doubt_about_create
+from manifestcommit.store.backends.object_store import PART_BYTES
 
 # --- refused ----------------------------------------------------------------------------------------------------------------
 
@@ -171,7 +171,7 @@ def test_an_honest_filesystem_does_all_six_calls(toy: str) -> None:
     fsspec.register_implementation(toy, Toy)
     url = f"{toy}://bucket/lake/{secrets.token_hex(4)}"
     store = open_store(url)
-    assert store.url == url and store.identity == f"{toy}://bucket" and store.above().url == f"{toy}://bucket/lake"  # type: ignore[union-attr]
+    assert store.url == url and store.identity == f"{toy}://bucket" and store.parent().url == f"{toy}://bucket/lake"  # type: ignore[union-attr]
     for name in ("v/2", "v/10", "v/a b%2F🦆", "v1", "v/x/y"):
         assert store.put_if_absent(name, name.encode()) and not store.put_if_absent(name, b"late")
         assert store.get(name) == name.encode() and store.get(name, 1, 2) == name.encode()[1:2]
@@ -309,7 +309,7 @@ def test_a_backslash_is_refused_as_azure_would_make_a_slash_of_it(store: Store, 
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_a_busy_azure_is_asked_again_by_us_alone(store: Store, proxy: FaultProxy, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The SDK's own repeats would multiply ours. [ST14]"""
-    monkeypatch.setattr("manifestcommit.store.retry.random.uniform", lambda *_: 0.0)  # no pauses
+    monkeypatch.setattr("manifestcommit.store.backends.retry.random.uniform", lambda *_: 0.0)  # no pauses
     store.put("x", b"1")
     proxy.reset()
     proxy.faults = [Rule(match=to("GET"), fault=Fault(kind="status_before", status=status), times=2)]
@@ -505,8 +505,9 @@ def test_tables_on_azure_are_written_at_once_rerun_and_read(azure_root: Place) -
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda number: append(place, number), range(4)))
     table = mc.Table(place.url, storage_options=place.options)
-    assert table.snapshot().version == 5 and sorted(table.dataset().to_table()["x"].to_pylist()) == [0, 1, 2, 3]
+    before = table.version  # one commit may carry others
+    assert before <= 5 and sorted(table.dataset().to_table()["x"].to_pylist()) == [0, 1, 2, 3]
     assert mc.write(pa.table({"x": [2]}), place.url, key="k2", storage_options=place.options).kind == "already_committed"
     with processes.Pool(1) as pool:
         pool.apply(append, (place, 9))
-    assert table.snapshot().version == 6 and sorted(table.dataset().to_table()["x"].to_pylist()) == [0, 1, 2, 3, 9]
+    assert table.snapshot().version == before + 1 and sorted(table.dataset().to_table()["x"].to_pylist()) == [0, 1, 2, 3, 9]

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-
-from manifestcommit.core.format import PROBES, VERSIONS
-from manifestcommit.engine.alter import set_properties
-from manifestcommit.engine.job import Job
-from manifestcommit.engine.session import Session
-from manifestcommit.errors import UnsafeStoreError
-from manifestcommit.store import Store, checks
-from manifestcommit.testing.counting import CountingStore
 from tests.faults.tables import Service
+
+from manifestcommit.core.table.object_names import PROBES, VERSIONS
+from manifestcommit.engine.job.job import Transaction
+from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.engine.operations.alter import set_properties
+from manifestcommit.errors import UnsafeStoreError
+from manifestcommit.store import Store
+from manifestcommit.store.probes import checks
+from manifestcommit.testing.counting import CountingStore
 
 DATA = pa.table({"a": [1, 2, 3]})
 CREATES = 2 * 32 + 7  # of one proof: two races and what is tried beside them; who proves twice sends them twice
@@ -31,7 +32,7 @@ class Overwriting(Service):
 
 
 def append(store: Store) -> int | None:
-    job = Job(Session(store))
+    job = Transaction(TableContext(store))
     job.write_stream(DATA.schema, DATA.to_batches())
     outcome = job.commit()
     assert outcome.committed, outcome
@@ -48,7 +49,7 @@ def test_a_new_table_is_proved_once_and_remembers_where() -> None:
     store = CountingStore(Service(root))
     append(store)
     assert probes(store) == CREATES
-    snapshot = Session(store).open().snapshot
+    snapshot = TableContext(store).open().snapshot
     assert snapshot.version == 2 and snapshot.proven == (Service.name,)
     assert not [info.name for info in store.list(PROBES)], "the probes are gone"
     again = CountingStore(Service(root))
@@ -63,10 +64,10 @@ def test_a_table_that_was_moved_is_proved_again_where_it_lies_now() -> None:
     moved = CountingStore(Moved(copy))
     for info in Service(root).list(""):
         moved.put(info.name, Service(root).get(info.name))
-    assert Session(moved).open().version == 2 and probes(moved) == 0
+    assert TableContext(moved).open().version == 2 and probes(moved) == 0
     append(moved)
     assert probes(moved) == CREATES
-    assert Session(moved).open().snapshot.proven == (Service.name, Moved.name)
+    assert TableContext(moved).open().snapshot.proven == (Service.name, Moved.name)
 
 
 def test_probes_are_no_part_of_the_table() -> None:
@@ -76,11 +77,11 @@ def test_probes_are_no_part_of_the_table() -> None:
     left = f"{PROBES}{secrets.token_hex(16)}/race"
     store.put(left, b"x")
     append(store)
-    snapshot = Session(store).open().snapshot
+    snapshot = TableContext(store).open().snapshot
     assert store.get(left) == b"x", "and is not ours to delete"
     store.delete([info.name for info in store.list(PROBES)])
     append(store)
-    assert (snapshot.version, Session(store).open().snapshot.version) == (2, 3)
+    assert (snapshot.version, TableContext(store).open().snapshot.version) == (2, 3)
 
 
 class Moved(Service):
@@ -94,7 +95,7 @@ def test_the_last_eight_stores_are_remembered() -> None:
         store = Service(root)
         store.__class__ = type("Each", (Service,), {"name": f"s3://bucket-{number}"})
         append(store)
-    assert Session(Service(root)).open().snapshot.proven == tuple(f"s3://bucket-{number}" for number in range(4, 12))
+    assert TableContext(Service(root)).open().snapshot.proven == tuple(f"s3://bucket-{number}" for number in range(4, 12))
 
 
 def written(store: Store) -> Iterable[str]:
@@ -116,11 +117,11 @@ def test_a_table_that_was_moved_to_a_liar_is_read_and_not_written() -> None:
     liar = Overwriting(root)
     liar.__class__ = type("Liar", (Overwriting,), {"name": "s3://elsewhere"})
     before = written(liar)
-    assert Session(liar).open().version == 2
-    job = Job(Session(liar))
+    assert TableContext(liar).open().version == 2
+    job = Transaction(TableContext(liar))
     with pytest.raises(UnsafeStoreError, match="elsewhere"):
         job.write_stream(DATA.schema, DATA.to_batches())
-    session = Session(liar)
+    session = TableContext(liar)
     session.open()
     with pytest.raises(UnsafeStoreError, match="elsewhere"):
         set_properties(session, {"owner": "me"})
@@ -129,9 +130,9 @@ def test_a_table_that_was_moved_to_a_liar_is_read_and_not_written() -> None:
 
 def test_a_local_table_needs_no_proof(tmp_path: Path) -> None:
     """[ST12]"""
-    from manifestcommit.store.local import LocalStore
+    from manifestcommit.store.local.local import LocalStore
 
     store = CountingStore(LocalStore(str(tmp_path / "t")))
     append(store)
-    assert probes(store) == 0 and Session(store).open().snapshot.proven == ()
+    assert probes(store) == 0 and TableContext(store).open().snapshot.proven == ()
     assert all("doctor" not in name for name in written(store)) and any(name.startswith(VERSIONS) for name in written(store))

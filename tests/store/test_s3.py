@@ -19,21 +19,21 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from benchmarks.made_up import ROWS, SCHEMA, put_manifests
 from hypothesis import given
 from hypothesis import strategies as st
-
-import manifestcommit as mc
-from benchmarks.made_up import ROWS, SCHEMA, put_manifests
-from manifestcommit.core.predicate import Compare
-from manifestcommit.engine import manifests, parts
-from manifestcommit.engine.plan import entries_table
-from manifestcommit.engine.session import Session
-from manifestcommit.errors import StoreDeniedError, StoreError, StoreUnclearError, UnsafeStoreError, UsageError
-from manifestcommit.store import StorageOptions, Store, open_store
-from manifestcommit.store.objects import PART_BYTES
-from manifestcommit.store.s3 import _just_below
 from tests.faults.proxy import Fault, FaultProxy, Rule, to
 from tests.store.places import Place, names, processes, sent
+
+import manifestcommit as mc
+from manifestcommit.core.filter.predicate import Compare
+from manifestcommit.engine.metadata import manifests, partial_manifest
+from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.engine.scan.planning import entries_table
+from manifestcommit.errors import StoreDeniedError, StoreError, StoreUnclearError, UnsafeStoreError, UsageError
+from manifestcommit.store import StorageOptions, Store, open_store
+from manifestcommit.store.backends.object_store import PART_BYTES
+from manifestcommit.store.backends.s3 import _just_below
 
 PATIENCE_REQUESTS = 8  # the most that one call may send
 
@@ -69,16 +69,16 @@ def test_a_filter_fetches_footers_and_ranges_of_large_manifests(
     """Each manifest's footer, and of the one that has such files a range for the filter and some for the rest: no whole object. [RD11]"""
     monkeypatch.setattr(manifests, "PART_BYTES", 0)
     monkeypatch.setattr(manifests, "ROW_GROUP_ENTRIES", 100)
-    monkeypatch.setattr(parts, "GAP_BYTES", 0)
+    monkeypatch.setattr(partial_manifest, "GAP_BYTES", 0)
     mc.create_table(place.url, SCHEMA, partition_by=["day"], storage_options=place.options)
-    own = Session(store)
+    own = TableContext(store)
     head = own.open()
     refs = tuple(put_manifests(own, head, own.new_job(head), 4_000, 10, 2_000))
     snapshot = msgspec.structs.replace(head.snapshot, manifests=refs)
     in_order = entries_table(own, snapshot)
     footers = [ref.footer.bytes for ref in refs if ref.footer is not None]
     proxy.reset()
-    found = entries_table(Session(store), snapshot, Compare(op="<", column=("id",), value=40 * ROWS))
+    found = entries_table(TableContext(store), snapshot, Compare(op="<", column=("id",), value=40 * ROWS))
     assert found.equals(in_order.slice(0, 40)) and len(footers) == 2
     asked = [each.path.partition("?")[0] for each in proxy.requests]
     of_each = sorted(sum(path.endswith(ref.path) for path in asked) for ref in refs)
@@ -325,7 +325,7 @@ def test_an_upload_that_the_store_does_not_know_is_not_complete(store: Store, pr
 
 def test_an_output_of_too_many_parts_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """S3 counts to 10,000. [ST2]"""
-    monkeypatch.setattr("manifestcommit.store.s3.MAX_PARTS", 1)
+    monkeypatch.setattr("manifestcommit.store.backends.s3.MAX_PARTS", 1)
     output = store.create_output("big")
     output.write(bytes(PART_BYTES + 1))
     with pytest.raises(StoreError, match=r"/big has more than 1 parts\. Lower target_file_size\."):
@@ -521,10 +521,10 @@ def test_the_root_one_level_up(place: Place) -> None:
     """[LY6]"""
     bucket = place.url.split("/")[2]
     store = place.named(f"s3://{bucket}/a/b").open()
-    above = store.above()
+    above = store.parent()
     assert above is not None and above.url == f"s3://{bucket}/a"
-    top = above.above()
-    assert top is not None and top.url == f"s3://{bucket}" and top.above() is None
+    top = above.parent()
+    assert top is not None and top.url == f"s3://{bucket}" and top.parent() is None
 
 
 def test_credentials_may_come_from_the_environment(place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -10,14 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-
-from manifestcommit.errors import StoreError
-from manifestcommit.store import Store, open_store, s3_gets
-from manifestcommit.store.ranged import TAIL_BYTES
-from manifestcommit.store.retry import Patience
-from manifestcommit.store.s3 import DATA_BYTES
 from tests.faults.proxy import Fault, FaultProxy, Rule, to
 from tests.store.places import Place, sent
+
+from manifestcommit.errors import StoreError
+from manifestcommit.store import Store, open_store
+from manifestcommit.store.backends import s3_gets
+from manifestcommit.store.backends.ranged_input import TAIL_BYTES
+from manifestcommit.store.backends.retry import Patience
+from manifestcommit.store.backends.s3 import DATA_BYTES
 
 SIZE = 3 * DATA_BYTES
 NAMES = ("plain.parquet", "a b/%2F+#=?&.parquet", "k=ü 漢/'\"~*()!@$,;:.parquet", "dots/.../y.parquet")
@@ -199,8 +200,8 @@ def test_what_is_signed_or_named_in_another_way_is_left_to_the_client(
     backend: Any = store._backend  # type: ignore[attr-defined]
     backend._fetch(store._key("x.parquet"), {}, noted)  # type: ignore[attr-defined]
     (request, settings), fs = noted[0], backend.connection().fs
-    assert s3_gets.like(fs, request, settings, store._key("x.parquet")) is not None  # type: ignore[attr-defined]
-    assert s3_gets.like(fs, spoil(request, **changes(request)), settings, store._key("x.parquet")) is None  # type: ignore[attr-defined]
+    assert s3_gets.clone_request(fs, request, settings, store._key("x.parquet")) is not None  # type: ignore[attr-defined]
+    assert s3_gets.clone_request(fs, spoil(request, **changes(request)), settings, store._key("x.parquet")) is None  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("way", ["resolver", "socket_factory", "ssl_context"])
@@ -211,5 +212,5 @@ def test_a_client_with_a_way_of_its_own_to_the_store_is_not_passed_by(store: Sto
     backend._fetch(store._key("x.parquet"), {}, noted)  # type: ignore[attr-defined]
     (request, settings), fs = noted[0], backend.connection().fs
     kept = settings["connector_args"]
-    assert s3_gets.like(fs, request, settings, store._key("x.parquet")) is not None, kept  # type: ignore[attr-defined]
-    assert s3_gets.like(fs, request, {**settings, "connector_args": {**kept, way: object()}}, store._key("x.parquet")) is None  # type: ignore[attr-defined]
+    assert s3_gets.clone_request(fs, request, settings, store._key("x.parquet")) is not None, kept  # type: ignore[attr-defined]
+    assert s3_gets.clone_request(fs, request, {**settings, "connector_args": {**kept, way: object()}}, store._key("x.parquet")) is None  # type: ignore[attr-defined]

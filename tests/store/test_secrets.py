@@ -9,12 +9,12 @@ from urllib.parse import quote
 import fsspec
 import pytest
 from fsspec.registry import _registry
+from tests.servers.servers import AZURITE_KEY, free_port
+from tests.store.test_other import Toy
 
 from manifestcommit.errors import StoreError, UsageError
 from manifestcommit.store import StorageOptions, open_store
 from manifestcommit.store.names import public_endpoint
-from tests.servers.servers import AZURITE_KEY, free_port
-from tests.store.test_other import Toy
 
 PASSWORD = "hunter2 +%40:"
 SPELLED = quote(PASSWORD, safe="")
@@ -38,7 +38,7 @@ class Talkative(Toy):
 @pytest.fixture(autouse=True)
 def talkative(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A scheme for it; and no pauses."""
-    monkeypatch.setattr("manifestcommit.store.retry.random.uniform", lambda *_: 0.0)
+    monkeypatch.setattr("manifestcommit.store.backends.retry.random.uniform", lambda *_: 0.0)
     fsspec.register_implementation("talkative", Talkative)
     yield
     _registry.pop("talkative", None)
@@ -64,7 +64,7 @@ def test_a_password_in_an_endpoint_is_in_no_text(kind: str) -> None:
     url, options = REACHED[kind](f"someone:{SPELLED}@127.0.0.1:{port}")
     store = open_store(url, options)
     assert store.identity.endswith((f"127.0.0.1:{port}", f"127.0.0.1:{port}/a")), "and where it is stays to be seen"
-    texts = [store.url, store.identity, repr(store), str(store.__dict__), repr(store.above())]
+    texts = [store.url, store.identity, repr(store), str(store.__dict__), repr(store.parent())]
     for call in (lambda: store.get("x"), lambda: store.put_if_absent("x", b""), lambda: list(store.list(""))):
         try:
             assert call() == [], "the toy can be listed"

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import secrets
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,10 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.store.places import Place, names, processes
 
 from manifestcommit.errors import StoreError
 from manifestcommit.store import LocalStore, MemoryStore, Store
-from tests.store.places import Place, names, processes
+from manifestcommit.store.base import is_remote, now_of
 
 HOSTILE = [
     "a b/c d", " ", "100%", "%2F", "%41", "a+b", "a=b", "day=1/#x", "'single'", '"double"', "`back`", "back\\slash", "tab\there",
@@ -367,3 +369,16 @@ def test_many_threads_read_one_file_each_from_its_beginning(store: Store) -> Non
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(read, range(24)))
+
+
+def test_each_answer_of_a_service_tells_its_time(store: Store) -> None:
+    """A folder's and this memory's clock is this machine's. [CM14]"""
+    is_service = is_remote(store)
+    for ask in (lambda: store.put_if_absent("x", b"1"), lambda: list(store.list("")), lambda: store.put("x", b"2")):
+        fresh: Any = store
+        if is_service:
+            fresh._backend._told_s = None
+        ask()
+        told = now_of(fresh)
+        assert (told is not None) == is_service
+        assert told is None or abs(told - time.time()) < 900

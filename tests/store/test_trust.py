@@ -17,14 +17,14 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
+from tests.faults.proxy import Fault, FaultProxy, Rule, to
+from tests.store.places import Place, names
 
 import manifestcommit as mc
 from manifestcommit.errors import OutcomeUnknownError, StoreError, StoreUnclearError, UsageError
 from manifestcommit.store import StorageOptions, open_store
-from manifestcommit.store import backend as backends
-from manifestcommit.store.objects import PART_BYTES, ObjectStore
-from tests.faults.proxy import Fault, FaultProxy, Rule, to
-from tests.store.places import Place, names
+from manifestcommit.store.backends import backend as backends
+from manifestcommit.store.backends.object_store import PART_BYTES, ObjectStore
 
 
 class Stranger(BaseHTTPRequestHandler):
@@ -146,7 +146,7 @@ def test_versioning_that_is_switched_on_later_is_noticed(rgw: Any) -> None:
 
 def test_a_peer_that_stops_reading_does_not_hold_a_request_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """The HTTP library bounds the wait for an answer, and not the sending of the body. [ST14]"""
-    monkeypatch.setattr("manifestcommit.store.s3.SENDING_S", 2)
+    monkeypatch.setattr("manifestcommit.store.backends.s3.SENDING_S", 2)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         endpoint = f"http://127.0.0.1:{deaf.getsockname()[1]}"
         store = open_store("s3://b/t", {"key": "k", "secret": "s", "endpoint_url": endpoint})
@@ -194,6 +194,7 @@ def test_options_that_are_changed_later_change_no_open_store() -> None:
     assert options.fingerprint() == before and options["client_kwargs"]["endpoint_url"] == "http://127.0.0.1:9"
 
 
+@pytest.mark.thorough
 def test_old_clients_are_dropped(s3_root: Place) -> None:
     """A token that changes every hour filled a service's memory. [IV10]"""
     for number in range(backends._CONNECTIONS_KEPT + 5):

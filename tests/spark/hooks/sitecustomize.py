@@ -62,12 +62,12 @@ def ancestor(program):
 
 
 def set_traps():
-    from manifestcommit.engine.files import DataFileWriter
-    from manifestcommit.engine.job import Job
-    from manifestcommit.store.local import LocalStore
+    from manifestcommit.engine.datafile.writer import DataFileWriter
+    from manifestcommit.engine.job.job import Transaction
+    from manifestcommit.store.local.local import LocalStore
 
     begin, write, close = DataFileWriter.__init__, DataFileWriter.write, DataFileWriter.close
-    create, delete, plan = LocalStore.put_if_absent, LocalStore.delete, Job.plan_write
+    create, delete, plan = LocalStore.put_if_absent, LocalStore.delete, Transaction.plan_write
 
     def trapped_begin(self, store, plan, *, task, attempt):
         begin(self, store, plan, task=task, attempt=attempt)
@@ -91,7 +91,7 @@ def set_traps():
         return planned
 
     def trapped_create(self, name, data):
-        if "/versions/" not in name or "/i-" in name:
+        if "/versions/" not in name or "/i-" in name or "/TABLE-" in name:
             return create(self, name, data)
         spring("commit-before-create")
         won = create(self, name, data)
@@ -105,7 +105,7 @@ def set_traps():
             spring("deleted")
 
     DataFileWriter.__init__, DataFileWriter.write, DataFileWriter.close = trapped_begin, trapped_write, trapped_close
-    LocalStore.put_if_absent, LocalStore.delete, Job.plan_write = trapped_create, trapped_delete, trapped_plan
+    LocalStore.put_if_absent, LocalStore.delete, Transaction.plan_write = trapped_create, trapped_delete, trapped_plan
 
 
 if TRAPS:

@@ -1,0 +1,147 @@
+"""The public names of the package. `manifestcommit/__init__.py` loads this module when one of them
+is first used.
+"""
+
+from typing import TYPE_CHECKING
+
+from .argument_checks import checked
+from .core.commit.audit import VerifyFinding
+from .core.commit.conflict import Conflict
+from .core.table.snapshot import Snapshot
+from .core.table.watermark import WatermarkMismatch
+from .engine.inspection.count_audit import CountMismatch, CountReport
+from .engine.inspection.table_metrics import TableMetrics
+from .engine.inspection.verify import VerifyReport
+from .engine.job.resolve import Resolution
+from .engine.job.two_phase import JobInfo
+from .engine.maintenance.adopt import Adoption, SkippedFile
+from .engine.maintenance.compaction import Compaction, LostGroup
+from .engine.maintenance.gc import GcReport, ObjectTotals
+from .engine.operations.lineage import FileRange, Lineage
+from .engine.operations.row_change import RowOutcome
+from .engine.runtime.job_metrics import JobMetrics
+from .engine.runtime.outcome import JobResult, JobResults, Outcome
+from .errors import (
+    CommitConflictError,
+    CorruptMetadataError,
+    DataFileMissingError,
+    JobAbortedError,
+    JobFencedError,
+    KeyReusedError,
+    ManifestCommitError,
+    NotATableError,
+    OutcomeUnknownError,
+    OutputGoneError,
+    SchemaMismatchError,
+    SnapshotExpiredError,
+    StoreDeniedError,
+    StoreError,
+    StoreFullError,
+    StoreUnclearError,
+    TableNotFoundError,
+    UnsafeStoreError,
+    UnsupportedFormatError,
+    UnsupportedTypeError,
+    UsageError,
+    VersionNotFoundError,
+    WatermarkError,
+    WatermarkGapError,
+    WatermarkMismatchError,
+    WatermarkOverlapError,
+)
+from .job import DroppedJobWarning, Job, begin, commit, commit_all, write
+from .store.probes.doctor import DoctorCheck, DoctorLatency, DoctorReport
+from .table import Table, abort, gc, read_committed, resolve
+from .table.creation import adopt, create_table
+from .version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from pyspark.sql import SparkSession
+
+
+@checked()
+def register(spark: "SparkSession", storage_options: "Mapping[str, Any] | None" = None) -> None:
+    """Make `format("manifestcommit")` known to this session; an installed package makes it known by
+    itself. [SE1]
+
+    storage_options: what reaches the object stores of this session's tables, credentials included;
+    Spark's processes get it and no plan, log or page of Spark shows it. Calling it again replaces
+    what was given before, with none by the environment.
+    """
+    from .spark.session import register as register_in  # late: pyspark is an extra
+
+    register_in(spark, storage_options)
+
+
+__all__ = [
+    "Adoption",
+    "CommitConflictError",
+    "Compaction",
+    "Conflict",
+    "CorruptMetadataError",
+    "CountMismatch",
+    "CountReport",
+    "DataFileMissingError",
+    "DoctorCheck",
+    "DoctorLatency",
+    "DoctorReport",
+    "DroppedJobWarning",
+    "FileRange",
+    "GcReport",
+    "Job",
+    "JobAbortedError",
+    "JobFencedError",
+    "JobInfo",
+    "JobMetrics",
+    "JobResult",
+    "JobResults",
+    "KeyReusedError",
+    "Lineage",
+    "LostGroup",
+    "ManifestCommitError",
+    "NotATableError",
+    "ObjectTotals",
+    "Outcome",
+    "OutcomeUnknownError",
+    "OutputGoneError",
+    "Resolution",
+    "RowOutcome",
+    "SchemaMismatchError",
+    "SkippedFile",
+    "Snapshot",
+    "SnapshotExpiredError",
+    "StoreDeniedError",
+    "StoreError",
+    "StoreFullError",
+    "StoreUnclearError",
+    "Table",
+    "TableMetrics",
+    "TableNotFoundError",
+    "UnsafeStoreError",
+    "UnsupportedFormatError",
+    "UnsupportedTypeError",
+    "UsageError",
+    "VerifyFinding",
+    "VerifyReport",
+    "VersionNotFoundError",
+    "WatermarkError",
+    "WatermarkGapError",
+    "WatermarkMismatch",
+    "WatermarkMismatchError",
+    "WatermarkOverlapError",
+    "__version__",
+    "abort",
+    "adopt",
+    "begin",
+    "commit",
+    "commit_all",
+    "create_table",
+    "gc",
+    "read_committed",
+    "register",
+    "resolve",
+    "write",
+]

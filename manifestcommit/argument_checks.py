@@ -1,0 +1,187 @@
+"""Public calls check what they are given before anything is read: one rule for each argument, by
+its name. [SE3] [SE1]
+
+Not here: the rules themselves (engine.runtime.validation), what can only be checked against a table
+(its columns, versions, sources).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, TypeVar, get_args
+
+from .core.commit.change import ConflictChoice
+from .engine.metadata.time_travel import parse_age, to_micros
+from .engine.runtime.validation import (
+    Rule,
+    anything,
+    column_type,
+    condition,
+    flag,
+    function,
+    mapping,
+    names,
+    one_of,
+    option_names,
+    optional,
+    paths,
+    position,
+    ranges,
+    root,
+    size,
+    spark_session,
+    text,
+    whole,
+)
+from .errors import UsageError
+from .store import StorageOptions
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def moment(name: str, value: Any) -> Any:
+    """A point in time. [RD4]"""
+    to_micros(value)
+    return value
+
+
+def age(name: str, value: Any) -> Any:
+    """A length of time. [GC1]"""
+    parse_age(value, name)
+    return value
+
+
+def _refusal(rules: Mapping[str, Rule], found: dict[str, Any]) -> UsageError | None:
+    """What the rules have against these arguments, without its traceback: the frames of a rule hold
+    what was given. [SE1]"""
+    for name, rule in rules.items():
+        if name in found:
+            try:
+                found[name] = rule(name, found[name])
+            except UsageError as error:
+                error.__cause__ = error.__context__ = None
+                return error.with_traceback(None)
+    return None
+
+
+REASON = text(
+    "a text that says why, for those who read the history later",
+    "'wrong file delivered'",
+    blank=False,
+)
+_WORK = text("a non-empty text that is the same on every rerun of this work", "'flights:2013-01'")
+_FLAGS = ("abort", "deep", "dry_run", "foreign", "merge_schema", "only_manifests", "recoverable")
+_OTHERWISE_CHECKED = ("data", "jobs", "schema")  # by what they mean, where it is known
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(_FLAGS, flag),
+    **dict.fromkeys(_OTHERWISE_CHECKED, anything),
+    **dict.fromkeys(("self", "session", "kind", "error", "trace"), anything),
+    "as_of": optional(moment),
+    "columns": optional(names),
+    "conflict": one_of(*get_args(ConflictChoice)),
+    "end_version": optional(whole(1)),
+    "end": position,
+    "ends": optional(mapping("a mapping of each source to its end", "{'topic:0': 12345}")),
+    "filter": optional(condition),
+    "fingerprint": optional(_WORK),
+    "grace": age,
+    "job_id": text("the id of a job, as OutcomeUnknownError and `jobs` name it", "'v7-…'"),
+    "keep_for": age,
+    "keep_keys": whole(0),
+    "keep_versions": whole(1),
+    "key": optional(_WORK),
+    "limit": optional(whole(0)),
+    "max_bytes": size,
+    "mode": one_of("append", "overwrite"),
+    "name": text("a name, as a text", "'flight'"),
+    "new_name": text("a name, as a text", "'flight'"),
+    "on": names,
+    "overwrite": anything,
+    "partition_by": optional(names),
+    "path": root,
+    "paths": paths,
+    "position": whole(None),
+    "progress": optional(function),
+    "properties": mapping("a mapping of names to texts", "{'write.bounds-columns': '32'}"),
+    "reason": REASON,
+    "sort_by": optional(names),
+    "source": text("the name of a source, as a text", "'topic:0'"),
+    "sources": ranges,
+    "spark": optional(spark_session),
+    "start": optional(position),
+    "start_version": whole(1),
+    "storage_options": optional(option_names),
+    "tag": optional(text("the name of a tag, as a text", "'audited'")),
+    "based_on": optional(whole(1)),
+    "target_file_size": optional(size),
+    "to": optional(position),
+    "tries": whole(1),
+    "type": column_type,
+    "version": optional(whole(None)),
+    "watermarks": ranges,
+    "when_matched": optional(one_of("update", "delete")),
+    "when_not_matched": optional(one_of("insert")),
+    "where": optional(condition),
+    "writer": one_of("arrow", "jvm"),
+}
+
+
+def checked(
+    *, formerly: Mapping[str, str] | None = None, **own: Rule
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Check the arguments of a public call by the rules of their names. own: rules of this call in
+    place of those; formerly: old names of arguments, taken with a DeprecationWarning. [SE3]
+
+    An argument without a rule is an error when the module is imported. Storage options are hidden
+    before anything else can fail: no frame of this package holds their values, so that no tool that
+    prints frames shows one. [SE1]
+    """
+
+    def check(called: Callable[P, R]) -> Callable[P, R]:
+        signature = inspect.signature(called)
+        rules = {
+            each.name: own.get(each.name) or RULES[each.name]
+            for each in signature.parameters.values()
+            if each.kind is not each.VAR_KEYWORD
+        }
+
+        @functools.wraps(called)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            problem = ""
+            for old, new in (formerly or {}).items():
+                if old in kwargs and new not in kwargs:
+                    if kwargs.get("storage_options") is not None:  # a warning may be an error
+                        kwargs["storage_options"] = StorageOptions(
+                            kwargs.pop("storage_options")  # type: ignore[arg-type]  # bound below
+                        )
+                    warnings.warn(
+                        f"{called.__qualname__}({old}=…) is deprecated: use {new}=…, or give it "
+                        "first, without a name",
+                        DeprecationWarning,
+                        stacklevel=2,
+                    )
+                    kwargs[new] = kwargs.pop(old)
+            try:
+                given = signature.bind(*args, **kwargs)
+            except TypeError as error:
+                problem = f"{called.__qualname__}(): {error}"
+            del args, kwargs
+            if problem:
+                raise TypeError(problem)  # here: the frames of the other one hold what was given
+            found = given.arguments
+            if found.get("storage_options") is not None:
+                found["storage_options"] = StorageOptions(found.pop("storage_options"))
+            refusal = _refusal(rules, found)
+            if refusal is not None:
+                del given, found
+                raise refusal
+            return called(*given.args, **given.kwargs)
+
+        return call
+
+    return check

@@ -1,0 +1,133 @@
+"""`manifestcommit compact`: what would be rewritten, group by group with its reason, or what was.
+[GC11] [GC16]
+
+Not here: which files are rewritten together (core.commit.compaction_plan), the rewriting
+(engine.maintenance.compaction).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..terminal.progress import Steps
+from ..terminal.render import counted, print_json, print_table, render_table, visible
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ..engine.maintenance.compaction import Compaction
+
+
+def add_commands(commands: Any, command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Register `compact`."""
+    compact = command(
+        commands,
+        "compact",
+        _compact,
+        "rewrite small files together with Spark, and merge small manifests; no row changes",
+    )
+    compact.add_argument(
+        "--target-file-size",
+        metavar="SIZE",
+        help="such as 128MB (default: the table's own, 512MiB)",
+    )
+    compact.add_argument(
+        "--where",
+        metavar="SQL",
+        help="only partitions for which this is true, such as \"day >= '2013-01-01'\"",
+    )
+    compact.add_argument(
+        "--sort-by",
+        action="append",
+        metavar="COLUMN",
+        help="sort the rows of each new file; may be given again",
+    )
+    compact.add_argument(
+        "--max-bytes", metavar="SIZE", help="rewrite no more than this in one run (default: 64GiB)"
+    )
+    compact.add_argument(
+        "--only-manifests",
+        action="store_true",
+        help="merge manifests only; no data file is read, and no Spark is needed",
+    )
+    compact.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="change nothing; list the groups that would become one file each",
+    )
+
+
+def print_plan(plan: pa.Table, *, as_json: bool) -> int:
+    """What would be rewritten, and what would be left for the next run."""
+    if as_json:
+        return print_json(plan.to_pylist())
+    names = ("action", "files", "rows", "bytes", "partition", "reason")
+    rows = plan.select(names).to_pylist()
+    print_table(names, [tuple(row.values()) for row in rows])
+    done = [row for row in rows if row["action"] == "rewrite"]
+    files, size = sum(row["files"] for row in done), sum(row["bytes"] for row in done)
+    what = f"{counted(files, 'file')}, {counted(size, 'byte')}"
+    print(f"{what} would become {counted(len(done), 'file')}; nothing was changed", file=sys.stderr)
+    return 0
+
+
+def print_report(report: Compaction, *, as_json: bool) -> int:
+    """What was rewritten, what others were faster at, and what is left."""
+    if as_json:
+        return print_json(msgspec.to_builtins(report))
+    if report.version is None:
+        found = report.lost or report.left_groups or report.left_manifests
+        print(
+            "nothing was committed"
+            if found
+            else (
+                "nothing was committed: no small files or manifests that could become fewer "
+                "were found"
+            )
+        )
+    else:
+        rows = [
+            ("files", report.files_before, report.files_after),
+            ("bytes", report.bytes_before, report.bytes_after),
+            ("manifests", report.manifests_before, report.manifests_after),
+        ]
+        print(render_table(("", "before", "after"), rows))
+        groups, rewritten, commits = (
+            counted(report.groups, "group"),
+            counted(report.rows, "row"),
+            counted(report.commits, "commit"),
+        )
+        print(f"\nversion {report.version}: {groups} with {rewritten} in {commits}")
+    for each in report.lost:
+        what = f"{counted(each.files, 'file')} of {visible(each.partition)}"
+        print(f"left as it was: {what}: {visible(each.why)} ({each.rule})", file=sys.stderr)
+    if report.left_groups or report.left_manifests:
+        groups, size = counted(report.left_groups, "group"), counted(report.left_bytes, "byte")
+        print(
+            (
+                f"left for the next run: {groups}, {size}; "
+                f"{counted(report.left_manifests, 'manifest')}"
+            ),
+            file=sys.stderr,
+        )
+    return 0
+
+
+def _compact(options: argparse.Namespace) -> int:
+    limits = {} if options.max_bytes is None else {"max_bytes": options.max_bytes}
+    with Steps() as steps:
+        made = options.open_table(options).compact(
+            target_file_size=options.target_file_size,
+            where=options.where,
+            sort_by=options.sort_by,
+            only_manifests=options.only_manifests,
+            dry_run=options.dry_run,
+            progress=steps,
+            **limits,
+        )
+    return (print_plan if options.dry_run else print_report)(made, as_json=options.json)

@@ -1,0 +1,79 @@
+"""`manifestcommit verify`: whether a table is whole, and what to do where it is not. Exit status 1
+where something is damaged. [RD10]
+
+Not here: what is looked at (engine.inspection.verify), what a finding means (core.commit.audit).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..terminal.progress import Steps
+from ..terminal.render import counted, print_json, render_table, visible
+
+if TYPE_CHECKING:
+    from ..engine.inspection.verify import VerifyReport
+
+_SHOWN = 1000  # findings in the table for people; --json has all
+
+
+def add_commands(commands: Any, command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Adds the command to the parser."""
+    made = command(
+        commands,
+        "verify",
+        _verify,
+        "whether everything that a table lists is there and whole; exit status 1 if not",
+    )
+    made.add_argument(
+        "--deep",
+        action="store_true",
+        help="read every data file: digest, footer, rows, partition, statistics",
+    )
+
+
+def print_report(report: VerifyReport, *, as_json: bool) -> int:
+    """What was found; 1 if something is damaged."""
+    if as_json:
+        print_json({**msgspec.to_builtins(report), "is_sound": report.is_sound})
+        return 0 if report.is_sound else 1
+    if report.findings:
+        rows = [
+            (each.severity, each.kind.replace("_", " "), each.object, each.problem)
+            for each in report.findings[:_SHOWN]
+        ]
+        print(render_table(("", "what", "object", "problem"), rows) + "\n")
+        shown = {each.kind: each.remedy for each in report.findings}
+        print(
+            render_table(
+                ("what", "way out"),
+                [(kind.replace("_", " "), remedy) for kind, remedy in shown.items()],
+            )
+            + "\n"
+        )
+    how = "read and compared" if report.deep else "there with their lengths"
+    objects = (
+        "1 manifest or run" if report.manifests == 1 else f"{report.manifests:,} manifests and runs"
+    )
+    looked = (
+        f"versions {report.first} to {report.last}, {objects}, {counted(report.files, 'file')} "
+        f"{how}"
+    )
+    if report.is_sound:
+        print(f"{visible(report.url)} is whole: {looked}")
+    else:
+        print(f"{visible(report.url)} is damaged, {counted(report.damages, 'finding')}: {looked}")
+        if report.damages > _SHOWN:
+            print(f"the first {_SHOWN:,} are shown; --json has up to 10,000", file=sys.stderr)
+    return 0 if report.is_sound else 1
+
+
+def _verify(options: argparse.Namespace) -> int:
+    with Steps() as steps:
+        report = options.open_table(options).verify(deep=options.deep, progress=steps)
+    return print_report(report, as_json=options.json)

@@ -1,0 +1,142 @@
+"""A stream's position in a table's history, and which commits bring it new data. [SP8]
+
+Pure. Not here: the files of a batch (engine.scan.change_feed), Spark's interface to it
+(spark.datasource.stream_reader).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from ..schema.evolution import can_widen
+from ..schema.fields import ArrayType, Field, FieldType, MapType, StructType, type_text
+from ..table.snapshot import REPLACE, Commit
+
+OnOverwrite = Literal["fail", "files", "skip"]
+ON_OVERWRITE: tuple[str, ...] = get_args(OnOverwrite)
+
+
+class Offset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A stream's position: all files of the versions below `version`, and the first `files` of that
+    version, in their order. [SP8]
+
+    table: the table's id; began: the version with which the stream began; whole: the stream began
+    with all files live at that version, else with those that it added. When a batch has to be
+    repeated, these say where the first batch began.
+    """
+
+    table: str
+    began: int
+    whole: bool
+    version: int
+    files: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether `version` contributes all its live files, not only those that it added."""
+        return self.whole and self.version == self.began
+
+    @property
+    def seen(self) -> int:
+        """The version whose live files are already known, because the stream began with them or
+        after them."""
+        return self.began if self.whole else self.began - 1
+
+    def after(self, files: int) -> Offset:
+        """The offset this many files further in the same version."""
+        return msgspec.structs.replace(self, files=self.files + files)
+
+    def next_version(self) -> Offset:
+        """The offset at the beginning of the next version."""
+        return msgspec.structs.replace(self, version=self.version + 1, files=0)
+
+    def start(self) -> Offset:
+        """Where the stream began."""
+        return msgspec.structs.replace(self, version=self.began, files=0)
+
+
+def parse_offset(given: Any) -> Offset:
+    """Parse an offset from a checkpoint; ValueError if it is not an offset of this format. [SP8]"""
+    offset = msgspec.convert(given, Offset)
+    if not (1 <= offset.began <= offset.version and offset.files >= 0):
+        raise ValueError(f"no version is {offset.version}, or no count is {offset.files}")
+    return offset
+
+
+def verdict(
+    commit: Commit, on_overwrite: OnOverwrite, seen: int
+) -> Literal["data", "passed over", "refused"]:
+    """Decide what a stream does with the files that a commit added. seen: the version of its
+    offset's `seen`. [SP8]"""
+    if commit.operation == REPLACE:
+        return "passed over"
+    if not reaches_back(commit, seen) and (
+        commit.summary.removed_files == 0 or on_overwrite == "files"
+    ):
+        return "data"
+    return "passed over" if on_overwrite == "skip" else "refused"
+
+
+def reaches_back(commit: Commit, seen: int) -> bool:
+    """Whether the commit is a rollback that restores files from before the stream began. Files of
+    later versions have been streamed already. [CF13]"""
+    return commit.restored is not None and commit.restored < seen and commit.summary.files > 0
+
+
+def brings_back(commit: Commit, added_files: int) -> bool:
+    """Whether a commit other than a rollback made files live that it did not add. added_files: the
+    number that it added. [SP8] [CM9]
+
+    The commit record counts all of them, whatever the operation is called.
+    """
+    return (
+        commit.restored is None
+        and commit.operation != REPLACE
+        and commit.summary.files > added_files
+    )
+
+
+def unreadable_columns(
+    columns: Iterable[Field], there: Sequence[Field], *, later: bool
+) -> list[str]:
+    """Why files of a version with the columns `there` cannot be read as `columns`, one clause per
+    column; [] if they can. [SP8]
+
+    later: the version is newer than the one that `columns` belong to. A column missing from it was
+    dropped since; a column missing from an older version reads as null.
+    """
+    by_id = {field.id: field for field in there}
+    reasons = []
+    for column in columns:
+        other = by_id.get(column.id)
+        if other is None:
+            if later:
+                reasons.append(f"the column {column.name!r} was dropped")
+        elif not _reads_as(other.type, column.type):
+            reasons.append(
+                f"the column {column.name!r} is {type_text(other.type)} there and "
+                f"{type_text(column.type)} in the stream"
+            )
+    return reasons
+
+
+def _reads_as(file: FieldType, column: FieldType) -> bool:
+    """Whether the column can hold every value of the file's type."""
+    match file, column:
+        case StructType(fields=old), StructType(fields=new):
+            by_id = {field.id: field for field in old}
+            return all(
+                field.id not in by_id or _reads_as(by_id[field.id].type, field.type)
+                for field in new
+            )
+        case ArrayType(element=old_element), ArrayType(element=new_element):
+            return _reads_as(old_element.type, new_element.type)
+        case ((MapType() as old_map), (MapType() as new_map)):
+            return _reads_as(old_map.key.type, new_map.key.type) and _reads_as(
+                old_map.value.type, new_map.value.type
+            )
+        case _:
+            return file == column or can_widen(file, column)

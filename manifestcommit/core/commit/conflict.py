@@ -1,0 +1,528 @@
+"""Decides whether a change still applies on top of the commits since its base version: one function
+per rule, all listed in one tuple. [CF1]
+
+Pure. A conflict is a value here; the engine turns it into an exception. Not here: loading the
+intervening commits (engine.commit.commit_loop).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from ..schema.evolution import SchemaConflict, apply_edits, can_widen
+from ..schema.fields import Field, members, type_text
+from ..table.partition_pattern import PartitionPattern, first_overlap, of_partition
+from ..table.snapshot import REPLACE, Commit, Snapshot
+from ..table.watermark import WatermarkMismatch, find_misfit
+from .change import Change, ConflictInputs, given_and_taken
+from .stream_batches import held, judge, record_of
+
+
+class InterveningCommit(msgspec.Struct, frozen=True, kw_only=True):
+    """One commit that landed after the change's base version; watermarks: those of its version."""
+
+    version: int
+    commit: Commit
+    watermarks: dict[str, int | str] = {}
+
+
+class Conflict(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a change cannot be applied. rule: its name; mine, winner: the two sides of the conflict;
+    misfit: set if a watermark does not match. [CF1]"""
+
+    rule: str
+    mine: str
+    winner: str
+    misfit: WatermarkMismatch | None = None
+
+
+Rule = Callable[[Snapshot, Change, Sequence[InterveningCommit], ConflictInputs], Conflict | None]
+
+
+def find_conflict(
+    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """Return the first rule that the change breaks on top of `head`; None: the change can be
+    applied. [CF1]"""
+    return next(
+        (conflict for rule in RULES if (conflict := rule(head, change, winners, inputs))), None
+    )
+
+
+def needs_winners(change: Change) -> bool:
+    """Whether the commits since the base version, or since `based_on`, must be read; an append
+    needs only the latest version. [CF2] [CF3] [CF16] [KY4]"""
+    forgets = change.retention is not None and change.retention.keys_from > 0
+    serializable = change.overwrite is not None and change.overwrite.conflict == "serializable"
+    return bool(change.reads) or change.rewind is not None or serializable or forgets
+
+
+def schema_is_other(
+    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """The schema change does not commute, or files were written with a column that the table no
+    longer has in that form. [CF8]"""
+    if change.initial is not None:
+        if head.schema is None or head.provisional:
+            return None
+        return Conflict(
+            rule="schema",
+            mine="gives the table its first columns",
+            winner="another first write was committed before",
+        )
+    try:
+        result = (
+            apply_edits(head.schema, change.edits) if head.schema and change.edits else head.schema
+        )
+    except SchemaConflict as clash:
+        return Conflict(
+            rule="schema", mine=f"{change.operation} with a schema change", winner=str(clash)
+        )
+    if result is None:  # a rollback went back to before the table had a schema
+        uses = change.edits or change.schema is not None
+        return (
+            Conflict(
+                rule="schema", mine=change.operation, winner="the table has no columns any more"
+            )
+            if uses
+            else None
+        )
+    if change.schema is None or change.schema.fields == result.fields:
+        return None
+    return _unreadable(change.schema.fields, result.fields)
+
+
+def _unreadable(written: Sequence[Field], there: Sequence[Field]) -> Conflict | None:
+    """A column of the change's files that the table can no longer read: it was dropped, or a
+    rollback made it narrower."""
+    now = {field.id: field for field in there}
+    for field in written:
+        mine = f"wrote the column {field.name!r}"
+        if field.id not in now:
+            return Conflict(
+                rule="schema", mine=mine, winner="it was dropped from the table meanwhile"
+            )
+        column = now[field.id]
+        if field.nullable and not column.nullable:
+            return Conflict(
+                rule="schema",
+                mine=f"{mine} as one that may be null",
+                winner="it may not be null in the table any more",
+            )
+        old, new = type_text(field.type), type_text(column.type)
+        if members(field.type) and members(column.type):
+            if (inside := _unreadable(members(field.type), members(column.type))) is not None:
+                return inside
+        elif old != new and not can_widen(field.type, column.type):
+            return Conflict(
+                rule="schema", mine=f"{mine} as {old}", winner=f"it is {new} in the table by now"
+            )
+    return None
+
+
+def partitioning_is_other(
+    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """The files were laid out for a partitioning that is not the table's. [CF9]"""
+    if (
+        change.partition_by in (None, head.partition_by)
+        or change.initial is not None
+        or head.schema is None
+    ):
+        return None
+    return Conflict(
+        rule="partitioning",
+        mine=f"is partitioned by {_fields(head, change.partition_by)}",
+        winner=f"the table is partitioned by {_fields(head, head.partition_by)}",
+    )
+
+
+def path_is_live(
+    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """A file is listed already: listing it again would duplicate its rows. [CF10]"""
+    if not inputs.live or change.retention is not None:
+        return None
+    return Conflict(
+        rule="path_is_live",
+        mine=f"adds {min(inputs.live)!r}",
+        winner=f"the table lists {len(inputs.live)} of the added files",
+    )
+
+
+def replaced_file_is_gone(
+    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """A file to be replaced was removed by another commit. [CF7]"""
+    if not inputs.gone:
+        return None
+    return Conflict(
+        rule="replaced_file_is_gone",
+        mine=f"replaces {min(inputs.gone)!r}",
+        winner="that file is no longer in the table",
+    )
+
+
+def replacement_changes_rows(
+    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """A commit is declared to change no row, but would: streams and serializable overwrites would
+    skip it. [CF14] [GC11]"""
+    if change.operation != REPLACE:
+        return None
+    given, taken = given_and_taken(head, change, inputs)
+    if given.rows == taken.rows and change.overwrite is None:
+        return None
+    return Conflict(
+        rule="replacement_changes_rows",
+        mine=f"replaces files with {taken.rows} rows by files with {given.rows}",
+        winner="the rows of a table stay when its files are replaced",
+    )
+
+
+def partition_was_touched(
+    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """Serializable overwrite: another commit added to or removed from one of its partitions since
+    the base version, even from an empty one. [CF3] [CF6]
+
+    Intervening commits that change no row do not conflict: the overwrite has seen the same rows.
+    [CF15]
+    """
+    if change.overwrite is None or change.overwrite.conflict != "serializable":
+        return None
+    for winner in winners:
+        if winner.commit.operation == REPLACE:
+            continue
+        shared = first_overlap(change.scope or (), winner.commit.touched)
+        if shared is not None:
+            return Conflict(
+                rule="partition_was_touched",
+                mine=f"overwrites {describe_touch(head, shared)}",
+                winner=(
+                    f"version {winner.version} ({winner.commit.operation} by job "
+                    f"{winner.commit.job}) wrote there since {change.since}"
+                ),
+            )
+    return None
+
+
+def read_partition_was_touched(
+    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """Another commit added to or removed from a partition that was read to decide what to remove.
+    Compaction does not conflict: it changes no row. [CF16] [GC11]"""
+    for winner in winners if change.reads else ():
+        shared = (
+            None
+            if winner.commit.operation == REPLACE
+            else first_overlap(change.reads, winner.commit.touched)
+        )
+        if shared is not None:
+            return Conflict(
+                rule="read_partition_was_touched",
+                mine=f"({change.operation}) has read {describe_touch(head, shared)}",
+                winner=(
+                    f"version {winner.version} ({winner.commit.operation} by job "
+                    f"{winner.commit.job}) wrote there since {change.since}"
+                ),
+            )
+    return None
+
+
+def partition_is_filled(
+    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """Overwrite with conflict="fail": the partitions must be empty. [CF5]"""
+    if change.overwrite is None or change.overwrite.conflict != "fail":
+        return None
+    mine = change.scope or ()
+    inlined = next(
+        (
+            pattern
+            for e in head.added
+            if first_overlap(mine, [pattern := of_partition(head.partition_by, e.partition)])
+            is not None
+        ),
+        None,
+    )
+    count = sum(taken.files for taken in inputs.taken.values())
+    if inlined is None and not count:
+        return None
+    where = describe_touch(head, inlined) if inlined is not None else f"{count} files"
+    return Conflict(
+        rule="partition_is_filled",
+        mine='overwrites only what is empty (conflict="fail")',
+        winner=f"the table holds {where}",
+    )
+
+
+def source_was_set_back(
+    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """A job began before a rewind or a rollback moved the source that it advances: its rows exist
+    already, or are read again. [WM6]"""
+    for advance in change.advances:
+        version = head.set_back.get(advance.source, 0)
+        if version > change.birth:
+            return _set_back(
+                "source_was_set_back",
+                change,
+                f"advances {advance.source!r}",
+                "moved that source",
+                version,
+            )
+    return None
+
+
+def key_was_set_back(
+    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """A job began before a rewind or a rollback invalidated its key: the work belongs to a job that
+    begins afterwards. [KY7]"""
+    if change.key is None or inputs.dropped <= change.birth:
+        return None
+    return _set_back(
+        "key_was_set_back",
+        change,
+        f"commits the key {change.key!r}",
+        "dropped that key",
+        inputs.dropped,
+    )
+
+
+def stream_was_set_back(
+    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """A batch was planned before a rollback took back batches of its query. [KY7]"""
+    version = head.set_back_queries.get(change.stream.query, 0) if change.stream is not None else 0
+    if change.stream is None or version <= change.birth:
+        return None
+    mine = f"commits batch {change.stream.batch} of {change.stream.name!r}"
+    return _set_back(
+        "stream_was_set_back", change, mine, "took batches of that query back", version
+    )
+
+
+def _set_back(rule: str, change: Change, mine: str, what: str, version: int) -> Conflict:
+    winner = f"version {version}, a rewind or rollback, {what}"
+    return Conflict(rule=rule, mine=f"{mine}, and began at version {change.birth}", winner=winner)
+
+
+def watermark_misfits(
+    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """An advance does not start at the source's current watermark. [WM2]"""
+    misfit = find_misfit(head.watermarks, head.origins, change.advances)
+    if misfit is None:
+        return None
+    return Conflict(
+        rule=f"watermark_{misfit.kind}",
+        mine=f"advances {misfit.source!r} from {misfit.want!r}",
+        winner=f"the table stands at {misfit.have!r}",
+        misfit=misfit,
+    )
+
+
+def job_is_committed(
+    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """The job to abort has committed, or only the history can say so: a single create decides
+    between commit and abort. [AB4]"""
+    if not inputs.committed:
+        return None
+    return Conflict(
+        rule="job_is_committed",
+        mine=f"gives up job {change.gives_up}",
+        winner="that job was committed before, or is fenced",
+    )
+
+
+def watermark_was_moved(
+    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """The source to rewind is no longer at the position at which the rewind was decided. [WM5]"""
+    rewind = change.rewind
+    if rewind is None:
+        return None
+    # A source can return to the same position: work was done and undone meanwhile, and the keys to
+    # invalidate have changed.
+    stood = [
+        *(winner.watermarks.get(rewind.source) for winner in winners),
+        head.watermarks.get(rewind.source),
+    ]
+    # within one version, a source may return to where it was
+    moved = any(rewind.source in winner.commit.advanced for winner in winners)
+    if all(position == rewind.have for position in stood) and not inputs.reused and not moved:
+        return None
+    return Conflict(
+        rule="watermark_was_moved",
+        mine=f"rewinds {rewind.source!r} from {rewind.have!r}",
+        winner=f"others moved it; it stands at {head.watermarks.get(rewind.source)!r}",
+    )
+
+
+def tagged_version_is_gone(
+    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """The tagged version is no longer readable: gc may have deleted its objects. [CF12]"""
+    edit = change.tag
+    if edit is None or edit.version is None or is_readable(head, edit.version):
+        return None
+    return Conflict(
+        rule="tagged_version_is_gone",
+        mine=f"tags version {edit.version} as {edit.name!r}",
+        winner=f"that version was expired; the oldest readable one is {head.expired}",
+    )
+
+
+def rolled_back_over(
+    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """A rollback would undo commits that it did not see, or its target is no longer readable.
+    [CF13]"""
+    rollback = change.rollback
+    if rollback is None:
+        return None
+    mine = f"rolls back to version {rollback.target.version}"
+    if head.version > change.birth:
+        return Conflict(
+            rule="rolled_back_over",
+            mine=mine,
+            winner=f"version {head.version} was committed since {change.birth}",
+        )
+    if not is_readable(head, rollback.target.version):
+        return Conflict(
+            rule="rolled_back_over",
+            mine=mine,
+            winner=f"that version was expired; the oldest readable one is {head.expired}",
+        )
+    return None
+
+
+def path_is_condemned(
+    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """An added file is one that gc deletes although the library did not name it. [CF11]"""
+    path = next((entry.path for entry in change.add if entry.path in head.condemned), None)
+    if path is None:
+        return None
+    return Conflict(
+        rule="path_is_condemned",
+        mine=f"adds {path!r}",
+        winner="gc has condemned that file, and deletes it",
+    )
+
+
+def condemned_file_is_live(
+    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """gc condemns a file that another commit has added meanwhile. [GC6]"""
+    if change.retention is None or not inputs.live:
+        return None
+    return Conflict(
+        rule="condemned_file_is_live",
+        mine=f"condemns {min(inputs.live)!r}",
+        winner="that file is in the table",
+    )
+
+
+def forgotten_keys_came_back(
+    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """gc forgets keys, but a rollback restored old ones meanwhile: a job that began without seeing
+    them could repeat their work. [KY4]"""
+    version = next(
+        (winner.version for winner in winners if winner.commit.restored is not None), None
+    )
+    if version is None or change.retention is None or not change.retention.keys_from:
+        return None
+    return Conflict(
+        rule="forgotten_keys_came_back",
+        mine="forgets keys",
+        winner=f"version {version}, a rollback, brought old ones back",
+    )
+
+
+def stream_skips_batches(
+    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """A batch does not follow the last one of its query: the batches between are in no version.
+    [KY6]"""
+    batch = change.stream
+    record = record_of(head.streams, batch) if batch is not None else None
+    if batch is None or record is None or judge(record, batch) != "gap":
+        return None
+    misfit = WatermarkMismatch(
+        kind="gap", source=batch.name, have=record.batch + 1, want=batch.batch, all_covered=False
+    )
+    return Conflict(
+        rule="stream_skips_batches",
+        mine=f"commits batch {batch.batch} of {batch.name!r}",
+        winner=f"the table holds {held(record)} of that query",
+        misfit=misfit,
+    )
+
+
+RULES: tuple[Rule, ...] = (
+    job_is_committed,
+    tagged_version_is_gone,
+    rolled_back_over,
+    condemned_file_is_live,
+    forgotten_keys_came_back,
+    path_is_condemned,
+    watermark_was_moved,
+    source_was_set_back,
+    key_was_set_back,
+    stream_was_set_back,
+    stream_skips_batches,
+    watermark_misfits,
+    schema_is_other,
+    partitioning_is_other,
+    path_is_live,
+    replaced_file_is_gone,
+    replacement_changes_rows,
+    partition_was_touched,
+    read_partition_was_touched,
+    partition_is_filled,
+)
+
+# Permanent conflicts: they follow from the job's base version, or from the record of its key, so no
+# later commit resolves them.
+FINAL = frozenset(
+    {
+        "partition_was_touched",
+        "read_partition_was_touched",
+        "source_was_set_back",
+        "key_was_set_back",
+        "stream_was_set_back",
+        "key_is_gone",
+    }
+)
+
+
+def is_readable(head: Snapshot, version: int) -> bool:
+    """Whether a version is readable at this `head`: it is not expired, or it is tagged. [RD3]"""
+    return head.expired <= version <= head.version or any(
+        tag.version == version for tag in head.tags.values()
+    )
+
+
+def describe_touch(head: Snapshot, touch: PartitionPattern) -> str:
+    """Describe a pattern in the table's terms: "day=2013-01-01", or "the whole table"."""
+    names = {field.id: field.name for field in head.schema.fields} if head.schema else {}
+    parts = [
+        f"{names.get(field_id, field_id)}={'null' if value is None else value}"
+        for field_id, value in touch.items()
+    ]
+    return ", ".join(parts) or "the whole table"
+
+
+def _fields(head: Snapshot, partition_by: Sequence[int]) -> str:
+    names = {field.id: field.name for field in head.schema.fields} if head.schema else {}
+    return (
+        ", ".join(names.get(field_id, "a column that the table lacks") for field_id in partition_by)
+        or "nothing"
+    )

@@ -1,0 +1,557 @@
+"""Predicates on rows, and file pruning by bounds: `may_match` decides which files a reader must
+open. [RD6]
+
+A predicate is true, false or null for a row. `may_match` asks, for many files at once, whether any
+row can make it true, by Arrow's or by Spark's rules. They differ: in Arrow, comparisons with NaN
+are false; in Spark, NaN equals NaN and is the greatest value; each casts a literal of another type
+by rules of its own. A file is kept wherever either engine could return true. Pure. Not here: where
+predicates come from (core.filter.arrow_expression, spark.filter.columns), where bounds come from
+(engine.scan.pruning_stats).
+
+There is no third vector for null: And, Or and Not turn a null into something else only if every
+value in its place would do the same, so a null never makes a whole true that neither true nor false
+in its place makes true. Operators that test for null take a column, never a predicate.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, InvalidOperation
+from functools import reduce
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+ColumnPath: TypeAlias = tuple[str, ...]
+Op: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
+
+# a longer IsIn list is checked as this many ranges of neighbouring values: the work is bounded, and
+# a few files more are kept
+MAX_MEMBERS = 256
+
+
+class And(msgspec.Struct, frozen=True, kw_only=True):
+    """All arguments are true (Kleene logic). No arguments: true."""
+
+    args: tuple[Predicate, ...]
+
+
+class Or(msgspec.Struct, frozen=True, kw_only=True):
+    """Any argument is true (Kleene logic). No arguments: false."""
+
+    args: tuple[Predicate, ...]
+
+
+class Not(msgspec.Struct, frozen=True, kw_only=True):
+    """The negation; null stays null."""
+
+    arg: Predicate
+
+
+class Compare(msgspec.Struct, frozen=True, kw_only=True):
+    """Compares the column with a Python value. A null row, or a value of None, gives null. A bare
+    boolean column is `= True`."""
+
+    op: Op
+    column: ColumnPath
+    value: Any
+
+
+class IsIn(msgspec.Struct, frozen=True, kw_only=True):
+    """The column equals one of the values, none of which is None. A null row gives false in Arrow,
+    null in Spark."""
+
+    column: ColumnPath
+    values: tuple[Any, ...]
+
+
+class IsNull(msgspec.Struct, frozen=True, kw_only=True):
+    """The column, or a struct around it, is null. NaN is not null."""
+
+    column: ColumnPath
+
+
+class IsNan(msgspec.Struct, frozen=True, kw_only=True):
+    """The column is NaN. A null row gives null in Arrow, false in Spark."""
+
+    column: ColumnPath
+
+
+class StartsWith(msgspec.Struct, frozen=True, kw_only=True):
+    """The string column starts with the prefix, compared by code points. A null row gives null."""
+
+    column: ColumnPath
+    prefix: str
+
+
+class Constant(msgspec.Struct, frozen=True, kw_only=True):
+    """True, False or null (None) for every row."""
+
+    value: bool | None
+
+
+class Unknown(msgspec.Struct, frozen=True, kw_only=True):
+    """A part that was not understood: it may be true, false or null for any row. why: a description
+    of it, for messages."""
+
+    why: str
+
+
+Predicate: TypeAlias = (
+    And | Or | Not | Compare | IsIn | IsNull | IsNan | StartsWith | Constant | Unknown
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnBounds:
+    """The statistics of one column in N files. Every array has N values, and a null means unknown.
+
+    min, max: typed like the column; every value that is neither null nor NaN lies between them.
+    They need not occur in the file, so a truncated bound needs no mark. nulls: rows in which the
+    column, or a struct around it, is null. nans: rows with NaN. For a partition value v: min = max
+    = v, nulls 0; for a null partition value: min, max null, nulls = rows.
+    """
+
+    min: pa.Array
+    max: pa.Array
+    nulls: pa.Array
+    nans: pa.Array
+
+
+class ColumnSource(Protocol):
+    """The statistics of N files, column by column, so that only the columns of the filter are
+    loaded."""
+
+    @property
+    def rows(self) -> pa.Array:
+        """The number of rows in each file, int64; null: unknown."""
+        ...
+
+    def bounds(self, column: ColumnPath) -> ColumnBounds | None:
+        """The column's bounds; None if nothing is known: no such leaf, an array or map, a string
+        with another order."""
+        ...
+
+
+def columns_of(predicate: Predicate) -> frozenset[ColumnPath]:
+    """Every column that the predicate names: the only ones that `may_match` asks for."""
+    match predicate:
+        case And(args=args) | Or(args=args):
+            return frozenset().union(*(columns_of(arg) for arg in args))
+        case Not(arg=arg):
+            return columns_of(arg)
+        case Constant() | Unknown():
+            return frozenset()
+        case _:
+            return frozenset((predicate.column,))
+
+
+def may_match(predicate: Predicate, source: ColumnSource) -> pa.BooleanArray:
+    """Return a mask: true for every file that may hold a row for which the predicate is true, by
+    Arrow's or Spark's rules. [RD6]
+
+    The mask has no nulls. False is a proof. It is always false for a file without rows.
+    """
+    rows = source.rows
+    has_rows = _possible(pc.greater(rows, 0))
+    return pc.and_(_outcomes(predicate, _Files(source, rows)).true, has_rows)
+
+
+def _possible(fact: pa.BooleanArray) -> pa.BooleanArray:
+    return pc.fill_null(fact, True)
+
+
+class _Outcomes(NamedTuple):
+    """For each file: whether some row may give true, and whether some row may give false."""
+
+    true: pa.BooleanArray
+    false: pa.BooleanArray
+
+
+class _Facts(NamedTuple):
+    """One column in every file, with every unknown replaced by "possible"."""
+
+    type: pa.DataType
+    bounds: ColumnBounds
+    has_null: pa.BooleanArray
+    has_value: pa.BooleanArray
+    has_nan: pa.BooleanArray
+    # the file may have values, of any type, that are neither null nor NaN
+    has_number: pa.BooleanArray
+
+
+class _Files:
+    """The source, with the facts of each column computed once."""
+
+    def __init__(self, source: ColumnSource, rows: pa.Array) -> None:
+        self._source = source
+        self._known: dict[ColumnPath, _Facts | None] = {}
+        self.rows = rows
+
+    def all(self, value: bool) -> pa.BooleanArray:
+        return pa.repeat(pa.scalar(value), len(self.rows))
+
+    def facts(self, column: ColumnPath) -> _Facts | None:
+        if column not in self._known:
+            bounds = self._source.bounds(column)
+            self._known[column] = None if bounds is None else self._read(bounds)
+        return self._known[column]
+
+    def _read(self, bounds: ColumnBounds) -> _Facts:
+        kind = bounds.min.type
+        has_value = _possible(pc.less(bounds.nulls, self.rows))
+        has_nan, has_number = self.all(False), has_value
+        if pa.types.is_floating(kind):
+            has_nan = pc.and_(has_value, _possible(pc.greater(bounds.nans, 0)))
+            not_numbers = pc.add(bounds.nulls, bounds.nans)
+            has_number = pc.and_(has_value, _possible(pc.less(not_numbers, self.rows)))
+        has_null = _possible(pc.greater(bounds.nulls, 0))
+        plain = ColumnBounds(
+            min=_comparable(bounds.min, _plain(kind)),
+            max=_comparable(bounds.max, _plain(kind)),
+            nulls=bounds.nulls,
+            nans=bounds.nans,
+        )
+        return _Facts(kind, plain, has_null, has_value, has_nan, has_number)
+
+
+def _outcomes(node: Predicate, files: _Files) -> _Outcomes:
+    match node:
+        case And(args=args):
+            parts = [_outcomes(arg, files) for arg in args]
+            return _Outcomes(
+                _every((p.true for p in parts), files), _some((p.false for p in parts), files)
+            )
+        case Or(args=args):
+            parts = [_outcomes(arg, files) for arg in args]
+            return _Outcomes(
+                _some((p.true for p in parts), files), _every((p.false for p in parts), files)
+            )
+        case Not(arg=arg):
+            inner = _outcomes(arg, files)
+            return _Outcomes(inner.false, inner.true)
+        case Constant(value=value):
+            return _Outcomes(files.all(value is True), files.all(value is False))
+        case Unknown():
+            return _Outcomes(files.all(True), files.all(True))
+        case _:
+            facts = files.facts(node.column)
+            return (
+                _Outcomes(files.all(True), files.all(True))
+                if facts is None
+                else _leaf(node, facts, files)
+            )
+
+
+def _every(masks: Iterable[pa.BooleanArray], files: _Files) -> pa.BooleanArray:
+    return reduce(pc.and_, masks, files.all(True))
+
+
+def _some(masks: Iterable[pa.BooleanArray], files: _Files) -> pa.BooleanArray:
+    return reduce(pc.or_, masks, files.all(False))
+
+
+def _leaf(
+    node: Compare | IsIn | IsNull | IsNan | StartsWith, facts: _Facts, files: _Files
+) -> _Outcomes:
+    match node:
+        case IsNull():
+            return _Outcomes(facts.has_null, facts.has_value)
+        case IsNan():
+            if pa.types.is_floating(facts.type):
+                return _Outcomes(facts.has_nan, pc.or_(facts.has_number, facts.has_null))
+            return _Outcomes(facts.has_value, files.all(True))  # Spark would cast first
+        case StartsWith(prefix=prefix):
+            return _starts_with(prefix, facts)
+        case IsIn(values=values):
+            return _is_in(values, facts, files)
+        case Compare(value=None):
+            return _Outcomes(files.all(False), files.all(False))
+        case Compare(op=op, value=value):
+            return _compare(op, _span(value, facts.type), facts)
+
+
+def _compare(op: Op, literal: _Span | None, facts: _Facts) -> _Outcomes:
+    if literal is None:
+        return _Outcomes(facts.has_value, facts.has_value)
+    low, high, lower, upper = literal.low, literal.high, facts.bounds.min, facts.bounds.max
+    match op:
+        case "=" | "!=":
+            true = pc.and_(
+                _possible(pc.less_equal(lower, high)), _possible(pc.greater_equal(upper, low))
+            )
+            false = pc.invert(_all_equal(literal, facts))
+        case "<" | ">=":
+            true, false = _possible(pc.less(lower, high)), _possible(pc.greater_equal(upper, low))
+        case "<=" | ">":
+            true, false = _possible(pc.less_equal(lower, high)), _possible(pc.greater(upper, low))
+    true, false = pc.and_(true, facts.has_number), pc.and_(false, facts.has_number)
+    if op in ("!=", ">=", ">"):
+        true, false = false, true
+    # For a NaN row, `=`, `<`, `<=` are false and `!=` is true in both engines; `>`, `>=` are false
+    # in Arrow and true in Spark.
+    if op in ("!=", ">", ">="):
+        true = pc.or_(true, facts.has_nan)
+    if op != "!=":
+        false = pc.or_(false, facts.has_nan)
+    return _Outcomes(true, false)
+
+
+def _all_equal(literal: _Span, facts: _Facts) -> pa.BooleanArray:
+    """Files whose bounds allow only this one value."""
+    if not literal.exact:
+        return pc.and_(facts.has_value, pc.invert(facts.has_value))
+    squeezed = pc.and_kleene(
+        pc.greater_equal(facts.bounds.min, literal.low),
+        pc.less_equal(facts.bounds.max, literal.high),
+    )
+    return pc.fill_null(squeezed, False)
+
+
+def _is_in(values: Sequence[Any], facts: _Facts, files: _Files) -> _Outcomes:
+    numbers = [v for v in values if not (isinstance(v, float) and math.isnan(v))]
+    spans = [_member_span(v, facts.type) for v in numbers]
+    known = [s for s in spans if s is not None]
+    # An engine first casts values of several types to one, and the cast may change a value's
+    # meaning.
+    if (
+        len(known) < len(spans)
+        or len({type(v) for v in values}) > 1
+        or not _one_decimal(values, facts.type)
+    ):
+        return _Outcomes(facts.has_value, files.all(True))
+    ranges = _neighbours(known)
+    overlaps = (_compare("=", one, facts).true for one in ranges)
+    true = pc.and_(_some(overlaps, files), facts.has_number)
+    if len(numbers) < len(values):
+        true = pc.or_(true, facts.has_nan)
+    surely = _some((_all_equal(one, facts) for one in ranges), files)
+    false = pc.or_(pc.or_(facts.has_null, facts.has_nan), pc.invert(surely))
+    return _Outcomes(true, false)
+
+
+def _neighbours(spans: Sequence[_Span]) -> Sequence[_Span]:
+    if len(spans) <= MAX_MEMBERS:
+        return spans
+    ordered = sorted(spans, key=lambda s: (s.low.as_py(), s.high.as_py()))
+    size = -(-len(ordered) // MAX_MEMBERS)
+    groups = [ordered[at : at + size] for at in range(0, len(ordered), size)]
+    return [
+        _Span(g[0].low, max((s.high for s in g), key=lambda high: high.as_py())) for g in groups
+    ]
+
+
+def _starts_with(prefix: str, facts: _Facts) -> _Outcomes:
+    literal = _span(prefix, facts.type)
+    if literal is None or not pa.types.is_string(facts.type):
+        return _Outcomes(facts.has_value, facts.has_value)
+    lower, upper = facts.bounds.min, facts.bounds.max
+    true, inside = pc.greater_equal(upper, literal.low), pc.greater_equal(lower, literal.low)
+    end = _after_prefix(prefix)
+    if end is not None:
+        true = pc.and_kleene(true, pc.less(lower, end))
+        inside = pc.and_kleene(inside, pc.less(upper, end))
+    false = pc.invert(pc.fill_null(inside, False))
+    return _Outcomes(pc.and_(_possible(true), facts.has_value), pc.and_(false, facts.has_value))
+
+
+class _Span(NamedTuple):
+    """A literal in terms of the column's plain type: one value, or a range that contains it under
+    every cast that an engine may do."""
+
+    low: pa.Scalar
+    high: pa.Scalar
+
+    @property
+    def exact(self) -> bool:
+        return bool(self.low == self.high)
+
+
+_EPOCH = datetime(1970, 1, 1)
+_MICROSECOND = timedelta(microseconds=1)
+# Engines compare a date, a time without zone and a time with zone in a session time zone that is
+# unknown here (at most 18 h from UTC), and may compare text as text: two days cover all of that.
+_ZONE_DOUBT = timedelta(days=2)
+_DATE_TEXT = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_TIME_TEXT = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d:\d\d(\.\d{1,6})?)?", re.ASCII)
+_WIDE = Context(prec=120)
+# up to here every integer is an exact float
+_SAFE_INT = {pa.float16(): 2**11, pa.float32(): 2**24, pa.float64(): 2**53}
+_Number: TypeAlias = int | float | Decimal
+_LONG_DIGITS = 20  # digits of the decimal that an engine makes of a long
+
+
+def _plain(kind: pa.DataType) -> pa.DataType | None:
+    """The type in which bounds of this type are compared; None: they are not compared at all."""
+    t = pa.types
+    if t.is_boolean(kind) or t.is_signed_integer(kind) or t.is_date32(kind):
+        return pa.int64()
+    if (t.is_timestamp(kind) or t.is_duration(kind)) and kind.unit == "us":
+        return pa.int64()
+    if t.is_floating(kind):
+        return pa.float64()
+    if t.is_decimal128(kind):
+        return pa.decimal128(38, kind.scale)
+    return kind if kind in (pa.string(), pa.binary()) else None
+
+
+def _comparable(bounds: pa.Array, plain: pa.DataType | None) -> pa.Array:
+    if plain is None:
+        return bounds
+    if pa.types.is_date32(bounds.type):
+        bounds = bounds.cast(pa.int32())
+    bounds = bounds.cast(plain)
+    return pc.if_else(pc.is_nan(bounds), None, bounds) if pa.types.is_floating(plain) else bounds
+
+
+def _span(value: Any, kind: pa.DataType) -> _Span | None:
+    """The literal as a span for a column of this type; None if the meaning of the comparison is
+    uncertain."""
+    plain = _plain(kind)
+    ends = None if plain is None else _ends(value, kind)
+    if ends is None:
+        return None
+    try:
+        return _Span(pa.scalar(ends[0], plain), pa.scalar(ends[1], plain))
+    # out of the type's range, or a text that is not valid Unicode
+    except (pa.ArrowException, ValueError, OverflowError):
+        return None
+
+
+def _member_span(value: Any, kind: pa.DataType) -> _Span | None:
+    """Like `_span`, for a member of a list. Arrow tells 0.0 from -0.0 in lists, so no file
+    certainly holds only one of them."""
+    if pa.types.is_floating(kind) and value == 0:
+        return _Span(pa.scalar(-math.ulp(0.0)), pa.scalar(math.ulp(0.0)))
+    return _span(value, kind)
+
+
+def _ends(value: Any, kind: pa.DataType) -> tuple[Any, Any] | None:
+    t = pa.types
+    if t.is_boolean(kind):
+        return (int(value), int(value)) if isinstance(value, bool) else None
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        if not isinstance(value, int) and not (
+            value.is_finite() if isinstance(value, Decimal) else math.isfinite(value)
+        ):
+            return (
+                (value, value) if t.is_floating(kind) and value in (math.inf, -math.inf) else None
+            )
+        if t.is_integer(kind):
+            return _integer_ends(value)
+        if t.is_floating(kind):
+            return _float_ends(value, kind)
+        return _decimal_ends(value, kind) if t.is_decimal(kind) else None
+    if t.is_date32(kind) or t.is_timestamp(kind):
+        return _time_ends(value, kind)
+    if t.is_duration(kind):
+        return (value // _MICROSECOND,) * 2 if isinstance(value, timedelta) else None
+    if t.is_binary(kind):
+        return (bytes(value),) * 2 if isinstance(value, bytes | bytearray) else None
+    return (value, value) if t.is_string(kind) and isinstance(value, str) else None
+
+
+def _integer_ends(value: _Number) -> tuple[int, int] | None:
+    # Both sides become doubles, or decimals of at most 38 digits. Larger values could be rounded on
+    # either side.
+    if isinstance(value, float) and abs(value) >= 2**53:
+        return None
+    if isinstance(value, Decimal) and not _fits(value, _LONG_DIGITS, 0):
+        return None
+    return math.floor(value), math.ceil(value)
+
+
+def _float_ends(value: _Number, kind: pa.DataType) -> tuple[float, float] | None:
+    if isinstance(value, float):
+        return value, value
+    if isinstance(value, int) and abs(value) <= _SAFE_INT[kind]:
+        return float(value), float(value)
+    return (
+        _around(float(value))
+        if isinstance(value, Decimal) and abs(value) < Decimal("1e300")
+        else None
+    )
+
+
+def _decimal_ends(value: _Number, kind: pa.DataType) -> tuple[Decimal, Decimal] | None:
+    low, high = (value, value) if isinstance(value, int | Decimal) else _around(value)
+    whole = max(kind.precision - kind.scale, _LONG_DIGITS if isinstance(value, int) else 0)
+    if not isinstance(value, float) and not _fits(Decimal(value), whole, kind.scale):
+        return None
+    step = Decimal(1).scaleb(-kind.scale)
+    try:
+        return (
+            Decimal(low).quantize(step, rounding=ROUND_FLOOR, context=_WIDE),
+            Decimal(high).quantize(step, rounding=ROUND_CEILING, context=_WIDE),
+        )
+    except InvalidOperation:
+        return None
+
+
+def _fits(value: Decimal, whole: int, scale: int) -> bool:
+    """Whether an engine can bring the literal and decimals with that many digits to one type of 38
+    digits without rounding."""
+    digits, exponent = len(value.as_tuple().digits), int(value.as_tuple().exponent)
+    return max(whole, digits + exponent) + max(scale, -exponent) <= 38
+
+
+def _one_decimal(values: Sequence[Any], kind: pa.DataType) -> bool:
+    """Whether all decimals of a list and the column's type fit one type of 38 digits, which engines
+    cast them to."""
+    decimals = [v for v in values if isinstance(v, Decimal)]
+    if not decimals or not all(v.is_finite() for v in decimals):
+        return not decimals
+    whole, scale = (
+        (kind.precision - kind.scale, kind.scale)
+        if pa.types.is_decimal(kind)
+        else (_LONG_DIGITS, 0)
+    )
+    whole = max(whole, *(v.adjusted() + 1 for v in decimals))
+    return all(
+        _fits(v, whole, max(scale, *(-int(w.as_tuple().exponent) for w in decimals)))
+        for v in decimals
+    )
+
+
+def _around(value: float) -> tuple[float, float]:
+    """A range wide enough for the engines' different roundings between decimals and floats."""
+    return value - abs(value) * 1e-6, value + abs(value) * 1e-6
+
+
+def _time_ends(value: Any, kind: pa.DataType) -> tuple[int, int] | None:
+    if isinstance(value, str):
+        wanted = _DATE_TEXT if pa.types.is_date32(kind) else _TIME_TEXT
+        try:
+            value = datetime.fromisoformat(value) if wanted.fullmatch(value) else None
+        except ValueError:
+            return None
+        exact = pa.types.is_date32(kind)
+    elif isinstance(value, datetime):
+        exact = pa.types.is_timestamp(kind) and (value.tzinfo is None) == (kind.tz is None)
+    else:
+        exact = pa.types.is_date32(kind)
+    if not isinstance(value, date):
+        return None
+    if not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day)
+    since = value.astimezone(UTC).replace(tzinfo=None) - _EPOCH if value.tzinfo else value - _EPOCH
+    doubt = timedelta() if exact else _ZONE_DOUBT
+    unit = timedelta(days=1) if pa.types.is_date32(kind) else _MICROSECOND
+    return (since - doubt) // unit, -(-(since + doubt) // unit)
+
+
+def _after_prefix(prefix: str) -> str | None:
+    """The smallest text above every text with this prefix; None if there is none."""
+    for at in range(len(prefix) - 1, -1, -1):
+        code = ord(prefix[at])
+        if code < sys.maxunicode:
+            # skip the surrogates, which are not text
+            return prefix[:at] + chr(0xE000 if code == 0xD7FF else code + 1)
+    return None

@@ -1,0 +1,377 @@
+"""The table's schema: types, field ids, and the rules of a valid schema. [SC1] [SC2]
+
+Pure. Not here: schema evolution (core.schema.evolution), values in JSON (core.schema.values), Arrow
+and Spark forms (core.schema.arrow_schema, core.schema.spark_json).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import msgspec
+
+from manifestcommit.core.schema.text import is_unicode
+from manifestcommit.errors import SchemaMismatchError, UnsupportedTypeError
+
+
+class Field(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """One column or nested member. Its id never changes and is never reused. [SC1]
+
+    id: 1 .. 2^31-1, random; name: as users see it; type: a primitive's name or a nested type;
+    physical: the name in files if it differs from `name` (a renamed column keeps it); metadata:
+    from the engine that declared the column.
+    """
+
+    id: int
+    name: str
+    type: FieldType
+    nullable: bool = True
+    physical: str | None = None
+    metadata: dict[str, Any] = {}
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+    @property
+    def file_name(self) -> str:
+        """The column's name in data files."""
+        return self.physical or self.name
+
+
+class StructType(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    tag_field="type",
+    tag="struct",
+):
+    """A group of named members."""
+
+    fields: tuple[Field, ...]
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class ArrayType(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    tag_field="type",
+    tag="array",
+):
+    """A list; the field of its elements is called `element`."""
+
+    element: Field
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class MapType(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    tag_field="type",
+    tag="map",
+):
+    """A map; its fields are called `key` (never null) and `value`."""
+
+    key: Field
+    value: Field
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+# A primitive is one of PRIMITIVES, one of INTERVALS or "decimal(p,s)".
+FieldType: TypeAlias = str | StructType | ArrayType | MapType
+
+PRIMITIVES = frozenset(
+    {
+        "boolean",
+        "byte",
+        "short",
+        "integer",
+        "long",
+        "float",
+        "double",
+        "string",
+        "binary",
+        "date",
+        "timestamp",
+        "timestamp_ntz",
+        "void",
+        "variant",
+    }
+)
+
+_UNITS = ("day", "hour", "minute", "second")
+
+# Day-time intervals, with the names of Spark's JSON; all hold whole microseconds.
+INTERVALS = frozenset(
+    f"interval {first}" if first == last else f"interval {first} to {last}"
+    for i, first in enumerate(_UNITS)
+    for last in _UNITS[i:]
+)
+
+MAX_FIELD_ID = 2**31 - 1
+MAX_PRECISION = 38
+
+_DECIMAL = re.compile(r"decimal\((0|[1-9][0-9]?),(0|[1-9][0-9]?)\)", re.ASCII)
+
+
+class Schema(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """The ordered columns of a table.
+
+    retired: names in files of dropped columns. Live files may still hold them, so no new column may
+    take them. [SC6]
+    """
+
+    fields: tuple[Field, ...]
+    retired: tuple[str, ...] = ()
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+@lru_cache(maxsize=1024)
+def decimal_parts(type_name: str) -> tuple[int, int] | None:
+    """(precision, scale) of a "decimal(p,s)"; None if the name is not a valid decimal. [SC2]"""
+    match = _DECIMAL.fullmatch(type_name)
+    if match is None:
+        return None
+    precision, scale = int(match[1]), int(match[2])
+    return (precision, scale) if 1 <= precision <= MAX_PRECISION and scale <= precision else None
+
+
+def is_primitive(type: FieldType) -> bool:
+    """True if the type's name is known and it is stored as one value per row. [SC2]"""
+    return isinstance(type, str) and (
+        type in PRIMITIVES or type in INTERVALS or decimal_parts(type) is not None
+    )
+
+
+def type_text(type: FieldType) -> str:
+    """The type as an error message shows it: `array<integer>`."""
+    match type:
+        case StructType():
+            return (
+                "struct<"
+                + ", ".join(f"{field.name}: {type_text(field.type)}" for field in type.fields)
+                + ">"
+            )
+        case ArrayType():
+            return f"array<{type_text(type.element.type)}>"
+        case MapType():
+            return f"map<{type_text(type.key.type)}, {type_text(type.value.type)}>"
+        case _:
+            return type
+
+
+def members(type: FieldType) -> tuple[Field, ...]:
+    """The fields directly inside a type; none for a primitive."""
+    match type:
+        case StructType():
+            return type.fields
+        case ArrayType():
+            return (type.element,)
+        case MapType():
+            return (type.key, type.value)
+        case _:
+            return ()
+
+
+def walk(
+    fields: tuple[Field, ...], path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Field]]:
+    """Every field of the tree with its path of names, parents first, in the schema's order."""
+    for field in fields:
+        here = (*path, field.name)
+        yield here, field
+        if not isinstance(field.type, str):
+            yield from walk(members(field.type), here)
+
+
+def map_fields(schema: Schema, change: Callable[[Field], Field]) -> Schema:
+    """Apply the change to every field, nested ones before their parents."""
+
+    def changed(field: Field) -> Field:
+        kind = field.type
+        match kind:
+            case StructType():
+                kind = msgspec.structs.replace(
+                    kind, fields=tuple(changed(inner) for inner in kind.fields)
+                )
+            case ArrayType():
+                kind = msgspec.structs.replace(kind, element=changed(kind.element))
+            case MapType():
+                # a key is never nullable, whatever the change returns
+                key = msgspec.structs.replace(changed(kind.key), nullable=kind.key.nullable)
+                kind = msgspec.structs.replace(kind, key=key, value=changed(kind.value))
+        return change(msgspec.structs.replace(field, type=kind))
+
+    return msgspec.structs.replace(schema, fields=tuple(changed(field) for field in schema.fields))
+
+
+def relaxed(schema: Schema) -> Schema:
+    """The same columns, all nullable, as in every file source of Spark. [SC3]"""
+    return map_fields(schema, lambda field: msgspec.structs.replace(field, nullable=True))
+
+
+def match_names(
+    names: Sequence[str], fields: tuple[Field, ...], parent: tuple[str, ...] = ()
+) -> tuple[list[int | None], list[int]]:
+    """For each field, the position in `names` of its column, or None; and the positions that match
+    no field. [SC3]
+
+    Names match exactly, or in another case if only one column does so; SchemaMismatchError if
+    several do.
+    """
+    if len(names) == len(fields) and all(
+        field.name == name for field, name in zip(fields, names, strict=True)
+    ):
+        return list(range(len(names))), []
+    exact: dict[str, int] = {}
+    loose: dict[str, list[int]] = {}
+    for at, name in enumerate(names):
+        if exact.setdefault(name, at) != at:
+            raise SchemaMismatchError(
+                f"The data has the column {show_path((*parent, name))} twice; rename or drop one."
+            )
+        loose.setdefault(name.lower(), []).append(at)
+    positions: list[int | None] = []
+    for field in fields:
+        candidates = (
+            [exact[field.name]] if field.name in exact else loose.get(field.name.lower(), [])
+        )
+        if len(candidates) > 1:
+            both = ", ".join(repr(names[at]) for at in candidates)
+            raise SchemaMismatchError(
+                f"Column {show_path((*parent, field.name))} could be any of {both}: rename "
+                f"the one that is meant to {field.name!r}."
+            )
+        positions.append(candidates[0] if candidates else None)
+    taken = set(positions)
+    return positions, [at for at in range(len(names)) if at not in taken]
+
+
+def unique_ids(new_id: Callable[[], int], taken: Iterable[int] = ()) -> Callable[[], int]:
+    """A source of ids: `new_id`, or the next free number if its id is in `taken` or was returned
+    before. [SC1]
+
+    With 10,000 columns, one schema in forty would contain two equal random ids of 31 bits.
+    """
+    used = set(taken)
+
+    def draw() -> int:
+        id = new_id()
+        while id in used:
+            id = id % MAX_FIELD_ID + 1
+        used.add(id)
+        return id
+
+    return draw
+
+
+def show_path(path: tuple[str, ...]) -> str:
+    """A column's path for a message: 'a.b'."""
+    return "'" + ".".join(path) + "'"
+
+
+def check_schema(schema: Schema) -> None:
+    """Check that every reader can read this schema back; errors name the column. [SC1] [SC2]
+
+    UnsupportedTypeError: an unknown type, an empty struct, a map with a nullable key.
+    SchemaMismatchError: no column, empty names, names that differ only in case, ids out of range or
+    used twice, names in files used twice. Only top-level columns have a separate name in files: a
+    nested member is never renamed.
+    """
+    if not schema.fields:
+        raise SchemaMismatchError("A table has at least one column; this schema has none.")
+    ids: dict[int, tuple[str, ...]] = {}
+    _check_names(schema.fields, ())
+    for path, field in walk(schema.fields):
+        if not 1 <= field.id <= MAX_FIELD_ID:
+            raise SchemaMismatchError(
+                f"Column {show_path(path)} has the field id {field.id}; ids are 1 to "
+                f"{MAX_FIELD_ID}."
+            )
+        if field.id in ids:
+            raise SchemaMismatchError(
+                f"Columns {show_path(ids[field.id])} and {show_path(path)} share the field "
+                f"id {field.id}."
+            )
+        ids[field.id] = path
+        _check_type(path, field)
+
+
+def _check_type(path: tuple[str, ...], field: Field) -> None:
+    match field.type:
+        case StructType():
+            if not field.type.fields:
+                raise UnsupportedTypeError(
+                    f"Column {show_path(path)} is a struct without members, which Parquet "
+                    "cannot hold. Drop the column or add a member."
+                )
+            _check_names(field.type.fields, path)
+        case ArrayType():
+            _check_member_name(path, field.type.element, "element")
+        case MapType():
+            _check_member_name(path, field.type.key, "key")
+            _check_member_name(path, field.type.value, "value")
+            if field.type.key.nullable:
+                raise UnsupportedTypeError(
+                    f"Column {show_path(path)} is a map with nullable keys; keys are never null."
+                )
+            if field.type.key.type == "void":
+                raise UnsupportedTypeError(
+                    f"Column {show_path(path)} is a map with keys of type void, which has no "
+                    "values."
+                )
+        case _:
+            if not is_primitive(field.type):
+                raise UnsupportedTypeError(
+                    f"Column {show_path(path)} has the type {field.type!r}, which cannot be "
+                    "stored so that every reader gets it "
+                    "back. Cast it to a supported type or drop it before writing."
+                )
+
+
+def _check_member_name(path: tuple[str, ...], field: Field, name: str) -> None:
+    if field.name != name or field.physical is not None:
+        raise SchemaMismatchError(
+            f"Column {show_path(path)}: the member {field.name!r} has to be called {name!r}."
+        )
+
+
+def _check_names(fields: tuple[Field, ...], parent: tuple[str, ...]) -> None:
+    names: dict[str, str] = {}
+    files: dict[str, str] = {}
+    for field in fields:
+        path = show_path((*parent, field.name))
+        if not field.name or not field.file_name:
+            raise SchemaMismatchError(
+                f"A column of {show_path(parent) if parent else 'the table'} has an empty name."
+            )
+        if parent and field.physical is not None:
+            raise SchemaMismatchError(
+                f"Column {path} is a nested member with another name inside files; only "
+                "columns have one."
+            )
+        if not (is_unicode(field.name) and is_unicode(field.file_name)):
+            raise SchemaMismatchError(f"The column name {field.name!r} is not valid Unicode.")
+        if (twin := names.get(field.name.lower())) is not None:
+            raise SchemaMismatchError(
+                f"Columns {path} and {twin!r} differ only in case or not at all; engines "
+                "could not tell them apart. Rename one."
+            )
+        if (twin := files.get(field.file_name.lower())) is not None:
+            raise SchemaMismatchError(
+                f"Columns {path} and {twin!r} have the same name {field.file_name!r} inside "
+                "data files."
+            )
+        names[field.name.lower()] = files[field.file_name.lower()] = field.name

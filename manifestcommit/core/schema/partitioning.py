@@ -1,0 +1,272 @@
+"""Partition columns, their folders, and the partitions that an overwrite names. [PT1] [PT2] [PT3]
+
+Pure. Folders are only layout: they are written for people and other tools, and never parsed back;
+the entry of a file holds its partition values. Not here: pruning (core.filter.predicate).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import msgspec
+
+from manifestcommit.core.schema.fields import Field, FieldType, Schema, decimal_parts, type_text
+from manifestcommit.core.schema.spark_json import has_collation
+from manifestcommit.core.schema.text import shown
+from manifestcommit.core.schema.values import decode, encode, integer_range
+from manifestcommit.core.schema.wire import WireValue
+from manifestcommit.errors import UsageError
+
+NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+MAX_COMPONENT_BYTES = 200
+_HASH_LENGTH = 16
+_HASH = re.compile(rf"[0-9a-f]{{{_HASH_LENGTH}}}")
+# the cut may lose up to three bytes of a character and two of an escape
+_LEAST_CUT_BYTES = MAX_COMPONENT_BYTES - 5
+
+_PARTITION_TYPES = frozenset(
+    {"boolean", "byte", "short", "integer", "long", "string", "date", "timestamp", "timestamp_ntz"}
+)
+
+# Hive's list (Spark's ExternalCatalogUtils.escapePathName), and NUL, which no file system accepts.
+_ESCAPED = {code: f"%{code:02X}" for code in (*range(0x20), 0x7F, *map(ord, "\"#%'*/:=?\\{[]^"))}
+
+_ESCAPE = re.compile(r"%([0-9A-F]{2})")
+_NUMBER = r"0|-?[1-9]\d*"
+_MOMENT = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{0,5}[1-9])?"
+# The form in which `value_text` writes the values of a type; for a string, any text.
+_TEXTS = {
+    "boolean": re.compile("true|false"),
+    "date": re.compile(r"\d{4}-\d\d-\d\d|@-?\d+", re.ASCII),
+    **dict.fromkeys(("byte", "short", "integer", "long"), re.compile(_NUMBER, re.ASCII)),
+    **dict.fromkeys(("timestamp", "timestamp_ntz"), re.compile(rf"{_MOMENT}|@-?\d+", re.ASCII)),
+    "string": re.compile(r".+", re.DOTALL),
+}
+
+
+class PartitionColumn(msgspec.Struct, frozen=True):
+    """A partition column, as its folders show it. name: in data files, which renaming does not
+    change; type: the present one. [PT2]"""
+
+    name: str
+    type: str
+
+
+def check_partition_by(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
+    """The field ids of the named partition columns; UsageError if a column cannot partition a
+    table. [PT1]
+
+    Only top-level columns of type boolean, byte, short, integer, long, string, date, timestamp,
+    timestamp_ntz or decimal.
+    """
+    if isinstance(names, str):
+        raise UsageError(
+            f"partition_by takes a list of column names, not the text {names!r}: write [{names!r}]."
+        )
+    ids: list[int] = []
+    for name in names:
+        field = _column(schema.fields, name, "partition_by")
+        if field.id in ids:
+            raise UsageError(f"partition_by names the column {field.name!r} twice.")
+        if not _can_partition(field.type):
+            raise UsageError(
+                f"partition_by: the column {field.name!r} has the type {type_text(field.type)}; a "
+                "partition column is boolean, an integer, string, date, timestamp or decimal."
+            )
+        if has_collation(field):
+            raise UsageError(
+                f"partition_by: the column {field.name!r} has a collation, so that different "
+                "values may be equal; partitions are told apart by their bytes."
+            )
+        ids.append(field.id)
+    return tuple(ids)
+
+
+def folder(schema: Schema, partition_by: tuple[int, ...], values: tuple[WireValue, ...]) -> str:
+    """The Hive-style folders of a partition: "" or "a=1/b=2/", always a safe relative path of
+    non-empty components. [PT2]
+
+    Escaped as Hive does. Null and the empty string become __HIVE_DEFAULT_PARTITION__. Timestamps
+    are in UTC. A component over 200 bytes is cut and ends with a hash of the whole.
+    """
+    fields = _partition_fields(schema, partition_by)
+    return "".join(
+        _component(field, value) + "/" for field, value in zip(fields, values, strict=True)
+    )
+
+
+def folder_columns(
+    schema: Schema | None, partition_by: tuple[int, ...]
+) -> tuple[PartitionColumn, ...]:
+    """The columns that the table's folders are made of, outermost first. [PT2]"""
+    fields = _partition_fields(schema, partition_by) if schema is not None else ()
+    return tuple(PartitionColumn(field.file_name, type_text(field.type)) for field in fields)
+
+
+def is_folder_column(name: str, type: str) -> bool:
+    """Whether a column of this name and type may make folders. [PT1]"""
+    return bool(name) and _can_partition(type)
+
+
+def is_folder(columns: Sequence[PartitionColumn], path: str) -> bool:
+    """Whether `folder` makes exactly this path, without its last slash, from some values of these
+    columns. [PT2] [GC5]
+
+    Of a component that was cut, only the remaining text is checked: the hash cannot be.
+    """
+    components = path.split("/") if path else []
+    return len(components) == len(columns) and all(map(_is_component, columns, components))
+
+
+def parse_static(
+    schema: Schema, partition_by: tuple[int, ...], overwrite: Mapping[str, Any]
+) -> dict[int, WireValue]:
+    """The partitions that an overwrite names, by field id; UsageError if a value is ambiguous.
+    [PT3]
+
+    overwrite: column name -> a Python value, its text (`{"day": "2013-01-01"}`), or None for null.
+    The text of a timestamp includes its zone (`2013-01-01T00:00:00Z`).
+    """
+    fields = _partition_fields(schema, partition_by)
+    static: dict[int, WireValue] = {}
+    for name, value in overwrite.items():
+        field = _column(fields, name, "overwrite")
+        if field.id in static:
+            raise UsageError(f"overwrite names the column {field.name!r} twice.")
+        try:
+            static[field.id] = _parse(value, field.type)
+        except UsageError as error:
+            raise UsageError(f"overwrite, column {field.name!r}: {error}") from error
+    return static
+
+
+def matches(
+    static: Mapping[int, WireValue], partition_by: tuple[int, ...], values: tuple[WireValue, ...]
+) -> bool:
+    """True if a partition is among those that `parse_static` returned; null matches only null.
+    [PT3]"""
+    return all(
+        id not in static or static[id] == value
+        for id, value in zip(partition_by, values, strict=True)
+    )
+
+
+def value_text(value: WireValue, type: FieldType) -> str:
+    """A partition value as folders and messages show it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if type in ("timestamp", "timestamp_ntz"):
+        moment = decode(value, type)
+        if isinstance(moment, datetime):
+            text = moment.replace(tzinfo=None).isoformat(sep=" ")
+            return text.rstrip("0") if moment.microsecond else text
+        return f"@{moment}"
+    return str(value)
+
+
+def _can_partition(type: FieldType) -> bool:
+    return isinstance(type, str) and (type in _PARTITION_TYPES or decimal_parts(type) is not None)
+
+
+def _column(fields: Sequence[Field], name: str, argument: str) -> Field:
+    """The column with that name, exactly or else in any case (names are unique regardless of
+    case)."""
+    for same in (
+        lambda field: field.name == name,
+        lambda field: field.name.lower() == str(name).lower(),
+    ):
+        column = next(filter(same, fields), None)
+        if column is not None:
+            return column
+    known = ", ".join(repr(field.name) for field in fields[:20]) or "none"
+    raise UsageError(
+        f"{argument}: there is no column {shown(name)} to choose from; there are: {known}."
+    )
+
+
+def _partition_fields(schema: Schema, partition_by: tuple[int, ...]) -> tuple[Field, ...]:
+    if not partition_by:
+        return ()
+    by_id = {field.id: field for field in schema.fields if field.id in partition_by}
+    return tuple(by_id[id] for id in partition_by)
+
+
+def _component(field: Field, value: WireValue) -> str:
+    text = (
+        NULL_FOLDER
+        if value is None or value == ""
+        else value_text(value, field.type).translate(_ESCAPED)
+    )
+    component = _start(field.file_name) + text
+    data = component.encode()
+    if len(data) <= MAX_COMPONENT_BYTES:
+        return component
+    digest = hashlib.sha256(data).hexdigest()[:_HASH_LENGTH]
+    cut = data[: MAX_COMPONENT_BYTES - _HASH_LENGTH - 1].decode(errors="ignore")
+    return re.sub(r"%[0-9A-F]?\Z", "", cut) + "-" + digest
+
+
+def _start(name: str) -> str:
+    """The beginning of every folder of a column."""
+    start = f"{name.translate(_ESCAPED)}="
+    # many tools ignore folders that begin with a dot
+    return "%2E" + start[1:] if start.startswith(".") else start
+
+
+def _is_component(column: PartitionColumn, component: str) -> bool:
+    start = _start(column.name)
+    size = len(component.encode("utf-8", "surrogatepass"))
+    if size > MAX_COMPONENT_BYTES:
+        return False
+    if component.startswith(start):
+        text = component[len(start) :]
+        value = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
+        if text == NULL_FOLDER or (
+            value.translate(_ESCAPED) == text and _texts(column.type).fullmatch(value)
+        ):
+            return True
+    cut, _, digest = component.rpartition("-")
+    is_cut = size >= _LEAST_CUT_BYTES and _HASH.fullmatch(digest) is not None
+    return is_cut and (start.startswith(cut) or cut.startswith(start))
+
+
+def _texts(type: str) -> re.Pattern[str]:
+    if type in _TEXTS:
+        return _TEXTS[type]
+    _, scale = decimal_parts(type) or (0, 0)
+    point = rf"\.\d{{{scale}}}" if scale else ""
+    return re.compile(rf"(?!-[0.]+\Z)-?(?:0|[1-9]\d*){point}", re.ASCII)
+
+
+def _parse(value: Any, type: FieldType) -> WireValue:
+    if not isinstance(value, str) or type == "string":
+        return encode(value, type)
+    text = value.strip()
+    try:
+        return encode(_from_text(text, type), type)
+    except (ValueError, InvalidOperation) as error:
+        advice = (
+            " A timestamp needs its zone, as in 2013-01-01T00:00:00Z."
+            if type == "timestamp"
+            else ""
+        )
+        raise UsageError(f"{value!r} is no {type_text(type)}.{advice}") from error
+
+
+def _from_text(text: str, type: FieldType) -> Any:
+    if type == "boolean":
+        return {"true": True, "false": False}.get(text.lower(), text)
+    if type == "date":
+        return date.fromisoformat(text)
+    if type in ("timestamp", "timestamp_ntz"):
+        return datetime.fromisoformat(text)
+    if not text.isascii() or "_" in text:  # Python's parsers accept more than any engine writes
+        raise ValueError(text)
+    return int(text) if integer_range(type) is not None else Decimal(text)

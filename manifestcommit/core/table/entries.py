@@ -1,0 +1,108 @@
+"""Entries (one data file each) and references to manifests (many entries each). [OB5] [OB6]
+
+Pure. Not here: what a commit does with them (core.commit.change), manifests as Arrow tables
+(core.format.manifest_table).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ..schema.wire import WireValue
+
+# Ranges that a job, a row change or a compaction records per file; a caller may name more. [RC5]
+# [GC16]
+MAX_SOURCES = 256
+
+
+class ColumnStats(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """Statistics of one leaf column in a file; an absent value is unknown, never "none". [OB7]
+
+    nulls, nans: counts; min, max: wire values over rows that are neither null nor NaN; *_cut: the
+    bound is a truncated string (min: a prefix, which is still a lower bound; max: a prefix rounded
+    up, still an upper bound).
+    """
+
+    nulls: int | None = None
+    nans: int | None = None
+    min: WireValue = None
+    max: WireValue = None
+    min_cut: bool = False
+    max_cut: bool = False
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class SourceRange(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """The half-open range of one source whose rows a file holds. [OB8]"""
+
+    source: str
+    start: int | str | None
+    end: int | str
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class Entry(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """One data file. [OB5]
+
+    path: relative to the table path; partition: wire values in the order of the table's
+    partition_by; rows; bytes; digest: "sha256:<hex>", None: unknown; added: the version that added
+    it (0 until a commit sets it); job: the job that wrote or added it; columns: field id -> stats;
+    sources: the source ranges of its rows.
+    """
+
+    path: str
+    partition: tuple[WireValue, ...] = ()
+    rows: int
+    bytes: int
+    digest: str | None = None
+    added: int = 0
+    job: str
+    columns: dict[int, ColumnStats] = {}
+    sources: tuple[SourceRange, ...] = ()
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class FooterRef(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """The end of a manifest, from the start of its Parquet footer: its length and digest. [OB14]"""
+
+    bytes: int
+    digest: str
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class ManifestRef(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """A manifest, and what must be known without opening it. [OB6]
+
+    path; files, rows, data_bytes: totals of its entries as written; bytes: its own size; digest;
+    added: the version that entries without one of their own inherit; lower, upper: for each
+    partition column the smallest and largest non-null wire value, None: unknown; nulls: whether any
+    value is null; first_path, last_path: the lowest and highest path by code points; footer: absent
+    if the manifest can only be read as a whole.
+    """
+
+    path: str
+    files: int
+    rows: int
+    data_bytes: int
+    bytes: int
+    digest: str
+    added: int = 0
+    lower: tuple[WireValue, ...] = ()
+    upper: tuple[WireValue, ...] = ()
+    nulls: tuple[bool, ...] = ()
+    first_path: str
+    last_path: str
+    footer: FooterRef | None = None
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")

@@ -1,0 +1,230 @@
+"""The Snapshot value: the whole state of a table at one version. [OB1] [OB2]
+
+Pure. Not here: how a change makes the next snapshot (core.commit.change), its bytes
+(core.format.codec), its growth and spilling (core.commit.spill_policy).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from ..schema.fields import Schema
+from ..schema.wire import WireValue
+from .entries import Entry, ManifestRef
+
+FORMAT_VERSION = 1
+
+# The partitions that a commit touched: each pattern maps partition field ids to values; an omitted
+# id matches every value.
+Touch: TypeAlias = dict[int, WireValue]
+# the one operation that changes no row, whatever files it adds and removes [GC11]
+REPLACE = "replace"
+# "create" | "append" | "overwrite" | "replace" | "schema" | "properties" | … (open set, [CM9])
+Operation: TypeAlias = str
+
+
+class Summary(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """What a commit did, for people and monitoring; no commit rule reads it. [OB10]
+
+    rows_*, bytes_*, files_*: the job's input, and the contents of its files, None: not counted;
+    attempts to unknowns: as known before the create; seconds: from begin to the create; prepare_s:
+    the part spent on the prepared object; checks: reserved, writers leave it empty.
+    """
+
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+    removed_files: int = 0
+    removed_rows: int = 0
+    removed_bytes: int = 0
+    rows_read: int | None = None
+    bytes_read: int | None = None
+    files_written: int | None = None
+    rows_written: int | None = None
+    bytes_written: int | None = None
+    tasks: int = 0
+    seconds: float = 0.0
+    prepare_s: float = 0.0
+    attempts: int = 0
+    conflicts: int = 0
+    retries: int = 0
+    unknowns: int = 0
+    checks: dict[str, bool] = {}
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class Commit(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """One job that this version carries. commit_id begins with the job id; touched: the partitions
+    added to or removed from; reason: a text from a person; restored: the target of a rollback;
+    advanced: source -> start and end, where the version's watermarks do not show it: for each of
+    several commits, and for a single one that leaves a watermark unchanged. [OB10] [CM24]"""
+
+    job: str
+    commit_id: str
+    key: str | None = None
+    operation: Operation
+    touched: tuple[Touch, ...] = ()
+    reason: str | None = None
+    restored: int | None = None
+    advanced: dict[str, tuple[int | str | None, int | str]] = {}
+    summary: Summary = Summary()
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class KeyRecord(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """The record of an idempotency key. version: the commit that carried the key; digest: sha256 of
+    what was declared with it. [KY1]
+
+    An empty digest: a rewind or a rollback at this version invalidated the key, whatever older
+    records of it say. [KY7]
+    """
+
+    version: int
+    digest: str
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class StreamRecord(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """The last batch of a streaming query in the table. query: the query's id; version: the commit
+    that carried the batch. [KY6]
+
+    batch -1: a rollback at this version took back all of them. [CF13]
+    """
+
+    query: str
+    batch: int
+    version: int
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class Tag(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """A version kept readable under a name; until: microseconds since the epoch, None: no end.
+    [RD5]"""
+
+    version: int
+    until: int | None = None
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class RunRef(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """Spilled keys, jobs or removals: a Parquet object sorted by its first column, whose bounds are
+    `first` and `last`. [OB11]"""
+
+    path: str
+    rows: int
+    bytes: int
+    digest: str
+    first: str
+    last: str
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class Totals(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """Live files, rows and bytes at this version. [OB2]"""
+
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class DisputedTime(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """Versions whose `committed_at` is not the time of their commit, because clocks were far apart.
+    [CM27]
+
+    first: the version that the fast clock committed; last: the last version that inherited its
+    time; said: that time; clock: the highest time by the own clocks of those after `first`. All in
+    microseconds since the epoch.
+    """
+
+    first: int
+    last: int
+    said: int
+    clock: int
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class Snapshot(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """The state of a table at `version`. [OB2]
+
+    parent_digest: sha256 of the parent object's bytes, None at version 1; committed_at:
+    microseconds since the epoch, never below the parent's; schema: None until the first data
+    arrives; partition_by: field ids; added: inlined entries; removed: manifest path -> bitmap;
+    *_runs: spilled parts; keys, recent_jobs: those that are not spilled, recent_jobs as job ->
+    version, None: aborted; fence: jobs with a base version below it can never commit; watermarks:
+    source -> position; origins: source -> start of its first advance; forgotten: source -> each
+    version that forgot it, with its origin then; expired: the lowest readable version; condemned:
+    name of an untracked file that gc deletes -> the version that saw it gone, None: not yet;
+    streams: name -> the last batch; set_back, set_back_queries: source or streaming query -> the
+    version of the last rewind or rollback that moved it; provisional: a first write created the
+    table and nothing has been committed since; marked: the table has a marker object, which tables
+    of earlier releases lack; proven: stores that passed the put-if-absent probes before a commit
+    went through them; clock: the writer's own time if below committed_at; disputed_times: where
+    such times are far apart; former_folders: (name, type) of the columns that folders were made of
+    before partition_by changed.
+    """
+
+    format_version: int
+    table_id: str
+    version: int
+    parent_digest: str | None = None
+    committed_at: int
+    clock: int | None = None
+    writer: str
+    commits: tuple[Commit, ...]
+    schema: Schema | None = None
+    partition_by: tuple[int, ...] = ()
+    manifests: tuple[ManifestRef, ...] = ()
+    added: tuple[Entry, ...] = ()
+    removed: dict[str, str] = {}
+    removed_runs: tuple[RunRef, ...] = ()
+    watermarks: dict[str, int | str] = {}
+    origins: dict[str, int | str | None] = {}
+    forgotten: dict[str, tuple[tuple[int, int | str | None], ...]] = {}
+    keys: dict[str, KeyRecord] = {}
+    key_runs: tuple[RunRef, ...] = ()
+    streams: dict[str, StreamRecord] = {}
+    set_back: dict[str, int] = {}
+    set_back_queries: dict[str, int] = {}
+    recent_jobs: dict[str, int | None] = {}
+    job_runs: tuple[RunRef, ...] = ()
+    fence: int = 1
+    expired: int = 1
+    tags: dict[str, Tag] = {}
+    condemned: dict[str, int | None] = {}
+    properties: dict[str, str] = {}
+    totals: Totals = Totals()
+    provisional: bool = False
+    marked: bool = False
+    proven: tuple[str, ...] = ()
+    participants: tuple[str, ...] = ()
+    disputed_times: tuple[DisputedTime, ...] = ()
+    former_folders: tuple[tuple[tuple[str, str], ...], ...] = ()
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+def job_state(snapshot: Snapshot, job: str) -> Literal["committed", "given_up"] | None:
+    """What the snapshot itself records about a job; None: nothing is inlined. [CM1]"""
+    if job not in snapshot.recent_jobs:
+        return None
+    return "given_up" if snapshot.recent_jobs[job] is None else "committed"

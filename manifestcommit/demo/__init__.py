@@ -1,0 +1,1 @@
+"""A year of flights, with crashes, reruns and races."""

@@ -1,0 +1,1 @@
+"""Creates the next version: optimistic concurrency, group commit, spilled manifests. [CM1]"""

@@ -1,0 +1,393 @@
+"""The only commit loop: optimistic concurrency by put-if-absent of the next version; rebase and
+retry where another job won it. [CM1]-[CM8] [CM19]
+
+Not here: the rules (core.commit.conflict), the next snapshot (core.commit.change), one version's
+object (engine.commit.create_version), what a table already holds of a job (engine.commit.settled),
+how a job gathers its change (engine.job.job), what is committed for others
+(engine.commit.group_commit).
+"""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from ...core.commit import group_commit
+from ...core.commit.change import Change, ConflictInputs, apply
+from ...core.commit.conflict import Conflict, find_conflict
+from ...core.commit.group_commit import CombinedCommit
+from ...core.format import codec
+from ...core.table.snapshot import Snapshot
+from ...errors import (
+    CorruptMetadataError,
+    ManifestCommitError,
+    StoreError,
+    TableNotFoundError,
+    UnsupportedFormatError,
+)
+from ..metadata.job_and_key_lookup import find_job
+from ..metadata.removed_table import check_same_root, is_removed, removed
+from ..metadata.table_context import TableContext
+from ..metadata.version_chain import Head, list_above, newest_above, read_object, resolve_head
+from ..runtime.job_metrics import Meter
+from ..runtime.outcome import Kind, Outcome
+from ..runtime.tuning import Limits
+from .conflict_inputs import find_winners, load_conflict_inputs
+from .create_version import create_version, pause, put_hint
+from .group_commit import Committers, GroupCommit
+from .settled import birth_of, check_table, fenced_outcome, settled_outcome
+from .spilling import Spiller
+
+LOG = logging.getLogger("manifestcommit.jobs")
+
+
+def commit(
+    session: TableContext,
+    head: Head,
+    change: Change,
+    limits: Limits | None = None,
+    *,
+    committers: Committers = Committers.GROUP,
+    meter: Meter | None = None,
+) -> Outcome:
+    """Commit the change once, whatever else commits beside it, or say why not. [CM1]-[CM8] [CM19]
+    [CM21]
+
+    committers: who else may commit the same job; meter: what measures this call, if not one of its
+    own.
+
+    One create, one list and one put of the hint if nobody is in the way and nothing spills. A crash
+    at any point leaves the table at its old state or at its new one.
+    """
+    limits = limits or session.tuning.limits
+    meter = meter or session.meter(
+        change.job, change.operation, change.summary, "second" if committers.is_shared else "both"
+    )
+    group = GroupCommit(session, change.job, committers)
+    try:
+        outcome = _CommitLoop(session, head, change, limits, committers, meter, group).run()
+        if group.is_published:
+            outcome = _decided(session, outcome, limits)
+    except Exception as error:
+        if not group.is_published or isinstance(error, TableNotFoundError):
+            meter.end("failed")
+            raise
+        LOG.debug(
+            "%r: %s failed, and others may still commit it",
+            session.store.url,
+            change.job,
+            exc_info=error,
+        )
+        outcome = Outcome(
+            kind="unknown",
+            job_id=change.job,
+            reason=f"others may still commit it for this job, which failed: {error}",
+        )
+    if outcome.kind != "unknown":
+        group.retract()
+    return measured(outcome, meter, committers)
+
+
+def measured(
+    outcome: Outcome, meter: Meter, committers: Committers = Committers.THIS_PROCESS
+) -> Outcome:
+    """The outcome with its figures, which are reported. [OB10]"""
+    rule = outcome.conflict.rule if outcome.conflict else ""
+    figures = meter.end(
+        outcome.kind, version=outcome.version, rule=rule, shared=committers.is_shared
+    )
+    return msgspec.structs.replace(outcome, metrics=figures)
+
+
+def record_abort(session: TableContext, job: str, limits: Limits | None = None) -> Outcome:
+    """Commit that a job which others can finish never commits, or learn that it has: one create
+    decides. [AB4] [CM21]
+
+    The outcome is of that job: aborted, committed, fenced; a conflict where nothing could be
+    decided for all the others who commit.
+    """
+    while True:
+        head = session.open()
+        check_table(session, head.snapshot, job)
+        state, version = find_job(session, head.snapshot, job)
+        if state is not None:
+            kind: Kind = "committed" if state == "committed" else "aborted"
+            return Outcome(kind=kind, job_id=job, version=version)
+        if birth_of(job) < head.snapshot.fence:
+            return fenced_outcome(session, head, job)
+        own = session.new_job(head)
+        change = Change(job=own, birth=head.version, operation="give_up", gives_up=job)
+        outcome = commit(session, head, change, limits)
+        if outcome.committed:
+            return Outcome(kind="aborted", job_id=job, attempts=outcome.attempts)
+        overtaken = outcome.kind == "fenced" or (
+            outcome.conflict is not None and outcome.conflict.rule == "job_is_committed"
+        )
+        if not overtaken:
+            return msgspec.structs.replace(outcome, job_id=job)
+
+
+def _decided(session: TableContext, outcome: Outcome, limits: Limits) -> Outcome:
+    """The outcome of a job whose intent others may carry: anything but a commit needs a head that
+    records the job as aborted. [CM21]"""
+    if outcome.kind not in ("conflict", "key_reused", "already_committed"):
+        # that it is committed, aborted or fenced is in a head; where it is not known, nothing is
+        # to be decided
+        return outcome
+    recorded = record_abort(session, outcome.job_id, limits)
+    if recorded.kind in ("aborted", "fenced"):
+        return outcome
+    if recorded.kind == "committed":
+        return msgspec.structs.replace(recorded, attempts=outcome.attempts)
+    reason = recorded.reason or "others won every version in which it was to be aborted"
+    return Outcome(
+        kind="unknown",
+        job_id=outcome.job_id,
+        attempts=outcome.attempts,
+        reason=f"others may still commit it: {reason}",
+    )
+
+
+class _CommitLoop:
+    """One job's attempts to commit: judge the head, create the next version, rebase and retry."""
+
+    def __init__(
+        self,
+        session: TableContext,
+        head: Head,
+        change: Change,
+        limits: Limits,
+        committers: Committers,
+        meter: Meter,
+        group: GroupCommit,
+    ) -> None:
+        self._session = session
+        self._head = head
+        self._is_fresh = False  # whether this loop has read the head, not its caller
+        self._change = change
+        self._limits = limits
+        self._is_shared = committers.is_shared
+        self._meter = meter
+        self._group = group
+        self._spiller = Spiller(session, change.job)
+        self._versions: dict[int, Head] = {}  # read to judge the change
+        self._creates = 0
+
+    def run(self) -> Outcome:
+        """The outcome, after as many creates as the limits allow."""
+        self._session.prove(self._head.snapshot.proven)
+        self._change = self._spiller.stage(self._change)
+        while self._creates < self._limits.attempts:
+            try:
+                step = self._next_step()
+            except CorruptMetadataError:
+                newest = newest_above(self._session.store, self._head.version, self._head)
+                if newest is None or not self._may_lack(newest):
+                    raise
+                self._rebase(newest)
+                continue
+            outcome = self._contend(*step) if isinstance(step, tuple) else step
+            if outcome is not None:
+                return outcome
+        winner = f"others won {self._creates} times in a row"
+        conflict = Conflict(rule="contention", mine="wants to commit", winner=winner)
+        return self._outcome("conflict", conflict=conflict)
+
+    def _next_step(self) -> Outcome | tuple[Snapshot, bytes] | None:
+        """What the head decides, or else the version to create; None: rebased, judge again."""
+        judged = self._judge()
+        if isinstance(judged, Outcome):
+            changeable = judged.kind in ("conflict", "already_committed", "key_reused")
+            if changeable and not self._is_fresh:
+                # A known head may be outdated: the conflict may be resolved by now, such as a gap
+                # that was closed, and the work of a key may have been undone since.
+                store, head = self._session.store, self._head
+                self._rebase(newest_above(store, head.version, head) or head)
+                return None
+            self._session.known = self._head
+            return msgspec.structs.replace(judged, attempts=self._creates)
+        if not self._creates and self._group.ask_first(
+            self._head.snapshot, self._change, self._meter.summary()
+        ):
+            self._rebase(self._wait_for_turn(self._head))
+            return None
+        self._session.tally.attempts += 1
+        return self._next_version(judged)
+
+    def _contend(self, snapshot: Snapshot, data: bytes) -> Outcome | None:
+        """Create the version. None: another job won it, or this create does not count; rebased."""
+        self._creates += 1
+        verdict, reason, winner = create_version(self._session, snapshot, data, self._limits)
+        self._meter.tried(snapshot.commits[-1].summary, is_mine=verdict == "mine")
+        if verdict == "unknown":
+            return self._outcome("unknown", reason=reason)
+        if verdict == "mine":
+            outcome, newest = self._won(Head(snapshot=snapshot, digest=codec.digest(data)))
+            if outcome is not None:
+                return outcome
+        else:
+            newest = self._lost(snapshot.version, winner)
+        if self._group.is_crowded(newest.snapshot):
+            self._group.publish(self._change, self._meter.summary())
+        self._rebase(self._wait_for_turn(newest))
+        return None
+
+    def _rebase(self, head: Head) -> None:
+        self._head, self._is_fresh = head, True
+
+    def _judge(self) -> Outcome | ConflictInputs:
+        """What this head says of the job: an outcome, or what was looked up for a change that may
+        contend. [CM1] [CF1]"""
+        session, head, change = self._session, self._head, self._change
+        sent = self._is_shared or self._creates > 0 or self._group.is_published
+        settled = settled_outcome(session, head, change, sent=sent)
+        if settled is not None:
+            return settled
+        inputs = load_conflict_inputs(session, head, change)
+        winners = find_winners(session, head, change, self._versions)
+        conflict = find_conflict(head.snapshot, change, winners, inputs)
+        return inputs if conflict is None else self._outcome("conflict", conflict=conflict)
+
+    def _may_lack(self, newest: Head) -> bool:
+        """Whether an object that was missing at the head may be gone by right. [CM2]
+
+        What a head lists that was known for long, and the versions since the birth, may be expired;
+        what the job itself has written may be deleted, since it is fenced. Where `expired` is above
+        the birth, so is the fence.
+        """
+        moved = newest.version != self._head.version
+        return moved and newest.snapshot.fence > self._change.since
+
+    def _next_version(self, inputs: ConflictInputs) -> tuple[Snapshot, bytes]:
+        """The snapshot to be created, with what it carries for others, and its bytes. Where that
+        cannot be made, without them. [CM17] [CM20]"""
+        session, head = self._session, self._head
+        change = msgspec.structs.replace(self._change, summary=self._meter.summary())
+        for carried in (
+            self._group.carry(head.snapshot, change, inputs),
+            CombinedCommit(snapshot=head.snapshot),
+        ):
+            made = apply(
+                carried.snapshot,
+                change,
+                inputs,
+                parent_digest=head.digest,
+                commit_id=f"{change.job}.{session.env.randomness(8).hex()}",
+                now_us=session.commit_time_us(head.snapshot.committed_at),
+                writer=session.writer,
+                store=session.store.identity,
+            )
+            try:
+                snapshot = self._spiller.settle(
+                    group_commit.complete(carried, made, change), change.merge_manifests
+                )
+                return snapshot, codec.encode_snapshot(snapshot)
+            # as pyarrow's errors of values are
+            except (ManifestCommitError, ValueError, TypeError, OverflowError) as error:
+                if not carried.commits:
+                    raise
+                LOG.warning(
+                    "%r: %s carries nothing for others this time: %s",
+                    session.store.url,
+                    change.job,
+                    error,
+                )
+        raise AssertionError("unreachable")
+
+    def _lost(self, version: int, winner: Head | None) -> Head:
+        """The newest head after a lost create: publish the change, pause, then read. What was read
+        before the pause would be old by its end, and would lose again. [CM8] [CM19]"""
+        session, limits, group = self._session, self._limits, self._group
+        session.tally.conflicts += 1
+        LOG.debug(
+            "%r: another job won version %d, for which %s contended",
+            session.store.url,
+            version,
+            self._change.job,
+        )
+        if self._creates >= limits.lost_alone:
+            group.publish(self._change, self._meter.summary())
+        # A job that has published is in a queue, which spaces its creates better than any pause.
+        tried = 0 if group.is_published else self._creates
+        session.env.sleep(pause(session, tried, limits.first_pause_s, limits.longest_pause_s))
+        return self._newest(self._head, winner)
+
+    def _won(self, mine: Head) -> tuple[Outcome | None, Head]:
+        """What a create that was this job's own has come to, and the newest head; None: it does not
+        count, contend again. [CM5] [CM7] [CM22]"""
+        try:
+            counted, newest = self._count(mine)
+        except (StoreError, CorruptMetadataError, UnsupportedFormatError) as error:
+            reason = f"it was created, but could not be counted: {error}"
+            return self._outcome("unknown", reason=reason), self._head
+        if counted is None:
+            return None, newest
+        self._session.known = newest
+        if counted == mine.version:
+            self._group.settled(mine.snapshot)
+        put_hint(self._session, counted)
+        return self._outcome("committed", version=counted), newest
+
+    def _count(self, mine: Head) -> tuple[int | None, Head]:
+        """The version that counts as this job's, if one does, and the newest head: a create counts
+        only by what stands above it. [CM5]"""
+        session, base = self._session, self._head
+        above = list_above(session.store, base.version)
+        versions = above.versions
+        if base.version not in versions and (not versions or versions[-1] <= mine.version):
+            raise removed(session, base, mine)
+        check_same_root(session, base, mine, above)
+        if versions[-1] == mine.version:
+            return mine.version, mine
+        newest = self._newest(base, None)
+        if newest.snapshot.table_id != mine.snapshot.table_id:
+            raise removed(session, base, mine)
+        if newest.version < mine.version:
+            raise StoreError(f"version {mine.version} is gone; is the table being removed?")
+        state, version = find_job(session, newest.snapshot, mine.snapshot.commits[-1].job)
+        if state == "committed":
+            # not of necessity mine: that may be one that was deleted, and others carried the job
+            # before
+            return version, newest
+        return (mine.version if mine.version >= newest.snapshot.expired else None), newest
+
+    def _wait_for_turn(self, head: Head) -> Head:
+        """The newest head for sure, after those who go before this job had time to carry it along.
+        [CM20]"""
+        limits = self._limits
+        version = self._group.wait_for_turn(head, limits.first_pause_s, limits.longest_pause_s)
+        if version == head.version:
+            return head
+        return self._newest(head, read_object(self._session.store, version) if version else None)
+
+    def _newest(self, base: Head, got: Head | None) -> Head:
+        """The newest head, and the intents beside it. got: what was got from the base on before
+        this call, if anything. [RD1] [CM20]"""
+        try:
+            newest, intents = resolve_head(self._session.store, base.version, got)
+        except CorruptMetadataError:
+            if is_removed(self._session, base):
+                raise removed(self._session, base, None) from None
+            raise
+        if newest is None:
+            raise removed(self._session, base, None)
+        self._group.saw(intents)
+        return newest
+
+    def _outcome(
+        self,
+        kind: Kind,
+        *,
+        version: int | None = None,
+        conflict: Conflict | None = None,
+        reason: str = "",
+    ) -> Outcome:
+        return Outcome(
+            kind=kind,
+            job_id=self._change.job,
+            version=version,
+            attempts=self._creates,
+            conflict=conflict,
+            reason=reason,
+        )

@@ -1,0 +1,180 @@
+"""Looking up what a change needs to know: entries that it takes away, paths that are live, commits
+that won. [CM12] [CF1]
+
+Reads only manifests whose bounds can matter. Not here: the rules that judge what was found
+(core.commit.conflict).
+"""
+
+from __future__ import annotations
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...core.commit.change import Change, ConflictInputs, RemovedRows
+from ...core.commit.conflict import InterveningCommit, needs_winners
+from ...core.format import manifest_table
+from ...core.schema import values
+from ...core.schema.fields import FieldType
+from ...core.schema.wire import WireValue
+from ...core.table import object_names
+from ...core.table.entries import ManifestRef
+from ...core.table.partition_pattern import Matcher, PartitionPattern, bounded
+from ...core.table.snapshot import Snapshot
+from ..metadata.job_and_key_lookup import dropped_at, find_job, find_key
+from ..metadata.table_context import TableContext
+from ..metadata.version_chain import Head, missing_version, read_object
+
+
+def find_winners(
+    session: TableContext, head: Head, change: Change, seen: dict[int, Head]
+) -> list[InterveningCommit]:
+    """The commits after the change's birth, or what it is based on, up to the head; none for an
+    append. [CF3] [CF17]
+
+    One request per version not in `seen`.
+    """
+    if not needs_winners(change):
+        return []
+    seen[head.version] = head
+    winners = []
+    for version in range(change.since + 1, head.version + 1):
+        if version not in seen:
+            found = read_object(session.store, version)
+            if found is None:
+                # `expired` never passes `fence`, and a fenced job was stopped before: only damage
+                # can bring us here.
+                raise missing_version(version)
+            seen[version] = found
+        snapshot = seen[version].snapshot
+        others = (commit for commit in snapshot.commits if commit.job != change.job)
+        winners += [
+            InterveningCommit(version=version, commit=commit, watermarks=snapshot.watermarks)
+            for commit in others
+        ]
+    return winners
+
+
+def load_conflict_inputs(session: TableContext, head: Head, change: Change) -> ConflictInputs:
+    """What the change takes out of every manifest, and which of its paths are live or gone. [CF5]
+    [CF7] [CF10]"""
+    snapshot = head.snapshot
+    if change.gives_up is not None:
+        # Below the fence its record may be gone: that it committed is known to the history only.
+        fenced = object_names.parse_job_id(change.gives_up).birth < snapshot.fence
+        return ConflictInputs(
+            committed=fenced or find_job(session, snapshot, change.gives_up)[0] == "committed"
+        )
+    if change.rewind is not None:
+        # Dropped by another rewind, and given to other work since: that is not undone by this one.
+        records = (
+            {key: find_key(session, snapshot, key) for key in change.rewind.keys}
+            if head.version > change.birth
+            else {}
+        )
+        return ConflictInputs(
+            reused=frozenset(
+                key
+                for key, record in records.items()
+                if record is None or record.version > change.birth
+            )
+        )
+    if change.retention is not None:
+        return _survey(session, snapshot, change, change.retention.condemned)
+    if change.merge_manifests:
+        # Commits merge small manifests as well: what is left of them is enough.
+        is_there = any(ref.path in change.merge_manifests for ref in snapshot.manifests)
+        return ConflictInputs(gone=frozenset() if is_there else change.merge_manifests)
+    foreign = frozenset(entry.path for entry in change.add if change.job not in entry.path)
+    found = _survey(session, snapshot, change, foreign)
+    dropped = dropped_at(session, snapshot, change.key)
+    return msgspec.structs.replace(found, dropped=dropped) if dropped else found
+
+
+def _survey(
+    session: TableContext, snapshot: Snapshot, change: Change, foreign: frozenset[str]
+) -> ConflictInputs:
+    """foreign: paths that may be live although no job of this table named them."""
+    if change.scope is None and not change.remove and not foreign:
+        return ConflictInputs()  # the usual append: nothing is looked up
+    inlined = frozenset(entry.path for entry in snapshot.added)
+    matcher = Matcher(change.scope) if change.scope is not None else None
+    # Emptying the whole table needs no manifest, unless the choice is to fail where there is
+    # anything.
+    if (
+        matcher is not None
+        and matcher.everything
+        and change.overwrite is not None
+        and change.overwrite.conflict != "fail"
+    ):
+        return ConflictInputs(live=frozenset())
+    taken: dict[str, RemovedRows] = {}
+    live = foreign & inlined
+    gone = change.remove - inlined
+    removed = session.manifests.removed(snapshot) if snapshot.manifests else {}
+    for ref in snapshot.manifests:
+        may_hold = matcher is not None and any(
+            _may_hold(snapshot, ref, touch) for touch in change.scope or ()
+        )
+        wanted = frozenset(
+            path for path in gone | foreign if ref.first_path <= path <= ref.last_path
+        )
+        if not may_hold and not wanted:
+            continue
+        table = session.manifests.manifest(ref, snapshot.partition_by)
+        before = removed.get(ref.path, 0)
+        hits = _rows(snapshot, table, matcher if may_hold else None, wanted & gone) & ~before
+        if hits:
+            rows = manifest_table.live(table, ~hits & ((1 << table.num_rows) - 1))
+            taken[ref.path] = RemovedRows(
+                bitmap=before | hits,
+                files=hits.bit_count(),
+                rows=pc.sum(rows.column("rows")).as_py() or 0,
+                bytes=pc.sum(rows.column("bytes")).as_py() or 0,
+                touched=_partitions(snapshot, rows) if change.remove else (),
+            )
+        paths = (
+            frozenset(manifest_table.live(table, before).column("path").to_pylist())
+            if wanted
+            else frozenset()
+        )
+        gone -= paths
+        live |= foreign & paths
+    return ConflictInputs(taken=taken, gone=gone, live=live)
+
+
+def _partitions(snapshot: Snapshot, table: pa.Table) -> tuple[PartitionPattern, ...]:
+    assert snapshot.schema is not None
+    return bounded(manifest_table.partitions(table, snapshot.schema, snapshot.partition_by))
+
+
+def _rows(
+    snapshot: Snapshot, table: pa.Table, matcher: Matcher | None, paths: frozenset[str]
+) -> int:
+    assert snapshot.schema is not None
+    return manifest_table.rows_matching(
+        table,
+        schema=snapshot.schema,
+        partition_by=snapshot.partition_by,
+        scope=matcher,
+        paths=paths,
+    )
+
+
+def _may_hold(snapshot: Snapshot, ref: ManifestRef, touch: PartitionPattern) -> bool:
+    types = manifest_table.partition_types(snapshot.schema, snapshot.partition_by)
+    for index, (each, kind) in enumerate(zip(snapshot.partition_by, types, strict=True)):
+        if each in touch and not _between(ref, index, touch[each], kind):
+            return False
+    return True
+
+
+def _between(ref: ManifestRef, index: int, value: WireValue, kind: FieldType) -> bool:
+    if value is None:
+        return ref.nulls[index] if index < len(ref.nulls) else True
+    if index >= len(ref.lower) or ref.lower[index] is None or ref.upper[index] is None:
+        return True  # bounds that are not known rule nothing out
+    low, high, wanted = (
+        values.order_key(each, kind) for each in (ref.lower[index], ref.upper[index], value)
+    )
+    return bool(low <= wanted <= high)

@@ -1,0 +1,593 @@
+"""Checks untracked Parquet files, written by other programs, before a commit registers them. [AF1]
+
+Not here: files that this package writes (engine.datafile.writer), which paths may be added
+(engine.job.job).
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, BinaryIO
+from urllib.parse import unquote
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ...core.schema import values
+from ...core.schema.arrow_schema import FIELD_ID, SPARK_SCHEMA, from_arrow, is_list, plain_type
+from ...core.schema.conform import Conformer
+from ...core.schema.evolution import can_widen
+from ...core.schema.fields import (
+    INTERVALS,
+    ArrayType,
+    Field,
+    MapType,
+    Schema,
+    StructType,
+    relaxed,
+    show_path,
+    type_text,
+    walk,
+)
+from ...core.schema.partitioning import NULL_FOLDER, parse_static
+from ...core.schema.spark_json import from_spark
+from ...core.schema.wire import WireValue
+from ...core.table.entries import ColumnStats, Entry
+from ...core.table.paths import UnsafePathError, check_path
+from ...errors import SchemaMismatchError, StoreError, UnsupportedTypeError, UsageError
+from ...store.base import ObjectInfo, Store
+from ..runtime.checked_parquet import open_parquet
+from .footer_stats import column_stats, parquet_columns, tracked_leaves
+
+
+def inspect_file(
+    store: Store,
+    path: str,
+    *,
+    schema: Schema,
+    partition_by: tuple[int, ...],
+    job: str,
+    partition: tuple[WireValue, ...] | None = None,
+    bounds_columns: int = 32,
+    outside: bool = False,
+) -> Entry:
+    """Return the entry of an existing Parquet file if it certainly fits the table; otherwise raise
+    an error that names the file. [AF1]
+
+    The file's partition columns must be constant, and equal to `partition` (wire values) if given.
+    A file that lacks them is refused, because readers look for them only in files [DF4]; with
+    `outside` their values come from `partition` or else from the Hive-style folders of the path.
+    NaN counts and the digest stay unknown. It takes one or two ranged reads, and reads a column
+    only if its statistics do not say whether it is constant or free of nulls.
+    """
+    try:
+        check_path(path)
+    except UnsafePathError as error:
+        raise UsageError(str(error)) from error
+    name = f"{store.url}/{path}"
+    try:
+        with store.open_input(path) as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(0)
+            parquet = open_parquet(_Input(stream, name), coerce_int96_timestamp_unit="us")
+            file = _Candidate(name, parquet, schema, partition_by)
+            file.check_columns()
+            values_of = tuple(
+                file.partition_value(index, path, partition, outside)
+                for index in range(len(partition_by))
+            )
+            return Entry(
+                path=path,
+                partition=values_of,
+                rows=file.rows,
+                bytes=size,
+                job=job,
+                columns=file.column_stats(bounds_columns),
+            )
+    except FileNotFoundError as error:
+        raise UsageError(f"There is no file {name}. Nothing was added.") from error
+    except (pa.ArrowException, OSError) as error:  # Arrow reports a damaged footer as an OSError
+        raise UsageError(
+            f"{name} cannot be read as a Parquet file: {error}. Nothing was added."
+        ) from error
+
+
+def footer_schema(store: Store, path: str) -> pa.Schema:
+    """The columns of an existing Parquet file, for a table that has none yet. One or two ranged
+    reads. [AF1]"""
+    try:
+        with store.open_input(path) as stream:
+            file = open_parquet(stream, coerce_int96_timestamp_unit="us")
+            old = {column.path for column in file.schema if column.physical_type == "INT96"}
+            instants = [
+                field.with_type(pa.timestamp("us", "UTC")) if field.name in old else field
+                for field in file.schema_arrow
+            ]
+            return pa.schema(instants)  # INT96, as Spark writes it, is always an instant
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise UsageError(
+            f"{store.url}/{path} cannot be read as a Parquet file: {error}. Nothing was added."
+        ) from error
+
+
+_FAR = 1 << 30  # files do not have field ids from here on by chance
+
+
+class UnreadableFileError(UsageError):
+    """The file is not a Parquet file, or is damaged. [AF1]"""
+
+
+class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The contents of a file, for a table that is to be created. schema: its columns, with the ids
+    that they will have; inside: the one value of each partition column in it. [AF2]"""
+
+    path: str
+    rows: int
+    bytes: int
+    schema: Schema
+    columns: dict[int, ColumnStats]
+    inside: dict[str, WireValue]
+
+
+def read_facts(
+    store: Store,
+    info: ObjectInfo,
+    *,
+    columns_of: Callable[[pq.ParquetFile], Schema],
+    partition_names: Sequence[str],
+    bounds_columns: int,
+) -> FileFacts:
+    """Return the contents of a Parquet file if every reader of a table can read it; otherwise raise
+    an error that names it. One or two ranged reads. [AF2]
+
+    columns_of: maps a schema from `own_columns` to one with the caller's ids. UnreadableFileError
+    if it is not a Parquet file. A partition column in the file must be constant there; it is read
+    only if its statistics do not say so.
+    """
+    name = f"{store.url}/{info.name}"
+    try:
+        with store.open_input(info.name) as stream:
+            size = stream.seek(0, os.SEEK_END)
+            if size != info.size_bytes:
+                raise UsageError(
+                    f"{name} was replaced while it was looked at. Nothing was adopted; run "
+                    "it again when no one writes there."
+                )
+            stream.seek(0)
+            parquet = open_parquet(_Input(stream, name), coerce_int96_timestamp_unit="us")
+            try:
+                schema = columns_of(parquet)
+            except SchemaMismatchError as error:  # among others, a type that no table has
+                raise type(error)(f"{name}: {error} Nothing was adopted.") from error
+            file = _Candidate(name, parquet, schema, ())
+            inside = {
+                field.name: file.only_value(field)
+                for field in schema.fields
+                if field.name in partition_names and file.rows and isinstance(field.type, str)
+            }
+            stats = file.column_stats(bounds_columns)
+            return FileFacts(
+                path=info.name,
+                rows=file.rows,
+                bytes=size,
+                schema=schema,
+                columns=stats,
+                inside=inside,
+            )
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"{name} was removed while it was looked at. Nothing was adopted; run it again."
+        ) from error
+    except (pa.ArrowException, OSError) as error:
+        raise UnreadableFileError(f"{name} cannot be read as a Parquet file: {error}") from error
+
+
+def own_columns(file: pq.ParquetFile) -> Schema:
+    """The columns of a file, all nullable: as Spark's own schema in the footer declares them if the
+    file confirms it, else as Parquet does; SchemaMismatchError if some readers could not read them.
+    INT96 is an instant, as Spark writes it. [AF2] [SC2]"""
+    ids = itertools.count(_FAR).__next__
+    arrow: pa.Schema = file.schema_arrow
+    declared = _declared(file, arrow.names)
+    fields = []
+    for column in arrow:
+        plain = pa.schema([column])
+        spark = relaxed(declared[column.name]) if column.name in declared else None
+        # A variant that is not stored in its two members does not match its storage type: it is
+        # refused below.
+        if spark is None or not (
+            _bears_out(file, spark)
+            or any(field.type == "variant" for _, field in walk(spark.fields))
+        ):
+            spark = relaxed(from_arrow(plain, ids))
+        fields.append(spark.fields[0])
+    leaves = list(parquet_columns(arrow))
+    if len(leaves) != len(file.schema):
+        raise SchemaMismatchError("it has columns that Arrow cannot tell apart.")
+    instants = frozenset(
+        leaf.path for leaf in leaves if file.schema.column(leaf.position).physical_type == "INT96"
+    )
+    schema = Schema(
+        fields=tuple(_with_instants(field, (field.name,), instants) for field in fields)
+    )
+    _Candidate("a file like this", file, schema, ()).check_columns()
+    return schema
+
+
+def _declared(file: pq.ParquetFile, names: Sequence[str]) -> dict[str, Schema]:
+    """Name -> the declaration in Spark's own schema in the footer, for columns that the file
+    has."""
+    try:
+        members = json.loads((file.metadata.metadata or {}).get(SPARK_SCHEMA, b"{}"))["fields"]
+        given = {member["name"]: member for member in members}
+    except (ValueError, KeyError, TypeError):
+        return {}
+    ids = itertools.count(_FAR).__next__
+    return {
+        name: from_spark({"type": "struct", "fields": [given[name]]}, ids)
+        for name in names
+        if name in given
+    }
+
+
+def _bears_out(file: pq.ParquetFile, declared: Schema) -> bool:
+    """Whether the file stores what it declares: another tool that rewrites a file may keep an
+    outdated declaration."""
+    try:
+        _Candidate("", file, declared, ()).check_stored()
+    except SchemaMismatchError:
+        return False
+    return True
+
+
+def _with_instants(
+    field: Field, path: tuple[str, ...], instants: frozenset[tuple[str, ...]]
+) -> Field:
+    kind = field.type
+    match kind:
+        case StructType():
+            kind = StructType(
+                fields=tuple(
+                    _with_instants(member, (*path, member.name), instants) for member in kind.fields
+                )
+            )
+        case ArrayType():
+            kind = ArrayType(element=_with_instants(kind.element, (*path, "element"), instants))
+        case MapType():
+            key, value = (
+                _with_instants(member, (*path, member.name), instants)
+                for member in (kind.key, kind.value)
+            )
+            kind = MapType(key=key, value=value)
+        case _:
+            kind = "timestamp" if path in instants else kind
+    return msgspec.structs.replace(field, type=kind)
+
+
+class _Input:
+    """The file as Arrow reads it. Arrow's own errors concern the content; those of the stream below
+    come from the store. [ST5]"""
+
+    closed = False
+
+    def __init__(self, stream: BinaryIO, name: str) -> None:
+        self._stream, self._name = stream, name
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            return self._stream.read(size)
+        except OSError as error:
+            raise StoreError(
+                f"{self._name} could not be read: {error}. Nothing was added."
+            ) from error
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return self._stream.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def flush(self) -> None:
+        """Does nothing: this stream is read only."""
+
+    def close(self) -> None:
+        """Does nothing: the opener closes the stream."""
+
+
+class _Candidate:
+    """An opened file, compared with the table that it is added to."""
+
+    def __init__(self, name: str, file: Any, schema: Schema, partition_by: tuple[int, ...]) -> None:
+        self._name, self._file, self._schema = name, file, schema
+        self._metadata = file.metadata
+        self._found: pa.Schema = file.schema_arrow
+        self._inside = {field.name: field for field in self._found}
+        by_id = {field.id: field for field in schema.fields}
+        self._partition_fields = tuple(by_id[id] for id in partition_by)
+        self._int96 = self._int96_paths()
+        self.rows: int = self._metadata.num_rows
+
+    def check_columns(self) -> None:
+        """Check that every column belongs to the table, with its name in files and a type that
+        readers accept for the table's. [AF1]"""
+        if len(self._inside) != len(self._found):
+            raise SchemaMismatchError(
+                f"{self._name} has two columns of one name. Nothing was added; rewrite the file."
+            )
+        self._check_members(self._found, self._schema.fields, ())
+        for field in self._schema.fields:
+            if field.file_name in self._inside:
+                self._check_nulls(field, self._inside[field.file_name])
+
+    def check_stored(self) -> None:
+        """Check that the columns of the schema, all of which are in the file, have types that
+        readers accept for the schema's. [AF2]"""
+        for field in self._schema.fields:
+            self._check_member(self._inside[field.file_name], field, (field.name,))
+
+    def column_stats(self, limit: int) -> dict[int, ColumnStats]:
+        """The footer's statistics. Another writer may have truncated texts, so text bounds count as
+        truncated. [OB7]"""
+        leaves = tracked_leaves(self._schema, self._found, limit)
+        by_id = column_stats(self._metadata, leaves, None)
+        for leaf in leaves:
+            stats = by_id.get(leaf.id)
+            if stats is not None and leaf.type in ("string", "binary") and stats.min != stats.max:
+                by_id[leaf.id] = msgspec.structs.replace(
+                    stats, min_cut=stats.min is not None, max_cut=stats.max is not None
+                )
+        return by_id
+
+    def partition_value(
+        self, index: int, path: str, given: tuple[WireValue, ...] | None, outside: bool
+    ) -> WireValue:
+        """The one value of the partition column in this file. [AF1]"""
+        field = self._partition_fields[index]
+        if field.file_name in self._inside:
+            if not self.rows:
+                return given[index] if given else None  # anything is true of a file without rows
+            value = self.only_value(field)
+            if given is not None and value != given[index]:
+                raise self._mismatch(
+                    (field.file_name,),
+                    f"holds {value!r} where the partition's value is {given[index]!r}",
+                )
+            return value
+        if not outside:
+            raise self._mismatch(
+                (field.file_name,),
+                "partitions the table and is not in the file, where readers look for it",
+            )
+        return given[index] if given is not None else self._from_folder(field, path)
+
+    def _int96_paths(self) -> frozenset[tuple[str, ...]]:
+        columns = list(parquet_columns(self._found))
+        if len(columns) != self._metadata.num_columns:  # the positions would be wrong
+            raise SchemaMismatchError(
+                f"{self._name} has columns that Arrow cannot tell apart. Nothing was added; "
+                "rewrite it."
+            )
+        parquet = self._metadata.schema
+        return frozenset(
+            column.path
+            for column in columns
+            if parquet.column(column.position).physical_type == "INT96"
+        )
+
+    def _check_members(
+        self, members: Iterable[pa.Field], wanted: tuple[Field, ...], parent: tuple[str, ...]
+    ) -> None:
+        by_name = {field.file_name: field for field in wanted}
+        by_id = {field.id: field for field in wanted}
+        seen = set()
+        for member in members:
+            path = (*parent, member.name)
+            bearer = by_id.get(_field_id(member) or 0)
+            if bearer is not None and bearer.file_name != member.name:
+                raise self._mismatch(
+                    path, f"carries the field id of the table's {show_path((*parent, bearer.name))}"
+                )
+            if member.name not in by_name:
+                raise self._mismatch(
+                    path,
+                    (
+                        "is not the table's; its files have "
+                        f"{', '.join(map(repr, list(by_name)[:20]))}"
+                    ),
+                )
+            self._check_member(member, by_name[member.name], path)
+            seen.add(member.name)
+        for name, field in by_name.items():
+            if name not in seen and not field.nullable and field not in self._partition_fields:
+                raise self._mismatch((*parent, name), "is missing and may not be null")
+
+    def _check_member(self, member: pa.Field, wanted: Field, path: tuple[str, ...]) -> None:
+        type = plain_type(member.type)
+        match wanted.type:
+            case StructType() if pa.types.is_struct(type):
+                self._check_members(type, wanted.type.fields, path)
+            case ArrayType() if is_list(type):
+                self._check_member(type.value_field, wanted.type.element, (*path, "element"))
+            case MapType() if pa.types.is_map(type):
+                self._check_member(type.key_field, wanted.type.key, (*path, "key"))
+                self._check_member(type.item_field, wanted.type.value, (*path, "value"))
+            case str() if self._reads_as(type, wanted.type, path):
+                pass
+            case _:
+                text = type_text(wanted.type)
+                raise self._mismatch(
+                    path,
+                    (
+                        f"has the type {member.type}, which not every reader can take for the "
+                        f"table's {text}"
+                    ),
+                )
+
+    def _reads_as(self, type: pa.DataType, wanted: str, path: tuple[str, ...]) -> bool:
+        """True if every reader of the table, including Spark, gets the table's type from this
+        file."""
+        if wanted in INTERVALS and type in (pa.int64(), pa.duration("us")):
+            # Both are stored as the same plain numbers. Only Spark's schema says whether, for
+            # example, they are whole hours.
+            return bool(self._spark_type(path) == wanted) or (
+                type != pa.int64() and wanted == "interval day to second"
+            )
+        if wanted == "variant":
+            return _is_variant_storage(type)
+        if path in self._int96:
+            return wanted == "timestamp"
+        if pa.types.is_timestamp(type) and type.unit not in ("ms", "us"):
+            return False
+        if pa.types.is_duration(type) or pa.types.is_float16(type):
+            return False
+        try:
+            read_as = from_arrow(pa.schema([pa.field("column", type)]), lambda: 1).fields[0].type
+        except UnsupportedTypeError:
+            return False
+        return read_as == wanted or can_widen(read_as, wanted)
+
+    def _spark_type(self, path: tuple[str, ...]) -> Any:
+        """What Spark's own schema in the footer declares for a top-level column."""
+        try:
+            fields = json.loads((self._metadata.metadata or {}).get(SPARK_SCHEMA, b"{}"))["fields"]
+            return next(field["type"] for field in fields if (field["name"],) == path)
+        except (ValueError, KeyError, TypeError, StopIteration):
+            return None
+
+    def _check_nulls(self, field: Field, member: pa.Field) -> None:
+        if not _may_break_promise(member, field):
+            return
+        if isinstance(field.type, str) and field.type != "variant":
+            stats = self._stats(field)
+            if stats.nulls:
+                raise self._mismatch(
+                    (field.file_name,), f"has {stats.nulls} nulls and may not be null"
+                )
+            if stats.nulls == 0:
+                return
+        for _ in self._read(field):
+            pass  # reading checks it
+
+    def _stats(self, field: Field) -> ColumnStats:
+        leaves = tracked_leaves(Schema(fields=(field,)), self._found, 1)
+        return column_stats(self._metadata, leaves, None).get(field.id, ColumnStats())
+
+    def only_value(self, field: Field) -> WireValue:
+        """The only value in a partition column; from statistics if possible, else from the column.
+        [AF1]"""
+        stats = self._stats(field)
+        if stats.nulls == self.rows:
+            return None
+        if (
+            stats.nulls == 0
+            and stats.min is not None
+            and stats.min == stats.max
+            and not stats.min_cut
+        ):
+            return stats.min
+        distinct: set[WireValue] = set()
+        for array in self._read(msgspec.structs.replace(field, nullable=True)):
+            distinct.update(values.from_array(pc.unique(array), field.type))
+            if len(distinct) > 1:
+                shown = " and ".join(repr(value) for value in list(distinct)[:2])
+                raise self._mismatch(
+                    (field.file_name,),
+                    f"partitions the table and has several values, {shown} among them",
+                )
+        return distinct.pop()
+
+    def _read(self, field: Field) -> Iterator[pa.Array]:
+        """The column in the table's form; SchemaMismatchError for a null in a column that is not
+        nullable."""
+        name = field.file_name
+        conformer = Conformer(
+            Schema(fields=(msgspec.structs.replace(field, name=name, physical=None),))
+        )
+        for batch in self._file.iter_batches(columns=[name]):
+            array = batch.column(name)
+            if (name,) in self._int96:
+                array = array.cast(pa.timestamp("us", "UTC"))
+            try:
+                yield conformer.conform(pa.RecordBatch.from_arrays([array], names=[name])).column(0)
+            except SchemaMismatchError as error:
+                raise SchemaMismatchError(f"{self._name}: {error} Nothing was added.") from error
+
+    def _from_folder(self, field: Field, path: str) -> WireValue:
+        components = (component.partition("=") for component in path.split("/")[:-1])
+        texts = {
+            text
+            for name, equals, text in components
+            if equals and unquote(name) in (field.file_name, field.name)
+        }
+        if len(texts) != 1:
+            raise self._mismatch(
+                (field.file_name,),
+                "partitions the table, but neither the file nor its folders tell its value",
+            )
+        text = texts.pop()
+        if text == NULL_FOLDER:
+            return None
+        try:
+            return parse_static(
+                self._schema, (field.id,), {field.name: unquote(text, errors="strict")}
+            )[field.id]
+        except ValueError as error:
+            what = f"has the folder value {text!r}, which is no {type_text(field.type)}"
+            raise self._mismatch((field.file_name,), what) from error
+
+    def _mismatch(self, path: tuple[str, ...], what: str) -> SchemaMismatchError:
+        return SchemaMismatchError(
+            f"{self._name}: column {show_path(path)} {what}. Nothing was added. Rewrite the "
+            "file to fit, or write its rows through a job."
+        )
+
+
+def _may_break_promise(member: pa.Field, wanted: Field) -> bool:
+    """True if the file's own schema allows a null where the table's does not."""
+    if member.nullable and not wanted.nullable:
+        return True
+    type = plain_type(member.type)
+    match wanted.type:
+        case StructType():
+            inside = {child.name: child for child in type}
+            return any(
+                _may_break_promise(inside[field.file_name], field)
+                for field in wanted.type.fields
+                if field.file_name in inside
+            )
+        case ArrayType():
+            return _may_break_promise(type.value_field, wanted.type.element)
+        case MapType():
+            return _may_break_promise(type.item_field, wanted.type.value)
+        case _:
+            return False
+
+
+def _is_variant_storage(type: pa.DataType) -> bool:
+    """True for exactly the two members in which Spark stores a variant; a shredded variant has
+    more, and not every reader supports it."""
+    if not pa.types.is_struct(type) or sorted(child.name for child in type) != [
+        "metadata",
+        "value",
+    ]:
+        return False
+    return all(pa.types.is_binary(plain_type(child.type)) for child in type)
+
+
+def _field_id(field: pa.Field) -> int | None:
+    text = (field.metadata or {}).get(FIELD_ID, b"")
+    return int(text) if text.isdigit() else None

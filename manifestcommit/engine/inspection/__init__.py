@@ -1,0 +1,1 @@
+"""Describes a table and checks that it is sound, without changing anything."""

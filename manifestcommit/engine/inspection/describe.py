@@ -1,0 +1,67 @@
+"""Describes versions and commits in plain values, for people and `--json`. [OB2] [OB10]"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ...core.commit.conflict import describe_touch
+from ...core.schema.fields import type_text
+from ...core.table.snapshot import Snapshot
+from ..metadata.time_travel import to_datetime
+
+
+def describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
+    """A version in plain values, as `Table.describe` and the `describe` command return it.
+    [OB2]"""
+    fields = snapshot.schema.fields if snapshot.schema else ()
+    names = {field.id: field.name for field in fields}
+    return {
+        "url": url,
+        "version": snapshot.version,
+        "committed_at": to_datetime(snapshot.committed_at).isoformat(),
+        "table_id": snapshot.table_id,
+        "format_version": snapshot.format_version,
+        "writer": snapshot.writer,
+        "files": snapshot.totals.files,
+        "rows": snapshot.totals.rows,
+        "bytes": snapshot.totals.bytes,
+        "partition_by": [names[field_id] for field_id in snapshot.partition_by],
+        "sources": len(snapshot.watermarks),
+        "streams": {
+            name: {"query": record.query, "batch": record.batch, "version": record.version}
+            for name, record in snapshot.streams.items()
+        },
+        "oldest_readable_version": snapshot.expired,
+        "fence": snapshot.fence,
+        "tags": {
+            name: {
+                "version": tag.version,
+                "until": None if tag.until is None else to_datetime(tag.until).isoformat(),
+            }
+            for name, tag in snapshot.tags.items()
+        },
+        "properties": snapshot.properties,
+        "columns": [
+            {"id": f.id, "name": f.name, "type": type_text(f.type), "nullable": f.nullable}
+            for f in fields
+        ],
+        "commits": [
+            {
+                "job": commit.job,
+                "operation": commit.operation,
+                "key": commit.key,
+                "touched": [describe_touch(snapshot, touch) for touch in commit.touched],
+                "summary": values(commit.summary),
+            }
+            for commit in snapshot.commits
+        ],
+    }
+
+
+def values(struct: msgspec.Struct) -> dict[str, Any]:
+    """The fields by name, zeros included, unknown ones omitted."""
+    return {
+        name: value for name, value in msgspec.structs.asdict(struct).items() if name != "extra"
+    }

@@ -1,0 +1,103 @@
+"""Metrics of a table that concern no single job: its size, waiting and running jobs, and its lag
+behind its sources. [WM1]
+
+Not here: metrics of a job (engine.runtime.job_metrics), exporting them (telemetry).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from ...core.schema.text import is_text, shown
+from ...errors import UsageError
+from ..job.two_phase import list_jobs
+from ..metadata.table_context import TableContext
+
+
+class TableMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """A table in numbers. [WM1]
+
+    head_age_s: since the newest commit; running_jobs: jobs that have left objects for others and
+    are not prepared; oldest_prepared_s: None: no job is prepared; lag: source -> how far its
+    watermark is behind the end that the caller gives, None if positions are texts that differ. Ages
+    compare the store's or the committer's clock with this one, and are never negative.
+    """
+
+    table: str
+    version: int
+    head_age_s: float
+    files: int
+    rows: int
+    bytes: int
+    prepared_jobs: int = 0
+    prepared_bytes: int = 0
+    oldest_prepared_s: float | None = None
+    running_jobs: int = 0
+    watermarks: dict[str, int | str] = {}
+    lag: dict[str, int | None] = {}
+
+
+def table_metrics(session: TableContext, ends: Mapping[str, Any] | None = None) -> TableMetrics:
+    """The metrics as of this call. Opens the table, and takes two list requests for the objects of
+    jobs, and a get per run of jobs. [WM1]
+
+    ends: source -> its end, as for `Table.metrics`.
+    """
+    known = _check_ends(ends or {})
+    jobs = list(list_jobs(session))
+    assert session.known is not None  # the version by which the jobs were judged
+    snapshot = session.known.snapshot
+    prepared = [job for job in jobs if job.state == "prepared"]
+    now_us = session.env.now_us()
+    return TableMetrics(
+        table=session.store.url,
+        version=snapshot.version,
+        head_age_s=_age_s(now_us, snapshot.committed_at / 1e6),
+        files=snapshot.totals.files,
+        rows=snapshot.totals.rows,
+        bytes=snapshot.totals.bytes,
+        prepared_jobs=len(prepared),
+        prepared_bytes=sum(job.size_bytes for job in prepared),
+        oldest_prepared_s=_age_s(now_us, min(job.since for job in prepared)) if prepared else None,
+        running_jobs=sum(job.state in ("running", "published") for job in jobs),
+        watermarks=snapshot.watermarks,
+        lag={source: _lag(snapshot.watermarks.get(source), end) for source, end in known.items()},
+    )
+
+
+def _lag(watermark: int | str | None, end: int | str) -> int | None:
+    if isinstance(end, str) or isinstance(watermark, str):
+        return 0 if end == watermark else None
+    # a source that was never read lags by all of it, counted from 0
+    return end - (watermark or 0)
+
+
+def _age_s(now_us: int, since_s: float) -> float:
+    return round(max(0.0, now_us / 1e6 - since_s), 3)
+
+
+def _check_ends(ends: Mapping[str, Any]) -> dict[str, int | str]:
+    if not isinstance(ends, Mapping):
+        raise UsageError(
+            f'ends maps a source to its end, such as {{"topic:0": 12345}}; it is no '
+            f"{type(ends).__qualname__}"
+        )
+    for source, end in ends.items():
+        if not is_text(source):
+            raise UsageError(
+                f"ends maps a source to a whole number or a text; {shown(source)} is not the "
+                "name of a source"
+            )
+        if (
+            isinstance(end, bool)
+            or not isinstance(end, int | str)
+            or (isinstance(end, int) and end.bit_length() > 63)
+        ):
+            raise UsageError(
+                "ends maps a source to a whole number of 64 bits, or to a text; "
+                f"{shown(source)} has {shown(end)}"
+            )
+    return dict(ends)

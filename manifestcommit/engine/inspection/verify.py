@@ -1,0 +1,311 @@
+"""Verifies a table: its chain, and everything that its readable versions list. Changes nothing.
+[RD10] [IV1] [IV6]
+
+Not here: the rules between versions (core.commit.audit), the listing
+(engine.inspection.store_inventory), the contents of data files (engine.inspection.deep_check).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import msgspec
+
+from ...core.commit.audit import (
+    Kind,
+    VerifyFinding,
+    check_step,
+    check_version,
+    finding,
+    other_table,
+)
+from ...core.format import codec
+from ...core.table import object_names
+from ...core.table.snapshot import Snapshot
+from ...errors import CorruptMetadataError, StoreError, TableNotFoundError, UnsupportedFormatError
+from ...store import Store
+from ..metadata.table_context import TableContext
+from ..metadata.table_marker import misplaced
+from ..metadata.version_chain import Head, list_above, list_versions, open_head, read_object
+from ..runtime.concurrency import prefetch
+from .listed_vs_stored import Contents, reason
+from .store_inventory import Inventory
+
+Progress = Callable[[str], None]
+
+_TRIES = 5
+_READERS = 8
+_NAMED = 100  # versions of one gap, or left over, that are reported one by one, at most
+_REPORTED = 10_000  # findings that are kept; further ones are only counted
+
+
+class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What was checked, and the findings. first, last: the readable versions; versions, manifests
+    (with runs), files: how many are listed and were checked; objects: below the table path; bytes:
+    of the files; damages: the number of findings that are damage, including those beyond the first
+    10,000 that `findings` holds; deep: whether data files were read. [RD10]"""
+
+    url: str
+    first: int
+    last: int
+    deep: bool
+    versions: int = 0
+    manifests: int = 0
+    files: int = 0
+    bytes: int = 0
+    objects: int = 0
+    damages: int = 0
+    findings: tuple[VerifyFinding, ...] = ()
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing is damaged. Notes are harmless."""
+        return not self.damages
+
+
+class Findings:
+    """The findings, without duplicates; beyond a limit they are only counted."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[Kind, str, str], VerifyFinding] = {}
+        self.damages = 0
+
+    def add(self, *findings: VerifyFinding) -> None:
+        for reported in findings:
+            # One problem per kind is enough for a file; for a version, every problem counts.
+            key = (
+                reported.kind,
+                reported.object,
+                reported.problem
+                if reported.object.startswith(object_names.VERSIONS) or not reported.object
+                else "",
+            )
+            if key in self._found:
+                continue
+            self.damages += reported.severity == "damage"
+            if len(self._found) < _REPORTED:
+                self._found[key] = reported
+
+    def ordered(self) -> tuple[VerifyFinding, ...]:
+        """Damage first."""
+        return tuple(sorted(self._found.values(), key=lambda finding: finding.severity != "damage"))
+
+
+def verify(
+    session: TableContext, *, deep: bool = False, progress: Progress | None = None
+) -> VerifyReport:
+    """Check that everything that readable versions list exists as listed, and that the chain is
+    complete; findings name objects. [RD10]
+
+    One listing of the table path, one request per readable version, per manifest and per run; deep:
+    reads every file, in threads. Memory: 17 bytes per object, a manifest, eight versions. Nothing
+    is written. Damage is reported, never raised; errors of the store, and TableNotFoundError, are
+    raised. If gc expires meanwhile what seems to be missing, verification starts over.
+    """
+    say = progress or (lambda step: None)
+    for _ in range(_TRIES):
+        findings = Findings()
+        head = _newest_readable(session.store, findings)
+        if head is None:
+            return VerifyReport(
+                url=session.store.url,
+                first=0,
+                last=0,
+                deep=deep,
+                damages=findings.damages,
+                findings=findings.ordered(),
+            )
+        report = _verify(session.store, head, findings, deep, say)
+        if report.is_sound or not _has_expired_since(session.store, head.snapshot):
+            return report
+    raise StoreError(
+        f"{session.store.url}: versions were expired {_TRIES} times while they were "
+        "verified; try again when gc is done"
+    )
+
+
+def _newest_readable(store: Store, findings: Findings) -> Head | None:
+    """The latest version; if it cannot be read, or belongs to another table, the highest version
+    that can, so that the rest can be checked."""
+    try:
+        return open_head(store)
+    except CorruptMetadataError:
+        pass
+    above, highest = list_above(store, 0), None
+    for version in reversed(above.versions):
+        head = _read(store, version)
+        if isinstance(head, Head):
+            wrong = misplaced(store.url, head.snapshot, above.tables)
+            if wrong is None:
+                return head
+            if highest is None or above.tables:
+                kind: Kind = (
+                    "version_misplaced"
+                    if wrong.object_name == object_names.version_name(version)
+                    else "marker_missing"
+                )
+                findings.add(finding(kind, wrong.object_name, str(wrong)))
+            highest = highest or head
+        elif head is not None:
+            findings.add(finding("version_unreadable", object_names.version_name(version), head))
+    return highest
+
+
+def _has_expired_since(store: Store, head: Snapshot) -> bool:
+    """Whether a version that was readable at this head no longer is."""
+    try:
+        newest = open_head(store).snapshot
+    except (CorruptMetadataError, TableNotFoundError):
+        return False
+    tagged, still = ({tag.version for tag in snapshot.tags.values()} for snapshot in (head, newest))
+    return newest.expired > head.expired or not tagged <= still
+
+
+def _verify(
+    store: Store, head: Head, findings: Findings, deep: bool, say: Progress
+) -> VerifyReport:
+    inventory = Inventory(store, head.snapshot, say)
+    existing = _chosen(inventory, head.snapshot, findings)
+    contents = Contents(store, head.snapshot, inventory, findings.add, deep=deep, progress=say)
+    _walk(store, head, existing, contents, findings, say)
+    contents.finish()
+    findings.add(*inventory.findings, *inventory.left_over())
+    _check_hint(store, inventory, findings)
+    if inventory.youngest.birth > head.version and inventory.youngest.birth > max(
+        list_versions(store, head.version), default=0
+    ):
+        youngest = inventory.youngest
+        text = (
+            f"{youngest.name} is of a job that was born when it was the newest: it was lost, and "
+            "all versions since"
+        )
+        findings.add(finding("version_missing", object_names.version_name(youngest.birth), text))
+    return VerifyReport(
+        url=store.url,
+        first=head.snapshot.expired,
+        last=head.version,
+        deep=deep,
+        versions=len(existing),
+        manifests=contents.manifests,
+        files=contents.files,
+        bytes=contents.bytes,
+        objects=inventory.objects,
+        damages=findings.damages,
+        findings=findings.ordered(),
+    )
+
+
+def _chosen(inventory: Inventory, head: Snapshot, findings: Findings) -> list[int]:
+    """The readable versions whose objects exist, newest first; missing versions and unexpected ones
+    are reported. [IV1]"""
+    tags = {
+        tag.version: name
+        for name, tag in sorted(head.tags.items())
+        if 1 <= tag.version < head.expired
+    }
+    inside = [
+        version for version in sorted(inventory.versions) if head.expired <= version <= head.version
+    ]
+    below = [version for version in sorted(inventory.versions) if version < head.expired]
+    before = head.expired - 1
+    for version in (*inside, head.version + 1):
+        for missing in range(before + 1, min(version, before + 1 + _NAMED)):
+            findings.add(
+                finding(
+                    "version_missing",
+                    object_names.version_name(missing),
+                    "it is missing although the version is not expired",
+                )
+            )
+        if version - before - 1 > _NAMED:
+            text = f"with it all up to version {version - 1} are missing"
+            findings.add(
+                finding("version_missing", object_names.version_name(before + 1 + _NAMED), text)
+            )
+        before = version
+    for version in sorted(tags.keys() - set(below)):
+        text = f"it is missing although the tag {tags[version]!r} keeps the version"
+        findings.add(finding("version_missing", object_names.version_name(version), text))
+    left = [version for version in below if version not in tags]
+    for version in left[:_NAMED]:
+        text = (
+            f"it stands below the lowest readable version, {head.expired}: gc has not come to "
+            "it, or a writer brought it back"
+        )
+        findings.add(finding("version_leftover", object_names.version_name(version), text))
+    if left[_NAMED:]:
+        text = (
+            f"with it {len(left) - _NAMED:,} more stand below the lowest readable version, "
+            f"{head.expired}"
+        )
+        findings.add(finding("version_leftover", object_names.version_name(left[_NAMED]), text))
+    return sorted((*inside, *(version for version in below if version in tags)), reverse=True)
+
+
+def _walk(
+    store: Store,
+    head: Head,
+    versions: Sequence[int],
+    contents: Contents,
+    findings: Findings,
+    say: Progress,
+) -> None:
+    """Check every version, newest first, against the one above it; `contents` gets what it lists.
+    [OB1]"""
+    above: Head | None = None  # the last version without a contradiction
+    table_id = head.snapshot.table_id  # the last such version's
+    for count, (version, read) in enumerate(
+        prefetch(partial(_read, store), versions, threads=_READERS, limit=_READERS)
+    ):
+        opened = read.result()
+        if count % 20 == 0:
+            say(f"verifying version {version:,} of {head.version:,}")
+        name = object_names.version_name(version)
+        if not isinstance(opened, Head):
+            text = opened or "it was there when the root was listed, and is gone"
+            findings.add(finding("version_unreadable" if opened else "version_missing", name, text))
+            above = None
+            continue
+        snapshot = opened.snapshot
+        findings.add(*check_version(snapshot))
+        trusted = True
+        if above is not None and above.version == version + 1:
+            trusted = above.snapshot.parent_digest == opened.digest
+            if trusted:
+                findings.add(*check_step(snapshot, above.snapshot))
+            else:
+                text = (
+                    f"version {above.version} was built on other bytes than these: one of the "
+                    "two was replaced"
+                )
+                findings.add(finding("version_replaced", name, text))
+        elif snapshot.table_id != table_id:
+            findings.add(other_table(snapshot, table_id, "newer versions"))
+        contents.add_version(snapshot)
+        above = opened if trusted else None
+        table_id = snapshot.table_id if trusted else table_id
+
+
+def _read(store: Store, version: int) -> Head | str | None:
+    """The version, or why it cannot be read; None: it does not exist."""
+    try:
+        return read_object(store, version)
+    except (CorruptMetadataError, UnsupportedFormatError) as error:
+        return reason(error)
+
+
+def _check_hint(store: Store, inventory: Inventory, findings: Findings) -> None:
+    try:
+        data = store.get(object_names.HINT, 0, 64)
+    except FileNotFoundError:
+        return
+    hinted = codec.decode_hint(data)
+    if hinted is None:
+        findings.add(finding("hint_is_off", object_names.HINT, "it is no version"))
+    elif hinted > max(inventory.versions, default=0) and not list_versions(store, hinted):
+        findings.add(
+            finding(
+                "hint_is_off", object_names.HINT, f"it says version {hinted}, which does not exist"
+            )
+        )

@@ -1,0 +1,659 @@
+"""A job from begin to outcome: what it declares, the files it gathers, and its one commit. [CM1]
+[KY3] [SC3]
+
+No Spark here: `plan_write` says how files must be written, `add_written` takes what came of it. Not
+here: the commit loop (engine.commit.commit_loop).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, cast, get_args
+
+import msgspec
+import pyarrow as pa
+
+from ...core.commit.change import Change, ConflictChoice, StreamBatch, declaration, declared_scope
+from ...core.commit.conflict import Conflict, find_conflict
+from ...core.commit.write_layout import (
+    MISSING_COLUMNS,
+    Layout,
+    check_inside,
+    check_missing,
+    lay_out,
+    replaced,
+)
+from ...core.schema import arrow_schema, partitioning
+from ...core.schema.evolution import assign_new_ids
+from ...core.schema.fields import Schema, relaxed
+from ...core.schema.read_mark import arrow_marks
+from ...core.schema.text import shown
+from ...core.table import object_names
+from ...core.table.entries import Entry, ManifestRef
+from ...core.table.partition_pattern import PartitionPattern, dedupe, of_partition
+from ...core.table.snapshot import KeyRecord
+from ...core.table.watermark import Advance, find_misfit
+from ...errors import TableNotFoundError, UsageError
+from ..commit.based_on import BasedOn, below, check_based_on
+from ..commit.commit_loop import commit, measured
+from ..commit.conflict_inputs import load_conflict_inputs
+from ..commit.create_version import create_table
+from ..commit.group_commit import Committers
+from ..commit.settled import found_outcome
+from ..datafile import writer as files
+from ..datafile.foreign_file import footer_schema, inspect_file
+from ..metadata.job_and_key_lookup import find_job_at, find_key_at
+from ..metadata.table_context import TableContext
+from ..metadata.table_root import open_or_free
+from ..metadata.version_chain import Head
+from ..runtime.job_metrics import InputTotals, JobMetrics, Meter, WriteTotals
+from ..runtime.outcome import Outcome, error_of
+from ..runtime.validation import Ranges, advance_of, check_work, source_ranges_of, wrong
+from .commit_order import check_turn
+from .state import Act, JobState, after
+from .task_recovery import Recovery, intake_of
+from .two_phase import put_prepared, seal
+
+LOG = logging.getLogger("manifestcommit.jobs")
+Progress = Callable[[int, int], None]  # rows, files so far
+
+
+class Transaction:
+    """One attempt to change a table. Nothing of it is visible before `commit` returns a committed
+    outcome. [DF1] [CM10]
+
+    key: the caller's name for this unit of work, the same on every rerun; fingerprint: anything
+    else that makes it the same work; based_on: the version of the table that its rows were read
+    from.
+    """
+
+    def __init__(
+        self,
+        session: TableContext,
+        *,
+        key: str | None = None,
+        fingerprint: str | None = None,
+        recoverable: bool = False,
+        based_on: int | None = None,
+    ) -> None:
+        check_work(key=key, fingerprint=fingerprint)
+        self._session = session
+        self._key = None if key is None else str(key)
+        self._fingerprint = None if fingerprint is None else str(fingerprint)
+        self.recovery = Recovery(session, self._key, self._fingerprint) if recoverable else None
+        self.based_on = BasedOn(based_on)
+        self._ledger = WriteTotals(session.tally, session.env.now_us)
+        self._meter: Meter | None = None
+        self._head: Head | None = None
+        self._id: str | None = None
+        self._record: KeyRecord | None = None
+        self._mode = "append"
+        self._overwrite: Mapping[str, Any] | Literal["dynamic"] | None = None
+        self._conflict: ConflictChoice = "serializable"
+        self._layout = Layout()
+        self._entries: list[Entry] = []
+        self._found: list[str] = []  # files of others, whose columns were not compared yet
+        self._manifests: list[ManifestRef] = []
+        self._touched: list[PartitionPattern] = []
+        self._advances: list[Advance] = []
+        self._stream: StreamBatch | None = None
+        self._change: Change | None = None
+        self._tasks = 0
+        self._finished = self._failed = 0  # writes
+        self._writing = False
+        self._state = JobState.OPEN
+        self._committers = Committers.GROUP  # who may have committed it, should it be tried again
+        self._sealed: bytes | None = None
+        self._head = open_or_free(session)
+        if self._head is not None:
+            self._begin()
+        if not self.already_committed:
+            self.based_on.version(self._head, self.url)
+
+    @property
+    def already_committed(self) -> bool:
+        """Whether an earlier run committed this key, so that there is nothing to write. [KY3]"""
+        return self._record is not None
+
+    @property
+    def id(self) -> str:
+        """The job's id; a table that does not exist yet is created for it. [LY4]"""
+        self._table(None, ())
+        assert self._id is not None
+        return self._id
+
+    @property
+    def key(self) -> str | None:
+        return self._key
+
+    @property
+    def known_id(self) -> str:
+        """The job's id, or "" while there is no table that it could be a job of."""
+        return self._id or ""
+
+    @property
+    def metrics(self) -> JobMetrics:
+        """The job in numbers: as it ended, or as it stands. [OB10]"""
+        if self._meter is not None and self._meter.ended is not None:
+            return self._meter.ended
+        return self._session.meter(
+            self.known_id, self._mode, self._ledger.summary(self._tasks)
+        ).metrics("running")
+
+    @property
+    def was_tried(self) -> bool:
+        """Whether it was to be committed before, so that some of it may have landed: `commit_again`
+        counts that. [CM6]"""
+        return self._state is JobState.ENDED
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was committed, refused, prepared or aborted."""
+        return self._state is not JobState.OPEN
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is something that it would commit, or whose writing has begun."""
+        declared = self._entries or self._manifests or self._advances or self._mode == "overwrite"
+        return bool(declared or self._writing) and not self.already_committed
+
+    @property
+    def url(self) -> str:
+        return self._session.store.url
+
+    # --- what it declares -------------------------------------------------------------------------
+
+    def overwrite(
+        self,
+        overwrite: Mapping[str, Any] | Literal["dynamic"] | None,
+        *,
+        conflict: str = "serializable",
+    ) -> None:
+        """Replace the whole table (None), the partitions that the job writes ("dynamic"), or those
+        given. [CF3] [CF4] [CF5]"""
+        self._check_open()
+        if (
+            overwrite is not None
+            and not isinstance(overwrite, Mapping)
+            and not (isinstance(overwrite, str) and overwrite == "dynamic")
+        ):
+            raise wrong(
+                "overwrite",
+                overwrite,
+                'None for the whole table, "dynamic", or a mapping',
+                '{"day": "2013-01-01"}',
+            )
+        if conflict not in get_args(ConflictChoice):
+            raise UsageError(
+                f"conflict is one of {', '.join(get_args(ConflictChoice))}, not {shown(conflict)}"
+            )
+        if overwrite == {}:
+            raise UsageError(
+                "overwrite={} names no partition; give None to replace the whole table"
+            )
+        if self._mode == "overwrite" and self._overwrite != overwrite:
+            raise UsageError(
+                f"this job overwrites {self._overwrite!r} already; one job replaces one set "
+                "of partitions. Use a second job."
+            )
+        self._mode, self._overwrite, self._conflict = (
+            "overwrite",
+            overwrite,
+            cast(ConflictChoice, conflict),
+        )
+        self._check_missing()
+
+    def advance(self, source: str, start: int | str | None, end: int | str) -> None:
+        """Move a source's watermark from `start` to `end` together with the data. [WM2]"""
+        self._check_open()
+        self._advances.append(advance_of(source, start, end))
+
+    @property
+    def placed_advances(self) -> tuple[Advance, ...]:
+        """What it advances, each source named together with its table. [WM7]"""
+        return tuple(
+            msgspec.structs.replace(each, source=f"{self.url} {each.source}")
+            for each in self._advances
+        )
+
+    def check_turn(self, earlier: Iterable[Transaction]) -> None:
+        """Raise WatermarkGapError where this job must not commit before one of these, which have
+        not committed. [WM7]"""
+        check_turn(
+            self._session,
+            self._advances,
+            [other._advances for other in earlier if other.url == self.url],
+        )
+
+    def take_batch(self, batch: StreamBatch) -> None:
+        """This job is one batch of a streaming query: committed at most once, and after the one
+        before it. [KY6]"""
+        self._check_open()
+        self._stream = batch
+
+    def resume(self, planned: Change, *, began_us: int) -> None:
+        """Go on under the id of a job that planned one write in another process, before anything
+        was written: take over its plan. [SP7]
+
+        Only for jobs without a key that append or replace the whole table, as a streaming query's
+        batches do.
+        """
+        if self._head is None:
+            raise TableNotFoundError(
+                f"the table at {self.url} was removed while this job ran; nothing was "
+                "committed. Run it again."
+            )
+        self._id, self._ledger = (
+            planned.job,
+            WriteTotals(self._session.tally, self._session.env.now_us, began_us=began_us),
+        )
+        self._layout = Layout(
+            schema=planned.schema,
+            partition_by=planned.partition_by,
+            initial=planned.initial,
+            edits=planned.edits,
+        )
+        if planned.overwrite is not None:
+            self.overwrite(None, conflict=planned.overwrite.conflict)
+
+    # --- what it writes ---------------------------------------------------------------------------
+
+    def plan_write(
+        self,
+        data: Schema,
+        *,
+        partition_by: Sequence[str] | str | None = None,
+        merge_schema: bool = False,
+        target_file_size: int | None = None,
+        sources: Ranges | None = None,
+    ) -> files.WritePlan:
+        """How tasks must write data of this schema; SchemaMismatchError before any of them starts.
+        [SC3] [SC5] [PT1]
+
+        sources: the ranges that the rows come from, kept with every file. [OB8]
+        """
+        self._check_open()
+        names = [partition_by] if isinstance(partition_by, str) else partition_by
+        head = self._table(data, tuple(names or ()))
+        if head.snapshot.schema is None:
+            head = self._first_schema(head, data, tuple(names or ()))
+        self._check_early(head)
+        new_id = self._session.new_field_id
+        if self.recovery is not None:
+            self._failed += self._writing
+            new_id = self.recovery.start(self.id, finished=self._finished, failed=self._failed)
+        layout = lay_out(
+            self._layout,
+            head.snapshot,
+            data,
+            names,
+            merge=merge_schema,
+            new_id=new_id,
+            url=self.url,
+        )
+        assert layout.schema is not None and layout.partition_by is not None
+        if self._mode == "overwrite":
+            # refuses what names no partition, before anything is written
+            replaced(self._overwrite, layout, head.snapshot, self._conflict)
+        self._layout = layout
+        self._check_missing()
+        self._writing = True
+        return files.plan_for(
+            head.snapshot,
+            url=self.url,
+            job=self.id,
+            schema=layout.schema,
+            partition_by=layout.partition_by,
+            target_file_size=target_file_size,
+            sources=source_ranges_of(sources),
+        )
+
+    def add_written(
+        self,
+        entries: Iterable[Entry],
+        manifests: Sequence[ManifestRef] = (),
+        *,
+        touched: Sequence[PartitionPattern] = (),
+        tasks: int = 1,
+        intake: InputTotals | None = None,
+    ) -> None:
+        """Take over what tasks wrote; it is this job's from now on, and still invisible. No entry
+        of a manifest is held. [SP2] [CM26]
+
+        touched: the partitions of what is in the manifests; left out, they are looked for there.
+        intake: what the tasks were handed.
+        """
+        self._check_open()
+        self._finished, self._writing = self._finished + 1, False
+        entries = list(entries)
+        self._ledger.take(entries, manifests, intake)
+        self._entries += entries
+        self._manifests += manifests
+        schema, partition_by = self._layout.schema, self._layout.partition_by
+        if schema is not None and partition_by is not None:
+            touched = touched or self._session.manifests.touched(
+                manifests, schema=schema, partition_by=partition_by
+            )
+            self._touched = list(dedupe([*self._touched, *touched]))
+        self._tasks += tasks
+
+    def write_stream(
+        self,
+        schema: pa.Schema,
+        batches: Iterable[pa.RecordBatch],
+        *,
+        progress: Progress | None = None,
+        **options: Any,
+    ) -> None:
+        """Write an Arrow stream in this process, through the path that Spark's tasks take. options:
+        as for `plan_write`. [DF1] [DF2]"""
+        if self.already_committed:
+            return
+        self.based_on.take(arrow_marks(schema.metadata))
+        plan = self.plan_write(
+            arrow_schema.from_arrow(schema, self._session.new_field_id), **options
+        )
+        work = None
+        same = self.recovery.fingerprint if self.recovery is not None else None
+        if self.recovery is not None and same is not None:
+            work = self.recovery.work(plan, tasks=1, same=same)
+            if done := work.finished(self._session.store).get(0):
+                self.add_written(done.entries, done.manifests, intake=intake_of(done))
+                return
+        elif self.recovery is not None:
+            LOG.warning(
+                "job %s: nothing of it can be taken over by a rerun, which could not know "
+                "that its data is the same. If you know, say so "
+                "with fingerprint=…",
+                self.id,
+            )
+        attempt = self._session.env.randomness(8).hex()
+        rows = 0
+        with files.DataFileWriter(
+            self._session.store, plan, task=self._tasks, attempt=attempt
+        ) as writer:
+            for batch in batches:
+                writer.write(batch)
+                rows += batch.num_rows
+                if progress is not None:
+                    progress(rows, 0)
+            entries = writer.close()
+            if work is None:
+                self.add_written(entries, intake=writer.intake)
+            else:
+                done = work.finish(
+                    self._session.store, self._session.env, 0, entries, intake=writer.intake
+                )
+                self.add_written(done.entries, done.manifests, intake=intake_of(done))
+
+    def add_files(self, paths: Iterable[str], *, sources: Ranges | None = None) -> None:
+        """List files that something else wrote below the root; each is checked now and left where
+        it is. [AF1] [OB8]"""
+        self._check_open()
+        ranges = source_ranges_of(sources)
+        if self.already_committed:
+            return
+        for path in paths:
+            head = self._table(None, ())
+            if (self._layout.schema or head.snapshot.schema) is None:
+                self.plan_write(
+                    arrow_schema.from_arrow(
+                        footer_schema(self._session.store, path), self._session.new_field_id
+                    )
+                )
+                self._writing = False
+            schema = self._layout.schema or head.snapshot.schema
+            assert schema is not None
+            if any(entry.path == path for entry in self._entries):
+                raise UsageError(f"{path!r} is added twice by this job; its rows would be doubled")
+            self._check_settled(path, head)
+            chosen = self._layout.partitioning(head.snapshot)
+            entry = inspect_file(
+                self._session.store,
+                path,
+                schema=schema,
+                partition_by=chosen,
+                job=self.id,
+                bounds_columns=files.bounds_columns_of(head.snapshot),
+            )
+            self._layout = msgspec.structs.replace(self._layout, schema=schema, partition_by=chosen)
+            self._found.append(path)
+            self._check_missing()
+            self._entries.append(
+                msgspec.structs.replace(entry, sources=ranges) if ranges else entry
+            )
+            self._ledger.take([entry], (), InputTotals(rows=entry.rows, bytes=entry.bytes))
+
+    # --- how it ends ------------------------------------------------------------------------------
+
+    def commit(self, *, publishing: bool = True) -> Outcome:
+        """Everything that the job declared and wrote becomes visible at once, or nothing does.
+        [CM1]-[CM8]
+
+        publishing: whether other writers may be asked to commit it, after which nobody but a head
+        can say that it has failed. [CM19]
+        """
+        self._enter(Act.COMMIT)
+        return self._commit_first(Committers.GROUP if publishing else Committers.THIS_PROCESS)
+
+    def _commit_first(self, committers: Committers) -> Outcome:
+        if self.recovery is not None:
+            committers = Committers.ANY_PROCESS
+        self._committers = committers.again()
+        self._change = change = self.change()
+        self._meter = meter = self._session.meter(change.job, change.operation, change.summary)
+        assert self._head is not None
+        known = self._session.known
+        base = known if known is not None and known.version > self._head.version else self._head
+        if self._record is not None:
+            return measured(found_outcome(self._session, base, change), meter)
+        return self._commit(base, change, meter, committers)
+
+    def commit_again(self) -> Outcome:
+        """The same change once more, where the store failed or did not say: whatever of the first
+        try landed counts. [CM1] [CM6]"""
+        self._enter(Act.RETRY)
+        if self._change is None or self._record is not None:  # nothing was sent
+            return self._commit_first(Committers.GROUP)
+        change = self._change
+        self._meter = meter = self._session.meter(
+            change.job, change.operation, change.summary, "second"
+        )
+        return self._commit(self._session.open(), change, meter, self._committers)
+
+    def _commit(self, base: Head, change: Change, meter: Meter, committers: Committers) -> Outcome:
+        outcome = commit(self._session, base, change, committers=committers, meter=meter)
+        return outcome if self.recovery is None else self.recovery.judged(change, outcome)
+
+    def prepare(self) -> str:
+        """Make the job durable, so that any process can commit it or abort it; returns its id.
+        Nothing is visible yet. [AB3]
+
+        May be called again where it failed: from the first request on the job is sealed, since that
+        may have landed.
+        """
+        if self._sealed is None:
+            self._check_open()
+            self._meter = self._session.meter(
+                self.id, self._mode, self._ledger.summary(self._tasks), "first"
+            )
+            self._sealed = seal(self._session, self.change(), self._record)
+        self._enter(Act.SEAL)
+        put_prepared(self._session, self.id, self._sealed)
+        self._enter(Act.PREPARE)
+        if self._meter is not None and self._meter.ended is None:
+            self._meter.end("prepared")
+        return self.id
+
+    def abort(self) -> None:
+        """Stop. Nothing is deleted: what was written stays unlisted, and gc collects it. [AB1]
+        [AB2]"""
+        if after(self._state, Act.ABORT) is None:
+            raise UsageError(
+                f"this job {self._state.value}; abort({self.url!r}, {self.id!r}) aborts it"
+            )
+        if self._state is JobState.OPEN:
+            self._meter = self._session.meter(
+                self.known_id, self._mode, self._ledger.summary(self._tasks)
+            )
+            self._meter.end("aborted" if self.recovery is None else "left")
+        self._enter(Act.ABORT)
+
+    def change(self) -> Change:
+        """What would be committed now."""
+        head = self._table(None, ())
+        layout, overwrite = self._layout, None
+        if self._mode == "overwrite":
+            overwrite = replaced(self._overwrite, layout, head.snapshot, self._conflict)
+        advances = tuple(self._advances)
+        by_id = layout.partitioning(head.snapshot)
+        touched = dedupe(
+            [*self._touched, *(of_partition(by_id, entry.partition) for entry in self._entries)]
+        )
+        check_inside(overwrite, touched, layout.schema or head.snapshot.schema, self._overwrite)
+        birth, read_at = (
+            object_names.parse_job_id(self.id).birth,
+            self.based_on.version(head, self.url),
+        )
+        reads = self.based_on.reads(read_at) if overwrite is None else ()
+        return Change(
+            job=self.id,
+            birth=birth,
+            based_on=below(read_at, birth, overwrite, reads),
+            reads=reads,
+            operation=self._mode,
+            key=self._key,
+            declared=declaration(
+                mode=self._mode,
+                scope=declared_scope(overwrite),
+                advances=advances,
+                fingerprint=self._fingerprint,
+            ),
+            schema=layout.schema,
+            # a job that lays out no file fits any partitioning
+            partition_by=by_id if layout.schema is not None else None,
+            edits=layout.edits,
+            initial=layout.initial,
+            add=tuple(self._entries),
+            add_manifests=tuple(self._manifests),
+            touched=touched,
+            overwrite=overwrite,
+            advances=advances,
+            stream=self._stream,
+            summary=self._ledger.summary(self._tasks),
+        )
+
+    def _check_missing(self) -> None:
+        """What was written and found so far has the columns that it must have; SchemaMismatchError
+        otherwise. [SC8]"""
+        if self._head is None or (schema := self._layout.schema) is None:
+            return
+        properties, whole = (
+            self._head.snapshot.properties,
+            self._mode == "overwrite" and self._overwrite is None,
+        )
+        check_missing(self._layout.missing, properties, whole=whole)
+        if self._found and (whole or MISSING_COLUMNS in properties):
+            for path in self._found:
+                inside = footer_schema(self._session.store, path).names
+                lacking = [field.name for field in schema.fields if field.file_name not in inside]
+                check_missing(lacking, properties, whole=whole)
+            self._found = []
+
+    def _check_settled(self, path: str, head: Head) -> None:
+        """A file of a job that may still commit would be listed twice: a job does not look for its
+        own paths. [CF10] [AF1]"""
+        writer = object_names.job_of_data_file(path)
+        if writer is None or object_names.parse_job_id(writer).table_id != head.snapshot.table_id:
+            return
+        if find_job_at(self._session, head, writer)[1][0] != "committed":
+            raise UsageError(
+                f"{path!r} was written by job {writer}, which has not committed and may "
+                "still do so. Nothing was added."
+            )
+
+    def _begin(self) -> None:
+        assert self._head is not None
+        if self._key is not None:
+            self._head, self._record = find_key_at(self._session, self._head, self._key)
+        self._id = self._session.new_job(self._head)
+        if self.recovery is not None and self._record is None:
+            self._id = self.recovery.find(self._head.snapshot) or self._id
+
+    def _table(self, data: Schema | None, partition_by: tuple[str, ...]) -> Head:
+        """The head that this job was born under; where there is no table yet, it is created first.
+        [CM13] [ST12]"""
+        if self._head is None:
+            # What happens to hold no null in the first data may well hold one in the next: only
+            # create_table binds columns.
+            schema = (
+                assign_new_ids(relaxed(data), self._session.new_field_id)
+                if data is not None
+                else None
+            )
+            chosen = (
+                partitioning.check_partition_by(schema, partition_by) if schema is not None else ()
+            )
+            self._head = create_table(
+                self._session, schema=schema, partition_by=chosen, properties={}, provisional=True
+            )
+            self._begin()
+        self._session.prove(self._head.snapshot.proven)
+        return self._head
+
+    def _first_schema(self, head: Head, data: Schema, partition_by: tuple[str, ...]) -> Head:
+        """Give a table its first schema in a commit of its own; whoever loses that race fits the
+        winner's. [CF8]"""
+        schema = assign_new_ids(relaxed(data), self._session.new_field_id)
+        change = Change(
+            job=self._session.new_job(head),
+            birth=head.version,
+            operation="schema",
+            initial=schema,
+            partition_by=partitioning.check_partition_by(schema, partition_by),
+        )
+        outcome = commit(self._session, head, change)
+        found = self._session.open()
+        if found.snapshot.schema is None:
+            if outcome.committed:
+                taken_back = Conflict(
+                    rule="schema",
+                    mine="gives the table its first columns",
+                    winner=f"a rollback up to version {found.version} took them back",
+                )
+                outcome = Outcome(kind="conflict", job_id=self.id, conflict=taken_back)
+            error = error_of(outcome, self.url)
+            assert error is not None
+            raise error
+        self._head = found  # the job's birth stays what its id says
+        return found
+
+    def _check_early(self, head: Head) -> None:
+        """Refuse now, before any task starts, what no later commit of others can make right. [SC3]
+        [WM2] [CF5]
+
+        A gap may close while this job runs; an overlap stays. What holds files already will not be
+        empty.
+        """
+        if self.based_on.version(head, self.url) is not None:
+            check_based_on(self._session, head, self.change())
+        misfit = find_misfit(head.snapshot.watermarks, head.snapshot.origins, self._advances)
+        change = self.change() if misfit is not None or self._conflict == "fail" else None
+        if change is None:
+            return
+        conflict = find_conflict(
+            head.snapshot, change, (), load_conflict_inputs(self._session, head, change)
+        )
+        if conflict is not None and conflict.rule in ("watermark_overlap", "partition_is_filled"):
+            error = error_of(Outcome(kind="conflict", job_id=self.id, conflict=conflict), self.url)
+            assert error is not None
+            raise error
+
+    def _check_open(self) -> None:
+        self._enter(Act.WORK)
+
+    def _enter(self, act: Act) -> None:
+        if (state := after(self._state, act)) is None:
+            raise UsageError(f"this job {self._state.value}; begin a new one")
+        self._state = state

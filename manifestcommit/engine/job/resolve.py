@@ -1,0 +1,60 @@
+"""What became of a job, asked from any process at any later time. [CM23]
+
+Not here: how a job is given up (engine.job.two_phase), the outcome of a commit in its own process
+(engine.runtime.outcome).
+"""
+
+from __future__ import annotations
+
+from ...core.table import object_names
+from ...errors import UsageError
+from ..metadata.job_and_key_lookup import find_job_at
+from ..metadata.table_context import TableContext
+from ..metadata.version_chain import Head, newest_above
+from .two_phase import is_published, read_prepared
+
+
+class Resolution(str):
+    """The answer of `resolve`, a text; version: where it is "committed"."""
+
+    version: int | None
+
+    def __new__(cls, status: str, version: int | None = None) -> Resolution:
+        made = super().__new__(cls, status)
+        made.version = version
+        return made
+
+
+def resolve_job(session: TableContext, job_id: str) -> Resolution:
+    """What the table knows of a job as of this call. UsageError where the id is none of a job of
+    this table. [CM23]"""
+    head = session.open()
+    try:
+        name = object_names.parse_job_id(job_id)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if name.table_id != head.snapshot.table_id:
+        raise UsageError(
+            f"job {job_id} belongs to another table than the one at {session.store.url}"
+        )
+    recorded = _recorded(session, head, job_id)
+    if recorded is not None:
+        return recorded
+    if read_prepared(session, job_id) is not None or is_published(session, job_id):
+        return Resolution("pending")
+    # Whoever carried it since the head was read has taken its intent away.
+    newest = newest_above(session.store, head.version, head) or session.open()
+    return _recorded(session, newest, job_id) or Resolution("not_committed")
+
+
+def _recorded(session: TableContext, head: Head, job_id: str) -> Resolution | None:
+    head, (state, version) = find_job_at(session, head, job_id)
+    if state == "committed":
+        return Resolution("committed", version)
+    if state == "given_up":
+        return Resolution("aborted")
+    return (
+        Resolution("forgotten")
+        if object_names.parse_job_id(job_id).birth < head.snapshot.fence
+        else None
+    )

@@ -1,0 +1,490 @@
+"""Adopts a folder of Parquet files as a table, in place: every file is inspected, none is moved or
+rewritten, and one commit registers all. [AF2]
+
+First it reads every footer and writes nothing. Then it creates version 1, with a property that
+marks the adoption as unfinished; the next commit registers the files and removes that property. A
+rerun after a crash between the two continues with the same table. Not here: which files count
+(engine.maintenance.folder_scan), the contents of a file (engine.datafile.foreign_file), the union
+of their columns (engine.datafile.schema_union).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from ...core.commit import spill_policy
+from ...core.commit.change import Change, Overwrite, declaration
+from ...core.schema import hive
+from ...core.schema.evolution import SchemaEdit, fit, leaves
+from ...core.schema.fields import Field, Schema, check_schema
+from ...core.schema.partitioning import check_partition_by
+from ...core.schema.wire import WireValue
+from ...core.table import object_names
+from ...core.table.entries import Entry, ManifestRef
+from ...core.table.snapshot import KeyRecord, Snapshot, Summary
+from ...errors import (
+    CommitConflictError,
+    NotATableError,
+    SchemaMismatchError,
+    TableNotFoundError,
+    UsageError,
+)
+from ...store import ObjectInfo
+from ..commit.commit_loop import commit
+from ..commit.create_version import create_table
+from ..datafile.foreign_file import FileFacts, UnreadableFileError, read_facts
+from ..datafile.schema_union import Columns, Union
+from ..datafile.writer import DEFAULT_BOUNDS_COLUMNS
+from ..metadata.job_and_key_lookup import find_key_at
+from ..metadata.manifests import write_manifest
+from ..metadata.table_context import TableContext
+from ..metadata.version_chain import Head
+from ..runtime.concurrency import prefetch
+from ..runtime.outcome import Outcome, committed_or_raise
+from ..scan.planning import entries_table
+from .folder_scan import data_files
+from .spilled_file_list import GatheredFile, SpilledFileList
+
+KEY = "manifestcommit.adopt"  # of the commit that registers the files
+UNFINISHED = "manifestcommit.adoption"  # a property that exists until they are registered
+_THREADS = 16
+_AHEAD = 64  # files that are being read, or wait for an earlier one
+_NAMED = 10  # files that an error names
+_SKIPS_KEPT = 100
+_TRIES = 5
+
+Progress = Callable[[int, int], None]  # called with rows and files so far
+
+
+class SkippedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of the folder that does not belong to the table. name: relative to the table path."""
+
+    name: str
+    reason: str
+
+
+class Adoption(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of an adoption. version: the one that registered its files; already_adopted: an
+    earlier call did it, and this one changed nothing; files, rows, bytes: adopted totals; skipped:
+    the first 100 skipped files, of skipped_files. [AF2]"""
+
+    url: str
+    version: int
+    already_adopted: bool
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+    partition_by: tuple[str, ...] = ()
+    skipped: tuple[SkippedFile, ...] = ()
+    skipped_files: int = 0
+
+
+def adopt(
+    session: TableContext,
+    *,
+    partition_by: Sequence[str] | None = None,
+    progress: Progress | None = None,
+) -> Adoption:
+    """Make a table of the Parquet files in a folder with one commit; no file is moved, rewritten or
+    deleted. [AF2]
+
+    partition_by: the partition columns, by default those of the folders. A crash leaves no table,
+    or one that the next call completes; after the commit, the call is idempotent. Every unfit file
+    raises an error before a table is created.
+    """
+    for _ in range(_TRIES):
+        head, record = _open(session)
+        if head is not None and (done := _done(session, head, record)) is not None:
+            return done
+        with SpilledFileList() as gathered:
+            pending = _Pending(session, head, partition_by, gathered)
+            pending.gather(progress)
+            outcome = pending.commit()
+        if outcome is not None:
+            committed = committed_or_raise(outcome, session.store.url)
+            if committed.kind == "committed" and committed.version is not None:
+                return pending.told(committed.version)
+    raise CommitConflictError(
+        (
+            f"{session.store.url}: others changed the table {_TRIES} times while its files were "
+            "adopted. Nothing was adopted; run it again."
+        ),
+        rule="contention",
+        mine="adopts a folder",
+        winner="others",
+    )
+
+
+def _open(session: TableContext) -> tuple[Head | None, KeyRecord | None]:
+    try:
+        return find_key_at(session, session.open(), KEY)
+    except TableNotFoundError:
+        return None, None
+
+
+def _done(session: TableContext, head: Head, record: KeyRecord | None) -> Adoption | None:
+    """The result of an earlier adoption; None: it is to be completed. [AF2]"""
+    snapshot = head.snapshot
+    if record is not None:
+        return Adoption(
+            url=session.store.url,
+            version=record.version,
+            already_adopted=True,
+            partition_by=_names(snapshot),
+        )
+    if UNFINISHED not in snapshot.properties:
+        raise UsageError(
+            f"{session.store.url} is a table already: there is nothing to do, and nothing was "
+            "done. Files that lie there and are not listed are added with `add_files` of a job."
+        )
+    return None
+
+
+def _names(snapshot: Snapshot) -> tuple[str, ...]:
+    by_id = {field.id: field.name for field in snapshot.schema.fields} if snapshot.schema else {}
+    return tuple(by_id[field_id] for field_id in snapshot.partition_by)
+
+
+class _Pending:
+    """One attempt: the files of the folder, and their commit."""
+
+    def __init__(
+        self,
+        session: TableContext,
+        head: Head | None,
+        partition_by: Sequence[str] | None,
+        gathered: SpilledFileList,
+    ) -> None:
+        self._session = session
+        self._head = head
+        self._names = None if partition_by is None else tuple(partition_by)
+        self._gathered = gathered
+        # folder column -> the type of its values so far
+        self._kinds: dict[str, str | None] = {}
+        self._first: str | None = None  # the file whose folders all others must match
+        self._skipped: list[SkippedFile] = []
+        self._skipped_files = 0
+        known = head.snapshot.schema if head is not None else None
+        self._columns = Columns(session.new_field_id, known)
+        self._union = Union(known)
+        self._by: tuple[int, ...] = ()
+
+    # --- Inspecting the files ---------------------------------------------------------------------
+
+    def gather(self, progress: Progress | None) -> None:
+        """Inspect every file of the folder, in the order of names; errors name the unfit file.
+        Nothing is written."""
+        unreadable: list[str] = []
+        for info, gathered in prefetch(
+            self._read, self._candidates(), threads=_THREADS, limit=_AHEAD
+        ):
+            try:
+                facts = gathered.result()
+            except UnreadableFileError as error:
+                unreadable.append(str(error))
+                if len(unreadable) == _NAMED:
+                    break
+                continue
+            self._take(info.name, facts)
+            if progress is not None:
+                progress(self._gathered.rows, self._gathered.files)
+        if unreadable:
+            what = (
+                "a table's folder holds Parquet files only. Move these away, or give them a name "
+                "that begins with _. "
+            )
+            if not self._gathered.files:
+                what = (
+                    "there is no Parquet file among those that were looked at, and adopting "
+                    "takes no other. Read these files with their "
+                    "own reader, and write the rows to a new table with manifestcommit.write. "
+                )
+            raise UsageError(f"Nothing was adopted: {what}{'; '.join(unreadable)}")
+        if not self._gathered.files:
+            raise NotATableError(
+                f"{self._session.store.url} holds no Parquet files to adopt. A table without "
+                "files is made by create_table."
+            )
+        self._settle()
+
+    def _candidates(self) -> Iterator[ObjectInfo]:
+        own = self._head.snapshot.table_id if self._head is not None else None
+        for info in data_files(self._session.store, self._pass_over):
+            job = object_names.job_of_data_file(info.name)
+            if (
+                own is not None
+                and job is not None
+                and object_names.parse_job_id(job).table_id == own
+            ):
+                self._pass_over(info.name, "a job of this table wrote it")
+                continue
+            yield info
+
+    def _pass_over(self, name: str, reason: str) -> None:
+        self._skipped_files += 1
+        if len(self._skipped) < _SKIPS_KEPT:
+            self._skipped.append(SkippedFile(name=name, reason=reason))
+
+    def _read(self, info: ObjectInfo) -> FileFacts:
+        names = _folders(self._session.store.url, info.name) if self._names is None else self._names
+        return read_facts(
+            self._session.store,
+            info,
+            columns_of=self._columns.of,
+            partition_names=tuple(names),
+            bounds_columns=DEFAULT_BOUNDS_COLUMNS,
+        )
+
+    def _take(self, path: str, facts: FileFacts) -> None:
+        folders = _folders(self._session.store.url, path)
+        if self._names is None:
+            self._names, self._first = tuple(folders), path
+        elif self._first is not None and tuple(folders) != self._names:
+            raise SchemaMismatchError(
+                f"{path!r} lies in folders of {', '.join(folders) or 'no column'}, and "
+                f"{self._first!r} in those of {', '.join(self._names) or 'no column'}. Nothing was "
+                "adopted: move one of them, or name the columns with partition_by."
+            )
+        self._union.take(facts.schema, path)
+        inside = {field.name for field in facts.schema.fields}
+        for name in self._names:
+            if name not in inside:
+                if name not in folders:
+                    raise self._mismatch(
+                        path,
+                        name,
+                        (
+                            "partitions the table, but neither the file nor its folders tell "
+                            "its value"
+                        ),
+                    )
+                self._kinds[name] = hive.widen(self._kinds.get(name), folders[name])
+        if lost := [name for name in folders if name not in self._names and name not in inside]:
+            raise self._mismatch(
+                path,
+                lost[0],
+                (
+                    "stands in its folders only, and is not among those of partition_by: it "
+                    "would be lost"
+                ),
+            )
+        self._gathered.add(
+            GatheredFile(
+                path=path,
+                rows=facts.rows,
+                bytes=facts.bytes,
+                columns=facts.columns,
+                inside=facts.inside,
+                folders=folders,
+            )
+        )
+
+    def _settle(self) -> None:
+        """Determine the table's columns and partitioning; columns that only folders have come last,
+        as in Spark."""
+        schema, names = self._union.schema, self._names or ()
+        assert schema is not None
+        there = {field.name for field in schema.fields}
+        missing = [name for name in names if name not in there]
+        added = (
+            Field(
+                id=self._columns.id_of((name,)), name=name, type=self._kinds.get(name) or "string"
+            )
+            for name in missing
+        )
+        after = Union(schema)
+        after.take(Schema(fields=(*schema.fields, *added)), "the folders")
+        assert after.schema is not None
+        check_schema(after.schema)
+        self._schema = after.schema
+        self._by = check_partition_by(self._schema, names)
+        head = self._head
+        if head is not None and head.snapshot.partition_by != self._by:
+            raise UsageError(
+                f"{self._session.store.url}: an earlier call began to adopt this folder as a table "
+                f"that is partitioned by {', '.join(_names(head.snapshot)) or 'nothing'}; say the "
+                "same now. Nothing was adopted."
+            )
+
+    def _mismatch(self, path: str, column: str, what: str) -> SchemaMismatchError:
+        return SchemaMismatchError(
+            f"{self._session.store.url}/{path}: column {column!r} {what}. Nothing was adopted."
+        )
+
+    # --- Registering them -------------------------------------------------------------------------
+
+    def commit(self) -> Outcome | None:
+        """The outcome; None: the table has changed, start again. [CM1]"""
+        self._check_partitions()  # refuse everything that can be refused before there is a table
+        head = self._head
+        if head is None:
+            head = create_table(
+                self._session,
+                schema=self._schema,
+                partition_by=self._by,
+                properties={UNFINISHED: "its files are not listed yet"},
+            )
+            if head.snapshot.schema != self._schema:
+                # another writer created it: its columns have other ids, and a commit would conflict
+                return None
+        job = self._session.new_job(head)
+        edits = self._edits(head)
+        if head.snapshot.totals.files:
+            outcome = commit(
+                self._session, head, self._change(head, job, edits, self._unlisted(head, job), ())
+            )
+        else:
+            entries, references = self._staged(job)
+            # the table was empty, so no path in these manifests can be live
+            empty = Overwrite(scope=({},), conflict="fail")
+            outcome = commit(
+                self._session, head, self._change(head, job, edits, entries, references, empty)
+            )
+        rule = outcome.conflict.rule if outcome.conflict is not None else ""
+        return None if rule in ("partition_is_filled", "path_is_live", "schema") else outcome
+
+    def told(self, version: int) -> Adoption:
+        """The result for the caller."""
+        gathered = self._gathered
+        return Adoption(
+            url=self._session.store.url,
+            version=version,
+            already_adopted=False,
+            files=gathered.files,
+            rows=gathered.rows,
+            bytes=gathered.bytes,
+            partition_by=self._names or (),
+            skipped=tuple(self._skipped),
+            skipped_files=self._skipped_files,
+        )
+
+    def _edits(self, head: Head) -> tuple[SchemaEdit, ...]:
+        """The columns that the folder has beyond those that the table was created with."""
+        assert head.snapshot.schema is not None
+        return (
+            ()
+            if head.snapshot.schema == self._schema
+            else fit(head.snapshot.schema, self._schema, merge=True)
+        )
+
+    def _change(
+        self,
+        head: Head,
+        job: str,
+        edits: tuple[SchemaEdit, ...],
+        add: tuple[Entry, ...],
+        references: tuple[ManifestRef, ...],
+        overwrite: Overwrite | None = None,
+    ) -> Change:
+        files = self._gathered
+        return Change(
+            job=job,
+            birth=head.version,
+            operation="adopt",
+            key=KEY,
+            declared=declaration(mode="adopt", scope=None, advances=(), fingerprint=None),
+            schema=self._schema,
+            partition_by=self._by,
+            edits=edits,
+            add=add,
+            add_manifests=references,
+            touched=({},),
+            overwrite=overwrite,
+            properties={UNFINISHED: None},
+            summary=Summary(
+                rows_read=files.rows,
+                bytes_read=files.bytes,
+                files_written=files.files,
+                rows_written=files.rows,
+                bytes_written=files.bytes,
+            ),
+        )
+
+    def _staged(self, job: str) -> tuple[tuple[Entry, ...], tuple[ManifestRef, ...]]:
+        """The entries, or manifests of them if there are many, with one manifest in memory at a
+        time. [CM12]"""
+        references = []
+        for files in self._gathered:
+            entries = tuple(self._entry(file, job) for file in files)
+            if len(entries) == self._gathered.files and not spill_policy.entries_overflow(entries):
+                return entries, ()
+            references.append(
+                write_manifest(
+                    self._session.store,
+                    entries,
+                    schema=self._schema,
+                    partition_by=self._by,
+                    job=job,
+                    env=self._session.env,
+                )
+            )
+        return (), tuple(references)
+
+    def _unlisted(self, head: Head, job: str) -> tuple[Entry, ...]:
+        """All entries whose files the table does not list: other jobs wrote to it before its
+        adoption was completed."""
+        listed = set(
+            entries_table(self._session, head.snapshot, in_order=False).column("path").to_pylist()
+        )
+        return tuple(
+            self._entry(file, job)
+            for files in self._gathered
+            for file in files
+            if file.path not in listed
+        )
+
+    def _entry(self, file: GatheredFile, job: str) -> Entry:
+        tracked = {leaf.id for leaf in leaves(self._schema)[:DEFAULT_BOUNDS_COLUMNS]}
+        columns = {
+            field_id: stats for field_id, stats in file.columns.items() if field_id in tracked
+        }
+        return Entry(
+            path=file.path,
+            partition=self._partition(file),
+            rows=file.rows,
+            bytes=file.bytes,
+            job=job,
+            columns=columns,
+        )
+
+    def _check_partitions(self) -> None:
+        if self._by:
+            for files in self._gathered:
+                for file in files:
+                    self._partition(file)
+
+    def _partition(self, file: GatheredFile) -> tuple[WireValue, ...]:
+        """The values of the partition columns, from the file or else from its folders; if both have
+        a value, they must agree. [AF2]"""
+        by_id = {field.id: field.name for field in self._schema.fields}
+        return tuple(self._value(file, field_id, by_id[field_id]) for field_id in self._by)
+
+    def _value(self, file: GatheredFile, field_id: int, name: str) -> WireValue:
+        if name in file.inside:
+            value = file.inside[name]
+            if not hive.agrees(self._schema, field_id, file.folders, value):
+                raise self._mismatch(
+                    file.path,
+                    name,
+                    f"holds {value!r} where its folder says {file.folders[name]!r}",
+                )
+            return value
+        if name not in file.folders:
+            return None  # anything is true of a file without rows
+        try:
+            return hive.parse(self._schema, field_id, file.folders[name])
+        except UsageError as error:
+            raise self._mismatch(
+                file.path, name, f"cannot have what its folder says: {error}"
+            ) from error
+
+
+def _folders(url: str, path: str) -> dict[str, str | None]:
+    try:
+        return hive.folder_values(path)
+    except ValueError as error:
+        raise SchemaMismatchError(
+            f"{url}/{path} lies in folders that tell no partition: {error}. Nothing was adopted."
+        ) from None

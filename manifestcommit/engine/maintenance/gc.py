@@ -1,0 +1,491 @@
+"""Expires snapshots and removes orphan files: commits the decision, reads what must stay, deletes
+the rest. [GC1]-[GC9] [GC12]
+
+It deletes nothing before the decision is committed. It never deletes an object that a readable
+version lists, or that a job wrote which can still commit, whatever runs concurrently and whatever
+any clock says. After a crash anywhere the next gc finishes the work. [IV7]
+
+Not here: which names may be deleted (core.commit.retention), what the readable versions list
+(engine.maintenance.reachable_files), the decision itself (engine.maintenance.gc_decision).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from bisect import insort
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Protocol
+
+import msgspec
+import pyarrow as pa
+
+from ...core.commit import retention
+from ...core.commit.retention import Horizon, Policy, Verdict, horizon_of
+from ...core.table.snapshot import Snapshot
+from ...errors import StoreDeniedError, StoreError, StoreFullError, TableNotFoundError
+from ...store import KeepsUnfinished, ObjectInfo, Unfinished
+from ..metadata.table_context import TableContext
+from ..metadata.version_chain import open_head
+from .gc_decision import commit_decision, look_for_foreign, preview, store_time
+from .reachable_files import Progress, ReachableObjects, collect
+
+LOG = logging.getLogger("manifestcommit.jobs")
+_TRIES = 20  # to read the versions: if another gc goes further, this one starts over
+_BATCH = 1000
+_COMPARED = 250  # listed objects that are compared together
+_NAMES_TOLD = 100
+PLAN = pa.schema(
+    [("name", pa.string()), ("bytes", pa.int64()), ("reason", pa.string()), ("action", pa.string())]
+)
+
+
+class ObjectTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of objects, and their total size."""
+
+    count: int = 0
+    bytes: int = 0
+
+
+class GcReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of one gc. version: the one that holds the decision; fence: jobs with a base
+    version below it are fenced; expired: the oldest version that is readable now; kept: retained
+    objects, young ones included; deleted: by kind; foreign: untracked files that were left;
+    foreign_names: the first of them; unknown: objects below `_manifest/` that this release does not
+    know, left as well. [GC5] [GC6]"""
+
+    url: str
+    version: int
+    fence: int
+    expired: int
+    kept: ObjectTotals = ObjectTotals()
+    deleted: dict[str, ObjectTotals] = {}
+    foreign: ObjectTotals = ObjectTotals()
+    foreign_names: tuple[str, ...] = ()
+    unknown: ObjectTotals = ObjectTotals()
+
+
+class GcCounts:
+    """Counts verdicts as they are made; of untracked files it keeps the first hundred names."""
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[str, str], list[int]] = {}
+        self.foreign_names: list[str] = []
+
+    @property
+    def tallies(self) -> dict[tuple[str, str], ObjectTotals]:
+        """Counts by action and kind; all retained objects have one kind."""
+        return {
+            place: ObjectTotals(count=count, bytes=bytes)
+            for place, (count, bytes) in self._sums.items()
+        }
+
+    def note(self, name: str, size_bytes: int, verdict: Verdict) -> None:
+        place = verdict.action, "" if verdict.action == "keep" else verdict.kind
+        self._count(place, 1, size_bytes)
+        if place == ("leave", "foreign"):
+            self._tell(name)
+
+    def add(
+        self, tallies: Mapping[tuple[str, str], ObjectTotals], foreign_names: Iterable[str]
+    ) -> None:
+        """Add the counts of another process."""
+        for place, tally in tallies.items():
+            self._count(place, tally.count, tally.bytes)
+        for name in foreign_names:
+            self._tell(name)
+
+    def _count(self, place: tuple[str, str], count: int, bytes: int) -> None:
+        sums = self._sums.setdefault(place, [0, 0])
+        sums[0] += count
+        sums[1] += bytes
+
+    def _tell(self, name: str) -> None:
+        if len(self.foreign_names) < _NAMES_TOLD or name < self.foreign_names[-1]:
+            insort(self.foreign_names, name)
+            del self.foreign_names[_NAMES_TOLD:]
+
+    def report(self, url: str, horizon: Horizon) -> GcReport:
+        tallies = self.tallies
+        return GcReport(
+            url=url,
+            version=horizon.version,
+            fence=horizon.fence,
+            expired=horizon.expired,
+            kept=tallies.get(("keep", ""), ObjectTotals()),
+            deleted={
+                kind: tally
+                for (action, kind), tally in sorted(tallies.items())
+                if action == "delete"
+            },
+            foreign=tallies.get(("leave", "foreign"), ObjectTotals()),
+            foreign_names=tuple(self.foreign_names),
+            unknown=tallies.get(("leave", "unknown"), ObjectTotals()),
+        )
+
+
+class GcExecutor(Protocol):
+    """Lists everything below the table path and compares it with what the readable versions reach:
+    in this process, or in Spark. [GC13]
+
+    The order of steps, and the verdict on a name, are the same for all executors.
+    """
+
+    def look(
+        self,
+        session: TableContext,
+        horizon: Horizon,
+        pending: frozenset[str],
+        cut_s: float | None,
+        progress: Progress,
+    ) -> tuple[frozenset[str], frozenset[str]]:
+        """Like `gc_decision.look_for_foreign`. [GC6]"""
+        ...
+
+    def collect(self, session: TableContext, horizon: Horizon, progress: Progress) -> Any:
+        """What the readable versions reach, in the executor's own form; None: another gc has gone
+        further. [GC4]"""
+        ...
+
+    def delete(
+        self,
+        session: TableContext,
+        horizon: Horizon,
+        reach: Any,
+        cut_s: float,
+        ledger: GcCounts,
+        progress: Progress,
+    ) -> None:
+        """Delete every orphan file; expired versions come last, lowest first. [GC5] [GC7]"""
+        ...
+
+    def plan(
+        self,
+        session: TableContext,
+        horizon: Horizon,
+        reach: Any,
+        cut_s: float,
+        unfinished: list[dict[str, object]],
+        progress: Progress,
+    ) -> Any:
+        """The rows of a plan, in the executor's own form. [GC5]"""
+        ...
+
+
+class LocalGcExecutor:
+    """Lists and compares in this process: eight bytes of memory for each live file, none for each
+    listed object. [GC18]"""
+
+    def look(
+        self,
+        session: TableContext,
+        horizon: Horizon,
+        pending: frozenset[str],
+        cut_s: float | None,
+        progress: Progress,
+    ) -> tuple[frozenset[str], frozenset[str]]:
+        return look_for_foreign(session, horizon, pending, cut_s, progress)
+
+    def collect(
+        self, session: TableContext, horizon: Horizon, progress: Progress
+    ) -> ReachableObjects | None:
+        return collect(session, horizon, progress, ReachableObjects())
+
+    def delete(
+        self,
+        session: TableContext,
+        horizon: Horizon,
+        reach: ReachableObjects,
+        cut_s: float,
+        ledger: GcCounts,
+        progress: Progress,
+    ) -> None:
+        delete_dead(session, horizon, verdicts(session, horizon, reach, cut_s, progress), ledger)
+
+    def plan(
+        self,
+        session: TableContext,
+        horizon: Horizon,
+        reach: ReachableObjects,
+        cut_s: float,
+        unfinished: list[dict[str, object]],
+        progress: Progress,
+    ) -> pa.Table:
+        judged = verdicts(session, horizon, reach, cut_s, progress)
+        told = (
+            (shown(info.name), info.size_bytes, verdict.reason, verdict.action)
+            for info, verdict in judged
+            if verdict.action != "keep"
+        )
+        batches = []
+        while some := list(islice(told, _BATCH)):  # as columns they take less than half the memory
+            columns = [
+                pa.array(column, field.type)
+                for column, field in zip(zip(*some, strict=True), PLAN, strict=True)
+            ]
+            batches.append(pa.Table.from_arrays(columns, schema=PLAN))
+        return pa.concat_tables(
+            [PLAN.empty_table(), *batches, pa.Table.from_pylist(unfinished, schema=PLAN)]
+        )
+
+
+ALONE = LocalGcExecutor()
+
+
+def run(
+    session: TableContext,
+    policy: Policy,
+    *,
+    foreign: bool = False,
+    executor: GcExecutor = ALONE,
+    progress: Progress = lambda _: None,
+) -> GcReport:
+    """Expire versions by policy and delete orphan files; whatever readers, tags and jobs still need
+    stays. [GC1]-[GC9] [IV7]
+
+    One commit, unless it would change nothing; then one request for each readable version and each
+    of their manifests, one listing of everything below the table path, and one delete request per
+    1,000 objects.
+    """
+    now_s = store_time(session, session.open(), writing=True)
+    ledger = GcCounts()
+    cut_s = now_s - policy.grace_s
+
+    def decide() -> Snapshot:
+        return commit_decision(
+            session, policy, now_s, foreign=foreign, look=executor.look, progress=progress
+        )
+
+    try:
+        decided = decide()
+    except StoreFullError:
+        ledger.add(_make_room(session, cut_s, executor, progress), ())
+        decided = _decide_again(session, decide, ledger)
+    horizon, reach = _settle(session, horizon_of(decided), executor, progress)
+    executor.delete(session, horizon, reach, cut_s, ledger, progress)
+    _discard_unfinished(session, horizon, cut_s, ledger)
+    report = ledger.report(session.store.url, horizon)
+    told = (report.url, report.version, report.fence, report.expired, report.deleted)
+    LOG.info("%r: version %d, fence %d, readable from %d; deleted %s", *told)
+    return report
+
+
+def _make_room(
+    session: TableContext, cut_s: float, executor: GcExecutor, progress: Progress
+) -> dict[tuple[str, str], ObjectTotals]:
+    """Delete what the decision of an earlier gc already permits; returns how much. [GC19]"""
+    progress("the store is full: deleting what an earlier gc has decided on")
+    horizon, reach = _settle(session, horizon_of(session.open().snapshot), executor, progress)
+    ledger = GcCounts()
+    executor.delete(session, horizon, reach, cut_s, ledger, progress)
+    _discard_unfinished(session, horizon, cut_s, ledger)
+    return {place: tally for place, tally in ledger.tallies.items() if place[0] == "delete"}
+
+
+def _decide_again(
+    session: TableContext, decide: Callable[[], Snapshot], ledger: GcCounts
+) -> Snapshot:
+    try:
+        return decide()
+    except StoreFullError as error:
+        freed = sum(tally.bytes for tally in ledger.tallies.values())
+        raise StoreFullError(
+            f"{error}. gc writes its decision, a new version, before it deletes anything by it, "
+            f"and there is no room for that. It deleted {freed:,} bytes that an earlier gc had "
+            "decided on, and nothing else. Make room for about as much as the newest version has "
+            "(see the files in _manifest/versions), outside of the table, and run gc again."
+        ) from error
+
+
+def plan(
+    session: TableContext,
+    policy: Policy,
+    *,
+    foreign: bool = False,
+    executor: GcExecutor = ALONE,
+    progress: Progress = lambda _: None,
+) -> Any:
+    """Return what `run` would delete or leave, every name with its reason; nothing is written,
+    deleted or committed. [GC5]
+
+    It uses this machine's clock: the store's clock cannot be read without a write.
+    """
+    for _ in range(_TRIES):
+        head = session.open()
+        now_s = store_time(session, head, writing=False)
+        horizon = preview(
+            session, head, policy, now_s, foreign=foreign, look=executor.look, progress=progress
+        )
+        reach = executor.collect(session, horizon, progress)
+        if reach is None:
+            continue
+        rows: list[dict[str, object]] = []
+        with contextlib.suppress(StoreDeniedError):
+            unfinished = _unfinished(session, horizon, now_s - policy.grace_s)
+            rows = [
+                plan_row(upload.temporary or upload.name, upload.size_bytes, verdict)
+                for upload, verdict in unfinished
+            ]
+        return executor.plan(session, horizon, reach, now_s - policy.grace_s, rows, progress)
+    raise _overtaken(session)
+
+
+def plan_row(name: str, size_bytes: int, verdict: Verdict) -> dict[str, object]:
+    """One name of a plan."""
+    return {
+        "name": shown(name),
+        "bytes": size_bytes,
+        "reason": verdict.reason,
+        "action": verdict.action,
+    }
+
+
+def shown(name: str) -> str:
+    """A name as a plan shows it. A name that is not Unicode, which some file systems allow, is
+    escaped."""
+    return name if name.isascii() else name.encode("utf-8", "backslashreplace").decode()
+
+
+def _settle(
+    session: TableContext, horizon: Horizon, executor: GcExecutor, progress: Progress
+) -> tuple[Horizon, Any]:
+    """A committed decision, of this gc or of one that went further, and everything that its
+    readable versions reach. [GC4]"""
+    for _ in range(_TRIES):
+        reach = executor.collect(session, horizon, progress)
+        if reach is not None:
+            return horizon, reach
+        horizon = horizon_of(session.open().snapshot)
+    raise _overtaken(session)
+
+
+def _overtaken(session: TableContext) -> StoreError:
+    return StoreError(
+        f"{session.store.url}: other gcs went further {_TRIES} times while this one read the "
+        "versions; nothing was deleted"
+    )
+
+
+def verdicts(
+    session: TableContext,
+    horizon: Horizon,
+    reach: ReachableObjects,
+    cut_s: float,
+    progress: Progress,
+    *,
+    prefix: str = "",
+) -> Iterator[tuple[ObjectInfo, Verdict]]:
+    """Every object with its verdict, in the order of the listing. reach: what the readable versions
+    list. [GC5]"""
+    objects, number, told = session.store.list(prefix), 0, 0
+    while some := list(islice(objects, _COMPARED)):
+        if number >= told:
+            progress(f"comparing: {number:,} objects")
+            told += _BATCH
+        number += len(some)
+        is_reached = reach.among([info.name for info in some]).__contains__
+        for info in some:
+            yield info, judge(info, horizon, is_reached, reach.is_copy, cut_s)
+
+
+def judge(
+    info: ObjectInfo,
+    horizon: Horizon,
+    is_reached: Callable[[str], bool],
+    is_copy: Callable[[str], bool],
+    cut_s: float,
+) -> Verdict:
+    """The verdict on one object. [GC5]"""
+    return retention.classify(
+        info.name, horizon, is_reached, is_copy, is_old=0 < info.modified <= cut_s
+    )
+
+
+def delete_dead(
+    session: TableContext,
+    horizon: Horizon,
+    judged: Iterable[tuple[ObjectInfo, Verdict]],
+    ledger: GcCounts,
+) -> None:
+    """Delete orphan files as they are found; expired versions come last, lowest first. [GC5]
+    [GC7]"""
+    batch: list[tuple[ObjectInfo, Verdict]] = []
+    versions: list[tuple[ObjectInfo, Verdict]] = []
+    kept = kept_bytes = 0  # most objects are kept
+    for info, verdict in judged:
+        if verdict.action == "keep":
+            kept, kept_bytes = kept + 1, kept_bytes + info.size_bytes
+            continue
+        if verdict.action == "leave":
+            ledger.note(info.name, info.size_bytes, verdict)
+            continue
+        (versions if verdict.kind == "version" else batch).append((info, verdict))
+        if len(batch) == _BATCH:
+            _delete_batch(session, horizon, batch, ledger)
+            batch = []
+    ledger.add({("keep", ""): ObjectTotals(count=kept, bytes=kept_bytes)}, ())
+    _delete_batch(session, horizon, batch, ledger)
+    for start in range(0, len(versions), _BATCH):  # a listing is sorted, and so are they
+        _delete_batch(session, horizon, versions[start : start + _BATCH], ledger)
+
+
+def _delete_batch(
+    session: TableContext,
+    horizon: Horizon,
+    batch: list[tuple[ObjectInfo, Verdict]],
+    ledger: GcCounts,
+) -> None:
+    """Names with a job's id are never reused. Versions and untracked files can be: before they are
+    deleted, the decision is checked again."""
+    if any(verdict.kind in ("version", "foreign file") for _, verdict in batch):
+        snapshot = open_head(session.store).snapshot
+        if snapshot.table_id != horizon.table_id:
+            url = session.store.url
+            raise TableNotFoundError(
+                f"the table at {url} was removed and another one stands there now; gc "
+                "deleted nothing more"
+            )
+        condemned = horizon_of(snapshot).condemned
+        batch = [
+            (info, verdict)
+            for info, verdict in batch
+            if verdict.kind != "foreign file" or info.name in condemned
+        ]
+    if not batch:
+        return
+    session.store.delete([info.name for info, _ in batch])
+    for info, verdict in batch:
+        ledger.note(info.name, info.size_bytes, verdict)
+
+
+def _unfinished(
+    session: TableContext, horizon: Horizon, cut_s: float
+) -> Iterator[tuple[Unfinished, Verdict]]:
+    """Uploads and temporary files that no job can finish. [GC9]"""
+    if not isinstance(session.store, KeepsUnfinished):
+        return
+    for upload in session.store.unfinished():
+        is_old = 0 < upload.started <= cut_s
+        verdict = retention.classify_unfinished(
+            upload.name, horizon, is_temporary=bool(upload.temporary), is_old=is_old
+        )
+        if verdict.action == "delete":
+            yield upload, verdict
+
+
+def _discard_unfinished(
+    session: TableContext, horizon: Horizon, cut_s: float, ledger: GcCounts
+) -> None:
+    """Without permission for this, gc does the rest."""
+    try:
+        for upload, verdict in _unfinished(session, horizon, cut_s):
+            assert isinstance(session.store, KeepsUnfinished)
+            session.store.discard_unfinished(upload)
+            ledger.note(upload.name, upload.size_bytes, verdict)
+    except StoreDeniedError as error:
+        LOG.warning(
+            "%r: uploads that were never finished could not be listed or removed: %s",
+            session.store.url,
+            error,
+        )

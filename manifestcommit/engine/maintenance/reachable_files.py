@@ -1,0 +1,173 @@
+"""Collects what the readable versions of a table reach: manifests and runs by name, data files by
+hash. [GC4] [GC5]
+
+Not here: the verdict on an object that is not reached (core.commit.retention).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import compress
+from typing import TypeVar
+
+from ...core.commit.retention import Horizon
+from ...core.format import codec
+from ...core.table import object_names
+from ...core.table.entries import ManifestRef
+from ...core.table.row_bitmap import to_mask
+from ...errors import CorruptMetadataError, TableNotFoundError
+from ..metadata.table_context import TableContext
+from ..metadata.version_chain import Head, missing_version, newest_above, read_object
+from ..runtime.concurrency import map_in_batches
+from ..runtime.name_set import Names
+
+Progress = Callable[[str], None]
+_TOLD = 100
+
+
+class ListedObjects:
+    """What the readable versions list themselves: manifests and runs, and for each manifest the
+    entries that all of them have removed. [GC5]"""
+
+    def __init__(self) -> None:
+        self.objects: set[str] = set()
+        self.manifests: dict[str, tuple[ManifestRef, int]] = {}
+
+    def take(self, session: TableContext, head: Head) -> None:
+        """Add what one version lists; its manifests are read later, each once."""
+        snapshot = head.snapshot
+        self.objects.update(
+            run.path
+            for runs in (snapshot.key_runs, snapshot.job_runs, snapshot.removed_runs)
+            for run in runs
+        )
+        removed = session.manifests.removed(snapshot) if snapshot.manifests else {}
+        for ref in snapshot.manifests:
+            self.objects.add(ref.path)
+            # An entry is reached as long as one readable version has not removed it.
+            _, before = self.manifests.get(ref.path, (ref, -1))
+            self.manifests[ref.path] = ref, before & removed.get(ref.path, 0)
+
+    def read(self, session: TableContext, progress: Progress) -> None:
+        """Read the rest, once every version is known."""
+
+
+class ReachableObjects(ListedObjects):
+    """Every object that a readable version lists, data files included. [GC5]"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.files = Names()
+        self._inlined: frozenset[str] = frozenset()
+
+    def __contains__(self, name: str) -> bool:
+        return bool(self.among((name,)))
+
+    def among(self, names: Sequence[str]) -> frozenset[str]:
+        """The names that are reached. Two files with equal hashes count as one: a file may be kept
+        because of another, but none is lost."""
+        return frozenset(compress(names, self.files.holds(names))).union(
+            self.objects.intersection(names)
+        )
+
+    def is_copy(self, name: str) -> bool:
+        """Whether a data file of this name, which is not reached itself, is reached in another
+        folder. [GC5]"""
+        return self.files.holds_elsewhere(name)
+
+    def take(self, session: TableContext, head: Head) -> None:
+        inlined = frozenset(entry.path for entry in head.snapshot.added)
+        # neighbouring versions inline mostly the same entries
+        self.files.add(inlined - self._inlined)
+        self._inlined = inlined
+        super().take(session, head)
+
+    def read(self, session: TableContext, progress: Progress) -> None:
+        """Add the files of all manifests. One request each, with one in memory at a time."""
+        for number, (ref, removed) in enumerate(self.manifests.values()):
+            if number % _TOLD == 0:
+                progress(f"reading manifests: {number:,} of {len(self.manifests):,}")
+            self.files.add(live_paths(session, ref, removed))
+        self.manifests.clear()
+
+
+_Listed = TypeVar("_Listed", bound=ListedObjects)
+
+
+def live_paths(session: TableContext, ref: ManifestRef, removed: int) -> Iterator[str]:
+    """The paths of a manifest's entries that at least one readable version has not removed. One
+    request. [OB9]"""
+    paths = session.manifests.paths(ref)
+    gone = removed & ((1 << ref.files) - 1)
+    return (
+        compress(paths, (not is_removed for is_removed in to_mask(gone, ref.files)))
+        if gone
+        else iter(paths)
+    )
+
+
+def collect(
+    session: TableContext, horizon: Horizon, progress: Progress, listed: _Listed
+) -> _Listed | None:
+    """Add what the readable versions list, all of them read now; None: another gc has gone further,
+    start over. [GC4]
+
+    One request for each version and manifest, and one list request; two more if other jobs
+    committed meanwhile. A version that is missing, or that its successor was not built on, is never
+    skipped: that is damage, and an error.
+    """
+    last, damage = None, None
+    try:
+        last = _read_all(session, horizon, listed, progress)
+    except CorruptMetadataError as error:
+        damage = error
+    newest = newest_above(session.store, horizon.version, last)
+    if newest is None or newest.snapshot.table_id != horizon.table_id:
+        raise TableNotFoundError(
+            f"the table at {session.store.url} was removed while gc ran; gc deleted nothing more"
+        )
+    if not horizon.is_readable_at(newest.snapshot):
+        return None
+    if damage is not None:
+        raise damage
+    return listed
+
+
+def _read_all(
+    session: TableContext, horizon: Horizon, listed: ListedObjects, progress: Progress
+) -> Head | None:
+    """Read all versions; returns the last one."""
+    parent: Head | None = None
+    versions = horizon.readable
+    heads = map_in_batches(session.store, partial(read_object, session.store), versions)
+    for number, (version, head) in enumerate(zip(versions, heads, strict=True)):
+        if number % _TOLD == 0:
+            progress(f"reading versions: {number:,} of {len(versions):,}")
+        if head is None:
+            raise missing_version(version)
+        _check_child(parent, head, horizon)
+        listed.take(session, head)
+        parent = head
+    listed.read(session, progress)
+    return parent
+
+
+def _check_child(parent: Head | None, child: Head, horizon: Horizon) -> None:
+    """Check the link between two versions: if another program replaced the true version, gc would
+    delete what the true one lists. [IV1]"""
+    snapshot = child.snapshot
+    reason, name = "", object_names.version_name(snapshot.version)
+    if snapshot.table_id != horizon.table_id:
+        reason = f"it belongs to another table, {snapshot.table_id}"
+    elif (
+        parent is not None
+        and parent.version == snapshot.version - 1
+        and snapshot.parent_digest != parent.digest
+    ):
+        reason, name = (
+            "its bytes are not those that the next version was built on",
+            object_names.version_name(parent.version),
+        )
+    if reason:
+        raise CorruptMetadataError(codec.damaged(name, reason), object_name=name)

@@ -1,0 +1,1 @@
+"""Reads and writes versions, manifests and records. [RD1] [CM3]"""

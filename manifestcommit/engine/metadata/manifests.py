@@ -1,0 +1,485 @@
+"""Reads and writes manifests and runs: Parquet objects, bounded and verified on read, and cached
+because they never change. [OB6] [OB11]
+
+Not here: their rows (core.format.manifest_table), when they are written (core.commit.spill_policy,
+engine.commit.spilling).
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ...core.format import codec, manifest_table
+from ...core.schema.fields import Schema
+from ...core.table import object_names, row_bitmap
+from ...core.table.entries import Entry, FooterRef, ManifestRef
+from ...core.table.partition_pattern import PartitionPattern, dedupe
+from ...core.table.snapshot import RunRef, Snapshot
+from ...errors import CorruptMetadataError, StoreUnclearError, UsageError
+from ...store import Store
+from ..runtime.checked_parquet import check_decoded, open_checked
+from ..runtime.environment import Env
+from .partial_manifest import ManifestParts, with_chunk_digests
+
+MAX_MANIFEST_BYTES = 1 << 30  # size of a manifest or run object
+MAX_MANIFEST_RAW_BYTES = 4 << 30  # size of its pages once decompressed
+ROW_GROUP_ENTRIES = 16_384
+# a manifest up to this size is always read whole, which takes no longer than its footer
+PART_BYTES = 1 << 20
+_CACHED = 64
+# bytes of cached tables; the same again for manifests that are read by parts
+_CACHED_BYTES = 512 << 20
+_TRIES = 8  # of a create without a clear answer
+_PAUSE_S = 0.05
+KEY_RUN = pa.schema(
+    [
+        pa.field("key", pa.string(), False),
+        pa.field("version", pa.int64(), False),
+        pa.field("digest", pa.string(), False),
+    ]
+)
+# null: aborted
+JOB_RUN = pa.schema([pa.field("job", pa.string(), False), pa.field("version", pa.int64())])
+REMOVED_RUN = pa.schema(
+    [pa.field("path", pa.string(), False), pa.field("bitmap", pa.string(), False)]
+)
+
+
+class ManifestReader:
+    """Manifests and runs of one table. It fetches each object once and checks it against the digest
+    in its reference. [OB4] [OB6]
+
+    Safe for several threads.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._cache: OrderedDict[Hashable, pa.Table] = OrderedDict()
+        self._sizes: dict[Hashable, int] = {}  # bytes of the cached tables
+        self._parts: OrderedDict[Hashable, ManifestParts] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[type[ManifestReader], tuple[Store]]:
+        return ManifestReader, (self._store,)  # in another process it starts with an empty cache
+
+    def manifest(self, ref: ManifestRef, partition_by: Sequence[int]) -> pa.Table:
+        """The manifest's table, all rows as written. One request. [OB6]"""
+        key = (ref.path, ref.digest, ref.files, tuple(partition_by))
+        if (known := self._known(key)) is not None:
+            return known
+        table = _parse(self._fetch(ref.path, ref.bytes, ref.digest), ref.path, ref.files)
+        try:
+            manifest_table.check_table(table, ref, partition_by)
+        except (ValueError, pa.ArrowException) as error:
+            raise CorruptMetadataError(
+                codec.damaged(ref.path, str(error)), object_name=ref.path
+            ) from None
+        return self._keep(key, table)
+
+    def parts(self, ref: ManifestRef, partition_by: Sequence[int]) -> ManifestParts | None:
+        """The manifest for reading by parts; None if it is read whole: it is small, cached, or its
+        footer is unknown. [RD11]"""
+        if (
+            ref.footer is None
+            or ref.bytes <= PART_BYTES
+            or self._known((ref.path, ref.digest, ref.files, tuple(partition_by))) is not None
+        ):
+            return None
+        key = (
+            ref.path,
+            ref.bytes,
+            ref.files,
+            ref.footer.bytes,
+            ref.footer.digest,
+            tuple(partition_by),
+        )
+        with self._lock:
+            parts = self._parts.get(key)
+        if parts is None:
+            parts = ManifestParts(
+                self._store,
+                ref,
+                ref.footer,
+                most_bytes=MAX_MANIFEST_BYTES,
+                most_raw_bytes=MAX_MANIFEST_RAW_BYTES,
+            )
+            try:
+                manifest_table.check_columns(
+                    parts.schema, parts.metadata.num_rows, ref, partition_by
+                )
+            except ValueError as error:
+                raise CorruptMetadataError(
+                    codec.damaged(ref.path, str(error)), object_name=ref.path
+                ) from None
+        with self._lock:
+            self._parts[key] = parts
+            self._parts.move_to_end(key)
+            # they grow while they are in use
+            held = sum(kept.held_bytes for kept in self._parts.values())
+            while len(self._parts) > _CACHED or (len(self._parts) > 1 and held > _CACHED_BYTES):
+                held -= self._parts.popitem(last=False)[1].held_bytes
+        return parts
+
+    def live(self, ref: ManifestRef, snapshot: Snapshot, removed: int) -> pa.Table:
+        """The live rows of one manifest, in the types of the snapshot's schema, each with its
+        version. [OB9] [OB13]"""
+        check_removed(ref, removed)
+        return aligned(
+            manifest_table.live(self.manifest(ref, snapshot.partition_by), removed), ref, snapshot
+        )
+
+    def entries(self, ref: ManifestRef, snapshot: Snapshot) -> list[Entry]:
+        """The live entries of one manifest. [OB9]"""
+        assert snapshot.schema is not None
+        table = self.live(ref, snapshot, self.removed(snapshot).get(ref.path, 0))
+        return manifest_table.from_table(
+            table, schema=snapshot.schema, partition_by=snapshot.partition_by, inherited=ref.added
+        )
+
+    def inlined(self, snapshot: Snapshot) -> pa.Table:
+        """The entries inlined in the snapshot, as a manifest's table. No request. [OB5]"""
+        assert snapshot.schema is not None
+        try:
+            return manifest_table.to_table(
+                snapshot.added, schema=snapshot.schema, partition_by=snapshot.partition_by
+            )
+        # a partition value or a bound that is not of its column's type
+        except (pa.ArrowException, ValueError) as error:
+            name = object_names.version_name(snapshot.version)
+            raise CorruptMetadataError(codec.damaged(name, str(error)), object_name=name) from None
+
+    def removed(self, snapshot: Snapshot) -> dict[str, int]:
+        """Manifest path -> removed rows, inlined and spilled combined. [OB9]"""
+        united = {path: row_bitmap.decode(text) for path, text in snapshot.removed.items()}
+        for run in snapshot.removed_runs:
+            table = self.run(run, REMOVED_RUN)
+            for path, text in zip(
+                table.column("path").to_pylist(), table.column("bitmap").to_pylist(), strict=True
+            ):
+                try:
+                    united[path] = united.get(path, 0) | row_bitmap.decode(text)
+                except ValueError as error:
+                    raise CorruptMetadataError(
+                        codec.damaged(run.path, str(error)), object_name=run.path
+                    ) from None
+        return united
+
+    def run(self, ref: RunRef, kind: pa.Schema) -> pa.Table:
+        """A run's table, with exactly these columns. One request. [OB11]"""
+        key = (ref.path, ref.digest)
+        table = self._known(key)
+        if table is None:
+            table = self._keep(
+                key, _parse(self._fetch(ref.path, ref.bytes, ref.digest), ref.path, ref.rows)
+            )
+        fits = [(field.name, field.type) for field in table.schema] == [
+            (field.name, field.type) for field in kind
+        ]
+        if (
+            not fits
+            or table.num_rows != ref.rows
+            or any(table.column(f.name).null_count for f in kind if not f.nullable)
+        ):
+            reason = "its columns or its rows are not what the head says"
+            raise CorruptMetadataError(codec.damaged(ref.path, reason), object_name=ref.path)
+        return table
+
+    def lookup(
+        self, runs: Sequence[RunRef], wanted: str, kind: pa.Schema
+    ) -> dict[str, object] | None:
+        """The row of a spilled key or job; None: there is none. One request per run whose bounds
+        contain it. [OB11]"""
+        for run in reversed(runs):
+            if run.first <= wanted <= run.last:
+                table = self.run(run, kind)
+                at = pc.index(table.column(0), wanted).as_py()
+                if at >= 0:
+                    row: dict[str, object] = table.slice(at, 1).to_pylist()[0]
+                    return row
+        return None
+
+    def columns(
+        self, ref: ManifestRef, snapshot: Snapshot, removed: int, names: Sequence[str]
+    ) -> pa.Table:
+        """These columns of the live rows of one manifest, as in `live`, but without a check of
+        paths. One request. [OB9]
+
+        A manifest that is not cached already stays so.
+        """
+        if self._known((ref.path, ref.digest, ref.files, tuple(snapshot.partition_by))) is not None:
+            return self.live(ref, snapshot, removed).select(names)
+        check_removed(ref, removed)
+        table = _parse(
+            self._fetch(ref.path, ref.bytes, ref.digest), ref.path, ref.files, list(names)
+        )
+        are_whole = not any(
+            table.column(name).null_count
+            for name in ("path", "rows", "bytes")
+            if name in table.column_names
+        )
+        if set(table.column_names) != set(names) or table.num_rows != ref.files or not are_whole:
+            raise CorruptMetadataError(
+                codec.damaged(ref.path, "its rows are not what the head says"),
+                object_name=ref.path,
+            )
+        return aligned(manifest_table.live(table, removed), ref, snapshot).select(names)
+
+    def paths(self, ref: ManifestRef) -> list[str]:
+        """The paths of all rows as written, in order. Loads nothing else, and caches nothing. One
+        request. [OB6]"""
+        table = _parse(self._fetch(ref.path, ref.bytes, ref.digest), ref.path, ref.files, ["path"])
+        paths: list[str] = table.column(0).to_pylist() if table.column_names == ["path"] else []
+        if len(paths) != ref.files or None in paths:
+            raise CorruptMetadataError(
+                codec.damaged(ref.path, "its rows are not what the head says"),
+                object_name=ref.path,
+            )
+        return paths
+
+    def touched(
+        self, refs: Sequence[ManifestRef], *, schema: Schema, partition_by: Sequence[int]
+    ) -> tuple[PartitionPattern, ...]:
+        """The distinct partitions of all rows as written. Loads nothing else, and caches nothing.
+        At most one request each. [OB6]"""
+        if not partition_by:
+            return ({},) if refs else ()
+        names = [f"partition.{field_id}" for field_id in partition_by]
+
+        def partitions() -> Iterator[PartitionPattern]:
+            for ref in refs:
+                table = _parse(
+                    self._fetch(ref.path, ref.bytes, ref.digest), ref.path, ref.files, names
+                )
+                if set(table.column_names) != set(names) or table.num_rows != ref.files:
+                    raise CorruptMetadataError(
+                        codec.damaged(ref.path, "its rows are not what the head says"),
+                        object_name=ref.path,
+                    )
+                try:
+                    yield from manifest_table.partitions(table, schema, partition_by)
+                # values that are not of the column's type
+                except (pa.ArrowException, UsageError) as error:
+                    raise CorruptMetadataError(
+                        codec.damaged(ref.path, str(error)), object_name=ref.path
+                    ) from None
+
+        return dedupe(partitions())
+
+    def _known(self, key: Hashable) -> pa.Table | None:
+        with self._lock:
+            if key in self._cache:
+                self._cache.move_to_end(key)
+            return self._cache.get(key)
+
+    def _keep(self, key: Hashable, table: pa.Table) -> pa.Table:
+        size_bytes = table.nbytes
+        with self._lock:
+            self._cache[key], self._sizes[key] = table, size_bytes
+            while len(self._cache) > _CACHED or (
+                len(self._cache) > 1 and sum(self._sizes.values()) > _CACHED_BYTES
+            ):
+                del self._sizes[self._cache.popitem(last=False)[0]]
+        return table
+
+    def _fetch(self, path: str, size_bytes: int, digest: str) -> bytes:
+        if not 0 < size_bytes <= MAX_MANIFEST_BYTES:
+            raise CorruptMetadataError(
+                codec.damaged(path, f"the head says that it has {size_bytes} bytes"),
+                object_name=path,
+            )
+        try:
+            data = self._store.get(path, 0, size_bytes + 1)
+        except FileNotFoundError:
+            raise CorruptMetadataError(
+                codec.damaged(path, "it is missing"), object_name=path
+            ) from None
+        if codec.digest(data) != digest:
+            raise CorruptMetadataError(
+                codec.damaged(path, "its bytes are not those that the head lists"),
+                object_name=path,
+            )
+        return data
+
+
+def aligned(table: pa.Table, ref: ManifestRef, snapshot: Snapshot) -> pa.Table:
+    """Columns of a manifest in the types of the snapshot's schema, with each entry's version if it
+    is among them. [OB6] [OB13]"""
+    assert snapshot.schema is not None  # a table without a schema has no files
+    try:
+        table = manifest_table.align(
+            table, schema=snapshot.schema, partition_by=snapshot.partition_by
+        )
+    except (pa.ArrowException, ValueError) as error:  # a column that is not of the table's type
+        raise CorruptMetadataError(
+            codec.damaged(ref.path, str(error)), object_name=ref.path
+        ) from None
+    return manifest_table.with_versions(table, ref.added)
+
+
+def check_removed(ref: ManifestRef, removed: int) -> None:
+    """CorruptMetadataError if more rows were removed from a manifest than it has. [OB9]"""
+    if removed >> ref.files:
+        raise CorruptMetadataError(
+            codec.damaged(ref.path, "more rows were taken out of it than it has"),
+            object_name=ref.path,
+        )
+
+
+def write_manifest(
+    store: Store,
+    entries: Sequence[Entry],
+    *,
+    schema: Schema,
+    partition_by: Sequence[int],
+    job: str,
+    env: Env,
+) -> ManifestRef:
+    """Write the entries as one manifest of `job` and return its reference; entries without a
+    version inherit one. One request. [OB6] [DF2]"""
+    return put_manifest(
+        store,
+        manifest_table.to_table(entries, schema=schema, partition_by=partition_by),
+        schema=schema,
+        partition_by=partition_by,
+        job=job,
+        env=env,
+    )
+
+
+def put_manifest(
+    store: Store,
+    table: pa.Table,
+    *,
+    schema: Schema,
+    partition_by: Sequence[int],
+    job: str,
+    env: Env,
+) -> ManifestRef:
+    """Write a manifest's table and return its reference. One request. [OB6]"""
+    data, footer = manifest_bytes(table)
+    path = object_names.manifest_name(job, env.randomness(16))
+    create_own(store, path, data, env)
+    described = manifest_table.describe(table, schema=schema, partition_by=partition_by)
+    return ManifestRef(
+        path=path, bytes=len(data), digest=codec.digest(data), footer=footer, **described
+    )
+
+
+def put_run(store: Store, columns: Mapping[str, pa.Array], *, job: str, env: Env) -> RunRef:
+    """Write a run, sorted by its first column, and return its reference. One request. [OB11]"""
+    first = next(iter(columns))
+    table = pa.table(dict(columns)).sort_by(first)
+    path, data = object_names.manifest_name(job, env.randomness(16)), to_parquet(table)
+    create_own(store, path, data, env)
+    names = table.column(first)
+    return RunRef(
+        path=path,
+        rows=table.num_rows,
+        bytes=len(data),
+        digest=codec.digest(data),
+        first=names[0].as_py(),
+        last=names[-1].as_py(),
+    )
+
+
+def create_own(store: Store, path: str, data: bytes, env: Env) -> None:
+    """Put an object under a name that no other writer can have. After an ambiguous response, put
+    the same bytes again; "exists" then means success. [LY8]"""
+    for tried in range(1, _TRIES + 1):
+        try:
+            created = store.put_if_absent(path, data)
+        except StoreUnclearError:
+            if tried == _TRIES:
+                raise
+            env.sleep(_PAUSE_S * 2.0**tried * env.jitter())
+            continue
+        if not created and codec.digest(store.get(path, 0, len(data) + 1)) != codec.digest(data):
+            raise CorruptMetadataError(
+                f"{path} holds other bytes than its job wrote; run the job again", object_name=path
+            )
+        return
+
+
+def manifest_bytes(table: pa.Table) -> tuple[bytes, FooterRef | None]:
+    """A manifest as Parquet, and the reference to its footer if it is large enough to be read by
+    parts. [OB13] [OB14]
+
+    The columns that filters read lie together, before paths, digests and jobs, so that one request
+    fetches them.
+    """
+    small = [name for name in table.column_names if name in _COUNTS or "." in name]
+    repeated = [
+        name
+        for name in table.column_names
+        if name in _REPEATED or name.partition(".")[0] in _REPEATED
+    ]
+    packed = [
+        name for name in small if name not in repeated and _is_whole(table.schema.field(name).type)
+    ]
+    data = to_parquet(
+        table.select([*small, *(name for name in table.column_names if name not in small)]),
+        use_dictionary=[
+            *repeated,
+            *(f"sources.list.element.{name}" for name in ("source", "start", "end")),
+        ],
+        column_encoding=dict.fromkeys(packed, "DELTA_BINARY_PACKED") or None,
+        write_statistics=[*small, "path"],
+    )
+    if len(data) <= PART_BYTES or manifest_table.has_nan_bounds(table):
+        return data, None
+    return with_chunk_digests(data)
+
+
+_COUNTS = ("rows", "bytes", "added")
+_REPEATED = ("added", "job", "extra", "partition", "nulls", "nans", "cuts")
+
+
+def _is_whole(kind: pa.DataType) -> bool:
+    t = pa.types
+    return bool(
+        t.is_integer(kind) or t.is_date32(kind) or t.is_timestamp(kind) or t.is_duration(kind)
+    )
+
+
+def to_parquet(table: pa.Table, **options: Any) -> bytes:
+    """The table as Parquet: zstd, row groups for pruning, statistics and page indexes. [OB13]"""
+    sink = io.BytesIO()
+    tagged = table.replace_schema_metadata({"manifestcommit.format_version": "1"})
+    pq.write_table(
+        tagged,
+        sink,
+        compression="zstd",
+        row_group_size=ROW_GROUP_ENTRIES,
+        write_page_index=True,
+        **options,
+    )
+    return sink.getvalue()
+
+
+def _parse(data: bytes, path: str, rows: int, columns: list[str] | None = None) -> pa.Table:
+    try:
+        file, footer = open_checked(pa.BufferReader(data))
+        if footer.rows != rows:
+            raise ValueError(f"it has {footer.rows} rows, the head says {rows}")
+        wanted = (
+            (chunk, leaf)
+            for chunks in footer.groups
+            for chunk, leaf in zip(chunks, footer.leaves, strict=True)
+        )
+        chosen = wanted if columns is None else (pair for pair in wanted if pair[1].name in columns)
+        check_decoded(data, chosen, stored_bytes=len(data), limit=MAX_MANIFEST_RAW_BYTES)
+        # for a few columns one thread is as fast, and takes less memory
+        table = file.read(columns, use_threads=columns is None)
+        if columns is not None:
+            manifest_table.check_kinds(table.schema)
+        return table
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptMetadataError(codec.damaged(path, str(error)), object_name=path) from None

@@ -1,0 +1,48 @@
+"""Recognizes tables of other formats by the names of their logs: their folders hold files that are
+no longer live. [AF2] [LY6]
+
+Not here: folders of plain files (engine.metadata.table_root, engine.maintenance.folder_scan).
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from ...store import Store
+
+_LOGS = {"_delta_log": "Delta Lake", ".hoodie": "Hudi"}
+_ICEBERG = re.compile(r"(?:(.*)/)?metadata/[^/]*\.metadata\.json(?:\.gz)?")
+
+
+class OtherFormat(msgspec.Struct, frozen=True, kw_only=True):
+    """inner: the folder of that table, relative to the table path; name: of the format; log: the
+    folder that identifies it."""
+
+    inner: str
+    name: str
+    log: str
+
+    def said_of(self, store: Store) -> str:
+        """Describe where it is, and its format."""
+        return f"{f'{store.url}/{self.inner}'.rstrip('/')} is a table of {self.name}"
+
+
+def format_of(name: str) -> OtherFormat | None:
+    """The format whose log has an object of this name; None: no format."""
+    parts = name.split("/")
+    for at, part in enumerate(parts[:-1]):
+        if part in _LOGS:
+            return OtherFormat(inner="/".join(parts[:at]), name=_LOGS[part], log=part)
+    match = _ICEBERG.fullmatch(name)
+    return (
+        None if match is None else OtherFormat(inner=match[1] or "", name="Iceberg", log="metadata")
+    )
+
+
+def format_at(store: Store) -> OtherFormat | None:
+    """The format of the table at this path; None: there is none. One list request for each
+    format."""
+    names = (info.name for log in (*_LOGS, "metadata") for info in store.list(f"{log}/"))
+    return next(filter(None, map(format_of, names)), None)

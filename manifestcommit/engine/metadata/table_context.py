@@ -1,0 +1,122 @@
+"""One process' view of one table: the store, the environment, and what is known already. [CM11]
+
+Not here: any rule. This value holds everything that the engine's functions share.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from ...core.table import clock_skew, object_names
+from ...core.table.snapshot import Summary
+from ...store import Store
+from ...store.base import now_of
+from ...store.probes.doctor import prove
+from ...version import WRITER
+from ..runtime.environment import Env, SystemEnv
+from ..runtime.job_metrics import Meter, Phase, StoreCounters
+from ..runtime.tuning import Tuning
+from ..runtime.tuning import tuning as process_tuning
+from .manifests import ManifestReader
+from .version_chain import Head, open_above
+
+LOG = logging.getLogger("manifestcommit.jobs")
+
+_NO_SUMMARY = Summary()
+
+
+class TableContext:
+    """A store with its environment, a manifest cache, and the newest version that this process has
+    seen. Not shared between threads."""
+
+    def __init__(self, store: Store, env: Env | None = None, tuning: Tuning | None = None) -> None:
+        self.store = store
+        self._tuning = tuning
+        # a simulated store brings its own environment
+        self.env: Env = env or getattr(store, "env", None) or SystemEnv()
+        self.manifests = ManifestReader(store)
+        self.known: Head | None = None
+        # the intents in the listing of the last open: job -> bytes
+        self.waiting: Mapping[str, int] = {}
+        # key -> runs without it; runs never change
+        self.absent_keys: dict[str, set[str]] = {}
+        self._has_proven = False
+        self.tally = StoreCounters(store)
+        self.writer = WRITER
+        self._warned: set[str] = set()
+
+    @property
+    def tuning(self) -> Tuning:
+        """What commits of this table are tuned by: what was passed in, or the process' values."""
+        return self._tuning or process_tuning()
+
+    def new_field_id(self) -> int:
+        """A random field id; the caller ensures that no two fields of a schema share one. [SC1]"""
+        return (int.from_bytes(self.env.randomness(4), "big") & 0x7FFFFFFF) or 1
+
+    def new_job(self, head: Head) -> str:
+        """A new unique id of a job whose base version is this head. [LY4] [CM15]"""
+        return object_names.job_id(head.version, head.snapshot.table_id, self.env.randomness(16))
+
+    def meter(
+        self, job: str, operation: str = "", summary: Summary = _NO_SUMMARY, phase: Phase = "both"
+    ) -> Meter:
+        """Start to measure a commit of this job."""
+        return Meter(
+            self.tally,
+            self.env.now_us,
+            table=self.store.url,
+            job=job,
+            operation=operation,
+            summary=summary,
+            phase=phase,
+        )
+
+    def prove(self, proven: Sequence[str]) -> None:
+        """Check that put-if-absent on this store has one winner; UnsafeStoreError otherwise, before
+        anything is written. [ST7] [ST12]
+
+        proven: the stores that the table's latest version records as proven. On any other store (a
+        new table, a copy on another store) concurrent put-if-absent probes run once.
+        """
+        if self.store.identity and self.store.identity not in proven and not self._has_proven:
+            prove(self.store)
+            self._has_proven = True
+
+    def commit_time_us(self, parent_us: int) -> int:
+        """The time of a commit: this machine's clock, or the store's if the two disagree. [CM14]
+        [CM27]"""
+        now_us, told_s = self.env.now_us(), now_of(self.store)
+        if told_s is not None and clock_skew.is_far(now_us, int(told_s * 1e6)):
+            self._warn_once(
+                "clock",
+                (
+                    f"this machine's clock is {_apart(now_us, int(told_s * 1e6))} the "
+                    "store's, whose time is used. Set the clock"
+                ),
+            )
+            now_us = int(told_s * 1e6)
+        if parent_us > now_us and clock_skew.is_far(now_us, parent_us):
+            self._warn_once(
+                "parent",
+                "the newest version says that it was committed later than now, by a clock that is "
+                f"{_apart(parent_us, now_us)} this one. One of them is wrong. Versions say the "
+                "same time until then, so that as_of cannot tell them apart: use version=",
+            )
+        return now_us
+
+    def _warn_once(self, what: str, text: str) -> None:
+        if what not in self._warned:
+            self._warned.add(what)
+            LOG.warning("%r: %s", self.store.url, text)
+
+    def open(self) -> Head:
+        """The latest version as of this call. Three requests. [RD1]"""
+        self.known, self.waiting = open_above(self.store)
+        return self.known
+
+
+def _apart(mine_us: int, other_us: int) -> str:
+    hours = (mine_us - other_us) / 3.6e9
+    return f"{abs(hours):,.1f} hours {'ahead of' if hours > 0 else 'behind'}"

@@ -1,0 +1,161 @@
+"""Time travel: resolves the version that a reader asks for, by number, by tag or by time. [RD4]
+[RD5]"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import re
+
+from ...core.table.clock_skew import is_far
+from ...core.table.snapshot import Snapshot
+from ...errors import SnapshotExpiredError, UsageError, VersionNotFoundError
+from ...store import Store
+from ...store.base import now_of
+from ..runtime.environment import Env, SystemEnv
+from ..runtime.validation import wrong
+from .version_chain import Head, missing_version, open_head, read_object
+
+LOG = logging.getLogger("manifestcommit.jobs")
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_AGE = re.compile(r"(\d{1,9})([smhdw])", re.ASCII)
+
+
+def to_datetime(micros: int) -> dt.datetime:
+    """Microseconds since the epoch as an aware datetime in UTC; times out of range become the first
+    or the last datetime.
+
+    The end of a tag may lie beyond Python's last year.
+    """
+    try:
+        return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=micros)
+    except OverflowError:
+        return (dt.datetime.max if micros > 0 else dt.datetime.min).replace(tzinfo=dt.UTC)
+
+
+def to_micros(moment: str | dt.datetime) -> int:
+    """Microseconds since the epoch of a datetime or an ISO text; without a zone it is UTC.
+    UsageError for anything else. [RD4]"""
+    try:
+        time = dt.datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+        if isinstance(time, dt.datetime):
+            time = (
+                time.astimezone(dt.UTC) if time.tzinfo is not None else time.replace(tzinfo=dt.UTC)
+            )
+    except (ValueError, OverflowError):  # not a time, or out of the range of UTC
+        time = None
+    if not isinstance(time, dt.datetime):
+        raise wrong("as_of", moment, "a datetime or an ISO text", "2013-01-31T12:00:00Z")
+    return (time - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
+
+
+def parse_age(age: str | dt.timedelta, argument: str = "age") -> float:
+    """Seconds of a timedelta, or of a text such as "24h", "7d", "90m" or "30s"; never negative.
+    UsageError for anything else. [GC1]"""
+    if isinstance(age, dt.timedelta):
+        seconds = age.total_seconds()
+    else:
+        match = _AGE.fullmatch(age) if isinstance(age, str) else None
+        seconds = int(match[1]) * _UNITS[match[2]] if match else -1.0
+    if seconds < 0:
+        raise wrong(
+            argument,
+            age,
+            "a timedelta, or a number with a unit (s, m, h, d, w), and not below 0",
+            "24h or 7d",
+        )
+    return seconds
+
+
+def choose_version(
+    store: Store,
+    head: Head,
+    *,
+    version: int | None,
+    as_of: str | dt.datetime | None,
+    tag: str | None,
+) -> int | None:
+    """The requested version; None: the latest. At most one of the three arguments may be given.
+    [RD4] [RD5]"""
+    given = [
+        name
+        for name, value in (("version", version), ("as_of", as_of), ("tag", tag))
+        if value is not None
+    ]
+    if len(given) > 1:
+        raise UsageError(f"give one of version, as_of and tag, not {' and '.join(given)}")
+    if version is not None:
+        if isinstance(version, bool) or not isinstance(version, int):
+            raise wrong("version", version, "a whole number from 1 on")
+        return version
+    if tag is not None:
+        return _tagged(head.snapshot, tag, store.url)
+    return None if as_of is None else _version_at(store, head, to_micros(as_of))
+
+
+def _tagged(snapshot: Snapshot, tag: str, url: str) -> int:
+    if tag not in snapshot.tags:
+        known = ", ".join(sorted(snapshot.tags)) or "none"
+        raise VersionNotFoundError(f"{url} has no tag {tag!r}; it has: {known}")
+    return snapshot.tags[tag].version
+
+
+def _version_at(store: Store, head: Head, moment: int) -> int:
+    """The highest readable version not committed after that time: a binary search, since times
+    never decrease along the chain. [CM14]"""
+    if head.snapshot.committed_at <= moment:
+        return head.version
+    low, high = head.snapshot.expired, head.version  # the answer lies in [low, high)
+    if (oldest := _committed_at(store, low)) > moment:
+        _check_undisputed(store, head, moment, low, oldest)
+        raise VersionNotFoundError(
+            f"{store.url} has no readable version as old as "
+            f"{to_datetime(moment).isoformat()}; the oldest is {low}"
+        )
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _committed_at(store, middle) <= moment:
+            low = middle
+        else:
+            high = middle
+    _check_undisputed(store, head, moment, high, _committed_at(store, high))
+    return low
+
+
+def _check_undisputed(store: Store, head: Head, moment: int, above: int, said: int) -> None:
+    """VersionNotFoundError if the version above the answer was certainly not committed at its
+    recorded time, a warning if that is possible. [CM27]
+
+    The recorded time is certainly wrong if it lies in the future, or if the clocks of later writers
+    have reached it. If their clocks jumped over it, theirs may be the wrong ones.
+    """
+    env: Env = getattr(store, "env", None) or SystemEnv()
+    now = now_of(store)
+    now_us = env.now_us() if now is None else int(now * 1e6)
+    dispute = next(
+        (disputed for disputed in head.snapshot.disputed_times if disputed.first == above), None
+    )
+    is_ahead = said > now_us and is_far(said, now_us)
+    if dispute is None and not is_ahead:
+        return
+    last = head.version if dispute is None else dispute.last
+    text = (
+        f"{store.url}: which version was the newest at {to_datetime(moment).isoformat()} is not "
+        f"known. Versions {above} to {last} say that they were committed at "
+        f"{to_datetime(said).isoformat()}, by a clock that is far from the others'. Choose one of "
+        "them, or one before them, by its number: version=…."
+    )
+    if is_ahead or (dispute is not None and not is_far(dispute.said, dispute.clock)):
+        raise VersionNotFoundError(text)
+    LOG.warning("%s Version %d is read.", text, above - 1)
+
+
+def _committed_at(store: Store, version: int) -> int:
+    stored = read_object(store, version)
+    if stored is not None:
+        return stored.snapshot.committed_at
+    if version < (oldest := open_head(store).snapshot.expired):
+        raise SnapshotExpiredError(
+            f"{store.url}: versions below {oldest} expired while the time was looked up; ask again"
+        )
+    raise missing_version(version)

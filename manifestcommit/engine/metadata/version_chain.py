@@ -1,0 +1,313 @@
+"""Reads the chain of versions: the latest in three requests, any older one, and the second look
+that makes an older one trustworthy. [RD1]-[RD5]
+
+Not here: the files of a snapshot (engine.scan.planning), writing a version
+(engine.commit.commit_loop).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_left
+from collections.abc import Iterator
+
+import msgspec
+
+from ...core.commit.conflict import is_readable
+from ...core.format import codec
+from ...core.table import object_names
+from ...core.table.snapshot import Snapshot
+from ...errors import (
+    CorruptMetadataError,
+    SnapshotExpiredError,
+    StoreError,
+    TableNotFoundError,
+    UnsupportedFormatError,
+    VersionNotFoundError,
+)
+from ...store import Store
+from .table_marker import misplaced
+
+# the highest listed version is gone when it is fetched: the table was removed, or the version
+# expired very fast
+_RESTARTS = 20
+_CALM = 3  # number of concurrent commits after which a version that they were built on is accepted
+
+
+# intents of one listing that are read; a table with more of them waiting needs gc
+MAX_INTENTS = 1024
+
+
+class VersionListing(msgspec.Struct, frozen=True, kw_only=True):
+    """One listing from a version on. versions: ascending; tables: the ids of markers; intents: job
+    -> size in bytes of its intent. [LY2] [LY11] [LY14]"""
+
+    versions: list[int]
+    tables: frozenset[str] = frozenset()
+    intents: dict[str, int] = {}
+
+
+class Head(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot and the digest of its object; it was the latest version when it was read. [OB1]"""
+
+    snapshot: Snapshot
+    digest: str
+
+    @property
+    def version(self) -> int:
+        return self.snapshot.version
+
+
+def open_head(store: Store) -> Head:
+    """The latest version as of this call: hint, get, list. TableNotFoundError if there is no
+    version at all. [RD1]
+
+    Two more requests if the hint is out of date, one more if there is none.
+    """
+    return open_above(store)[0]
+
+
+def open_above(store: Store) -> tuple[Head, dict[str, int]]:
+    """The latest version as of this call, and the intents in its listing: job -> size in bytes.
+    Requests as for `open_head`. [RD1] [CM19]"""
+    hinted = _hinted(store)
+    glanced = _glance(store, hinted) if hinted else None
+    head, intents = resolve_head(store, hinted, glanced) if hinted else (None, {})
+    if head is None:
+        head, intents = resolve_head(store, 0)
+    elif glanced is not None and not head.snapshot.marked:
+        _check_beside(store, glanced, head)
+    if head is None:
+        raise TableNotFoundError(
+            f"there is no table at {store.url}; check the path, create the table by a first "
+            "write, or `adopt` the Parquet files there"
+        )
+    return head, intents
+
+
+def newest_above(store: Store, base: int, known: Head | None = None) -> Head | None:
+    """The latest version, where a version of at least `base` is known to have existed. None: there
+    is none from `base` on. [CM5] [RD1]
+
+    known: version `base` as fetched before. One list request if it is still the latest, otherwise
+    list, get, list.
+    """
+    return resolve_head(store, base, known)[0]
+
+
+def resolve_head(
+    store: Store, start: int, head: Head | None = None
+) -> tuple[Head | None, dict[str, int]]:
+    """The latest version for certain, None: no version from `start` on; and the intents in the
+    listing: job -> size in bytes. [RD1] [CM5] [CM20]
+
+    head: an object that was fetched before, if any. The latest version is never deleted. So an
+    object that was fetched before a listing that shows nothing above it is the latest; one that was
+    fetched after the listing may have been deleted between the two, and created again by a stalled
+    writer. CorruptMetadataError if the listing shows that it belongs to a removed table. [LY10]
+    [LY14]
+    """
+    for tried in range(_RESTARTS):
+        above = list_above(store, start)
+        if not above.versions:
+            return None, above.intents
+        if head is not None and (
+            above.versions[-1] == head.version or (tried > _CALM and _is_built_upon(store, head))
+        ):
+            wrong = misplaced(store.url, head.snapshot, above.tables)
+            if wrong is None:
+                return head, above.intents
+            # an object that was fetched long ago does not count: another table may have been
+            # created there since
+            if tried:
+                raise wrong
+        start = above.versions[-1]
+        head = read_object(store, start)
+        if head is not None:
+            _check_unbroken(above.versions, head)
+    raise StoreError(
+        f"{store.url}: the newest version vanished {_RESTARTS} times between list and get; "
+        "is the table being removed?"
+    )
+
+
+def _check_unbroken(listed: list[int], head: Head) -> None:
+    """CorruptMetadataError if a listing that shows the latest version lacks readable versions below
+    it: none of this table's jobs made that version. [OB4]"""
+    chain = listed[bisect_left(listed, head.snapshot.expired) :]
+    if chain and head.version - chain[0] != len(chain) - 1:
+        name = object_names.version_name(head.version)
+        reason = (
+            f"it says that versions are readable from {head.snapshot.expired} on, and of those "
+            f"from {chain[0]} on some are missing"
+        )
+        raise CorruptMetadataError(codec.damaged(name, reason), object_name=name)
+
+
+def _is_built_upon(store: Store, head: Head) -> bool:
+    """Whether the next version was built on these bytes: no version is built on an expired one that
+    was created again."""
+    above = read_object(store, head.version + 1)
+    return above is not None and above.snapshot.parent_digest == head.digest
+
+
+def list_versions(store: Store, start: int = 0) -> list[int]:
+    """Every existing version from `start` on, ascending. One request. [LY2] [ST3]"""
+    return list_above(store, start).versions
+
+
+def list_above(store: Store, start: int) -> VersionListing:
+    """Every version from `start` on, and the markers and intents, which the listing returns after
+    them. One request. [LY2] [LY11] [LY14] [ST3]
+
+    Intents beyond the first `MAX_INTENTS` are ignored.
+    """
+    versions: list[int] = []
+    tables: list[str] = []
+    intents: dict[str, int] = {}
+    for info in store.list(object_names.VERSIONS, start_from=object_names.version_name(start)):
+        if (version := object_names.parse_version(info.name)) is not None:
+            versions.append(version)
+        elif (table_id := object_names.parse_marker(info.name)) is not None:
+            tables.append(table_id)
+        elif (job := object_names.parse_intent(info.name)) is not None:
+            intents[job] = info.size_bytes
+            if len(intents) == MAX_INTENTS:
+                break  # versions come first
+    return VersionListing(versions=versions, tables=frozenset(tables), intents=intents)
+
+
+def read_object(store: Store, version: int) -> Head | None:
+    """The snapshot object of `version`, checked; None if it does not exist. This does not say
+    whether it is readable. [OB3] [OB4]"""
+    name = object_names.version_name(version)
+    try:
+        data = store.get(name, 0, codec.MAX_OBJECT_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    return Head(snapshot=codec.decode_snapshot(data, name=name), digest=codec.digest(data))
+
+
+def read_version(store: Store, head: Head, version: int) -> Head:
+    """A readable version; SnapshotExpiredError or VersionNotFoundError otherwise. [RD3] [RD4]
+
+    An object with an expired name may come from a stalled writer: after reading a version below the
+    head, the head is read again.
+    """
+    if version == head.version:
+        return head
+    if version > head.version:
+        head = open_head(store)
+        if version == head.version:
+            return head
+    _check_readable(store, head, version)
+    stored = read_object(store, version)
+    newest = newest_above(store, head.version, head)
+    if newest is None or newest.snapshot.table_id != head.snapshot.table_id:
+        raise TableNotFoundError(
+            f"the table at {store.url} was removed while version {version} was read"
+        )
+    _check_readable(store, newest, version)
+    if stored is None:
+        raise missing_version(version)
+    _check_beside(store, newest, stored)
+    return stored
+
+
+def walk_back(store: Store, head: Head) -> Iterator[Head]:
+    """The head and its predecessors, newest first, down to the oldest readable version. One request
+    each. [RD3]
+
+    A version that expired during the walk, and was created again by a stalled writer, is left out:
+    its successor was not built on it.
+    """
+    lowest, child = head.snapshot.expired, head
+    yield head
+    for version in range(head.version - 1, lowest - 1, -1):
+        stored = read_object(store, version)
+        if stored is None or stored.digest != child.snapshot.parent_digest:
+            newest = open_head(store)
+            if version < newest.snapshot.expired:
+                return  # it expired during the walk: the history now ends here
+        if stored is None:
+            raise missing_version(version)
+        yield stored
+        child = stored
+
+
+@contextlib.contextmanager
+def raise_if_expired(store: Store, version: int) -> Iterator[None]:
+    """Run code that reads the files of a version. If the version expires meanwhile, a missing file
+    is not damage: SnapshotExpiredError. [RD3] [GC5]"""
+    try:
+        yield
+    except CorruptMetadataError:
+        newest = newest_above(store, version)
+        if newest is not None and newest.snapshot.version > version:
+            _check_readable(store, newest, version)
+        raise
+
+
+def missing_version(version: int) -> CorruptMetadataError:
+    """The error for a version that must exist and does not. [OB4] [IV1]"""
+    name = object_names.version_name(version)
+    return CorruptMetadataError(
+        codec.damaged(name, "it is missing although the version is not expired"), object_name=name
+    )
+
+
+def _hinted(store: Store) -> int:
+    """The version in the hint, 0: none. [LY7]"""
+    try:
+        return codec.decode_hint(store.get(object_names.HINT, 0, 64)) or 0
+    except FileNotFoundError:
+        return 0
+
+
+def _glance(store: Store, version: int) -> Head | None:
+    """The version that the hint names, if it can be read. It may be any version, and proves
+    nothing. [LY7]"""
+    with contextlib.suppress(CorruptMetadataError, UnsupportedFormatError):
+        return read_object(store, version)
+    return None
+
+
+def _check_beside(store: Store, head: Head, other: Head) -> None:
+    """Check that two readable versions belong to one table: an object with an expired name may have
+    been left by a stalled job of any table. [OB2] [LY10]"""
+    lower, higher = sorted((head, other), key=lambda candidate: candidate.version)
+    if lower.snapshot.table_id == higher.snapshot.table_id or not is_readable(
+        higher.snapshot, lower.version
+    ):
+        return
+    name = object_names.version_name(higher.version)
+    raise CorruptMetadataError(
+        f"{name} at {store.url} is of table {higher.snapshot.table_id}, and version "
+        f"{lower.version} below it of table {lower.snapshot.table_id}: a job of a removed table "
+        "left one of them. Nothing was changed. Find out which table belongs here (`manifestcommit "
+        "verify`), and delete the versions of the other one by hand while no job runs.",
+        object_name=name,
+    )
+
+
+def _check_readable(store: Store, head: Head, version: int) -> None:
+    snapshot = head.snapshot
+    if version < 1 or version > snapshot.version:
+        raise VersionNotFoundError(
+            f"{store.url} has no version {version}; it has {snapshot.expired} to "
+            f"{snapshot.version}{_tagged(snapshot)}"
+        )
+    if not is_readable(snapshot, version):
+        raise SnapshotExpiredError(
+            f"version {version} of {store.url} was expired and its files may be gone; the oldest "
+            f"readable version is {snapshot.expired}{_tagged(snapshot)}"
+        )
+
+
+def _tagged(snapshot: Snapshot) -> str:
+    """Describe the newest few expired versions that tags keep readable."""
+    kept = sorted(
+        {tag.version for tag in snapshot.tags.values() if tag.version < snapshot.expired},
+        reverse=True,
+    )
+    return f", beside {', '.join(map(str, kept[:10]))} by a tag" if kept else ""

@@ -1,0 +1,210 @@
+"""Changes of a table that add no data: creation, columns, properties. [SC6] [CM9] [CM13]"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+
+from ...core.commit.change import Change
+from ...core.commit.write_layout import MISSING_COLUMNS
+from ...core.schema import partitioning
+from ...core.schema.evolution import SchemaEdit, assign_new_ids
+from ...core.schema.fields import Schema, type_text
+from ...core.schema.text import is_text, is_unicode, shown
+from ...core.table.watermark import Advance, Position
+from ...errors import SchemaMismatchError, UsageError
+from ..commit.commit_loop import commit
+from ..commit.create_version import create_table
+from ..datafile.writer import (
+    BLOOM_COLUMNS,
+    BOUNDS_COLUMNS,
+    TARGET_FILE_SIZE,
+    bloom_names,
+    takes_bloom_filter,
+)
+from ..metadata.table_context import TableContext
+from ..metadata.table_root import open_or_free
+from ..metadata.version_chain import Head
+from ..runtime.outcome import Outcome, committed_or_raise
+from ..runtime.validation import origins_of
+
+# the properties that have a meaning in this release
+KNOWN = (TARGET_FILE_SIZE, BOUNDS_COLUMNS, BLOOM_COLUMNS, MISSING_COLUMNS)
+Editing = Callable[[Schema, tuple[int, ...]], tuple[SchemaEdit, ...]]
+
+
+def create(
+    session: TableContext,
+    schema: Schema,
+    partition_by: Sequence[str],
+    properties: Mapping[str, str],
+    sources: Mapping[str, Position] | None = None,
+) -> Head:
+    """Create a table with this schema, or return an existing one with columns of the same names.
+    [CM13]
+
+    sources: where each of them begins, so that no later range can be committed first. [WM7]
+    """
+    _check_properties(properties, schema)
+    origins = origins_of(sources)
+    head = open_or_free(session)
+    if head is None:
+        identified = assign_new_ids(schema, session.new_field_id)
+        chosen = partitioning.check_partition_by(identified, partition_by)
+        head = create_table(
+            session,
+            schema=identified,
+            partition_by=chosen,
+            properties=dict(properties),
+            sources=origins,
+        )
+    _check_same(session, head, schema, partition_by)
+    return _declare(session, head, origins)
+
+
+def _declare(session: TableContext, head: Head, origins: Mapping[str, Position]) -> Head:
+    """A version that records where these sources begin. One commit if the table did not know one of
+    them. [WM7]"""
+    _check_origins(session, head, origins)
+    known = head.snapshot.origins
+    new = {source: origin for source, origin in origins.items() if source not in known}
+    unplaced = next((source for source, origin in new.items() if origin is None), None)
+    if unplaced is not None:
+        raise UsageError(
+            f"{session.store.url} is a table already, and does not know source {unplaced!r}; that "
+            "a source begins at None can only be declared with a new table. Nothing was changed"
+        )
+    if not new:
+        return head
+    advances = tuple(
+        Advance(source=source, start=origin, end=origin)
+        for source, origin in new.items()
+        if origin is not None
+    )
+    committed_or_raise(
+        commit(session, head, _change(session, head, "append", advances=advances)),
+        session.store.url,
+    )
+    head = session.open()
+    # Another job may have been faster and have reached exactly this position: its record then says
+    # where the source begins.
+    _check_origins(session, head, origins)
+    return head
+
+
+def _check_origins(session: TableContext, head: Head, origins: Mapping[str, Position]) -> None:
+    """UsageError if the table records another beginning of one of these sources. [WM7]"""
+    known = head.snapshot.origins
+    other = next(
+        (source for source in origins if source in known and known[source] != origins[source]), None
+    )
+    if other is not None:
+        raise UsageError(
+            f"{session.store.url} is a table already, in which source {other!r} begins at "
+            f"{known[other]!r}, not at {origins[other]!r}; no source was changed"
+        )
+
+
+def _check_same(
+    session: TableContext, head: Head, schema: Schema, partition_by: Sequence[str]
+) -> None:
+    existing = head.snapshot.schema
+    columns = [(field.name, type_text(field.type)) for field in schema.fields]
+    there = [(field.name, type_text(field.type)) for field in existing.fields] if existing else []
+    if columns != there:
+        other = next((pair for pair in zip_longest(columns, there) if pair[0] != pair[1]), None)
+        raise SchemaMismatchError(
+            f"{session.store.url} is a table already, with other columns (first: {other}); "
+            "nothing was changed"
+        )
+    assert existing is not None
+    if partitioning.check_partition_by(existing, partition_by) != head.snapshot.partition_by:
+        raise SchemaMismatchError(
+            f"{session.store.url} is a table already, with another partitioning; nothing was "
+            "changed"
+        )
+
+
+def edit_schema(session: TableContext, edit: Editing) -> Outcome:
+    """Change the columns with a commit of its own; it conflicts with concurrent edits that do not
+    commute with it. [SC6] [CF8]"""
+    head = session.open()
+    if head.snapshot.schema is None:
+        raise UsageError(f"{session.store.url} has no columns yet")
+    edits = edit(head.snapshot.schema, head.snapshot.partition_by)
+    if not edits:  # the schema is as requested already
+        return Outcome(
+            kind="already_committed", job_id=head.snapshot.commits[-1].job, version=head.version
+        )
+    return commit(session, head, _change(session, head, "schema", edits=edits))
+
+
+def set_properties(session: TableContext, properties: Mapping[str, str | None]) -> Outcome:
+    """Set properties, or remove those given as None, with a commit of its own; the last one wins.
+    [CM9]"""
+    head = session.open()
+    _check_properties(properties, head.snapshot.schema)
+    return commit(session, head, _change(session, head, "properties", properties=dict(properties)))
+
+
+def _change(
+    session: TableContext,
+    head: Head,
+    operation: str,
+    *,
+    edits: tuple[SchemaEdit, ...] = (),
+    properties: Mapping[str, str | None] | None = None,
+    advances: tuple[Advance, ...] = (),
+) -> Change:
+    job = session.new_job(head)
+    return Change(
+        job=job,
+        birth=head.version,
+        operation=operation,
+        edits=edits,
+        properties=dict(properties or {}),
+        advances=advances,
+    )
+
+
+def _check_properties(properties: Mapping[Any, Any], schema: Schema | None) -> None:
+    for name, value in properties.items():
+        if not (
+            is_text(name) and (value is None or (isinstance(value, str) and is_unicode(value)))
+        ):
+            raise UsageError(
+                "properties: a property is a text with a text as its value, not "
+                f"{shown(name)}: {shown(value)}"
+            )
+        if not name.startswith("write."):
+            continue
+        if name not in KNOWN:
+            raise UsageError(
+                f"there is no property {name!r}; of those that begin with write. there are: "
+                f"{', '.join(KNOWN)}"
+            )
+        if name == BLOOM_COLUMNS:
+            _check_bloom_columns(value or "", schema)
+        elif name == MISSING_COLUMNS:
+            if value not in ("error", "null", None):
+                raise UsageError(f'property {name!r} is "error" or "null", not {value!r}')
+        elif value is not None and not (value.isascii() and value.isdecimal() and int(value) > 0):
+            raise UsageError(f"property {name!r} is a number above 0, not {value!r}")
+
+
+def _check_bloom_columns(value: str, schema: Schema | None) -> None:
+    """Check that the value names columns of the table that can have a Bloom filter. [DF11]"""
+    fields = {field.name: field for field in schema.fields} if schema is not None else {}
+    for column in bloom_names(value):
+        if column not in fields:
+            raise UsageError(
+                f"property {BLOOM_COLUMNS!r} names {column!r}, which is no column of the "
+                "table (several are split by commas)"
+            )
+        if not takes_bloom_filter(fields[column]):
+            kind = type_text(fields[column].type)
+            raise UsageError(
+                f"property {BLOOM_COLUMNS!r} names {column!r}, a {kind}: there are Bloom filters "
+                "of whole numbers, texts, bytes, dates and timestamps only, without a collation"
+            )

@@ -1,0 +1,329 @@
+"""Traces positions of a source: the version that added one, the files that hold it; and rewinds the
+watermark. [RD9] [WM5]
+
+Not here: what an advance is and when it applies (core.table.watermark).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from ...core.commit.change import Change, Rewind
+from ...core.format import manifest_table
+from ...core.schema.text import shown
+from ...core.table.entries import SourceRange
+from ...core.table.snapshot import REPLACE, Commit, Snapshot
+from ...core.table.watermark import Position, check_advance, is_left_by
+from ...errors import SnapshotExpiredError, UsageError
+from ..commit.commit_loop import commit
+from ..metadata.job_and_key_lookup import find_key_at
+from ..metadata.table_context import TableContext
+from ..metadata.version_chain import Head, read_version, walk_back
+from ..runtime.outcome import Outcome
+from ..runtime.validation import check_reason
+from ..scan import planning
+
+# path, the version that added the file, its job, its source ranges
+_Listed = tuple[str, int, str, tuple[SourceRange, ...]]
+_Commits = frozenset[tuple[int, str]]  # version, job
+
+
+class FileRange(msgspec.Struct, frozen=True, kw_only=True):
+    """A live file and its range of the source; start, end: None if the file itself does not record
+    it. version: as `added`."""
+
+    path: str
+    version: int
+    start: Position = None
+    end: Position = None
+
+
+class Lineage(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a position of a source is. version: the commit that added it or, if the history before
+    is expired, the one that has rewritten its file since; files: the live ones that hold it; exact:
+    whether the files themselves record it, or some were only added by that version and record
+    nothing. [RD9]"""
+
+    source: str
+    position: int
+    version: int
+    files: tuple[FileRange, ...] = ()
+    exact: bool = False
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit that advanced a source from `start` to `end`; None: unknown to the table. [WM1]
+    [CM24]"""
+
+    version: int
+    commit: Commit
+    start: Position
+    end: Position
+
+
+def trace(session: TableContext, source: str, position: int) -> Lineage | None:
+    """The version and the live files that hold this position; None: no version does. [RD9]
+
+    One request per manifest; if no file records its ranges, one more per version back to the one
+    that added the position.
+    """
+    if isinstance(position, bool) or not isinstance(position, int):
+        raise UsageError(
+            f"a position is a whole number, not {position!r}: texts have no order, so that "
+            "no file can be told by one"
+        )
+    head = session.open()
+    snapshot = head.snapshot
+    have, origin = snapshot.watermarks.get(source), snapshot.origins.get(source)
+    if isinstance(have, str):
+        raise UsageError(
+            f"source {source!r} has texts as positions, which have no order: which file "
+            "holds one cannot be told"
+        )
+    entries = tuple(_entries(session, snapshot))
+    holding = tuple(_holding(entries, source, position))
+    if holding:  # they may hold what is read again after a rewind
+        ranges = tuple(span for span, _ in holding)
+        newest = max(span.version for span in ranges)
+        commits = frozenset((newest, job) for span, job in holding if span.version == newest)
+        step = None if have is None else _before_compaction(session, head, source, position, newest)
+        version = newest if step is None else step.version
+        silent = _brought(
+            entries, commits if step is None else commits | {(step.version, step.commit.job)}
+        )
+        return Lineage(
+            source=source,
+            position=position,
+            version=version,
+            files=(*ranges, *silent),
+            exact=not silent,
+        )
+    if have is None:
+        raise UsageError(_unknown(session, snapshot, source))
+    if position >= have or (isinstance(origin, int) and position < origin):
+        return None
+    step = _moved_over(session, head, source, position)
+    if step is None:
+        return None
+    files = _brought(entries, frozenset({(step.version, step.commit.job)}))
+    return Lineage(source=source, position=position, version=step.version, files=files)
+
+
+def _moved_over(session: TableContext, head: Head, source: str, position: int) -> Step | None:
+    """The newest commit that moved the source's watermark past this position."""
+    for step in steps(session, head, source):
+        if (
+            isinstance(step.end, int)
+            and position < step.end
+            and (not isinstance(step.start, int) or step.start <= position)
+        ):
+            return step
+    return None
+
+
+def _before_compaction(
+    session: TableContext, head: Head, source: str, position: int, version: int
+) -> Step | None:
+    """If that version only replaced files: the commit that added their rows, as far as the history
+    goes. [GC11]"""
+    try:
+        snapshot = read_version(session.store, head, version).snapshot
+        if all(commit.operation == REPLACE for commit in snapshot.commits):
+            return _moved_over(session, head, source, position)
+    except SnapshotExpiredError:
+        pass
+    return None
+
+
+def steps(session: TableContext, head: Head, source: str) -> Iterator[Step]:
+    """Every move of a source's watermark, newest first, back to the first one. One request per
+    version. [WM1]
+
+    SnapshotExpiredError if the readable history ends before that.
+    """
+    newer: Snapshot | None = None
+    for older in _ancestors(session, head):
+        if newer is not None:
+            yield from _moves(newer, source, older.watermarks.get(source))
+        if source not in older.watermarks:
+            return
+        newer = older
+    assert newer is not None
+    if newer.version > 1:
+        raise SnapshotExpiredError(
+            f"{session.store.url}: the readable history begins at version {newer.version}, "
+            f"where source {source!r} stood at "
+            f"{newer.watermarks[source]!r} already; what moved it before cannot be told any more"
+        )
+    yield from _moves(newer, source, None)
+
+
+def _moves(snapshot: Snapshot, source: str, before: Position) -> Iterator[Step]:
+    """The commits of a version that advanced the source, last first. Every commit records its
+    advance, except a single one that moved the watermark. [CM24]"""
+    for record in reversed(snapshot.commits):
+        if source in record.advanced:
+            start, end = record.advanced[source]
+            yield Step(version=snapshot.version, commit=record, start=start, end=end)
+    if len(snapshot.commits) == 1 and snapshot.watermarks.get(source) != before:
+        yield Step(
+            version=snapshot.version,
+            commit=snapshot.commits[0],
+            start=before,
+            end=snapshot.watermarks.get(source),
+        )
+
+
+def _ancestors(session: TableContext, head: Head) -> Iterator[Snapshot]:
+    """This version and those before it whose work is in it, newest first: the version that a
+    rollback restored precedes the rollback. [CF13]"""
+    start: Head | None = head
+    while start is not None:
+        restored: int | None = None
+        for older in walk_back(session.store, start):
+            if older.version < head.snapshot.expired and older is not start:
+                break  # a tagged start is readable, but nothing before it
+            yield older.snapshot
+            restored = next(
+                (
+                    commit.restored
+                    for commit in older.snapshot.commits
+                    if commit.restored is not None
+                ),
+                None,
+            )
+            if restored is not None:
+                break
+        try:
+            start = None if restored is None else read_version(session.store, head, restored)
+        except SnapshotExpiredError:
+            return
+
+
+def rewind(
+    session: TableContext, source: str, to: Position, *, reason: str, keep_keys: bool = False
+) -> Outcome:
+    """Set a source's watermark back with a commit of its own, and invalidate the keys whose
+    advances that undoes. [WM5]
+
+    One request for each version back to the one that last had this watermark. It conflicts if the
+    source moves meanwhile.
+    """
+    check_reason("rewind", reason)
+    head = session.open()
+    have = head.snapshot.watermarks.get(source)
+    if source not in head.snapshot.origins and have is None:
+        raise UsageError(_unknown(session, head.snapshot, source))
+    _check_target(source, have, to)
+    # Only the history knows whether a source was ever at a text; a source without a position has
+    # nothing to undo.
+    is_walked = have is not None and (isinstance(to, str) or not keep_keys)
+    keys = _undone_keys(session, head, source, to) if is_walked else frozenset[str]()
+    keys = frozenset() if keep_keys else keys
+    job = session.new_job(head)
+    back = Rewind(source=source, have=have, to=to, keys=keys)
+    outcome = commit(
+        session,
+        head,
+        Change(job=job, birth=head.version, operation="rewind", rewind=back, reason=reason),
+    )
+    return (
+        msgspec.structs.replace(outcome, dropped_keys=tuple(sorted(keys)))
+        if outcome.committed
+        else outcome
+    )
+
+
+def _check_target(source: str, have: Position, to: Position) -> None:
+    if to is None:
+        return
+    if have is None:
+        raise UsageError(
+            f"source {source!r} has no position, since a rollback to before its first "
+            "advance: rewind it to None to forget it"
+        )
+    try:
+        check_advance(source, have, to)  # of one kind, and representable
+    except ValueError as error:
+        if (
+            isinstance(have, int)
+            and isinstance(to, int)
+            and not isinstance(to, bool)
+            and -(2**63) <= to < have
+        ):
+            return
+        raise UsageError(str(error)) from None
+    if isinstance(have, int) or to == have:
+        raise UsageError(
+            f"source {source!r} stands at {have!r}; a rewind sets it back, and {to!r} is not "
+            "before that"
+        )
+
+
+def _undone_keys(session: TableContext, head: Head, source: str, to: Position) -> frozenset[str]:
+    keys: set[str] = set()
+    try:
+        for step in steps(session, head, source):
+            if is_left_by(to, step.end):
+                return frozenset(keys)
+            key = step.commit.key
+            record = find_key_at(session, head, key)[1] if key is not None else None
+            if record is not None and record.version == step.version:
+                keys.add(str(key))
+            if is_left_by(to, step.start):  # versions before that need not be readable
+                return frozenset(keys)
+    except SnapshotExpiredError as error:
+        raise SnapshotExpiredError(
+            f"{error}, nor which keys a rewind to {to!r} has to drop. Nothing was changed. Rewind "
+            "with keep_keys=True (--keep-keys) and give new keys to the work that is done again."
+        ) from None
+    if isinstance(to, str) and to != head.snapshot.origins.get(source):
+        raise UsageError(
+            f"source {source!r} never stood at {to!r}; texts have no order, so that a rewind "
+            "leads to where it once stood"
+        )
+    return frozenset(keys)
+
+
+def _holding(
+    entries: Iterable[_Listed], source: str, position: int
+) -> Iterator[tuple[FileRange, str]]:
+    for path, version, job, ranges in entries:
+        for span in ranges:
+            begins = span.start is None or (isinstance(span.start, int) and span.start <= position)
+            if (
+                span.source == source
+                and begins
+                and isinstance(span.end, int)
+                and position < span.end
+            ):
+                yield FileRange(path=path, version=version, start=span.start, end=span.end), job
+
+
+def _brought(entries: Iterable[_Listed], commits: _Commits) -> tuple[FileRange, ...]:
+    """The live files of these commits that do not record their ranges; files that do hold no other
+    ranges. [OB8]"""
+    return tuple(
+        FileRange(path=path, version=added)
+        for path, added, job, ranges in entries
+        if (added, job) in commits and not ranges
+    )
+
+
+def _entries(session: TableContext, snapshot: Snapshot) -> Iterator[_Listed]:
+    table = planning.entries_table(session, snapshot)
+    names = ("path", "added", "job", "sources")
+    for path, added, job, ranges in zip(
+        *(table.column(name).to_pylist() for name in names), strict=True
+    ):
+        yield path, added, job, manifest_table.source_ranges(ranges)
+
+
+def _unknown(session: TableContext, snapshot: Snapshot, source: str) -> str:
+    known = sorted(snapshot.watermarks)
+    names = ", ".join(repr(name) for name in known[:5]) + (
+        f" and {len(known) - 5} more" if len(known) > 5 else ""
+    )
+    return f"{session.store.url} knows no source {shown(source)}; it knows {names or 'none'}"

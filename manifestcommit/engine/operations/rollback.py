@@ -1,0 +1,162 @@
+"""Restores an earlier version, with a commit of its own: the history stays, and the undone work can
+be repeated. [CF13]
+
+Not here: the next snapshot (core.commit.change), when the rollback conflicts
+(core.commit.conflict).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...core.commit.change import Change, Rollback
+from ...core.format import manifest_table
+from ...core.table.partition_pattern import PartitionPattern, dedupe
+from ...core.table.snapshot import KeyRecord, Snapshot, Totals
+from ...errors import UsageError
+from ..commit.commit_loop import commit
+from ..metadata.manifests import KEY_RUN
+from ..metadata.table_context import TableContext
+from ..metadata.time_travel import choose_version
+from ..metadata.version_chain import raise_if_expired, read_version
+from ..runtime.outcome import Outcome
+from ..runtime.validation import check_reason
+from ..scan import planning
+
+_NONE = KeyRecord(version=0, digest="")
+
+
+def rollback(
+    session: TableContext, version: int | None = None, *, tag: str | None = None, reason: str
+) -> Outcome:
+    """Restore the table to a readable version, in one commit; it conflicts with anything else that
+    is committed meanwhile. [CF13]
+
+    One request for the target, and one for each manifest and run that only one of the two versions
+    lists. Deletes nothing.
+    """
+    check_reason("rollback", reason)
+    head = session.open()
+    chosen = choose_version(session.store, head, version=version, as_of=None, tag=tag)
+    if chosen is None:
+        raise UsageError("a rollback needs the version, or the tag, to go back to")
+    target = read_version(session.store, head, chosen).snapshot
+    if chosen >= head.version:
+        raise UsageError(
+            f"{session.store.url}: version {head.version} is the newest already; there is "
+            "nothing to roll back"
+        )
+    with raise_if_expired(session.store, head.version), raise_if_expired(session.store, chosen):
+        taken, given = _differing(session, head.snapshot, target)
+        dropped, dropped_before = _dropped_keys(session, head.snapshot, target)
+    change = Change(
+        job=session.new_job(head),
+        birth=head.version,
+        operation="rollback",
+        touched=_touched(head.snapshot, target, taken, given),
+        rollback=Rollback(
+            target=target,
+            taken=_totals(taken),
+            given=_totals(given),
+            dropped=dropped,
+            dropped_before=dropped_before,
+        ),
+        reason=reason,
+    )
+    outcome = commit(session, head, change)
+    return (
+        msgspec.structs.replace(outcome, dropped_keys=tuple(sorted(dropped)))
+        if outcome.committed
+        else outcome
+    )
+
+
+def _differing(
+    session: TableContext, head: Snapshot, target: Snapshot
+) -> tuple[pa.Table, pa.Table]:
+    """(entries only in the latest version, entries only in the target): a path that was removed and
+    added again counts as another entry."""
+    before, after = planning.unshared_entries(session, head, target)
+    old, new = (_identity(table) for table in (before, after))
+    return before.filter(pc.invert(pc.is_in(old, value_set=new))), after.filter(
+        pc.invert(pc.is_in(new, value_set=old))
+    )
+
+
+def _identity(table: pa.Table) -> pa.Array:
+    whole = table.select(["added", "path"]).combine_chunks()
+    if not whole.num_rows:
+        return pa.array([], pa.string())
+    added, path = (whole.column(name).chunk(0) for name in ("added", "path"))
+    return pc.binary_join_element_wise(added.cast(pa.string()), path.cast(pa.string()), " ")
+
+
+def _totals(table: pa.Table) -> Totals:
+    rows, size = (pc.sum(table.column(name)).as_py() or 0 for name in ("rows", "bytes"))
+    return Totals(files=table.num_rows, rows=rows, bytes=size)
+
+
+def _touched(
+    head: Snapshot, target: Snapshot, taken: pa.Table, given: pa.Table
+) -> tuple[PartitionPattern, ...]:
+    if head.partition_by != target.partition_by:
+        return ({},)
+    return dedupe(
+        touch
+        for snapshot, table in ((head, taken), (target, given))
+        for touch in _partitions(snapshot, table)
+    )
+
+
+def _partitions(snapshot: Snapshot, table: pa.Table) -> Iterator[PartitionPattern]:
+    if snapshot.schema is not None:
+        yield from manifest_table.partitions(table, snapshot.schema, snapshot.partition_by)
+
+
+def _dropped_keys(
+    session: TableContext, head: Snapshot, target: Snapshot
+) -> tuple[frozenset[str], dict[str, KeyRecord]]:
+    """(keys that the latest version records and the target does not, records of keys that were
+    invalidated after the target and stay so). [CF13] [KY7]
+
+    The work of the former is undone, and a rerun repeats it; no job from before the rollback may
+    commit any of them. For the latter nothing is undone now: a job that began after they were
+    invalidated may still commit one.
+    """
+    shared = {run.path for run in head.key_runs} & {run.path for run in target.key_runs}
+    # Not by the versions of their records: keys that another rollback restored, or a rewind
+    # invalidated, have older records.
+    suspects = {*head.keys, *target.keys}
+    for run in (*head.key_runs, *target.key_runs):
+        if run.path not in shared:
+            suspects.update(session.manifests.run(run, KEY_RUN).column("key").to_pylist())
+    before = _records(session, head, suspects)
+    after = _records(session, target, before.keys())
+    gone = {
+        key: record
+        for key, record in before.items()
+        if record != after.get(key) and not after.get(key, _NONE).digest
+    }
+    dropped = frozenset(key for key, record in gone.items() if record.digest)
+    return dropped, {key: record for key, record in gone.items() if key not in dropped}
+
+
+def _records(
+    session: TableContext, snapshot: Snapshot, keys: AbstractSet[str]
+) -> dict[str, KeyRecord]:
+    """Key -> its newest record, for keys that have one. Reads only runs that may hold one of
+    them."""
+    newest: dict[str, KeyRecord] = {}
+    names = pa.array(sorted(keys), pa.string())
+    for run in snapshot.key_runs:
+        if any(run.first <= key <= run.last for key in keys):
+            table = session.manifests.run(run, KEY_RUN)
+            for row in table.filter(pc.is_in(table.column("key"), value_set=names)).to_pylist():
+                if row["version"] > newest.get(row["key"], _NONE).version:
+                    newest[row["key"]] = KeyRecord(version=row["version"], digest=row["digest"])
+    return newest | {key: record for key, record in snapshot.keys.items() if key in keys}

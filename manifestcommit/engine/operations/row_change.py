@@ -1,0 +1,248 @@
+"""One attempt to delete or merge rows: from a base version it names the files to remove and those
+to add, in one commit. [RC1] [CF16]
+
+No Spark here: `plan` says how files must be written, `take` registers the result. Not here: which
+rows change (spark.operations.delete).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import pyarrow as pa
+
+from ...core.commit.change import Change, declaration
+from ...core.commit.compaction_plan import unite_ranges
+from ...core.format import manifest_table
+from ...core.table.entries import MAX_SOURCES, Entry, ManifestRef, SourceRange
+from ...core.table.partition_pattern import PartitionPattern, bounded, dedupe, of_partition
+from ...core.table.snapshot import REPLACE, Snapshot
+from ...errors import UsageError
+from ..commit.commit_loop import commit, measured
+from ..commit.settled import found_outcome
+from ..datafile.rewrite_plan import plan_rewrite
+from ..datafile.writer import WritePlan
+from ..metadata.job_and_key_lookup import find_key_at
+from ..metadata.table_context import TableContext
+from ..runtime.job_metrics import InputTotals, JobMetrics, WriteTotals
+from ..runtime.outcome import Outcome, committed_or_raise
+from ..runtime.validation import Ranges, advances_of, check_reason, check_work
+
+Operation = Literal["delete", "merge"]
+_TRIES = 20
+
+
+class RowOutcome(Outcome, frozen=True, kw_only=True):
+    """The result of a deletion or a merge. kind: those of an `Outcome`, and "unchanged" if no row
+    had to change, so that nothing was committed, and "planned" for a dry run; version: for these,
+    the one that was examined. [RC1]
+
+    rows_*: None if an earlier run had done the work; files_removed: those without remaining rows;
+    files_rewritten: those with rows_rewritten remaining rows, which are now in new files.
+    """
+
+    rows_deleted: int | None = None
+    rows_updated: int | None = None
+    rows_inserted: int | None = None
+    rows_rewritten: int | None = None
+    files_removed: int | None = None
+    files_rewritten: int | None = None
+
+
+class RowChange:
+    """A deletion or a merge in progress. Nothing of it is visible before `commit` returns a
+    committed outcome. [RC1] [CM10]
+
+    declared: declared with the key, besides the ranges and the fingerprint; watermarks: ranges of
+    sources whose rows are merged; they advance with the commit. [RC6] [WM2]
+    """
+
+    def __init__(
+        self,
+        session: TableContext,
+        operation: Operation,
+        declared: Sequence[str],
+        *,
+        key: str | None = None,
+        fingerprint: str | None = None,
+        reason: str | None = None,
+        watermarks: Ranges | None = None,
+    ) -> None:
+        check_work(key=key, fingerprint=fingerprint)
+        if reason is not None:
+            check_reason(operation, reason)
+        self._advances = advances_of(watermarks)
+        self._session, self._operation, self._key, self._reason = session, operation, key, reason
+        self._ledger = WriteTotals(session.tally, session.env.now_us)
+        self.head, self._record = session.open(), None
+        if key is not None:
+            self.head, self._record = find_key_at(session, self.head, key)
+        if self.snapshot.schema is None:
+            raise UsageError(f"{session.store.url} has no columns yet, and no rows")
+        self._declared = declaration(
+            mode=operation, scope=list(declared), advances=self._advances, fingerprint=fingerprint
+        )
+        self.id = session.new_job(self.head)
+        self._reads: tuple[PartitionPattern, ...] = ()
+        self._removed: dict[str, int] = {}
+        self._entries: list[Entry] = []
+        self._manifests: list[ManifestRef] = []
+        self._touched: list[PartitionPattern] = []
+        self._tasks = 0
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The state whose rows are examined."""
+        return self.head.snapshot
+
+    @property
+    def already_committed(self) -> bool:
+        """Whether an earlier run committed this key, so that nothing is left to do. [KY3]"""
+        return self._record is not None
+
+    @property
+    def changes(self) -> bool:
+        """Whether a commit would change a row, or record a key or a position."""
+        return bool(
+            self._removed
+            or self._entries
+            or self._manifests
+            or self._advances
+            or self._key is not None
+        )
+
+    @property
+    def sources(self) -> tuple[SourceRange, ...]:
+        """The source ranges of the rows that it adds, as its files record them. [OB8]"""
+        return union_of(
+            [
+                tuple(
+                    SourceRange(source=advance.source, start=advance.start, end=advance.end)
+                    for advance in self._advances
+                )
+            ]
+        )
+
+    @property
+    def metrics(self) -> JobMetrics:
+        """The metrics so far."""
+        return self._session.meter(
+            self.id, self._operation, self._ledger.summary(self._tasks)
+        ).metrics("running")
+
+    def read(self, partitions: Iterable[PartitionPattern]) -> None:
+        """Record that rows of these partitions decide what changes: concurrent writes to them
+        conflict. [CF16]"""
+        self._reads = bounded((*self._reads, *partitions))
+
+    def plan(self, *, sources: tuple[SourceRange, ...] = ()) -> WritePlan:
+        """Plan how its files are written: with the columns and the partitioning of the snapshot.
+        Proves the store first. [DF3] [ST12]"""
+        self._session.prove(self.snapshot.proven)
+        return plan_rewrite(self._session.store.url, self.snapshot, self.id, sources=sources)
+
+    def remove(self, entries: pa.Table) -> None:
+        """Remove these files. entries: rows of `engine.scan.planning.entries_table` of this
+        snapshot. [CF7]"""
+        self._removed |= dict(
+            zip(entries.column("path").to_pylist(), entries.column("rows").to_pylist(), strict=True)
+        )
+
+    def take(
+        self,
+        entries: Sequence[Entry],
+        manifests: Sequence[ManifestRef] = (),
+        *,
+        touched: Sequence[PartitionPattern] = (),
+        tasks: int = 1,
+        intake: InputTotals | None = None,
+    ) -> None:
+        """Register the files that tasks wrote. touched: the partitions of the manifests; if
+        omitted, they are read from these."""
+        assert self.snapshot.schema is not None
+        self._ledger.take(entries, manifests, intake)
+        self._entries += entries
+        self._manifests += manifests
+        schema, partition_by = self.snapshot.schema, self.snapshot.partition_by
+        touched = touched or self._session.manifests.touched(
+            manifests, schema=schema, partition_by=partition_by
+        )
+        own = (of_partition(partition_by, entry.partition) for entry in entries)
+        self._touched = list(dedupe((*self._touched, *touched, *own)))
+        self._tasks += tasks
+
+    def change(self) -> Change:
+        """The change that would be committed now."""
+        writes = bool(self._entries or self._manifests)
+        return Change(
+            job=self.id,
+            birth=self.head.version,
+            operation=self._operation,
+            key=self._key,
+            declared=self._declared if self._key is not None else None,
+            # a change that writes no file fits any columns
+            schema=self.snapshot.schema if writes else None,
+            partition_by=self.snapshot.partition_by if writes else None,
+            add=tuple(self._entries),
+            add_manifests=tuple(self._manifests),
+            touched=tuple(self._touched),
+            remove=frozenset(self._removed),
+            reads=self._reads,
+            advances=self._advances,
+            reason=self._reason,
+            summary=self._ledger.summary(self._tasks),
+        )
+
+    def commit(self) -> Outcome:
+        """Commit everything atomically. [CM1]-[CM8]"""
+        change = self.change()
+        meter = self._session.meter(change.job, change.operation, change.summary)
+        if self._record is not None:
+            return measured(found_outcome(self._session, self.head, change), meter)
+        return commit(self._session, self.head, change, meter=meter)
+
+
+def drop_removed(session: TableContext) -> int:
+    """Rewrite every manifest from which files were removed, so that the latest version names none
+    of these; returns how many were rewritten. [GC17]
+
+    A commit for each; it changes no row and conflicts with nothing.
+    """
+    rewritten = tries = 0
+    while True:
+        head = session.open()
+        removed = session.manifests.removed(head.snapshot)
+        path = next((ref.path for ref in head.snapshot.manifests if removed.get(ref.path)), None)
+        if path is None:
+            return rewritten
+        job = session.new_job(head)
+        change = Change(
+            job=job, birth=head.version, operation=REPLACE, merge_manifests=frozenset({path})
+        )
+        outcome = commit(session, head, change)
+        if outcome.conflict is None or tries >= _TRIES:
+            committed_or_raise(outcome, session.store.url)
+            rewritten += 1
+        else:  # another commit has merged it meanwhile: read the latest version again
+            tries += 1
+
+
+def union_of(files: Iterable[tuple[SourceRange, ...]]) -> tuple[SourceRange, ...]:
+    """The ranges that cover all rows of these files exactly; none if a file does not record its
+    ranges, or there are too many. [RC5] [OB8]"""
+    ranges: list[SourceRange] = []
+    for of_file in files:
+        if not of_file:
+            return ()
+        ranges += of_file
+    together = unite_ranges(ranges)
+    return together if len(together) <= MAX_SOURCES else ()
+
+
+def ranges_of(entries: pa.Table) -> tuple[SourceRange, ...]:
+    """The source ranges of the rows of all these files; none if a file does not record them.
+    [OB8]"""
+    return union_of(
+        manifest_table.source_ranges(row) for row in entries.column("sources").to_pylist()
+    )

@@ -1,0 +1,2 @@
+"""What every part of the engine uses: clock and randomness, threads, metrics, checks of
+arguments."""

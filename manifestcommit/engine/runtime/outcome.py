@@ -1,0 +1,169 @@
+"""Outcomes of a commit as values, and the exceptions that the public API raises for them. [CM10]
+
+Not here: how an outcome is reached (engine.commit.commit_loop).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from ...core.commit.conflict import Conflict
+from ...errors import (
+    CommitConflictError,
+    JobAbortedError,
+    JobFencedError,
+    KeyReusedError,
+    ManifestCommitError,
+    OutcomeUnknownError,
+    WatermarkError,
+    WatermarkGapError,
+    WatermarkMismatchError,
+    WatermarkOverlapError,
+)
+from .job_metrics import JobMetrics
+
+Kind = Literal[
+    "committed",
+    "already_committed",
+    "conflict",
+    "key_reused",
+    "fenced",
+    "aborted",
+    "unknown",
+    "unchanged",
+    "planned",
+]
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a job. version: the one that carries it; attempts: creates that were tried,
+    possibly none if a group commit carried it; conflict: set if there was one; dropped_keys: the
+    idempotency keys that a rewind invalidated; figures: this call in numbers. [CM10]"""
+
+    kind: Kind
+    job_id: str
+    version: int | None = None
+    attempts: int = 0
+    conflict: Conflict | None = None
+    reason: str = ""
+    dropped_keys: tuple[str, ...] = ()
+    metrics: JobMetrics | None = None
+
+    @property
+    def committed(self) -> bool:
+        """Whether the table holds the job's work, by this call or an earlier one."""
+        return self.kind in ("committed", "already_committed")
+
+    @property
+    def already_committed(self) -> bool:
+        """Whether an earlier run had committed the same work, so that this one did nothing."""
+        return self.kind == "already_committed"
+
+
+class JobResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of one of several jobs: outcome if it is decided; error if it is not committed and
+    must run again. tries: how often it was tried."""
+
+    url: str
+    job_id: str
+    key: str | None = None
+    outcome: Outcome | None = None
+    error: ManifestCommitError | None = None
+    tries: int = 1
+
+
+class JobResults(tuple[JobResult, ...]):
+    """One result for each of several jobs; no job delayed another."""
+
+    @property
+    def committed(self) -> tuple[JobResult, ...]:
+        """The jobs that need not run again."""
+        return tuple(
+            result for result in self if result.outcome is not None and result.outcome.committed
+        )
+
+    @property
+    def failed(self) -> tuple[JobResult, ...]:
+        """The jobs that must run again, with the same keys."""
+        return tuple(result for result in self if result.error is not None)
+
+
+_WATERMARK_ERRORS: dict[str, type[WatermarkError]] = {
+    "gap": WatermarkGapError,
+    "overlap": WatermarkOverlapError,
+    "mismatch": WatermarkMismatchError,
+}
+
+
+def error_of(outcome: Outcome, url: str) -> ManifestCommitError | None:
+    """The exception for this outcome; None: it is committed. [CM10] [CF1]"""
+    if outcome.committed:
+        return None
+    if outcome.conflict is not None:
+        return _conflict_error(outcome.conflict, url)
+    if outcome.kind == "key_reused":
+        return KeyReusedError(f"{url}: {outcome.reason}")
+    if outcome.kind == "fenced":
+        return fenced_error(url, outcome.job_id)
+    if outcome.kind == "aborted":
+        return JobAbortedError(
+            f"{url}: job {outcome.job_id} was aborted and cannot commit; nothing of it is "
+            "visible. Run it again."
+        )
+    return OutcomeUnknownError(
+        f"{url}: it is not known whether job {outcome.job_id} was committed: {outcome.reason}. "
+        f"Nothing was deleted. Ask resolve({url!r}, {outcome.job_id!r}) before you run it again; a "
+        "rerun with the same key is always safe.",
+        job_id=outcome.job_id,
+    )
+
+
+def fenced_error(url: str, job: str) -> JobFencedError:
+    """The error of a job whose base version is below the fence. [CM2]"""
+    return JobFencedError(
+        f"{url}: job {job} began before the table's fence and was not committed; nothing of it is "
+        "visible. Run it again: a new job reads the table afresh. A longer grace period in gc lets "
+        "longer jobs finish."
+    )
+
+
+def committed_or_raise(outcome: Outcome, url: str) -> Outcome:
+    """Return the outcome of a commit; raise the exception for any other. [CM10]"""
+    error = error_of(outcome, url)
+    if error is not None:
+        raise error
+    return outcome
+
+
+def _conflict_error(conflict: Conflict, url: str) -> ManifestCommitError:
+    misfit = conflict.misfit
+    if misfit is None:
+        return CommitConflictError(
+            f"{url}: this job {conflict.mine}, but {conflict.winner} (rule {conflict.rule}). "
+            "Nothing of it was committed. "
+            "Read the table again and run the job anew if its result still holds.",
+            rule=conflict.rule,
+            mine=conflict.mine,
+            winner=conflict.winner,
+        )
+    what, way_out = {
+        "gap": ("committing would lose what lies between", ", or commit what lies between first"),
+        "overlap": (
+            "committing would double what lies between",
+            "; what is to be read again needs a rewind first, and an overwrite",
+        ),
+        "mismatch": ("opaque positions must be equal", ""),
+    }[misfit.kind]
+    done = f"Begin at {misfit.have!r}{way_out}."
+    if misfit.all_covered:
+        done = "Every range of this job is in the table already, so a rerun may treat it as done."
+    return _WATERMARK_ERRORS[misfit.kind](
+        f"{url}: source {misfit.source!r} stands at {misfit.have!r}, this job starts at "
+        f"{misfit.want!r}: {what}. Nothing was committed. {done}",
+        source=misfit.source,
+        have=misfit.have,
+        want=misfit.want,
+        all_covered=misfit.all_covered,
+    )

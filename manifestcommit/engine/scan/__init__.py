@@ -1,0 +1,1 @@
+"""Plans reads: which files a read needs, and their rows. [RD6]"""

@@ -1,0 +1,135 @@
+"""A snapshot into a Spark DataFrame: the planned files, the columns asked for, the rows that match.
+[SP4] [RD7]
+
+Not here: how Spark is made to read exactly these files (spark.read.scan), which files
+(engine.scan.planning).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ..core.filter.predicate import And, Not, Or, Predicate, Unknown, columns_of
+from ..core.schema import evolution
+from ..core.schema.fields import Schema, walk
+from ..core.schema.read_mark import mark_of
+from ..core.table.snapshot import Snapshot
+from ..engine.scan.constant_columns import constants_in
+from ..errors import UsageError
+from .read.provenance import check_running, marked
+from .read.scan import quoted, read_files
+from .runtime.spark_internals import has_stopped_a_session
+from .session import ensure_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+LOG = logging.getLogger("manifestcommit.spark")
+
+
+def active_session() -> SparkSession:
+    """The active Spark session, classic or Connect, or a new one where there is none: on a Java
+    that it can start on, and with this interpreter for its tasks. UsageError where the one that
+    there was has been stopped: a new one lacks what that was given."""
+    from pyspark.sql import SparkSession
+
+    if (found := SparkSession.getActiveSession()) is not None:
+        return found
+    if has_stopped_a_session():
+        raise UsageError(
+            "this process has stopped its Spark session (spark.stop()); nothing was done. "
+            "Start a session again, with the configuration "
+            "that it needs, or give one with spark=…"
+        )
+    LOG.warning(
+        "no Spark session is active, so one is started; to choose it, start it before, or "
+        "give it with spark=…"
+    )
+    if "SPARK_REMOTE" not in os.environ:
+        ensure_java()
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    return SparkSession.builder.getOrCreate()
+
+
+def read_snapshot(
+    spark: SparkSession,
+    url: str,
+    snapshot: Snapshot,
+    entries: pa.Table,
+    *,
+    columns: list[str] | str | None,
+    filter: Any,
+    predicate: Predicate | None,
+    storage_options: Mapping[str, Any] | None,
+) -> DataFrame:
+    """Exactly the rows of these entries that match the filter, or an error; never fewer. [SP4]
+    [RD7]"""
+    check_running(spark)
+    schema = snapshot.schema or Schema(fields=())
+    columns = [columns] if isinstance(columns, str) else columns
+    wanted = (
+        None if columns is None else [evolution.find_column(schema, name).name for name in columns]
+    )
+    files = list(
+        zip(entries.column("path").to_pylist(), entries.column("bytes").to_pylist(), strict=True)
+    )
+    # what a job of ours wrote has no float statistics in its footers
+    only_own = entries.column("digest").null_count == 0
+    has_floats = any(field.type in ("float", "double") for _, field in walk(schema.fields))
+    df = read_files(
+        spark,
+        url,
+        files,
+        schema,
+        columns=None if wanted is None else _looked_at(schema, wanted, predicate),
+        trust_footers=only_own or not has_floats,
+        constants=constants_in(entries, schema, snapshot.partition_by),
+        predicate=predicate,
+        storage_options=storage_options,
+    )
+    df = marked(df, mark_of(snapshot.table_id, url, snapshot.version))
+    if predicate is not None:
+        is_sparks = isinstance(filter, str) or _is_column(filter)
+        df = df.filter(filter if is_sparks else _column(predicate, schema))
+    return df if wanted is None else df.select(*(quoted(name) for name in wanted))
+
+
+def _looked_at(schema: Schema, wanted: list[str], predicate: Predicate | None) -> list[str] | None:
+    """The columns that such a read needs, in the table's order; None, for all, where the filter
+    does not tell its own."""
+    names = set(wanted)
+    if predicate is not None:
+        if not is_understood(predicate):
+            return None
+        try:
+            names |= {evolution.find_column(schema, path[0]).name for path in columns_of(predicate)}
+        except UsageError:  # Spark will say so, or knows better
+            return None
+    return [field.name for field in schema.fields if field.name in names] or None
+
+
+def is_understood(predicate: Predicate) -> bool:
+    match predicate:
+        case And(args=args) | Or(args=args):
+            return all(is_understood(arg) for arg in args)
+        case Not(arg=arg):
+            return is_understood(arg)
+        case _:
+            return not isinstance(predicate, Unknown)
+
+
+def _column(predicate: Predicate, schema: Schema) -> Column:
+    from .filter.columns import to_column  # late: most reads have no filter
+
+    return to_column(predicate, schema)
+
+
+def _is_column(value: Any) -> bool:
+    return type(value).__module__.startswith("pyspark.")

@@ -1,0 +1,1 @@
+"""The data source `manifestcommit` for batches and streams. [SP5]"""

@@ -1,0 +1,492 @@
+"""`format("manifestcommit")`: batch writes that commit, and reads of one snapshot, with Spark's own
+`save` and `load`. [SP4] [SP5]
+
+Spark plans, writes, commits and reads in processes of its own, so users see errors as the text of
+Spark's exceptions; the library calls (`manifestcommit.write`, `manifestcommit.read_committed`)
+raise and return values. Not here: how tasks write (spark.write.arrow_writer) and read
+(spark.read.task_reader), commits (engine.commit.commit_loop).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from manifestcommit.core.commit.change_feed import ON_OVERWRITE
+from manifestcommit.core.schema.evolution import find_column
+from manifestcommit.core.schema.fields import Schema
+from manifestcommit.core.schema.read_mark import mark_of
+from manifestcommit.core.schema.spark_json import from_spark
+from manifestcommit.engine.datafile.writer import WritePlan
+from manifestcommit.engine.job.job import Transaction
+from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.engine.metadata.time_travel import choose_version
+from manifestcommit.engine.metadata.version_chain import read_version
+from manifestcommit.engine.runtime.outcome import committed_or_raise
+from manifestcommit.engine.runtime.validation import size, whole
+from manifestcommit.engine.scan.constant_columns import constants_in
+from manifestcommit.engine.scan.planning import entries_table
+from manifestcommit.errors import UsageError
+from manifestcommit.spark.datasource.stream_reader import StreamOptions, TableStreamReader
+from manifestcommit.spark.datasource.stream_writer import (
+    StreamWriter,
+    plan_batch,
+    refuse_stream_options,
+)
+from manifestcommit.spark.read.provenance import column_marks, with_marks
+from manifestcommit.spark.read.scan import spark_schema
+from manifestcommit.spark.read.task_reader import FilesReader
+from manifestcommit.spark.runtime.registered_options import StoreSource
+from manifestcommit.spark.runtime.task_errors import check_reachable
+from manifestcommit.spark.write.arrow_writer import (
+    TaskMessage,
+    TaskWritten,
+    collect,
+    packed,
+    task_context,
+    write_task,
+)
+from manifestcommit.store import StorageOptions, open_store, takes_options
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+    from manifestcommit.engine.metadata.version_chain import Head
+
+WRITE_OPTIONS = (
+    "path",
+    "partitionBy",
+    "key",
+    "fingerprint",
+    "watermarks",
+    "overwrite",
+    "conflict",
+    "basedOn",
+    "mergeSchema",
+    "targetFileSize",
+)
+STREAM_WRITE_OPTIONS = (
+    "path",
+    "checkpointLocation",
+    "queryName",
+    "partitionBy",
+    "key",
+    "conflict",
+    "mergeSchema",
+    "targetFileSize",
+)
+READ_OPTIONS = ("path", "version", "asOf", "tag", "columns")
+STREAM_READ_OPTIONS = ("path", "startingVersion", "maxFilesPerTrigger", "onOverwrite", "columns")
+_OVERWRITE_MODE = "partitionOverwriteMode"
+_SESSION_OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
+
+
+class ManifestCommitDataSource(StoreSource):
+    """Tables as a Spark format: a write is one exactly-once commit, a DataFrame is one snapshot.
+    [SP4] [SP5]
+
+    Write options: path (from `save`), partitionBy (`a,b` or a JSON list), key, fingerprint,
+    watermarks (JSON: source to [start, end]), basedOn (the version of the table that the rows were
+    read from, [CF17]), mergeSchema, targetFileSize (bytes, or a text such as 128MB); with
+    mode("overwrite") also conflict and overwrite ("all", "dynamic" or JSON: column to value). A
+    streaming query's: path (from `start`), partitionBy, key, mergeSchema, targetFileSize; with
+    outputMode("complete") also conflict. Read options: version, asOf, tag, columns (`a,b` or a JSON
+    list): no others are read from the files. Spark does not tell a Python data source which columns
+    a query uses, and filters are not taken from it ([SP12]); `manifestcommit.read_committed(path,
+    columns=..., filter=...)` skips files by both. A stream's: startingVersion (the first whose
+    added files are given; without it all live files come first), maxFilesPerTrigger, columns,
+    onOverwrite (at a commit that removed rows "fail"; "files": give those that it added; "skip":
+    pass it over). At a rollback that brings back files from before the stream began, "files" fails,
+    too. Object stores are reached as the environment of Spark's processes says (AWS_ACCESS_KEY_ID,
+    AWS_ENDPOINT_URL, profiles, instance roles), or with what `manifestcommit.register(spark,
+    storage_options={...})` was given. Never by an option here: Spark shows options in plans. [SE1]
+    """
+
+    format_name = "manifestcommit"
+    _pinned: int | None = None
+    _columns = Schema(fields=())  # of the pinned version
+    # whether it was pickled: Spark plans with one source object, and commits a batch with an
+    # unpickled one
+    _travelled = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_travelled": True}
+
+    def schema(self) -> StructType:
+        """The chosen snapshot's columns; pins the version, so that every later use of the DataFrame
+        reads the same one. [SP4]"""
+        # Spark does not say here whether this is a batch or a stream; options of the other one are
+        # refused when that is known.
+        session = self._session((*READ_OPTIONS, *STREAM_READ_OPTIONS[1:4]))
+        # here, since Spark replaces errors of `streamReader` by its own
+        _stream_options(self.options)
+        snapshot = self._chosen(session).snapshot
+        self._pinned, self._columns = snapshot.version, snapshot.schema or self._columns
+        mark = mark_of(snapshot.table_id, session.store.url, snapshot.version)
+        return with_marks(
+            select_columns(self._columns, _names("columns", self.options.get("columns"))), mark
+        )
+
+    def reader(self, schema: StructType) -> FilesReader:
+        session = self._session(READ_OPTIONS)
+        snapshot = read_version(session.store, session.open(), self._pinned_version()).snapshot
+        entries = entries_table(session, snapshot)
+        files = zip(
+            entries.column("path").to_pylist(), entries.column("bytes").to_pylist(), strict=True
+        )
+        url, columns = session.store.url, snapshot.schema or Schema(fields=())
+        constants = constants_in(entries, columns, snapshot.partition_by)
+        return FilesReader(
+            url,
+            list(files),
+            columns,
+            schema,
+            constants=constants,
+            storage_options=self._options_for(url),
+        )
+
+    def streamReader(self, schema: StructType) -> TableStreamReader:  # noqa: N802  # Spark's name
+        """Makes no request: Spark calls it to plan each query, and once more for its tasks. [SP5]
+        [SP8]"""
+        if given := [name for name in READ_OPTIONS[1:4] if self.options.get(name) is not None]:
+            raise UsageError(
+                "a stream does not stay at a version, so it takes no "
+                f"{' and no '.join(given)}; nothing was read. "
+                'option("startingVersion", n) says with which version\'s files it begins.'
+            )
+        session, pinned = self._session(STREAM_READ_OPTIONS), self._pinned_version()
+        if not schema.fields:
+            raise UsageError(
+                f"{session.store.url} has no columns yet; nothing was read. Start the stream "
+                "when data was committed."
+            )
+        shown = Schema(
+            fields=tuple(find_column(self._columns, field.name) for field in schema.fields)
+        )
+        options, url = _stream_options(self.options), session.store.url
+        return TableStreamReader(
+            url,
+            shown,
+            schema,
+            pinned=pinned,
+            options=options,
+            storage_options=self._options_for(url),
+        )
+
+    def writer(self, schema: StructType, overwrite: bool) -> TableWriter:
+        """Refuse everything that can be refused, before any task starts. [SP5] [SC3]"""
+        _refuse_other_overwrites(self.options)
+        session = self._session(WRITE_OPTIONS)
+        return begin_write(
+            session,
+            schema,
+            self.options,
+            overwrite=overwrite,
+            storage_options=self._options_for(session.store.url),
+        )
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802  # Spark's name
+        """Called twice per batch: to plan it, which refuses everything that can be refused, and to
+        commit it, which makes no request. [SP5] [SP7]"""
+        if self._travelled:
+            return StreamWriter(
+                None, storage_options=self._options_for(self.options.get("path") or "")
+            )
+        refuse_stream_options(self.options, overwrite=overwrite)
+        session = self._session(STREAM_WRITE_OPTIONS)
+        planned = plan_batch(
+            session,
+            schema,
+            overwrite=overwrite,
+            conflict=self.options.get("conflict") or "serializable",
+            key=self.options.get("key"),
+            partition_by=_names("partitionBy", self.options.get("partitionBy")),
+            merge_schema=_flag("mergeSchema", self.options.get("mergeSchema")),
+            target_file_size=size("targetFileSize", self.options["targetFileSize"])
+            if self.options.get("targetFileSize")
+            else None,
+        )
+        return StreamWriter(planned, storage_options=self._options_for(session.store.url))
+
+    def _session(self, known: tuple[str, ...]) -> TableContext:
+        path = self.options.get("path")
+        if not path:
+            raise UsageError(
+                'format("manifestcommit") needs a path: use save(path), load(path) or '
+                "start(path). Tables of a catalog (saveAsTable, "
+                "CREATE TABLE, INSERT) arrive here without one, whatever their LOCATION, and "
+                "are not supported. Nothing was done. For SQL, "
+                "CREATE TEMPORARY VIEW v USING manifestcommit OPTIONS (path '...'); DROP "
+                "TABLE takes the catalog's entry away and no data."
+            )
+        lowered = {name.lower() for name in known}
+        if unknown := sorted(name for name in self.options if name.lower() not in lowered):
+            raise UsageError(
+                f'format("manifestcommit") does not know the option {", ".join(unknown)}; it '
+                f"knows {', '.join(known)}. Nothing was done. "
+                "What reaches a store (credentials, endpoint) is no option here, because "
+                "Spark shows options in plans: use "
+                "manifestcommit.register(spark, storage_options={...}), or the environment."
+            )
+        check_reachable(path)
+        return TableContext(open_store(path, self._options_for(path)))
+
+    def _pinned_version(self) -> int:
+        if self._pinned is None:
+            raise UsageError(
+                'format("manifestcommit") takes no schema of your own: a table has its '
+                "columns. Leave out schema(...) and "
+                'choose columns with option("columns", ...) or select.'
+            )
+        return self._pinned
+
+    def _options_for(self, path: str) -> StorageOptions:
+        """A session with options still has local tables, which take none."""
+        return self.storage_options if takes_options(path) else StorageOptions()
+
+    def _chosen(self, session: TableContext) -> Head:
+        given = {
+            name: self.options[name]
+            for name in READ_OPTIONS[1:4]
+            if self.options.get(name) is not None
+        }
+        if len(given) > 1:
+            raise UsageError(f"{' and '.join(given)} choose a version each; give one of them")
+        head = session.open()
+        name, text = next(iter(given.items()), ("", ""))
+        version = choose_version(
+            session.store,
+            head,
+            version=_integer(name, text) if name == "version" else None,
+            as_of=text if name == "asOf" else None,
+            tag=text if name == "tag" else None,
+        )
+        return head if version is None else read_version(session.store, head, version)
+
+
+# --- Writing --------------------------------------------------------------------------------------
+
+
+def begin_write(
+    session: TableContext,
+    struct: StructType,
+    options: Mapping[str, str],
+    *,
+    overwrite: bool,
+    storage_options: StorageOptions,
+) -> TableWriter:
+    """The job and its plan, or the error that says why not; no task has started, and nothing is
+    visible. [SP5] [SC3]"""
+    based_on = (
+        whole(1)("basedOn", _integer("basedOn", options["basedOn"]))
+        if options.get("basedOn")
+        else None
+    )
+    job = Transaction(
+        session, key=options.get("key"), fingerprint=options.get("fingerprint"), based_on=based_on
+    )
+    # for an INSERT through a view, the version that the view shows
+    job.based_on.take(column_marks(struct), appends=True)
+    chosen = _overwrite_option(options, overwrite)
+    if overwrite:
+        job.overwrite(
+            None if chosen in (None, "all") else chosen,  # type: ignore[arg-type]  # "all" is gone
+            conflict=options.get("conflict") or "serializable",
+        )
+    for source, (start, end) in _watermarks(options.get("watermarks")).items():
+        job.advance(source, start, end)
+    if job.already_committed:
+        committed_or_raise(job.commit(), job.url)
+        return TableWriter(None, None, takes_all=False, storage_options=storage_options)
+    plan = job.plan_write(
+        from_spark(struct.jsonValue()),
+        partition_by=_names("partitionBy", options.get("partitionBy")),
+        merge_schema=_flag("mergeSchema", options.get("mergeSchema")),
+        target_file_size=size("targetFileSize", options["targetFileSize"])
+        if options.get("targetFileSize")
+        else None,
+    )
+    return TableWriter(
+        job, plan, takes_all=overwrite and chosen is None, storage_options=storage_options
+    )
+
+
+class TableWriter(DataSourceArrowWriter):
+    """Writes in tasks, then makes one commit in a process of Spark's; without a job, the work was
+    committed before. [SP1]"""
+
+    def __init__(
+        self,
+        job: Transaction | None,
+        plan: WritePlan | None,
+        *,
+        takes_all: bool,
+        storage_options: StorageOptions,
+    ) -> None:
+        self.job = job
+        self.plan = plan
+        self.takes_all = takes_all
+        self.storage_options = storage_options
+
+    def write(self, iterator: Iterator[RecordBatch]) -> TaskMessage:
+        if self.takes_all:
+            _refuse_dynamic_session()
+        if self.plan is None:
+            return packed(TaskWritten(task=task_context().partitionId()))
+        return write_task(self.plan, iterator, self.storage_options)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """The job's one commit; any other outcome raises, and Spark's exception carries the text.
+        [CM1] [CM10]"""
+        if self.job is None or self.plan is None:
+            return
+        written = collect(self.plan, messages, self.storage_options)
+        self.job.add_written(
+            written.entries,
+            written.manifests,
+            touched=written.touched,
+            tasks=written.tasks,
+            intake=written.intake,
+        )
+        committed_or_raise(self.job.commit(), self.job.url)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Delete nothing: Spark calls this even after the commit has landed, and attempts may still
+        be writing. [SP3]"""
+
+
+def _refuse_dynamic_session() -> None:
+    """Spark turns a session's dynamic partition overwrite into an overwrite of everything; only
+    tasks see the setting. [SP5]"""
+    mode = task_context().getLocalProperty(_SESSION_OVERWRITE_MODE)
+    if (mode or "").lower() == "dynamic":
+        raise UsageError(
+            f"the session's {_SESSION_OVERWRITE_MODE} is dynamic, but this write would "
+            "replace the whole table; nothing was "
+            'committed. Say which is meant: option("overwrite", "dynamic") or '
+            'option("overwrite", "all").'
+        )
+
+
+def _refuse_other_overwrites(options: Mapping[str, str]) -> None:
+    """Options of other formats, which Spark would silently turn into an overwrite of everything.
+    [SP5]"""
+    if options.get("replaceWhere") is not None:
+        raise UsageError(
+            'replaceWhere is not supported; nothing was written. Use option("overwrite", '
+            '\'{"day": "2013-01-01"}\') to replace partitions.'
+        )
+    if options.get(_OVERWRITE_MODE) is not None:
+        raise UsageError(
+            f"{_OVERWRITE_MODE} is not supported; nothing was written. Use "
+            'option("overwrite", "dynamic") to replace the '
+            'partitions that are written, option("overwrite", "all") to replace the table.'
+        )
+
+
+def _overwrite_option(
+    options: Mapping[str, str], overwrite: bool
+) -> Mapping[str, Any] | Literal["dynamic", "all"] | None:
+    text = options.get("overwrite")
+    if text is not None and not overwrite:
+        raise UsageError(
+            'option("overwrite", ...) says what mode("overwrite") replaces; with '
+            'mode("append") leave it out'
+        )
+    if options.get("conflict") is not None and not overwrite:
+        raise UsageError(
+            'option("conflict", ...) is for mode("overwrite"); an append conflicts with '
+            "nothing that was written"
+        )
+    match text and text.strip().lower():
+        case None | "":
+            return None
+        case "dynamic":
+            return "dynamic"
+        case "all":
+            return "all"
+    values = _json(
+        "overwrite", text or "", 'all, dynamic or a JSON object such as {"day": "2013-01-01"}'
+    )
+    if not isinstance(values, dict):
+        raise UsageError(
+            f'option("overwrite", ...) is all, dynamic or a JSON object such as {{"day": '
+            f'"2013-01-01"}}, not {text}'
+        )
+    return values
+
+
+def _watermarks(text: str | None) -> dict[str, tuple[int | str | None, int | str]]:
+    form = 'a JSON object such as {"flights:2013-01": [0, 27004]}'
+    given = _json("watermarks", text, form) if text else {}
+    if not isinstance(given, dict) or not all(
+        isinstance(bounds, list) and len(bounds) == 2 for bounds in given.values()
+    ):
+        raise UsageError(f'option("watermarks", ...) is {form}, not {text}')
+    return {source: (start, end) for source, (start, end) in given.items()}
+
+
+# --- Reading --------------------------------------------------------------------------------------
+
+
+def select_columns(schema: Schema, names: tuple[str, ...] | None) -> StructType:
+    """The schema as Spark shows it, or the named columns of it in that order."""
+    struct = spark_schema(schema)
+    if names is None:
+        return struct
+    return StructType([struct[find_column(schema, name).name] for name in names])
+
+
+def _stream_options(options: Mapping[str, str]) -> StreamOptions:
+    on_overwrite = (options.get("onOverwrite") or "fail").lower()
+    if on_overwrite not in ON_OVERWRITE:
+        raise UsageError(
+            f'option("onOverwrite", ...) is one of {", ".join(ON_OVERWRITE)}, not '
+            f"{options['onOverwrite']!r}"
+        )
+    starting, most = (
+        _integer(name, text) if (text := options.get(name)) is not None else None
+        for name in ("startingVersion", "maxFilesPerTrigger")
+    )
+    if most is not None and most < 1:
+        raise UsageError(f'option("maxFilesPerTrigger", ...) is a number above 0, not {most}')
+    return StreamOptions(starting_version=starting, max_files=most, on_overwrite=on_overwrite)  # type: ignore[arg-type]  # one of its words
+
+
+# --- Options as text ------------------------------------------------------------------------------
+
+
+def _names(option: str, text: str | None) -> tuple[str, ...] | None:
+    """`a, b` or `["a", "b, with a comma"]`."""
+    if not text or not text.strip():
+        return None
+    if not text.lstrip().startswith("["):
+        return tuple(name.strip() for name in text.split(","))
+    names = _json(option, text, "a list of names")
+    if not all(isinstance(name, str) for name in names):
+        raise UsageError(f'option("{option}", ...) is `a, b` or a JSON list of texts, not {text}')
+    return tuple(names)
+
+
+def _json(option: str, text: str, form: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UsageError(f'option("{option}", ...) is {form}, not {text!r} ({error})') from None
+
+
+def _flag(option: str, text: str | None) -> bool:
+    if text is None or text.lower() in ("true", "false"):
+        return (text or "").lower() == "true"
+    raise UsageError(f'option("{option}", ...) is true or false, not {text!r}')
+
+
+def _integer(option: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f'option("{option}", ...) is a whole number, not {text!r}') from None

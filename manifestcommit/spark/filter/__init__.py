@@ -1,0 +1,1 @@
+"""Spark's columns and SQL text as conditions."""

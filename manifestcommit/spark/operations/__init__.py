@@ -1,0 +1,1 @@
+"""Row changes, compaction and gc with Spark's tasks."""

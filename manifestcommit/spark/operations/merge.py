@@ -1,0 +1,349 @@
+"""Merges rows of a source into a table by key (upsert): matching rows are updated or deleted, the
+others inserted, in one commit. [RC3] [RC4]
+
+The source is written first, once, in the same way as any other data: the compared keys and the
+committed rows cannot differ, even if the source would return other rows a second time. Not here:
+how rows are removed from files (spark.operations.delete).
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from pyspark.sql import functions as F
+
+from manifestcommit.spark.runtime.task_errors import check_reachable
+from manifestcommit.spark.write.arrow_writer import Written
+
+from ...core.filter.merge_keys import key_columns, may_hold, partitions_of_keys
+from ...core.format import manifest_table
+from ...core.schema import arrow_schema
+from ...core.schema.evolution import find_column, fit
+from ...core.schema.fields import Field, Schema
+from ...core.schema.spark_json import from_spark, unpadded
+from ...core.table.entries import Entry
+from ...engine.datafile.arrow_stream import stream_batches
+from ...engine.datafile.writer import DataFileWriter, WritePlan
+from ...engine.metadata.table_context import TableContext
+from ...engine.operations.row_change import RowChange, RowOutcome
+from ...engine.runtime.validation import Ranges
+from ...engine.scan import planning
+from ...errors import SchemaMismatchError, UsageError
+from ..read.provenance import check_running
+from ..read.scan import quoted, read_files
+from .delete import Options, RowsToDelete, finish, free_name, named_rows, rewrite_without, take
+from .rewrite import write_entries
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+Matched = Literal["update", "delete"] | None
+Unmatched = Literal["insert"] | None
+
+
+def merge(
+    spark: SparkSession,
+    session: TableContext,
+    source: Any,
+    on: Sequence[str] | str,
+    *,
+    when_matched: Matched = "update",
+    when_not_matched: Unmatched = "insert",
+    key: str | None = None,
+    fingerprint: str | None = None,
+    reason: str | None = None,
+    watermarks: Ranges | None = None,
+    is_spark: bool,
+    storage_options: Options = None,
+) -> RowOutcome:
+    """Merge the source's rows by key. is_spark: the source is a Spark DataFrame, else any object
+    with an Arrow stream. [RC3]"""
+    _check_actions(when_matched, when_not_matched)
+    check_running(spark)
+    check_reachable(session.store.url)
+    names = [on] if isinstance(on, str) else list(on)
+    declared = ["on", *names, "matched", str(when_matched), "not matched", str(when_not_matched)]
+    change = RowChange(
+        session,
+        "merge",
+        declared,
+        key=key,
+        fingerprint=fingerprint,
+        reason=reason,
+        watermarks=watermarks,
+    )
+    if change.already_committed:
+        return finish(change, session)
+    assert change.snapshot.schema is not None
+    keys = key_columns(change.snapshot.schema, names)
+    staged = _stage(
+        session,
+        change,
+        source,
+        keys,
+        is_spark=is_spark,
+        only_keys=when_matched != "update" and when_not_matched is None,
+        storage_options=storage_options,
+    )
+    work = _Merge(spark, session, change, keys, staged, storage_options)
+    work.check_keys()
+    change.read(
+        partitions_of_keys(
+            keys, staged.files, staged.plan.partition_by, change.snapshot.partition_by
+        )
+    )
+    return work.run(when_matched, when_not_matched)
+
+
+def _check_actions(when_matched: Any, when_not_matched: Any) -> None:
+    known = when_matched in ("update", "delete", None) and when_not_matched in ("insert", None)
+    if not known or (when_matched is None and when_not_matched is None):
+        raise UsageError(
+            'when_matched is "update", "delete" or None, when_not_matched "insert" or None, '
+            f"and not both None; these are {when_matched!r} and {when_not_matched!r}"
+        )
+
+
+class Staged(msgspec.Struct, frozen=True, kw_only=True):
+    """The source as files of this job, which nothing lists yet. files: all of them; written: the
+    same as the tasks reported it."""
+
+    plan: WritePlan
+    written: Written
+    files: tuple[Entry, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(entry.rows for entry in self.files)
+
+
+class _Merge:
+    """One merge, with its source written."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        session: TableContext,
+        change: RowChange,
+        keys: tuple[Field, ...],
+        staged: Staged,
+        storage_options: Options,
+    ) -> None:
+        self._spark, self._session, self._change, self._keys, self._staged = (
+            spark,
+            session,
+            change,
+            keys,
+            staged,
+        )
+        self._options = storage_options
+        assert change.snapshot.schema is not None
+        # Names besides the table's own.
+        self._names = [
+            free_name(f"key {index}", change.snapshot.schema) for index in range(len(keys))
+        ]
+        self._times = free_name("times", change.snapshot.schema)
+        wanted = (
+            F.col(quoted(field.name)).alias(name)
+            for field, name in zip(keys, self._names, strict=True)
+        )
+        self._source_keys = self._source(keys).select(*wanted).dropna(how="any")
+
+    def check_keys(self) -> None:
+        """UsageError that names a key which the source has twice: which of the two rows counts is
+        undefined. [RC3]"""
+        twice = (
+            self._source_keys.groupBy(*map(quoted, self._names))
+            .count()
+            .filter("`count` > 1")
+            .limit(1)
+            .collect()
+        )
+        if twice:
+            row = twice[0]
+            shown = ", ".join(
+                f"{field.name}={row[index]!r}" for index, field in enumerate(self._keys)
+            )
+            raise UsageError(
+                f"the source has {row[len(self._keys)]} rows with the key {shown}; nothing "
+                "was committed. Give it one row for each key."
+            )
+
+    def run(self, when_matched: Matched, when_not_matched: Unmatched) -> RowOutcome:
+        """Find the matching rows, rewrite the files that hold some, add the new rows, commit.
+        [RC3]"""
+        change, staged = self._change, self._staged
+        predicate = may_hold(self._keys, staged.files, staged.plan.partition_by)
+        entries = planning.entries_table(self._session, change.snapshot, predicate)
+        fields = [field.name for field in self._keys]
+        df, path = named_rows(
+            self._spark, self._session, change, entries, fields, storage_options=self._options
+        )
+        matches = (
+            df.join(self._source_keys, self._equal(), "inner")
+            .select(quoted(path), *map(quoted, self._names))
+            .persist()
+        )
+        try:
+            by_file = {row[0]: row[1] for row in matches.groupBy(quoted(path)).count().collect()}
+            by_key = matches.groupBy(*map(quoted, self._names)).agg(
+                F.count(F.lit(1)).alias(self._times)
+            )
+            keys, most = by_key.agg(F.count(F.lit(1)), F.max(self._times)).collect()[0]
+            going = RowsToDelete(entries, by_file if when_matched else {})
+            survivors = lambda df: df.join(self._source_keys, self._equal(), "left_anti")  # noqa: E731
+            rewrite_without(
+                self._spark,
+                change,
+                self._session,
+                going,
+                survivors,
+                what="the key",
+                storage_options=self._options,
+            )
+            self._add(by_key, keys, most or 0, when_matched, when_not_matched)
+        finally:
+            matches.unpersist()
+        return finish(
+            change,
+            self._session,
+            going,
+            rows_deleted=going.rows if when_matched == "delete" else 0,
+            rows_updated=going.rows if when_matched == "update" else 0,
+            rows_inserted=staged.rows - keys if when_not_matched else 0,
+        )
+
+    def _add(
+        self,
+        by_key: DataFrame,
+        keys: int,
+        most: int,
+        when_matched: Matched,
+        when_not_matched: Unmatched,
+    ) -> None:
+        """Register the source's rows to add: each as often as rows of the table had its key, once
+        if none had. [RC3]"""
+        staged = self._staged
+        if not staged.rows:
+            return
+        if when_matched == "update" and when_not_matched == "insert":
+            take(self._change, staged.written)
+            if most > 1:
+                self._write(self._repeated(by_key.filter(F.col(self._times) > 1), 2))
+        elif when_matched == "update":
+            if keys:
+                self._write(self._repeated(by_key, 1))
+        elif when_not_matched == "insert" and keys:
+            self._write(self._source(None).join(by_key, self._equal(), "left_anti"))
+        elif when_not_matched == "insert":
+            take(self._change, staged.written)
+
+    def _repeated(self, by_key: DataFrame, first: int) -> DataFrame:
+        """The source's rows with these keys, each from the `first` time on that the table has its
+        key."""
+        rows = self._source(None)
+        names = [quoted(name) for name in self._names]
+        repeated = by_key.select(
+            *names, F.explode(F.sequence(F.lit(first).cast("long"), F.col(self._times)))
+        ).select(*names)
+        return rows.join(repeated, self._equal(), "inner").select(*map(quoted, rows.columns))
+
+    def _write(self, df: DataFrame) -> None:
+        change = self._change
+        take(
+            change,
+            write_entries(df, change.plan(sources=change.sources), storage_options=self._options),
+        )
+
+    def _source(self, fields: Sequence[Field] | None) -> DataFrame:
+        """The source as it was written: these columns of it, or all, each value as stored."""
+        files = [(entry.path, entry.bytes) for entry in self._staged.files if entry.rows]
+        columns = None if fields is None else [field.name for field in fields]
+        schema = unpadded(self._staged.plan.schema)
+        return read_files(
+            self._spark,
+            self._session.store.url,
+            files,
+            schema,
+            columns=columns,
+            storage_options=self._options,
+        )
+
+    def _equal(self) -> Column:
+        pairs = zip(self._keys, self._names, strict=True)
+        return functools.reduce(
+            operator.and_,
+            (F.col(quoted(field.name)) == F.col(quoted(name)) for field, name in pairs),
+        )
+
+
+def _stage(
+    session: TableContext,
+    change: RowChange,
+    source: Any,
+    keys: tuple[Field, ...],
+    *,
+    is_spark: bool,
+    only_keys: bool,
+    storage_options: Options,
+) -> Staged:
+    """Write the source, evaluating it once; SchemaMismatchError before any of it runs. only_keys:
+    nothing else is needed. [RC4]"""
+    write = change.plan(sources=change.sources)
+    if only_keys:
+        fields = tuple(msgspec.structs.replace(field, nullable=True) for field in keys)
+        by = tuple(
+            field_id for field_id in write.partition_by if field_id in {field.id for field in keys}
+        )
+        write = msgspec.structs.replace(write, schema=Schema(fields=fields), partition_by=by)
+    if is_spark:
+        data = from_spark(source.schema.jsonValue())
+        chosen = _check_columns(write.schema, data, only_keys)
+        written = write_entries(
+            source.select(*map(quoted, chosen)), write, storage_options=storage_options
+        )
+    else:
+        given, batches = stream_batches(source)
+        chosen = _check_columns(
+            write.schema, arrow_schema.from_arrow(given, session.new_field_id), only_keys
+        )
+        with DataFileWriter(
+            session.store, write, task=0, attempt=session.env.randomness(8).hex()
+        ) as writer:
+            for batch in batches:
+                writer.write(batch.select(chosen))
+            written = Written(entries=writer.close(), tasks=1, intake=writer.intake)
+    files = list(written.entries)
+    for ref in written.manifests:
+        table = session.manifests.manifest(ref, write.partition_by)
+        files += manifest_table.from_table(
+            table, schema=write.schema, partition_by=write.partition_by, inherited=0
+        )
+    return Staged(plan=write, written=written, files=tuple(files))
+
+
+def _check_columns(table: Schema, data: Schema, only_keys: bool) -> list[str]:
+    """The source's columns that are needed, by name: all of the table's and no others, so that an
+    update loses none. [RC3]"""
+    chosen = []
+    for field in table.fields:
+        try:
+            chosen.append(find_column(data, field.name))
+        except UsageError:
+            what = "a merge compares" if only_keys else "a merge replaces whole rows"
+            raise SchemaMismatchError(
+                f"the source has no column {field.name!r}: {what}. Nothing was done."
+            ) from None
+    extra = [field.name for field in data.fields if field not in chosen]
+    if extra and not only_keys:
+        raise SchemaMismatchError(
+            "the source has columns that the table does not have: "
+            f"{', '.join(map(repr, extra[:10]))}. Drop them, or add them to the table "
+            "(add_column). Nothing was done."
+        )
+    fit(table, Schema(fields=tuple(chosen)), merge=False)
+    return [field.name for field in chosen]

@@ -1,0 +1,1 @@
+"""Reads data files in tasks, as the driver plans it. [SP4]"""

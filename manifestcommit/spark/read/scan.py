@@ -1,0 +1,387 @@
+"""A DataFrame over exactly the files of one snapshot: with Spark's own scan if its JVM reaches
+them, else with pyarrow in tasks. [SP4]
+
+Not here: which files a snapshot lists and how they are pruned (engine.scan.planning),
+`format("manifestcommit")` (spark.datasource.source).
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import msgspec
+import zstandard
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from manifestcommit.core.filter.predicate import Predicate
+from manifestcommit.core.filter.predicate_json import parse_predicate, spell_predicate
+from manifestcommit.core.schema.fields import Schema, walk
+from manifestcommit.core.schema.spark_json import to_spark
+from manifestcommit.engine.scan.constant_columns import Constants
+from manifestcommit.errors import StoreError, UsageError
+from manifestcommit.spark.read.task_reader import FilesReader
+from manifestcommit.spark.runtime.registered_options import StoreSource, is_connect, registered_name
+from manifestcommit.spark.runtime.spark_internals import java_frame, java_session, jvm
+from manifestcommit.spark.runtime.task_errors import check_reachable
+from manifestcommit.store import StorageOptions, check_files, open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+LOG = logging.getLogger("manifestcommit.spark")
+FORMAT = "manifestcommit_files"
+# Spark's names for file systems that it can read itself, by our scheme.
+_HADOOP_SCHEMES = {"file": "file", "s3": "s3a", "gs": "gs", "abfs": "abfs"}
+# Spark's first Parquet source, whatever the session prefers: the second one takes max() from
+# footers, which omit NaN, and supports fewer types (void).
+_PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
+# A session's own settings must not reduce or change a snapshot. Rebasing: files without Spark's
+# mark hold proleptic dates.
+_SCAN_OPTIONS = {
+    "recursiveFileLookup": "true",
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "mergeSchema": "false",
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+}
+
+# Footers of other writers bound floats without NaN, which is the greatest value in Spark: pruning
+# by them would lose rows.
+_UNPRUNED = {
+    "parquet.filter.stats.enabled": "false",
+    "parquet.filter.columnindex.enabled": "false",
+    # in those of other writers 0.0 and -0.0 are two values, as below
+    "parquet.filter.bloom.enabled": "false",
+}
+# For a filter 0.0 and -0.0 are equal; in a dictionary, and where Parquet itself compares values,
+# they differ, and `x >= 0` misses -0.0.
+_TWO_ZEROS = {
+    "parquet.filter.dictionary.enabled": "false",
+    "parquet.filter.record-level.enabled": "false",
+}
+
+# A Hadoop file system that gets no answer retries for minutes; one attempt shows whether it reaches
+# a file.
+_ONE_TRY = {
+    "fs.s3a.attempts.maximum": "1",
+    "fs.s3a.retry.limit": "0",
+    "fs.s3a.connection.establish.timeout": "5s",
+    "fs.s3a.connection.timeout": "10s",
+    "fs.azure.io.retry.max.retries": "0",
+    "fs.gs.http.max.retry": "1",
+}
+
+
+def read_files(
+    spark: SparkSession,
+    root_url: str,
+    files: Sequence[tuple[str, int]],
+    schema: Schema,
+    *,
+    columns: Sequence[str] | None = None,
+    trust_footers: bool = True,
+    constants: Constants | None = None,
+    predicate: Predicate | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> DataFrame:
+    """A DataFrame of exactly these files' rows, whatever the session's settings, or an error; never
+    fewer rows. [SP4]
+
+    files: (path relative to the table path, size in bytes), each once, as committed. Columns have
+    the schema's names, types and metadata, and are nullable; one that a file lacks is null there,
+    unless `constants` has its value. Files with constants are read in tasks. Nothing is listed:
+    10,000 files plan in about half a second. columns: all that the caller will use; others may be
+    omitted. predicate: the caller's filter; rows that it excludes may be omitted, too. [RD13]
+    trust_footers: False if a file of another writer has float columns, whose footers omit NaN.
+    """
+    check_reachable(root_url)
+    given = StorageOptions(storage_options)
+    check_files(open_store(root_url, given), (path for path, _ in files))
+    if not files:
+        return spark.createDataFrame([], spark_schema(schema))
+    plan = _ReadPlan(
+        url=root_url,
+        files=tuple(files),
+        schema=schema,
+        columns=tuple(columns) if columns else None,
+        constants=constants or Constants(),
+        predicate="" if predicate is None else spell_predicate(predicate),
+    )
+    own = [file for file in files if file[0] not in plan.constants.values]
+    base = _native_base(spark, root_url, own)
+    if base is None:
+        return _read_in_tasks(spark, plan, given)
+    scanned = _scan(spark, base, own, schema, _scan_options(schema, trust_footers))
+    if len(own) == len(files):
+        return scanned
+    adopted = tuple(file for file in files if file[0] in plan.constants.values)
+    others = _read_in_tasks(spark, msgspec.structs.replace(plan, files=adopted), given)
+    return scanned.select(*(quoted(name) for name in others.columns)).union(others)
+
+
+def read_named(
+    spark: SparkSession,
+    root_url: str,
+    files: Sequence[tuple[str, int]],
+    schema: Schema,
+    *,
+    columns: Sequence[str],
+    name_column: str,
+    constants: Constants | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> DataFrame:
+    """These columns of exactly these files' rows, and each row's file path in the column
+    `name_column`. [SP4]
+
+    Read in tasks: the file name that Spark itself reports (a URL, escaped) differs between its
+    sources.
+    """
+    check_reachable(root_url)
+    given = StorageOptions(storage_options)
+    plan = _ReadPlan(
+        url=root_url,
+        files=tuple(files),
+        schema=schema,
+        columns=tuple(columns),
+        constants=constants or Constants(),
+        name_column=name_column,
+    )
+    return _read_in_tasks(spark, plan, given)
+
+
+def spark_schema(schema: Schema, *, physical: bool = False) -> StructType:
+    """The table's columns as Spark shows them: all nullable, as in any file source."""
+    return StructType.fromJson(to_spark(schema, physical=physical, relaxed=True))
+
+
+# --- Spark's own scan -----------------------------------------------------------------------------
+
+
+def _native_base(
+    spark: SparkSession, root_url: str, files: Sequence[tuple[str, int]]
+) -> str | None:
+    """The table path in Hadoop's form, if Spark itself can read all of these files; None if it
+    cannot, or there are none."""
+    if not files or is_connect(spark) or any(_spark_skips(path) for path, _ in files):
+        return None
+    return _hadoop_base(spark, root_url, files[0])
+
+
+def _scan_options(schema: Schema, trust_footers: bool) -> dict[str, str]:
+    has_floats = any(field.type in ("float", "double") for _, field in walk(schema.fields))
+    return _SCAN_OPTIONS | (_TWO_ZEROS if has_floats else {}) | ({} if trust_footers else _UNPRUNED)
+
+
+def _scan(
+    spark: SparkSession,
+    base: str,
+    files: Sequence[tuple[str, int]],
+    schema: Schema,
+    options: Mapping[str, str],
+) -> DataFrame:
+    physical = spark_schema(schema, physical=True)
+    df, planned = _through_sink_log(spark, base, files, physical, options)
+    if planned != len(files):
+        # spark.sql.streaming.fileStreamSink.ignoreMetadata is set, or this Spark reads the log
+        # differently: name the files one by one.
+        one_by_one = {**options, "__globPaths__": "false"}
+        df = (
+            spark.read.format(_PARQUET)
+            .schema(physical)
+            .options(**one_by_one)
+            .load([f"{base}/{path}" for path, _ in files])
+        )
+        planned = _planned_files(df)
+    if planned != len(files):
+        raise StoreError(
+            f"Spark would read {planned} files of {base} where the snapshot lists "
+            f"{len(files)}; nothing was read. Read with "
+            'spark.read.format("manifestcommit").load(path) instead.'
+        )
+    if all(field.physical is None for field in schema.fields):
+        return df
+    named = zip(schema.fields, spark_schema(schema).fields, strict=True)
+    return df.select(
+        *(
+            F.col(quoted(field.file_name)).alias(field.name, metadata=shown.metadata)
+            for field, shown in named
+        )
+    )
+
+
+def _through_sink_log(
+    spark: SparkSession,
+    base: str,
+    files: Sequence[tuple[str, int]],
+    physical: StructType,
+    options: Mapping[str, str],
+) -> tuple[DataFrame, int]:
+    """Let Spark read a folder whose `_spark_metadata` names its files, so that it lists nothing.
+    Also returns how many files it will read.
+
+    The folder is temporary, and can be removed as soon as the DataFrame has its file index.
+    """
+    scratch = tempfile.mkdtemp(prefix="manifestcommit-read-")
+    try:
+        os.mkdir(os.path.join(scratch, "_spark_metadata"))
+        with open(os.path.join(scratch, "_spark_metadata", "0"), "w", encoding="utf-8") as log:
+            log.write("v1")
+            log.writelines(_log_lines(base, files))
+        df = (
+            spark.read.format(_PARQUET)
+            .schema(physical)
+            .options(**options)
+            .load(f"file://{scratch}")
+        )
+        return df, _planned_files(df)  # builds the index while the log exists
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _log_lines(base: str, files: Iterable[tuple[str, int]]) -> Iterator[str]:
+    """The log that Spark's own sink would have written for these files: a line of JSON each, with
+    the path as an escaped URI."""
+    scheme, root = base.split("://", 1)
+    folders: dict[str, str] = {}  # escaped, each once: escaping takes longer than everything else
+    for path, size_bytes in files:
+        folder, slash, name = path.rpartition("/")
+        if folder not in folders:
+            folders[folder] = f"{scheme}://{quote(f'{root}/{folder}{slash}')}"
+        shown = name if _UNRESERVED.fullmatch(name) else quote(name)
+        yield (
+            f'\n{{"path":"{folders[folder]}{shown}","size":{size_bytes},"isDir":false,'
+            '"modificationTime":0,"blockReplication":1,"blockSize":134217728,"action":"add"}'
+        )
+
+
+_UNRESERVED = re.compile(r"[A-Za-z0-9_.~-]*", re.ASCII)  # what `quote` leaves unchanged
+
+
+def _planned_files(df: Any) -> int:
+    # DataFrame.inputFiles() copies every name into Python: 17 times slower at 10,000 files.
+    return len(java_frame(df).inputFiles())
+
+
+def _hadoop_base(spark: Any, root_url: str, sample: tuple[str, int]) -> str | None:
+    """The table path in Hadoop's form; None if this JVM cannot reach it, which reading the sample
+    shows: one of its files, with its size."""
+    scheme, rest = root_url.split("://", 1)
+    hadoop = _HADOOP_SCHEMES.get(scheme)
+    if hadoop == "file":
+        return root_url
+    if hadoop is None:
+        return None
+    from py4j.protocol import Py4JError
+
+    base = f"{hadoop}://{rest}"
+    hadoop_fs = jvm(spark).org.apache.hadoop.fs
+    try:
+        configuration = java_session(spark).sessionState().newHadoopConf()
+        for name, value in _ONE_TRY.items():
+            configuration.set(name, value)
+        path = hadoop_fs.Path(f"{base}/{sample[0]}")
+        file_system = hadoop_fs.FileSystem.newInstance(path.toUri(), configuration)
+        try:
+            size_bytes = file_system.getFileStatus(path).getLen()
+        finally:
+            file_system.close()
+    # no such file system, other credentials, another endpoint, no network: tasks have their own
+    # connection
+    except Py4JError as error:
+        LOG.debug(
+            "Hadoop does not reach %s (%s): tasks read it with pyarrow", base, type(error).__name__
+        )
+        return None
+    return base if size_bytes == sample[1] else None
+
+
+def _spark_skips(path: str) -> bool:
+    """Whether Spark's file sources silently omit such a name, or cannot open it. Only untracked
+    files that were added can have one."""
+    name = path.rpartition("/")[2]
+    return name.startswith(".") or (name.startswith("_") and "=" not in name) or ":" in name
+
+
+def quoted(name: str) -> str:
+    """A column's name quoted for Spark's expressions, whatever characters it has."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+# --- in tasks -------------------------------------------------------------------------------------
+
+
+class PlannedRead(StoreSource):
+    """The library's internal source that reads a list of files in tasks; users read with
+    `manifestcommit.read_committed`."""
+
+    format_name = FORMAT
+
+    def schema(self) -> StructType:
+        plan = self._plan()
+        struct = spark_schema(plan.schema)
+        chosen = list(struct) if plan.columns is None else [struct[name] for name in plan.columns]
+        return StructType(
+            chosen
+            if plan.name_column is None
+            else [*chosen, StructField(plan.name_column, StringType())]
+        )
+
+    def reader(self, schema: StructType) -> FilesReader:
+        plan = self._plan()
+        return FilesReader(
+            plan.url,
+            plan.files,
+            plan.schema,
+            schema,
+            constants=plan.constants,
+            predicate=parse_predicate(plan.predicate) if plan.predicate else None,
+            name_column=plan.name_column,
+            storage_options=self.storage_options,
+        )
+
+    def _plan(self) -> _ReadPlan:
+        try:
+            packed = base64.b64decode(self.options["plan"], validate=True)
+            return msgspec.json.decode(
+                zstandard.ZstdDecompressor().decompress(packed), type=_ReadPlan
+            )
+        # also by msgspec; nothing in an option is ever executed [SE2]
+        except (KeyError, ValueError, zstandard.ZstdError) as error:
+            raise UsageError(
+                f'format("{FORMAT}") is this library\'s own, and its option is none of its '
+                "plans. Read with "
+                "manifestcommit.read_committed; nothing was read"
+            ) from error
+
+
+class _ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
+    url: str
+    files: tuple[tuple[str, int], ...]
+    schema: Schema
+    columns: tuple[str, ...] | None
+    constants: Constants = Constants()
+    name_column: str | None = None
+    predicate: str = ""  # from `spell_predicate`
+
+
+def _read_in_tasks(
+    spark: SparkSession, plan: _ReadPlan, storage_options: StorageOptions
+) -> DataFrame:
+    packed = base64.b64encode(
+        zstandard.ZstdCompressor().compress(msgspec.json.encode(plan))
+    ).decode()
+    return (
+        spark.read.format(registered_name(spark, PlannedRead, storage_options))
+        .option("plan", packed)
+        .load()
+    )

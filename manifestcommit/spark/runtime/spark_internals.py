@@ -1,0 +1,138 @@
+"""Everything of PySpark that the library uses although it is private, in one place: a release that
+moves one of these is mended here. [SP12]
+
+A classic session has them, a Spark Connect session has none. Not here: what is read from Spark's
+plans (spark.write.plan_fingerprint, spark.read.provenance, spark.filter).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark import RDD, SparkContext
+    from pyspark.sql import Column, DataFrame, Observation, SparkSession
+
+
+def jvm(spark: SparkSession) -> Any:
+    """The packages of the session's JVM."""
+    return spark._jvm
+
+
+def java_session(spark: SparkSession) -> Any:
+    """The session as the JVM has it."""
+    return spark._jsparkSession
+
+
+def has_java_session(spark: Any) -> bool:
+    """Whether the session is a classic one, with a JVM beside this process."""
+    return hasattr(spark, "_jsparkSession")
+
+
+def java_frame(df: DataFrame) -> Any:
+    """The DataFrame as the JVM has it."""
+    return df._jdf
+
+
+def java_rdd(rdd: RDD[Any]) -> Any:
+    """The RDD as the JVM has it."""
+    return rdd._jrdd.rdd()
+
+
+def java_observation(observation: Observation) -> Any:
+    """The observation as the JVM has it; None before a DataFrame observes it."""
+    return observation._jo
+
+
+def is_stopped(context: SparkContext) -> bool:
+    """Whether the context was stopped."""
+    return context._jsc is None
+
+
+def broadcast_threshold_bytes(context: SparkContext) -> int:
+    """From how many bytes on Spark sends a task's function through files."""
+    utils: Any = context._jvm.PythonUtils  # type: ignore[union-attr]  # private: without types
+    return int(utils.getBroadcastThreshold(context._jsc))
+
+
+def has_stopped_a_session() -> bool:
+    """Whether this process had a session and has stopped it."""
+    from pyspark import SparkContext
+
+    return SparkContext._gateway is not None and SparkContext._active_spark_context is None
+
+
+def has_thread_of_its_own(context: SparkContext) -> bool:
+    """Whether each Python thread has one of its own in the JVM."""
+    from py4j.clientserver import ClientServer
+
+    return isinstance(context._gateway, ClientServer)
+
+
+def java_expression(column: Column) -> Any:
+    """The tree of a classic Column, in the JVM."""
+    return column._jc.node()  # type: ignore[operator]  # private, so without types
+
+
+class ConnectNode:
+    """A node of a Column's tree in a Spark Connect session. Each property fits nodes of the kinds
+    that its line names; of others it raises AttributeError."""
+
+    def __init__(self, node: Any) -> None:
+        self._node = node
+
+    @classmethod
+    def of(cls, column: Column) -> ConnectNode:
+        """The root of the Column's tree."""
+        return cls(column._expr)
+
+    @property
+    def kind(self) -> str:
+        """The class' name, such as UnresolvedFunction."""
+        return type(self._node).__name__
+
+    @property
+    def function(self) -> str:
+        """UnresolvedFunction: its name."""
+        return str(self._node._name)
+
+    @property
+    def is_distinct(self) -> bool:
+        """UnresolvedFunction: of distinct values."""
+        return bool(self._node._is_distinct)
+
+    @property
+    def arguments(self) -> Sequence[ConnectNode]:
+        """UnresolvedFunction: what it is applied to."""
+        return [ConnectNode(argument) for argument in self._node._args]
+
+    @property
+    def child(self) -> ConnectNode:
+        """ColumnAlias, UnresolvedExtractValue: what is named, or taken apart."""
+        return ConnectNode(self._node._child)
+
+    @property
+    def extraction(self) -> ConnectNode:
+        """UnresolvedExtractValue: which member."""
+        return ConnectNode(self._node._extraction)
+
+    @property
+    def is_metadata_column(self) -> bool:
+        """ColumnReference: to a metadata column, not to data."""
+        return bool(self._node._is_metadata_column)
+
+    @property
+    def identifier(self) -> str:
+        """ColumnReference: the name as it was written."""
+        return str(self._node._unparsed_identifier)
+
+    @property
+    def value(self) -> Any:
+        """LiteralExpression: its value."""
+        return self._node._value
+
+    @property
+    def data_type(self) -> str:
+        """LiteralExpression: the class' name of its type."""
+        return type(self._node._dataType).__name__

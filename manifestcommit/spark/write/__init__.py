@@ -1,0 +1,1 @@
+"""Writes data files in tasks, and collects the results in the driver. [SP1]"""

@@ -1,0 +1,292 @@
+"""Spark tasks write data files directly to their destination; the description of the files is
+returned as a value. [SP1] [SP2] [SP3]
+
+Nothing here commits to a table. Not here: how one file is written (engine.datafile.writer), the
+commit (engine.commit.commit_loop), the data source that users name in `format(...)`
+(spark.datasource.source).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from manifestcommit.core.format.codec import (
+    MAX_OBJECT_BYTES,
+    check_output,
+    compress,
+    decode_json,
+    decompress,
+)
+from manifestcommit.core.table.entries import Entry, ManifestRef
+from manifestcommit.core.table.object_names import written_name
+from manifestcommit.core.table.partition_pattern import (
+    PartitionPattern,
+    by_content,
+    dedupe,
+    of_partition,
+)
+from manifestcommit.core.table.snapshot import FORMAT_VERSION
+from manifestcommit.engine.datafile.writer import DataFileWriter, WritePlan
+from manifestcommit.engine.metadata.manifests import ManifestReader, write_manifest
+from manifestcommit.engine.runtime.environment import SystemEnv
+from manifestcommit.engine.runtime.job_metrics import InputTotals
+from manifestcommit.errors import StoreError, UsageError
+from manifestcommit.spark.runtime.registered_options import StoreSource, registered_name
+from manifestcommit.spark.runtime.task_errors import check_reachable, raising_ours
+from manifestcommit.spark.write.batch_sizing import paced, without_fillers
+from manifestcommit.store import StorageOptions, open_store, retries_of
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from manifestcommit.store import Store
+
+FORMAT = "manifestcommit_write"
+# A task with more JSON than this sends its entries as a manifest: the driver collects every message
+# (spark.driver.maxResultSize).
+MESSAGE_LIMIT_BYTES = 1 << 20
+# Beyond this much JSON the entries of many tasks become manifests before the caller gets them: as
+# objects they take ten times as much memory.
+WRITTEN_LIMIT_BYTES = 8 << 20
+
+
+class Written(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of one write, every task once; nothing of it is visible before a commit lists it.
+    [SP2]
+
+    touched: the partitions of the manifests; intake: the input of its tasks; None: one of them did
+    not report it.
+    """
+
+    format_version: int = FORMAT_VERSION
+    entries: tuple[Entry, ...] = ()
+    manifests: tuple[ManifestRef, ...] = ()
+    touched: tuple[PartitionPattern, ...] = ()
+    tasks: int = 0
+    intake: InputTotals | None = None
+
+
+class TaskWritten(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The output of one attempt of one task. touched: the partitions of the manifests, none:
+    unknown."""
+
+    task: int
+    entries: tuple[Entry, ...] = ()
+    manifests: tuple[ManifestRef, ...] = ()
+    touched: tuple[PartitionPattern, ...] = ()
+    intake: InputTotals | None = None
+
+
+@dataclass(frozen=True)
+class TaskMessage(WriterCommitMessage):
+    """A task's commit message: `TaskWritten` as compressed JSON, since the driver holds those of
+    all tasks at the same time."""
+
+    data: bytes
+
+
+def packed(written: TaskWritten) -> TaskMessage:
+    """The message of a task with this output."""
+    return TaskMessage(compress(msgspec.json.encode(written)))
+
+
+def unpacked(message: TaskMessage) -> TaskWritten:
+    """The output of the task with this message."""
+    return msgspec.json.decode(decompress(message.data, name="a task's message"), type=TaskWritten)
+
+
+def write_dataframe(
+    df: DataFrame, plan: WritePlan, *, storage_options: Mapping[str, Any] | None = None
+) -> Written:
+    """Write every row of `df` into exactly one of the returned files; nothing of it is visible yet.
+    [SP1] [SP2]
+
+    Runs one Spark job, in classic and Connect sessions. A crash or a failure anywhere leaves only
+    files that no snapshot lists. One put, one get and one delete besides the requests of tasks.
+    Errors of this package that tasks raised keep their type.
+    """
+    check_reachable(plan.url)
+    given = StorageOptions(storage_options)
+    store = open_store(plan.url, given)
+    name = registered_name(df.sparkSession, PlannedWrite, given)
+    write_id = secrets.token_hex(16)
+    options = {"plan": msgspec.json.encode(plan).decode(), "writeId": write_id}
+    with raising_ours(), paced(df, _filler(write_id)) as frame:
+        frame.write.format(name).options(**options).mode("append").save()
+    return _take_written(store, plan, write_id)
+
+
+def write_task(
+    plan: WritePlan, batches: Iterable[RecordBatch], storage_options: StorageOptions
+) -> TaskMessage:
+    """Make this attempt's rows durable under names that no other attempt has, or raise an error.
+    Runs in a Spark task. [SP1]"""
+    task = task_context().partitionId()
+    store = open_store(plan.url, storage_options)
+    with DataFileWriter(store, plan, task=task, attempt=secrets.token_hex(8)) as writer:
+        for batch in batches:
+            writer.write(batch)
+        entries = writer.close()
+    intake = writer.intake + InputTotals(retries=retries_of(store))
+    return task_message(store, plan, TaskWritten(task=task, entries=entries, intake=intake))
+
+
+def task_message(store: Store, plan: WritePlan, written: TaskWritten) -> TaskMessage:
+    """A task's message to the driver about its files; as a manifest if they are many. [SP9]"""
+    if len(msgspec.json.encode(written.entries)) > MESSAGE_LIMIT_BYTES:
+        touched = dedupe(
+            of_partition(plan.partition_by, entry.partition) for entry in written.entries
+        )
+        manifests = (spill_manifest(store, written.entries, plan),)
+        written = msgspec.structs.replace(written, entries=(), manifests=manifests, touched=touched)
+    return packed(written)
+
+
+def collect(
+    plan: WritePlan, messages: Sequence[WriterCommitMessage | None], storage_options: StorageOptions
+) -> Written:
+    """The output of all tasks, each exactly once; an error if the engine's messages are not one per
+    task. [SP2] [CM26]
+
+    Entries beyond `WRITTEN_LIMIT_BYTES` are put into manifests, so that the caller's memory stays
+    bounded.
+    """
+    store = open_store(plan.url, storage_options)
+    # an earlier attempt finished these tasks: their records do not contain the touched partitions
+    reader = ManifestReader(store)
+    tasks: set[int] = set()
+    entries: list[Entry] = []
+    manifests: list[ManifestRef] = []
+    touched = by_content(())
+    size_bytes = 0
+    intake: InputTotals | None = InputTotals()
+    for message in messages:
+        if not isinstance(message, TaskMessage):
+            raise StoreError(
+                "Spark lost the message of a task that wrote data; nothing was committed. "
+                "Run the write again."
+            )
+        written = unpacked(message)
+        if written.task in tasks:
+            raise StoreError(
+                f"Spark delivered two messages for task {written.task}; nothing was "
+                "committed. Run the write again."
+            )
+        tasks.add(written.task)
+        entries.extend(written.entries)
+        manifests.extend(written.manifests)
+        touched |= by_content(
+            written.touched
+            or reader.touched(written.manifests, schema=plan.schema, partition_by=plan.partition_by)
+        )
+        intake = None if intake is None or written.intake is None else intake + written.intake
+        size_bytes += len(msgspec.json.encode(written.entries)) if written.entries else 0
+        if size_bytes > WRITTEN_LIMIT_BYTES:
+            touched |= by_content(
+                of_partition(plan.partition_by, entry.partition) for entry in entries
+            )
+            manifests.append(spill_manifest(store, entries, plan))
+            entries, size_bytes = [], 0
+    return Written(
+        entries=tuple(entries),
+        manifests=tuple(manifests),
+        touched=tuple(touched.values()),
+        tasks=len(tasks),
+        intake=intake,
+    )
+
+
+def spill_manifest(store: Store, entries: Sequence[Entry], plan: WritePlan) -> ManifestRef:
+    """The entries as one manifest of the plan's job, if messages or the caller's memory would
+    exceed their limit."""
+    return write_manifest(
+        store,
+        entries,
+        schema=plan.schema,
+        partition_by=plan.partition_by,
+        job=plan.job,
+        env=SystemEnv(),
+    )
+
+
+def task_context() -> TaskContext:
+    """The running Spark task."""
+    context = TaskContext.get()
+    if context is None:
+        raise UsageError("this runs inside Spark tasks only")
+    return context
+
+
+class PlannedWrite(StoreSource):
+    """The library's internal data source for Spark's tasks; users write with `manifestcommit.write`
+    or `format("manifestcommit")`."""
+
+    format_name = FORMAT
+
+    def writer(self, schema: StructType, overwrite: bool) -> PlannedWriter:
+        return PlannedWriter(
+            msgspec.json.decode(self.options["plan"], type=WritePlan),
+            self.options["writeId"],
+            self.storage_options,
+        )
+
+
+class PlannedWriter(DataSourceArrowWriter):
+    """Runs the plan in tasks; on success it puts one object that the caller's process reads.
+    Commits to no table. [SP1]"""
+
+    def __init__(self, plan: WritePlan, write_id: str, storage_options: StorageOptions) -> None:
+        self.plan = plan
+        self.write_id = write_id
+        self.storage_options = storage_options
+
+    def write(self, iterator: Iterator[RecordBatch]) -> TaskMessage:
+        return write_task(
+            self.plan, without_fillers(iterator, _filler(self.write_id)), self.storage_options
+        )
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        written = collect(self.plan, messages, self.storage_options)
+        store = open_store(self.plan.url, self.storage_options)
+        store.put(
+            written_name(self.plan.job, self.write_id), compress(msgspec.json.encode(written))
+        )
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Delete nothing: Spark calls this even after a commit has landed, and attempts may still
+        be writing. [SP3]"""
+
+
+def _filler(write_id: str) -> str:
+    """The name of the column that marks the empty rows of this write; no other column can have it.
+    [SP40]"""
+    return f"filler-{write_id}"
+
+
+def _take_written(store: Store, plan: WritePlan, write_id: str) -> Written:
+    """The output of the tasks of this write, checked like everything that is read from a store.
+    [OB4] [SP2]"""
+    name = written_name(plan.job, write_id)
+    data = store.get(name, 0, MAX_OBJECT_BYTES + 1)
+    written: Written = decode_json(decompress(data, name=name), Written, name=name)
+    check_output(
+        written.entries,
+        written.manifests,
+        name=name,
+        job=plan.job,
+        schema=plan.schema,
+        partition_by=plan.partition_by,
+    )
+    with contextlib.suppress(StoreError):  # otherwise gc removes it by its name
+        store.delete([name])
+    return written

@@ -1,0 +1,1 @@
+"""Files on local and mounted file systems. [ST5]"""

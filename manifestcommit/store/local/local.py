@@ -1,0 +1,556 @@
+"""Local and other POSIX file systems: creates by link, so that an object is complete or absent, and
+fsyncs what is durable. [ST1] [ST2]
+
+O_EXCL alone would let a reader see an empty file; a rename would overwrite a winner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, BinaryIO
+
+from ...errors import (
+    OutputGoneError,
+    StoreDeniedError,
+    StoreError,
+    StoreFullError,
+    StoreUnclearError,
+)
+from ..base import ObjectInfo, Output, Unfinished, missing_file
+from ..names import check_name
+from . import linux
+
+_TEMPORARY = ".mc-tmp-"
+_MOST_BYTES = 255  # bytes of one component of a name
+_TRIES = 8  # attempts to name a temporary file, if others remove it
+_KINDS = {
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), StoreDeniedError),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), StoreFullError),
+}
+_SCANS = 64  # how often a folder that keeps changing is scanned before the scans are merged
+
+
+class LocalStore:
+    """One folder. Implements `store.base.Store`; survives kill -9 and power loss at any point.
+    [ST1] [ST2]"""
+
+    def __init__(self, root: str) -> None:
+        self._root = os.fspath(root)
+
+    @property
+    def url(self) -> str:
+        return f"file://{self._root}"
+
+    @property
+    def identity(self) -> str:
+        return ""  # link is atomic by POSIX
+
+    def parent(self) -> LocalStore | None:
+        parent = os.path.dirname(self._root)
+        return LocalStore(parent) if parent != os.path.dirname(parent) else None
+
+    def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
+        first = start or 0
+        with _told(self, name), self._open(name) as file:
+            file.seek(first)
+            if end is None:
+                return file.read()
+            # it allocates everything that is requested, which is often far more
+            there = os.fstat(file.fileno()).st_size
+            return file.read(max(0, min(end, there) - first))
+
+    def put(self, name: str, data: bytes) -> None:
+        with _told(self, name, writing=True):
+            # a sync would be most of the cost
+            self._place(name, data, linux.replace, durable=False)
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        try:
+            with _told(self, name, writing=True):
+                self._place(name, data, os.link)
+            created = True
+        except FileExistsError:
+            self.check_files((name,))
+            # perhaps by this writer's own first attempt, whose folder was never synced
+            created = False
+        try:
+            _sync_folder(os.path.dirname(self._path(name)))
+        except OSError as error:  # the name exists, but a power failure could still undo it
+            raise StoreUnclearError(
+                f"{self.url}/{name} exists, but its folder could not be made durable: {error}"
+            ) from error
+        return created
+
+    def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
+        folder = prefix.rpartition("/")[0]
+        if folder:
+            check_name(folder)
+        with _told(self, prefix):
+            place = self._enter(folder)
+            if place is not None:
+                yield from self._walk(place, f"{folder}/" if folder else "", prefix, start_from)
+
+    def delete(self, names: Iterable[str]) -> None:
+        entered, place = "/", None  # no folder has this name
+        try:
+            for name in names:
+                folder, _, own = check_name(name).rpartition("/")
+                try:
+                    if folder != entered:
+                        if place is not None:
+                            os.close(place)
+                        entered, place = "/", None
+                        place = self._enter(folder)
+                        entered = folder
+                    if place is not None:
+                        os.unlink(own, dir_fd=place)
+                except FileNotFoundError:
+                    continue
+                # not through `_told`: gc deletes hundreds of thousands of names, and would pay for
+                # a context each time
+                except OSError as error:
+                    raise _as_ours(self, name, error) from error
+        finally:
+            if place is not None:
+                os.close(place)
+
+    def create_output(self, name: str) -> Output:
+        path = self._path(name)
+        with _told(self, name, writing=True):
+            _make_folders(os.path.dirname(path))
+            return _Output(path)
+
+    def take_in(self, path: str, name: str) -> None:
+        """Make a finished file of the same file system durable under this name as well;
+        FileExistsError if the name is taken. [ST2] [SP13]"""
+        target = self._path(name)
+        with _told(self, name, writing=True):
+            with _opened(path) as file:
+                os.fsync(file.fileno())  # also of what another process wrote
+            _make_folders(os.path.dirname(target))
+            os.link(path, target)
+            _sync_folder(os.path.dirname(target))
+
+    def open_input(self, name: str) -> BinaryIO:
+        with _told(self, name):
+            return self._open(name)
+
+    def check_files(self, names: Iterable[str], *, must_exist: bool = False) -> None:
+        """StoreError if one of these exists and is not a plain file below the table path: for
+        readers that open paths themselves. [SE2]
+
+        must_exist: whether a missing one is a DataFileMissingError. [RD2]
+        """
+        checked = set[str]()
+        for name in names:
+            folder = name.rpartition("/")[0]
+            path = f"{self._root}/{name}" if folder in checked else self._path(name)
+            checked.add(folder)
+            try:
+                with _told(self, name):
+                    _check_kind(os.stat(path, follow_symlinks=False).st_mode)
+            except (FileNotFoundError, NotADirectoryError):
+                if must_exist:
+                    raise missing_file(self.url, name) from None
+
+    def unfinished(self) -> Iterator[Unfinished]:
+        """Temporary files of dead writers, and data files of writers that are still running. [GC9]
+        [ST15]"""
+        for folder, name in _temporaries(self._root):
+            path, final = f"{folder}/{name}", name.removeprefix(_TEMPORARY).partition("-")[2]
+            own, taken = (
+                os.path.relpath(parent, self._root)
+                for parent in (path, f"{folder}/{final}" if final else path)
+            )
+            if not final and _is_locked(path):
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                status = os.lstat(path)
+                yield Unfinished(
+                    name=taken, temporary=own, size_bytes=status.st_size, started=status.st_mtime
+                )
+
+    def discard_unfinished(self, unfinished: Unfinished) -> None:
+        if os.path.basename(unfinished.temporary).startswith(_TEMPORARY):
+            self.delete([unfinished.temporary])
+
+    def clock(self) -> float:
+        """The time that a new file gets; works also if there is no room for content. [GC1]"""
+        path = _temporary(self._root)
+        with _told(self, os.path.basename(path), writing=True):
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            try:
+                return os.fstat(descriptor).st_mtime
+            finally:
+                os.close(descriptor)
+                os.unlink(path)
+
+    def filesystem(self) -> tuple[Any, str]:
+        from pyarrow.fs import LocalFileSystem  # late: only readers need it
+
+        return LocalFileSystem(), self._root
+
+    def _path(self, name: str) -> str:
+        """The path of this object; StoreError if it leads through a link. The table path itself may
+        be a link. [LY1] [SE2]"""
+        path = f"{self._root}/{check_name(name)}"
+        end = path.find("/", len(self._root) + 1)
+        while end > 0:
+            try:
+                if stat.S_ISLNK(os.stat(path[:end], follow_symlinks=False).st_mode):
+                    raise _as_ours(self, name, _link(path[len(self._root) + 1 : end]))
+            except OSError:
+                break  # it does not exist; what cannot be examined cannot be opened either
+            end = path.find("/", end + 1)
+        return path
+
+    def _open(self, name: str) -> BinaryIO:
+        return _opened(self._path(name))
+
+    def _enter(self, folder: str) -> int | None:
+        """A descriptor of a folder that is reached through no link; None: there is none. [SE2]"""
+        place = _open_folder(self._root, follow=True)
+        for part in folder.split("/") if folder else ():
+            if place is None:
+                break
+            outer = place
+            try:
+                place = _open_folder(part, inside=outer)
+            finally:
+                os.close(outer)
+        return place
+
+    def _place(
+        self, name: str, data: bytes, place: Callable[[str, str], None], *, durable: bool = True
+    ) -> None:
+        """Write a temporary file and give it its name; start again if someone removed it in
+        between, as a gc without a grace period does. [ST15]"""
+        path = self._path(name)
+        folder = os.path.dirname(path)
+        _make_folders(folder)
+        for left in reversed(range(_TRIES)):
+            temporary = _temporary(folder)
+            try:
+                with open(temporary, "xb", buffering=0) as file:
+                    _lock(file.fileno())
+                    view = memoryview(data)
+                    while view:
+                        view = view[file.write(view) :]
+                    if durable:
+                        os.fsync(file.fileno())
+                    return place(temporary, path)
+            except FileNotFoundError:
+                if not left or not os.path.isdir(folder):
+                    raise
+            finally:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+
+    def _walk(self, place: int, base: str, prefix: str, start_from: str) -> Iterator[ObjectInfo]:
+        try:
+            for name in _scan(place, base, prefix, start_from):
+                if name.endswith("/"):
+                    inner = _open_folder(name[:-1], inside=place)
+                    if inner is not None:
+                        yield from self._walk(inner, base + name, prefix, start_from)
+                    continue
+                try:
+                    status = os.stat(name, dir_fd=place, follow_symlinks=False)
+                except FileNotFoundError:
+                    continue  # deleted since the scan: as if listed a moment later
+                yield ObjectInfo(
+                    name=base + name, size_bytes=status.st_size, modified=status.st_mtime
+                )
+        finally:
+            os.close(place)
+
+
+class _Output:
+    """A file that gets its name when it is closed, complete and fsynced; `discard` leaves nothing
+    behind. [ST2] [ST15]"""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._temporary = _temporary(*os.path.split(path))
+        self._file = open(self._temporary, "xb")  # noqa: SIM115
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        return self._file.write(data)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        try:
+            with self._file:
+                self._file.flush()
+                os.fsync(self._file.fileno())
+            os.replace(self._temporary, self._path)
+        except FileNotFoundError as error:
+            raise OutputGoneError(
+                f"{self._path}: the temporary file was removed while it was written, as a gc does "
+                "once the job is fenced (its grace period was shorter than the job), or someone "
+                "who cleans the folder. The file does not appear, and nothing lists it; run the "
+                "job again."
+            ) from error
+        except BaseException:
+            self._remove()
+            raise
+        _sync_folder(os.path.dirname(self._path))
+
+    def discard(self) -> None:
+        """Abort: the object never becomes visible."""
+        if not self.closed:
+            self.closed = True
+            with contextlib.suppress(OSError):  # there may be no room for the rest
+                self._file.close()
+            self._remove()
+
+    def _remove(self) -> None:
+        with contextlib.suppress(OSError):
+            os.unlink(self._temporary)
+
+
+def _temporary(folder: str, final: str = "") -> str:
+    """A unique name that no listing shows. That of an output ends with its final name, if that
+    fits: so gc knows its job, and never judges a file by its age while it is written. [ST15]
+    [GC9]"""
+    name = f"{_TEMPORARY}{secrets.token_hex(8)}"
+    longer = f"{name}-{final}"
+    return f"{folder}/{longer if final and len(os.fsencode(longer)) <= _MOST_BYTES else name}"
+
+
+def _lock(descriptor: int) -> None:
+    """Lock the file, so that no gc takes it for a dead writer's; the system ends the lock with the
+    process. Without locks its age decides."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _is_locked(path: str) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _temporaries(root: str) -> Iterator[tuple[str, str]]:
+    """(folder, name) of every temporary file below the table path; unreadable folders are
+    skipped."""
+    folders = [root]
+    while folders:
+        folder, found = folders.pop(), []
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                elif entry.name.startswith(_TEMPORARY):
+                    found.append((folder, entry.name))
+        yield from found
+
+
+def _open_folder(name: str, inside: int | None = None, *, follow: bool = False) -> int | None:
+    """A descriptor of a folder, so that names in it are found without walking down to it each time;
+    None: there is none."""
+    try:
+        return os.open(
+            name, os.O_RDONLY | os.O_DIRECTORY | (0 if follow else os.O_NOFOLLOW), dir_fd=inside
+        )
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+            raise
+        with contextlib.suppress(FileNotFoundError):
+            if not follow and stat.S_ISLNK(
+                os.stat(name, dir_fd=inside, follow_symlinks=False).st_mode
+            ):
+                raise _link(name) from None
+        return None
+
+
+def _opened(path: str) -> BinaryIO:
+    """A plain file, open for reading; an error at once for anything else: opening a FIFO would wait
+    for a writer. [SE2]"""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # a link; a socket
+            _check_kind(os.stat(path, follow_symlinks=False).st_mode)
+        raise
+    try:
+        _check_kind(os.fstat(descriptor).st_mode)
+        return open(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _check_kind(mode: int) -> None:
+    if stat.S_ISLNK(mode):
+        raise _link("")
+    if not stat.S_ISREG(mode):
+        kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
+        raise OSError(
+            errno.EINVAL,
+            (
+                f"is {kinds.get(stat.S_IFMT(mode), 'a device')}, and an object is a plain "
+                "file. Remove or rename it."
+            ),
+        )
+
+
+def _link(folder: str) -> OSError:
+    """The error for a name that is a link, or leads through one."""
+    which = f"its folder {folder!r} is a symbolic link" if folder else "is a symbolic link"
+    text = (
+        "and below the root none is followed: it may lead outside, or be a file's second name. "
+        "Put what it leads to in its place."
+    )
+    return OSError(errno.ELOOP, f"{which}, {text}")
+
+
+def _scan(folder: int, base: str, prefix: str, start_from: str) -> list[str]:
+    """The names in one folder in code-point order, those of folders with a slash. A scan is not a
+    snapshot, so it scans until two scans agree. [ST3]"""
+    if _is_end(base, prefix, start_from):
+        at_once = linux.end_at_once(folder, start_from.removeprefix(base))
+        if at_once is not None:
+            return sorted(name for name in at_once if not name.startswith(_TEMPORARY))
+        os.lseek(folder, 0, os.SEEK_SET)
+    order, seen = _scan_once(folder, base, prefix, start_from)
+    if _names(folder) == order:
+        return sorted(seen)
+    united = seen
+    for _ in range(_SCANS):
+        again = _scan_once(folder, base, prefix, start_from)[1]
+        if again == seen:
+            return sorted(again)
+        united |= again
+        seen = again
+    return sorted(united)
+
+
+def _scan_once(folder: int, base: str, prefix: str, start_from: str) -> tuple[list[str], set[str]]:
+    """(every name in the order of the scan, the requested ones)."""
+    if _is_end(base, prefix, start_from):
+        return _scan_end(folder, start_from.removeprefix(base))
+    order: list[str] = []
+    found: set[str] = set()
+    every = base.startswith(prefix) and base >= start_from  # then everything inside matches, too
+    # a folder that was removed has no names
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            name = entry.name
+            order.append(name)
+            if name.startswith(_TEMPORARY):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                name += "/"
+            if every or _is_wanted(base + name, prefix, start_from):
+                found.add(name)
+    return order, found
+
+
+def _is_end(base: str, prefix: str, start_from: str) -> bool:
+    """Whether the request is for one folder from a name in it on."""
+    return bool(base) and start_from.startswith(base) and prefix == base
+
+
+def _scan_end(folder: int, least: str) -> tuple[list[str], set[str]]:
+    """The names of a folder from one on, usually a few of many: only these are examined one by one.
+    [ST3]"""
+    first = least.partition("/")[0]
+    # a folder of such a name may hold later ones
+    parts = {first[:end] for end in range(1, len(first))}
+    order, found = _names(folder), set()
+    for name in [entry for entry in order if entry >= first or entry in parts]:
+        if not name.startswith(_TEMPORARY):
+            with contextlib.suppress(FileNotFoundError):  # deleted since
+                if stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
+                    name += "/"
+                if name >= least or (name.endswith("/") and least.startswith(name)):
+                    found.add(name)
+    return order, found
+
+
+def _is_wanted(name: str, prefix: str, start_from: str) -> bool:
+    if not name.endswith("/"):
+        return name.startswith(prefix) and name >= start_from
+    return (name.startswith(prefix) or prefix.startswith(name)) and (
+        name >= start_from or start_from.startswith(name)
+    )
+
+
+def _names(folder: int) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []
+
+
+def _make_folders(folder: str) -> None:
+    """Create the folder and its parents; each new one is durable before this returns. [ST2]"""
+    if os.path.isdir(folder):
+        return
+    parent = os.path.dirname(folder)
+    if parent != folder:
+        _make_folders(parent)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder)
+    _sync_folder(parent)
+
+
+def _sync_folder(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _told(store: LocalStore, name: str, *, writing: bool = False) -> Iterator[None]:
+    """Translate the system's errors into ours; those that callers distinguish (missing, taken) pass
+    through."""
+    try:
+        yield
+    except FileExistsError:
+        raise
+    except OSError as error:
+        # a write misses no object: its folder was removed meanwhile
+        if isinstance(error, FileNotFoundError) and not writing:
+            raise
+        raise _as_ours(store, name, error) from error
+
+
+def _as_ours(store: LocalStore, name: str, error: OSError) -> StoreError:
+    kind = _KINDS.get(error.errno or 0, StoreError)
+    if isinstance(error, NotADirectoryError) and os.path.isfile(store._root):
+        return kind(
+            f"{store.url} is a file, and a table is a folder. Give the folder of the table, "
+            "or one that is empty or not there yet."
+        )
+    return kind(f"{store.url}/{name}: {error.strerror or error}")

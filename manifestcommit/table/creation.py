@@ -1,0 +1,116 @@
+"""Making a table: an empty one, or one of the Parquet files in a folder. [CM13] [AF2]
+
+Internal: import from `manifestcommit`. Not here: tables that are there (table), first writes (job).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ..argument_checks import checked
+from ..core.schema import arrow_schema
+from ..core.schema.fields import Schema
+from ..engine.maintenance.adopt import Adoption
+from ..engine.operations import alter
+from ..engine.runtime.validation import mapping, optional
+from ..errors import UsageError
+from ..job import Path
+from .table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+@checked(sources=optional(mapping("a mapping of sources to where they begin", "{'orders': 0}")))
+def create_table(
+    path: Path,
+    schema: pa.Schema | StructType,
+    *,
+    partition_by: list[str] | str | None = None,
+    properties: Mapping[str, str] | None = None,
+    sources: Mapping[str, int | str | None] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Table:
+    """Create an empty table, or open the one that is there already.
+
+    Args:
+        path: the table's root, a local path or a URL.
+        schema: its columns: a pyarrow schema or a Spark StructType.
+        partition_by: the columns that partition it, in this order; by default none.
+        properties: name -> value, as for `Table.set_properties`; by default none.
+        sources: source -> the position where it begins, such as {"orders": 0}: only a range that
+            starts there can be its first. Of any other source the first range to be committed says
+            where it begins. In a table that is there already, sources that it does not know are
+            declared by a commit.
+        storage_options: what reaches the object store, as for s3fs, adlfs or gcsfs; by default the
+            environment.
+
+    Returns:
+        The table.
+
+    Raises:
+        SchemaMismatchError: the table that is there has other columns or another partitioning.
+        UsageError: the table that is there knows one of the sources with another beginning.
+        NotATableError: the folder holds files but no table.
+        UnsafeStoreError: the store cannot be trusted with commits.
+
+    Spec: CM13, WM7.
+    """
+    table = Table(path, storage_options)
+    alter.create(
+        table._session,
+        _schema_of(schema),
+        [partition_by] if isinstance(partition_by, str) else partition_by or [],
+        properties or {},
+        sources,
+    )
+    return table
+
+
+@checked()
+def adopt(
+    path: Path,
+    *,
+    partition_by: list[str] | str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Adoption:
+    """Make a table of a folder of Parquet files, where they are, in one commit.
+
+    No file is rewritten, moved or deleted. The table's columns are the union of the files'. Where
+    Spark's streaming sink wrote the folder, exactly the files of its log are registered. The call
+    is idempotent: after a crash it completes what was begun. Files that appear later are not
+    listed.
+
+    Args:
+        path: the folder, a local path or a URL.
+        partition_by: the columns that partition it; by default those of the `name=value` folders,
+            typed as Spark infers them. A column of folders need not be in the files.
+        storage_options: what reaches the object store; by default the environment.
+
+    Returns:
+        What was adopted, and what was passed over: hidden and temporary files.
+
+    Raises:
+        NotATableError: there are no Parquet files, or they are a table of another format.
+        SchemaMismatchError: the columns of two files do not unite.
+        UsageError: a file is no Parquet file.
+
+    Spec: AF2.
+    """
+    return Table(path, storage_options).adopt(partition_by=partition_by)
+
+
+def _schema_of(schema: Any) -> Schema:
+    if isinstance(schema, pa.Schema):
+        return arrow_schema.from_arrow(schema, itertools.count(1).__next__)
+    if hasattr(schema, "jsonValue"):
+        from ..core.schema.spark_json import from_spark
+
+        return from_spark(schema.jsonValue())
+    raise UsageError(
+        f"schema is a pyarrow.Schema or a Spark StructType, not a {type(schema).__qualname__}"
+    )

@@ -1,0 +1,585 @@
+"""Reading a table: `Table`'s schema, versions, files, rows and history. [RD1]-[RD9]
+
+Internal: import from `manifestcommit`. Not here: which files a snapshot lists (engine.scan), how
+Spark reads them (spark).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ..argument_checks import checked
+from ..core.schema import arrow_schema, evolution
+from ..core.schema.fields import Schema
+from ..core.schema.read_mark import arrow_metadata, mark_of
+from ..core.table.snapshot import Snapshot
+from ..engine.inspection.describe import describe, values
+from ..engine.metadata.table_context import TableContext
+from ..engine.metadata.time_travel import choose_version, to_datetime
+from ..engine.metadata.version_chain import Head, read_version, walk_back
+from ..engine.operations.lineage import Lineage, trace
+from ..engine.scan import planning
+from ..errors import UsageError
+from ..job import Path
+from ..store import StorageOptions, open_store
+from .conditions import Condition, is_for_spark, predicate_of
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow.dataset as ds
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class TableReads:
+    """The part of a table that reads and changes nothing."""
+
+    @checked()
+    def __init__(self, path: Path, storage_options: Mapping[str, Any] | None = None) -> None:
+        """Name a table; nothing is read before a method is called.
+
+        Args:
+            path: the table's root: a local path, or a URL such as `s3://bucket/lake/flights`.
+            storage_options: what reaches the object store, as for s3fs, adlfs or gcsfs; by default
+                the environment. They appear in no error, log or `repr`.
+
+        Raises:
+            UsageError: `path` is no path or URL of a store that is supported.
+        """
+        self._storage_options = StorageOptions(storage_options)
+        self._session = TableContext(open_store(path, self._storage_options))
+
+    def __repr__(self) -> str:
+        # in a traceback of its own constructor
+        return f"Table({self.url!r})" if hasattr(self, "_session") else "Table(…)"
+
+    @property
+    def url(self) -> str:
+        """Return the canonical URL of the table's root; asks nothing of the store."""
+        return self._session.store.url
+
+    @property
+    def version(self) -> int:
+        """Return the number of the newest version, as of this call.
+
+        Returns:
+            A number from 1 on.
+
+        Raises:
+            TableNotFoundError: there is no table at the path.
+
+        Spec: RD1.
+        """
+        return self._session.open().snapshot.version
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the columns of the newest version, as of this call.
+
+        Returns:
+            A pyarrow schema without metadata; without columns, where the table never had data.
+
+        Raises:
+            TableNotFoundError: there is no table at the path.
+
+        Spec: RD1, SC1.
+        """
+        return _arrow_schema(self._session.open().snapshot)
+
+    @checked()
+    def snapshot(
+        self,
+        version: int | None = None,
+        as_of: str | dt.datetime | None = None,
+        tag: str | None = None,
+    ) -> Snapshot:
+        """Read exactly one committed state of the table.
+
+        Commits that follow change nothing in it. Three requests, two more below the newest version.
+
+        Args:
+            version: the version's number; by default the newest. At most one of `version`, `as_of`
+                and `tag` may be given.
+            as_of: the version that was the newest one at this time: a datetime or an ISO 8601 text;
+                one without a zone is UTC.
+            tag: the version that has this tag.
+
+        Returns:
+            The snapshot: the members of the version's object, as the specification has them.
+
+        Raises:
+            TableNotFoundError: there is no table at the path.
+            SnapshotExpiredError: the version was expired.
+            VersionNotFoundError: there is no such version, tag or time, or clocks dispute which
+                version the time means: choose one by its number then.
+
+        Spec: RD2, RD4, RD5, CM27.
+        """
+        return self._at(version, as_of, tag).snapshot
+
+    @checked()
+    def files(
+        self,
+        filter: Condition | None = None,
+        version: int | None = None,
+        as_of: str | dt.datetime | None = None,
+        tag: str | None = None,
+    ) -> pa.Table:
+        """List the live files of one version.
+
+        No order is guaranteed: sort by the columns that you need.
+
+        Args:
+            filter: a condition on the table's columns: a pyarrow expression, a Spark Column, or
+                SQL, which Spark's parser reads. Files that cannot hold a matching row are left out;
+                by default none.
+            version: as for `snapshot`.
+            as_of: as for `snapshot`.
+            tag: as for `snapshot`.
+
+        Returns:
+            One row for each file: path, partition columns, rows, bytes, digest, added_version, job
+            and bounds. A partition column with one of these names is called `partition.<name>`.
+
+        Raises:
+            UsageError: `filter` names a column that the table does not have, or cannot be
+                understood, or needs Spark, which is not installed.
+            VersionNotFoundError: as for `snapshot`.
+            TableNotFoundError: there is no table at the path.
+
+        Spec: RD6, RD41.
+        """
+        snapshot = self.snapshot(version, as_of, tag)
+        entries = planning.entries_table(
+            self._session, snapshot, predicate_of("filter", filter, snapshot), in_order=False
+        )
+        return planning.describe_files(entries, snapshot)
+
+    @checked()
+    def partitions(
+        self,
+        version: int | None = None,
+        as_of: str | dt.datetime | None = None,
+        tag: str | None = None,
+    ) -> pa.Table:
+        """List the partitions of one version that have live files.
+
+        No order is guaranteed. A partition whose files hold no rows is listed with `rows` 0.
+
+        Args:
+            version: as for `snapshot`.
+            as_of: as for `snapshot`.
+            tag: as for `snapshot`.
+
+        Returns:
+            One row for each partition: its columns' values, null among them, and how many files,
+            rows and bytes it has. A partition column called files, rows or bytes is called
+            `partition.<name>`. A table that is not partitioned is one partition without columns.
+
+        Raises:
+            VersionNotFoundError: as for `snapshot`.
+            TableNotFoundError: there is no table at the path.
+
+        Spec: PT1, RD6.
+        """
+        snapshot = self.snapshot(version, as_of, tag)
+        return planning.describe_partitions(
+            planning.entries_table(self._session, snapshot, in_order=False), snapshot
+        )
+
+    @checked()
+    def dataset(
+        self,
+        version: int | None = None,
+        as_of: str | dt.datetime | None = None,
+        tag: str | None = None,
+    ) -> ds.Dataset:
+        """Open one version as a pyarrow dataset, which DuckDB, Polars and pandas read, too.
+
+        It has exactly the rows of that version, whatever is committed later; a file that is gone
+        is an error when it is read, never fewer rows. Its own methods take columns and filters.
+
+        Args:
+            version: as for `snapshot`.
+            as_of: as for `snapshot`.
+            tag: as for `snapshot`.
+
+        Returns:
+            A `pyarrow.dataset.Dataset`. Its schema carries the version, so that an overwrite with
+            its rows conflicts with every commit since.
+
+        Raises:
+            VersionNotFoundError: as for `snapshot`.
+            TableNotFoundError: there is no table at the path.
+
+        Example:
+            `table.dataset().to_table(columns=["flight"], filter=pyarrow.compute.field("day") == d)`
+
+        Spec: RD2, RD7, CF17.
+        """
+        from ..engine.scan.arrow_dataset import open_dataset  # late: pyarrow.dataset loads pandas
+
+        snapshot = self.snapshot(version, as_of, tag)
+        return open_dataset(
+            self._session, snapshot, planning.entries_table(self._session, snapshot)
+        )
+
+    @checked()
+    def to_arrow(
+        self,
+        columns: list[str] | str | None = None,
+        filter: Condition | None = None,
+        version: int | None = None,
+        as_of: str | dt.datetime | None = None,
+        tag: str | None = None,
+    ) -> pa.Table:
+        """Read the rows of one version into memory, as a pyarrow table.
+
+        Files and row groups that cannot hold a matching row are not read. No order is guaranteed.
+
+        Args:
+            columns: the columns to read, in this order; by default all.
+            filter: which rows: a pyarrow expression, a Spark Column, or SQL; by default all. The
+                latter two are evaluated by Spark, with Spark's meaning, in the active session.
+            version: as for `snapshot`.
+            as_of: as for `snapshot`.
+            tag: as for `snapshot`.
+
+        Returns:
+            A `pyarrow.Table`. Its schema carries the version, as that of `dataset` does.
+
+        Raises:
+            UsageError: a column is not the table's, or `filter` cannot be understood, or needs
+                Spark, which is not installed.
+            VersionNotFoundError: as for `snapshot`.
+            TableNotFoundError: there is no table at the path.
+            DataFileMissingError: a file of the version is gone.
+
+        Example:
+            `table.to_arrow(["day", "flight"], filter=pyarrow.compute.field("flight") == 1545)`
+
+        Spec: RD2, RD7, CF17.
+        """
+        from ..engine.scan.arrow_dataset import open_dataset  # late: pyarrow.dataset loads pandas
+
+        snapshot = self.snapshot(version, as_of, tag)
+        names = [columns] if isinstance(columns, str) else columns
+        if names is not None:
+            known = snapshot.schema or Schema(fields=())
+            names = [evolution.find_column(known, name).name for name in names]
+        if is_for_spark(filter) and snapshot.schema is not None:
+            return self._through_spark(names, filter, snapshot)
+        entries = planning.entries_table(
+            self._session, snapshot, predicate_of("filter", filter, snapshot)
+        )
+        dataset = open_dataset(self._session, snapshot, entries)
+        return dataset.to_table(columns=names, filter=filter)
+
+    @checked()
+    def to_pandas(
+        self,
+        columns: list[str] | str | None = None,
+        filter: Condition | None = None,
+        version: int | None = None,
+        as_of: str | dt.datetime | None = None,
+        tag: str | None = None,
+    ) -> pandas.DataFrame:
+        """Read the rows of one version into memory, as a pandas DataFrame.
+
+        Values become what `pyarrow.Table.to_pandas` makes of them. pandas keeps no metadata: give
+        `write` the version with `based_on` if these rows are to replace others.
+
+        Args:
+            columns: as for `to_arrow`.
+            filter: as for `to_arrow`.
+            version: as for `snapshot`.
+            as_of: as for `snapshot`.
+            tag: as for `snapshot`.
+
+        Returns:
+            A `pandas.DataFrame`.
+
+        Raises:
+            UsageError: pandas is not installed; or as for `to_arrow`.
+            VersionNotFoundError: as for `snapshot`.
+            TableNotFoundError: there is no table at the path.
+            DataFileMissingError: a file of the version is gone.
+
+        Spec: RD2, RD7.
+        """
+        with _needed("pandas", "to_pandas"):
+            import pandas  # noqa: F401  # before anything is read
+        return self.to_arrow(columns, filter, version, as_of, tag).to_pandas()
+
+    @checked()
+    def to_polars(
+        self,
+        columns: list[str] | str | None = None,
+        filter: Condition | None = None,
+        version: int | None = None,
+        as_of: str | dt.datetime | None = None,
+        tag: str | None = None,
+    ) -> polars.DataFrame:
+        """Read the rows of one version into memory, as a Polars DataFrame.
+
+        Polars keeps no metadata: give `write` the version with `based_on` if these rows are to
+        replace others. For a lazy frame use `polars.scan_pyarrow_dataset(table.dataset())`.
+
+        Args:
+            columns: as for `to_arrow`.
+            filter: as for `to_arrow`.
+            version: as for `snapshot`.
+            as_of: as for `snapshot`.
+            tag: as for `snapshot`.
+
+        Returns:
+            A `polars.DataFrame`.
+
+        Raises:
+            UsageError: Polars is not installed; or as for `to_arrow`.
+            VersionNotFoundError: as for `snapshot`.
+            TableNotFoundError: there is no table at the path.
+            DataFileMissingError: a file of the version is gone.
+
+        Spec: RD2, RD7.
+        """
+        with _needed("polars", "to_polars"):
+            import polars
+        found = polars.from_arrow(self.to_arrow(columns, filter, version, as_of, tag))
+        assert isinstance(found, polars.DataFrame)
+        return found
+
+    @checked()
+    def read(
+        self,
+        *,
+        version: int | None = None,
+        as_of: str | dt.datetime | None = None,
+        tag: str | None = None,
+        columns: list[str] | str | None = None,
+        filter: Condition | None = None,
+        spark: SparkSession | None = None,
+    ) -> DataFrame:
+        """Read one version as a Spark DataFrame; what commits later changes nothing in it.
+
+        Once its files are expired and deleted it raises; it never has fewer rows. Where tasks read
+        with pyarrow (on a store that Spark's JVM does not reach) give `columns` and `filter` here:
+        a later `select` or `where` reads all the same.
+
+        Args:
+            version: as for `snapshot`.
+            as_of: as for `snapshot`.
+            tag: as for `snapshot`.
+            columns: the columns to read, in this order; by default all.
+            filter: which rows: SQL, a pyarrow expression or a Spark Column; by default all. Files
+                that cannot hold a matching row are not handed to Spark.
+            spark: the session; by default the active one, or a new one, with a warning in the log
+                `manifestcommit.spark`.
+
+        Returns:
+            A `pyspark.sql.DataFrame`, which carries the version: an overwrite with its rows
+            conflicts with every commit since.
+
+        Raises:
+            UsageError: a column is not the table's, `filter` cannot be understood, Spark is not
+                installed, or its session was stopped.
+            VersionNotFoundError: as for `snapshot`.
+            TableNotFoundError: there is no table at the path.
+
+        Spec: RD2, SP4, CF17.
+        """
+        snapshot = self.snapshot(version, as_of, tag)
+        return self._dataframe(snapshot, columns, filter, spark)
+
+    @checked()
+    def history(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """List the commits, newest first, back to the oldest readable version.
+
+        Args:
+            limit: at most so many commits; by default all. One request for each version.
+
+        Returns:
+            One dict for each commit: version, committed_at, operation, key, job, reason, restored,
+            summary, totals and writer.
+
+        Raises:
+            TableNotFoundError: there is no table at the path.
+
+        Spec: RD3.
+        """
+        return list(itertools.islice(self._history(), limit))
+
+    def watermarks(self) -> dict[str, int | str]:
+        """Return how far every source has been read, as of this call.
+
+        Returns:
+            Source -> position: the end of the last range that was committed.
+
+        Raises:
+            TableNotFoundError: there is no table at the path.
+
+        Spec: WM1.
+        """
+        return self._session.open().snapshot.watermarks
+
+    @checked()
+    def lineage(self, source: str, position: int) -> Lineage | None:
+        """Find the version that brought a position of a source, and the live files that hold it.
+
+        The files are exact where they were written with `sources` (or with few watermarks, by
+        `write`); elsewhere they are those that came with the version.
+
+        Args:
+            source: the source's name.
+            position: a whole number; positions that are texts have no order.
+
+        Returns:
+            The version and its files; None: no version has the position.
+
+        Raises:
+            UsageError: the source's positions are texts.
+            TableNotFoundError: there is no table at the path.
+
+        Spec: RD9.
+        """
+        return trace(self._session, source, position)
+
+    @checked()
+    def changes(self, start_version: int, end_version: int | None = None) -> dict[str, pa.Table]:
+        """Compare the files of two versions.
+
+        Args:
+            start_version: the older version.
+            end_version: the newer version; by default the newest.
+
+        Returns:
+            The files, as `files` describes them, that are in `end_version` only ("added"), and
+            those that are in `start_version` only ("removed").
+
+        Raises:
+            UsageError: `start_version` is newer than `end_version`.
+            SnapshotExpiredError: one of them was expired.
+            VersionNotFoundError: one of them does not exist.
+            TableNotFoundError: there is no table at the path.
+
+        Spec: RD8.
+        """
+        head = self._session.open()
+        start = read_version(self._session.store, head, start_version).snapshot
+        end = (
+            read_version(self._session.store, head, end_version).snapshot
+            if end_version is not None
+            else head.snapshot
+        )
+        if start.version > end.version:
+            raise UsageError(
+                "changes lead from an older version to a newer one, and version "
+                f"{start.version} is newer than {end.version}"
+            )
+        before, after = planning.differing_entries(self._session, start, end)
+        return {
+            "added": planning.describe_files(after, end),
+            "removed": planning.describe_files(before, start),
+        }
+
+    @checked()
+    def describe(
+        self,
+        version: int | None = None,
+        as_of: str | dt.datetime | None = None,
+        tag: str | None = None,
+    ) -> dict[str, Any]:
+        """Return one version in plain values, as `manifestcommit describe --json` prints it.
+
+        Args:
+            version: as for `snapshot`.
+            as_of: as for `snapshot`.
+            tag: as for `snapshot`.
+
+        Returns:
+            Columns, partitioning, totals, commits, properties and tags, by name.
+
+        Raises:
+            VersionNotFoundError: as for `snapshot`.
+            TableNotFoundError: there is no table at the path.
+
+        Spec: RD2.
+        """
+        return describe(self.snapshot(version, as_of, tag), self.url)
+
+    def _at(self, version: int | None, as_of: str | dt.datetime | None, tag: str | None) -> Head:
+        head = self._session.open()
+        chosen = choose_version(self._session.store, head, version=version, as_of=as_of, tag=tag)
+        return head if chosen is None else read_version(self._session.store, head, chosen)
+
+    def _history(self) -> Iterator[dict[str, Any]]:
+        for each in walk_back(self._session.store, self._session.open()):
+            snapshot = each.snapshot
+            for commit in snapshot.commits:
+                yield {
+                    "version": snapshot.version,
+                    "committed_at": to_datetime(snapshot.committed_at),
+                    "operation": commit.operation,
+                    "key": commit.key,
+                    "job": commit.job,
+                    "reason": commit.reason,
+                    "restored": commit.restored,
+                    "summary": values(commit.summary),
+                    "totals": values(snapshot.totals),
+                    "writer": snapshot.writer,
+                }
+
+    def _dataframe(
+        self,
+        snapshot: Snapshot,
+        columns: list[str] | str | None,
+        filter: Condition | None,
+        spark: SparkSession | None,
+    ) -> DataFrame:
+        predicate = predicate_of("filter", filter, snapshot, spark)
+        from ..spark.dataframe import active_session, read_snapshot  # late: pyspark is an extra
+
+        entries = planning.entries_table(self._session, snapshot, predicate)
+        return read_snapshot(
+            spark or active_session(),
+            self.url,
+            snapshot,
+            entries,
+            columns=columns,
+            filter=filter,
+            predicate=predicate,
+            storage_options=self._storage_options,
+        )
+
+    def _through_spark(
+        self, columns: list[str] | None, filter: Condition | None, snapshot: Snapshot
+    ) -> pa.Table:
+        """The rows that Spark finds, as the dataset would show them."""
+        found = self._dataframe(snapshot, columns, filter, None).toArrow()
+        schema = _arrow_schema(snapshot)
+        if columns is not None:
+            schema = pa.schema([schema.field(name) for name in columns])
+        mark = arrow_metadata(mark_of(snapshot.table_id, self.url, snapshot.version))
+        return found.cast(schema).replace_schema_metadata(mark)
+
+
+def _arrow_schema(snapshot: Snapshot) -> pa.Schema:
+    schema = snapshot.schema or Schema(fields=())
+    return arrow_schema.arrow_schema(schema, physical=False, ids=False)
+
+
+@contextlib.contextmanager
+def _needed(library: str, method: str) -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"Table.{method} needs {library}, which is not installed; nothing was read. "
+            f"pip install {library}, or use Table.to_arrow"
+        ) from error

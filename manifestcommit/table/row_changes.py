@@ -1,0 +1,174 @@
+"""Row changes of a table: `Table.delete`, `Table.merge`. [RC1]-[RC6]
+
+Internal: import from `manifestcommit`. Not here: which rows go and come
+(spark.operations.delete, spark.operations.merge), the commit (engine.operations.row_change).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..argument_checks import REASON, checked
+from ..engine.metadata.table_context import TableContext
+from ..engine.operations.row_change import RowOutcome, drop_removed
+from ..engine.runtime.validation import Ranges, condition, optional, rows
+from ..job import is_spark_dataframe
+from ..store import StorageOptions
+from .conditions import Condition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class RowChanges:
+    """The part of a table that changes single rows, by writing files anew without them."""
+
+    _session: TableContext
+    _storage_options: StorageOptions
+
+    @checked(where=condition, reason=optional(REASON))
+    def delete(
+        self,
+        where: Condition,
+        *,
+        spark: SparkSession | None = None,
+        key: str | None = None,
+        fingerprint: str | None = None,
+        reason: str | None = None,
+        dry_run: bool = False,
+    ) -> RowOutcome:
+        """Delete exactly the rows for which a condition is true, in one commit.
+
+        A row for which it is null stays. Files that cannot hold such a row are not read, those of
+        which all rows are deleted are only removed, the others are rewritten (copy-on-write). The
+        rows stay in older versions until gc expires these.
+
+        Args:
+            where: SQL, such as `"flight = 1545 AND day < '2013-01-02'"`, a pyarrow expression or a
+                Spark Column.
+            spark: the session; by default the active one, or a new one, with a warning in the log
+                `manifestcommit.spark`.
+            key: an idempotency key: a rerun with the same key does nothing; by default none.
+            fingerprint: declared with the key, beside the condition; by default nothing.
+            reason: why; recorded in the history; by default nothing.
+            dry_run: count only, and change nothing; by default False.
+
+        Returns:
+            What was deleted. Where no row matches and there is no key to be recorded, nothing is
+            committed, and `kind` is "unchanged".
+
+        Raises:
+            CommitConflictError: others wrote into a partition in which the condition can be true,
+                or replaced a file that holds such rows: run it again.
+            KeyReusedError: the key was committed with another condition or fingerprint.
+            UsageError: the condition cannot be understood or evaluated, or Spark is not installed.
+            TableNotFoundError: there is no table at the path.
+            OutcomeUnknownError: the store did not say whether it was committed.
+
+        Spec: RC2, RC6.
+        """
+        from ..spark.dataframe import active_session  # late: pyspark is an extra
+        from ..spark.operations.delete import delete_where
+
+        return delete_where(
+            spark or active_session(),
+            self._session,
+            where,
+            key=key,
+            fingerprint=fingerprint,
+            reason=reason,
+            dry_run=dry_run,
+            storage_options=self._storage_options,
+        )
+
+    @checked(source=rows, reason=optional(REASON))
+    def merge(
+        self,
+        source: Any,
+        on: Sequence[str] | str,
+        *,
+        when_matched: Literal["update", "delete"] | None = "update",
+        when_not_matched: Literal["insert"] | None = "insert",
+        spark: SparkSession | None = None,
+        key: str | None = None,
+        fingerprint: str | None = None,
+        reason: str | None = None,
+        watermarks: Ranges | None = None,
+    ) -> RowOutcome:
+        """Merge rows by key (upsert), in one commit.
+
+        Rows whose key the source has become its row, or are deleted; its other rows are inserted.
+        The source is evaluated once. Of two merges of one key at once, one gets it.
+
+        Args:
+            source: a Spark DataFrame, or anything with `__arrow_c_stream__`, with the table's
+                columns, or with at least `on` where rows are only deleted.
+            on: the columns of the key; a null in one is equal to nothing.
+            when_matched: what becomes of the table's rows whose key the source has: "update", the
+                default, "delete", or None: they stay.
+            when_not_matched: what becomes of the source's other rows: "insert", the default, or
+                None: nothing.
+            spark: the session; by default the source's or the active one, or a new one, with a
+                warning in the log `manifestcommit.spark`.
+            key: an idempotency key: a rerun with the same key does nothing; by default none.
+            fingerprint: declared with the key; by default nothing.
+            reason: why; recorded in the history; by default nothing.
+            watermarks: source -> (start, end), half-open, as for `write`: they advance with the
+                commit; by default none.
+
+        Returns:
+            What was deleted, updated and inserted.
+
+        Raises:
+            CommitConflictError: others wrote into a partition in which such a key can lie (the
+                whole table, unless `on` names the partition columns): run it again.
+            WatermarkGapError: a range starts after the current watermark.
+            WatermarkOverlapError: a range starts before the current watermark.
+            KeyReusedError: the key was committed with another declaration.
+            SchemaMismatchError: the source does not fit the table.
+            UsageError: the source has a key twice, or Spark is not installed.
+            TableNotFoundError: there is no table at the path.
+            OutcomeUnknownError: the store did not say whether it was committed.
+
+        Example:
+            `table.merge(corrections, on=["day", "flight"], key="corrections:7")`
+
+        Spec: RC3, RC4, RC6, WM2.
+        """
+        from ..spark.dataframe import active_session
+        from ..spark.operations.merge import merge  # late: pyspark is an extra
+
+        is_spark = is_spark_dataframe(source)
+        return merge(
+            spark or (source.sparkSession if is_spark else active_session()),
+            self._session,
+            source,
+            on,
+            when_matched=when_matched,
+            when_not_matched=when_not_matched,
+            key=key,
+            fingerprint=fingerprint,
+            reason=reason,
+            watermarks=watermarks,
+            is_spark=is_spark,
+            storage_options=self._storage_options,
+        )
+
+    def drop_removed(self) -> int:
+        """Rewrite each manifest from which files were removed, so that none names them any more.
+
+        For forgetting rows: a manifest goes on to hold the bounds and partitions of files that were
+        removed from it. Changes no row.
+
+        Returns:
+            How many manifests were rewritten.
+
+        Raises:
+            TableNotFoundError: there is no table at the path.
+            CommitConflictError: others committed without end meanwhile: run it again.
+            OutcomeUnknownError: the store did not say whether it was committed.
+
+        Spec: GC17.
+        """
+        return drop_removed(self._session)

@@ -1,0 +1,544 @@
+"""`Table`: what is kept, undone and looked after. [RD1] [WM5] [CF13] [GC1]
+
+Internal: import from `manifestcommit`. Not here: reading (table.reading), single rows
+(table.row_changes), creating tables (table.creation), the protocol (engine).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from ..argument_checks import age, checked
+from ..core.commit.compaction_plan import DEFAULT_MAX_BYTES
+from ..core.commit.retention import Policy
+from ..core.schema import arrow_schema, evolution
+from ..engine.inspection.count_audit import CountReport, compare
+from ..engine.inspection.table_metrics import TableMetrics, table_metrics
+from ..engine.inspection.verify import VerifyReport, verify
+from ..engine.job.resolve import Resolution, resolve_job
+from ..engine.job.two_phase import JobInfo, list_jobs, settle_prepared
+from ..engine.maintenance import gc as gc_engine
+from ..engine.maintenance.adopt import Adoption
+from ..engine.maintenance.adopt import adopt as _adopt
+from ..engine.maintenance.compaction import Compaction, CompactionOptions, merge_manifests
+from ..engine.maintenance.gc import GcReport
+from ..engine.metadata.time_travel import parse_age
+from ..engine.operations import alter
+from ..engine.operations.lineage import rewind
+from ..engine.operations.rollback import rollback
+from ..engine.operations.tags import tag, untag
+from ..engine.runtime.outcome import JobResults, Outcome, committed_or_raise
+from ..engine.runtime.validation import flag, optional, spark_session
+from ..store.probes.doctor import DoctorReport, examine
+from ..telemetry import record_table
+from ..terminal.progress import Progress
+from .compaction import compact, planned
+from .conditions import Condition
+from .reading import TableReads
+from .row_changes import RowChanges
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def spark_of_gc(name: str, value: Any) -> Any:
+    """A session, or True for the active one."""
+    return value if value is True else spark_session(name, value)
+
+
+class Table(RowChanges, TableReads):
+    """A table at a path. Every method looks at the newest version as of its call.
+
+    Spec: RD1.
+    """
+
+    @checked(keep_keys=flag)
+    def rewind(
+        self, source: str, to: int | str | None, *, reason: str, keep_keys: bool = False
+    ) -> Outcome:
+        """Set a source's watermark back, so that it can be read again from there.
+
+        The keys whose advances that undoes are dropped, so that their work can be done again. Rows
+        that were read after the position stay until they are overwritten or deleted. A job that
+        advances this source, or has one of the dropped keys, and began before the rewind cannot
+        commit any more: run it again.
+
+        Args:
+            source: the source's name.
+            to: the position; None: as if the source had never been read.
+            reason: why; recorded in the history.
+            keep_keys: drop no key, where the history that tells which is expired; by default False.
+
+        Returns:
+            The outcome; `dropped_keys` are the keys that are dropped.
+
+        Raises:
+            CommitConflictError: the source moved meanwhile.
+            UsageError: the source has never been at that position.
+            SnapshotExpiredError: the history that tells which keys to drop is expired.
+            TableNotFoundError: there is no table at the path.
+            OutcomeUnknownError: the store did not say whether it was committed.
+
+        Spec: WM5, WM6, KY7.
+        """
+        return committed_or_raise(
+            rewind(self._session, source, to, reason=reason, keep_keys=keep_keys), self.url
+        )
+
+    @checked()
+    def rollback(
+        self, version: int | None = None, *, tag: str | None = None, reason: str
+    ) -> Outcome:
+        """Make the table what it was at a readable version, in a commit of its own.
+
+        Rows, columns, watermarks, batches of streams and keys go back together, so that what was
+        done since is done again by a rerun. Nothing is deleted, the history stays, and a rollback
+        can be rolled back. Jobs that began before it cannot commit what it sets back: run them
+        again.
+
+        Args:
+            version: the version's number. Give either `version` or `tag`.
+            tag: a tag of the version.
+            reason: why; recorded in the history.
+
+        Returns:
+            The outcome; `dropped_keys` are the keys that are dropped.
+
+        Raises:
+            CommitConflictError: anything else was committed meanwhile.
+            UsageError: neither or both of `version` and `tag` were given.
+            SnapshotExpiredError: the version was expired.
+            VersionNotFoundError: there is no such version or tag.
+            TableNotFoundError: there is no table at the path.
+            OutcomeUnknownError: the store did not say whether it was committed.
+
+        Spec: CF13, WM6, KY7.
+        """
+        return committed_or_raise(
+            rollback(self._session, version, tag=tag, reason=reason), self.url
+        )
+
+    @checked(keep_for=optional(age))
+    def tag(
+        self, name: str, version: int | None = None, keep_for: str | dt.timedelta | None = None
+    ) -> Outcome:
+        """Keep a version readable under a name; a tag of that name moves.
+
+        Args:
+            name: the tag.
+            version: the version's number; by default the newest.
+            keep_for: for how long: a timedelta or a text such as "30d", after which gc may delete
+                tag and version; by default they stay until `untag`.
+
+        Returns:
+            The outcome of the commit that sets the tag.
+
+        Raises:
+            SnapshotExpiredError: the version was expired.
+            VersionNotFoundError: there is no such version.
+            TableNotFoundError: there is no table at the path.
+            OutcomeUnknownError: the store did not say whether it was committed.
+
+        Spec: GC10, RD5.
+        """
+        return committed_or_raise(tag(self._session, name, version, keep_for=keep_for), self.url)
+
+    @checked()
+    def untag(self, name: str) -> Outcome:
+        """Delete a tag; its version is kept no longer than others are.
+
+        Args:
+            name: the tag.
+
+        Returns:
+            The outcome of the commit that deletes the tag.
+
+        Raises:
+            VersionNotFoundError: there is no tag of that name.
+            TableNotFoundError: there is no table at the path.
+            OutcomeUnknownError: the store did not say whether it was committed.
+
+        Spec: GC10.
+        """
+        return committed_or_raise(untag(self._session, name), self.url)
+
+    @checked()
+    def resolve(self, job_id: str) -> Resolution:
+        """Tell what became of a job, from any process and at any time, as `resolve` does.
+
+        Args:
+            job_id: the job's id, as `OutcomeUnknownError`, `Job.id` and `jobs` name it.
+
+        Returns:
+            The answer, a text; `version` is set where it is "committed".
+
+        Raises:
+            TableNotFoundError: there is no table at the path.
+            UsageError: the id is not of a job of this table.
+
+        Spec: CM23.
+        """
+        return resolve_job(self._session, job_id)
+
+    def jobs(self) -> list[JobInfo]:
+        """List the jobs that left something for others, and what became of each.
+
+        Returns:
+            The jobs that are prepared, published, running, committed, aborted or fenced.
+
+        Raises:
+            TableNotFoundError: there is no table at the path.
+
+        Spec: AB3.
+        """
+        return list(list_jobs(self._session))
+
+    @checked()
+    def recover(self, *, abort: bool = False) -> JobResults:
+        """Commit every prepared job that nobody has decided, or abort each.
+
+        For a coordinator that comes back after a crash. One that fails holds up no other, and
+        others may do the same at once: each job is decided once. Of each source the lower range is
+        committed first. A job that may commit later, such as when a gap has closed, stays prepared;
+        one that never can is aborted: its result has both `outcome` and `error`, and its work is
+        for a new job.
+
+        Args:
+            abort: abort each instead of committing it; by default False.
+
+        Returns:
+            One result for each job that was prepared.
+
+        Raises:
+            TableNotFoundError: there is no table at the path.
+
+        Spec: AB3, AB4, WM7.
+        """
+        return JobResults(settle_prepared(self._session, abort=abort))
+
+    @checked()
+    def metrics(self, ends: Mapping[str, int | str] | None = None) -> TableMetrics:
+        """Measure size, age, waiting jobs and watermarks, for monitoring.
+
+        The numbers are also logged, and set as OpenTelemetry gauges.
+
+        Args:
+            ends: source -> its end as the caller knows it, such as {"topic:0": 12345}: `lag` tells
+                how far the table is behind each. A source that the table has never read lags by all
+                it has, counted from 0; below 0, the source ends before what the table has read of
+                it. By default no lag is told.
+
+        Returns:
+            The numbers.
+
+        Raises:
+            TableNotFoundError: there is no table at the path.
+
+        Spec: WM1.
+        """
+        found = table_metrics(self._session, ends)
+        record_table(found)
+        return found
+
+    @checked()
+    def counts(self, *, progress: Callable[[str], None] | None = None) -> CountReport:
+        """Compare all counts: read, written and committed by each job, the totals, and the listing.
+
+        One request for each readable version and each manifest of the newest one.
+
+        Args:
+            progress: called with what is counted next; by default nothing is.
+
+        Returns:
+            What was compared, and what does not match.
+
+        Raises:
+            TableNotFoundError: there is no table at the path.
+            CorruptMetadataError: an object of the table is damaged.
+
+        Spec: OB2, OB10.
+        """
+        return compare(self._session, progress=progress)
+
+    @checked()
+    def verify(
+        self, *, deep: bool = False, progress: Callable[[str], None] | None = None
+    ) -> VerifyReport:
+        """Check that everything that readable versions list is there as listed; changes nothing.
+
+        Damage is reported, not raised. One listing of the root, and one request for each readable
+        version and manifest.
+
+        Args:
+            deep: read every data file, too: digest, footer, rows, partition and statistics; by
+                default False.
+            progress: called with what is looked at next; by default nothing is.
+
+        Returns:
+            What was looked at, and what was found.
+
+        Raises:
+            TableNotFoundError: there is no table at the path.
+
+        Spec: RD10.
+        """
+        return verify(self._session, deep=deep, progress=progress)
+
+    @checked(spark=optional(spark_of_gc))
+    def gc(
+        self,
+        *,
+        grace: str | dt.timedelta = "24h",
+        keep_versions: int = 1,
+        keep_for: str | dt.timedelta = "7d",
+        keep_keys: int = 10_000,
+        foreign: bool = False,
+        dry_run: bool = False,
+        spark: SparkSession | Literal[True] | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> GcReport | pa.Table | DataFrame:
+        """Expire old versions and delete what nothing needs any more, as the function `gc` does.
+
+        Args:
+            grace: as for the function `gc`.
+            keep_versions: as for the function `gc`.
+            keep_for: as for the function `gc`.
+            keep_keys: as for the function `gc`.
+            foreign: as for the function `gc`.
+            dry_run: as for the function `gc`.
+            spark: as for the function `gc`.
+            progress: called with what is done next; by default nothing is.
+
+        Returns:
+            What was deleted and what stays; of a dry run the plan, as the function `gc` has it.
+
+        Raises:
+            TableNotFoundError: there is no table at the path.
+            StoreFullError: the store has no room for the decision.
+            StoreError: the store failed; run it again.
+
+        Spec: GC1, GC5, GC9.
+        """
+        ages = {"grace_s": parse_age(grace, "grace"), "keep_for_s": parse_age(keep_for, "keep_for")}
+        policy = Policy(keep_versions=keep_versions, keep_keys=keep_keys, **ages)
+        made = gc_engine.plan if dry_run else gc_engine.run
+        executor: gc_engine.GcExecutor = gc_engine.ALONE
+        if spark is not None:
+            from ..spark.operations.gc import on_spark  # late: pyspark is an extra
+
+            executor = on_spark(spark, self.url, self._storage_options)
+        return made(
+            self._session,
+            policy,
+            foreign=foreign,
+            executor=executor,
+            progress=progress or (lambda _: None),
+        )
+
+    @checked()
+    def compact(
+        self,
+        *,
+        target_file_size: int | str | None = None,
+        where: Condition | None = None,
+        sort_by: list[str] | str | None = None,
+        max_bytes: int | str = DEFAULT_MAX_BYTES,
+        only_manifests: bool = False,
+        dry_run: bool = False,
+        spark: SparkSession | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> Compaction | pa.Table:
+        """Rewrite small files together, partition by partition, and merge small manifests.
+
+        No row, key or watermark changes. Files below three quarters of the target become files of
+        about the target. Appends never conflict with it, and what others replace or remove
+        meanwhile is left as it is. Each of its commits stays done: a run after a crash goes on. The
+        old files stay until gc deletes them.
+
+        Args:
+            target_file_size: bytes, or a text such as "128MB"; by default the table's own.
+            where: which partitions, by a condition on partition columns: a pyarrow expression, a
+                Spark Column, or SQL; by default all.
+            sort_by: sort the rows of each new file by these columns, nulls first; by default not.
+            max_bytes: bytes, or a text, that one run rewrites at most; by default 64 GiB.
+                `left_groups` of the result tells what the next run will do.
+            only_manifests: merge manifests only: no data file is read, and no Spark is needed; by
+                default False.
+            dry_run: change nothing, and return the groups; by default False.
+            spark: the session; by default the active one, or a new one, with a warning in the log
+                `manifestcommit.spark`.
+            progress: called with what is done next; by default nothing is.
+
+        Returns:
+            What was done; of a dry run a table with one row for each group of files.
+
+        Raises:
+            UsageError: `where` is no condition on partition columns, or Spark is needed and not
+                installed.
+            TableNotFoundError: there is no table at the path.
+            DataFileMissingError: a file of the table is gone.
+
+        Spec: GC11, GC16.
+        """
+        # `checked` has made bytes of them
+        assert not isinstance(target_file_size, str) and not isinstance(max_bytes, str)
+        aim = CompactionOptions(target=target_file_size, max_bytes=max_bytes)
+        progress = progress or (lambda _: None)
+        if dry_run:
+            return planned(
+                self._session, aim, where=where, spark=spark, only_manifests=only_manifests
+            )
+        if only_manifests:
+            return merge_manifests(self._session, progress=progress)
+        options: dict[str, Any] = {"spark": spark, "storage_options": self._storage_options}
+        return compact(
+            self._session, aim, where=where, sort_by=sort_by, progress=progress, **options
+        )
+
+    @checked()
+    def doctor(self, *, progress: Callable[[str], None] | None = None) -> DoctorReport:
+        """Probe whether the store keeps what commits rely on; there need be no table.
+
+        Some 700 requests and 85 MB; the probes are deleted.
+
+        Args:
+            progress: called with the name of each check; by default nothing is.
+
+        Returns:
+            The verdict, and what each check found.
+
+        Raises:
+            StoreError: nothing can be written there.
+
+        Spec: ST12.
+        """
+        return examine(self._session.store, progress=progress)
+
+    @checked()
+    def add_column(self, name: str, type: str | pa.DataType) -> Outcome:
+        """Add a nullable column; it is null in every row that is there.
+
+        Args:
+            name: the column's name.
+            type: a pyarrow type, or the name of a type of Spark, such as "decimal(10,2)".
+
+        Returns:
+            The outcome of the commit.
+
+        Raises:
+            UsageError: the table has a column of that name.
+            UnsupportedTypeError: values of that type cannot be stored.
+            TableNotFoundError: there is no table at the path.
+            OutcomeUnknownError: the store did not say whether it was committed.
+
+        Spec: SC6.
+        """
+        kind: Any = type
+        if isinstance(type, pa.DataType):
+            kind = (
+                arrow_schema.from_arrow(pa.schema([(name, type)]), itertools.count(1).__next__)
+                .fields[0]
+                .type
+            )
+        return self._alter(
+            lambda schema, _: evolution.add_column(
+                schema, name, kind, new_id=self._session.new_field_id
+            )
+        )
+
+    @checked()
+    def rename_column(self, name: str, new_name: str) -> Outcome:
+        """Rename a column; its values stay, in old files and new ones.
+
+        Args:
+            name: the column's name now.
+            new_name: its name then.
+
+        Returns:
+            The outcome of the commit.
+
+        Raises:
+            UsageError: there is no such column, or one that has the new name.
+            TableNotFoundError: there is no table at the path.
+            OutcomeUnknownError: the store did not say whether it was committed.
+
+        Spec: SC6.
+        """
+        return self._alter(lambda schema, _: evolution.rename_column(schema, name, new_name))
+
+    @checked()
+    def drop_column(self, name: str) -> Outcome:
+        """Drop a column; a later column of the same name does not show its values.
+
+        Args:
+            name: the column's name.
+
+        Returns:
+            The outcome of the commit.
+
+        Raises:
+            UsageError: there is no such column, or it partitions the table.
+            TableNotFoundError: there is no table at the path.
+            OutcomeUnknownError: the store did not say whether it was committed.
+
+        Spec: SC6.
+        """
+        return self._alter(
+            lambda schema, partition_by: evolution.drop_column(
+                schema, name, partition_by=partition_by
+            )
+        )
+
+    @checked()
+    def set_properties(self, properties: Mapping[str, str | None]) -> Outcome:
+        """Set properties of the table.
+
+        Known: `write.target-file-size-bytes`; `write.bounds-columns`, how many columns have bounds;
+        `write.bloom-filter-columns`, split by commas: new files carry Bloom filters of these, by
+        which Spark and DuckDB skip row groups; `write.missing-columns`: data that lacks a column is
+        refused ("error"), or the column is null ("null"; by default so, but for overwrites of the
+        whole table).
+
+        Args:
+            properties: name -> value; None removes the property.
+
+        Returns:
+            The outcome of the commit.
+
+        Raises:
+            UsageError: a known property has a value that it cannot have.
+            TableNotFoundError: there is no table at the path.
+            OutcomeUnknownError: the store did not say whether it was committed.
+
+        Spec: CM9, DF11, SC8.
+        """
+        return committed_or_raise(alter.set_properties(self._session, properties), self.url)
+
+    @checked()
+    def adopt(self, *, partition_by: list[str] | str | None = None) -> Adoption:
+        """Make this folder of Parquet files a table, as the function `adopt` does.
+
+        Args:
+            partition_by: as for the function `adopt`.
+
+        Returns:
+            What was adopted, and what was passed over.
+
+        Raises:
+            NotATableError: there are no Parquet files, or they are a table of another format.
+            SchemaMismatchError: the columns of two files do not unite.
+            UsageError: a file is no Parquet file.
+
+        Spec: AF2.
+        """
+        names = [partition_by] if isinstance(partition_by, str) else partition_by
+        with Progress(f"reading the footers of {self.url}") as progress:
+            return _adopt(self._session, partition_by=names, progress=progress)
+
+    def _alter(self, edit: alter.Editing) -> Outcome:
+        return committed_or_raise(alter.edit_schema(self._session, edit), self.url)

@@ -1,0 +1,199 @@
+"""Records what a process does to a table, and its results, for a later check of the history.
+[IV1]-[IV8]
+
+    recorder = Recorder(folder / "writer-1.jsonl", process="writer 1")
+    with recorder.commit("append", adds={"row 7": "day=1"}, key="batch 7") as operation:
+        operation.told(mc.write(rows, url, key="batch 7"))
+    with recorder.read() as operation:
+        snapshot = table.snapshot()
+        operation.saw(snapshot.version, items=rows_of(snapshot), watermarks=snapshot.watermarks)
+
+Every operation is written before it begins, and again with its outcome: a process that is killed
+leaves one that never returned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+import msgspec
+
+from ... import errors
+from .operation import ANY_FENCE, EVERYTHING, UNDONE, Operation
+
+REFUSALS: tuple[tuple[type[Exception], str], ...] = (  # error -> the rule that it reports
+    (errors.CommitConflictError, "conflict"),
+    (errors.JobFencedError, "fenced"),
+    (errors.JobAbortedError, "aborted"),
+    (errors.KeyReusedError, "key_reused"),
+    (errors.WatermarkGapError, "gap"),
+    (errors.WatermarkOverlapError, "overlap"),
+    (errors.WatermarkMismatchError, "mismatch"),
+    (errors.SchemaMismatchError, "schema"),
+)
+
+
+class Told(Protocol):
+    """Results of `mc.write`, `mc.commit` and `job.outcome`."""
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def already_committed(self) -> bool: ...
+
+
+class Running:
+    """An operation in progress. keep: called to record it whenever more is known about it."""
+
+    def __init__(self, operation: Operation, keep: Callable[[Operation], None]) -> None:
+        self.operation = operation
+        self._keep = keep
+
+    def note(self, **what: Any) -> None:
+        """Record more about it while it runs: its `job`, its `birth`, what it `adds`. This survives
+        if the process is killed."""
+        self.operation = msgspec.structs.replace(self.operation, **what)
+        self._keep(self.operation)
+
+    def told(self, outcome: Told) -> None:
+        """Record that it was committed, by this call or by an earlier one of its key."""
+        self.committed(outcome.version, already=outcome.already_committed)
+
+    def committed(self, version: int, *, already: bool = False) -> None:
+        """The same, without an outcome object."""
+        self.note(outcome="already" if already else "committed", version=version)
+
+    def refused(self, error: Exception | str) -> None:
+        """Record that it changed nothing and never will, by the error's rule, or by the given one.
+        Any other error leaves the outcome unknown."""
+        rule = (
+            error
+            if isinstance(error, str)
+            else next((rule for kind, rule in REFUSALS if isinstance(error, kind)), None)
+        )
+        if isinstance(error, errors.CommitConflictError) and error.rule in UNDONE:
+            rule = error.rule
+        if rule is not None:
+            self.note(outcome="refused", version=None, rule=rule)
+
+    def saw(
+        self,
+        version: int,
+        *,
+        items: Iterable[str] | None = None,
+        watermarks: Mapping[str, int | str] | None = None,
+    ) -> None:
+        """Record what a read returned."""
+        shown = None if items is None else tuple(items)
+        self.note(
+            outcome="read",
+            version=version,
+            items=shown,
+            watermarks=None if watermarks is None else dict(watermarks),
+        )
+
+    def collected(self, version: int, fence: int) -> None:
+        """Record what a gc reports: a version with its fence."""
+        self.note(outcome="read", version=version, fence=fence)
+
+
+class Recorder:
+    """One process's part of a history. Every operation is in the file, begun or ended, at whatever
+    moment the process dies.
+
+    A process that restarts continues the file of the dead one; a partial line at its end is
+    dropped.
+    """
+
+    def __init__(self, path: Path | str, *, process: str | None = None) -> None:
+        self._process = process or f"process {os.getpid()}"
+        self._path = os.fspath(path)
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        _drop_torn_line(self._file)
+        self._mark = secrets.token_hex(4)
+        self._count = itertools.count(1)
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    @contextlib.contextmanager
+    def commit(self, name: str, **what: Any) -> Iterator[Running]:
+        """A commit from now until the block ends; an error records its outcome, and propagates.
+        what: fields of `Operation`.
+
+        An error that no commit rule raises, or a block that records nothing, leaves the outcome
+        unknown.
+        """
+        running = self._begin(name, "unknown", what)
+        try:
+            yield running
+        except Exception as error:
+            running.refused(error)
+            raise
+        finally:
+            self._end(running)
+
+    @contextlib.contextmanager
+    def read(self, name: str = "read", *, at: int | None = None) -> Iterator[Running]:
+        """A read from now until the block ends. at: the requested version, if not the latest."""
+        running = self._begin(name, "failed", {"at": at})
+        try:
+            yield running
+        finally:
+            self._end(running)
+
+    @contextlib.contextmanager
+    def gc(self, *, forgets: bool = True) -> Iterator[Running]:
+        """A gc from now until the block ends; until it reports, its fence may be anywhere. forgets:
+        whether it may forget keys."""
+        running = self._begin(
+            "gc", "failed", {"fence": ANY_FENCE, "forgets": (EVERYTHING,) if forgets else ()}
+        )
+        try:
+            yield running
+        finally:
+            self._end(running)
+
+    def _begin(self, name: str, outcome: str, what: Mapping[str, Any]) -> Running:
+        fields = {
+            "id": f"{self._process}/{self._mark}-{next(self._count)}",
+            "process": self._process,
+            "name": name,
+            "outcome": outcome,
+        }
+        operation = msgspec.convert({**what, **fields, "begin": time.monotonic()}, Operation)
+        self._write(operation)
+        return Running(operation, self._write)
+
+    def _end(self, running: Running) -> None:
+        running.note(end=time.monotonic())
+
+    def _write(self, operation: Operation) -> None:
+        os.write(self._file, msgspec.json.encode(operation) + b"\n")
+
+
+def _drop_torn_line(file: int) -> None:
+    size = os.fstat(file).st_size
+    if size and os.pread(file, 1, size - 1) != b"\n":
+        os.ftruncate(file, os.pread(file, size, 0).rfind(b"\n") + 1)

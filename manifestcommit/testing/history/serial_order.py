@@ -1,0 +1,419 @@
+"""Searches for the serial order of a history: version by version, with certain commits and possible
+ones. [IV1] [IV2]
+
+Not here: what a commit does to a table (testing.history.replay), contradictions between two
+operations (testing.history.checker).
+"""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+
+from .commit_groups import United
+from .operation import EVERYTHING, Contradiction, Operation, Position, contradiction
+from .replay import State
+
+# steps of a search; a history that needs more is undecided, and does not count as correct
+_STEPS = 100_000
+
+
+class UndecidedError(Exception):
+    """No order was found and none was ruled out within a bounded number of steps: too many
+    operations have an unknown outcome."""
+
+
+class Search:
+    """Searches for an order: version by version, with certain commits and possible ones."""
+
+    def __init__(self, united: United) -> None:
+        operations = united.commits
+        commits = [
+            operation
+            for operation in operations
+            if not operation.is_read and operation.outcome != "refused"
+        ]
+        self.commits = commits
+        self.told: dict[int, list[Operation]] = defaultdict(list)
+        for operation in commits:
+            if operation.outcome == "committed":
+                self.told[operation.version or 0].append(operation)
+        self.already: dict[int, list[Operation]] = defaultdict(list)
+        for operation in united.told:
+            if operation.outcome == "already":
+                self.already[operation.version or 0].append(operation)
+        self.reads: dict[int, Operation] = {}
+        self.fences: dict[int, int] = {}
+        self.begun: dict[int, list[Operation]] = defaultdict(list)
+        for operation in operations:
+            if operation.outcome == "read":
+                version = operation.version or 0
+                known = self.reads.get(version)
+                self.reads[version] = operation if known is None or known.items is None else known
+                self.fences[version] = max(self.fences.get(version, 0), operation.fence or 0)
+                if operation.origins is not None:
+                    self.begun[version].append(operation)
+        told = [operation for operation in commits if operation.outcome == "committed"]
+        self._ends = sorted(
+            (operation.end, operation.version or 0)
+            for operation in told
+            if operation.end is not None
+        )
+        self._highest = list(accumulate((version for _, version in self._ends), max))
+        self._begins = sorted((operation.begin, operation.version or 0) for operation in told)
+        self._lowest = list(accumulate((version for _, version in reversed(self._begins)), min))[
+            ::-1
+        ]
+        self.last = max([*self.told, *self.reads, *self.already], default=0)
+        self._take_open(operations)
+        self.homes = {
+            item: (v, part)
+            for v, told in self.told.items()
+            for one in told
+            for item, part in one.adds.items()
+        }
+        self.steps = 0
+
+    def _take_open(self, operations: Sequence[Operation]) -> None:
+        """What is not decided, and what bounds where it may have been committed."""
+        commits = self.commits
+        self.restored = {
+            operation.restores for operation in commits if operation.restores is not None
+        }
+        # The last to begin first: requests may land late, but mostly they do not.
+        self.open = sorted(
+            (
+                operation
+                for operation in commits
+                if operation.outcome != "committed" and not operation.is_idle
+            ),
+            key=lambda operation: -operation.begin,
+        )
+        self.shown = sorted(
+            version for version, read in self.reads.items() if read.items is not None
+        )
+        self.first_shown: dict[str, int] = {}
+        for version in self.shown:
+            for item in self.reads[version].items or ():
+                self.first_shown.setdefault(item, version)
+        self.windows = {operation.id: self._window(operation) for operation in self.open}
+        self.forgetting = [
+            (*self._room(operation), operation.keeps)
+            for operation in operations
+            if EVERYTHING in operation.forgets
+        ]
+
+    def run(self) -> list[tuple[int, Operation]] | Contradiction:
+        """The commits with their versions in an order that explains everything, or what stood in
+        the way of the best one."""
+        state, order, placed = State(self.forgetting), list[tuple[int, Operation]](), set[str]()
+        # Each frame: the version, the way back, how long the order was, whom it placed, and the
+        # choices that are left.
+        frames = [(1, state.mark(), 0, iter(self._choices(1, placed)), list[str]())]
+        furthest: tuple[int, Contradiction | None] = (0, None)
+        while frames:
+            version, mark, length, choices, mine = frames[-1]
+            if version > self.last:
+                return order
+            state.back(mark)
+            del order[length:]
+            placed.difference_update(mine)
+            mine.clear()
+            choice = next(choices, None)
+            if choice is None:
+                frames.pop()
+                continue
+            self.steps += 1
+            if self.steps > _STEPS:
+                raise UndecidedError(
+                    f"no order found in {_STEPS} steps, with {len(self.open)} operations of "
+                    "unknown outcome"
+                )
+            wrong = self._step(state, version, choice)
+            if wrong is not None:
+                if version > furthest[0] or furthest[1] is None:
+                    furthest = (version, wrong)
+                continue
+            order += [(version, operation) for operation in choice]
+            mine += [operation.id for operation in choice]
+            placed.update(mine)
+            frames.append(
+                (
+                    version + 1,
+                    state.mark(),
+                    len(order),
+                    iter(self._choices(version + 1, placed)),
+                    [],
+                )
+            )
+        assert furthest[1] is not None
+        return furthest[1]
+
+    def told_alone(self) -> Iterator[Contradiction]:
+        """Contradictions between the certain commits and a read, whatever the unknown ones did."""
+        if self.restored:
+            return  # a rollback may restore anything that existed: the search decides
+        live: dict[str, str] = {}
+        for version in sorted(self.told.keys() | self.reads.keys()):
+            for operation in self.told.get(version, []):
+                gone = (
+                    [
+                        i
+                        for i, part in live.items()
+                        if EVERYTHING in operation.empties or part in operation.empties
+                    ]
+                    if operation.empties
+                    else []
+                )
+                for item in (*gone, *operation.removes):
+                    live.pop(item, None)
+                live |= operation.adds
+            read = self.reads.get(version)
+            if read is None or read.items is None:
+                continue
+            for item in live.keys() - set(read.items):
+                version_, partition = self.homes[item]
+                if not any(
+                    self._may_remove(operation, item, partition, version_, version)
+                    for operation in self.open
+                ):
+                    problem = (
+                        f"a read of version {version} lacks {item!r}, which was committed at "
+                        f"version {version_} and never taken out"
+                    )
+                    yield contradiction(problem, *self._writers(item), read)
+            for item in set(read.items) - live.keys():
+                if item in self.homes:
+                    problem = (
+                        f"a read of version {version} shows {item!r}, which was not committed by "
+                        "then, or had been taken out"
+                    )
+                    yield contradiction(
+                        problem, *self._writers(item), *self._removers(item, version), read
+                    )
+
+    def _may_remove(
+        self, operation: Operation, item: str, partition: str, after: int, until: int
+    ) -> bool:
+        first, last, _ = self.windows[operation.id]
+        does = (
+            item in operation.removes
+            or EVERYTHING in operation.empties
+            or partition in operation.empties
+        )
+        return does and max(first, after + 1) <= min(last, until)
+
+    def _removers(self, item: str, until: int) -> list[Operation]:
+        version, partition = self.homes[item]
+        return [
+            operation
+            for v in range(until, version, -1)
+            for operation in self.told.get(v, [])
+            if item in operation.removes
+            or EVERYTHING in operation.empties
+            or partition in operation.empties
+        ][:1]
+
+    def _choices(self, version: int, placed: set[str]) -> Iterator[list[Operation]]:
+        """The commits that this version may carry, the likeliest first: the certain ones; then with
+        those of unknown outcome that fit."""
+        known = self.told.get(version, [])
+        orders = (
+            [known]
+            if len(known) < 2 or all(operation.is_plain for operation in known)
+            else [known, known[::-1]]
+        )
+        may = [
+            operation
+            for operation in self.open
+            if operation.id not in placed
+            and self.windows[operation.id][0] <= version <= self.windows[operation.id][1]
+        ]
+        if known and not all(operation.is_plain for operation in known):
+            may = []
+        # Operations that can only have been committed by now must be included.
+        due = [operation for operation in may if self._is_due(operation, version)]
+        others = [
+            operation
+            for operation in may
+            if not self._is_due(operation, version) and not self._is_belied(operation, version)
+        ]
+        plain = [operation for operation in others if operation.is_plain]
+        for base in orders:
+            yield [*base, *due]
+            for operation in others:
+                if operation.is_plain or not (base or due):
+                    yield [*base, *due, operation]
+            for count in range(2, len(plain) + 1):
+                yield [*base, *due, *plain[:count]]
+
+    def _is_due(self, operation: Operation, version: int) -> bool:
+        _, last, is_shown = self.windows[operation.id]
+        return is_shown and last == version
+
+    def _is_belied(self, operation: Operation, version: int) -> bool:
+        """Whether the next read still shows something that it would have removed, if it had been
+        committed here."""
+        if not operation.empties or self.restored:
+            return False
+        following = bisect_left(self.shown, version)
+        if following == len(self.shown):
+            return False
+        return any(
+            item in self.homes
+            and self.homes[item][0] < version
+            and (EVERYTHING in operation.empties or self.homes[item][1] in operation.empties)
+            for item in self.reads[self.shown[following]].items or ()
+        )
+
+    def _step(self, state: State, version: int, choice: list[Operation]) -> Contradiction | None:
+        if len(choice) > 1 and not all(operation.is_plain for operation in choice):
+            return contradiction(f"two winners of version {version}", *choice)
+        for operation in _in_turn(choice):
+            problem = state.apply(operation, version)
+            if problem is not None:
+                return contradiction(
+                    f"{operation.id}, committed at version {version}, {problem[0]}",
+                    operation,
+                    *problem[1],
+                )
+        state.fence_off(self.fences.get(version, 0))
+        if version in self.restored:
+            state.keep(version)
+        read = self.reads.get(version)
+        wrong = None if read is None else self._compare(state, read)
+        return wrong or self._origins(state, version) or self._already(state, version)
+
+    def _compare(self, state: State, read: Operation) -> Contradiction | None:
+        if read.items is not None and set(read.items) != set(state.items):
+            missing = sorted(set(state.items) - set(read.items))
+            extra = sorted(set(read.items) - set(state.items))
+            name = (missing or extra)[0]
+            shown = "lacks" if missing else "shows"
+            why = (
+                ", which was committed and never taken out"
+                if missing
+                else ", which was not committed by then, or had been taken out"
+            )
+            involved = [*self._writers(name), *self._touched(name, state)]
+            return contradiction(
+                f"a read of version {read.version} {shown} {name!r}{why}", *involved, read
+            )
+        if read.watermarks is not None and read.watermarks != state.watermarks:
+            sources = read.watermarks.keys() | state.watermarks.keys()
+            source = min(
+                source
+                for source in sources
+                if read.watermarks.get(source) != state.watermarks.get(source)
+            )
+            shows, made = read.watermarks.get(source), state.watermarks.get(source)
+            mover = [state.movers[source]] if source in state.movers else []
+            return contradiction(
+                (
+                    f"a read of version {read.version} shows {source!r} at {shows!r}; the "
+                    f"commits make it {made!r}"
+                ),
+                *mover,
+                read,
+            )
+        return None
+
+    def _origins(self, state: State, version: int) -> Contradiction | None:
+        """The beginnings of sources, as the operations that declared them reported. [WM7]"""
+        for operation in self.begun.get(version, ()):
+            shown = operation.origins or {}
+            wrong = sorted(
+                source
+                for source in shown.keys() | state.origins.keys()
+                if _begins(shown, source) != _begins(state.origins, source)
+            )
+            if wrong:
+                source = wrong[0]
+                told, made = _begins(shown, source), _begins(state.origins, source)
+                mover = [state.movers[source]] if source in state.movers else []
+                problem = (
+                    f"{operation.id} was told that {source!r} {told} at version {version}; by the "
+                    f"commits it {made}"
+                )
+                return contradiction(problem, *mover, operation)
+        return None
+
+    def _already(self, state: State, version: int) -> Contradiction | None:
+        for operation in self.already.get(version, ()):
+            if (
+                operation.key is not None
+                and state.keys.get(operation.key, (0, operation))[0] != version
+            ):
+                return contradiction(
+                    (
+                        f"{operation.id} was told that key {operation.key!r} was committed at "
+                        f"version {version}; nobody had"
+                    ),
+                    operation,
+                )
+        return None
+
+    def _writers(self, item: str) -> list[Operation]:
+        return [operation for operation in self.commits if item in operation.adds]
+
+    def _touched(self, item: str, state: State) -> list[Operation]:
+        """The other operation that last changed the partition of that item."""
+        writers = self._writers(item)
+        partitions = {operation.adds[item] for operation in writers} & state.touched.keys()
+        return [
+            who
+            for who in (state.touched[partition][1] for partition in partitions)
+            if who not in writers
+        ]
+
+    def _window(self, operation: Operation) -> tuple[int, int, bool]:
+        """The versions between which it may have been committed, and whether it certainly was: some
+        read shows it."""
+        first, last = self._room(operation)
+        # by itself, if the response was lost; or by another job with its key, from before it began
+        if operation.outcome == "already":
+            first, last = max(first, operation.version or 0), min(last, operation.version or 0)
+        shows = [self.first_shown[item] for item in operation.adds if item in self.first_shown]
+        if shows:
+            last = min(last, *shows)
+            if not self.restored:
+                before = bisect_left(self.shown, min(shows))
+                first = max(first, self.shown[before - 1] + 1 if before else 1)
+        return first, last, bool(shows)
+
+    def _room(self, operation: Operation) -> tuple[int, int]:
+        """The versions between which it may have had an effect, by the reports before its beginning
+        and after its end."""
+        before = bisect_left(self._ends, (operation.begin, 0))
+        first = self._highest[before - 1] + 1 if before else 1
+        after = bisect_left(self._begins, (operation.until, sys.maxsize))
+        last = min(self.last, self._lowest[after] if after < len(self._lowest) else self.last)
+        return max(first, 1 if operation.birth is None else operation.birth + 1), last
+
+
+def _begins(origins: Mapping[str, Position], source: str) -> str:
+    return f"begins at {origins[source]!r}" if source in origins else "is unknown"
+
+
+def _in_turn(choice: list[Operation]) -> Iterator[Operation]:
+    """Within one version, one job may advance a source from where another has left it, whichever
+    began first. [CM24]"""
+    waiting = list(choice)
+    while waiting:
+        ends = {
+            (source, end)
+            for operation in waiting
+            for source, (start, end) in operation.advances.items()
+            if start != end
+        }
+        ready = (
+            operation
+            for operation in waiting
+            if not any((source, start) in ends for source, (start, _) in operation.advances.items())
+        )
+        chosen = next(ready, waiting[0])
+        waiting.remove(chosen)
+        yield chosen

@@ -1,0 +1,1 @@
+"""Runs the engine over a simulated store, one scheduled step after another."""

@@ -1,0 +1,438 @@
+"""Checks what must hold for a table at every moment of a run, and for every result that an actor
+gets. [IV1]-[IV8]
+
+It sees every object appear and disappear, so it knows the truth: the chain as it was first created,
+whatever a stalled writer creates again. Not here: what one version may do to the one before it
+(testing.simulation.version_rules).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from ...core.commit import retention
+from ...core.commit.retention import writer_of
+from ...core.format import codec
+from ...core.table import object_names
+from ...core.table.snapshot import Snapshot
+from ...core.table.watermark import Position
+from ...engine.metadata.manifests import JOB_RUN, KEY_RUN
+from ...engine.metadata.table_context import TableContext
+from ...engine.metadata.version_chain import Head
+from ...engine.scan import planning
+from ...store import Store
+from .acts import Act, forgets_too_much, out_of_turn
+from .scheduler import Actor, Scheduler
+from .version_rules import (
+    RULES,
+    Declared,
+    Rule,
+    State,
+    birth_of,
+    broken,
+    carried_wrongly,
+    done_at,
+    is_readable,
+    steps_of,
+)
+
+
+class ViolationError(AssertionError):
+    """A guarantee of the table did not hold."""
+
+
+class Oracle:
+    """Watches one space. `chain`: every version as it was first created.
+
+    store: a read-only view of the space; rules: for each version, by what is known about the jobs.
+    """
+
+    def __init__(self, scheduler: Scheduler, store: Store, rules: Sequence[Rule] = RULES) -> None:
+        self._scheduler, self._rules = scheduler, rules
+        self._session = TableContext(store, None)
+        self.chain: list[State] = []
+        self._sizes: dict[str, int] = {}
+        self._declared: dict[str, list[Declared]] = {}
+        self._carried: dict[str, int] = {}
+        self._denied: dict[str, str] = {}
+        self._needed: tuple[int, frozenset[str]] = (0, frozenset())
+        self.graves: dict[str, list[State]] = {}  # id -> the chain of a removed table
+        self.strays: dict[str, str] = {}  # name -> digest of what jobs of other tables have created
+        self._acts: list[Act] = []
+        self._begins: list[tuple[str, Position]] = []
+
+    def resume(self, other: Oracle) -> None:
+        """Continue from the state of another oracle."""
+        self.chain, self._sizes = list(other.chain), dict(other._sizes)
+        self._declared, self._carried = (
+            {job: list(told) for job, told in other._declared.items()},
+            dict(other._carried),
+        )
+
+    @property
+    def head(self) -> State:
+        return self.chain[-1]
+
+    # --- Reports of actors ------------------------------------------------------------------------
+
+    def declare(self, told: Declared) -> None:
+        """An actor is about to commit or prepare this."""
+        self._declared.setdefault(told.job, []).append(told)
+
+    @contextlib.contextmanager
+    def collecting(self, actor: Actor, keeps: int) -> Iterator[None]:
+        """An actor runs a gc that is to keep this many keys. [KY4]"""
+        with self._acting(Act.begin(actor, len(self.chain), keeps=keeps)):
+            yield
+
+    @contextlib.contextmanager
+    def recovering(self, actor: Actor) -> Iterator[None]:
+        """An actor commits all prepared jobs. [WM7]"""
+        waiting = tuple(
+            job for job in self._declared if object_names.prepared_name(job) in self._sizes
+        )
+        with self._acting(Act.begin(actor, len(self.chain), waiting=waiting)):
+            yield
+
+    @contextlib.contextmanager
+    def _acting(self, act: Act) -> Iterator[None]:
+        self._acts.append(act)
+        drawn = (
+            self._scheduler.actors[act.number - 1]
+            if act.number <= len(self._scheduler.actors)
+            else None
+        )
+        try:
+            yield
+        finally:
+            act.ended = None if drawn is None else drawn.drawn
+
+    def begins(self, source: str, position: Position) -> None:
+        """An actor is about to declare where a source begins. [WM7]"""
+        self._begins.append((source, position))
+
+    def told_begins(self, source: str, position: Position, since: int) -> None:
+        """An actor's result says that the source begins there, by a version since then. [WM7]"""
+        states = self.chain[max(since, 1) - 1 :]
+        if all(
+            source not in state.snapshot.origins or state.snapshot.origins[source] != position
+            for state in states
+        ):
+            self._fail(
+                f"it was told that {source} begins at {position}, and no head since version "
+                f"{since} says so [WM7]"
+            )
+
+    def knew(self, source: str, since: int) -> bool:
+        """Whether all latest versions since that one knew the source. [WM1]"""
+        return all(source in state.snapshot.origins for state in self.chain[max(since, 1) - 1 :])
+
+    def declared(self, job: str) -> Declared | None:
+        """What was first declared for the job."""
+        told = self._declared.get(job)
+        return told[0] if told else None
+
+    def told_committed(self, job: str, version: int | None) -> None:
+        """An actor's result says that its job is in that version: it is, for ever. [IV2] [IV8]"""
+        chain = self._chain_of(object_names.parse_job_id(job).table_id)
+        if (
+            version is None
+            or not 1 <= version <= len(chain)
+            or job not in chain[version - 1].carried
+        ):
+            self._fail(
+                f"job {job} was acknowledged at version {version}, which does not carry it "
+                "[IV2] [IV8]"
+            )
+
+    def told_done(self, told: Declared, version: int | None, since: int) -> None:
+        """An actor's result says that its key, or batch, was committed before: a version that it
+        can have read holds that. [KY3] [KY6] [KY8]
+
+        since: the latest version when it asked.
+        """
+        what = repr(told.key) if told.batch is None else str(told.batch)
+        table_id = object_names.parse_job_id(told.job).table_id
+        states = self._chain_of(table_id)[0 if table_id in self.graves else max(since, 1) - 1 :]
+        if version is None or all(done_at(state, told) != version for state in states):
+            self._fail(
+                f"{what} was acknowledged at version {version}, and no head since {since} "
+                "holds it as committed there [KY3] [KY8]"
+            )
+        # Otherwise by another driver, under the shared id; if a gc or a rollback has affected that
+        # commit since, either answer is true.
+        if told.job not in self._carried:
+            self._deny(told.job, "already done under its key")
+
+    def told_not(self, job: str, why: str) -> None:
+        """An actor's result says that its job did not commit: it never will. [CM10]"""
+        self._deny(job, why)
+
+    def read(self, head: Head, at_least: int = 0) -> None:
+        """A reader got this snapshot: it must be a committed one. at_least: the latest version when
+        it asked. [RD1] [RD2] [RD3]"""
+        chain = self._chain_of(head.snapshot.table_id)
+        if head.version < at_least and chain is self.chain:
+            self._fail(
+                f"a reader was given version {head.version} as head, after version "
+                f"{at_least} had been committed [RD1]"
+            )
+        true = chain[head.version - 1] if head.version <= len(chain) else None
+        if true is None or true.digest != head.digest:
+            self._fail(
+                f"a reader was given another version {head.version} than the one that was "
+                "committed [RD2] [RD3]"
+            )
+
+    def found_missing(self, version: int, what: str) -> None:
+        """A reader did not find some object of a version. [IV2] [GC4]"""
+        if is_readable(self.head.snapshot, version):
+            self._fail(f"{what} of version {version} is gone, and that version can be read [IV7]")
+
+    def told_expired(self, version: int) -> None:
+        """A reader's result says that a version can no longer be read. [RD3]"""
+        if is_readable(self.head.snapshot, version):
+            self._fail(
+                f"a reader was told that version {version} was expired, and it can be read [RD3]"
+            )
+
+    def told_gone(self, job: str) -> None:
+        """An actor's result says that the table of its job was removed. [LY10]"""
+        if job and object_names.parse_job_id(job).table_id not in self.graves:
+            self._fail(f"job {job} was told that its table was removed, and it was not [LY10]")
+
+    def _chain_of(self, table_id: str) -> list[State]:
+        """All versions of that table, removed or not."""
+        if self.chain and self.chain[0].snapshot.table_id == table_id:
+            return self.chain
+        return self.graves.get(table_id, [])
+
+    def _deny(self, job: str, why: str) -> None:
+        if object_names.parse_job_id(job).table_id in self.graves:
+            return  # whatever happened to it, none of its objects are left
+        if job in self._carried:
+            self._fail(
+                f"job {job} was told to be {why}, and is in version {self._carried[job]} [CM10]"
+            )
+        self._denied[job] = why
+
+    # --- Observations -----------------------------------------------------------------------------
+
+    def appeared(self, name: str, data: bytes, actor: str) -> None:
+        """An object was put or created."""
+        self._sizes[name] = len(data)
+        version = object_names.parse_version(name)
+        if version is None:
+            return
+        snapshot = codec.decode_snapshot(data, name=name)
+        if self.graves and self._is_stray(snapshot):
+            if snapshot.parent_digest in self.strays.values():
+                self._fail(
+                    f"{actor} built version {version} on what a job of another table had "
+                    "left [LY10] [LY14]"
+                )
+            self.strays[name] = codec.digest(data)
+        elif version > len(self.chain):
+            self._grow(version, self.state_of(snapshot, codec.digest(data)))
+
+    def _is_stray(self, snapshot: Snapshot) -> bool:
+        """Whether it belongs to another table than the present one: a removed table, or one whose
+        creator has lost."""
+        if self.chain:
+            return snapshot.table_id != self.head.snapshot.table_id
+        return (
+            snapshot.table_id in self.graves
+            or object_names.marker_name(snapshot.table_id) not in self._sizes
+        )
+
+    def removed(self) -> None:
+        """All objects below the path were removed; what was acknowledged for that table stays true
+        for it. [LY10]"""
+        if self.chain:
+            self.graves[self.head.snapshot.table_id] = self.chain
+        self.chain, self._needed = [], (0, frozenset())
+        self._sizes.clear()
+        self.strays.clear()
+
+    def gone(self, name: str, actor: str) -> None:
+        """An object was deleted: nothing can need it any more. [IV7]"""
+        self._sizes.pop(name, None)
+        self.strays.pop(name, None)
+        if not self.chain:
+            return
+        head = self.head.snapshot
+        if name in self.needed():
+            self._fail(f"{actor} deleted {name}, which a readable version needs [IV7]")
+        if retention.is_of_another_table(name, head.table_id):
+            return
+        waiting = object_names.parse_intent(name)
+        if (
+            waiting is not None
+            and waiting not in self.head.jobs
+            and birth_of(waiting) >= head.fence
+        ):
+            self._fail(
+                f"{actor} deleted the intent of job {waiting}, which nobody has decided [CM22]"
+            )
+        job = self._writer(name, head.table_id)
+        if job is not None and birth_of(job) >= head.fence and job not in self._denied:
+            self._fail(f"{actor} deleted {name}, of a job that can still commit [GC5] [IV7]")
+
+    def _writer(self, name: str, table_id: str) -> str | None:
+        if name.startswith(object_names.MARKS):
+            return None  # on a conflict a job deletes its own object [AB6]
+        if name.startswith(object_names.JOBS):
+            return object_names.job_of_handed(name)
+        return (
+            object_names.job_of_manifest(name)
+            if name.startswith(object_names.MANIFESTS)
+            else writer_of(name, table_id)
+        )
+
+    def _grow(self, version: int, new: State) -> None:
+        if version != len(self.chain) + 1:
+            self._fail(f"version {version} was created above {len(self.chain)} [IV1]")
+        if version == 1 and (wrong := new.snapshot.origins.items() - set(self._begins)):
+            self._fail(
+                f"version 1 says where sources begin, {sorted(map(str, wrong))}, which "
+                "nobody declared [WM7]"
+            )
+        if (
+            self._rules is RULES
+            and (said := carried_wrongly(new.snapshot, self._declared)) is not None
+        ):
+            self._fail(f"version {version}: {said}")
+        for step in steps_of(self.chain, new, self._declared) if self.chain else ():
+            for said in broken(step, self._rules):
+                self._fail(
+                    f"version {version} ({step.new.commit.operation} by job "
+                    f"{step.new.commit.job}): {said}"
+                )
+            for act in (
+                possible for possible in self._acts if possible.made(step.new.commit.commit_id)
+            ):
+                if (
+                    said := forgets_too_much(act, step) or out_of_turn(act, step, self._sizes)
+                ) is not None:
+                    self._fail(
+                        f"version {version} ({step.new.commit.operation} by job "
+                        f"{step.new.commit.job}): {said}"
+                    )
+        for job in sorted(new.carried):
+            if job in self._carried:
+                self._fail(
+                    f"job {job} was committed twice, at {self._carried[job]} and {version} [IV4]"
+                )
+            if job in self._denied:
+                self._fail(
+                    f"job {job} was told to be {self._denied[job]}, and was committed at "
+                    f"{version} [CM10]"
+                )
+        for entry, size in self._listed(new.snapshot):
+            if self._sizes.get(entry) != size:
+                self._fail(
+                    f"version {version} lists {entry}, which is not there in its length "
+                    "[IV6] [CM18]"
+                )
+        self._carried |= dict.fromkeys(new.carried, version)
+        self.chain.append(new)
+
+    def _listed(self, snapshot: Snapshot) -> Iterable[tuple[str, int]]:
+        yield from ((entry.path, entry.bytes) for entry in snapshot.added)
+        yield from ((ref.path, ref.bytes) for ref in snapshot.manifests)
+        for runs in (snapshot.key_runs, snapshot.job_runs, snapshot.removed_runs):
+            yield from ((run.path, run.bytes) for run in runs)
+
+    def needed(self) -> frozenset[str]:
+        """The readable part of the chain, and everything that it lists."""
+        head = self.head.snapshot
+        if self._needed[0] != head.version:
+            names = {object_names.marker_name(head.table_id)}
+            for state in self.chain:
+                if is_readable(head, state.version):
+                    names.update(
+                        state.files, state.objects, (object_names.version_name(state.version),)
+                    )
+            self._needed = (head.version, frozenset(names))
+        return self._needed[1]
+
+    def state_of(self, snapshot: Snapshot, digest: str) -> State:
+        """A version with everything that it has spilled."""
+        files: dict[str, tuple[object, ...]] = {
+            entry.path: tuple(entry.partition) for entry in snapshot.added
+        }
+        recorded = {key: record.version for key, record in snapshot.keys.items() if record.digest}
+        jobs = dict(snapshot.recent_jobs)
+        runs = (*snapshot.key_runs, *snapshot.job_runs, *snapshot.removed_runs)
+        if snapshot.manifests:
+            files = self._spilled_files(snapshot)
+        if runs:
+            recorded, jobs = self._spilled_records(snapshot)
+        return State(
+            snapshot=snapshot,
+            digest=digest,
+            files=files,
+            keys=recorded,
+            jobs=jobs,
+            objects=frozenset(
+                [*(ref.path for ref in snapshot.manifests), *(run.path for run in runs)]
+            ),
+        )
+
+    def _spilled_files(self, snapshot: Snapshot) -> dict[str, tuple[object, ...]]:
+        entries = planning.entries_table(self._session, snapshot)
+        columns = [
+            entries.column(f"partition.{field_id}").to_pylist()
+            for field_id in snapshot.partition_by
+        ]
+        rows: Iterable[tuple[Any, ...]] = (
+            zip(*columns, strict=True) if columns else [()] * entries.num_rows
+        )
+        paths = entries.column("path").to_pylist()
+        if len(paths) != len(set(paths)):
+            self._fail(f"version {snapshot.version} lists a path twice [IV6]")
+        return dict(zip(paths, rows, strict=True))
+
+    def _spilled_records(self, snapshot: Snapshot) -> tuple[dict[str, int], dict[str, int | None]]:
+        newest: dict[str, tuple[int, str]] = {}
+        for run in snapshot.key_runs:
+            for row in self._session.manifests.run(run, KEY_RUN).to_pylist():
+                newest[row["key"]] = max(
+                    newest.get(row["key"], (0, "")), (row["version"], row["digest"])
+                )
+        newest |= {key: (record.version, record.digest) for key, record in snapshot.keys.items()}
+        jobs = dict(snapshot.recent_jobs)
+        for run in snapshot.job_runs:
+            jobs |= {
+                row["job"]: row["version"]
+                for row in self._session.manifests.run(run, JOB_RUN).to_pylist()
+            }
+        return {key: version for key, (version, digest) in newest.items() if digest}, jobs
+
+    # --- At the end -------------------------------------------------------------------------------
+
+    def check_end(self, names: Iterable[str]) -> None:
+        """Everything needed exists, and, after two gcs without other jobs, nothing else does. [IV2]
+        [GC5] [GC7]"""
+        there, needed = set(names), self.needed()
+        if needed - there:
+            self._fail(f"{min(needed - there)} is needed and gone [IV2]")
+        # left by a dead creator: gc leaves it
+        stale = {name for name in there if object_names.parse_marker(name) is not None}
+        if self.graves and self.chain:  # nobody may delete what jobs of other tables have left
+            stale |= {
+                name
+                for name in there
+                if retention.is_of_another_table(name, self.head.snapshot.table_id)
+            }
+        if dead := there - needed - stale - {object_names.HINT}:
+            self._fail(
+                f"{len(dead)} dead objects are left after two gcs, such as {min(dead)} [GC5] [GC7]"
+            )
+
+    def _fail(self, said: str) -> None:
+        error = ViolationError(said)
+        self._scheduler.fail(error)
+        raise error

@@ -1,0 +1,181 @@
+"""Runs a user's own pipeline in the simulator: its code unchanged, over tables at `sim://…`, with
+every possible interruption.
+
+    def nightly() -> None:
+        mc.write(rows, "sim://lake/flights", key="day 1")
+
+    def check() -> None:
+        assert mc.Table("sim://lake/flights").dataset().count_rows() == 2
+
+    for seed in range(100):
+        simulate({"nightly": nightly, "the same again": nightly}, seed, check=check)
+
+Not here: the worlds with which this library tests itself (testing.simulation.themes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ...errors import ManifestCommitError, UsageError
+from ...store import Store, register_scheme
+from ..choices import Choices
+from ..history.run_history import History
+from .oracle import Oracle
+from .scheduler import Actor, Died, Scheduler, onlooker
+from .simulated_store import SimulatedStore, Space
+from .simulator import Run, told
+from .trace import Trace
+from .version_rules import RULES_OF_ANY_TABLE
+
+_LIVES = 3
+_CALM = 1000  # numbers of actors that run alone, at the end
+_TOLD = 60
+_running: list[_Pipelines] = []
+
+
+class BrokenPipelineError(AssertionError):
+    """A guarantee of the table or of the pipeline did not hold. run: what led there."""
+
+    def __init__(self, run: Run) -> None:
+        lines = run.trace.splitlines()[-_TOLD:]
+        super().__init__(
+            "\n".join(
+                [
+                    (
+                        f"{run.violation}; with seed {run.seed}, "
+                        f"after{'' if lines else ' no request at all'}"
+                    ),
+                    *lines,
+                ]
+            )
+        )
+        self.run = run
+
+
+def simulate(
+    actors: Mapping[str, Callable[[], object]],
+    seed: int | None = None,
+    *,
+    before: Callable[[], object] | None = None,
+    check: Callable[[], object] | None = None,
+    given: Mapping[str, int] | None = None,
+) -> Run:
+    """Run these programs concurrently, by a seed or by the choices of an earlier run;
+    BrokenPipelineError if a guarantee does not hold.
+
+    A program is the work of one process, such as one run of a job. If it dies at a request, or ends
+    with an error of this package, it is restarted up to three times, as by a scheduler; one that
+    has not finished by then runs once more when all others have ended and nothing goes wrong any
+    more: then it must finish. After that, `check` examines the result. Any other error breaks the
+    pipeline. before: called first, alone, for example to fill a table. UsageError if no program has
+    made a request: such a run shows nothing. Programs use this package's calls with tables at
+    `sim://…`, which are empty before the run and gone after it, and no threads of their own. The
+    same seed gives the same run, as long as the programs do the same. [IV1]-[IV8]
+    """
+    if _running:
+        raise UsageError("simulate runs one world at a time")
+    world = _Pipelines(Scheduler(Choices(seed, given)), Trace(dict(enumerate(actors, start=1))))
+    _running.append(world)
+    try:
+        world.run(actors, before, check)
+    finally:
+        _running.clear()
+    versions = sum(len(oracle.chain) for _, oracle in world.tables.values())
+    run = told(
+        world.scheduler, world.trace, theme="", seed=seed, history=History(), versions=versions
+    )
+    if run.violation is not None:
+        raise BrokenPipelineError(run) from world.scheduler.failure
+    if actors and run.steps == 0:
+        raise UsageError(
+            "no program made a request to a table at sim://…, so that nothing was simulated: let "
+            "the programs use tables there, and no threads of their own"
+        )
+    return run
+
+
+class _Pipelines:
+    """The tables of one run, each with its own oracle, and their users."""
+
+    def __init__(self, scheduler: Scheduler, trace: Trace) -> None:
+        self.scheduler, self.trace = scheduler, trace
+        self.tables: dict[str, tuple[Space, Oracle]] = {}
+        self._alone: Actor | None = None
+
+    def open(self, root: str) -> Store:
+        """The caller's view."""
+        url = f"sim://{root}"
+        if url not in self.tables:
+            space = Space(self.scheduler, self.trace)
+            space.watcher = oracle = Oracle(
+                self.scheduler,
+                SimulatedStore(space, onlooker(self.scheduler), url),
+                RULES_OF_ANY_TABLE,
+            )
+            self.tables[url] = (space, oracle)
+        actor = self.scheduler.current or self._alone or onlooker(self.scheduler)
+        return SimulatedStore(self.tables[url][0], actor, url)
+
+    def run(
+        self,
+        programs: Mapping[str, Callable[[], object]],
+        before: Callable[[], object] | None,
+        check: Callable[[], object] | None,
+    ) -> None:
+        """Run to the end, or to the first failure."""
+        ended: set[str] = set()
+        try:
+            if before is not None:
+                self._alone = Actor(self.scheduler, "before", _CALM - 1)
+                before()
+            self.scheduler.run(
+                {name: self._live(program, ended) for name, program in programs.items()}
+            )
+            if self.scheduler.failure is None:
+                self._end(
+                    {name: program for name, program in programs.items() if name not in ended},
+                    check,
+                )
+        except Exception as error:
+            self.scheduler.fail(error)
+
+    def _live(self, program: Callable[[], object], ended: set[str]) -> Callable[[Actor], None]:
+        def live(actor: Actor) -> None:
+            for _ in range(_LIVES):
+                actor.is_dead = False
+                try:
+                    program()
+                except (Died, ManifestCommitError) as error:
+                    self.trace.note(actor.name, f"ended by {type(error).__name__}")
+                else:
+                    ended.add(actor.name)
+                    return
+
+        return live
+
+    def _end(
+        self, left: Mapping[str, Callable[[], object]], check: Callable[[], object] | None
+    ) -> None:
+        """Requests in progress arrive; unfinished programs finish."""
+        while self.scheduler.pending:
+            self.scheduler.pending.pop(0)()
+        for number, (name, program) in enumerate(left.items(), start=_CALM):
+            self.trace.note(name, "once more, alone")
+            self._alone = Actor(self.scheduler, name, number)
+            program()
+        self._alone = Actor(self.scheduler, "check", _CALM + len(left))
+        if check is not None:
+            check()
+
+
+def _open(root: str) -> Store:
+    if not _running:
+        raise UsageError(
+            f"sim://{root} is a table of a simulated run: open it in a program, or in the "
+            "check, of manifestcommit.testing.simulate"
+        )
+    return _running[0].open(root)
+
+
+register_scheme("sim", _open)

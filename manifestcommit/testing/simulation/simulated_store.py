@@ -1,0 +1,307 @@
+"""One object store in memory, and each actor's view of it: every call takes a turn, and may fail as
+requests do. [ST1]-[ST8]
+
+Not here: the order of turns (testing.simulation.scheduler), what must hold for the objects
+(testing.simulation.oracle). Requests of an actor's own threads while it waits for them, and reads
+of data files through `filesystem()`, bypass turns and faults.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, BinaryIO, Protocol, TypeVar
+
+import msgspec
+
+from ...errors import StoreError, StoreUnclearError
+from ...store.base import ObjectInfo, Output, Store
+from .scheduler import Actor, Died, Scheduler
+from .trace import Trace
+
+# A fault is drawn among those of its kind; the first, none, is the plain choice. lost: nothing
+# happened; unanswered: it happened; late: it happens after the caller has aborted, at a later turn;
+# twice: it happens now, and once more then; dies_*: the caller dies.
+READING = ("", "refused", "unanswered", "dies_before", "dies_after")
+WRITING = (
+    "",
+    "refused",
+    "lost",
+    "unanswered",
+    "late",
+    "twice",
+    "dies_before",
+    "dies_after",
+    "dies_late",
+)
+_PAGES = (1000, 1, 2, 5)
+_STEP_US = 1000
+_Result = TypeVar("_Result")
+
+
+class Watcher(Protocol):
+    """Called for every object that appears or disappears, at that moment."""
+
+    def appeared(self, name: str, data: bytes, actor: str) -> None: ...
+
+    def gone(self, name: str, actor: str) -> None: ...
+
+    def removed(self) -> None: ...
+
+
+class _Nobody:
+    def appeared(self, name: str, data: bytes, actor: str) -> None:
+        """Ignore it."""
+
+    def gone(self, name: str, actor: str) -> None:
+        """Ignore it."""
+
+    def removed(self) -> None:
+        """Ignore it."""
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    data: bytes
+    modified: float
+
+
+class Space:
+    """What all actors share: the objects, and the network between them and the actors.
+
+    tells_times: whether listings contain creation times; watcher: called for each effect when it
+    happens.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, trace: Trace, objects: dict[str, _Stored] | None = None
+    ) -> None:
+        self.scheduler, self.trace = scheduler, trace
+        self.objects = dict(objects or {})
+        self.tells_times = True
+        self.watcher: Watcher = _Nobody()
+        self.faulty = scheduler.choices.weather((0.0, 0.0, 0.01, 0.05, 0.15))
+        self.paging = scheduler.choices.weather((0.0, 0.1, 0.5))
+
+    def put(self, name: str, data: bytes, actor: str) -> None:
+        self.objects[name] = _Stored(data, self.scheduler.now_us / 1e6 if self.tells_times else 0.0)
+        self.watcher.appeared(name, data, actor)
+
+    def create(self, name: str, data: bytes, actor: str) -> bool:
+        if name in self.objects:
+            return False
+        self.put(name, data, actor)
+        return True
+
+    def remove(self, name: str, actor: str) -> None:
+        if self.objects.pop(name, None) is not None:
+            self.watcher.gone(name, actor)
+
+    def clear(self) -> None:
+        """Remove everything at one moment, as a person removes a table path; requests in progress
+        still arrive. [LY10]"""
+        self.objects.clear()
+        self.watcher.removed()
+
+    def listed(self, prefix: str, start_from: str) -> list[ObjectInfo]:
+        found = sorted(
+            name for name in self.objects if name.startswith(prefix) and name >= start_from
+        )
+        return [
+            ObjectInfo(
+                name=name,
+                size_bytes=len(self.objects[name].data),
+                modified=self.objects[name].modified,
+            )
+            for name in found
+        ]
+
+
+class SimulatedStore:
+    """One actor's view of the space: `store.base.Store`, and the environment of its user. [ST1]
+
+    Needs no proof: the space runs one effect at a time, so one of all concurrent creators wins.
+    """
+
+    def __init__(self, space: Space, actor: Actor, url: str = "sim://table") -> None:
+        self._space, self._actor, self._url = space, actor, url
+
+    @property
+    def env(self) -> Actor:
+        """The environment that belongs to it."""
+        return self._actor
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    @property
+    def identity(self) -> str:
+        return ""
+
+    def parent(self) -> Store | None:
+        return None
+
+    def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
+        return self._read("get", name, lambda: self._get(name, start, end))
+
+    def put(self, name: str, data: bytes) -> None:
+        self._write("put", name, lambda: self._space.put(name, data, self._actor.name))
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        return self._write("create", name, lambda: self._space.create(name, data, self._actor.name))
+
+    def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
+        first = start_from
+        while True:
+            page, last = self._read("list", prefix, functools.partial(self._page, prefix, first))
+            yield from page
+            if last is None:
+                return
+            first = f"{last}\0"
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._write(
+                "delete", name, functools.partial(self._space.remove, name, self._actor.name)
+            )
+
+    def remove_root(self) -> None:
+        """Remove every object, in one turn."""
+        self._read("remove", "the root", self._space.clear)
+
+    def create_output(self, name: str) -> Output:
+        return _Output(self, name)
+
+    def open_input(self, name: str) -> BinaryIO:
+        return io.BytesIO(self._read("open", name, lambda: self._get(name, None, None)))
+
+    def filesystem(self) -> tuple[Any, str]:
+        # late: only readers of rows need it
+        from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
+        from pyarrow.fs import FSSpecHandler, PyFileSystem
+
+        files = MemoryFileSystem(skip_instance_cache=True)
+        files.store = {
+            f"/table/{name}": MemoryFile(files, f"/table/{name}", stored.data)
+            for name, stored in self._space.objects.items()
+        }
+        files.pseudo_dirs = [""]
+        return PyFileSystem(FSSpecHandler(files)), "/table"
+
+    def _get(self, name: str, start: int | None, end: int | None) -> bytes:
+        if name not in self._space.objects:
+            raise FileNotFoundError(f"{self._url}/{name}")
+        return self._space.objects[name].data[slice(start, end)]
+
+    def _page(self, prefix: str, first: str) -> tuple[Sequence[ObjectInfo], str | None]:
+        found = self._space.listed(prefix, first)
+        size = _PAGES[0]
+        if len(found) > 1 and not self._is_quiet:
+            size = _PAGES[
+                self._choices.pick(
+                    f"page {self._actor.name}.{self._actor.calls}", len(_PAGES), self._space.paging
+                )
+            ]
+        return found[:size], found[size - 1].name if len(found) > size else None
+
+    @property
+    def _choices(self) -> Any:
+        return self._space.scheduler.choices
+
+    @property
+    def _is_quiet(self) -> bool:
+        return self._space.scheduler.alone or not self._actor.is_here
+
+    def _read(self, kind: str, name: str, effect: Callable[[], _Result]) -> _Result:
+        return self._call(kind, name, effect, READING)
+
+    def _write(self, kind: str, name: str, effect: Callable[[], _Result]) -> _Result:
+        return self._call(kind, name, effect, WRITING)
+
+    def _call(
+        self, kind: str, name: str, effect: Callable[[], _Result], faults: tuple[str, ...]
+    ) -> _Result:
+        space, actor = self._space, self._actor
+        if actor.is_dead:
+            raise Died(f"{kind} {name} after {actor.name} had died")
+        if self._is_quiet:
+            return effect()
+        actor.calls += 1
+        number = actor.calls
+        space.scheduler.pause(actor)
+        fault = faults[
+            self._choices.pick(f"fault {actor.name}.{number}", len(faults), space.faulty)
+        ]
+        line = space.trace.call(actor.name, kind, name, fault)
+        if fault == "refused":
+            raise StoreError(f"{kind} {name}: refused by the simulator")
+        if fault == "dies_before":
+            self._die(kind, name)
+        if fault in ("late", "twice", "dies_late"):
+            space.scheduler.pending.append(functools.partial(self._arrive, kind, name, effect))
+        result: _Result | None = None
+        missing: FileNotFoundError | None = None
+        if fault not in ("lost", "late", "dies_late"):
+            space.scheduler.now_us += _STEP_US
+            try:
+                result = effect()
+            except FileNotFoundError as error:
+                missing = error
+            space.trace.answer(line, _shown(kind, result) if missing is None else "nothing there")
+        if fault in ("dies_after", "dies_late"):
+            self._die(kind, name)
+        if fault in ("lost", "late", "unanswered"):
+            unclear = StoreUnclearError if kind == "create" else StoreError
+            raise unclear(f"{kind} {name}: no answer, by the simulator")
+        space.scheduler.pause(actor, after=True)
+        if missing is not None:
+            raise missing
+        return result  # type: ignore[return-value]  # None only where the effect returns it
+
+    def _die(self, kind: str, name: str) -> None:
+        self._actor.is_dead = True
+        raise Died(f"{self._actor.name} at {kind} {name}")
+
+    def _arrive(self, kind: str, name: str, effect: Callable[[], object]) -> None:
+        self._space.scheduler.now_us += _STEP_US
+        line = self._space.trace.call("network", kind, name, f"of {self._actor.name}")
+        self._space.trace.answer(line, _shown(kind, effect()))
+
+
+def _shown(kind: str, result: object) -> str:
+    if kind == "create":
+        return "created" if result else "taken"
+    if kind == "list" and isinstance(result, tuple):
+        return f"{len(result[0])} names"
+    return f"{len(result)} bytes" if isinstance(result, bytes) else ""
+
+
+class _Output:
+    """An object that becomes visible when it is closed, by one call."""
+
+    def __init__(self, store: SimulatedStore, name: str) -> None:
+        self._store, self._name = store, name
+        self._buffer = io.BytesIO()
+        self.closed = False
+
+    def write(self, data: Any, /) -> int:
+        return self._buffer.write(data)
+
+    def tell(self) -> int:
+        return self._buffer.tell()
+
+    def flush(self) -> None:
+        """Nothing becomes visible before `close`."""
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        data, store = self._buffer.getvalue(), self._store
+        self.closed = True
+        store._write(
+            "close", self._name, lambda: store._space.put(self._name, data, store._actor.name)
+        )
+
+    def discard(self) -> None:
+        self.closed = True

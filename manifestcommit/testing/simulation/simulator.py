@@ -1,0 +1,243 @@
+"""Runs a theme: one seed decides every interleaving, every fault and every clock, while the table
+is checked all the time. [IV1]-[IV8]
+
+    found = run_theme("gc", seed=7)
+    print(found.violation, found.trace)
+
+The same seed gives the same trace, byte for byte. Not here: shrinking a violation
+(testing.simulation.shrink), all schedules of a small world (testing.simulation.explore), pipelines
+of users (testing.simulation.pipelines).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+
+from ...core.commit import spill_policy
+from ...core.commit.retention import DAY_S, Policy
+from ...engine.commit.create_version import create_table
+from ...engine.maintenance import gc
+from ...engine.metadata.table_context import TableContext
+from ...engine.operations import alter
+from ...engine.runtime.tuning import tuned, tuning
+from ...errors import TableNotFoundError
+from ..choices import Choices, Point
+from ..history.checker import check
+from ..history.operation import Contradiction, Operation
+from ..history.run_history import History
+from .oracle import Oracle, ViolationError
+from .scheduler import Actor, Scheduler, onlooker
+from .simulated_store import SimulatedStore, Space
+from .themes import THEMES, Theme, program
+from .trace import Trace
+from .workers import SCHEMA, Work, Worker, World
+
+_TIGHT = {
+    "INLINE_ENTRY_BYTES": 1500,
+    "INLINE_KEYS": 1,
+    "INLINE_JOBS": 2,
+    "INLINE_REMOVED_BYTES": 4,
+    "FAN_IN": 3,
+}
+_LAST = Policy(grace_s=DAY_S, keep_for_s=0, keep_versions=1, prepared_grace_s=DAY_S)
+_SETUP, _CLOSER = 0, 65_001
+
+
+class ContradictionError(ViolationError):
+    """No serial order explains all results of the actors."""
+
+    def __init__(self, found: Contradiction) -> None:
+        super().__init__(str(found))
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a run. violation: the rule that did not hold, None: all did; choices:
+    everything needed to repeat the run; points: the decisions that were requested, if all schedules
+    are enumerated; versions: their number; steps: turns that were taken."""
+
+    theme: str
+    seed: int | None
+    violation: str | None
+    kind: str
+    choices: dict[str, int]
+    trace: str
+    history: tuple[Operation, ...]
+    versions: int
+    steps: int
+    points: tuple[Point, ...] = ()
+
+
+Programs = Mapping[str, Callable[[Actor], None]]
+Cast = Callable[[World], Programs]
+
+
+def run_theme(name: str, seed: int | None = None, *, given: Mapping[str, int] | None = None) -> Run:
+    """One run of a theme, by a seed or by given choices. [IV1]-[IV8]"""
+    theme = THEMES[name]
+    return run(theme, Choices(seed, given), name=name, seed=seed)
+
+
+def run(
+    theme: Theme,
+    choices: Choices,
+    *,
+    name: str = "",
+    seed: int | None = None,
+    cast: Cast | None = None,
+) -> Run:
+    """One run in the world of a theme. cast: the actors and their programs; None: the theme's
+    own."""
+    with budgets(_TIGHT if theme.tight else {}), eagerness(theme.eager):
+        world = _world(theme, choices)
+        programs = (
+            cast(world)
+            if cast is not None
+            else {actor: program(world, theme, actor) for actor in theme.actors}
+        )
+        world.trace.names |= dict(enumerate(programs, start=1))
+        world.scheduler.run(programs)
+        if world.scheduler.failure is None:
+            try:
+                _close(world)
+                if (wrong := check(world.history.operations)) is not None:
+                    raise ContradictionError(wrong)
+            except Exception as error:
+                world.scheduler.fail(error)
+    return told(
+        world.scheduler,
+        world.trace,
+        theme=name,
+        seed=seed,
+        history=world.history,
+        versions=len(world.oracle.chain),
+    )
+
+
+def told(
+    scheduler: Scheduler,
+    trace: Trace,
+    *,
+    theme: str,
+    seed: int | None,
+    history: History,
+    versions: int,
+) -> Run:
+    """The result of a finished run."""
+    failure, choices = scheduler.failure, scheduler.choices
+    return Run(
+        theme=theme,
+        seed=seed,
+        violation=None if failure is None else _said(failure),
+        kind="" if failure is None else _kind(failure),
+        choices=choices.taken,
+        trace=trace.text(),
+        history=history.operations,
+        versions=versions,
+        steps=scheduler.steps,
+        points=tuple(choices.points),
+    )
+
+
+def _said(error: BaseException) -> str:
+    return (
+        str(error)
+        if isinstance(error, ViolationError)
+        else f"{type(error).__name__}: {error}".removesuffix(": ")
+    )
+
+
+def _kind(error: BaseException) -> str:
+    """What two violations of one cause have in common: the clauses, or the type of an error."""
+    if isinstance(error, ContradictionError):
+        return "history"
+    clauses = str(error).partition("[")[2]
+    return f"[{clauses}" if isinstance(error, ViolationError) and clauses else type(error).__name__
+
+
+def _world(theme: Theme, choices: Choices) -> World:
+    scheduler, trace = Scheduler(choices), Trace()
+    space = Space(scheduler, trace)
+    oracle = Oracle(scheduler, SimulatedStore(space, onlooker(scheduler)))
+    space.watcher = oracle
+    space.tells_times = not choices.pick("store tells no times", 2, 0.15)
+    history = History()
+    if theme.versions:
+        before = _start(theme.versions, theme.tight, space.tells_times)
+        space.objects = dict(before.space.objects)
+        scheduler.now_us = before.scheduler.now_us
+        oracle.resume(before.oracle)
+        history = History(before.history.operations)
+    return World(scheduler=scheduler, trace=trace, space=space, oracle=oracle, history=history)
+
+
+@functools.cache
+def _start(versions: int, tight: bool, tells_times: bool) -> World:
+    """A table with some history, the same for all runs: files in two partitions, one overwritten, a
+    tag, a key, a source."""
+    scheduler, trace = Scheduler(Choices()), Trace()
+    space = Space(scheduler, trace)
+    oracle = Oracle(scheduler, SimulatedStore(space, onlooker(scheduler)))
+    space.watcher, space.tells_times = oracle, tells_times
+    world = World(scheduler=scheduler, trace=trace, space=space, oracle=oracle, history=History())
+    worker = Worker(world, Actor(scheduler, "setup", _SETUP))
+    create_table(worker.session, schema=SCHEMA, partition_by=(2,), properties={})
+    deeds: list[Callable[[], None]] = [
+        lambda: worker.publish(Work(day=0)),
+        lambda: worker.tag("t0 é", 0),
+        lambda: worker.publish(Work(day=1, number=0)),
+        lambda: worker.publish(Work(day=0, replaces="day")),
+        lambda: worker.publish(Work(day=2, files=2)),
+        lambda: worker.publish(Work(day=1, number=1)),
+    ]
+    for deed in deeds[: versions - 1]:
+        scheduler.now_us += 3_600_000_000
+        deed()
+    assert len(oracle.chain) == versions, trace.text()
+    scheduler.now_us += 3_600_000_000
+    return world
+
+
+def _close(world: World) -> None:
+    """All requests in progress arrive, the actors are gone, and two gcs later no orphan file is
+    left. [GC5] [GC7]"""
+    scheduler = world.scheduler
+    while scheduler.pending:
+        scheduler.pending.pop(0)()
+    # by a person, as advised in the error that blocks everyone
+    for name in list(world.oracle.strays):
+        world.space.remove(name, "closer")
+    store = SimulatedStore(world.space, Actor(scheduler, "closer", _CLOSER))
+    if len(world.oracle.chain) == 1:  # no fence passes a job whose base version is the only version
+        alter.set_properties(TableContext(store, store.env), {"closed": "é"})
+    for _ in range(2):
+        scheduler.now_us += 100 * round(DAY_S * 1e6)
+        try:
+            gc.run(TableContext(store, store.env), _LAST)
+        except TableNotFoundError:
+            if world.oracle.chain:
+                raise
+            return  # nobody got as far as creating one
+    world.oracle.check_end(world.space.objects)
+
+
+@contextlib.contextmanager
+def budgets(values: Mapping[str, int]) -> Iterator[None]:
+    """With other budgets of what a head carries inline. [CM12]"""
+    before = {name: getattr(spill_policy, name) for name in values}
+    for name, value in values.items():
+        setattr(spill_policy, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(spill_policy, name, value)
+
+
+def eagerness(is_eager: bool) -> contextlib.AbstractContextManager[None]:
+    """Where it is, who loses once asks others for help. [CM19]"""
+    limits = tuning().limits
+    return tuned(limits=msgspec.structs.replace(limits, lost_alone=1) if is_eager else limits)

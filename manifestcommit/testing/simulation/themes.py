@@ -1,0 +1,375 @@
+"""The actors of a run, and what each may do: small worlds with as much concurrency as possible.
+
+Not here: how anything is done (testing.simulation.workers), who runs first
+(testing.simulation.scheduler).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from ...core.commit.retention import DAY_S, Policy
+from ..choices import Choices
+from .scheduler import Actor, Died
+from .workers import ADVANCING, DAYS, Work, Worker, World
+
+Deed = Callable[[Worker], None]
+KEYS = ADVANCING + 2
+_LIVES = 3
+
+
+class Theme(msgspec.Struct, frozen=True, kw_only=True):
+    """actors: name -> the deeds from which it draws; deeds: how many it does at most; versions: how
+    many exist before any actor begins, 0: no table; tight: budgets so small that everything spills;
+    eager: a job that loses once asks for group commit."""
+
+    actors: Mapping[str, tuple[str, ...]]
+    deeds: int = 3
+    versions: int = 7
+    tight: bool = False
+    eager: bool = False
+
+
+def program(world: World, theme: Theme, name: str) -> Callable[[Actor], None]:
+    """The program of an actor of the theme, as the choices decide: a deed in which the actor dies
+    is restarted a bounded number of times."""
+    choices, deeds = world.scheduler.choices, theme.actors[name]
+
+    def live(actor: Actor) -> None:
+        actor.skew_us = (0, 3, -3)[choices.pick(f"clock {name}", 3, 0.3)] * round(DAY_S * 1e6)
+        worker = Worker(world, actor)
+        for number in range(theme.deeds):
+            plan = f"{name}.{number}"
+            chosen = choices.pick(f"plan {plan}", 1 + len(deeds), 0.9)
+            if chosen:
+                _do(worker, _DEEDS[deeds[chosen - 1]](choices, plan))
+
+    return live
+
+
+def _do(worker: Worker, deed: Deed) -> None:
+    for _ in range(_LIVES):
+        try:
+            deed(worker)
+            return
+        except Died:
+            worker.begin_life()
+
+
+# --- Deeds: all draws happen before they begin, so that a restart does the same ------------------
+
+
+def _work(choices: Choices, plan: str, **options: object) -> Work:
+    given: dict[str, object] = {
+        "day": choices.pick(f"day {plan}", len(DAYS)),
+        "files": 1 + choices.pick(f"files {plan}", 2, 0.2),
+    }
+    return msgspec.convert({**given, **options}, Work)
+
+
+def _keyed(choices: Choices, plan: str, **options: object) -> Work:
+    number = choices.pick(f"key {plan}", KEYS)
+    return msgspec.convert({**options, "number": number, "day": number % len(DAYS)}, Work)
+
+
+def _append(choices: Choices, plan: str) -> Deed:
+    work = _work(choices, plan)
+    return lambda worker: worker.publish(work)
+
+
+def _append_keyed(choices: Choices, plan: str) -> Deed:
+    work = _keyed(choices, plan)
+    return lambda worker: worker.publish(work)
+
+
+def _append_unplaced(choices: Choices, plan: str) -> Deed:
+    work = _keyed(choices, plan, advances=False)
+    return lambda worker: worker.publish(work)
+
+
+def _append_recoverable(choices: Choices, plan: str) -> Deed:
+    work = _keyed(choices, plan, recoverable=True)
+    return lambda worker: worker.publish(work)
+
+
+def _overwrite(choices: Choices, plan: str) -> Deed:
+    replaces = ("day", "dynamic", "all")[choices.pick(f"scope {plan}", 3)]
+    work = _work(
+        choices, plan, replaces=replaces, serializable=not choices.pick(f"blind {plan}", 2)
+    )
+    return lambda worker: worker.publish(work)
+
+
+def _prepare(choices: Choices, plan: str) -> Deed:
+    work = _keyed(choices, plan) if choices.pick(f"keyed {plan}", 2) else _work(choices, plan)
+    return lambda worker: worker.prepare(work)
+
+
+def _finish(choices: Choices, plan: str) -> Deed:
+    which, abort = choices.pick(f"which {plan}", 4), bool(choices.pick(f"abort {plan}", 2, 0.4))
+    return lambda worker: worker.finish(which, abort=abort)
+
+
+def _recover(choices: Choices, plan: str) -> Deed:
+    abort = bool(choices.pick(f"abort {plan}", 2, 0.3))
+    return lambda worker: worker.recover(abort=abort)
+
+
+def _tag(choices: Choices, plan: str) -> Deed:
+    name, back = f"t{choices.pick(f'name {plan}', 2)} é", choices.pick(f"back {plan}", 5)
+    return lambda worker: worker.tag(name, back)
+
+
+def _untag(choices: Choices, plan: str) -> Deed:
+    name = f"t{choices.pick(f'name {plan}', 2)} é"
+    return lambda worker: worker.untag(name)
+
+
+def _rollback(choices: Choices, plan: str) -> Deed:
+    back = choices.pick(f"back {plan}", 4)
+    return lambda worker: worker.rollback(back)
+
+
+def _rewind(choices: Choices, plan: str) -> Deed:
+    to = choices.pick(f"to {plan}", ADVANCING)
+    return lambda worker: worker.rewind(to)
+
+
+def _forget_source(choices: Choices, plan: str) -> Deed:
+    return lambda worker: worker.rewind(None)
+
+
+def _batch(choices: Choices, plan: str) -> Deed:
+    work = _work(choices, plan, batch=choices.pick(f"batch {plan}", 3))
+    return lambda worker: worker.publish(work)
+
+
+def _read(choices: Choices, plan: str) -> Deed:
+    back = choices.pick(f"back {plan}", 7)
+    return lambda worker: worker.read(back - 1 if back else None)
+
+
+def _collect(choices: Choices, plan: str) -> Deed:
+    policy = Policy(
+        grace_s=(0.0, 3600.0, DAY_S)[choices.pick(f"grace {plan}", 3)],
+        keep_for_s=0.0,
+        keep_versions=1 + choices.pick(f"keep {plan}", 3),
+        keep_keys=(10_000, 1)[choices.pick(f"forget {plan}", 2, 0.2)],
+        prepared_grace_s=(0.0, 7 * DAY_S)[choices.pick(f"prepared {plan}", 2)],
+    )
+    return _gc(choices, plan, policy)
+
+
+def _forget_keys(choices: Choices, plan: str) -> Deed:
+    return _gc(
+        choices,
+        plan,
+        Policy(grace_s=0.0, keep_for_s=0.0, keep_versions=4, keep_keys=1, prepared_grace_s=0.0),
+    )
+
+
+def _keep_keys(choices: Choices, plan: str) -> Deed:
+    keep = choices.pick(f"keep {plan}", 3)
+    return _gc(
+        choices,
+        plan,
+        Policy(grace_s=0.0, keep_for_s=0.0, keep_versions=4, keep_keys=keep, prepared_grace_s=0.0),
+    )
+
+
+def _prepare_range(choices: Choices, plan: str) -> Deed:
+    work = _keyed(choices, plan)
+    work = msgspec.structs.replace(work, number=(work.number or 0) % ADVANCING)
+    return lambda worker: worker.prepare(work)
+
+
+def _remake(choices: Choices, plan: str) -> Deed:
+    return lambda worker: worker.remake()
+
+
+def _declare(choices: Choices, plan: str) -> Deed:
+    position = choices.pick(f"position {plan}", ADVANCING)
+    return lambda worker: worker.declare(position)
+
+
+def _gc(choices: Choices, plan: str, policy: Policy) -> Deed:
+    hours = (0, 2, 50)[choices.pick(f"hours {plan}", 3)]
+
+    def deed(worker: Worker) -> None:
+        if hours:
+            worker.wait(hours)
+        worker.collect(policy)
+
+    return deed
+
+
+def _wait(choices: Choices, plan: str) -> Deed:
+    hours = (1, 30, 400)[choices.pick(f"hours {plan}", 3)]
+    return lambda worker: worker.wait(hours)
+
+
+_DEEDS: dict[str, Callable[[Choices, str], Deed]] = {
+    "append": _append,
+    "append_keyed": _append_keyed,
+    "append_recoverable": _append_recoverable,
+    "append_unplaced": _append_unplaced,
+    "overwrite": _overwrite,
+    "prepare": _prepare,
+    "finish": _finish,
+    "recover": _recover,
+    "tag": _tag,
+    "untag": _untag,
+    "rollback": _rollback,
+    "rewind": _rewind,
+    "forget source": _forget_source,
+    "forget keys": _forget_keys,
+    "batch": _batch,
+    "read": _read,
+    "gc": _collect,
+    "wait": _wait,
+}
+
+_WRITER = ("append", "append_keyed", "append_keyed", "overwrite")
+_EVERYTHING = tuple(_DEEDS)
+# In themes of their own.
+_DEEDS |= {
+    "prepare range": _prepare_range,
+    "keep keys": _keep_keys,
+    "remake": _remake,
+    "declare": _declare,
+}
+_IN_FLIGHT = ("append_keyed", "append_unplaced", "append_recoverable", "prepare", "batch")
+
+THEMES: dict[str, Theme] = {
+    "appends": Theme(
+        actors={
+            "a": ("append_keyed", "append"),
+            "b": ("append_keyed",),
+            "c": ("append_keyed",),
+            "reader": ("read",),
+        }
+    ),
+    "overwrites": Theme(
+        actors={
+            "a": _WRITER,
+            "b": ("overwrite",),
+            "c": ("overwrite", "append"),
+            "reader": ("read",),
+        }
+    ),
+    "phases": Theme(
+        actors={
+            "a": ("prepare", "append_keyed"),
+            "b": ("prepare", "finish"),
+            "c": ("finish", "recover"),
+            "gc": ("gc", "recover", "finish"),
+        }
+    ),
+    "recoverable": Theme(
+        actors={
+            "a": ("append_recoverable",),
+            "b": ("append_recoverable",),
+            "c": ("append_recoverable", "append_keyed"),
+            "gc": ("gc",),
+        }
+    ),
+    "gc": Theme(
+        actors={
+            "a": _WRITER,
+            "b": _WRITER,
+            "gc": ("gc",),
+            "other gc": ("gc", "gc", "tag"),
+            "reader": ("read",),
+        }
+    ),
+    "tags": Theme(
+        actors={
+            "a": _WRITER,
+            "tagger": ("tag", "untag", "read"),
+            "gc": ("gc",),
+            "other gc": ("gc", "tag"),
+        }
+    ),
+    "back": Theme(
+        actors={
+            "a": ("append_keyed", "append"),
+            "b": ("rollback", "rewind", "append_keyed"),
+            "c": ("rollback", "rewind", "tag"),
+            "gc": ("gc",),
+        }
+    ),
+    "set back": Theme(
+        actors={
+            "a": _IN_FLIGHT,
+            "b": _IN_FLIGHT,
+            "c": ("rollback", "rewind", "forget source"),
+            "d": ("rollback", "rewind", "finish", "recover", *_IN_FLIGHT),
+            "gc": ("gc", "forget keys", "read"),
+        },
+        eager=True,
+    ),
+    "first": Theme(
+        actors={
+            "a": _WRITER,
+            "b": _WRITER,
+            "c": ("append_keyed", "prepare", "append_recoverable"),
+            "d": ("declare",),
+        },
+        versions=0,
+    ),
+    "order": Theme(
+        actors={
+            "a": ("prepare range",),
+            "b": ("prepare range",),
+            "c": ("recover", "wait"),
+            "d": ("recover", "declare"),
+            "e": ("finish", "read", "append_keyed"),
+        },
+        versions=2,
+    ),
+    "keys": Theme(
+        actors={
+            "a": ("append_keyed", "append_unplaced"),
+            "b": ("append_unplaced", "prepare", "recover"),
+            "c": ("rewind", "rollback", "forget source"),
+            "gc": ("keep keys",),
+        }
+    ),
+    "remade": Theme(
+        actors={
+            "a": (*_IN_FLIGHT, "append", "overwrite"),
+            "b": (*_IN_FLIGHT, "append", "overwrite"),
+            "c": ("remake", "append"),
+            "d": ("read", "finish", "recover", "rewind", "rollback", "tag", "append"),
+        },
+        versions=2,
+    ),
+    "tight": Theme(
+        actors={
+            "a": _WRITER,
+            "b": ("append_keyed", "overwrite", "rollback", "rewind"),
+            "gc": ("gc",),
+            "reader": ("read",),
+        },
+        tight=True,
+    ),
+    "crowd": Theme(
+        actors={
+            **dict.fromkeys("abcd", ("append", "append_keyed")),
+            "e": ("append_keyed", "rewind"),
+            "gc": ("gc",),
+        },
+        eager=True,
+    ),
+    "everything": Theme(
+        actors={
+            "a": _EVERYTHING,
+            "b": _EVERYTHING,
+            "c": _EVERYTHING,
+            "d": _EVERYTHING,
+            "gc": ("gc",),
+        }
+    ),
+}

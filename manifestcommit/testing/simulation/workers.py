@@ -1,0 +1,586 @@
+"""The programs of a theme's actors: jobs of every kind over the real engine, each reported to the
+oracle, and recorded. [IV1]-[IV8]
+
+Data files are some bytes with an invented entry: no rule of the protocol opens them. Not here:
+which actor does what (testing.simulation.themes).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from ...core.commit.change import StreamBatch
+from ...core.commit.retention import Policy
+from ...core.format import codec
+from ...core.schema import partitioning
+from ...core.schema.fields import Field, Schema
+from ...core.table import object_names
+from ...core.table.entries import Entry
+from ...core.table.watermark import Advance
+from ...engine.commit.create_version import create_table
+from ...engine.job.job import Transaction
+from ...engine.job.task_recovery import Recovery, intake_of
+from ...engine.job.two_phase import commit_prepared, give_up, settle_prepared
+from ...engine.maintenance import gc
+from ...engine.metadata.table_context import TableContext
+from ...engine.metadata.version_chain import Head, raise_if_expired, read_version
+from ...engine.operations import alter
+from ...engine.operations.lineage import rewind
+from ...engine.operations.rollback import rollback
+from ...engine.operations.tags import tag, untag
+from ...engine.runtime.outcome import Outcome
+from ...errors import (
+    CommitConflictError,
+    CorruptMetadataError,
+    JobAbortedError,
+    JobFencedError,
+    KeyReusedError,
+    NotATableError,
+    OutcomeUnknownError,
+    SchemaMismatchError,
+    SnapshotExpiredError,
+    StoreError,
+    TableNotFoundError,
+    UsageError,
+    VersionNotFoundError,
+    WatermarkError,
+    WatermarkGapError,
+)
+from ..history.commit_groups import FOR_EVER
+from ..history.operation import ANY_FENCE, EVERYTHING, UNDONE
+from ..history.recorder import Running
+from ..history.run_history import History
+from .oracle import Oracle
+from .scheduler import Actor, Died, Scheduler
+from .simulated_store import SimulatedStore, Space
+from .trace import Trace
+from .version_rules import Declared, birth_of
+
+SCHEMA = Schema(
+    fields=(Field(id=1, name="id", type="long"), Field(id=2, name="day", type="string"))
+)
+DAYS: tuple[str | None, ...] = ("a b", None, "é%=+#'")
+SOURCE = "topic: 0"
+QUERY = "q: 0"
+# keys with these numbers advance the source, each by one; the others are identified only by their
+# key
+ADVANCING = 4
+# Expected errors of an operation when requests fail and others are faster. Anything else is a
+# violation.
+EXPECTED = (
+    StoreError,
+    OutcomeUnknownError,
+    CommitConflictError,
+    JobAbortedError,
+    JobFencedError,
+    KeyReusedError,
+    WatermarkError,
+    SnapshotExpiredError,
+    VersionNotFoundError,
+    UsageError,
+    SchemaMismatchError,
+)
+
+
+class World(msgspec.Struct, kw_only=True):
+    """What the actors of a run share. prepared: ids of jobs that any of them may finish."""
+
+    scheduler: Scheduler
+    trace: Trace
+    space: Space
+    oracle: Oracle
+    history: History
+    prepared: list[str] = []
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The work of a job. number: of its key, which determines the rest of it, and what it advances,
+    up to ADVANCING; None: without a key; batch: of the one streaming query; replaces: "", "day",
+    "all", "dynamic"."""
+
+    number: int | None = None
+    batch: int | None = None
+    day: int = 0
+    files: int = 1
+    replaces: str = ""
+    serializable: bool = False
+    recoverable: bool = False
+    advances: bool = True
+
+    @property
+    def key(self) -> str | None:
+        return None if self.number is None else f"k{self.number} %é"
+
+
+class Worker:
+    """An actor that works on the table, in one life after another."""
+
+    def __init__(self, world: World, actor: Actor) -> None:
+        self._world, self.actor = world, actor
+        self._lives = self._asked = self._since = 0
+        self.begin_life()
+
+    def begin_life(self) -> None:
+        """Forget everything of an earlier life."""
+        self._lives += 1
+        self.actor.is_dead = False
+        self.store = SimulatedStore(self._world.space, self.actor)
+        self.session = TableContext(self.store, self.actor)
+
+    def attempt(
+        self, name: str, arguments: dict[str, Any], work: Callable[[Running], object], **what: Any
+    ) -> None:
+        """One recorded operation, which may fail as operations do. what: fields of its record that
+        are known before."""
+        world = self._world
+        running = world.history.begin(f"{self.actor.name}.{self._lives}", name, **what)
+        world.trace.note(self.actor.name, f"{name} {arguments or ''}")
+        try:
+            result = work(running)
+        except Died:
+            world.trace.note(self.actor.name, f"{name} died")
+            raise
+        except (*EXPECTED, TableNotFoundError, NotATableError, CorruptMetadataError) as error:
+            if (
+                isinstance(error, TableNotFoundError | NotATableError | CorruptMetadataError)
+                and not world.oracle.graves
+            ):
+                raise
+            if isinstance(error, TableNotFoundError):
+                world.oracle.told_gone(running.operation.job)
+            running.refused(error)
+            world.trace.note(self.actor.name, f"{name}: {type(error).__name__}")
+        else:
+            world.trace.note(self.actor.name, f"{name}: {_shown(result)}")
+        world.history.end(running)
+
+    # --- Jobs -------------------------------------------------------------------------------------
+
+    def publish(self, work: Work) -> None:
+        """One job from begin to outcome; if the store failed or the outcome is ambiguous, it may be
+        retried."""
+        self.attempt(
+            "publish", msgspec.to_builtins(work), lambda running: self._publish(running, work)
+        )
+
+    def _publish(self, running: Running, work: Work) -> Outcome:
+        job, told = self._written(running, work)
+        self._since = len(self._world.oracle.chain)
+        try:
+            outcome = job.commit()
+        except StoreError as error:
+            if not self._says("again"):
+                if not told.shared:
+                    self._world.oracle.told_not(told.job, f"not committed ({type(error).__name__})")
+                    running.refused("store")
+                raise
+            outcome = self._again(running, job)
+        if outcome.kind == "unknown" and self._says("again"):
+            outcome = self._again(running, job)
+        return self._settled(running, outcome, told)
+
+    def _again(self, running: Running, job: Transaction) -> Outcome:
+        outcome = job.commit_again()
+        if outcome.kind == "aborted":
+            # an earlier attempt without a response may conflict in the same way with what it has
+            # published [CM21]
+            running.note(gives_up=job.id)
+        return outcome
+
+    def prepare(self, work: Work) -> None:
+        """One job's first phase: from its first request on others may finish it."""
+        self.attempt(
+            "prepare", msgspec.to_builtins(work), lambda running: self._prepare(running, work)
+        )
+
+    def _prepare(self, running: Running, work: Work) -> str:
+        job, _ = self._written(running, work, shared=True)
+        self._world.prepared.append(job.id)
+        return job.prepare()
+
+    def _written(
+        self, running: Running, work: Work, *, shared: bool = False
+    ) -> tuple[Transaction, Declared]:
+        """The job with everything that it is to commit, reported to the oracle and recorded in the
+        history."""
+        job = Transaction(
+            self.session, key=work.key, fingerprint=work.key, recoverable=work.recoverable
+        )
+        advances: tuple[Advance, ...] = ()
+        if work.advances and work.number is not None and work.number < ADVANCING:
+            advances = (Advance(source=SOURCE, start=work.number, end=work.number + 1),)
+        batch = (
+            None
+            if work.batch is None
+            else StreamBatch(name=f"{QUERY} %é", query=QUERY, batch=work.batch)
+        )
+        told = Declared(
+            job=job.id,
+            key=work.key,
+            batch=batch,
+            advances=advances,
+            shared=shared or work.recoverable,
+        )
+        running.note(**_effects(told))
+        if batch is not None:
+            job.take_batch(batch)
+        for advance in advances:
+            job.advance(advance.source, advance.start, advance.end)
+        if work.replaces:
+            scope = {"day": {"day": DAYS[work.day]}, "all": None, "dynamic": "dynamic"}[
+                work.replaces
+            ]
+            job.overwrite(scope, conflict="serializable" if work.serializable else "blind")  # type: ignore[arg-type]  # one of three
+        adds = {} if job.already_committed else self._write(job, work)
+        told = msgspec.structs.replace(
+            told,
+            adds=adds,
+            replaces=None
+            if not work.replaces
+            else ()
+            if work.replaces == "all"
+            else ((DAYS[work.day],),),
+            serializable=work.serializable,
+        )
+        self._world.oracle.declare(told)
+        running.note(**_effects(told))
+        return job, told
+
+    def _write(self, job: Transaction, work: Work) -> dict[str, tuple[object, ...]]:
+        plan = job.plan_write(SCHEMA, partition_by=["day"])
+        recovery: Recovery | None = job.recovery
+        if recovery is None:
+            entries = tuple(self._put_file(job, work, number) for number in range(work.files))
+            job.add_written(entries)
+        else:
+            same = recovery.work(plan, tasks=1, same=str(work.key))
+            done = same.finished(self.store).get(0)
+            if done is None:
+                entries = tuple(self._put_file(job, work, number) for number in range(work.files))
+                done = same.finish(self.store, self.actor, 0, entries)
+            job.add_written(done.entries, done.manifests, intake=intake_of(done))
+            entries = done.entries
+        return {entry.path: tuple(entry.partition) for entry in entries}
+
+    def _put_file(self, job: Transaction, work: Work, number: int) -> Entry:
+        day = DAYS[work.day]
+        attempt = self.actor.randomness(8).hex()
+        path = partitioning.folder(SCHEMA, (2,), (day,)) + object_names.data_file_name(
+            0, attempt, number, job.id
+        )
+        data = f"{job.id} {number}".encode()
+        output = self.store.create_output(path)
+        output.write(data)
+        output.close()
+        return Entry(
+            path=path,
+            partition=(day,),
+            rows=1,
+            bytes=len(data),
+            digest=codec.digest(data),
+            job=job.id,
+        )
+
+    def _settled(self, running: Running, outcome: Outcome, told: Declared) -> Outcome:
+        oracle = self._world.oracle
+        _tell(running, outcome, told)
+        is_final = outcome.kind in ("fenced", "aborted") or (
+            outcome.conflict is not None and outcome.conflict.rule in FOR_EVER
+        )
+        if outcome.kind == "committed":
+            oracle.told_committed(told.job, outcome.version)
+        elif outcome.kind == "already_committed":
+            oracle.told_done(told, outcome.version, self._since)
+        elif is_final or (outcome.kind in ("conflict", "key_reused") and not told.shared):
+            oracle.told_not(told.job, outcome.kind)
+        return outcome
+
+    # --- Jobs that others have prepared -----------------------------------------------------------
+
+    def finish(self, which: int, *, abort: bool) -> None:
+        """Commit or abort a prepared job."""
+        if job := self._prepared(which):
+            act, name, gives_up = (
+                (give_up, "abort", job) if abort else (commit_prepared, "commit", "")
+            )
+            self._since = len(self._world.oracle.chain)
+            self.attempt(
+                name,
+                {"job": job},
+                lambda running: self._settled(running, act(self.session, job), self._told(job)),
+                gives_up=gives_up,
+                **_shared(job),
+            )
+
+    def recover(self, *, abort: bool) -> None:
+        """Commit or abort all prepared jobs."""
+        self.attempt(
+            "recover",
+            {"abort": abort},
+            lambda running: self._recover(running, abort=abort),
+            gives_up=EVERYTHING,
+        )
+
+    def _recover(self, running: Running, *, abort: bool) -> int:
+        begin, self._since = running.operation.begin, len(self._world.oracle.chain)
+        with contextlib.nullcontext() if abort else self._world.oracle.recovering(self.actor):
+            results = list(settle_prepared(self.session, abort=abort))
+        for result in results:
+            # Each of the jobs is an operation of its own.
+            one = self._world.history.begin(
+                running.operation.process, "settle", **_shared(result.job_id)
+            )
+            one.note(begin=begin)
+            if result.outcome is not None:
+                self._settled(one, result.outcome, self._told(result.job_id))
+            else:
+                # If the table does not know the source, the obstacle is an earlier range, not a
+                # watermark.
+                waits = isinstance(result.error, WatermarkGapError) and not self._world.oracle.knew(
+                    result.error.source, self._since
+                )
+                one.refused("turn" if waits else result.error or "")
+                if isinstance(result.error, JobAbortedError | JobFencedError):
+                    self._world.oracle.told_not(result.job_id, type(result.error).__name__)
+            self._world.history.end(one)
+        return len(results)
+
+    def _prepared(self, which: int) -> str | None:
+        prepared = self._world.prepared
+        return prepared[which % len(prepared)] if prepared else None
+
+    def _told(self, job: str) -> Declared:
+        return self._world.oracle.declared(job) or Declared(job=job, shared=True)
+
+    # --- The table's history ----------------------------------------------------------------------
+
+    def tag(self, name: str, back: int) -> None:
+        """Tag the version that far behind the latest."""
+        self._alone(
+            "tag",
+            {"name": name, "back": back},
+            lambda _: tag(self.session, name, max(1, self.session.open().version - back)),
+        )
+
+    def untag(self, name: str) -> None:
+        """Remove a tag."""
+        self._alone("untag", {"name": name}, lambda _: untag(self.session, name))
+
+    def rollback(self, back: int) -> None:
+        """Go back that many versions."""
+
+        def act(running: Running) -> Outcome:
+            version = max(1, self.session.open().version - 1 - back)
+            running.note(restores=version)
+            return rollback(self.session, version, reason="a reason")
+
+        self._alone("rollback", {"back": back}, act)
+
+    def rewind(self, to: int | None) -> None:
+        """Set the source back, or forget it."""
+        self._alone(
+            "rewind",
+            {"to": to},
+            lambda _: rewind(self.session, SOURCE, to, reason="a reason"),
+            rewinds={SOURCE: to},
+        )
+
+    def _alone(
+        self, name: str, arguments: dict[str, Any], act: Callable[[Running], Outcome], **what: Any
+    ) -> None:
+        def settled(running: Running) -> Outcome:
+            outcome = act(running)
+            running.note(
+                job=outcome.job_id, table=_table_of(outcome.job_id), birth=birth_of(outcome.job_id)
+            )
+            return self._settled(running, outcome, Declared(job=outcome.job_id))
+
+        self.attempt(name, arguments, settled, **what)
+
+    # --- Table paths and sources ------------------------------------------------------------------
+
+    def remake(self) -> None:
+        """Remove all objects below the path, once in a run, and create a new table there. [LY10]
+        [LY14]"""
+
+        def act(running: Running) -> int:
+            if not self._world.oracle.graves:
+                self.store.remove_root()
+            self.session = TableContext(self.store, self.actor)
+            return create_table(
+                self.session, schema=SCHEMA, partition_by=(2,), properties={}
+            ).version
+
+        self.attempt("remake", {}, act)
+
+    def declare(self, position: int) -> None:
+        """Create a table with the beginning of the source, or declare it in the existing one.
+        [WM7]"""
+
+        def act(running: Running) -> int:
+            since = len(self._world.oracle.chain)
+            session = _Declaring(self.store, self.actor, begun)
+            head = alter.create(session, SCHEMA, ["day"], {}, {SOURCE: position})
+            self._world.oracle.told_begins(SOURCE, position, since)
+            looked = self._world.history.begin(
+                running.operation.process, "declared", outcome="failed"
+            )
+            looked.note(begin=running.operation.begin + 0.5)
+            looked.saw(head.version)
+            # The reported beginning; nobody forgets a source in a theme that declares one.
+            looked.note(origins={**head.snapshot.origins, SOURCE: position})
+            self._world.history.end(looked)
+            return head.version
+
+        def begun(job: str) -> None:
+            advance = Advance(source=SOURCE, start=position, end=position)
+            self._world.oracle.declare(Declared(job=job, advances=(advance,)))
+
+        self._world.oracle.begins(SOURCE, position)
+        self.attempt(
+            "declare", {"position": position}, act, advances={SOURCE: (position, position)}
+        )
+
+    # --- gc, readers, time ------------------------------------------------------------------------
+
+    def collect(self, policy: Policy) -> None:
+        """One gc."""
+
+        def act(running: Running) -> gc.GcReport:
+            with self._world.oracle.collecting(self.actor, policy.keep_keys):
+                report = gc.run(self.session, policy)
+            running.collected(report.version, report.fence)
+            return report
+
+        forgets = (EVERYTHING,) if policy.keep_keys < Policy().keep_keys else ()
+        keeps = policy.keep_keys if forgets else 0
+        self.attempt(
+            "gc",
+            msgspec.to_builtins(policy),
+            act,
+            outcome="failed",
+            fence=ANY_FENCE,
+            forgets=forgets,
+            keeps=keeps,
+        )
+
+    def read(self, back: int | None) -> None:
+        """Read the latest version, or one that far behind it, file by file; others may act between
+        any two."""
+        self.attempt(
+            "read", {"back": back}, lambda running: self._read(running, back), outcome="failed"
+        )
+
+    def _read(self, running: Running, back: int | None) -> int:
+        oracle = self._world.oracle
+        known, removed = len(oracle.chain), len(oracle.graves)
+        head = self.session.open()
+        running.note(table=head.snapshot.table_id)
+        oracle.read(head, known if len(oracle.graves) == removed else 0)
+        version = head.version if back is None else max(1, head.version - back)
+        try:
+            if back is not None:
+                running.note(at=version)
+                head = read_version(self.store, head, version)
+                oracle.read(head)
+            with raise_if_expired(self.store, version):
+                files = sorted(oracle.state_of(head.snapshot, head.digest).files)
+        except SnapshotExpiredError:
+            if head.snapshot.table_id not in oracle.graves:
+                oracle.told_expired(version)
+            raise
+        missing = [path for path in files if not self._is_there(path)]
+        for path in missing if head.snapshot.table_id not in oracle.graves else ():
+            oracle.found_missing(head.version, path)
+        if not missing:  # otherwise it has expired meanwhile
+            running.saw(head.version, items=files, watermarks=head.snapshot.watermarks)
+        return head.version
+
+    def _is_there(self, path: str) -> bool:
+        try:
+            self.store.get(path, 0, 1)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def wait(self, hours: int) -> None:
+        """Let time pass."""
+        self.actor.sleep(hours * 3600.0)
+
+    def _says(self, what: str) -> bool:
+        self._asked += 1
+        return bool(
+            self._world.scheduler.choices.pick(f"{what} {self.actor.name}.{self._asked}", 2)
+        )
+
+
+class _Declaring(TableContext):
+    """Reports the job that declares where a source begins, before it commits."""
+
+    def __init__(self, store: SimulatedStore, actor: Actor, begun: Callable[[str], None]) -> None:
+        super().__init__(store, actor)
+        self._begun: Callable[[str], None] | None = begun
+
+    def new_job(self, head: Head) -> str:
+        job = super().new_job(head)
+        if self._begun is not None:
+            self._begun(job)
+        self._begun = None  # any other name is to abort that job
+        return job
+
+
+def _table_of(job: str) -> str:
+    return object_names.parse_job_id(job).table_id
+
+
+def _shared(job: str) -> dict[str, Any]:
+    return {"job": job, "table": _table_of(job), "shared": True}
+
+
+def _effects(told: Declared) -> dict[str, Any]:
+    """The effects of a job, in the terms of its record."""
+    emptied = (
+        ()
+        if told.replaces is None
+        else tuple(repr(pattern) for pattern in told.replaces) or (EVERYTHING,)
+    )
+    return {
+        "job": told.job,
+        "table": _table_of(told.job),
+        "birth": birth_of(told.job),
+        "shared": told.shared,
+        "key": told.key if told.batch is None else f"{told.batch.query}, batch {told.batch.batch}",
+        "adds": {path: repr(partition) for path, partition in told.adds.items()},
+        "empties": emptied,
+        "scope": emptied if told.serializable else (),
+        "advances": {advance.source: (advance.start, advance.end) for advance in told.advances},
+    }
+
+
+def _tell(running: Running, outcome: Outcome, told: Declared) -> None:
+    """The engine's result, in the terms of a record."""
+    if outcome.committed:
+        assert outcome.version is not None
+        running.committed(outcome.version, already=outcome.already_committed)
+    elif outcome.conflict is not None:
+        misfit, rule = outcome.conflict.misfit, outcome.conflict.rule
+        running.refused(
+            misfit.kind if misfit is not None else rule if rule in UNDONE else "conflict"
+        )
+    elif outcome.kind != "unknown":
+        running.refused(
+            "behind" if told.batch is not None and outcome.kind == "key_reused" else outcome.kind
+        )
+
+
+def _shown(result: object) -> str:
+    if isinstance(result, Outcome):
+        rule = f" ({result.conflict.rule})" if result.conflict is not None else ""
+        return f"{result.kind}{rule}, job {result.job_id}, version {result.version}"
+    if isinstance(result, gc.GcReport):
+        return f"version {result.version}, fence {result.fence}, expired {result.expired}"
+    return f"done: {result}"

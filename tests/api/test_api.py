@@ -1,0 +1,955 @@
+"""What Python callers rely on: jobs, outcomes, tables, errors with a way out. No Spark here."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+import manifestcommit as mc
+from manifestcommit.store import open_store
+
+MONTH = pa.table({"day": ["2013-01-01", "2013-01-01", "2013-01-02"], "flight": [1545, 1714, 725]})
+
+
+def day(text: str, *flights: int) -> pa.Table:
+    return pa.table({"day": pa.array([text] * len(flights), pa.string()), "flight": pa.array(flights, pa.int64())})
+
+
+def flights(table: mc.Table | Path, **choice: Any) -> list[int]:
+    table = table if isinstance(table, mc.Table) else mc.Table(table)
+    return sorted(table.dataset(**choice).to_table()["flight"].to_pylist())
+
+
+def everything_below(root: Path) -> list[str]:
+    return sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "flights"
+
+
+class Exploding:
+    """Rows that nobody may read."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        raise AssertionError("the data was read")
+
+
+# --- write -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_write_returns_the_version_that_holds_it(root: Path) -> None:
+    """[CM10]"""
+    first = mc.write(MONTH, root, partition_by=["day"])
+    second = mc.write(day("2013-01-03", 11), str(root))
+    assert (second.version, second.already_committed) == (first.version + 1, False)
+    assert flights(root) == [11, 725, 1545, 1714]
+    assert flights(root, version=first.version) == [725, 1545, 1714]
+    assert mc.resolve(root, second.job_id) == "committed" and mc.resolve(root, second.job_id).version == second.version
+
+
+@pytest.mark.parametrize("spelled", ["{}", "{}/", "file://{}", "file://localhost{}", "local://{}", "{}/x/.."])
+def test_one_place_is_one_table_however_it_is_spelled(root: Path, spelled: str) -> None:
+    """[ST4]"""
+    mc.write(MONTH, root)
+    mc.write(day("2013-01-03", 11), spelled.format(root))
+    assert len(flights(root)) == 4
+    assert mc.Table(spelled.format(root)).url == f"file://{root}"
+
+
+def test_overwrite_replaces_everything_the_partitions_written_or_those_named(root: Path) -> None:
+    """[CF3] [PT3]"""
+    mc.write(MONTH, root, partition_by="day")
+    mc.write(day("2013-01-02", 9), root, mode="overwrite", overwrite="dynamic")
+    assert flights(root) == [9, 1545, 1714]
+    mc.write(day("2013-01-01", 8), root, mode="overwrite", overwrite={"day": "2013-01-01"})
+    assert flights(root) == [8, 9]
+    mc.write(day("2013-01-05"), root, mode="overwrite", overwrite={"day": "2013-01-02"})
+    assert flights(root) == [8]
+    mc.write(day("2013-01-07", 7), root, mode="overwrite")
+    assert flights(root) == [7]
+    assert flights(root, version=2) == [725, 1545, 1714]
+
+
+@pytest.mark.parametrize("value", ["", None, "a/b", "%41", "__HIVE_DEFAULT_PARTITION__", "null"])
+def test_a_named_partition_is_that_value_and_not_one_that_looks_like_it(root: Path, value: str | None) -> None:
+    """Null, the empty text and the texts that folders confuse with them are replaced each alone. [PT3]"""
+    values = ["", None, "a/b", "%41", "A", "__HIVE_DEFAULT_PARTITION__", "null"]
+    mc.write(pa.table({"day": values, "flight": range(len(values))}), root, partition_by="day")
+    mc.write(pa.table({"day": pa.array([value], pa.string()), "flight": [99]}), root, mode="overwrite", overwrite={"day": value})
+    wanted = [99 if each == value else at for at, each in enumerate(values)]
+    assert flights(root) == sorted(wanted)
+
+
+def test_rows_outside_the_named_partition_are_refused(root: Path) -> None:
+    """They would be doubled by a rerun. The error names both and the way out. [PT3]"""
+    mc.write(MONTH, root, partition_by="day")
+    with pytest.raises(mc.UsageError, match=r"2013-01-02.*2013-01-09.*nothing was committed.*dynamic"):
+        mc.write(day("2013-01-09", 1), root, mode="overwrite", overwrite={"day": "2013-01-02"})
+    assert len(flights(root)) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"mode": "errorifexists"}, "mode"),
+        ({"overwrite": "dynamic"}, "overwrite"),
+        ({"mode": "overwrite", "overwrite": "static"}, "overwrite"),
+        ({"mode": "overwrite", "overwrite": {}}, "overwrite"),
+        ({"mode": "overwrite", "conflict": "later"}, "conflict"),
+        ({"conflict": "fail"}, "conflict"),
+        ({"conflict": "nonsense"}, "conflict"),
+        ({"key": ""}, "key"),
+        ({"key": 7}, "key"),
+        ({"fingerprint": ""}, "fingerprint"),
+        ({"watermarks": {"MyTopic:0": 50}}, "MyTopic:0"),
+        ({"watermarks": {"MyTopic:0": (50, 0)}}, "MyTopic:0"),
+        ({"watermarks": {"MyTopic:0": (0, 1.5)}}, "MyTopic:0"),
+        ({"watermarks": {"": (0, 1)}}, "source"),
+        ({"watermarks": {"MyTopic:0": (0, 2**63)}}, "MyTopic:0"),
+        ({"recoverable": True}, "recoverable"),
+        ({"partition_by": ["nope"]}, "nope"),
+        ({"partition_by": ["day", "day"]}, "day"),
+        ({"target_file_size": 0}, "target_file_size"),
+        ({"target_file_size": -1}, "target_file_size"),
+        ({"storage_options": {"key": "hunter2"}}, "storage_options"),
+    ],
+)
+def test_a_wrong_argument_is_named_and_nothing_is_made(root: Path, options: dict[str, Any], named: str) -> None:
+    """UsageError before anything is read or written: no folder is left, no table, no file. [SC3]"""
+    with pytest.raises(mc.UsageError, match=named):
+        mc.write(MONTH, root, **options)
+    assert not root.exists()
+
+
+@pytest.mark.parametrize(
+    ("data", "way_out"),
+    [
+        ([1, 2], "pandas"),
+        ("x", "polars"),
+        ({"a": [1]}, "pyarrow"),
+        (None, "pyarrow"),
+        (pl.LazyFrame({"a": [1]}), r"collect\(\)"),
+        (pa.array([1]), "columns"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_data_that_holds_no_rows_is_refused_with_what_is_accepted(root: Path, data: Any, way_out: str) -> None:
+    """[SC3]"""
+    with pytest.raises(mc.UsageError, match=way_out):
+        mc.write(data, root)
+    assert not root.exists()
+
+
+def test_a_duckdb_connection_is_told_to_give_its_relation(root: Path) -> None:
+    """What its execute() returns. [SC3]"""
+    with duckdb.connect() as connection, pytest.raises(mc.UsageError, match=r"the relation that its \.sql\(…\) returns"):
+        mc.write(connection.execute("select 1 as a"), root)
+    assert not root.exists()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"day": ["x"], "flight": ["text"]}, r"'flight' is long in the table and string in the data.*Cast"),
+        ({"day": ["x"], "flight": [1.5]}, r"'flight' is long.*double"),
+        ({"day": ["x"], "flight": [1], "extra": [1]}, r"'extra'.*merge_schema=True"),
+        ({"Day": ["x"], "day": ["y"], "flight": [1]}, r"'Day'"),
+    ],
+)
+def test_data_that_does_not_fit_is_refused_by_the_name_of_the_column(root: Path, data: dict[str, Any], message: str) -> None:
+    """Before a file is written, with the way out. [SC3]"""
+    mc.write(MONTH, root)
+    before = everything_below(root)
+    with pytest.raises(mc.SchemaMismatchError, match=message):
+        mc.write(pa.table(data), root)
+    assert everything_below(root) == before
+
+
+def test_columns_are_found_by_name_in_any_order_and_case(root: Path) -> None:
+    """[SC3]"""
+    mc.write(MONTH, root)
+    mc.write(pa.table({"FLIGHT": [1], "day": ["x"]}), root)
+    assert flights(root) == [1, 725, 1545, 1714]
+    with pytest.raises(mc.SchemaMismatchError, match="'flight' and 'flight'"):
+        mc.write(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["flight", "flight"]), root)
+
+
+def test_another_partitioning_is_refused(root: Path) -> None:
+    """The table's own may be left out or repeated. [PT1] [CF9]"""
+    mc.write(MONTH, root, partition_by=["day"])
+    mc.write(MONTH, root, partition_by=["day"])
+    for other in (["flight"], [], ["day", "flight"]):
+        with pytest.raises(mc.UsageError, match=r"partitioned by day.*leave partition_by out"):
+            mc.write(MONTH, root, partition_by=other)
+    assert mc.Table(root).snapshot().version == 3
+
+
+def test_a_null_in_a_column_that_allows_none_fails_the_write(root: Path) -> None:
+    """[SC3]"""
+    strict = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    mc.create_table(root, strict)
+    with pytest.raises(mc.SchemaMismatchError, match=r"'id' may not be null"):
+        mc.write(pa.table({"id": [1, None]}), root)
+    with pytest.raises(mc.SchemaMismatchError, match="'id' is missing"):
+        mc.write(pa.table({"other": [1]}), root, merge_schema=False)
+    mc.write(pa.table({"id": [1]}), root)
+    assert mc.Table(root).dataset().to_table().num_rows == 1
+
+
+def test_large_data_is_split_into_files_of_about_the_size_asked_for(root: Path) -> None:
+    """[DF3]"""
+    data = pa.table({"flight": pc.random(200_000, initializer=1)})
+    mc.write(data, root, target_file_size=200_000)
+    files = mc.Table(root).files()
+    assert files.num_rows > 3 and max(files["bytes"].to_pylist()) < 600_000
+    assert sum(files["rows"].to_pylist()) == 200_000
+    assert mc.Table(root).dataset().to_table().equals(data)
+
+
+def test_a_property_of_the_table_sets_the_size_of_files(root: Path) -> None:
+    """[CM9]"""
+    data = pa.table({"flight": pc.random(100_000, initializer=1)})
+    mc.create_table(root, data.schema, properties={"write.target-file-size-bytes": "100000", "write.bounds-columns": "1"})
+    mc.write(data, root)
+    assert mc.Table(root).files().num_rows > 3
+    mc.Table(root).set_properties({"write.target-file-size-bytes": None, "owner": "air traffic"})
+    assert mc.Table(root).snapshot().properties == {"write.bounds-columns": "1", "owner": "air traffic"}
+    mc.write(data, root, mode="overwrite")
+    assert mc.Table(root).files().num_rows == 1
+    for wrong in ({"write.target-file-size-bytes": "0"}, {"owner": 7}, {7: "x"}):
+        with pytest.raises(mc.UsageError, match="property"):
+            mc.Table(root).set_properties(wrong)  # type: ignore[dict-item]
+
+
+# --- begin -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_block_commits_all_its_writes_at_once(root: Path) -> None:
+    """Nothing is visible before the block is left; then all of it is, as one version. [CM3] [SP1]"""
+    mc.write(MONTH, root)
+    with mc.begin(root) as job:
+        job.write(day("2013-01-03", 11))
+        job.write(day("2013-01-04", 12))
+        job.advance("MyTopic:0", 50, 100)
+        assert job.outcome is None
+        assert len(flights(root)) == 3 and mc.Table(root).watermarks() == {}
+    assert job.outcome is not None and job.outcome.version == 3
+    assert flights(root) == [11, 12, 725, 1545, 1714]
+    assert mc.Table(root).watermarks() == {"MyTopic:0": 100}
+
+
+def test_whoever_changes_what_a_table_told_changes_nothing_in_the_table(root: Path) -> None:
+    """A caller that keeps its own books in the watermarks it was given must not move the table's, in this process' next commit. [RD1]"""
+    mc.write(MONTH, root, key="k", watermarks={"a": (0, 5), "b": (0, 7)})
+    mc.Table(root).set_properties({"p": "1"})
+    table = mc.Table(root)
+    watermarks, snapshot, described, commit = table.watermarks(), table.snapshot(), table.describe(), table.history()[0]
+    watermarks["a"] = 100
+    del watermarks["b"]
+    snapshot.keys.clear()
+    snapshot.watermarks.clear()
+    snapshot.added[0].columns.clear()
+    described["properties"]["p"] = "2"
+    commit["summary"]["checks"]["c"] = False
+    table.set_properties({"q": "3"})
+    mc.write(day("2013-01-03", 11), root)
+    assert table.watermarks() == {"a": 5, "b": 7}
+    head = table.snapshot()
+    assert head.properties == {"p": "1", "q": "3"} and list(head.keys) == ["k"] and all(entry.columns for entry in head.added)
+    assert mc.write(MONTH, root, key="k", watermarks={"a": (0, 5), "b": (0, 7)}).already_committed
+    assert mc.Table(root).describe(version=snapshot.version)["commits"][0]["summary"]["checks"] == {}
+
+
+def test_a_block_left_by_an_exception_changes_nothing(root: Path) -> None:
+    """Its files stay in the store and are listed by nothing. [AB1] [IV5]"""
+    mc.write(MONTH, root)
+    job = mc.begin(root, key="k")
+    with contextlib.suppress(KeyboardInterrupt), job:
+        job.write(day("2013-01-03", 11))
+        job.advance("MyTopic:0", 0, 100)
+        raise KeyboardInterrupt
+    table = mc.Table(root)
+    assert job.outcome is None and table.snapshot().version == 2
+    assert len(flights(root)) == 3 and table.watermarks() == {} and mc.resolve(root, job.id) == "not_committed"
+    assert len([name for name in everything_below(root) if name.endswith(".parquet")]) == 2
+    with pytest.raises(mc.UsageError, match="aborted; begin a new one"):
+        job.write(MONTH)
+
+
+def test_a_source_that_breaks_in_the_middle_changes_nothing(root: Path) -> None:
+    """The source's own error comes out as it is. [AB2] [IV5]"""
+    mc.write(MONTH, root)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield MONTH.to_batches()[0]
+        raise ConnectionResetError("the source went away")
+
+    with pytest.raises(ConnectionResetError, match="the source went away"):
+        mc.write(pa.RecordBatchReader.from_batches(MONTH.schema, batches()), root)
+    assert len(flights(root)) == 3 and mc.Table(root).snapshot().version == 2
+
+
+def test_a_block_without_writes_commits_its_watermarks(root: Path) -> None:
+    """An empty batch moves the source on; the rows that are there stay. [CM16] [WM2]"""
+    with mc.begin(root) as job:
+        job.advance("MyTopic:0", 0, 50)
+    assert job.outcome is not None
+    table = mc.Table(root)
+    assert table.watermarks() == {"MyTopic:0": 50} and table.files().num_rows == 0 and table.dataset().count_rows() == 0
+    mc.write(MONTH, root, watermarks={"MyTopic:0": (50, 51)})
+    with mc.begin(root) as job:
+        job.advance("MyTopic:0", 51, 60)
+        job.advance("MyTopic:0", 60, 70)
+        job.advance("vnode", None, "opaque")
+    assert mc.Table(root).watermarks() == {"MyTopic:0": 70, "vnode": "opaque"} and len(flights(root)) == 3
+
+
+def test_a_job_can_be_committed_before_its_block_is_left(root: Path) -> None:
+    """Once: what comes after is refused, and leaving does not commit again. [CM10]"""
+    with mc.begin(root) as job:
+        job.write(MONTH)
+        outcome = job.commit()
+        with pytest.raises(mc.UsageError, match="begin a new one"):
+            job.write(MONTH)
+    assert job.outcome is outcome and mc.Table(root).snapshot().version == outcome.version
+
+
+def test_an_abandoned_job_commits_nothing(root: Path) -> None:
+    """[AB1]"""
+    mc.write(MONTH, root)
+    with mc.begin(root) as job:
+        job.write(MONTH)
+        job.abort()
+    assert job.outcome is None and mc.Table(root).snapshot().version == 2
+
+
+# --- keys ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_key_again_returns_the_first_version_and_reads_no_data(root: Path) -> None:
+    """Found out before any work: the rows are not even opened. [KY1] [KY3]"""
+    first = mc.write(MONTH, root, key="flights:2013-01", watermarks={"faa": (0, 3)})
+    before = everything_below(root)
+    again = mc.write(Exploding(), root, key="flights:2013-01", watermarks={"faa": (0, 3)})
+    assert (again.version, again.already_committed) == (first.version, True)
+    with mc.begin(root, key="flights:2013-01") as job:
+        assert job.already_committed
+        job.write(Exploding())
+        job.add_files(["no/such/file.parquet"])
+        job.advance("faa", 0, 3)
+    assert job.outcome is not None and job.outcome.already_committed and job.outcome.version == first.version
+    assert everything_below(root) == before and len(flights(root)) == 3
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"watermarks": {"faa": (0, 4)}},
+        {"watermarks": {"faa": (0, 3)}, "fingerprint": "v2"},
+        {"watermarks": {"faa": (0, 3)}, "mode": "overwrite"},
+        {"watermarks": {"faa": (0, 3)}, "mode": "overwrite", "overwrite": "dynamic"},
+        {"watermarks": {"faa": (0, 3)}, "mode": "overwrite", "overwrite": {"day": "2013-01-01"}},
+        {},
+    ],
+)
+def test_a_key_with_another_declaration_is_an_error(root: Path, other: dict[str, Any]) -> None:
+    """[KY2]"""
+    mc.write(MONTH, root, partition_by="day", key="k", watermarks={"faa": (0, 3)})
+    with pytest.raises(mc.KeyReusedError, match=r"'k' was committed at version 2.*nothing was committed now.*another key"):
+        mc.write(MONTH, root, key="k", **other)
+    assert mc.Table(root).snapshot().version == 2
+
+
+def test_of_two_jobs_with_one_key_at_once_the_second_finds_the_first(root: Path) -> None:
+    """[KY5]"""
+    mc.write(MONTH, root)
+    one, two = mc.begin(root, key="k"), mc.begin(root, key="k")
+    one.write(day("2013-01-03", 11))
+    two.write(day("2013-01-03", 11))
+    first, second = one.commit(), two.commit()
+    assert (second.version, second.already_committed) == (first.version, True)
+    assert flights(root).count(11) == 1
+
+
+# --- watermarks and conflicts ----------------------------------------------------------------------------------------
+
+
+def test_a_gap_and_an_overlap_name_source_have_and_want(root: Path) -> None:
+    """Nothing is committed, and no file is visible. [WM2] [IV5]"""
+    mc.write(MONTH, root, watermarks={"faa": (0, 10)})
+    with pytest.raises(
+        mc.WatermarkGapError, match=r"'faa' stands at 10.*starts at 20.*lose.*Nothing was committed\. Begin at 10, or commit"
+    ) as gap:
+        mc.write(MONTH, root, watermarks={"faa": (20, 30)})
+    assert (gap.value.source, gap.value.have, gap.value.want, gap.value.all_covered) == ("faa", 10, 20, False)
+    with pytest.raises(mc.WatermarkOverlapError, match=r"stands at 10.*starts at 5.*double.*Begin at 10;.*rewind") as overlap:
+        mc.write(MONTH, root, watermarks={"faa": (5, 30)})
+    assert not overlap.value.all_covered
+    with pytest.raises(mc.WatermarkOverlapError, match="in the table already") as covered:
+        mc.write(MONTH, root, watermarks={"faa": (0, 10)})
+    assert covered.value.all_covered
+    with pytest.raises(mc.WatermarkError):
+        mc.write(MONTH, root, watermarks={"faa": (None, 10)})
+    assert mc.Table(root).snapshot().version == 2 and len(flights(root)) == 3
+
+
+def test_opaque_positions_are_compared_for_equality_only(root: Path) -> None:
+    """[WM3]"""
+    mc.write(MONTH, root, watermarks={"log": (None, "b")})
+    with pytest.raises(mc.WatermarkMismatchError, match=r"'log' stands at 'b'.*Begin at 'b'\."):
+        mc.write(MONTH, root, watermarks={"log": ("a", "c")})
+    mc.write(MONTH, root, watermarks={"log": ("b", "a")})
+    assert mc.Table(root).watermarks() == {"log": "a"}
+
+
+def test_an_overwrite_that_lost_says_rule_mine_and_winner(root: Path) -> None:
+    """[CF1] [CF3]"""
+    mc.write(MONTH, root, partition_by="day")
+    job = mc.begin(root)
+    job.overwrite("dynamic")
+    job.write(day("2013-01-01", 1))
+    mc.write(day("2013-01-01", 2), root)
+    with pytest.raises(mc.CommitConflictError, match=r"Nothing of it was committed.*again") as conflict:
+        job.commit()
+    assert conflict.value.rule and "2013-01-01" in conflict.value.mine and "version 3" in conflict.value.winner
+    assert job.outcome is None and 1 not in flights(root)
+
+
+def test_an_overwrite_of_another_partition_and_a_blind_one_go_through(root: Path) -> None:
+    """[CF4] [CF6]"""
+    mc.write(MONTH, root, partition_by="day")
+    disjoint, blind = mc.begin(root), mc.begin(root)
+    for job, flight, conflict in ((disjoint, 1, "serializable"), (blind, 2, "blind")):
+        job.overwrite("dynamic", conflict=conflict)  # type: ignore[arg-type]
+        job.write(day("2013-01-02" if job is disjoint else "2013-01-01", flight))
+    mc.write(day("2013-01-01", 3), root)
+    disjoint.commit()
+    blind.commit()
+    assert flights(root) == [1, 2]
+
+
+def test_a_failing_overwrite_refuses_partitions_that_hold_anything(root: Path) -> None:
+    """[CF5]"""
+    mc.write(MONTH, root, partition_by="day")
+    with pytest.raises(mc.CommitConflictError, match="2013-01-01"):
+        mc.write(day("2013-01-01", 1), root, mode="overwrite", overwrite="dynamic", conflict="fail")
+    mc.write(day("2013-01-09", 1), root, mode="overwrite", overwrite="dynamic", conflict="fail")
+    assert flights(root) == [1, 725, 1545, 1714]
+
+
+# --- add_files -------------------------------------------------------------------------------------------------------
+
+
+def put_parquet(root: Path, path: str, table: pa.Table = MONTH) -> str:
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, root / path)
+    return path
+
+
+def test_files_of_others_are_listed_where_they_are(root: Path) -> None:
+    """In hive-style folders too, as long as the partition column is inside; spaces and signs in names are kept. [AF1] [LY1]"""
+    mc.write(MONTH, root, partition_by="day")
+    paths = [
+        put_parquet(root, "day=2013-01-03/part-1.parquet", day("2013-01-03", 11)),
+        put_parquet(root, "elsewhere/a b+%41#'ü.parquet", day("2013-01-04", 12, 13)),
+    ]
+    with mc.begin(root) as job:
+        job.add_files(paths)
+        assert len(flights(root)) == 3
+    assert flights(root) == [11, 12, 13, 725, 1545, 1714]
+    files = {row["path"]: row for row in mc.Table(root).files().to_pylist()}
+    for path, rows in zip(paths, (1, 2), strict=True):
+        assert files[path]["rows"] == rows and files[path]["bytes"] == (root / path).stat().st_size and files[path]["job"] == job.id
+    assert mc.Table(root).files(filter=pc.field("day") == "2013-01-04")["path"].to_pylist() == paths[1:]
+
+
+@pytest.mark.parametrize(
+    ("path", "table", "message"),
+    [
+        ("missing.parquet", None, r"missing\.parquet"),
+        ("../outside.parquet", None, "outside"),
+        ("/etc/passwd", None, "etc/passwd"),
+        ("a/../b.parquet", None, r"\.\."),
+        ("", None, "''"),
+        ("a//b.parquet", None, "a//b"),
+        ("_manifest/hint", None, "_manifest"),
+        ("_MANIFEST/x.parquet", None, "_MANIFEST"),
+        ("a\\b.parquet", None, "b.parquet"),
+        ("text.parquet", b"PAR1 is not enough", r"text\.parquet cannot be read as a Parquet file"),
+        ("empty.parquet", b"", r"empty\.parquet cannot be read as a Parquet file"),
+        ("folder", ..., "folder"),
+        ("wrong.parquet", pa.table({"day": ["x"], "flight": ["text"]}), r"wrong\.parquet.*'flight'"),
+        ("more.parquet", pa.table({"day": ["x"], "flight": [1], "extra": [1]}), r"more\.parquet.*'extra'"),
+        ("nanos.parquet", pa.table({"day": ["x"], "flight": pa.array([1], pa.uint64())}), r"nanos\.parquet.*'flight'"),
+        ("several.parquet", MONTH, r"several\.parquet.*'day'.*several values"),
+        ("day=2013-01-01/lacking.parquet", pa.table({"flight": [1]}), r"lacking\.parquet.*'day'"),
+    ],
+)
+def test_a_file_that_cannot_be_a_part_of_the_table_is_refused_by_name(root: Path, path: str, table: Any, message: str) -> None:
+    """Missing, climbing, no Parquet, another schema, several partitions: nothing was committed. [AF1] [LY1] [SE2]"""
+    mc.write(MONTH, root, partition_by="day")
+    put_parquet(root.parent, "outside.parquet")
+    if isinstance(table, pa.Table):
+        put_parquet(root, path, table)
+    elif isinstance(table, bytes):
+        (root / path).write_bytes(table)
+    elif table is ...:
+        (root / path).mkdir()
+    with pytest.raises((mc.UsageError, mc.SchemaMismatchError, mc.StoreError), match=message), mc.begin(root) as job:
+        job.add_files([path])
+    assert mc.Table(root).snapshot().version == 2 and len(flights(root)) == 3
+
+
+def test_a_file_is_never_live_twice(root: Path) -> None:
+    """In one job, in two, or as one of the table's own. [CF10] [IV6]"""
+    mc.write(MONTH, root)
+    path = put_parquet(root, "x.parquet")
+    with pytest.raises(mc.UsageError, match=r"x\.parquet.*twice"), mc.begin(root) as job:
+        job.add_files([path, path])
+    with mc.begin(root) as job:
+        job.add_files([path])
+    own = next(name for name in mc.Table(root).files()["path"].to_pylist() if name != path)
+    for live in (path, own):
+        with pytest.raises(mc.CommitConflictError, match="live"), mc.begin(root) as job:
+            job.add_files([live])
+    assert len(flights(root)) == 6
+
+
+def test_the_first_file_gives_a_table_its_columns(root: Path) -> None:
+    """[AF1] [CM13]"""
+    with mc.begin(root) as job:
+        job.add_files([put_parquet(root, "x/part-1.parquet")])
+    assert len(flights(root)) == 3
+    assert mc.Table(root).dataset().schema == MONTH.schema
+
+
+def test_add_files_takes_a_list(root: Path) -> None:
+    """A text would be taken letter by letter. [AF1]"""
+    mc.write(MONTH, root)
+    with pytest.raises(mc.UsageError, match="list of paths"), mc.begin(root) as job:
+        job.add_files("x.parquet")
+
+
+# --- where a table may be --------------------------------------------------------------------------------------------
+
+
+def test_a_folder_of_plain_parquet_is_not_taken_over(root: Path) -> None:
+    """The error names a file and `adopt`; nothing is added to the folder. [LY6]"""
+    put_parquet(root, "part-1.parquet")
+    with pytest.raises(mc.NotATableError, match=r"part-1\.parquet.*adopt"):
+        mc.write(MONTH, root)
+    with pytest.raises(mc.NotATableError, match="adopt"):
+        mc.create_table(root, MONTH.schema)
+    with pytest.raises(mc.NotATableError):
+        mc.begin(root)
+    assert everything_below(root) == ["part-1.parquet"]
+
+
+def test_names_that_every_reader_passes_over_do_not_count(root: Path) -> None:
+    """[LY6]"""
+    (root / "_temporary").mkdir(parents=True)
+    (root / "_SUCCESS").touch()
+    (root / ".DS_Store").touch()
+    mc.write(MONTH, root)
+    assert len(flights(root)) == 3
+
+
+@pytest.mark.parametrize("partition_by", [None, "day"])
+def test_tables_do_not_nest(root: Path, partition_by: str | None) -> None:
+    """Neither inside nor around another table; the error names the other table. [LY6]"""
+    mc.write(MONTH, root / "middle", partition_by=partition_by)
+    before = everything_below(root)
+    for inside in (root / "middle" / "in", root / "middle" / "day=2013-01-01" / "x" / "y"):
+        with pytest.raises(mc.NotATableError, match=r"inside the table at .*middle"):
+            mc.write(MONTH, inside)
+    for around in (root, root.parent):
+        with pytest.raises(mc.NotATableError, match=r"table inside it, at '(flights/)?middle'"):
+            mc.write(MONTH, around)
+    assert everything_below(root) == before
+    mc.write(MONTH, root / "middle2")
+    assert len(flights(root / "middle2")) == 3
+
+
+def test_a_place_without_versions_is_no_table(root: Path) -> None:
+    """Reading never makes one. [LY9] [RD1]"""
+    table = mc.Table(root)
+    for read in (table.snapshot, table.files, table.dataset, table.history, table.watermarks, lambda: table.changes(1)):
+        with pytest.raises(mc.TableNotFoundError, match=r"no table at file://.*flights"):
+            read()
+    for change in (lambda: table.add_column("a", "long"), lambda: table.set_properties({"a": "b"}), lambda: mc.resolve(root, "v1-x")):
+        with pytest.raises(mc.TableNotFoundError):
+            change()
+    assert not root.exists()
+
+
+# --- create_table ----------------------------------------------------------------------------------------------------
+
+
+def test_a_created_table_is_empty_and_takes_data(root: Path) -> None:
+    """[CM13]"""
+    schema = pa.schema([pa.field("day", pa.date32()), pa.field("flight", pa.int64(), nullable=False), ("delay", pa.float64())])
+    table = mc.create_table(root, schema, partition_by="day", properties={"owner": "me"})
+    snapshot = table.snapshot()
+    assert snapshot.version == 1 and snapshot.schema is not None
+    assert [(f.name, f.type, f.nullable) for f in snapshot.schema.fields] == [
+        ("day", "date", True), ("flight", "long", False), ("delay", "double", True),
+    ]  # fmt: skip
+    assert snapshot.properties == {"owner": "me"} and table.dataset().to_table().num_rows == 0
+    mc.write(pa.table({"flight": [1], "day": [dt.date(2013, 1, 1)]}), root)
+    assert table.dataset().to_table().to_pylist() == [{"day": dt.date(2013, 1, 1), "flight": 1, "delay": None}]
+
+
+def test_creating_a_table_that_is_there_joins_it(root: Path) -> None:
+    """[CM13]"""
+    mc.create_table(root, MONTH.schema, partition_by=["day"])
+    mc.write(MONTH, root)
+    assert mc.create_table(root, MONTH.schema, partition_by=["day"]).snapshot().version == 2
+
+
+@pytest.mark.parametrize(
+    ("schema", "partition_by"),
+    [
+        (pa.schema([("day", pa.string())]), ["day"]),
+        (pa.schema([("day", pa.string()), ("flight", pa.string())]), ["day"]),
+        (MONTH.schema, ["flight"]),
+        (MONTH.schema, None),
+    ],
+)
+def test_creating_a_table_that_is_there_with_another_shape_is_an_error(root: Path, schema: pa.Schema, partition_by: Any) -> None:
+    """Names, types and partitioning have to agree: the caller relies on them. [CM13]"""
+    mc.create_table(root, MONTH.schema, partition_by=["day"])
+    with pytest.raises((mc.SchemaMismatchError, mc.UsageError)):
+        mc.create_table(root, schema, partition_by=partition_by)
+    assert mc.Table(root).snapshot().version == 1
+
+
+@pytest.mark.parametrize(
+    ("schema", "named"),
+    [
+        (pa.schema([]), "column"),
+        (pa.schema([("a", pa.int64()), ("A", pa.int64())]), "'A'"),
+        (pa.schema([("", pa.int64())]), "empty name"),
+        (pa.schema([("t", pa.time32("s"))]), "'t'"),
+        ({"a": "long"}, "schema"),
+    ],
+)
+def test_a_schema_that_no_table_can_have_is_refused(root: Path, schema: Any, named: str) -> None:
+    """[SC1] [SC2]"""
+    with pytest.raises((mc.SchemaMismatchError, mc.UsageError), match=named):
+        mc.create_table(root, schema)
+    assert not root.exists()
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def four(root: Path) -> mc.Table:
+    """Versions 2, 3 and 4 with one flight more each, at times of their own."""
+    for flight in (1, 2, 3):
+        mc.write(day(f"2013-01-0{flight}", flight), root, partition_by="day", key=f"day:{flight}")
+        time.sleep(0.002)
+    return mc.Table(root)
+
+
+def test_time_travel_by_version_and_by_time(four: mc.Table) -> None:
+    """`as_of` is the newest version not committed after it, also as text and without a zone. [RD4]"""
+    assert [flights(four, version=v) for v in (1, 2, 3, 4)] == [[], [1], [1, 2], [1, 2, 3]]
+    for row in four.history():
+        moment = row["committed_at"]
+        assert four.snapshot(as_of=moment).version == row["version"]
+        assert four.snapshot(as_of=moment.isoformat()).version == row["version"]
+        assert four.snapshot(as_of=moment.replace(tzinfo=None)).version == row["version"]
+        assert four.snapshot(as_of=moment.astimezone(dt.timezone(dt.timedelta(hours=5)))).version == row["version"]
+        if row["version"] > 1:
+            assert four.snapshot(as_of=moment - dt.timedelta(microseconds=1)).version == row["version"] - 1
+    assert four.snapshot(as_of="2999-12-31").version == 4
+    assert four.files(version=3).num_rows == 2 and len(flights(four, as_of="2999-01-01T00:00:00Z")) == 3
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ({"version": 5}, "no version 5; it has 1 to 4"),
+        ({"version": 0}, "no version 0"),
+        ({"version": -1}, "no version -1"),
+        ({"as_of": "1999-12-31"}, "as old as 1999-12-31.*oldest is 1"),
+        ({"tag": "release"}, "no tag 'release'; it has: none"),
+    ],
+)
+def test_what_is_not_there_is_named_with_what_is(four: mc.Table, choice: dict[str, Any], message: str) -> None:
+    """[RD4] [RD5]"""
+    for read in (four.snapshot, four.files, four.dataset):
+        with pytest.raises(mc.VersionNotFoundError, match=message):
+            read(**choice)
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ({"version": "3"}, "version"),
+        ({"version": True}, "version"),
+        ({"version": 3.0}, "version"),
+        ({"as_of": "yesterday"}, "as_of.*2013-01-31T12:00:00Z"),
+        ({"as_of": 1234567890}, "as_of"),
+        ({"version": 1, "tag": "x"}, "one of version, as_of and tag"),
+    ],
+)
+def test_a_choice_that_means_nothing_is_refused(four: mc.Table, choice: dict[str, Any], message: str) -> None:
+    """[RD4]"""
+    with pytest.raises(mc.UsageError, match=message):
+        four.snapshot(**choice)
+
+
+def test_a_dataset_stays_its_snapshot_whatever_commits_later(four: mc.Table, root: Path) -> None:
+    """For every reader, renamings included. [RD2]"""
+    dataset = four.dataset()
+    mc.write(day("2013-01-01", 9), root, mode="overwrite")
+    four.rename_column("flight", "number")
+    assert sorted(dataset.to_table()["flight"].to_pylist()) == [1, 2, 3]
+    assert duckdb.sql("select sum(flight) from dataset").fetchall() == [(6,)]
+    assert pl.scan_pyarrow_dataset(dataset).select("flight").collect()["flight"].sort().to_list() == [1, 2, 3]
+    renamed = four.dataset()
+    four.rename_column("number", "flight")
+    assert renamed.to_table()["number"].to_pylist() == [9]
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+def test_a_file_that_is_gone_is_an_error_never_fewer_rows(four: mc.Table, root: Path, renamed: bool) -> None:
+    """For pyarrow, DuckDB and polars, with a filter too. [RD2]"""
+    if renamed:
+        four.rename_column("flight", "number")
+    dataset = four.dataset()
+    gone = four.files(filter=pc.field("day") == "2013-01-02")["path"].to_pylist()[0]
+    (root / gone).unlink()
+    reads: list[Callable[[], Any]] = [
+        dataset.to_table,
+        lambda: dataset.to_table(columns=["day"]),
+        lambda: list(dataset.to_batches(filter=pc.field("day") >= "2013-01-02")),
+        lambda: duckdb.from_arrow(dataset).fetchall(),
+        lambda: pl.scan_pyarrow_dataset(dataset).collect(),
+        dataset.count_rows,
+    ]
+    for read in reads:
+        with pytest.raises(Exception, match=gone.rpartition("/")[2]):
+            read()
+    with pytest.raises(mc.DataFileMissingError, match="`manifestcommit verify` names all") as raised:
+        four.dataset()
+    assert raised.value.path == gone and isinstance(raised.value, FileNotFoundError)
+    assert four.dataset(version=2).count_rows() == 1  # which does not list it
+
+
+def test_a_file_that_is_gone_from_a_store_is_named_by_its_read() -> None:
+    """[RD2] Where nothing looks at files before they are read, pyarrow carries the error out of its threads."""
+    nowhere = "memory://gone-from-a-store"
+    mc.write(day("2013-01-01", 1), nowhere)
+    mc.write(day("2013-01-02", 2), nowhere)
+    table = mc.Table(nowhere)
+    gone = table.files()["path"].to_pylist()[1]
+    open_store(nowhere).delete([gone])
+    dataset = table.dataset()
+    for read in (dataset.to_table, dataset.count_rows, lambda: list(dataset.to_batches())):
+        with pytest.raises(mc.DataFileMissingError, match="names all files that are missing") as raised:
+            read()
+        assert raised.value.path == gone
+
+
+def test_history_tells_who_did_what(four: mc.Table) -> None:
+    """Newest first, as many as asked for. [RD3]"""
+    rows = four.history()
+    assert [row["version"] for row in rows] == [4, 3, 2, 1]
+    assert [row["operation"] for row in rows] == ["append"] * 3 + ["create"]
+    assert [row["key"] for row in rows] == ["day:3", "day:2", "day:1", None]
+    assert [row["totals"]["rows"] for row in rows] == [3, 2, 1, 0]
+    assert all(row["summary"]["rows"] == 1 and row["summary"]["files"] == 1 for row in rows[:3])
+    assert [row["committed_at"] for row in rows] == sorted((row["committed_at"] for row in rows), reverse=True)
+    assert rows[0]["committed_at"].tzinfo is not None
+    assert four.history(limit=2) == rows[:2] and four.history(limit=0) == []
+
+
+def test_changes_are_the_files_between_two_versions(four: mc.Table, root: Path) -> None:
+    """Files that came and went in between are in neither. [RD8]"""
+    mc.write(day("2013-01-02", 22), root, mode="overwrite", overwrite={"day": "2013-01-02"})
+    between = four.changes(3)
+    assert sorted(between["added"]["day"].to_pylist()) == ["2013-01-02", "2013-01-03"]
+    assert between["removed"]["day"].to_pylist() == ["2013-01-02"]
+    assert four.changes(3, 4)["removed"].num_rows == 0 and four.changes(3, 4)["added"]["added_version"].to_pylist() == [4]
+    assert four.changes(5)["added"].num_rows == four.changes(2, 2)["removed"].num_rows == 0
+    with pytest.raises(mc.UsageError, match="version 4 is newer than 2"):
+        four.changes(4, 2)
+    with pytest.raises(mc.VersionNotFoundError, match="no version 9"):
+        four.changes(9)
+
+
+def test_the_snapshot_shows_what_the_version_holds(four: mc.Table) -> None:
+    """[OB2]"""
+    snapshot = four.snapshot()
+    assert (snapshot.version, snapshot.totals.rows, snapshot.totals.files) == (4, 3, 3)
+    assert snapshot.totals.bytes == sum(four.files()["bytes"].to_pylist())
+    assert set(snapshot.keys) == {"day:1", "day:2", "day:3"} and snapshot.keys["day:2"].version == 3
+    assert (snapshot.fence, snapshot.expired, len(snapshot.commits)) == (1, 1, 1)
+
+
+def test_resolve_answers_from_anywhere(four: mc.Table, root: Path) -> None:
+    """[CM10] [CM1]"""
+    last = four.history(1)[0]["job"]
+    assert (four.resolve(last), four.resolve(last).version) == ("committed", 4)
+    running = mc.begin(root)
+    assert mc.resolve(root, running.id) == "not_committed" and mc.resolve(root, running.id).version is None
+    with pytest.raises(mc.UsageError, match="not a job id"):
+        mc.resolve(root, "42")
+    with pytest.raises(mc.UsageError, match="belongs to another table"):
+        mc.resolve(root, "v1-0123456789abcdef-" + "0" * 32)
+
+
+def test_a_removed_table_does_not_come_back_by_a_late_commit(root: Path) -> None:
+    """[CM5]"""
+    mc.write(MONTH, root)
+    job = mc.begin(root)
+    job.write(MONTH)
+    shutil.rmtree(root)
+    with pytest.raises(mc.TableNotFoundError, match="removed"):
+        job.commit()
+
+
+def test_read_committed_says_what_it_needs(root: Path) -> None:
+    """Without a session it is an error of ours, not a crash. [RD2]"""
+    with pytest.raises(mc.TableNotFoundError):
+        mc.read_committed(root)
+
+
+# --- secrets ---------------------------------------------------------------------------------------------------------
+
+SECRET = "wJalrXUtnFEMI"  # in every form in which users put one into a URL
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"s3://AKIA:{SECRET}@bucket/x",
+        f"s3a://AKIA:{SECRET}@bucket/x",
+        f"s3://AKIA:{SECRET}/K7MDENG@bucket/x",
+        f"S3://AKIA:{SECRET}@bucket/x",
+        f"gs://token:{SECRET}@bucket/x",
+        f"abfss://user:{SECRET}@account.dfs.core.windows.net/x",
+        f"https://user:{SECRET}@host/x",
+        f"hdfs://user:{SECRET}@host:8020/x",
+        f"file://user:{SECRET}@host/x",
+        f"memory://user:{SECRET}@host/x",
+        f"memory://user:{SECRET}/K7MDENG@host/x",
+        f"s3://bucket/x?X-Amz-Signature={SECRET}",
+    ],
+)
+def test_a_secret_in_a_url_is_in_no_error(url: str) -> None:
+    """Every call refuses such a URL, and says so without repeating it. [SE1] [ST4]"""
+    calls: list[Callable[[], Any]] = [
+        lambda: mc.write(MONTH, url),
+        lambda: mc.begin(url),
+        lambda: mc.Table(url),
+        lambda: mc.create_table(url, MONTH.schema),
+        lambda: mc.resolve(url, "v1-x"),
+    ]
+    for call in calls:
+        with pytest.raises(mc.ManifestCommitError) as caught:
+            call()
+        error: BaseException | None = caught.value
+        while error is not None:
+            assert SECRET not in str(error) and SECRET not in repr(error)
+            error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+@pytest.mark.parametrize("scheme", ["s3://bucket/x", "gs://bucket/x", "memory://bucket/x", "/tmp/x", "nosuch://x/y"])
+def test_values_of_storage_options_are_in_no_error(scheme: str) -> None:
+    """[SE1] [ST7]"""
+    options = {"key": "AKIA", "secret": SECRET, "endpoint_url": "http://127.0.0.1:9", "client_kwargs": {"aws_session_token": SECRET}}
+    for call in (
+        lambda: mc.write(MONTH, scheme, storage_options=options),
+        lambda: mc.begin(scheme, storage_options=options),
+        lambda: mc.Table(scheme, storage_options=options).snapshot(),
+    ):
+        with pytest.raises(mc.ManifestCommitError) as caught:
+            call()
+        assert SECRET not in f"{caught.value} {caught.value!r}"
+
+
+def test_a_store_without_a_proven_create_is_refused_before_anything_is_touched() -> None:
+    """[ST7]"""
+    for url in ("hdfs://host/x", "ftp://host/x"):
+        with pytest.raises(mc.UnsafeStoreError, match=url.partition(":")[0]):
+            mc.write(MONTH, url)
+
+
+@pytest.mark.parametrize("path", ["", " ", "file://relative/x", "file://"])
+def test_a_path_that_names_no_place_is_refused(path: str) -> None:
+    """[ST4]"""
+    with pytest.raises(mc.UsageError, match="path"):
+        mc.write(MONTH, path)
+
+
+def test_outcomes_and_tables_show_themselves_without_what_they_were_opened_with(root: Path) -> None:
+    """[SE1] [CM10]"""
+    outcome = mc.write(MONTH, root)
+    assert "committed" in repr(outcome) and str(outcome.version) in repr(outcome)
+    assert outcome.committed
+    with pytest.raises(AttributeError):
+        outcome.version = 7  # type: ignore[misc]
+    assert str(root) in repr(mc.Table(root))
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+
+HOSTILE_ROOTS = ["a b", "%41", "a+b=c", "#x", "'q'", '"', "été 日本", "🦆", "a?b", "a;b", "[x]*", "-n", "a\nb", "\u202e", "C:x"]
+
+
+@pytest.mark.parametrize("name", HOSTILE_ROOTS)
+def test_a_root_with_a_hostile_name_is_kept_as_it_is(tmp_path: Path, name: str) -> None:
+    """Spaces, escapes, signs, unicode: written, read by every way, found again. [LY1]"""
+    root = tmp_path / name / "t"
+    mc.write(MONTH, root, partition_by="day", key=name, watermarks={name: (0, 3)})
+    table = mc.Table(root)
+    assert (root / "_manifest").is_dir() and table.watermarks() == {name: 3}
+    assert duckdb.from_arrow(table.dataset()).count("*").fetchall() == [(3,)]
+    assert mc.write(MONTH, root, key=name, watermarks={name: (0, 3)}).already_committed
+    assert json.loads(json.dumps(table.files().to_pylist(), default=str))
+
+
+def test_column_names_may_be_anything_that_is_not_empty(tmp_path: Path) -> None:
+    """[SC1]"""
+    names = ["a b", "%41", "a+b", "a=b", "#", "'", '"', "`", "a.b", "été", "日本", "🦆", "..", "\\", "/", " ", "\t", "_x", "\x1b[31m"]
+    data = pa.table({name: [at, None] for at, name in enumerate(names)})
+    mc.write(data, tmp_path / "t")
+    table = mc.Table(tmp_path / "t")
+    dataset = table.dataset()
+    assert dataset.to_table() == data
+    for at, name in enumerate(names):
+        quoted = name.replace('"', '""')
+        assert duckdb.sql(f'select sum("{quoted}") from dataset').fetchall() == [(at,)]
+        assert table.files(filter=ds.field(name) == at).num_rows == 1
+        assert table.files(filter=ds.field(name) == at + 1).num_rows == 0
+
+
+def test_a_dot_in_a_name_is_not_a_struct(tmp_path: Path) -> None:
+    """The column a.b and the member b of a are told apart in `files` and in filters. [RD6] [SC1]"""
+    data = pa.table({"a.b": [1], "a": pa.array([{"b": 7}], pa.struct([("b", pa.int64())]))})
+    mc.write(data, tmp_path / "t")
+    table = mc.Table(tmp_path / "t")
+    assert table.files(filter=ds.field("a.b") == 1).num_rows == 1 and table.files(filter=ds.field("a.b") == 7).num_rows == 0
+    assert table.files(filter=ds.field("a", "b") == 7).num_rows == 1 and table.files(filter=ds.field("a", "b") == 1).num_rows == 0
+    shown = [each["max"] for each in table.files()["bounds"].to_pylist()[0].values()]
+    assert sorted(shown) == [1, 7], "neither hides the other's bounds"

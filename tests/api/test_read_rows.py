@@ -1,0 +1,187 @@
+"""Rows, columns and partitions of a table in one call each: `to_arrow`, `to_pandas`, `to_polars`, `schema`, `version`, `partitions`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import manifestcommit as mc
+
+HOSTILE = ["a b", "100%", "%41", "a+b", "it's", '"', "`", "a=b", "a/b", "\\", "été", "日本", "🦆", "", " ", None]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> mc.Table:
+    """One partition for each hostile value, null among them, and one file more of the first."""
+    mc.write(pa.table({"place": HOSTILE, "flight": range(len(HOSTILE))}), tmp_path / "t", partition_by="place")
+    mc.write(pa.table({"place": HOSTILE[:1], "flight": [99]}), tmp_path / "t")
+    return mc.Table(tmp_path / "t")
+
+
+def flights(found: pa.Table) -> list[int]:
+    return sorted(found["flight"].to_pylist())
+
+
+def test_rows_are_those_of_the_dataset(table: mc.Table) -> None:
+    """[RD2] [RD7]"""
+    found = table.to_arrow()
+    assert found.sort_by("flight") == table.dataset().to_table().sort_by("flight")
+    assert found.num_rows == len(HOSTILE) + 1 and found.schema.metadata, "it carries its version [CF17]"
+    assert found.sort_by("flight").to_pandas().equals(table.to_pandas().sort_values("flight", ignore_index=True))
+    assert table.to_polars().sort("flight").equals(pl.from_arrow(found.sort_by("flight")))
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_a_filter_finds_the_rows_of_any_value(table: mc.Table, value: str | None) -> None:
+    """[RD7]"""
+    wanted = pc.field("place").is_null() if value is None else pc.field("place") == value
+    expected = [at for at, place in enumerate(HOSTILE) if place == value] + [99] * (value == HOSTILE[0])
+    assert flights(table.to_arrow(filter=wanted)) == expected
+    assert sorted(table.to_pandas("flight", wanted)["flight"]) == expected
+    assert sorted(table.to_polars(["flight"], wanted)["flight"]) == expected
+
+
+def test_columns_are_those_asked_for_in_that_order(table: mc.Table) -> None:
+    """[RD7]"""
+    assert table.to_arrow(["flight", "place"]).column_names == ["flight", "place"]
+    assert table.to_arrow("flight").column_names == ["flight"]
+    assert table.to_arrow([]).shape == (len(HOSTILE) + 1, 0)
+    assert list(table.to_pandas("flight").columns) == table.to_polars("flight").columns == ["flight"]
+    with pytest.raises(mc.UsageError, match="nowhere"):
+        table.to_arrow(["nowhere"])
+    with pytest.raises(mc.UsageError, match="nowhere"):
+        table.to_arrow(filter=pc.field("nowhere") == 1)
+
+
+def test_versions_tags_and_renamed_columns(table: mc.Table) -> None:
+    """[RD4] [RD5] [SC6]"""
+    table.tag("both", 3)
+    table.rename_column("flight", "number")
+    assert table.to_arrow(version=2).num_rows == len(HOSTILE) and table.to_polars(tag="both").columns == ["place", "flight"]
+    assert table.to_pandas(columns="number", filter=pc.field("number") == 99)["number"].tolist() == [99]
+    with pytest.raises(mc.VersionNotFoundError):
+        table.to_arrow(version=77)
+
+
+def test_the_schema_and_the_version_are_the_newest_ones(table: mc.Table, tmp_path: Path) -> None:
+    """[RD1] [SC1]"""
+    before = table.version
+    assert table.schema == pa.schema([("place", pa.string()), ("flight", pa.int64())]) and not table.schema.metadata
+    table.add_column("late", pa.bool_())
+    assert table.version == before + 1 == table.snapshot().version and table.schema.names == ["place", "flight", "late"]
+    with pytest.raises(mc.TableNotFoundError):
+        _ = mc.Table(tmp_path / "none").version
+    with pytest.raises(mc.TableNotFoundError):
+        _ = mc.Table(tmp_path / "none").schema
+
+
+def test_partitions_count_files_and_rows_of_any_value(table: mc.Table) -> None:
+    """[PT1]"""
+    found = table.partitions()
+    assert found.column_names == ["place", "files", "rows", "bytes"]
+    assert {row["place"]: (row["files"], row["rows"]) for row in found.to_pylist()} == {
+        value: (1 + (value == HOSTILE[0]),) * 2 for value in HOSTILE
+    }
+    assert pc.sum(found["bytes"]) == pc.sum(table.files()["bytes"])
+    assert table.partitions(version=2).num_rows == len(HOSTILE)
+
+
+def test_partitions_of_several_columns_one_named_like_a_count(tmp_path: Path) -> None:
+    """[PT1]"""
+    rows = pa.table({"files": [1, 1, None], "day": ["a", "b", "b"], "x": [1, 2, 3]})
+    mc.write(rows, tmp_path / "t", partition_by=["files", "day"])
+    found = mc.Table(tmp_path / "t").partitions()
+    assert found.column_names == ["partition.files", "day", "files", "rows", "bytes"]
+    assert {(row["partition.files"], row["day"], row["rows"]) for row in found.to_pylist()} == {(1, "a", 1), (1, "b", 1), (None, "b", 1)}
+
+
+def test_a_table_that_is_not_partitioned_is_one_partition(tmp_path: Path) -> None:
+    """[PT1]"""
+    for number in (1, 2):
+        mc.write(pa.table({"x": [number]}), tmp_path / "t")
+    found = mc.Table(tmp_path / "t").partitions()
+    assert found.select(["files", "rows"]).to_pylist() == [{"files": 2, "rows": 2}] and found.column_names == ["files", "rows", "bytes"]
+
+
+def test_tables_without_rows_columns_or_files(tmp_path: Path) -> None:
+    """[RD2]"""
+    schema = pa.schema([("day", pa.string()), ("x", pa.int64())])
+    empty = mc.create_table(tmp_path / "empty", schema, partition_by="day")
+    assert empty.to_arrow().schema.equals(schema) and empty.to_pandas().shape == (0, 2) and empty.to_polars().shape == (0, 2)
+    assert empty.to_arrow("x", pc.field("x") > 1).num_rows == 0
+    assert empty.partitions().num_rows == 0 and empty.partitions().column_names == ["day", "files", "rows", "bytes"]
+    with mc.begin(tmp_path / "bare", key="k") as job:
+        job.advance("s", 0, 1)
+    bare = mc.Table(tmp_path / "bare")
+    assert bare.schema.names == [] and bare.to_arrow().num_rows == 0 and bare.partitions().num_rows == 0
+
+
+def test_a_file_of_no_rows_is_read_and_counted(tmp_path: Path) -> None:
+    """A file that another program wrote may have none. [AF1]"""
+    import pyarrow.parquet as pq
+
+    mc.write(pa.table({"x": [1]}), tmp_path / "t")
+    pq.write_table(pa.table({"x": pa.array([], pa.int64())}), tmp_path / "t" / "empty.parquet")
+    with mc.begin(tmp_path / "t") as job:
+        job.add_files(["empty.parquet"])
+    table = mc.Table(tmp_path / "t")
+    assert table.to_arrow()["x"].to_pylist() == [1]
+    assert table.partitions().select(["files", "rows"]).to_pylist() == [{"files": 2, "rows": 1}]
+
+
+WITHOUT = """
+import sys
+class Without:
+    def find_spec(name, *_):
+        if name.partition(".")[0] in {libraries!r}:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Without)
+import manifestcommit as mc
+t = mc.Table({path!r})
+try:
+    {call}
+except mc.UsageError as error:
+    print(error)
+"""
+
+
+def without(*libraries: str, call: str, table: mc.Table) -> str:
+    """What the call prints, or says, in a process that has not these libraries."""
+    script = WITHOUT.format(libraries=libraries, path=table.url, call=call)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": os.getcwd()})
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_library_that_is_missing_is_named_with_the_way_out(table: mc.Table, library: str) -> None:
+    """[SE3]"""
+    told = without(library, call=f"t.to_{library}()", table=table)
+    assert (
+        told
+        == f"Table.to_{library} needs {library}, which is not installed; nothing was read. pip install {library}, or use Table.to_arrow\n"
+    )
+
+
+def test_rows_are_read_without_the_libraries_that_are_not_asked_for(table: mc.Table) -> None:
+    """[RD7]"""
+    assert without("pyspark", "pandas", "polars", call="print(t.to_arrow('flight').num_rows)", table=table) == f"{len(HOSTILE) + 1}\n"
+
+
+@pytest.mark.parametrize("call", ["t.files('flight = 1')", "t.to_arrow(filter='flight = 1')", "t.compact(where='place = 1', dry_run=True)"])
+def test_sql_without_spark_is_refused_by_the_name_of_the_argument(table: mc.Table, call: str) -> None:
+    """[SE3]"""
+    told = without("pyspark", call=call, table=table)
+    assert told.startswith("invalid ") and "SQL is evaluated by Spark, which is not installed" in told and "pyarrow.compute.field" in told
+
+
+def test_pandas_frames_are_frames(table: mc.Table) -> None:
+    assert isinstance(table.to_pandas(), pd.DataFrame) and isinstance(table.to_polars(), pl.DataFrame)

@@ -1,0 +1,238 @@
+"""The public surface: what `manifestcommit` exports is all that its signatures name, and it is spelled one way."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import re
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+import pandas
+import polars
+import pyarrow.compute
+import pyarrow.dataset
+import pyspark.sql
+import pyspark.sql.types
+import pytest
+
+import manifestcommit as mc
+from manifestcommit.cli import main as main_module
+
+# What the modules import for type checkers only: in annotations they are names without a value.
+LATE = {
+    "Any": Any,
+    "Condition": str | pyarrow.compute.Expression | pyspark.sql.Column,
+    "DataFrame": pyspark.sql.DataFrame,
+    "Mapping": Mapping,
+    "SparkSession": pyspark.sql.SparkSession,
+    "StructType": pyspark.sql.types.StructType,
+    "ds": pyarrow.dataset,
+    "pandas": pandas,
+    "polars": polars,
+}
+ELSEWHERE = ("builtins", "collections", "datetime", "os", "pathlib", "types", "typing", "pyarrow", "pyspark", "pandas", "polars")
+# Its members are those of the object that the specification describes (OB2); no signature names their types.
+OF_THE_FORMAT = {mc.Snapshot}
+
+
+def classes() -> Iterator[type]:
+    for name in mc.__all__:
+        if isinstance(found := getattr(mc, name), type):
+            yield found
+
+
+def callables() -> Iterator[tuple[str, Any]]:
+    """Every public function, method and property, by its name; also a constructor that users call."""
+    for name in mc.__all__:
+        found = getattr(mc, name)
+        if inspect.isfunction(found):
+            yield name, found
+    yield "Table", mc.Table.__init__
+    for kind in classes():
+        if issubclass(kind, BaseException):
+            continue
+        for name in dir(kind):
+            found = inspect.getattr_static(kind, name)
+            if name.startswith("_") or getattr(found, "__module__", "manifestcommit").partition(".")[0] != "manifestcommit":
+                continue
+            if isinstance(found, property) and (found.fget.__module__ or "").startswith("manifestcommit"):
+                yield f"{kind.__name__}.{name}", found.fget
+            elif inspect.isfunction(found):
+                yield f"{kind.__name__}.{name}", found
+
+
+CALLABLES = dict(callables())
+
+
+def hints(found: Any) -> dict[str, Any]:
+    inner = inspect.unwrap(found)
+    return typing.get_type_hints(inner, globalns={**inner.__globals__, **LATE})
+
+
+def named(hint: Any) -> Iterator[type]:
+    """The classes that an annotation names, those inside of others too."""
+    if isinstance(hint, type) and not typing.get_args(hint):
+        yield hint
+    elif typing.get_origin(hint) is not typing.Literal:
+        for part in (typing.get_origin(hint), *typing.get_args(hint)):
+            if isinstance(part, list):
+                for each in part:
+                    yield from named(each)
+            elif part is not None:
+                yield from named(part)
+
+
+def test_there_are_no_fewer_than_there_were() -> None:
+    assert len(CALLABLES) > 60 and {"write", "Table", "Table.compact", "Job.abort", "Outcome.committed", "gc"} <= CALLABLES.keys()
+    assert mc.__all__ == sorted(mc.__all__) and set(mc.__all__) <= set(dir(mc))
+
+
+@pytest.mark.parametrize("name", CALLABLES)
+def test_every_type_of_a_signature_is_exported(name: str) -> None:
+    public = set(classes())
+    for hint in hints(CALLABLES[name]).values():
+        for kind in named(hint):
+            assert kind in public or kind.__module__.partition(".")[0] in ELSEWHERE, f"{name} names {kind}"
+
+
+@pytest.mark.parametrize("kind", [kind for kind in classes() if issubclass(kind, msgspec.Struct) and kind not in OF_THE_FORMAT])
+def test_every_type_of_a_field_is_exported(kind: type) -> None:
+    public = set(classes())
+    for field, hint in typing.get_type_hints(kind).items():
+        for part in named(hint):
+            assert part in public or part.__module__.partition(".")[0] in ELSEWHERE, f"{kind.__name__}.{field} is a {part}"
+
+
+@pytest.mark.parametrize("name", CALLABLES)
+def test_no_bool_is_positional(name: str) -> None:
+    """`write(data, path, True)` would tell nobody what is true."""
+    for parameter in inspect.signature(CALLABLES[name]).parameters.values():
+        if isinstance(parameter.default, bool):
+            assert parameter.kind is parameter.KEYWORD_ONLY, f"{name}({parameter.name})"
+
+
+@pytest.mark.parametrize("name", [name for name, found in CALLABLES.items() if inspect.isfunction(found) and "." not in name])
+def test_a_table_is_named_by_its_path_first(name: str) -> None:
+    """The data alone comes before it; what takes jobs or a session needs none."""
+    first = [each for each in inspect.signature(CALLABLES[name]).parameters if each not in ("data", "self")]
+    assert first[0] == "path" or name in ("commit_all", "register")
+
+
+def test_the_old_name_of_the_path_is_taken_with_a_warning(tmp_path: Any) -> None:
+    told = r"read_committed\(df_path=…\) is deprecated: use path=…"
+    with pytest.warns(DeprecationWarning, match=told) as warned, pytest.raises(mc.TableNotFoundError):
+        mc.read_committed(df_path=tmp_path)  # type: ignore[call-arg]
+    assert warned[0].filename == __file__
+    with pytest.raises(mc.TableNotFoundError):
+        mc.read_committed(tmp_path)
+    with pytest.warns(DeprecationWarning, match=told), pytest.raises(TypeError, match="path"):
+        mc.read_committed(tmp_path, df_path=tmp_path)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="'path'"):
+        mc.gc(df_path=tmp_path)  # type: ignore[call-arg]
+
+
+# --- one name in Python, in Spark's options and on the command line ---------------------------------------------------------
+
+# Python's parameter -> the option of format("manifestcommit"), the argument of the command; None: there is none of it.
+NAMES: dict[str, tuple[str | None, str | None]] = {
+    "path": ("path", "PATH"),
+    "version": ("version", "--version"),
+    "as_of": ("asOf", "--as-of"),
+    "tag": ("tag", "--tag"),
+    "columns": ("columns", None),
+    "partition_by": ("partitionBy", "--partition-by"),
+    "key": ("key", "--key"),
+    "fingerprint": ("fingerprint", None),
+    "watermarks": ("watermarks", None),
+    "overwrite": ("overwrite", None),
+    "conflict": ("conflict", None),
+    "based_on": ("basedOn", None),
+    "merge_schema": ("mergeSchema", None),
+    "target_file_size": ("targetFileSize", "--target-file-size"),
+    "storage_options": (None, "--storage-options"),  # Spark shows options in plans: `register` takes them [SE1]
+    "where": (None, "--where"),
+    "sort_by": (None, "--sort-by"),
+    "max_bytes": (None, "--max-bytes"),
+    "only_manifests": (None, "--only-manifests"),
+    "dry_run": (None, "--dry-run"),
+    "spark": (None, "--spark"),
+    "grace": (None, "--grace"),
+    "keep_versions": (None, "--keep-versions"),
+    "keep_for": (None, "--keep-for"),
+    "keep_keys": (None, "--keep-keys"),
+    "foreign": (None, "--foreign"),
+    "deep": (None, "--deep"),
+    "limit": (None, "--limit"),
+    "ends": (None, "--ends"),
+    "abort": (None, "--abort"),
+    "reason": (None, "--reason"),
+    "to": (None, "--to"),
+    "source": (None, "SOURCE"),
+    "position": (None, "POSITION"),
+    "name": (None, "NAME"),
+    "job_id": (None, "JOB"),
+    "start_version": (None, "START"),
+    "end_version": (None, "END"),
+}
+# Spark's own, and those of streams, which only Spark has.
+ONLY_SPARK = {"checkpointLocation", "queryName", "startingVersion", "maxFilesPerTrigger", "onOverwrite"}
+# How the command shows what it found; and `to=None`, which no text can say.
+ONLY_COMMAND = {"--json", "--bounds", "--forget", "--help"}
+
+
+def camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
+def test_a_parameter_has_one_name_everywhere() -> None:
+    """camelCase of the same words as an option of Spark, kebab-case on the command line."""
+    parameters = {name for found in CALLABLES.values() for name in inspect.signature(found).parameters}
+    for name, (option, argument) in NAMES.items():
+        assert name in parameters
+        assert option in (None, camel(name))
+        assert argument is None or argument == f"--{name.replace('_', '-')}" or argument.isupper()
+
+
+def test_every_option_of_spark_is_a_parameter_of_python() -> None:
+    from manifestcommit.spark.datasource import source
+
+    options = {*source.WRITE_OPTIONS, *source.STREAM_WRITE_OPTIONS, *source.READ_OPTIONS, *source.STREAM_READ_OPTIONS}
+    assert options - ONLY_SPARK == {option for option, _ in NAMES.values() if option is not None}
+    assert set(source.WRITE_OPTIONS) <= {camel(name) for name in inspect.signature(mc.write).parameters}
+    assert set(source.READ_OPTIONS) <= {camel(name) for name in inspect.signature(mc.read_committed).parameters}
+
+
+def commands() -> dict[str, argparse.ArgumentParser]:
+    parser = main_module._parser()
+    (found,) = [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return dict(found)
+
+
+def test_every_command_and_its_arguments_are_calls_and_parameters_of_python() -> None:
+    """A command is a method of `Table`, or a function, of that name; what it takes, that takes."""
+    seen: set[str] = set()
+    by_argument = {argument: name for name, (_, argument) in NAMES.items() if argument is not None}
+    for command, parser in commands().items():
+        called = getattr(mc.Table, command.replace("-", "_"), None) or getattr(mc, command.replace("-", "_"))
+        taken = {*inspect.signature(called).parameters, *inspect.signature(mc.Table).parameters}
+        if command in ("files", "watermarks"):  # of any version: `Table.snapshot` chooses it
+            taken |= set(inspect.signature(mc.Table.snapshot).parameters)
+        for action in parser._actions:
+            argument = action.option_strings[-1] if action.option_strings else str(action.metavar)
+            if argument in ONLY_COMMAND:
+                continue
+            name = "version" if argument == "VERSION" else by_argument[argument]
+            assert action.dest == name and name in taken, f"{command} {argument}"
+            seen.add(argument)
+    assert seen >= set(by_argument)
+
+
+def test_one_act_has_one_word() -> None:
+    """To abort is to abort: in what people read, too."""
+    texts = [inspect.getdoc(CALLABLES[name]) or "" for name in CALLABLES] + [parser.format_help() for parser in commands().values()]
+    for text in [*texts, main_module._parser().format_help()]:
+        assert not re.search(r"\b(abandon|g[ia]ve[sn]? (it |them |each |a job )?up|cancel)", text), text

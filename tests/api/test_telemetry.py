@@ -1,0 +1,383 @@
+"""What operators' tools get: log records with fields, OpenTelemetry metrics through the real SDK, and neither a secret nor data. [SE1]"""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from tests.faults import tables
+from tests.faults.proxy import Fault, FaultProxy, Rule, to
+
+import manifestcommit as mc
+from manifestcommit import telemetry
+from manifestcommit.engine.inspection.table_metrics import TableMetrics
+from manifestcommit.engine.runtime.job_metrics import JobMetrics
+from manifestcommit.store import LocalStore
+from manifestcommit.telemetry import Instruments
+from manifestcommit.testing.faults import FaultCall, FaultStore
+
+ROWS = pa.table({"n": pa.array([1, 2, 3], pa.int64()), "secret": ["hunter2"] * 3})
+LOGGER = "manifestcommit.jobs"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "a b%\n\x1b[31m日本"
+
+
+class Metrics:
+    """What one reader of the SDK has collected."""
+
+    def __init__(self) -> None:
+        self.reader = InMemoryMetricReader()
+        self.provider = MeterProvider(metric_readers=[self.reader])
+
+    def points(self) -> dict[str, list[tuple[dict[str, Any], Any]]]:
+        """Metric -> attributes (without our prefix) and value; of a histogram the count."""
+        data = self.reader.get_metrics_data()
+        found: dict[str, list[tuple[dict[str, Any], Any]]] = {}
+        for resource in data.resource_metrics if data else ():
+            for scope in resource.scope_metrics:
+                assert scope.scope.name == "manifestcommit"
+                for metric in scope.metrics:
+                    for point in metric.data.data_points:
+                        attributes = {name.removeprefix("manifestcommit."): each for name, each in point.attributes.items()}
+                        value = point.value if hasattr(point, "value") else point.count
+                        found.setdefault(metric.name.removeprefix("manifestcommit."), []).append((attributes, value))
+        return found
+
+    def sums(self, name: str, by: str) -> dict[str, Any]:
+        """Of one metric, by one attribute."""
+        found: Counter[str] = Counter()
+        for attributes, value in self.points().get(name, []):
+            found[attributes[by]] += value
+        return dict(found)
+
+
+@pytest.fixture
+def metrics(monkeypatch: pytest.MonkeyPatch) -> Iterator[Metrics]:
+    """The library's instruments on a provider of this test's own."""
+    found = Metrics()
+    monkeypatch.setattr(telemetry, "_made", [Instruments(found.provider)])
+    yield found
+    found.provider.shutdown()
+
+
+@pytest.fixture
+def records(caplog: pytest.LogCaptureFixture) -> Callable[[], list[logging.LogRecord]]:
+    caplog.set_level(logging.DEBUG, logger="manifestcommit")
+    return lambda: [record for record in caplog.records if record.name == LOGGER]
+
+
+Records = Callable[[], list[logging.LogRecord]]
+
+
+# --- logging ----------------------------------------------------------------------------------------------------------
+
+
+def test_each_job_that_ended_is_one_record_with_its_figures(root: Path, records: Records) -> None:
+    """A logger that writes JSON has the fields, and a person a sentence. [OB10]"""
+    outcome = mc.write(ROWS, root)
+    (record,) = records()
+    assert record.levelno == logging.INFO
+    fields = record.manifestcommit  # type: ignore[attr-defined]  # it is an extra
+    assert fields == json.loads(json.dumps(fields)) == msgspec.to_builtins(outcome.metrics)
+    url = mc.Table(root).url
+    assert record.getMessage().startswith("committed version 2 of file://") and ": 1 file, 3 rows, " in record.getMessage()
+    assert record.getMessage().endswith(", 1 attempt") and fields["table"] == url
+    assert record.getMessage().isprintable(), "a path cannot forge lines of a log"
+
+
+@pytest.mark.parametrize(
+    ("figures", "level", "said"),
+    [
+        ({"kind": "committed", "version": 1234, "files_committed": 3, "rows_committed": 1000, "bytes_committed": 12_345, "attempts": 2,
+          "seconds": 0.24}, logging.INFO, "committed version 1,234 of s3://b/t: 3 files, 1,000 rows, 12.3 kB in 0.2 s, 2 attempts"),
+        ({"kind": "already_committed", "version": 7}, logging.INFO,
+         "job v1 of s3://b/t was committed before, at version 7: nothing was done"),
+        ({"kind": "prepared", "files_written": 1, "bytes_written": 999, "seconds": 1}, logging.INFO,
+         "prepared job v1 of s3://b/t: 1 file, 0 rows, 999 B in 1.0 s"),
+        ({"kind": "aborted", "bytes_written": 999_960}, logging.INFO,
+         "aborted job v1 of s3://b/t: 0 files, 0 rows, 1.0 MB, none of it visible"),
+        ({"kind": "conflict", "rule": "watermark_gap", "attempts": 1}, logging.WARNING,
+         "job v1 of s3://b/t was not committed: conflict (watermark_gap), after 1 attempt"),
+        ({"kind": "key_reused"}, logging.WARNING, "job v1 of s3://b/t was not committed: key reused, after 0 attempts"),
+        ({"kind": "fenced"}, logging.WARNING, "job v1 of s3://b/t was not committed: fenced, after 0 attempts"),
+        ({"kind": "failed", "attempts": 1}, logging.WARNING, "job v1 of s3://b/t ended with an error after 1 attempt"),
+        ({"kind": "unknown", "attempts": 1}, logging.WARNING,
+         "it is not known whether job v1 of s3://b/t was committed, after 1 attempt; nothing was deleted"),
+    ],
+)  # fmt: skip
+def test_every_end_has_its_sentence_and_its_level(records: Records, figures: dict[str, Any], level: int, said: str) -> None:
+    """[OB10]"""
+    telemetry.log(JobMetrics(table="s3://b/t", job="v1", **figures))
+    (record,) = records()
+    assert (record.levelno, record.getMessage()) == (level, said)
+
+
+def test_conflicts_warn_and_lost_creates_are_for_debugging(records: Records) -> None:
+    """[CF1] [CM3]"""
+    store = tables.memory()
+    tables.write(store, ROWS, watermarks={"s": (0, 5)})
+    with pytest.raises(mc.WatermarkGapError):
+        tables.write(store, ROWS, watermarks={"s": (9, 10)})
+    assert records()[-1].levelno == logging.WARNING and "watermark_gap" in records()[-1].getMessage()
+    left = [1]
+
+    def overtake(call: FaultCall) -> None:
+        if call.kind == "put_if_absent" and "/versions/" in call.name and left:
+            left.pop()
+            tables.write(store, ROWS)
+
+    tables.write(FaultStore(store, on_call=overtake), ROWS)
+    lost = [record for record in records() if record.levelno == logging.DEBUG]
+    assert len(lost) == 1 and "another job won version 3" in lost[0].getMessage()
+
+
+def test_a_program_without_logging_sees_nothing_and_the_library_sets_nothing_up(tmp_path: Path) -> None:
+    """No handler but the one that drops, no level; a conflict is an exception, and no line on standard error."""
+    script = f"""
+import logging, manifestcommit as mc, pyarrow as pa
+rows = pa.table({{"n": [1]}})
+mc.write(rows, {str(tmp_path)!r}, watermarks={{"s": (0, 5)}})
+try:
+    mc.write(rows, {str(tmp_path)!r}, watermarks={{"s": (9, 10)}})
+except mc.WatermarkGapError:
+    print("gap")
+names = [name for name in logging.root.manager.loggerDict if name.startswith("manifestcommit")]
+print([(name, logging.getLogger(name).level, [type(each).__name__ for each in logging.getLogger(name).handlers]) for name in sorted(names)])
+print(logging.root.handlers)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == ["gap", "[('manifestcommit', 0, []), ('manifestcommit.jobs', 0, ['NullHandler'])]", "[]"] or (
+        done.stdout.splitlines() == ["gap", "[('manifestcommit.jobs', 0, ['NullHandler'])]", "[]"]
+    )
+
+
+def test_how_a_table_stands_is_a_record_too(root: Path, records: Records) -> None:
+    """[WM1]"""
+    mc.write(ROWS, root, watermarks={"s": (0, 5)})
+    found = mc.Table(root).metrics({"s": 9})
+    record = records()[-1]
+    assert record.manifestcommit == msgspec.to_builtins(found)  # type: ignore[attr-defined]  # it is an extra
+    assert (
+        record.levelno == logging.INFO and record.getMessage().isprintable() and "is at version 2: 1 file, 3 rows, 0" in record.getMessage()
+    )
+
+
+def test_a_handler_that_fails_fails_no_commit(root: Path) -> None:
+    class Broken(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise RuntimeError("by the test")
+
+    broken, logger = Broken(), logging.getLogger(LOGGER)
+    logger.addHandler(broken)
+    logger.setLevel(logging.INFO)
+    try:
+        assert mc.write(ROWS, root).committed and mc.Table(root).metrics().rows == 3
+    finally:
+        logger.removeHandler(broken)
+        logger.setLevel(logging.NOTSET)
+
+
+# --- OpenTelemetry ----------------------------------------------------------------------------------------------------
+
+
+def test_jobs_become_metrics(root: Path, metrics: Metrics) -> None:
+    """Read, written and committed apart; by table, operation and outcome. [OB10]"""
+    mc.write(ROWS, root, key="k")
+    mc.write(ROWS, root, key="k")
+    mc.write(ROWS.slice(0, 1), root, mode="overwrite")
+    url = mc.Table(root).url
+    assert metrics.sums("rows", "state") == {"read": 4, "written": 4, "committed": 4}
+    assert metrics.sums("rows", "operation") == {"append": 9, "overwrite": 3}
+    assert metrics.sums("files", "state") == {"written": 2, "committed": 2}
+    size = metrics.sums("bytes", "state")
+    assert size["written"] == size["committed"] > size["read"] > 0
+    assert metrics.sums("jobs", "outcome") == {"committed": 2, "already_committed": 1}
+    assert metrics.sums("commit.attempts", "table") == {url: 2}
+    assert metrics.sums("commit.duration", "outcome") == {"committed": 2}, "what sent no create took no time to commit"
+    assert not {"commit.conflicts", "commit.unknowns", "store.retries", "prepare.duration"} & set(metrics.points())
+
+
+def test_two_phases_count_every_row_once(root: Path, metrics: Metrics) -> None:
+    """However often the second is asked for. [AB3] [OB10]"""
+    mc.write(ROWS, root)
+    with mc.begin(root) as job:
+        job.write(ROWS)
+        job.prepare()
+    assert metrics.sums("rows", "state") == {"read": 6, "written": 6, "committed": 3}
+    for _ in range(3):
+        mc.commit(root, job.id)
+    assert metrics.sums("rows", "state") == {"read": 6, "written": 6, "committed": 6}
+    assert metrics.sums("jobs", "outcome") == {"committed": 2, "prepared": 1, "already_committed": 2}
+    assert sum(value for _, value in metrics.points()["prepare.duration"]) == 1
+
+
+def test_what_went_wrong_becomes_metrics(metrics: Metrics) -> None:
+    """[CM6] [CF1] [OB10]"""
+    store = tables.memory()
+    tables.write(store, ROWS, watermarks={"s": (0, 5)})
+    with pytest.raises(mc.WatermarkGapError):
+        tables.write(store, ROWS, watermarks={"s": (9, 10)})
+    calls = FaultStore(tables.clone(store))
+    tables.write(calls, ROWS)
+    create = next(call.number for call in calls.calls if call.kind == "put_if_absent" and "/versions/" in call.name)
+    tables.write(FaultStore(store, {create: "answer_lost"}), ROWS)
+    left = [1]
+
+    def overtake(call: FaultCall) -> None:
+        if call.kind == "put_if_absent" and "/versions/" in call.name and left:
+            left.pop()
+            tables.write(store, ROWS)
+
+    tables.write(FaultStore(store, on_call=overtake), ROWS)
+    assert metrics.sums("jobs", "outcome")["conflict"] == 1
+    for name in ("commit.unknowns", "store.retries", "commit.conflicts"):
+        assert metrics.sums(name, "operation") == {"append": 1}, name
+
+
+def test_a_tables_gauges_are_set_when_its_figures_are_asked_for(root: Path, metrics: Metrics) -> None:
+    """[WM1] [AB3]"""
+    mc.write(ROWS, root, watermarks={"t:0": (0, 5)})
+    with mc.begin(root) as job:
+        job.write(ROWS)
+        job.prepare()
+    assert "table.rows" not in metrics.points()
+    table = mc.Table(root)
+    table.metrics({"t:0": 12, "text": "x"})
+    points = metrics.points()
+    assert points["source.lag"] == [({"table": table.url, "source": "t:0"}, 7)]
+    assert {name: points[f"table.{name}"] for name in ("version", "files", "rows", "prepared_jobs", "running_jobs")} == {
+        name: [({"table": table.url}, value)]
+        for name, value in {"version": 2, "files": 1, "rows": 3, "prepared_jobs": 1, "running_jobs": 0}.items()
+    }
+    assert points["table.size"][0][1] == sum(table.files()["bytes"].to_pylist())
+    assert 0 <= points["table.head_age"][0][1] < 60 and 0 <= points["table.oldest_prepared_age"][0][1] < 60
+    mc.abort(root, job.id)
+    table.metrics()
+    assert metrics.points()["table.oldest_prepared_age"][0][1] == 0
+
+
+def test_every_metric_has_a_unit_a_description_and_a_name_of_ours() -> None:
+    """By OpenTelemetry's conventions: one namespace, lower case, UCUM units, and no name that is also a namespace."""
+    found = Metrics()
+    instruments = Instruments(found.provider)
+    many = {name: 2 for name, kind in JobMetrics.__annotations__.items() if kind in ("int", "int | None")}
+    instruments.record(JobMetrics(table="t", job="j", kind="committed", **many))
+    instruments.record(JobMetrics(table="t", job="j", kind="prepared", phase="first"))
+    instruments.record_table(TableMetrics(table="t", version=1, head_age_s=1, files=1, rows=1, bytes=1, lag={"s": 1}))
+    data = found.reader.get_metrics_data()
+    assert data is not None
+    metrics = [metric for resource in data.resource_metrics for scope in resource.scope_metrics for metric in scope.metrics]
+    names = {metric.name for metric in metrics}
+    assert len(metrics) == len(names) == 19
+    assert all(metric.unit in ("s", "By") or metric.unit.startswith("{") for metric in metrics)
+    assert all(metric.description and metric.name.startswith("manifestcommit.") and metric.name.islower() for metric in metrics)
+    assert not [(one, other) for one in names for other in names if other.startswith(f"{one}.")]
+    found.provider.shutdown()
+
+
+def test_metrics_go_to_the_applications_provider_even_if_it_comes_later(tmp_path: Path) -> None:
+    """In a process of its own: an application sets its provider once."""
+    script = f"""
+import manifestcommit as mc, pyarrow as pa
+rows = pa.table({{"n": [1, 2]}})
+mc.write(rows, {str(tmp_path)!r})
+from opentelemetry import metrics
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+reader = InMemoryMetricReader()
+metrics.set_meter_provider(MeterProvider(metric_readers=[reader]))
+mc.write(rows, {str(tmp_path)!r})
+data = reader.get_metrics_data()
+print({{m.name: sum(p.value for p in m.data.data_points) for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics
+       if m.name == "manifestcommit.rows"}})
+"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "{'manifestcommit.rows': 6}", done.stderr
+
+
+def test_without_the_package_nothing_is_done(tmp_path: Path) -> None:
+    """And nothing is imported where it is there but no job has ended."""
+    script = f"""
+import sys
+if {{missing}}:
+    sys.modules["opentelemetry"] = None
+import manifestcommit as mc, pyarrow as pa
+from manifestcommit import telemetry
+assert "opentelemetry.metrics" not in sys.modules
+assert mc.write(pa.table({{{{"n": [1]}}}}), {str(tmp_path)!r}).committed
+assert mc.Table({str(tmp_path)!r}).metrics().rows >= 1
+print(telemetry._made[0])
+"""
+    for missing in (True, False):
+        done = subprocess.run(
+            [sys.executable, "-c", script.format(missing=missing)], capture_output=True, text=True, check=True, timeout=60
+        )
+        assert (done.stdout.strip() == "None") == missing, done.stderr
+
+
+def test_an_api_that_is_too_old_is_told_once_and_fails_nothing(root: Path, records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telemetry, "_made", [])
+    monkeypatch.setattr("opentelemetry.metrics.get_meter_provider", lambda: object())
+    mc.write(ROWS, root)
+    mc.write(ROWS, root)
+    assert [record.getMessage() for record in records()].count(
+        "there will be no metrics: 'object' object has no attribute 'get_meter'"
+    ) == 1
+
+
+# --- a real store -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def proxy(rgw: Any) -> Iterator[FaultProxy]:
+    """Before the real S3 server."""
+    with FaultProxy(rgw.endpoint) as proxy:
+        yield proxy
+
+
+def test_requests_that_s3_makes_us_repeat_are_counted(
+    rgw: Any, proxy: FaultProxy, metrics: Metrics, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no secret is in a record or an attribute, at any level. [ST14] [SE1]"""
+    monkeypatch.setattr("manifestcommit.store.backends.retry.random.uniform", lambda *_: 0.0)  # no pauses
+    caplog.set_level(logging.DEBUG, logger="manifestcommit")
+    url = f"s3://{rgw.bucket()}/a b%20"
+    options = {**rgw.storage_options, "endpoint_url": proxy.url}
+    mc.write(ROWS, url, key="quite secret", storage_options=options)
+    busy = Fault(kind="status_before", status=503)
+    with mc.begin(url, storage_options=options) as job:
+        proxy.faults = [Rule(match=to("PUT", ".parquet"), fault=busy, times=2)]
+        job.write(ROWS)
+        proxy.faults = [
+            Rule(match=to("PUT", "/versions/"), fault=Fault(kind="status_after", status=503), times=1),
+            Rule(match=to("GET", "/versions/"), fault=busy, times=1),
+        ]
+    found = job.metrics
+    assert (found.kind, found.retries, found.unknowns, found.attempts) == ("committed", 4, 1, 1)
+    assert mc.Table(url, options).history()[0]["summary"]["retries"] == 2, "of which the create could know the first two"
+    assert metrics.sums("store.retries", "operation") == {"append": 4}
+    said = "".join(f"{record.getMessage()} {vars(record)}" for record in caplog.records if record.name.startswith("manifestcommit"))
+    said += repr(metrics.points())
+    assert url in said and not [each for each in (rgw.secret, "hunter2", "quite secret") if each in said]
+
+
+def test_a_local_store_repeats_nothing(tmp_path: Path) -> None:
+    """Its counts of repeats are none, not unknown."""
+    assert not hasattr(LocalStore(str(tmp_path)), "retries")
+    outcome = mc.write(ROWS, tmp_path)
+    assert outcome.metrics is not None and outcome.metrics.retries == 0

@@ -1,0 +1,135 @@
+"""Little that is stored and much that it becomes: bounded before memory is taken. [OB4]"""
+
+from __future__ import annotations
+
+import io
+import time
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import manifestcommit as mc
+from manifestcommit.core.commit import spill_policy
+from manifestcommit.core.commit.retention import Versions
+from manifestcommit.core.format import codec
+from manifestcommit.core.format.unknown_fields import MAX_DEPTH
+from manifestcommit.core.table import object_names
+from manifestcommit.engine.runtime import checked_parquet
+from manifestcommit.store import MemoryStore
+
+ROWS = pa.table({"x": [1]})
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest) -> MemoryStore:
+    store = MemoryStore(f"bombs/{request.node.name}/{time.monotonic_ns()}")
+    for _ in range(3):
+        mc.write(ROWS, store.url)
+    return store
+
+
+def head_of(store: MemoryStore) -> tuple[str, dict[str, Any]]:
+    name = max(info.name for info in store.list(object_names.VERSIONS) if object_names.parse_version(info.name))
+    return name, msgspec.json.decode(codec.decompress(store.get(name), name=name))
+
+
+def put(store: MemoryStore, name: str, document: dict[str, Any]) -> None:
+    store.put(name, codec.compress(msgspec.json.encode(document)))
+
+
+@pytest.mark.parametrize("version", [9, 3 * 10**9, 2**63 - 1])
+def test_a_version_that_the_list_contradicts_is_refused(store: MemoryStore, version: int) -> None:
+    """[OB4] It claims readable versions that are not there: nothing is written upon it, and nothing loops over what it claims."""
+    _, document = head_of(store)
+    document.update(version=version, expired=1, fence=1)
+    name = object_names.version_name(version)
+    put(store, name, document)
+    for use in (lambda: mc.Table(store.url).snapshot(), lambda: mc.write(ROWS, store.url), lambda: mc.gc(store.url)):
+        with pytest.raises(mc.CorruptMetadataError, match="some are missing"):
+            use()
+    assert max(info.name for info in store.list(object_names.VERSIONS) if object_names.parse_version(info.name)) == name
+    store.put(object_names.HINT, str(version).encode())  # then no list shows what is missing
+    for collect in (lambda: mc.gc(store.url, keep_for="30d"), lambda: list(mc.Table(store.url).history())):
+        with pytest.raises(mc.CorruptMetadataError):
+            collect()
+
+
+def test_versions_are_as_many_as_one_says_and_take_no_memory() -> None:
+    """[OB4]"""
+    many = Versions((3, 7), 10, 3 * 10**9)
+    assert len(many) == 2 + 3 * 10**9 - 9
+    assert (many[0], many[1:4], many[-1], many[len(many) - 1]) == (3, [7, 10, 11], 3 * 10**9, 3 * 10**9)
+    assert list(Versions((), 2, 4)) == [2, 3, 4]
+
+
+@pytest.mark.parametrize("hole", ["[]", "{}", '""', "0"])
+def test_a_document_of_nothing_takes_no_memory(store: MemoryStore, hole: str) -> None:
+    """[OB4] A few kilobytes as stored, millions of values; and a writer makes none."""
+    name, document = head_of(store)
+    many = f'{{"later":[{",".join([hole] * codec.MAX_VALUES)}],'.encode()
+    store.put(name, codec.compress(many + msgspec.json.encode(document)[1:]))
+    assert len(store.get(name)) < 100_000
+    with pytest.raises(mc.CorruptMetadataError, match="values"):
+        mc.Table(store.url).snapshot()
+
+
+def test_unknown_members_are_nested_no_deeper_than_can_be_written_back(store: MemoryStore) -> None:
+    """[OB4] [OB12] What is read can be written again."""
+    name, document = head_of(store)
+    raw = msgspec.json.encode(document)
+
+    def with_depth(depth: int) -> None:
+        store.put(name, codec.compress(b'{"later":' + b"[" * depth + b"]" * depth + b"," + raw[1:]))
+
+    with_depth(MAX_DEPTH - 2)
+    mc.write(ROWS, store.url)
+    name, document = head_of(store)
+    del document["later"]
+    raw = msgspec.json.encode(document)
+    with_depth(MAX_DEPTH)
+    with pytest.raises(mc.CorruptMetadataError, match="later"):
+        mc.Table(store.url).snapshot()
+
+
+def spilled(monkeypatch: pytest.MonkeyPatch, store: MemoryStore) -> tuple[str, dict[str, Any], str]:
+    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 100)
+    for _ in range(8):
+        mc.write(ROWS, store.url)
+    name, document = head_of(store)
+    return name, document, document["manifests"][0]["path"]
+
+
+@pytest.mark.parametrize("column", ["job", "digest", "extra", "later"])
+def test_a_manifest_whose_values_stand_for_gigabytes_takes_none(monkeypatch: pytest.MonkeyPatch, store: MemoryStore, column: str) -> None:
+    """[OB4] One long value in a dictionary, and a number for each of many rows."""
+    head, document, path = spilled(monkeypatch, store)
+    sound = pq.read_table(pa.BufferReader(store.get(path)))
+    count = 20_000
+    long = pa.repeat(pa.scalar('"' + "x" * 60_000 + '"'), 1)
+    values = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), count), long)
+    columns = {name: pa.repeat(sound.column(name)[0], count) for name in sound.column_names}
+    table = pa.table(columns | {"path": pa.array([f"{number}.parquet" for number in range(count)]), column: values})
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="zstd", store_schema=False)
+    data = sink.getvalue()
+    assert len(data) < 200_000
+    store.put(path, data)
+    document["manifests"][0].update(bytes=len(data), digest=codec.digest(data), files=count, footer=None)
+    del document["manifests"][0]["footer"]
+    put(store, head, document)
+    before = pa.total_allocated_bytes()
+    with pytest.raises(mc.CorruptMetadataError, match="once decoded"):
+        mc.Table(store.url).files()
+    assert pa.total_allocated_bytes() - before < checked_parquet.ROOM_BYTES
+
+
+def test_a_manifest_of_other_rows_than_its_reference_says_is_not_decoded(monkeypatch: pytest.MonkeyPatch, store: MemoryStore) -> None:
+    """[OB4] [OB6]"""
+    head, document, _ = spilled(monkeypatch, store)
+    document["manifests"][0]["files"] += 1
+    put(store, head, document)
+    with pytest.raises(mc.CorruptMetadataError, match="rows, the head says"):
+        mc.Table(store.url).files()

@@ -1,0 +1,75 @@
+"""Whatever is handed to a public call, it succeeds or raises an error of this package that names the argument. [SE3]
+
+One process without pyspark makes all hostile calls: a check has to come before Spark is looked for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from tests.doors import calls
+
+import manifestcommit as mc
+from manifestcommit.argument_checks import RULES, checked
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """All hostile calls, as another process without pyspark has made them."""
+    out = tmp_path_factory.mktemp("doors") / "calls.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.doors.calls", str(out)], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": os.getcwd()}
+    )
+    assert out.exists(), done.stderr
+    found: list[dict[str, Any]] = json.loads(out.read_text())
+    return found
+
+
+def test_no_hostile_call_ends_in_an_error_of_another_kind(made: list[dict[str, Any]]) -> None:
+    """0 of all. [SE3]"""
+    assert len(made) > 9_000
+    assert [each for each in made if each["kind"] == "untyped"] == []
+
+
+def test_what_no_argument_can_be_is_refused_by_its_name(made: list[dict[str, Any]]) -> None:
+    """Also where the call needs Spark, which is not there: the error is of the argument. [SE3]"""
+    never = [each for each in made if each["value"] in calls.NEVER and not calls.is_taken(each["door"], each["parameter"], each["value"])]
+    assert len(never) > 200
+    assert [
+        each for each in never if each["kind"] != "refused" or each["error"] != "UsageError" or each["parameter"] not in each["message"]
+    ] == []
+
+
+def test_what_is_refused_has_changed_nothing(made: list[dict[str, Any]]) -> None:
+    """[SE3]"""
+    refused = [each for each in made if each["error"] == "UsageError" and "but wrote rows of" not in each["message"]]  # the data is wrong
+    assert [each for each in refused if each["changed"]] == []
+
+
+def test_messages_are_short(made: list[dict[str, Any]]) -> None:
+    """However long the value is. [SE3]"""
+    whole = ("but wrote rows of", "There is no file")  # what was given has to be seen to its end there
+    mine = [each for each in made if each["error"] == "UsageError" and not any(text in each["message"] for text in whole)]
+    assert [each for each in mine if len(each["message"]) > 1_000] == []
+
+
+def test_every_door_is_called_with_every_argument(made: list[dict[str, Any]]) -> None:
+    """A new argument has a rule, or the package does not import. [SE3]"""
+    assert {(door.name, name) for door in calls.doors() for name in door.parameters} == {(each["door"], each["parameter"]) for each in made}
+    with pytest.raises(KeyError, match="brand_new"):
+
+        @checked()
+        def door(brand_new: int) -> None: ...
+
+    assert "brand_new" not in RULES
+
+
+def test_a_call_with_other_arguments_than_there_are_is_pythons_error() -> None:
+    """As without the checks. [SE3]"""
+    with pytest.raises(TypeError, match=r"write\(\): .*unexpected keyword argument 'storage_option'"):
+        mc.write(calls.ROWS, "memory://doors/none", storage_option={"secret": "hunter2"})  # type: ignore[call-arg]

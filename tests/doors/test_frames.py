@@ -1,0 +1,121 @@
+"""Tools that print the locals of each frame of a traceback (pytest -l, rich, error trackers) show no storage option. [SE1]"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pytest
+from fsspec.registry import _registry
+from tests.store.test_other import Toy
+
+import manifestcommit as mc
+from manifestcommit import job
+from manifestcommit.store import StorageOptions
+
+SECRET = "hunter2-in-a-frame"
+ROWS = pa.table({"id": [1]})
+JOB = f"v1-{'0' * 16}-{'0' * 32}"
+
+
+class Broken(Toy):
+    """A store that fails at every request."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
+        raise OSError("broken")
+
+    def find(self, path: str, *args: Any, **kwargs: Any) -> Any:
+        raise OSError("broken")
+
+    def ls(self, path: str, *args: Any, **kwargs: Any) -> Any:
+        raise OSError("broken")
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: Any) -> None:
+        raise OSError("broken")
+
+
+@pytest.fixture(autouse=True)
+def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr("manifestcommit.store.backends.retry.random.uniform", lambda *_: 0.0)
+    fsspec.register_implementation("brokentoy", Broken)
+    yield
+    _registry.pop("brokentoy", None)
+
+
+def plain() -> dict[str, Any]:
+    return {"secret": SECRET, "client_kwargs": {"deep": [SECRET]}}
+
+
+URL = "brokentoy://bucket/table"
+CALLS: dict[str, Callable[[], Any]] = {
+    "write": lambda: mc.write(ROWS, URL, storage_options=plain()),
+    "write, a wrong mode": lambda: mc.write(ROWS, URL, mode="x", storage_options=plain()),  # type: ignore[arg-type]
+    "write, a misspelled argument": lambda: mc.write(ROWS, URL, storage_option=plain()),  # type: ignore[call-arg]
+    "begin": lambda: mc.begin(URL, storage_options=plain()),
+    "begin, by position": lambda: mc.begin(URL, None, False, plain()),
+    "begin, as the key": lambda: mc.begin(URL, plain()),  # type: ignore[arg-type]
+    "commit": lambda: mc.commit(URL, JOB, storage_options=plain()),
+    "abort": lambda: mc.abort(URL, JOB, storage_options=plain()),
+    "resolve": lambda: mc.resolve(URL, JOB, storage_options=plain()),
+    "gc": lambda: mc.gc(URL, storage_options=plain()),
+    "create_table": lambda: mc.create_table(URL, ROWS.schema, storage_options=plain()),
+    "adopt": lambda: mc.adopt(URL, storage_options=plain()),
+    "read_committed": lambda: mc.read_committed(URL, storage_options=plain()),
+    "Table": lambda: mc.Table("brokentoy://", storage_options=plain()),
+    "snapshot": lambda: mc.Table(URL, plain()).snapshot(),
+    "options of a folder": lambda: mc.Table("/tmp/nowhere", plain()),
+    "options that are a text": lambda: mc.Table(URL, SECRET),  # type: ignore[arg-type]
+    "options named by numbers": lambda: mc.Table(URL, {1: SECRET}),  # type: ignore[dict-item]
+    "register": lambda: mc.register(3, plain()),  # type: ignore[arg-type]
+}
+
+
+def frames(error: BaseException | None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every frame of this package in the traceback of the error, and of those that it came of."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        at: TracebackType | None = error.__traceback__
+        while at is not None:
+            code = at.tb_frame.f_code
+            if "/manifestcommit/" in code.co_filename or code.co_filename.endswith("inspect.py"):
+                yield f"{code.co_filename}:{at.tb_lineno} {code.co_name}", dict(at.tb_frame.f_locals)
+            at = at.tb_next
+        error = error.__cause__ or error.__context__
+
+
+def shows(value: Any) -> bool:
+    """As the tools do: the text of each local, and of what is in plain containers."""
+    if isinstance(value, dict):
+        return any(map(shows, value)) or any(map(shows, value.values()))
+    if isinstance(value, list | tuple | set):
+        return any(map(shows, value))
+    return SECRET in repr(value)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_no_frame_holds_an_option(name: str) -> None:
+    """[SE1]"""
+    with pytest.raises((mc.ManifestCommitError, TypeError)) as caught:
+        CALLS[name]()
+    found = list(frames(caught.value))
+    assert found, "the error was raised inside"
+    assert [where for where, names in found if shows(names)] == []
+    shown = "".join(traceback.TracebackException.from_exception(caught.value, capture_locals=True).format())
+    own = [line for line in shown.splitlines() if SECRET in line and "plain()" not in line]
+    assert own == []
+
+
+def test_what_a_job_keeps_of_its_options_shows_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it was made by hand. [SE1]"""
+    made: list[Any] = []
+    monkeypatch.setattr(job.engine_job, "Transaction", lambda *_, **__: made.append(1))
+    one = job.Job(None, key=None, fingerprint=None, storage_options=StorageOptions(plain()))  # type: ignore[arg-type]
+    assert made and not shows(vars(one))

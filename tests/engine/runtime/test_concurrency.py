@@ -1,0 +1,83 @@
+"""Requests that need not wait for one another are under way together where a store's answers take their time, and nowhere else. [CM11]"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from manifestcommit.engine.runtime.concurrency import map_concurrently, map_in_batches, prefetch
+from manifestcommit.store import MemoryStore, Store, is_remote
+from manifestcommit.testing import CountingStore, FaultStore
+
+
+class Far(MemoryStore):
+    """Memory that says that it is behind a network."""
+
+    is_remote = True
+
+
+class Together:
+    """Work that ends only when so many are at it at the same time; most: that were."""
+
+    def __init__(self, number: int) -> None:
+        self._barrier = threading.Barrier(number)
+        self._lock = threading.Lock()
+        self._at_it = self.most = 0
+
+    def __call__(self, item: int) -> int:
+        with self._lock:
+            self._at_it += 1
+            self.most = max(self.most, self._at_it)
+        self._barrier.wait(timeout=60)
+        with self._lock:
+            self._at_it -= 1
+        return -item
+
+
+@pytest.mark.parametrize("store", [Far("a"), CountingStore(Far("b")), CountingStore(CountingStore(Far("c")))])
+def test_answers_that_take_their_time_are_waited_for_together_also_where_they_are_counted(store: Store) -> None:
+    """A plan on S3 took the sum of its answers otherwise, and a benchmark of it measured its own counter."""
+    assert is_remote(store)
+    assert map_concurrently(store, Together(8), range(16)) == [-item for item in range(16)]
+
+
+def test_of_many_items_no_more_results_than_a_few_are_ahead_of_whoever_takes_them() -> None:
+    begun: list[int] = []
+    results = map_in_batches(Far("d"), lambda item: begun.append(item) or -item, range(10), few=4)
+    assert next(results) == 0 and sorted(begun) == [0, 1, 2, 3]
+    assert list(results) == [-item for item in range(1, 10)] and sorted(begun) == list(range(10))
+    working = Together(4)
+    assert list(map_in_batches(Far("e"), working, range(12), few=4)) == [-item for item in range(12)] and working.most == 4
+
+
+@pytest.mark.parametrize("store", [MemoryStore("f"), FaultStore(Far("g")), CountingStore(MemoryStore("h"))])
+def test_at_hand_and_where_calls_are_numbered_they_come_one_after_another(store: Store) -> None:
+    """A fault at the n-th call would be another one in each run."""
+    assert not is_remote(store)
+    threads: set[str] = set()
+    assert map_concurrently(store, lambda item: threads.add(threading.current_thread().name) or item, range(9)) == list(range(9))
+    assert threads == {threading.current_thread().name}
+
+
+def test_work_ahead_comes_in_order_with_its_errors_and_is_never_far_ahead() -> None:
+    """A million files to adopt, or versions to verify, were all in memory otherwise, and an error would come before its turn."""
+    taken: list[int] = []
+
+    def items() -> Iterator[int]:
+        for item in range(12):
+            assert item - len(taken) < 4, "begun, or waiting to be taken"
+            yield item
+
+    for item, result in prefetch(lambda item: 12 // (item - 5), items(), threads=3, limit=4):
+        if item == 5:
+            with pytest.raises(ZeroDivisionError):
+                result.result()
+        else:
+            assert result.result() == 12 // (item - 5)
+        taken.append(item)
+    assert taken == list(range(12))
+    working = Together(3)
+    assert [result.result() for _, result in prefetch(working, range(9), threads=3, limit=9)] == [-item for item in range(9)]
+    assert working.most == 3

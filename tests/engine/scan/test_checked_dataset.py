@@ -1,0 +1,150 @@
+"""Data files of other programs are checked before `Table.dataset()` reads rows of them. [AF3] [RD2]
+
+The lie is a value that pyarrow ignores and no sound file has, so that the process lives to tell which reader does not look.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from tests.footers import changed
+
+import manifestcommit as mc
+from manifestcommit.store import open_store
+
+NULLS = (4, 0, 1, 0, 3, 12, 3)  # of the first column's statistics
+ROWS = 3
+READS: dict[str, Callable[[ds.Dataset], Any]] = {
+    "to_table": lambda found: found.to_table(),
+    "no columns": lambda found: found.to_table(columns=[]),
+    "filter": lambda found: found.to_table(filter=pc.field("id") > 1),
+    "to_batches": lambda found: list(found.to_batches()),
+    "scanner": lambda found: found.scanner().to_table(),
+    "Scanner": lambda found: ds.Scanner.from_dataset(found).to_table(),
+    "head": lambda found: found.head(1),
+    "take": lambda found: found.take(pa.array([0])),
+    "count_rows": lambda found: found.count_rows(),
+    "count with a filter": lambda found: found.count_rows(filter=pc.field("id") > 1),
+    "filtered": lambda found: found.filter(pc.field("id") > 1).to_table(),
+    "filtered twice": lambda found: found.filter(pc.field("id") > 1).filter(pc.field("id") < 9).count_rows(),
+    "sort_by": lambda found: found.sort_by("id").to_table(),
+    "join": lambda found: found.join(ds.dataset(pa.table({"id": [1]})), "id").to_table(),
+    "joined to": lambda found: ds.dataset(pa.table({"id": [1]})).join(found, "id").to_table(),
+    "fragments": lambda found: [fragment.to_table() for fragment in found.get_fragments()],
+    "other schema": lambda found: found.replace_schema(found.schema).to_table(),
+    "file names": lambda found: found.to_table(columns=["__filename"]),
+    "pickled": lambda found: pickle.loads(pickle.dumps(found)).to_table(),
+    "duckdb": lambda found: duckdb.from_arrow(found).fetchall(),
+    "duckdb filter": lambda found: duckdb.from_arrow(found).filter("id > 1").fetchall(),
+    "duckdb count": lambda found: duckdb.sql("select count(*) from found").fetchall(),
+    "polars": lambda found: pl.scan_pyarrow_dataset(found).collect(),
+    "polars filter": lambda found: pl.scan_pyarrow_dataset(found).filter(pl.col("id") > 1).select("id").collect(),
+}
+
+
+def written(day: str) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"id": pa.array(range(ROWS), pa.int64()), "day": [day] * ROWS}), sink)
+    return sink.getvalue()
+
+
+@pytest.fixture
+def adopted(tmp_path: Path) -> mc.Table:
+    """A table of two files that it did not write, in partitions a and b, and one that it did, in c."""
+    for name in "ab":
+        (tmp_path / f"{name}.parquet").write_bytes(written(name))
+    mc.adopt(str(tmp_path), partition_by=["day"])
+    mc.write(pa.table({"id": [7], "day": ["c"]}), str(tmp_path))
+    return mc.Table(str(tmp_path))
+
+
+def lie(table: mc.Table, name: str = "b.parquet", **told: Any) -> None:
+    path = Path(table.url.removeprefix("file://")) / name
+    path.write_bytes(changed(path.read_bytes(), *NULLS, to=-1))
+
+
+@pytest.mark.parametrize("read", sorted(READS))
+def test_no_door_of_a_dataset_leads_past_the_check(adopted: mc.Table, read: str) -> None:
+    """[AF3] [OB4] The error names the file; DuckDB and Polars put it into one of theirs. Sound files are read as ever."""
+    READS[read](adopted.dataset())
+    lie(adopted)
+    with pytest.raises(Exception, match=r"data file b\.parquet, which no job of this table wrote, is damaged") as raised:
+        READS[read](adopted.dataset())
+    if "duckdb" not in read and "polars" not in read:
+        assert isinstance(raised.value, mc.CorruptMetadataError) and raised.value.object == "b.parquet"
+
+
+@pytest.mark.parametrize("read", ["to_table", "count_rows", "duckdb", "polars"])
+def test_columns_that_were_renamed_lead_past_no_check(adopted: mc.Table, read: str) -> None:
+    """[AF3] [SC6]"""
+    adopted.rename_column("id", "number")
+    READS[read](adopted.dataset())
+    lie(adopted)
+    with pytest.raises(Exception, match=r"data file b\.parquet"):
+        READS[read](adopted.dataset())
+
+
+def test_only_files_that_the_filter_leaves_are_checked(adopted: mc.Table) -> None:
+    """[AF3] A damaged partition hinders no read of another one; each file is checked once."""
+    lie(adopted)
+    dataset = adopted.dataset()
+    for found in (dataset, pickle.loads(pickle.dumps(dataset))):
+        assert found.to_table(filter=pc.field("day") == "a").num_rows == ROWS
+        assert found.filter(pc.field("day") == "c").to_table()["id"].to_pylist() == [7]
+        assert found.filter(pc.field("day") != "b").count_rows(filter=pc.field("id") >= 0) == ROWS + 1
+        assert [Path(each.path).name for each in found.get_fragments(pc.field("day") == "a")] == ["a.parquet"]
+        with pytest.raises(mc.CorruptMetadataError, match=r"b\.parquet"):
+            found.to_table(filter=pc.field("day") != "a")
+    lie(adopted, "a.parquet")
+    assert dataset.to_table(filter=pc.field("day") == "a").num_rows == ROWS  # looked at before
+
+
+def test_a_footer_of_endless_rows_is_no_endless_read(adopted: mc.Table, tmp_path: Path) -> None:
+    """[AF3] [OB4] A file without columns may have as many rows as it likes: that these are the table's is checked, too."""
+    sink = io.BytesIO()
+    pq.write_table(pa.table({}), sink)
+    data = changed(changed(sink.getvalue(), 3, to=2**62), 4, to=[12, [[[1, 9, [12, []]], [2, 6, 0], [3, 6, 2**62]]]])
+    assert pq.read_metadata(pa.BufferReader(data)).num_rows == 2**62
+    (tmp_path / "b.parquet").write_bytes(data)
+    for read in (lambda: adopted.dataset().count_rows(), lambda: adopted.dataset().to_table(columns=[])):
+        with pytest.raises(mc.CorruptMetadataError, match=f"its footer says {2**62} rows, the table lists {ROWS}"):
+            read()
+
+
+def test_a_table_of_its_own_files_costs_nothing(tmp_path: Path) -> None:
+    """[AF3] Its dataset is pyarrow's own."""
+    mc.write(pa.table({"id": [1]}), str(tmp_path))
+    assert type(mc.Table(str(tmp_path)).dataset()) is ds.FileSystemDataset
+
+
+def test_a_file_of_others_that_is_gone_is_named(adopted: mc.Table, tmp_path: Path) -> None:
+    """[RD2] Also where it goes after the dataset was made."""
+    dataset = adopted.dataset()
+    (tmp_path / "b.parquet").unlink()
+    with pytest.raises(mc.DataFileMissingError, match=r"data file b\.parquet is listed") as raised:
+        dataset.to_table()
+    assert raised.value.path == "b.parquet"
+
+
+def test_files_in_a_store_are_checked_as_well() -> None:
+    """[AF3] Through pyarrow's filesystem over the store, by several threads."""
+    store = open_store("memory://checked-dataset")
+    for number in range(20):
+        store.put(f"{number}.parquet", written("a"))
+    mc.adopt(store.url)
+    assert mc.Table(store.url).dataset().count_rows() == 20 * ROWS
+    store.put("7.parquet", changed(written("a"), *NULLS, to=-1))
+    for read in ("to_table", "count_rows", "duckdb", "polars"):
+        with pytest.raises(Exception, match=r"data file 7\.parquet"):
+            READS[read](mc.Table(store.url).dataset())

@@ -1,0 +1,716 @@
+"""A root whose table was removed, and another one that was made there: no job of the one commits into the other. [LY10] [LY14] [CM5]"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+from tests.faults.helpers import publish
+from tests.faults.tables import all_snapshots, begin, change_of, check_head, check_table, memory, read_ids, rows, session, write
+
+from manifestcommit.core.commit.audit import check_step
+from manifestcommit.core.commit.change import Change, create
+from manifestcommit.core.commit.retention import Policy
+from manifestcommit.core.schema.fields import Field, Schema
+from manifestcommit.core.table import object_names
+from manifestcommit.core.table.snapshot import Snapshot
+from manifestcommit.engine.commit import create_version as commit_module
+from manifestcommit.engine.commit.commit_loop import commit, record_abort
+from manifestcommit.engine.commit.create_version import create_table
+from manifestcommit.engine.inspection.verify import verify
+from manifestcommit.engine.job.resolve import resolve_job
+from manifestcommit.engine.job.two_phase import commit_prepared
+from manifestcommit.engine.maintenance import gc as gc_engine
+from manifestcommit.engine.maintenance.adopt import adopt
+from manifestcommit.engine.metadata.table_root import check_free_root
+from manifestcommit.engine.metadata.version_chain import Head, newest_above, open_head, read_object, read_version
+from manifestcommit.engine.operations.lineage import rewind
+from manifestcommit.engine.operations.rollback import rollback
+from manifestcommit.engine.runtime.outcome import Outcome
+from manifestcommit.engine.scan.change_feed import Feed
+from manifestcommit.errors import (
+    CorruptMetadataError,
+    ManifestCommitError,
+    NotATableError,
+    OutcomeUnknownError,
+    StoreError,
+    TableNotFoundError,
+)
+from manifestcommit.job import Job
+from manifestcommit.store import LocalStore, MemoryStore, Store
+from manifestcommit.testing.faults import Died, FaultCall, FaultStore
+
+FIXTURE = Path(__file__).parents[1] / "compat" / "fixtures" / "v0.1" / "types"
+SCHEMA = Schema(fields=(Field(id=1, name="id", type="long"),))
+REMADE = [0, 1, 2, 5]  # versions of the table that is made anew: none, fewer than the job's base, as many, more
+
+
+@pytest.fixture(params=["memory", "disk"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """A root with a table of two versions, and the row 2."""
+    made: Store = memory() if request.param == "memory" else LocalStore(str(tmp_path / "a t%+é"))
+    make(made, 2, first=2)
+    return made
+
+
+def make(store: Store, versions: int, *, first: int = 1000) -> None:
+    """A table of so many versions; each after the first appends a row."""
+    if versions:
+        create_table(session(store), schema=SCHEMA, partition_by=(), properties={})
+    for number in range(versions - 1):
+        write(store, rows([first + number]))
+
+
+def remake(store: Store, versions: int) -> None:
+    """Every object of the root is removed, as `rm -rf` does, and a table made there."""
+    store.delete([info.name for info in store.list("")])
+    make(store, versions)
+
+
+def ids_of(versions: int) -> list[int]:
+    return [1000 + number for number in range(versions - 1)]
+
+
+def pending(store: Store, row: int = 77) -> tuple[Job, Head]:
+    """A job that has written, and the head that it knows."""
+    job = begin(store, "k")
+    job.advance("s", 0, 5)
+    job.write(rows([row]))
+    return job, open_head(store)
+
+
+def markers(store: Store) -> list[str]:
+    """The ids of the tables whose markers are there."""
+    return [table_id for info in store.list(object_names.MARKERS) if (table_id := object_names.parse_marker(info.name)) is not None]
+
+
+def wrong_version(store: Store) -> int | None:
+    """The version that readers of the root refuse, by the error's text."""
+    error = None
+    try:
+        open_head(store)
+    except CorruptMetadataError as caught:
+        error = caught
+    except TableNotFoundError:
+        return None
+    if error is None:
+        return None
+    (named,) = (version for version in versions(store) if object_names.version_name(version) in str(error))
+    return named
+
+
+def check_clean(store: Store, versions: int, *others: int) -> None:
+    """The table that was made anew is as if there had been no job of another one, and goes on."""
+    assert read_ids(store) == sorted([*ids_of(versions), *others])
+    if versions:
+        check_table(store)
+        assert verify(session(store)).is_sound
+        assert markers(store) == [open_head(store).snapshot.table_id]
+    write(store, rows([5]))
+    assert read_ids(store) == sorted([*ids_of(versions), *others, 5])
+    assert open_head(store).snapshot.watermarks == {}
+    check_head(store)
+
+
+def check_refused(store: Store, created: int | None) -> None:
+    """What a job of the removed table has created is read by nobody and built upon by nobody; deleting it is the remedy."""
+    assert wrong_version(store) == created
+    if created is None:
+        return
+    name = object_names.version_name(created)
+    for attempt in (lambda: open_head(store), lambda: write(store, rows([6])), lambda: read_ids(store)):
+        with pytest.raises(CorruptMetadataError, match=name):
+            attempt()
+    assert read_object(store, created + 1) is None
+    report = verify(session(store))
+    assert not report.is_sound and any(name in (each.object, *each.problem.split()) for each in report.findings)
+    store.delete([name])
+
+
+# --- jobs of the table that was removed -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("versions", REMADE)
+def test_a_job_of_a_removed_table_is_refused_whatever_is_there(store: Store, versions: int) -> None:
+    """It was born at version 2, and once was acknowledged where the new table had two versions as well. [LY10] [CM5] [IV2]"""
+    job, head = pending(store)
+    change = change_of(job)
+    remake(store, versions)
+    with pytest.raises(TableNotFoundError, match="removed") as caught:
+        commit(session(store), head, change)
+    created = 3 if versions < 3 else None
+    assert (object_names.version_name(3) in str(caught.value)) == (created is not None), "a version of the new table is never named"
+    check_refused(store, created)
+    check_clean(store, versions)
+
+
+@pytest.mark.parametrize("versions", REMADE)
+def test_a_root_removed_at_any_request_of_a_commit(store: Store, versions: int) -> None:
+    """[LY10] [CM5]"""
+    snapshot = {info.name: store.get(info.name) for info in store.list("")}
+    calls = FaultStore(store)
+    job, head = pending(store)
+    assert commit(session(calls), head, change_of(job)).committed
+    for number in range(1, calls.count + 1):
+        store.delete([info.name for info in store.list("")])
+        for name, data in snapshot.items():
+            store.put(name, data)
+        job, head = pending(store)
+
+        def at(call: FaultCall, number: int = number) -> None:
+            if call.number == number:
+                remake(store, versions)
+
+        try:
+            outcome = commit(session(FaultStore(store, on_call=at)), head, change_of(job))
+        except TableNotFoundError as error:
+            created = wrong_version(store)
+            assert (object_names.version_name(3) in str(error)) == (created == 3), "nobody is asked to delete a version of the new table"  # noqa: PT017
+            check_refused(store, created)
+        else:
+            assert outcome.committed and calls.calls[number - 1].name == object_names.HINT, "it had counted before the root was removed"
+        check_clean(store, versions)
+
+
+@pytest.mark.parametrize("versions", [1, 2, 5])
+def test_a_prepared_job_of_a_removed_table_is_refused(store: Store, versions: int) -> None:
+    """Before it is committed anew, and while it is. [LY10] [AB3] [CM5]"""
+    job, _ = pending(store)
+    name = job.prepare()
+    prepared = store.get(object_names.prepared_name(name))
+
+    def at(call: FaultCall) -> None:
+        if call.kind == "put_if_absent":
+            remake(store, versions)
+            store.put(object_names.prepared_name(name), prepared)  # as one that its process writes again
+
+    with pytest.raises(TableNotFoundError):
+        commit_prepared(session(FaultStore(store, on_call=at)), name)
+    check_refused(store, 3 if versions < 3 else None)
+    with pytest.raises(TableNotFoundError):
+        commit_prepared(session(store), name)
+    check_clean(store, versions)
+
+
+@pytest.mark.parametrize("versions", [1, 2])
+def test_a_second_job_of_the_removed_table_does_not_build_on_the_first_ones_version(store: Store, versions: int) -> None:
+    """It loses to an object of its own table, which nobody may take for the head. [LY10] [LY14] [CM4]"""
+    (one, head), (two, _) = pending(store), pending(store, 78)
+    changes = change_of(one), plain(change_of(two))
+    remake(store, versions)
+    for change in changes:
+        with pytest.raises(TableNotFoundError, match="removed"):
+            commit(session(store), head, change)
+    check_refused(store, 3)
+    check_clean(store, versions)
+
+
+@pytest.mark.parametrize("remade", [1, 2])
+def test_a_job_that_creates_above_another_one_of_the_removed_table_is_refused_and_so_is_the_other(store: Store, remade: int) -> None:
+    """Also where its base is gone.
+
+    The list that follows a create shows a version of the same table above it, and still not that table's marker. [LY14] [CM5]
+    """
+    (one, head), (two, _) = pending(store), pending(store, 78)
+    change, later = change_of(one), plain(change_of(two))
+    bodies: list[bytes] = []
+
+    def keep(call: FaultCall) -> None:
+        if call.kind == "put" and not bodies:  # the hint: both versions are there
+            bodies.append(store.get(object_names.version_name(4)))
+
+    assert commit(session(store), head, change).committed and read_object(store, 3) is not None
+    assert commit(session(FaultStore(store, on_call=keep)), open_head(store), later).committed
+    third = pending(store, 79)[0]
+    remake(store, remade)
+
+    def above(call: FaultCall) -> None:
+        if call.kind == "list":
+            store.put_if_absent(object_names.version_name(4), bodies[0])
+
+    with pytest.raises(TableNotFoundError, match=object_names.version_name(3)):
+        commit(session(FaultStore(store, on_call=above)), head, plain(change_of(third)))
+    assert wrong_version(store) == 4
+    store.delete([object_names.version_name(4)])
+    check_refused(store, 3)
+    check_clean(store, remade)
+
+
+def plain(change: Change) -> Change:
+    """Without key and advance, so that it follows another one like it."""
+    return msgspec.structs.replace(change, key=None, declared=None, advances=())
+
+
+def roll_back(store: Store) -> Any:
+    return rollback(session(store), 2, reason="r")
+
+
+def rewind_source(store: Store) -> Any:
+    return rewind(session(store), "s", 0, reason="r")
+
+
+def collect(store: Store) -> Any:
+    return gc_engine.run(session(store), Policy(grace_s=0, keep_for_s=0, keep_versions=1))
+
+
+def give_up(store: Store) -> Any:
+    (job,) = {object_names.job_of_handed(info.name) for info in store.list(object_names.JOBS)}
+    return record_abort(session(store), job)
+
+
+def append(store: Store) -> Any:
+    return write(store, rows([9]))
+
+
+@pytest.mark.parametrize("act", [append, roll_back, rewind_source, collect, give_up])
+def test_whatever_commits_goes_through_the_same_check(store: Store, act: Callable[[Store], Any]) -> None:
+    """[LY10] [CM5] [CF13] [WM5] [AB4] [GC1]"""
+    write(store, rows([3]), watermarks={"s": (0, 5)})
+    waiting = begin(store)
+    waiting.write(rows([70]))
+    waiting.prepare()
+    base = open_head(store).version
+    seen: list[int] = []
+
+    def at(call: FaultCall) -> None:
+        if call.kind == "put_if_absent" and object_names.parse_version(call.name) == base + 1 and not seen:
+            seen.append(call.number)
+            remake(store, base)
+
+    with pytest.raises(TableNotFoundError, match="removed"):
+        act(FaultStore(store, on_call=at))
+    assert seen
+    check_refused(store, base + 1)
+    check_clean(store, base)
+
+
+def test_a_published_job_of_a_removed_table_is_carried_by_nobody(store: Store) -> None:
+    """Its intent is put again by its stalled process: it is of another table. [CM20] [LY10]"""
+    job = publish(store, 70)
+    intent = store.get(object_names.intent_name(job))
+    versions = open_head(store).version
+    remake(store, versions)
+    store.put(object_names.intent_name(job), intent)
+    write(store, rows([6]))
+    assert read_ids(store) == sorted([*ids_of(versions), 6])
+    with pytest.raises(ManifestCommitError, match="another table"):
+        resolve_job(session(store), job)
+
+
+# --- the table that was made anew -----------------------------------------------------------------------------------------
+
+
+def test_a_writer_of_the_new_table_is_told_which_object_is_in_its_way(store: Store) -> None:
+    """Its own create lies below what a job of the old table left: it counts once that is deleted. [LY14] [CM5] [CM6]"""
+    job, head = pending(store)
+    change = change_of(job)
+    remake(store, 1)
+    mine = begin(store)
+    mine.write(rows([8]))
+    with pytest.raises(TableNotFoundError):
+        commit(session(store), head, change)
+    with pytest.raises(OutcomeUnknownError, match=object_names.version_name(3)):
+        mine.commit()
+    store.delete([object_names.version_name(3)])
+    assert resolve_job(session(store), mine.id) == "committed"
+    check_clean(store, 1, 8)
+
+
+def test_a_writer_of_the_new_table_that_loses_to_a_removed_one_does_not_build_on_it(store: Store) -> None:
+    """[LY14] [CM4]"""
+    job, head = pending(store)
+    change = change_of(job)
+    remake(store, 2)
+    mine, known = begin(store), open_head(store)
+    mine.write(rows([8]))
+    with pytest.raises(TableNotFoundError):
+        commit(session(store), head, change)
+    with pytest.raises(CorruptMetadataError, match=object_names.version_name(3)) as caught:
+        commit(session(store), known, change_of(mine))
+    assert caught.value.object_name == object_names.version_name(3)
+    check_refused(store, 3)
+    check_clean(store, 2)
+
+
+def test_who_knows_a_head_of_the_removed_table_is_not_told_that_nothing_happened(store: Store) -> None:
+    """Both are at version 2, and what is known of the one says nothing of the other. [RD1] [RD3] [LY14]"""
+    feed = Feed(session(store), columns=(), pinned=2)
+    at, old = feed.advance(feed.beginning(1)), open_head(store)
+    write(store, rows([3]))
+    newer = open_head(store)
+    remake(store, 2)
+    assert newest_above(store, old.version, old) == open_head(store)
+    with pytest.raises(TableNotFoundError, match="checkpoint is of the table"):
+        feed.advance(at)
+    with pytest.raises(TableNotFoundError, match="was removed while version 2 was read"):
+        read_version(store, newer, 2)
+    make(store, 2)
+    with pytest.raises(TableNotFoundError, match="was removed while version 2 was read"):
+        read_version(store, newer, 2)
+
+
+@pytest.mark.parametrize("versions", [1, 2, 3])
+def test_whatever_order_jobs_of_both_tables_come_in(versions: int) -> None:
+    """The root is made anew at a request of one job; another job of the old table and one of the new come at that one or later ones.
+
+    Once what the errors name is deleted, the new table has what it has acknowledged and nothing else. [LY10] [LY14] [CM5] [IV2]
+    """
+    acknowledged_once = set[str]()
+    for moments in itertools.combinations_with_replacement(range(1, 7), 3):
+        for later in (("old", "new"), ("new", "old")):
+            store = memory()
+            make(store, 2, first=2)
+            at = dict(zip(("remake", *later), moments, strict=True))
+            acknowledged = play(store, versions, at)
+            if at["remake"] > 3:
+                continue  # a commit without winners has three requests
+            acknowledged_once |= acknowledged
+            while (wrong := wrong_version(store)) is not None:
+                store.delete([object_names.version_name(wrong)])
+            others = set(read_ids(store)) - set(ids_of(versions))
+            assert others <= {8}, "rows of the removed table"
+            assert "new" not in acknowledged or others == {8}, "a commit that was acknowledged is lost"
+            assert "old" not in acknowledged and ("one" not in acknowledged or at["remake"] == 3), "its table was gone"
+            check_table(store)
+    assert acknowledged_once == {"one", "new"}
+
+
+def play(store: Store, versions: int, moments: dict[str, int]) -> set[str]:
+    """One job of the old table commits, and before its n-th request others act. Who was told to be committed."""
+    (one, head), (two, _) = pending(store), pending(store, 78)
+    change, other = plain(change_of(one)), plain(change_of(two))
+    acknowledged = set[str]()
+
+    def at(call: FaultCall) -> None:
+        for who in (who for who, moment in moments.items() if moment == call.number):
+            with contextlib.suppress(TableNotFoundError, CorruptMetadataError, OutcomeUnknownError):
+                if who == "remake":
+                    remake(store, versions)
+                elif who == "new":
+                    write(store, rows([8]))
+                    acknowledged.add(who)
+                elif commit(session(store), head, other).committed:
+                    acknowledged.add(who)
+
+    with contextlib.suppress(TableNotFoundError):
+        if commit(session(FaultStore(store, on_call=at)), head, change).committed:
+            acknowledged.add("one")
+    return acknowledged
+
+
+# --- the marker -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_has_its_marker_from_before_its_first_version(store: Store) -> None:
+    """[LY14] [CM13]"""
+    snapshot = open_head(store).snapshot
+    assert snapshot.marked and markers(store) == [snapshot.table_id]
+    assert store.get(object_names.marker_name(snapshot.table_id)) == snapshot.table_id.encode()
+    fresh = memory()
+    calls = FaultStore(fresh)
+    make(calls, 1)
+    created = [call.name for call in calls.calls if call.kind == "put_if_absent"]
+    assert created == [object_names.marker_name(open_head(fresh).snapshot.table_id), object_names.version_name(1)]
+
+
+def test_the_marker_is_between_versions_and_intents_in_every_list() -> None:
+    """So it is shown by the list that begins at the newest version, and not hidden by any number of intents. [LY14] [LY11]"""
+    store = memory()
+    make(store, 2)
+    table_id = open_head(store).snapshot.table_id
+    assert object_names.version_name(10**19) < object_names.marker_name(table_id) < object_names.INTENTS
+    for number in range(1100):
+        store.put(object_names.intent_name(object_names.job_id(1, table_id, number.to_bytes(16, "big"))), b"?")
+    assert open_head(store).version == 2
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["TABLE-", "TABLE-0123456789abcde", "TABLE-0123456789ABCDEF", "TABLE-0123456789abcdef0", "table-0123456789abcdef", "TABLE-٠" * 2],
+)
+def test_what_is_no_marker_is_passed_over(store: Store, name: str) -> None:
+    """[LY2] [LY14]"""
+    assert object_names.parse_marker(object_names.VERSIONS + name) is None
+    store.put(object_names.VERSIONS + name, b"?")
+    assert open_head(store).version == 2
+
+
+def test_every_commit_carries_over_that_the_table_has_a_marker(store: Store) -> None:
+    """[CM17] [OB2] [CF13]"""
+    write(store, rows([3]), watermarks={"s": (0, 5)})
+    for act in (append, rewind_source, roll_back, collect):
+        before = open_head(store).version
+        act(store)
+        assert open_head(store).snapshot.marked and open_head(store).version > before
+    assert markers(store) == [open_head(store).snapshot.table_id], "gc keeps it"
+
+
+def test_a_version_that_says_otherwise_than_the_one_before_it_is_found(store: Store) -> None:
+    """[RD10] [LY14]"""
+    parent, child = (each.snapshot for each in all_snapshots(store))
+    assert not list(check_step(parent, child))
+    assert [each.kind for each in check_step(parent, msgspec.structs.replace(child, marked=False))] == ["record_false"]
+
+
+def test_a_marker_that_was_lost_is_named_and_can_be_created_again(store: Store) -> None:
+    """[LY14] [RD10]"""
+    head = open_head(store)
+    name = object_names.marker_name(head.snapshot.table_id)
+    job, known = pending(store)
+    store.delete([name])
+    for attempt in (lambda: open_head(store), lambda: write(store, rows([6])), lambda: read_ids(store)):
+        with pytest.raises(CorruptMetadataError, match="create it again") as caught:
+            attempt()
+        assert caught.value.object_name == name and name in str(caught.value) and head.snapshot.table_id in str(caught.value)
+    assert any(each.kind == "marker_missing" and each.object == name for each in verify(session(store)).findings)
+    outcome = commit(session(store), known, change_of(job))
+    assert outcome.kind == "unknown" and name in outcome.reason, "the base is what it was: the table was not removed"
+    store.put(name, head.snapshot.table_id.encode())
+    assert open_head(store).version == 3 and resolve_job(session(store), job.id) == "committed"
+    assert verify(session(store)).is_sound
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_of_two_creators_the_loser_takes_its_marker_away(dies: bool) -> None:
+    """One that dies leaves it: its id is of no job, and costs each commit one request. [LY14] [CM13]"""
+    store = memory()
+
+    def other(call: FaultCall) -> None:
+        if call.kind == "put_if_absent" and object_names.parse_version(call.name) == 1 and not versions(store):
+            make(store, 1)
+        if dies and versions(store) and call.kind in ("list", "get"):
+            raise Died("having lost")
+
+    with contextlib.suppress(Died):
+        make(FaultStore(store, on_call=other), 1)
+    own = open_head(store).snapshot.table_id
+    assert (own in markers(store), len(markers(store))) == (True, 1 + dies)
+    write(store, rows([3]))
+    assert read_ids(store) == [3]
+    report = verify(session(store))
+    stale = [object_names.marker_name(each) for each in markers(store) if each != own]
+    assert report.is_sound and [each.object for each in report.findings if each.kind == "foreign_name"] == stale
+    assert collect(store).unknown.count == len(stale) and len(markers(store)) == 1 + dies, "gc leaves what may be another table's"
+
+
+def versions(store: Store) -> list[int]:
+    return [version for info in store.list(object_names.VERSIONS) if (version := object_names.parse_version(info.name))]
+
+
+def test_a_creator_that_lost_joins_the_table_also_where_its_marker_cannot_be_deleted() -> None:
+    """[CM13] [LY14]"""
+    store = memory()
+
+    def at(call: FaultCall) -> None:
+        if call.kind == "put_if_absent" and object_names.parse_version(call.name) == 1:
+            make(store, 1)
+        if call.kind == "delete":
+            raise StoreError("503")
+
+    joined = create_table(session(FaultStore(store, on_call=at)), schema=None, partition_by=(), properties={})
+    assert joined.snapshot.table_id == open_head(store).snapshot.table_id and len(markers(store)) == 2
+    assert write(store, rows([3])).committed
+
+
+def test_damage_above_a_base_that_has_expired_is_damage(store: Store) -> None:
+    """The table's marker is there: it was not removed, though the base is gone. [LY14] [CM5] [GC2]"""
+    job, head = pending(store)
+    change = change_of(job)
+    write(store, rows([3]))
+    collect(store)
+    assert read_object(store, head.version) is None
+    name = object_names.version_name(open_head(store).version)
+    store.put(name, b"?")
+    with pytest.raises(CorruptMetadataError) as caught:
+        commit(session(store), head, change)
+    assert caught.value.object_name == name
+
+
+def test_a_creator_of_version_1_below_a_table_joins_it_and_leaves_no_marker() -> None:
+    """Its version 1 was deleted by a gc, so that the name was free. [LY10] [CM13]"""
+    store = memory()
+    make(store, 4)
+    collect(store)
+    own = open_head(store).snapshot.table_id
+    store.delete([object_names.version_name(1)])
+    joined = create_table(session(store), schema=None, partition_by=(), properties={})
+    assert joined.snapshot.table_id == own and markers(store) == [own]
+
+
+def test_a_folder_with_only_a_marker_is_no_table(tmp_path: Path) -> None:
+    """[LY9] [LY6] [AF2]"""
+    store = LocalStore(str(tmp_path))
+    store.put(object_names.marker_name("0123456789abcdef"), b"0123456789abcdef")
+    with pytest.raises(TableNotFoundError):
+        open_head(store)
+    assert read_ids(store) == []
+    inner = LocalStore(str(tmp_path / "inner"))
+    check_free_root(inner)
+    make(inner, 1)
+    with pytest.raises(NotATableError, match="inside it"):
+        check_free_root(store)
+    shutil.rmtree(tmp_path / "inner")
+    pq.write_table(rows([1]), tmp_path / "a.parquet")
+    adopt(session(store))
+    assert read_ids(store) == [1] and open_head(store).snapshot.marked
+
+
+def test_a_version_of_a_removed_table_beside_its_own_marker_is_not_acknowledged(store: Store) -> None:
+    """Who removed the versions forgot the marker: then the base tells, by one more request. [CM5] [LY14]"""
+    job, head = pending(store)
+    change = change_of(job)
+    store.delete([info.name for info in store.list("") if object_names.parse_marker(info.name) is None])
+    make(store, 2)
+    assert len(markers(store)) == 2
+    with pytest.raises(TableNotFoundError, match=object_names.version_name(3)):
+        commit(session(store), head, change)
+    store.delete([object_names.version_name(3), object_names.marker_name(head.snapshot.table_id)])
+    check_clean(store, 2)
+
+
+# --- tables of earlier releases --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def earlier(monkeypatch: pytest.MonkeyPatch) -> Callable[[Store, int], None]:
+    """Makes a table as releases without markers made it."""
+
+    def unmarked(**given: Any) -> Snapshot:
+        return msgspec.structs.replace(create(**given), marked=False)
+
+    def make_one(store: Store, versions: int) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(commit_module, "create", unmarked)
+            patch.setattr(commit_module, "put_marker", lambda *given: None)
+            make(store, versions)
+        assert markers(store) == []
+
+    return make_one
+
+
+@pytest.mark.parametrize("versions", [1, 2, 5])
+@pytest.mark.parametrize("by", ["this release", "an earlier one"])
+def test_a_table_of_an_earlier_release_that_is_made_anew(earlier: Any, versions: int, by: str) -> None:
+    """Nothing but the base tells the two apart where neither has a marker. [CM5] [LY10] [LY14]"""
+    store = memory()
+    earlier(store, 2)
+    job, head = pending(store)
+    change = change_of(job)
+    store.delete([info.name for info in store.list("")])
+    (make if by == "this release" else earlier)(store, versions)
+    created = 3 if versions < 3 else None
+    with pytest.raises(TableNotFoundError, match=object_names.version_name(3) if created else "removed"):
+        commit(session(store), head, change)
+    if created and by == "this release":
+        assert wrong_version(store) == 3
+    elif created and versions == 2:
+        with pytest.raises(CorruptMetadataError, match=object_names.version_name(3)):
+            open_head(store)  # the hint says 2
+    store.delete([object_names.version_name(3)] if created else [])
+    assert read_ids(store) == ids_of(versions)
+    assert write(store, rows([5])).committed
+    check_table(store)
+
+
+def test_a_frozen_table_is_written_on_without_a_marker_and_gone_with_its_root(tmp_path: Path) -> None:
+    """[CP1] [CM5] [LY14]"""
+    root = tmp_path / "t"
+    shutil.copytree(FIXTURE, root)
+    store = LocalStore(str(root))
+    base = open_head(store)
+    session(store).new_job(base)
+    outcome = retouch(store)
+    head = open_head(store)
+    assert outcome.committed and head.version == base.version + 1 and not head.snapshot.marked and markers(store) == []
+    assert verify(session(store)).is_sound
+
+    def at(call: FaultCall) -> None:
+        if call.kind == "put_if_absent" and object_names.parse_version(call.name):
+            shutil.rmtree(root)
+            make(store, head.version)
+
+    with pytest.raises(TableNotFoundError, match=object_names.version_name(head.version + 1)):
+        retouch(FaultStore(store, on_call=at))
+    check_refused(store, head.version + 1)
+    check_clean(store, head.version)
+
+
+def retouch(store: Store) -> Outcome:
+    """A commit that any table takes."""
+    each = session(store)
+    head = each.open()
+    return commit(each, head, Change(job=each.new_job(head), birth=head.version, operation="properties", properties={"a": "b"}))
+
+
+def test_a_commit_on_a_table_without_a_marker_reads_its_base_once_more(earlier: Any) -> None:
+    """[CM5] [CM11]"""
+    store = memory()
+    earlier(store, 2)
+    for table, kinds in ((store, ["put_if_absent", "list", "get", "put"]), (fresh_table(), ["put_if_absent", "list", "put"])):
+        job, head = pending(table)
+        change, calls = change_of(job), FaultStore(table)
+        assert commit(session(calls), head, change).committed
+        assert [call.kind for call in calls.calls] == kinds
+
+
+def fresh_table() -> MemoryStore:
+    store = memory()
+    make(store, 2)
+    return store
+
+
+def test_a_base_that_expired_while_its_job_created_is_no_removed_table(earlier: Any) -> None:
+    """A gc right above the created version has deleted it. [CM5] [GC2]"""
+    store = memory()
+    earlier(store, 2)
+    write(store, rows([3]))
+    job, head = pending(store)
+    seen: list[int] = []
+
+    def at(call: FaultCall) -> None:
+        if call.kind == "list" and not seen:
+            seen.append(call.number)
+            collect(store)
+
+    outcome = commit(session(FaultStore(store, on_call=at)), head, change_of(job))
+    assert (outcome.kind, outcome.version) == ("committed", head.version + 1)
+    assert (read_object(store, head.version), open_head(store).version) == (None, head.version + 2)
+    check_table(store)
+
+
+def test_a_table_of_an_earlier_release_that_is_removed_after_the_list(earlier: Any) -> None:
+    """The list has shown the base, which is gone when it is read. [CM5]"""
+    store = memory()
+    earlier(store, 2)
+    job, head = pending(store)
+
+    def at(call: FaultCall) -> None:
+        if call.kind == "get" and object_names.parse_version(call.name) == head.version:
+            store.delete([info.name for info in store.list("")])
+
+    with pytest.raises(TableNotFoundError, match="removed"):
+        commit(session(FaultStore(store, on_call=at)), head, change_of(job))
+
+
+@pytest.mark.parametrize("whose", ["another table's", "its own"])
+def test_a_marker_beside_a_table_of_an_earlier_release_is_named(earlier: Any, whose: str) -> None:
+    """Which of both belongs there nobody can tell but its owner. [LY14]"""
+    store = memory()
+    earlier(store, 2)
+    job, head = pending(store)
+    name = object_names.marker_name("0123456789abcdef" if whose == "another table's" else head.snapshot.table_id)
+    store.put(name, b"0123456789abcdef")
+    with pytest.raises(CorruptMetadataError, match=f"delete {name}") as caught:
+        open_head(store)
+    assert caught.value.object_name == object_names.version_name(2)
+    outcome = commit(session(store), head, change_of(job))
+    assert outcome.kind == "unknown" and name in outcome.reason
+    store.delete([name])
+    assert open_head(store).version == 3 and read_ids(store) == [77, 1000]

@@ -1,0 +1,92 @@
+"""Every kind of object that the library reads from a store, where it is read, and the target of the fuzzer that makes it hostile.
+
+A function is a place where bytes or names of others come in: it gets an object of a store or opens one, or it is one of the decoders of
+names and bytes in core.format.codec. `test_fuzz.py` looks for such functions in the sources, so that a new one needs a line here, and
+watches that the readers of the target really call it. [OB4] [SE2]
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import manifestcommit
+
+PACKAGE = Path(manifestcommit.__file__).parent
+# What reads its own objects only, and what stands between all others and the bytes.
+_APART = ("demo", "testing/", "store/")
+
+# Function -> the object, and the target.
+READ_BY: Mapping[str, tuple[str, str]] = {
+    "core/format/codec.py:decode_hint": ("hint", "hint"),
+    "core/format/codec.py:decode_intent": ("intent", "intent"),
+    "core/format/codec.py:decode_json": ("every JSON document", "bytes"),
+    "core/format/codec.py:decode_prepared": ("prepared job", "prepared"),
+    "core/format/codec.py:decode_snapshot": ("snapshot", "head"),
+    "core/format/codec.py:decode_task": ("finished task", "task"),
+    "core/table/object_names.py:job_of_data_file": ("name of a data file", "names"),
+    "core/table/object_names.py:job_of_handed": ("key mark: its name", "mark"),
+    "core/table/object_names.py:job_of_manifest": ("name of a manifest", "names"),
+    "core/table/object_names.py:job_of_own_name": ("name of a data file", "names"),
+    "core/table/object_names.py:parse_intent": ("name of an intent", "names"),
+    "core/table/object_names.py:parse_job_id": ("job id", "names"),
+    "core/table/object_names.py:parse_marker": ("table marker: its name", "marker"),
+    "core/table/object_names.py:parse_task": ("name of a finished task", "task"),
+    "core/table/object_names.py:parse_version": ("name of a version", "names"),
+    "engine/scan/checked_dataset.py:CheckedDataset._check_one": ("data file of others", "parquet"),
+    "engine/inspection/deep_check.py:_open": ("data file", "parquet"),
+    "engine/maintenance/folder_scan.py:_sink_files": ("log of Spark's streaming sink", "sink"),
+    "engine/metadata/other_formats.py:format_of": ("log of Delta Lake, Hudi or Iceberg: its name", "delta"),
+    "engine/metadata/version_chain.py:_hinted": ("hint", "hint"),
+    "engine/metadata/version_chain.py:read_object": ("snapshot", "head"),
+    "engine/datafile/foreign_file.py:footer_schema": ("data file of others", "parquet"),
+    "engine/datafile/foreign_file.py:inspect_file": ("data file of others", "parquet"),
+    "engine/datafile/foreign_file.py:read_facts": ("data file of others", "parquet"),
+    "engine/commit/group_commit.py:read_intent": ("intent", "intent"),
+    "engine/metadata/manifests.py:ManifestReader._fetch": ("manifest, run", "manifest"),
+    "engine/metadata/partial_manifest.py:ManifestParts._get": ("manifest, by its parts", "parquet"),
+    "engine/job/two_phase.py:read_prepared": ("prepared job", "prepared"),
+    "engine/scan/prefetch.py:_Ahead._open": ("data file", "parquet"),
+    "engine/scan/prefetch.py:_Held._range": ("data file, by its parts", "parquet"),
+    "engine/job/task_recovery.py:_read": ("finished task", "task"),
+    "engine/inspection/verify.py:_check_hint": ("hint", "hint"),
+    "spark/write/arrow_writer.py:_take_written": ("what Spark's tasks wrote", "written"),
+}
+
+# Where bytes are only counted, compared with bytes of one's own, or looked at for four letters.
+NOT_READ = frozenset(
+    {"engine/metadata/manifests.py:create_own", "engine/job/task_recovery.py:_is_there", "engine/metadata/table_root.py:_holds_parquet"}
+)
+
+
+def places() -> set[str]:
+    """The functions of the package that let bytes or names of others in."""
+    found = {"engine/metadata/other_formats.py:format_of"}  # which takes names from whoever lists them
+    for path in sorted(PACKAGE.rglob("*.py")):
+        file = path.relative_to(PACKAGE).as_posix()
+        if not file.startswith(_APART):
+            tree = ast.parse(path.read_text("utf-8"))
+            found.update(f"{file}:{name}" for name, function in _functions(tree, "") if _lets_in(file, name, function))
+    return found
+
+
+def _functions(tree: ast.AST, above: str) -> Iterator[tuple[str, ast.FunctionDef]]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.ClassDef):
+            yield from _functions(node, f"{node.name}.")
+        elif isinstance(node, ast.FunctionDef):
+            yield above + node.name, node
+
+
+def _lets_in(file: str, name: str, function: ast.FunctionDef) -> bool:
+    if file == "core/format/codec.py" and name.startswith("decode_"):
+        return True
+    if file == "core/table/object_names.py" and name.startswith(("parse_", "job_of_")):
+        return True
+    calls = [node.func for node in ast.walk(function) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+    return any(_gets(each.attr, ast.unparse(each.value)) for each in calls)
+
+
+def _gets(method: str, receiver: str) -> bool:
+    return method in ("open_input", "open_input_file") or (method == "get" and receiver.split(".")[-1] in ("store", "_store"))

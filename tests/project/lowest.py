@@ -1,0 +1,28 @@
+"""The lowest versions that pyproject.toml allows, for pip: what the package needs, with the extras that the tests below import.
+
+python -m tests.project.lowest     one requirement a line, such as msgspec==0.19
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parents[2]
+EXTRAS = ("spark", "s3", "gcs", "azure", "otel")
+_REQUIREMENT = re.compile(r"([\w.-]+(?:\[[\w,.-]+\])?)>=([\w.]+)")
+
+
+def lowest() -> list[str]:
+    """Each requirement at its lower bound; ValueError for one that has none, or more than that."""
+    project = tomllib.loads((REPO / "pyproject.toml").read_text("utf-8"))["project"]
+    given = [*project["dependencies"], *(each for extra in EXTRAS for each in project["optional-dependencies"][extra])]
+    found = [_REQUIREMENT.fullmatch(each) for each in given]
+    if None in found:
+        raise ValueError(f"no single lower bound: {[each for each, match in zip(given, found, strict=True) if match is None]}")
+    return [f"{match[1]}=={match[2]}" for match in found if match is not None]
+
+
+if __name__ == "__main__":
+    print("\n".join(lowest()))

@@ -1,0 +1,591 @@
+"""The folders are the architecture: who may import whom, what core may touch, how long a thing may be."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.architecture import (
+    banned_names,
+    broken_arrows,
+    broken_order,
+    circles,
+    crowded,
+    foreign_privates,
+    impure_calls,
+    outside_imports,
+    read_modules,
+    silent_ignores,
+    too_long,
+    uninvited,
+)
+
+REPO = Path(__file__).resolve().parents[2]
+PACKAGE = "manifestcommit"
+
+# Room -> the rooms that it may import. "" is the package's own __init__, the face, which loads `api` when one of its names is used.
+ARROWS: dict[str, set[str]] = {
+    "core": set(),
+    "engine": set(),
+    "errors": set(),
+    "terminal": set(),
+    "version": set(),
+    "core.schema": {"errors"},
+    "store.local": {"errors", "store"},
+    "testing.history": {"errors"},
+    "core.table": {"core.schema"},
+    "store": {"errors", "store.backends", "store.local"},
+    "core.commit": {"core.schema", "core.table", "errors"},
+    "core.filter": {"core.schema", "core.table", "errors"},
+    "spark.runtime": {"errors", "store"},
+    "store.backends": {"errors", "store"},
+    "store.probes": {"errors", "store"},
+    "core.format": {"core.commit", "core.schema", "core.table", "errors"},
+    "engine.runtime": {"core.commit", "core.format", "core.schema", "core.table", "errors", "store", "store.backends"},
+    "engine.metadata": {
+        "core.commit",
+        "core.format",
+        "core.schema",
+        "core.table",
+        "engine.runtime",
+        "errors",
+        "store",
+        "store.probes",
+        "version",
+    },
+    "argument_checks": {"core.commit", "engine.metadata", "engine.runtime", "errors", "store"},
+    "engine.commit": {"core.commit", "core.format", "core.schema", "core.table", "engine.metadata", "engine.runtime", "errors", "store"},
+    "engine.datafile": {"core.format", "core.schema", "core.table", "engine.metadata", "engine.runtime", "errors", "store"},
+    "engine.job": {
+        "core.commit",
+        "core.format",
+        "core.schema",
+        "core.table",
+        "engine.commit",
+        "engine.datafile",
+        "engine.metadata",
+        "engine.runtime",
+        "errors",
+        "store",
+        "version",
+    },
+    "engine.scan": {
+        "core.commit",
+        "core.filter",
+        "core.format",
+        "core.schema",
+        "core.table",
+        "engine.datafile",
+        "engine.metadata",
+        "engine.runtime",
+        "errors",
+        "store",
+        "store.backends",
+    },
+    "engine.inspection": {
+        "core.commit",
+        "core.format",
+        "core.schema",
+        "core.table",
+        "engine.datafile",
+        "engine.job",
+        "engine.metadata",
+        "engine.runtime",
+        "errors",
+        "store",
+    },
+    "engine.maintenance": {
+        "core.commit",
+        "core.format",
+        "core.schema",
+        "core.table",
+        "engine.commit",
+        "engine.datafile",
+        "engine.job",
+        "engine.metadata",
+        "engine.runtime",
+        "engine.scan",
+        "errors",
+        "store",
+    },
+    "engine.operations": {
+        "core.commit",
+        "core.format",
+        "core.schema",
+        "core.table",
+        "engine.commit",
+        "engine.datafile",
+        "engine.metadata",
+        "engine.runtime",
+        "engine.scan",
+        "errors",
+    },
+    "spark.read": {
+        "core.commit",
+        "core.filter",
+        "core.schema",
+        "engine.datafile",
+        "engine.scan",
+        "errors",
+        "spark.runtime",
+        "spark.write",
+        "store",
+    },
+    "spark.filter": {"core.filter", "core.schema", "errors", "spark.read", "spark.runtime"},
+    "spark.write": {
+        "core.format",
+        "core.schema",
+        "core.table",
+        "engine.datafile",
+        "engine.job",
+        "engine.metadata",
+        "engine.runtime",
+        "errors",
+        "spark.read",
+        "spark.runtime",
+        "store",
+        "store.local",
+    },
+    "telemetry": {"engine.inspection", "engine.runtime", "terminal"},
+    "testing.simulation": {
+        "core.commit",
+        "core.format",
+        "core.schema",
+        "core.table",
+        "engine.commit",
+        "engine.job",
+        "engine.maintenance",
+        "engine.metadata",
+        "engine.operations",
+        "engine.runtime",
+        "engine.scan",
+        "errors",
+        "store",
+        "testing",
+        "testing.history",
+    },
+    "job": {
+        "argument_checks",
+        "core.table",
+        "engine.datafile",
+        "engine.job",
+        "engine.metadata",
+        "engine.runtime",
+        "errors",
+        "spark.write",
+        "store",
+        "terminal",
+    },
+    "spark.datasource": {
+        "core.commit",
+        "core.format",
+        "core.schema",
+        "core.table",
+        "engine.commit",
+        "engine.datafile",
+        "engine.job",
+        "engine.metadata",
+        "engine.runtime",
+        "engine.scan",
+        "errors",
+        "spark.read",
+        "spark.runtime",
+        "spark.write",
+        "store",
+    },
+    "testing": {"errors", "store", "testing.history", "testing.simulation"},
+    "spark": {
+        "core.filter",
+        "core.schema",
+        "core.table",
+        "engine.scan",
+        "errors",
+        "spark.datasource",
+        "spark.filter",
+        "spark.read",
+        "spark.runtime",
+        "store",
+    },
+    "spark.operations": {
+        "core.commit",
+        "core.filter",
+        "core.format",
+        "core.schema",
+        "core.table",
+        "engine.datafile",
+        "engine.maintenance",
+        "engine.metadata",
+        "engine.operations",
+        "engine.runtime",
+        "engine.scan",
+        "errors",
+        "spark",
+        "spark.filter",
+        "spark.read",
+        "spark.runtime",
+        "spark.write",
+        "store",
+        "store.backends",
+        "store.local",
+    },
+    "table": {
+        "argument_checks",
+        "core.commit",
+        "core.filter",
+        "core.schema",
+        "core.table",
+        "engine.inspection",
+        "engine.job",
+        "engine.maintenance",
+        "engine.metadata",
+        "engine.operations",
+        "engine.runtime",
+        "engine.scan",
+        "errors",
+        "job",
+        "spark",
+        "spark.filter",
+        "spark.operations",
+        "store",
+        "store.probes",
+        "telemetry",
+        "terminal",
+    },
+    "api": {
+        "argument_checks",
+        "core.commit",
+        "core.table",
+        "engine.inspection",
+        "engine.job",
+        "engine.maintenance",
+        "engine.operations",
+        "engine.runtime",
+        "errors",
+        "job",
+        "spark",
+        "store.probes",
+        "table",
+        "version",
+    },
+    "": {"api", "version"},
+    "cli": {
+        "engine.inspection",
+        "engine.maintenance",
+        "engine.metadata",
+        "engine.operations",
+        "errors",
+        "job",
+        "table",
+        "terminal",
+        "version",
+    },
+    "demo": {"", "spark", "store"},
+    "__main__": {"cli"},
+}
+
+# Folder -> its floors: a module imports from floors below its own. Folders without an entry have no circles, and no more is asked.
+FLOORS: dict[str, list[set[str]]] = {
+    "core.commit": [
+        {"audit", "bin_packing", "change_feed", "retention", "rolled_back", "spill_policy"},
+        {"change", "compaction_plan"},
+        {"stream_batches", "write_layout"},
+        {"conflict"},
+        {"group_commit"},
+    ],
+    "core.filter": [
+        {"predicate"},
+        {"arrow_expression", "merge_keys", "partitions_read", "predicate_json"},
+    ],
+    "core.format": [
+        {"manifest_table", "recovery_objects", "thrift", "unknown_fields"},
+        {"codec", "parquet_footer"},
+    ],
+    "core.schema": [
+        {"read_mark", "text", "wire"},
+        {"fields"},
+        {"spark_json"},
+        {"arrow_schema", "schema_builder"},
+        {"conform", "evolution", "values"},
+        {"partitioning"},
+        {"hive"},
+    ],
+    "core.table": [
+        {"entries", "object_names", "partition_pattern", "paths", "row_bitmap", "watermark"},
+        {"snapshot"},
+        {"clock_skew"},
+    ],
+    "engine.commit": [
+        {"conflict_inputs", "create_version", "group_commit", "settled", "spilling"},
+        {"based_on", "commit_loop"},
+    ],
+    "engine.datafile": [
+        {"arrow_stream", "footer_stats", "row_buffer"},
+        {"dictionary_encoding", "foreign_file"},
+        {"schema_union", "writer"},
+        {"rewrite_plan"},
+    ],
+    "engine.inspection": [
+        {"count_audit", "deep_check", "describe", "store_inventory", "table_metrics"},
+        {"listed_vs_stored"},
+        {"verify"},
+    ],
+    "engine.job": [
+        {"commit_order", "state", "task_recovery"},
+        {"two_phase"},
+        {"job", "resolve"},
+    ],
+    "engine.maintenance": [
+        {"folder_scan", "reachable_files", "small_files", "spilled_file_list"},
+        {"adopt", "compaction"},
+        {"gc_decision"},
+        {"gc"},
+    ],
+    "engine.metadata": [
+        {"other_formats", "partial_manifest"},
+        {"manifests"},
+        {"table_marker"},
+        {"version_chain"},
+        {"table_context", "time_travel"},
+        {"job_and_key_lookup", "removed_table", "table_root"},
+    ],
+    "engine.operations": [
+        {"alter", "lineage", "rollback", "row_change", "tags"},
+    ],
+    "engine.runtime": [
+        {"tuning", "checked_parquet", "concurrency", "environment", "job_metrics", "name_set", "validation"},
+        {"outcome"},
+    ],
+    "engine.scan": [
+        {"checked_dataset", "constant_columns", "parallel_decode", "prefetch", "pruning_stats"},
+        {"arrow_dataset", "planning", "row_group_pruning"},
+        {"change_feed"},
+    ],
+}
+
+# All that core may use: nothing of it reads a clock, draws a number, or opens anything that it was not given.
+CORE_MAY_IMPORT = {
+    "__future__", "abc", "base64", "binascii", "bisect", "collections", "contextlib", "copy", "dataclasses", "datetime",
+    "decimal", "difflib", "enum", "functools", "hashlib", "io.BytesIO", "itertools", "json", "math", "numbers", "operator", "re", "reprlib",
+    "string", "struct", "sys", "types", "typing", "unicodedata", "urllib.parse", "zlib", "msgspec", "numpy", "pyarrow", "zstandard",
+}  # fmt: skip
+CORE_MAY_NOT_IMPORT_OF_THESE = {"pyarrow.fs", "pyarrow.flight", "pyarrow.csv", "pyarrow.feather", "numpy.random"}
+CORE_MAY_NOT_CALL = {
+    "open", "print", "input", "exec", "eval", "__import__", "datetime.now", "datetime.utcnow", "datetime.today", "date.today",
+    "pa.memory_map", "pa.OSFile", "pa.output_stream", "pyarrow.memory_map", "pyarrow.OSFile",
+}  # fmt: skip
+
+# Room -> when it may import pyspark. The rooms that hand a DataFrame on know its type, and no more.
+PYSPARK_GUESTS = {
+    "spark": {"top", "late", "typing"},
+    "job": {"late", "typing"},
+    "table": {"late", "typing"},
+    "api": {"typing"},
+    "demo": {"late", "typing"},
+}
+
+BANNED_WORDS = {"manager", "utils", "util", "process", "handle", "helper", "helpers"}
+
+
+@pytest.fixture(scope="module")
+def modules():
+    return read_modules(REPO, PACKAGE) | read_modules(REPO, "pyspark_manifestcommit")
+
+
+@pytest.fixture(scope="module")
+def ours(modules):
+    return {name: module for name, module in modules.items() if name.split(".")[0] == PACKAGE}
+
+
+def none(sentences: Iterator[str]) -> None:
+    found = list(sentences)
+    assert not found, "\n".join(["", *found])
+
+
+# --- this repository ----------------------------------------------------------------------------------------------------
+
+
+def test_arrows_go_down(ours) -> None:
+    none(broken_arrows(ours, PACKAGE, ARROWS))
+
+
+@pytest.mark.parametrize("folder", FLOORS)
+def test_a_folder_is_built_in_floors(ours, folder: str) -> None:
+    none(broken_order(ours, f"{PACKAGE}.{folder}", FLOORS[folder]))
+
+
+def test_no_folder_has_more_modules_than_one_can_hold_in_mind(ours) -> None:
+    none(crowded(ours, most=12))
+
+
+def test_nothing_imports_itself_round_a_corner(ours) -> None:
+    none(circles(ours, PACKAGE))
+
+
+def test_core_is_pure(ours) -> None:
+    none(outside_imports(ours, f"{PACKAGE}.core", CORE_MAY_IMPORT))
+    none(impure_calls(ours, f"{PACKAGE}.core", CORE_MAY_NOT_CALL))
+    for library in CORE_MAY_NOT_IMPORT_OF_THESE:
+        none(uninvited({n: m for n, m in ours.items() if n.startswith(f"{PACKAGE}.core")}, library, {}))
+
+
+def test_only_spark_knows_pyspark(ours) -> None:
+    none(uninvited(ours, "pyspark", PYSPARK_GUESTS))
+    none(uninvited(ours, "py4j", PYSPARK_GUESTS))
+
+
+def test_spark_is_reached_late(ours) -> None:
+    """What imports the spark room does so inside functions: `import manifestcommit` needs no Spark."""
+    above = {name: module for name, module in ours.items() if not name.startswith(f"{PACKAGE}.spark")}
+    guests = {room: {"late", "typing"} for room in ("api", "job", "table", "demo")}
+    none(uninvited(above, f"{PACKAGE}.spark", guests))
+
+
+def test_a_function_fits_a_screen_and_a_module_is_one_room(modules) -> None:
+    none(too_long(modules, module_lines=720, function_lines=50))
+
+
+def test_names_say_something(modules) -> None:
+    none(banned_names(modules, BANNED_WORDS))
+
+
+def test_every_type_ignore_has_its_reason(modules) -> None:
+    none(silent_ignores(modules))
+
+
+# What PySpark and the stores' clients keep private is used in these modules only. The standard library has no
+# other name for a parser's options, nor for a named tuple with other members.
+PRIVATE_TO_OTHERS = {f"{PACKAGE}.spark.runtime.spark_internals", f"{PACKAGE}.store.backends.client_internals"}
+
+
+def test_private_parts_of_others_are_used_in_one_place(modules) -> None:
+    none(found for found in foreign_privates(modules, PRIVATE_TO_OTHERS) if not re.search(r"\._(replace|actions) is", found))
+    assert list(foreign_privates({name: modules[name] for name in PRIVATE_TO_OTHERS}, set())), "they are needed no more"
+
+
+def test_what_the_package_needs_is_installed_with_it(ours) -> None:
+    """Without an extra, `pip install` brings whatever is imported as the package is: else its first line fails at the user's."""
+    of_extras = ("spark", "demo", "store.backends.s3_session")
+    needed = {
+        found.target.partition(".")[0]
+        for name, module in ours.items()
+        if not name.removeprefix(f"{PACKAGE}.").startswith(of_extras)
+        for found in module.imports
+        if found.when == "top"
+    }
+    project = tomllib.loads((REPO / "pyproject.toml").read_text("utf-8"))["project"]
+    declared = {re.split(r"[^\w-]", each)[0] for each in project["dependencies"]}
+    assert needed - sys.stdlib_module_names - {PACKAGE} == declared
+
+
+def test_the_package_is_marked_as_typed() -> None:
+    assert (REPO / PACKAGE / "py.typed").exists()
+
+
+# --- the checker itself: each rule is shown to bite on a made-up tree ----------------------------------------------------
+
+
+def plant(root: Path, files: dict[str, str]):
+    for name, source in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source, "utf-8")
+    return read_modules(root, "p")
+
+
+HEALTHY = {
+    "p/__init__.py": "from .table import Table\n",
+    "p/errors.py": "class E(Exception): ...\n",
+    "p/core/__init__.py": "",
+    "p/core/low.py": "import re\nfrom ..errors import E\n",
+    "p/core/high.py": "from . import low\nfrom .low import thing\n",
+    "p/table.py": "from p.core.high import other\n\ndef f():\n    from .spark import writer\n",
+    "p/spark/__init__.py": "",
+    "p/spark/writer.py": "import pyspark.sql\nfrom ..core import low\n",
+}
+SMALL_ARROWS = {
+    "errors": set(),
+    "core": {"errors"},
+    "spark": {"core", "errors"},
+    "table": {"core", "errors", "spark"},
+    "": {"table"},
+}
+
+
+def all_rules(tree) -> list[str]:
+    return [
+        *broken_arrows(tree, "p", SMALL_ARROWS),
+        *broken_order(tree, "p.core", [{"low"}, {"high"}]),
+        *circles(tree, "p"),
+        *outside_imports(tree, "p.core", {"re", "datetime"}),
+        *impure_calls(tree, "p.core", CORE_MAY_NOT_CALL),
+        *uninvited(tree, "pyspark", {"spark": {"top"}, "table": {"late", "typing"}}),
+        *uninvited({n: m for n, m in tree.items() if not n.startswith("p.spark")}, "p.spark", {"table": {"late"}}),
+        *too_long(tree, module_lines=20, function_lines=5),
+        *crowded(tree, most=2),
+        *banned_names(tree, BANNED_WORDS),
+        *silent_ignores(tree),
+        *foreign_privates(tree, {"p.spark.writer"}),
+    ]
+
+
+def test_a_healthy_tree_passes(tmp_path: Path) -> None:
+    assert all_rules(plant(tmp_path, HEALTHY)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "said"),
+    [
+        ("p/core/low.py", "from p.table import Table\n", "core may not import table"),
+        ("p/core/low.py", "from .. import table\n", "core may not import table"),
+        ("p/core/low.py", "import p.table as t\n", "core may not import table"),
+        ("p/core/low.py", "def f():\n    from ..spark.writer import w\n", "core may not import spark"),
+        ("p/core/low.py", "from ..errors import E\nimport p\n", "core may not import p (p)"),
+        ("p/attic.py", "", "'attic' has no arrows"),
+        ("p/core/low.py", "from .high import other\n", "not on a lower floor"),
+        ("p/core/stray.py", "", "p.core.stray: is on no floor"),
+        ("p/core/stray.py", "", "p.core: 3 modules, more than 2"),
+        ("p/core/low.py", "from .high import other\n", "a circle: p.core.high -> p.core.low -> p.core.high"),
+        ("p/core/low.py", "import os.path\n", "pure and may not import os.path"),
+        ("p/core/low.py", "from time import monotonic\n", "pure and may not import time.monotonic"),
+        ("p/core/low.py", "def f():\n    import secrets\n", "pure and may not import secrets"),
+        ("p/core/low.py", "import datetime\nx = datetime.datetime.now()\n", "may not call datetime.datetime.now"),
+        ("p/core/low.py", "from datetime import datetime\nx = datetime.now()\n", "may not call datetime.now"),
+        ("p/core/low.py", "x = open('f').read()\n", "may not call open"),
+        ("p/errors.py", "import pyspark\n", "errors may not import pyspark here (top)"),
+        ("p/table.py", "from pyspark.sql import DataFrame\n", "table may not import pyspark here (top)"),
+        ("p/table.py", "from . import spark\n", "table may not import p.spark here (top)"),
+        ("p/table.py", "def long():\n" + "    x = 1\n" * 6, "long has 6 lines, more than 5"),
+        ("p/table.py", "x = 1\n" * 21, "p.table: 21 lines, more than 20"),
+        ("p/table.py", "class CommitManager: ...\n", "CommitManager: a name that says nothing"),
+        ("p/table.py", "def handle_error(): ...\n", "handle_error: a name that says nothing"),
+        ("p/table.py", "def f(df):\n    return df._jdf\n", "df._jdf is private to others"),
+        ("p/table.py", "x = 1  # type: ignore\n", "without its code and its reason"),
+        ("p/table.py", "x = 1  # type: ignore[misc]\n", "without its code and its reason"),
+    ],
+)
+def test_a_planted_violation_is_found(tmp_path: Path, name: str, source: str, said: str) -> None:
+    found = all_rules(plant(tmp_path, HEALTHY | {name: source}))
+    assert [sentence for sentence in found if said in sentence], found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from pyspark.sql import DataFrame\n",
+        "def f():\n    import pyspark\n",
+        "class C:\n    def f(self, other):\n        self._x = 1\n        return other._x\n",
+        "x = 1  # type: ignore[misc]  # the library has no types\n",
+        "class Handler: ...\ndef reprocessed(): ...\n",
+    ],
+)
+def test_what_is_allowed_is_not_found(tmp_path: Path, source: str) -> None:
+    assert all_rules(plant(tmp_path, HEALTHY | {"p/table.py": source})) == []
+
+
+def test_a_module_that_is_gone_leaves_its_floor(tmp_path: Path) -> None:
+    tree = plant(tmp_path, {name: source for name, source in HEALTHY.items() if name != "p/core/high.py"})
+    assert "p.core.high: has a floor in p.core, but is not there" in all_rules(tree)

@@ -1,0 +1,179 @@
+"""The page of claims says what the results give, whatever anyone would like it to say."""
+
+from __future__ import annotations
+
+import re
+import struct
+import subprocess
+import zlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from benchmarks import page
+from benchmarks.claims import Claim, Line, Plot, Result, judge, panels, read_claims, read_results
+from benchmarks.measure import RESULTS, is_changed
+from benchmarks.plot import MOST_BYTES, digest, digest_in
+
+PROMISED = {
+    "head", "commit", "many-files", "plan", "contention", "write", "read-back", "read", "read-s3", "gc", "verify-deep", "long-life",
+    "stream",
+}  # fmt: skip
+MACHINE = {"cores": 2, "memory_gb": 24, "load_15m": 1.5, "kernel": "6", "commit": "0" * 40}
+
+
+def result(*, at: str = "2026-11-22T10:00:00+00:00", command: str = "", case: dict[str, Any] | None = None, **seconds: float) -> Result:
+    medians = {name: {"wall_s": value} for name, value in seconds.items()}
+    rounds = {name: [{"wall_s": value}] for name, value in seconds.items()}
+    return Result(benchmark="made_up", at=at, case=case or {"files": 10}, medians=medians, rounds=rounds, machine=MACHINE, command=command)
+
+
+def line(**members: Any) -> Line:
+    return msgspec.convert({"says": "made up", "benchmark": "made_up", "figure": "wall_s", "of": "us", **members}, Line)
+
+
+def test_the_page_in_the_repository_is_what_the_results_give() -> None:
+    assert list(page.stale(read_claims(), read_results(RESULTS))) == []
+
+
+def test_no_picture_is_large_or_without_a_claim() -> None:
+    pictures = list(page.PICTURES.iterdir())
+    assert pictures
+    assert {path.name: path.stat().st_size for path in pictures if path.stat().st_size > MOST_BYTES} == {}
+
+
+def test_every_claim_stands_on_the_page_also_where_nothing_was_measured() -> None:
+    claims = read_claims()
+    assert {claim.id for claim in claims} == PROMISED
+    text = page.render(claims, [])
+    for claim in claims:
+        part = text.partition(f"\n## {claim.id}\n")[2].partition("\n## ")[0]
+        assert claim.line and all(f"| {each.says} |" in part for each in claim.line)
+        assert part.count("| not measured |") == len(claim.line)
+
+
+def test_every_link_within_the_page_leads_somewhere() -> None:
+    text = page.PAGE.read_text("utf-8")
+    headings = {page._anchor(title) for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
+    links = set(re.findall(r"\]\(#([^)]*)\)", text))
+    assert links and links <= headings
+    files = {page.PAGE.parent / target for target in re.findall(r"\]\((?!#|http)([^)#]*)\)", text)}
+    assert {path for path in files if not path.exists()} == set()
+
+
+@pytest.mark.parametrize(
+    ("bound", "said"),
+    [
+        ({"against": "peer", "most": 1.5}, "met"),
+        ({"against": "peer", "most": 1.25}, "**falls short by 20%**"),
+        ({"against": "peer", "most": 1.25, "enough": 3}, "met"),
+        ({"against": "peer", "least": 1.5}, "met"),
+        ({"against": "peer", "least": 3}, "**falls short by 50%**"),
+        ({"against": "peer", "by": "difference", "most": 1}, "met"),
+        ({"against": "peer", "by": "difference", "most": 0.8}, "**falls short by 25%**"),
+        ({"most": 2.999}, "**falls short by less than 1%**"),
+        ({"most": 3}, "met"),
+        ({"against": "nobody", "most": 9}, "not measured"),
+        ({"case": {"files": 11}, "most": 9}, "not measured"),
+        ({"case": {"store": ""}, "most": 9}, "met"),
+        ({"figure": "cpu_s", "most": 9}, "not measured"),
+        ({"of": "somebody", "most": 9}, "not measured"),
+    ],
+)
+def test_a_verdict_is_what_the_figures_give(bound: dict[str, Any], said: str) -> None:
+    assert page.verdict(judge(line(**bound), [result(us=3.0, peer=2.0)])) == said
+
+
+@pytest.mark.parametrize(("figure", "load", "said"), [("wall_s", 4.5, " (load 4.5)"), ("wall_s", 4.0, ""), ("cpu_s", 9.0, "")])
+def test_a_time_that_was_taken_on_a_busy_machine_says_so(figure: str, load: float, said: str) -> None:
+    found = Result(
+        benchmark="made_up", at="2026-11-22T10:00:00+00:00", case={}, medians={"us": {figure: 3.0}}, rounds={"us": [{figure: 3.0}]},
+        machine={**MACHINE, "load_15m": load}, command="",
+    )  # fmt: skip
+    one = line(figure=figure, most=3)
+    assert page._busy(one, judge(one, [found])) == said
+
+
+def test_one_contestant_is_held_against_itself_in_another_case() -> None:
+    results = [result(case={"files": 0}, us=2.0), result(case={"files": 1_000_000}, us=3.0)]
+    judged = judge(line(case={"files": 1_000_000}, against_case={"files": 0}, most=1), results)
+    assert (judged.measured, judged.other, judged.value, judged.short) == (3.0, 2.0, 1.5, 0.5)
+    assert judge(line(case={"files": 0}, against_case={"files": 5}, most=1), results).value is None
+
+
+def test_a_bound_that_means_nothing_is_refused() -> None:
+    for wrong in ({}, {"most": 1, "least": 1}, {"most": 1, "against": "peer", "against_case": {"files": 0}}):
+        with pytest.raises(msgspec.ValidationError, match="made up"):
+            line(**wrong)
+
+
+def test_an_old_result_or_a_first_look_does_not_stand_for_the_newest(tmp_path: Path) -> None:
+    runs = [
+        result(at="2026-11-22T12:00:00+00:00", case={"files": 10, "versions": "peer 2"}, us=5.0),
+        result(at="2026-11-22T11:00:00+00:00", case={"files": 10, "versions": "peer 1"}, us=1.0),
+        result(at="2026-11-22T13:00:00+00:00", command="python -m benchmarks.made_up --quick", us=2.0),
+    ]
+    (tmp_path / "made_up.jsonl").write_bytes(b"".join(msgspec.json.encode(run) + b"\n" for run in runs))
+    found = read_results(tmp_path)
+    assert [each.medians["us"]["wall_s"] for each in found] == [5.0]
+
+
+def test_a_picture_of_other_figures_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    claim = Claim(id="made-up", says="It is fast.", line=(line(most=1),), plot=Plot(benchmark="made_up", y=("wall_s",)))
+    before, after = [result(us=1.0)], [result(us=2.0)]
+    monkeypatch.setattr(page, "REPO", tmp_path)
+    monkeypatch.setattr(page, "PAGE", tmp_path / "performance.md")
+    monkeypatch.setattr(page, "PICTURES", tmp_path / "pictures")
+    page.PICTURES.mkdir()
+    assert claim.plot is not None
+    (page.PICTURES / "made-up.png").write_bytes(png(digest(panels(claim.plot, before))))
+    for results, expected in ((before, []), (after, ["pictures/made-up.png"])):
+        page.PAGE.write_text(page.render([claim], results), "utf-8")
+        assert [told.partition(" ")[0] for told in page.stale([claim], results)] == expected
+    (page.PICTURES / "made-up.png").rename(page.PICTURES / "gone.png")
+    assert [told.partition(" ")[0] for told in page.stale([claim], before)] == [
+        "performance.md", "pictures/made-up.png", "pictures/gone.png",
+    ]  # fmt: skip
+
+
+def test_a_run_is_not_called_changed_for_the_results_and_pages_that_runs_make(tmp_path: Path) -> None:
+    """Else each case but the first of a run would say that no commit has the code that was measured."""
+    for name in ("benchmarks/results/plan.jsonl", "spec/performance/plan.png", "spec/performance.md", "manifestcommit/a é.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("first")
+    identity = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+    for words in (("init",), ("add", "."), (*identity, "commit", "--message", "first")):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True, capture_output=True)
+    for name in ("benchmarks/results/plan.jsonl", "benchmarks/results/new.jsonl", "spec/performance/new.png", "spec/performance.md"):
+        (tmp_path / name).write_text("second")
+    assert not is_changed(tmp_path)
+    (tmp_path / "manifestcommit" / "a é.py").write_text("second")
+    assert is_changed(tmp_path)
+
+
+def png(figures: str) -> bytes:
+    """A picture with nothing but the text chunk."""
+    body = b"tEXt" + f"Figures\0{figures}".encode()
+    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
+
+
+def test_a_torn_picture_carries_no_digest(tmp_path: Path) -> None:
+    whole = png("a" * 64)
+    assert digest_in(tmp_path / "missing.png") is None
+    for data in (b"", b"GIF89a", whole[:-1], whole[:30], whole.replace(b"aaa", b"bbb", 1)):
+        (tmp_path / "torn.png").write_bytes(data)
+        assert digest_in(tmp_path / "torn.png") is None
+    (tmp_path / "whole.png").write_bytes(whole)
+    assert digest_in(tmp_path / "whole.png") == "a" * 64
+
+
+def test_a_plot_takes_a_point_of_every_case_or_every_round() -> None:
+    results = [result(case={"files": count}, us=count / 10) for count in (100, 10)]
+    (panel,) = panels(Plot(benchmark="made_up", y=("wall_s", "cpu_s"), x="files"), results)
+    assert panel.series == {"us": [(10.0, 1.0), (100.0, 10.0)]}
+    life = msgspec.structs.replace(results[0], rounds={"us": [{"commits": 500, "wall_s": 1.0}, {"commits": 1000, "wall_s": 3.0}]})
+    (panel,) = panels(Plot(benchmark="made_up", y=("wall_s",), x="commits", rounds=True), [life])
+    assert panel.series == {"us": [(500.0, 1.0), (1000.0, 3.0)]}
+    (panel,) = panels(Plot(benchmark="made_up", y=("wall_s",)), results)
+    assert panel.series == {"us": [(0.0, 1.0)]}

@@ -1,0 +1,136 @@
+"""`make test` leaves out what is marked `thorough`: by that it loses no clause, no safeguard and no part, and does not get empty."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tests.mutants.catalogue import MUTANTS
+from tests.selection import COLLECTED, Collected, collect_all, is_of_everything, not_held, not_killed
+from tests.sizes import PROOF
+from tests.spec.clauses import defined, in_order
+
+REPO = Path(__file__).resolve().parents[2]
+KILLERS: dict[str, str] = {
+    name: each["test"] for name, each in json.loads((REPO / "tests" / "mutants" / "figures.json").read_text("utf-8")).items()
+}
+# How many tests there are at the least, and how much of each folder is quick; the folders named here are what is repeated at length.
+IN_ALL, WITH_SPARK, SHARE = 6500, 250, 0.9
+SHARES = {"e2e": 0.4, "fuzz": 0.75, "model": 0.2, "spark": 0.6, "store": 0.8}
+# These ways of going wrong, and of running, are in the quick set however it is cut.
+ALWAYS = (
+    "tests/simulator/test_runs.py::test_no_schedule_and_no_fault_breaks_a_promise",
+    "tests/store/test_store.py::",
+    "tests/chaos/test_chaos.py::",
+    "tests/races/test_races.py::",
+    "tests/model/test_model.py::",
+    "tests/project/test_quick_set.py::",
+    "tests/project/test_architecture.py::",
+    "tests/spark/test_attributes.py::test_atomic_task_commit",
+    "tests/spark/test_attributes.py::test_atomic_job_commit",
+    "tests/spark/write/test_recoverable.py::test_a_killed_driver_and_its_rerun_computes_the_rest",
+    "tests/spark/test_s3.py::test_the_whole_circle_in_one_process",
+    "tests/spark/test_connect.py::",
+)
+
+
+@pytest.fixture(scope="module")
+def tests(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Sequence[Collected]:
+    """All tests that there are, whatever this run was asked for."""
+    if is_of_everything(request.config):
+        return request.config.stash[COLLECTED]
+    return collect_all(tmp_path_factory.mktemp("collected"))
+
+
+def test_every_clause_is_held_by_a_quick_test(tests: Sequence[Collected]) -> None:
+    missing = not_held(tests, defined((REPO / "spec" / "v1.md").read_text("utf-8")).held)
+    assert not missing, f"only thorough tests cite, in their docstrings: {' '.join(sorted(missing, key=in_order))}"
+
+
+def test_every_mutant_is_killed_by_a_quick_test(tests: Sequence[Collected]) -> None:
+    assert KILLERS.keys() == MUTANTS.keys()
+    assert not not_killed(tests, KILLERS), "these mutants would survive `make test`"
+
+
+def test_the_quick_set_is_most_of_what_there_is(tests: Sequence[Collected]) -> None:
+    every, quick = Counter(each.folder for each in tests), Counter(each.folder for each in tests if each.quick)
+    small = {name: f"{quick[name]} of {every[name]}" for name in every if quick[name] < SHARES.get(name, SHARE) * every[name]}
+    assert not small, f"too few are left: {small}"
+    assert quick.total() >= IN_ALL and sum(each.quick and each.spark for each in tests) >= WITH_SPARK
+    nodes = [each.node for each in tests if each.quick]
+    assert not [name for name in ALWAYS if not any(node.startswith(name) for node in nodes)]
+    assert PROOF or len(nodes) < len(tests), "nothing is left out: is the mark still read?"
+
+
+def runs(target: str) -> list[tuple[str, int]]:
+    """The marks that make would run for it, and how many tests have to pass of each."""
+    env = {name: text for name, text in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    command = ["make", "-n", "--no-print-directory", target]
+    said = subprocess.run(command, cwd=REPO, env=env, capture_output=True, text=True, check=True).stdout
+    return [(mark, int(least)) for mark, least in re.findall(r'-m pytest (?:-n 2 )?-m "([^"]+)" --at-least (\d+)', said)]
+
+
+@pytest.mark.parametrize(("target", "mark"), [("test", "not thorough"), ("test-rest", "thorough")])
+def test_make_runs_the_quick_set_and_what_it_leaves_out(target: str, mark: str) -> None:
+    """With Spark and without, and each with a number of tests that have to pass."""
+    assert sorted(name for name, _ in runs(target)) == [f"not spark and {mark}", f"spark and {mark}"]
+    assert all(least > 0 for _, least in runs(target))
+
+
+def test_every_change_passes_all_tests() -> None:
+    assert runs("test-all") == runs("test") + runs("test-rest")
+    steps = re.findall(r"^(?:exec )?make (\S+)", (REPO / ".ci" / "run").read_text("utf-8"), re.MULTILINE)
+    assert steps == ["test", "test-rest"]
+
+
+# --- the guard itself -----------------------------------------------------------------------------------------------------
+
+
+def case(node: str, clauses: str = "", of_module: str = "", *, quick: bool = True) -> Collected:
+    return Collected(node=node, quick=quick, spark=False, clauses=frozenset(clauses.split()), of_module=frozenset(of_module.split()))
+
+
+def test_a_clause_that_only_a_thorough_test_cites_is_seen() -> None:
+    tests = [
+        case("tests/a/test_x.py::test_one", "XX1 XX2", "XX5"),
+        case("tests/a/test_x.py::test_two[1]", "XX2 XX3", "XX5", quick=False),
+        case("tests/a/test_y.py::test_one", "", "XX4"),
+    ]
+    assert not_held(tests, ["XX1", "XX2", "XX3", "XX4", "XX5", "XX6"]) == {"XX3", "XX5", "XX6"}
+
+
+def test_a_mutant_whose_killer_is_thorough_is_seen() -> None:
+    tests = [
+        case("tests/a/test_x.py::test_one[1]"),
+        case("tests/a/test_x.py::test_one[2]", quick=False),
+        case("tests/a/test_x.py::test_two[1]"),
+    ]
+    killers = {
+        "quick": "tests/a/test_x.py::test_one[1]",
+        "left out": "tests/a/test_x.py::test_one[2]",
+        "of a case that may be left out": "tests/a/test_x.py::test_one[3]",
+        "of a case renamed": "tests/a/test_x.py::test_two[3]",
+        "gone": "tests/a/test_x.py::test_three",
+    }
+    assert not_killed(tests, killers).keys() == {"left out", "of a case that may be left out", "gone"}
+
+
+@pytest.mark.parametrize(("least", "more", "status"), [(1, [], 0), (2, [], 1), (2, ["-k", "small"], 0), (1, ["-k", "nosuch"], 5)])
+def test_a_run_in_which_too_few_have_passed_fails(tmp_path: Path, least: int, more: list[str], status: int) -> None:
+    """Also one of which nearly everything was skipped."""
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n\ndef test_small():\n    assert True\n\n@pytest.mark.skip\ndef test_skipped():\n    assert True\n", "utf-8"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.conftest", "--rootdir", str(tmp_path)]
+    env = {**os.environ, "PYTHONPATH": str(REPO)}
+    given = [*command, "-c", "/dev/null", "--at-least", str(least), *more, str(tmp_path)]
+    done = subprocess.run(given, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stdout + done.stderr
+    assert ("1 tests have passed, and these are at least 2" in done.stdout) == (status == 1)

@@ -1,0 +1,119 @@
+"""Docstrings, README and specification use the field's terms, and name modules that exist.
+
+A reader who knows Delta, Iceberg or Spark searches for those words. Every pattern below once stood for one of them here.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[2]
+PACKAGE = REPO / "manifestcommit"
+
+# Pattern -> what to write instead.
+WORDS: Mapping[str, str] = {
+    r"merely exist": "files that no snapshot lists are invisible",
+    r"no clock to trust|takes? a clock's word": "correctness does not depend on clocks",
+    r"whole, once,? or not at all": "atomic, exactly-once",
+    r"where the table stands|stands elsewhere": "the current watermark",
+    r"double the rows|there twice|lose and double": "duplicate rows",
+    r"drops? the keys? of that work": "invalidates idempotency keys",
+    r"engines that decide elsewhere": "external coordinators",
+    r"every(?:one|body) is told the same": "all callers see one result; the call is idempotent",
+    r"once the way is free": "once the conflict is resolved",
+    r"without a word": "silently ignores it",
+    r"takes? (?:it )?from no session|takes no filters from": "filter pushdown is disabled",
+    r"of no task are two": "at most one attempt of each task is committed",
+    r"tak(?:e|es|en|ing) (?:in its|its|the) files in\b|take in its files": "register its files",
+    r"compaction is (?:no data|none)": "compaction commits are skipped; compaction does not conflict",
+    r"written anew": "rewritten (copy-on-write)",
+    r"left as (?:it is|they are) and told": "skipped and reported",
+    r"creators are raced": "concurrent put-if-absent probes",
+    r"what is dead now": "orphan files are removed",
+    r"begun anew": "restarted",
+    r"whoever wins next": "group commit: the next committer includes it",
+    r"who lost reads what won": "optimistic concurrency: rebase and retry",
+    r"lost answer is settled": "a lost response is resolved by a re-put and a read",
+    r"is partitioned by nothing": "is not partitioned",
+}
+PATTERNS = {re.compile(pattern, re.IGNORECASE): better for pattern, better in WORDS.items()}
+
+# A sentence of a module's docstring says what is elsewhere; the modules are in brackets.
+_NOT_HERE = re.compile(r"Not here: (.*?)\.(?= |$)")
+_IN_BRACKETS = re.compile(r"\(([a-z_][a-z_0-9.]*(?:, [a-z_][a-z_0-9.]*)*)\)")
+
+
+def docstrings(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, text in one line) of every docstring of a module, its own first."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            if text is not None:
+                yield node.body[0].lineno, " ".join(text.split())
+
+
+def paragraphs(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, text in one line) of every paragraph of a page."""
+    line = 1
+    for text in re.split(r"(\n\s*\n)", path.read_text("utf-8")):
+        yield line, " ".join(text.split())
+        line += text.count("\n")
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """(where, text) of all that is checked."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for line, text in docstrings(path):
+            yield f"{path.relative_to(REPO)}:{line}", text
+    for path in [REPO / "README.md", *sorted((REPO / "spec").glob("*.md"))]:
+        for line, text in paragraphs(path):
+            yield f"{path.relative_to(REPO)}:{line}", text
+
+
+def judged(where: str, text: str) -> Iterator[str]:
+    for pattern, better in PATTERNS.items():
+        for match in pattern.finditer(text):
+            yield f"{where}: {match[0]!r}; better: {better}"
+
+
+def absent(text: str, modules: frozenset[str]) -> list[str]:
+    """The modules that a docstring's `Not here` names, and that do not exist."""
+    named = [name for sentence in _NOT_HERE.findall(text) for names in _IN_BRACKETS.findall(sentence) for name in names.split(", ")]
+    return [name for name in named if name not in modules]
+
+
+@pytest.fixture(scope="module")
+def modules() -> frozenset[str]:
+    """Every module and package, without the package's own name in front."""
+    names = (path.relative_to(PACKAGE).with_suffix("") for path in PACKAGE.rglob("*.py"))
+    return frozenset(".".join(name.parts).removesuffix(".__init__") for name in names)
+
+
+def test_texts_use_the_fields_terms() -> None:
+    problems = [problem for where, text in texts() for problem in judged(where, text)]
+    assert not problems, "\n".join(["", *problems])
+
+
+def test_what_is_not_here_is_somewhere(modules: frozenset[str]) -> None:
+    problems = [
+        f"{path.relative_to(REPO)}: there is no module {name}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for _, text in list(docstrings(path))[:1]
+        for name in absent(text, modules)
+    ]
+    assert not problems, "\n".join(["", *problems])
+
+
+@pytest.mark.parametrize("text", ["Everyone is told the same.", "The files are Written Anew.", "It drops it without a word."])
+def test_an_old_phrase_is_found(text: str) -> None:
+    assert list(judged("here", text))
+
+
+def test_a_module_that_is_gone_is_found(modules: frozenset[str]) -> None:
+    text = "Plans. Not here: the rows (engine.rows), a lookup (core.table.paths, core.paths). More (not.a.module)."
+    assert absent(text, modules) == ["engine.rows", "core.paths"]

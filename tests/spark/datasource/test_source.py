@@ -1,0 +1,360 @@
+"""`format("manifestcommit")`: what it does, and what it refuses before any task starts. [SP4] [SP5]"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import manifestcommit as mc
+from manifestcommit.core.schema.spark_json import kept_metadata
+from manifestcommit.spark.session import register
+
+FORMAT = "manifestcommit"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _registered(spark) -> None:
+    register(spark)
+
+
+def rows(start: int, stop: int) -> list[tuple[int, str]]:
+    return [(n, f"2013-01-0{n % 2 + 1}") for n in range(start, stop)]
+
+
+def frame(spark: Any, start: int, stop: int) -> Any:
+    return spark.createDataFrame(rows(start, stop), "n long, day string").repartition(2)
+
+
+def load(spark: Any, path: str, **options: Any) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row) for row in spark.read.format(FORMAT).options(**options).load(path).collect())
+
+
+@pytest.fixture
+def table(spark, root: str) -> str:
+    """Ten rows, partitioned by day, written through the format itself."""
+    frame(spark, 0, 10).write.format(FORMAT).option("partitionBy", "day").option("key", "first").mode("append").save(root)
+    return root
+
+
+@pytest.fixture
+def tasks_started(spark) -> Callable[[], int]:
+    """How many tasks Spark started since the fixture was set up; asks the driver's own bookkeeping."""
+    tracker = spark.sparkContext.statusTracker()
+    before = set(tracker.getJobIdsForGroup(None))
+
+    def count() -> int:
+        jobs = set(tracker.getJobIdsForGroup(None)) - before
+        stages = [stage for job in jobs if (info := tracker.getJobInfo(job)) for stage in info.stageIds]
+        infos = [tracker.getStageInfo(stage) for stage in stages]
+        return sum(info.numActiveTasks + info.numCompletedTasks + info.numFailedTasks for info in infos if info)
+
+    return count
+
+
+# --- writing --------------------------------------------------------------------------------------------------------------
+
+
+def test_append_commits_once_per_key(spark, table: str) -> None:
+    """[SP1] [KY2] One version per write; the same key again changes nothing, whatever rows come with it."""
+    assert load(spark, table) == rows(0, 10)
+    version = mc.Table(table).snapshot().version
+    writer = frame(spark, 10, 20).write.format(FORMAT).mode("append")
+    writer.option("key", "second").option("watermarks", json.dumps({"numbers": [10, 20]})).save(table)
+    assert load(spark, table) == rows(0, 20)
+    snapshot = mc.Table(table).snapshot()
+    assert snapshot.version == version + 1
+    assert mc.Table(table).watermarks() == {"numbers": 20}
+    writer.option("key", "second").option("watermarks", json.dumps({"numbers": [10, 20]})).save(table)
+    assert mc.Table(table).snapshot().version == version + 1
+    assert load(spark, table) == rows(0, 20)
+
+
+def test_the_partitioning_option_is_the_tables(spark, table: str, tmp_path: Path) -> None:
+    paths = mc.Table(table).files().column("path").to_pylist()
+    assert {path.split("/")[0] for path in paths} == {"day=2013-01-01", "day=2013-01-02"}
+    other = str(tmp_path / "commas")
+    df = spark.createDataFrame([(1, "x")], "`a,b` long, c string")
+    df.write.format(FORMAT).option("partitionBy", json.dumps(["a,b", "c"])).mode("append").save(other)
+    assert mc.Table(other).files().column("path").to_pylist()[0].startswith("a,b=1/c=x/")
+
+
+def test_overwrite_replaces_what_is_said(spark, table: str) -> None:
+    """[CF3] [CF4] [CF5] The partitions written, those named, or everything."""
+    one_day = spark.createDataFrame([(100, "2013-01-01")], "n long, day string")
+    one_day.write.format(FORMAT).option("overwrite", "dynamic").mode("overwrite").save(table)
+    second_day = [row for row in rows(0, 10) if row[1] == "2013-01-02"]
+    assert load(spark, table) == sorted([*second_day, (100, "2013-01-01")])
+    one_day.write.format(FORMAT).option("overwrite", '{"day": "2013-01-01"}').mode("overwrite").save(table)
+    assert load(spark, table) == sorted([*second_day, (100, "2013-01-01")])
+    one_day.write.format(FORMAT).mode("overwrite").save(table)
+    assert load(spark, table) == [(100, "2013-01-01")]
+    assert load(spark, table, version=mc.Table(table).snapshot().version - 1) != load(spark, table)
+
+
+def test_a_gap_is_told_and_nothing_is_committed(spark, table: str) -> None:
+    """[WM2] The commit runs in a process of Spark's; its refusal reaches the user with our words."""
+    version = mc.Table(table).snapshot().version
+    writer = frame(spark, 10, 11).write.format(FORMAT).mode("append")
+    writer.option("watermarks", '{"s": [0, 5]}').save(table)
+    with pytest.raises(Exception, match="WatermarkGapError"):
+        writer.option("watermarks", '{"s": [6, 7]}').save(table)
+    assert mc.Table(table).snapshot().version == version + 1
+
+
+def test_merge_schema_adds_a_column(spark, table: str) -> None:
+    """[SC5] Only where it is asked for."""
+    wider = spark.createDataFrame([(10, "2013-01-01", "x")], "n long, day string, extra string")
+    with pytest.raises(Exception, match=r"SchemaMismatchError.*extra"):
+        wider.write.format(FORMAT).mode("append").save(table)
+    wider.write.format(FORMAT).option("mergeSchema", "true").mode("append").save(table)
+    assert load(spark, table) == sorted([*[(*row, None) for row in rows(0, 10)], (10, "2013-01-01", "x")], key=lambda row: row[0])
+
+
+REFUSED: dict[str, tuple[dict[str, str], str, str]] = {
+    "replaceWhere": ({"replaceWhere": "day = '2013-01-01'"}, "overwrite", "replaceWhere is not supported"),
+    "partitionOverwriteMode": ({"partitionOverwriteMode": "dynamic"}, "overwrite", "partitionOverwriteMode is not supported"),
+    "unknown option": ({"compresion": "zstd"}, "append", "compresion"),
+    "overwrite of an append": ({"overwrite": "dynamic"}, "append", "overwrite"),
+    "conflict of an append": ({"conflict": "blind"}, "append", "conflict"),
+    "not JSON": ({"watermarks": "{"}, "append", "watermarks"),
+    "not ranges": ({"watermarks": '{"s": 5}'}, "append", "watermarks"),
+    "not a partition": ({"overwrite": '"day"'}, "overwrite", "overwrite"),
+    "not a number": ({"targetFileSize": "large"}, "append", "targetFileSize"),
+    "not a flag": ({"mergeSchema": "yes"}, "append", "mergeSchema"),
+    "another partitioning": ({"partitionBy": "n"}, "append", "partitioned by day"),
+    "wrong conflict": ({"conflict": "maybe"}, "overwrite", "serializable"),
+}
+
+
+def test_the_count_of_tasks_counts(spark, table: str, tasks_started) -> None:
+    """What the tests below rely on."""
+    assert tasks_started() == 0
+    frame_without_jobs(spark).write.format(FORMAT).mode("append").save(table)
+    assert tasks_started() > 0
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_before_any_task_starts(spark, table: str, tasks_started, name: str) -> None:
+    """[SP5] A message of ours, no task, no version, no file."""
+    options, mode, said = REFUSED[name]
+    before = everything_below(table)
+    with pytest.raises(Exception, match=r"manifestcommit\.errors") as raised:
+        frame_without_jobs(spark).write.format(FORMAT).options(**options).mode(mode).save(table)
+    assert said in str(raised.value)
+    assert tasks_started() == 0
+    assert everything_below(table) == before
+
+
+def frame_without_jobs(spark: Any) -> Any:
+    return spark.range(10, 12).selectExpr("id as n", "'2013-01-01' as day")
+
+
+def everything_below(path: str) -> set[str]:
+    return {str(file) for file in Path(path).rglob("*")}
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("select id as n, id as day from range(2)", "day"),
+        ("select 'x' as n, '2013-01-01' as day", "n"),
+        ("select id as n, '2013-01-01' as day, interval '1' month as m from range(2)", "interval"),
+        ("select id as n, '2013-01-01' as day, time'12:00:00' as t from range(2)", "time"),
+        ("select id as n, '2013-01-01' as day, id as N from range(2)", "N"),
+    ],
+)
+def test_data_that_does_not_fit_is_refused_before_any_task_starts(spark, table: str, tasks_started, query: str, said: str) -> None:
+    """[SP5] [SC2] [SC3]"""
+    before = everything_below(table)
+    with pytest.raises(Exception, match=said):
+        spark.sql(query).write.format(FORMAT).option("mergeSchema", "true").mode("append").save(table)
+    assert tasks_started() == 0
+    assert everything_below(table) == before
+
+
+def test_a_sessions_dynamic_overwrite_is_refused_before_the_commit(spark, table: str) -> None:
+    """[SP5] Spark would hand it on as an overwrite of everything; with the option that says what is meant it goes."""
+    one_day = spark.createDataFrame([(100, "2013-01-01")], "n long, day string")
+    version = mc.Table(table).snapshot().version
+    spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    try:
+        with pytest.raises(Exception, match="partitionOverwriteMode is dynamic"):
+            one_day.write.format(FORMAT).mode("overwrite").save(table)
+        assert mc.Table(table).snapshot().version == version
+        one_day.write.format(FORMAT).option("overwrite", "dynamic").mode("overwrite").save(table)
+        assert len(load(spark, table)) == 6
+        one_day.write.format(FORMAT).option("overwrite", "all").mode("overwrite").save(table)
+        assert load(spark, table) == [(100, "2013-01-01")]
+    finally:
+        spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+
+
+@pytest.mark.parametrize("mode", ["error", "ignore", None])
+def test_other_save_modes_are_refused(spark, table: str, mode: str | None) -> None:
+    """[SP5]"""
+    writer = frame(spark, 10, 20).write.format(FORMAT)
+    with pytest.raises(Exception, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):
+        (writer.mode(mode) if mode else writer).save(table)
+    assert load(spark, table) == rows(0, 10)
+
+
+def test_tables_of_a_catalog_are_refused(spark, table: str) -> None:
+    """[SP5] They arrive without a path."""
+    with pytest.raises(Exception, match="needs a path"):
+        frame(spark, 0, 1).write.format(FORMAT).mode("append").saveAsTable("somewhere")
+    with pytest.raises(Exception, match="path"):
+        spark.sql(f"create table elsewhere using {FORMAT} as select 1 as n")
+    with pytest.raises(Exception, match="needs a path"):
+        spark.read.format(FORMAT).load()
+
+
+def test_partition_by_of_the_writer_is_refused(spark, table: str) -> None:
+    with pytest.raises(Exception, match=r"partition"):
+        frame(spark, 0, 1).write.format(FORMAT).partitionBy("day").mode("append").save(table)
+    assert load(spark, table) == rows(0, 10)
+
+
+def test_a_folder_of_plain_parquet_is_no_table(spark, root: str) -> None:
+    """[LY6]"""
+    Path(root).mkdir()
+    pq.write_table(pa.table({"n": [1]}), Path(root) / "1.parquet")
+    before = everything_below(root)
+    with pytest.raises(Exception, match="NotATableError"):
+        frame(spark, 0, 5).write.format(FORMAT).mode("append").save(root)
+    assert everything_below(root) == before
+
+
+def test_a_table_in_memory_cannot_be_reached(spark) -> None:
+    with pytest.raises(Exception, match="memory of one process"):
+        frame(spark, 0, 1).write.format(FORMAT).mode("append").save("memory://x")
+
+
+def test_an_empty_write_commits_its_watermarks(spark, table: str) -> None:
+    """[WM1] No rows, but progress."""
+    empty = spark.createDataFrame([], "n long, day string")
+    empty.write.format(FORMAT).option("watermarks", '{"s": [0, 7]}').mode("append").save(table)
+    assert mc.Table(table).watermarks() == {"s": 7}
+    assert load(spark, table) == rows(0, 10)
+
+
+# --- reading --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_dataframe_stays_at_its_version(spark, table: str) -> None:
+    """[SP4] [RD2] What commits after load() is not in it, also not in a frame derived later."""
+    df = spark.read.format(FORMAT).load(table)
+    frame(spark, 10, 20).write.format(FORMAT).mode("append").save(table)
+    assert df.count() == 10
+    assert df.filter("n >= 0").count() == 10
+    assert df.union(spark.read.format(FORMAT).load(table)).count() == 30
+
+
+def test_a_cached_version_is_not_taken_for_another(spark, table: str) -> None:
+    """[RD2] Spark caches by plan; two versions of one table are two plans."""
+    old = mc.read_committed(table, spark=spark).cache()
+    old_too = spark.read.format(FORMAT).load(table).cache()
+    try:
+        assert (old.count(), old_too.count()) == (10, 10)
+        frame(spark, 10, 20).write.format(FORMAT).mode("append").save(table)
+        assert mc.read_committed(table, spark=spark).count() == 20
+        assert spark.read.format(FORMAT).load(table).count() == 20
+        assert (old.count(), old_too.count()) == (10, 10)
+        assert old.join(mc.read_committed(table, spark=spark), "n").count() == 10
+    finally:
+        old.unpersist()
+        old_too.unpersist()
+
+
+def test_the_library_call_overwrites_as_told_whatever_the_session_says(spark, table: str) -> None:
+    """[SP5] [CF5] Its own arguments say what is replaced, so a session's dynamic mode has no say."""
+    spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    try:
+        mc.write(spark.createDataFrame([(100, "2013-01-01")], "n long, day string"), table, mode="overwrite")
+    finally:
+        spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+    assert load(spark, table) == [(100, "2013-01-01")]
+
+
+def test_time_travel(spark, table: str) -> None:
+    """[RD4]"""
+    version = mc.Table(table).snapshot().version
+    frame(spark, 10, 20).write.format(FORMAT).mode("append").save(table)
+    between = dt.datetime.fromtimestamp(mc.Table(table).snapshot().committed_at / 1e6, dt.UTC) - dt.timedelta(microseconds=1)
+    assert load(spark, table, version=version) == rows(0, 10)
+    assert load(spark, table, asOf=between.isoformat()) == rows(0, 10)
+    assert load(spark, table, version=version + 1) == rows(0, 20)
+    with pytest.raises(Exception, match="VersionNotFoundError"):
+        load(spark, table, version=99)
+    with pytest.raises(Exception, match="no tag"):
+        load(spark, table, tag="none")
+    with pytest.raises(Exception, match="give one of"):
+        load(spark, table, version=1, tag="x")
+    with pytest.raises(Exception, match="TableNotFoundError"):
+        load(spark, table + "-not")
+
+
+def test_chosen_columns_are_all_that_is_read(spark, table: str) -> None:
+    df = spark.read.format(FORMAT).option("columns", "day").load(table)
+    assert df.columns == ["day"] and df.count() == 10
+    swapped = spark.read.format(FORMAT).option("columns", '["day", "n"]').load(table)
+    assert sorted(map(tuple, swapped.collect())) == sorted((day, n) for n, day in rows(0, 10))
+    with pytest.raises(Exception, match=r"no column .x."):
+        spark.read.format(FORMAT).option("columns", "x").load(table)
+
+
+def test_no_row_is_missing_after_a_filter_where_the_session_pushes_filters(spark, table: str) -> None:
+    """[SP12] Spark plans the files of a DataFrame once, with the filter of whichever query came before."""
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        df = spark.read.format(FORMAT).load(table)
+        one, other = df.filter("day = '2013-01-01'"), df.filter("day = '2013-01-02'")
+        assert (one.count(), df.count(), one.union(other).count(), df.count()) == (5, 10, 10, 10)
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_a_schema_of_ones_own_is_refused(spark, table: str) -> None:
+    """[SP5] Spark would not pin a version then, and the columns would be anyone's guess."""
+    with pytest.raises(Exception, match="takes no schema of your own"):
+        spark.read.format(FORMAT).schema("n int").load(table).collect()
+
+
+def test_an_unknown_read_option_is_refused(spark, table: str) -> None:
+    with pytest.raises(Exception, match="does not know the option"):
+        load(spark, table, mergeSchema="true")
+
+
+def test_a_missing_file_is_an_error(spark, table: str) -> None:
+    """[SP4]"""
+    df = spark.read.format(FORMAT).load(table)
+    (Path(table) / mc.Table(table).files().column("path").to_pylist()[0]).unlink()
+    with pytest.raises(Exception, match=r"No such file|FileNotFoundError"):
+        df.collect()
+
+
+def test_both_ways_of_reading_agree(spark, table: str) -> None:
+    """[RD7] [SP4] A table after a rename, a drop and a new column, by Spark's scan and by the data source."""
+    handle = mc.Table(table)
+    handle.rename_column("n", "number")
+    spark.createDataFrame([(10, "2013-01-01", 1.5)], "number long, day string, more double").write.format(FORMAT).option(
+        "mergeSchema", "true"
+    ).mode("append").save(table)
+    native = mc.read_committed(table, spark=spark)
+    assert native.columns == ["number", "day", "more"]
+    shown = [kept_metadata(field.metadata) for field in spark.read.format(FORMAT).load(table).schema]
+    assert spark.read.format(FORMAT).load(table).dtypes == native.dtypes and shown == [field.metadata for field in native.schema]
+    assert load(spark, table) == sorted(map(tuple, native.collect()))
+    assert pq.read_schema(next(Path(table).rglob("day=*/*.parquet"))).names[0] == "n"
+
+
+def test_the_format_is_found_without_registering(spark, table: str) -> None:
+    """A new session knows the format by the module `pyspark_manifestcommit` on its path."""
+    fresh = spark.newSession()
+    assert fresh.read.format(FORMAT).load(table).count() == 10

@@ -1,0 +1,367 @@
+"""`readStream.format("manifestcommit")` under Spark itself: each file in one batch, in order, whatever stops the query. [SP8]"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
+from tests.faults.tables import begin, change_of, put_version, session
+from tests.spark.clusters import REPO, end, environment, wait_for
+
+import manifestcommit as mc
+from manifestcommit.core.commit.change import Change
+from manifestcommit.engine.commit.commit_loop import commit
+from manifestcommit.engine.commit.create_version import create_table
+from manifestcommit.engine.metadata.version_chain import open_head
+from manifestcommit.errors import UsageError
+from manifestcommit.spark.datasource.source import ManifestCommitDataSource
+from manifestcommit.spark.session import register
+from manifestcommit.store import open_store
+
+FORMAT = "manifestcommit"
+DAYS = ["a b%20", "k=v#x?", "'\"ü漢", ""]  # in this order of their folders, but for the last, which Hive names
+Batches = list[tuple[int, list[int]]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _registered(spark) -> None:
+    register(spark)
+
+
+def add(root: str, first: int, files: int = 1, **columns: Any) -> int:
+    """Commit one row per file, with the ids from `first` on, in the order in which a stream gives them. The version."""
+    days = sorted(DAYS[:files], key=lambda day: day or "__HIVE")
+    data = {"id": list(range(first, first + files)), "the `day`, %": days} | {name: [value] * files for name, value in columns.items()}
+    return mc.write(pa.table(data), root, partition_by=["the `day`, %"], merge_schema=True).version
+
+
+def replace_all(root: str, operation: str = "replace") -> int:
+    """What a compaction will do: every live file goes, and files with the same rows come."""
+    store = open_store(root)
+    job = begin(store)
+    job.write(mc.Table(root).dataset().to_table())
+    made: Change = msgspec.structs.replace(
+        change_of(job), operation=operation, remove=frozenset(mc.Table(root).files().column("path").to_pylist())
+    )
+    outcome = commit(session(store), open_head(store), made)
+    assert outcome.kind == "committed" and outcome.version is not None
+    return outcome.version
+
+
+class Query:
+    """A streaming query that remembers the ids of every batch."""
+
+    def __init__(
+        self, spark: Any, root: str, checkpoint: Path, *, trigger: dict[str, Any] | None = None, df: Any = None, **options: Any
+    ) -> None:
+        self.rows: list[tuple[int, list[Any]]] = []
+        loaded = spark.readStream.format(FORMAT).options(**options).load(root) if df is None else df
+        writer = loaded.writeStream.foreachBatch(lambda batch, number: self.rows.append((number, batch.collect())))
+        self.query = writer.option("checkpointLocation", str(checkpoint)).trigger(**(trigger or {"availableNow": True})).start()
+
+    def finish(self) -> Batches:
+        """The ids of each batch, when the query came to its end by itself."""
+        assert self.query.awaitTermination(60), "the query did not end"
+        return self.batches
+
+    @property
+    def batches(self) -> Batches:
+        return [(number, sorted(row.id for row in rows)) for number, rows in self.rows]
+
+    @property
+    def ids(self) -> list[int]:
+        return [each for _, ids in self.batches for each in ids]
+
+
+def offsets(checkpoint: Path) -> list[str]:
+    files = sorted((path for path in (checkpoint / "offsets").iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
+    return [path.read_text("utf-8").splitlines()[-1] for path in files]
+
+
+# --- each file once -----------------------------------------------------------------------------------------------------
+
+
+def test_a_running_query_is_given_each_file_once_as_versions_come(spark, root: str, tmp_path: Path) -> None:
+    """Stopped and started again, too: it goes on where the checkpoint says. [SP8]"""
+    for first in (0, 10, 20):
+        add(root, first, 3)
+    running = Query(spark, root, tmp_path / "c", trigger={"processingTime": "0 seconds"})
+    try:
+        running.query.processAllAvailable()
+        assert running.ids == [0, 1, 2, 10, 11, 12, 20, 21, 22]
+        for first in (30, 40, 50):
+            add(root, first, 4)
+            if first != 40:
+                running.query.processAllAvailable()
+        mc.Table(root).set_properties({"owner": "someone"})
+        running.query.processAllAvailable()
+    finally:
+        running.query.stop()
+    expected = [*running.ids]
+    assert expected == [n + k for n, count in ((0, 3), (10, 3), (20, 3), (30, 4), (40, 4), (50, 4)) for k in range(count)]
+    add(root, 60, 2)
+    again = Query(spark, root, tmp_path / "c")
+    assert [ids for _, ids in again.finish() if ids] == [[60, 61]]
+    assert all(len(text) < 120 for text in offsets(tmp_path / "c"))
+    assert all(isinstance(row[1], str | None) for _, rows in running.rows for row in rows)
+
+
+@pytest.mark.thorough
+def test_available_now_ends_and_honours_the_limit_within_versions(spark, root: str, tmp_path: Path) -> None:
+    """The first snapshot is cut too; a commit that comes meanwhile is for the next time. [SP8]"""
+    add(root, 0, 4)
+    add(root, 10, 3)
+    late: list[int] = []
+    query = Query(spark, root, tmp_path / "c", maxFilesPerTrigger=3)
+    assert query.finish() == [(0, [0, 1, 2]), (1, [3, 10, 11]), (2, [12])]
+    add(root, 20, 4)
+    mc.Table(root).set_properties({"a": "b"})
+    late = [add(root, 30, 2), add(root, 40, 4)]
+    again = Query(spark, root, tmp_path / "c", maxFilesPerTrigger=3)
+    assert again.finish() == [(3, [20, 21, 22]), (4, [23, 30, 31]), (5, [40, 41, 42]), (6, [43])]
+    told = [json.loads(text) for text in offsets(tmp_path / "c")]
+    assert told[0]["files"] == 3 and told[-1]["version"] == late[-1] + 1 and len({offset["table"] for offset in told}) == 1
+
+
+@pytest.mark.thorough
+def test_a_stream_can_start_at_a_version(spark, root: str, tmp_path: Path) -> None:
+    """Inclusive; the next one may still have to come; columns are chosen as in a batch read. [SP8]"""
+    add(root, 0, 2)
+    third = add(root, 10, 2)
+    add(root, 20)
+    assert Query(spark, root, tmp_path / "a", startingVersion=third, columns="id").finish() == [(0, [10, 11, 20])]
+    waiting = Query(spark, root, tmp_path / "b", startingVersion=third + 2)
+    assert [ids for _, ids in waiting.finish() if ids] == []
+    add(root, 30)
+    assert [ids for _, ids in Query(spark, root, tmp_path / "b").finish() if ids] == [[30]]
+
+
+def test_a_batch_that_was_planned_and_not_finished_is_repeated_with_the_same_files(spark, root: str, tmp_path: Path) -> None:
+    """As after a driver's death in its very first batch, and a compaction: what a stream began with is in the checkpoint. [SP8] [GC11]"""
+    add(root, 0, 3)
+    first = Query(spark, root, tmp_path / "c", maxFilesPerTrigger=2)
+    assert first.finish() == [(0, [0, 1]), (1, [2])]
+    for folder, kept in (("commits", -1), ("offsets", 0)):  # planned, and no more known of it
+        for path in (tmp_path / "c" / folder).iterdir():
+            if int(path.name.strip(".").split(".")[0]) > kept:
+                path.unlink()
+    add(root, 10, 3)
+    assert mc.Table(root).compact(spark=spark).groups == 3, "one for each day, of files that the stream has given and others"
+    batches = Query(spark, root, tmp_path / "c", maxFilesPerTrigger=2).finish()
+    assert batches[:3] == [(0, [0, 1]), (1, [2, 10]), (2, [11, 12])]
+    assert not any(ids for _, ids in batches[3:])
+
+
+DRIVER = """
+import json, pathlib, sys, time
+from manifestcommit.spark.session import ensure_java
+ensure_java()
+import manifestcommit as mc
+from pyspark.sql import SparkSession
+source, checkpoint, sign = json.loads(sys.argv[1])
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+mc.register(spark)
+
+def give(df, number):
+    pathlib.Path(sign).touch()
+    time.sleep(600)
+
+loaded = spark.readStream.format("manifestcommit").option("maxFilesPerTrigger", 2).load(source)
+query = loaded.writeStream.foreachBatch(give).option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+query.awaitTermination()
+"""
+
+
+def test_a_driver_that_is_killed_in_its_first_batch_loses_and_doubles_nothing(spark, root: str, tmp_path: Path) -> None:
+    """kill -9 of the driver and its JVM when Spark has planned the batch; then the table gets other files. [SP8]"""
+    for first in (0, 10):
+        add(root, first, 3)
+    target, sign = str(tmp_path / "target"), tmp_path / "sign"
+    given = json.dumps([root, str(tmp_path / "c"), str(sign)])
+    env = environment(tmp_path, hooks=False)
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER, given], cwd=REPO, env=env, start_new_session=True)
+    try:
+        wait_for(lambda: sign.exists() or driver.poll() is not None, seconds=120, what="the batch")
+        assert driver.poll() is None
+    finally:
+        end(driver)
+    add(root, 20, 3)
+    replace_all(root)
+    loaded = spark.readStream.format(FORMAT).option("maxFilesPerTrigger", 2).load(root)
+    outcomes = []
+    writer = loaded.writeStream.foreachBatch(lambda df, number: outcomes.append(mc.write(df, target, key=f"copy:{number}")))
+    assert writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start().awaitTermination(60)
+    assert len(outcomes) == 5
+    copied = mc.Table(target).dataset().to_table().column("id").to_pylist()
+    assert sorted(copied) == [n + k for n in (0, 10, 20) for k in range(3)]
+
+
+# --- what is no data, and what stops a stream ---------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def refused(spark: Any, *said: str) -> Iterator[None]:
+    with pytest.raises(Exception, match=r"manifestcommit\.errors") as raised:
+        yield
+    for each in said:
+        assert each in str(raised.value), str(raised.value)
+
+
+@pytest.mark.thorough
+def test_replacements_are_no_data_and_overwrites_are_as_the_option_says(spark, root: str, tmp_path: Path) -> None:
+    """[SP8]"""
+    add(root, 0, 2)
+    start = add(root, 10, 2)
+    assert replace_all(root) == start + 1
+    version = mc.write(pa.table({"id": [100], "the `day`, %": ["new"]}), root, mode="overwrite").version
+    add(root, 20)
+    for choice, expected in (("files", [(0, [10, 11]), (1, [20, 100])]), ("SKIP", [(0, [10, 11]), (1, [20])])):
+        assert Query(spark, root, tmp_path / choice, startingVersion=start, onOverwrite=choice, maxFilesPerTrigger=2).finish() == expected
+    failing = Query(spark, root, tmp_path / "fail", startingVersion=start)
+    with refused(spark, f"version {version} of", "overwrite by job v", 'option("onOverwrite", "files")', '"skip"'):
+        failing.finish()
+    assert failing.batches == [(0, [10, 11])], "what comes before it is given first"
+    assert Query(spark, root, tmp_path / "fail", onOverwrite="files").finish() == [(1, [20, 100])]
+
+
+@pytest.mark.thorough
+def test_files_that_a_rollback_brings_back_are_not_missed(spark, root: str, tmp_path: Path) -> None:
+    """The stream began when the table was empty; the restored files keep the version that added them. [SP8] [CF13]"""
+    full = add(root, 1, 2)
+    with mc.begin(root) as job:
+        job.overwrite(None)
+    query = Query(spark, root, tmp_path / "checkpoint")
+    query.finish()
+    assert query.ids == []
+    back = mc.Table(root).rollback(full, reason="that was a mistake").version
+    add(root, 3)
+    for choice in ("fail", "files"):
+        with refused(spark, f"version {back} of", "rollback by job", "brought back 2 files"):
+            Query(spark, root, tmp_path / "checkpoint", onOverwrite=choice).finish()
+    assert Query(spark, root, tmp_path / "checkpoint", onOverwrite="skip").finish() == [(1, [3])]
+    assert [ids for _, ids in Query(spark, root, tmp_path / "another").finish()] == [[1, 2, 3]]
+
+
+def test_versions_that_expired_are_never_skipped(spark, root: str, tmp_path: Path) -> None:
+    """[SP8] [RD3]"""
+    add(root, 0)
+    assert Query(spark, root, tmp_path / "c").finish() == [(0, [0])]
+    missed = add(root, 10)
+    left = add(root, 20)
+    store = open_store(root)
+    put_version(store, open_head(store), fence=left, expired=left)
+    said = (f"needs version {missed}", f"oldest readable version is {left}", "new checkpoint", f'"startingVersion", {left}')
+    with refused(spark, "SnapshotExpiredError", *said):
+        Query(spark, root, tmp_path / "c").finish()
+    with refused(spark, "SnapshotExpiredError"):
+        Query(spark, root, tmp_path / "d", startingVersion=missed).finish()
+    assert Query(spark, root, tmp_path / "e", startingVersion=left).finish() == [(0, [20])]
+
+
+def test_another_table_in_the_place_of_the_first_is_refused(spark, root: str, tmp_path: Path) -> None:
+    """[SP8]"""
+    add(root, 0)
+    Query(spark, root, tmp_path / "c").finish()
+    other = str(tmp_path / "other")
+    for first in (0, 10, 20):
+        add(other, first)
+    with refused(spark, "TableNotFoundError", "checkpoint is of the table"):
+        Query(spark, other, tmp_path / "c").finish()
+
+
+@pytest.mark.thorough
+def test_columns_change_under_a_running_stream(spark, root: str, tmp_path: Path) -> None:
+    """A stream has the columns with which it was loaded, by their ids; one that is gone stops it, and the next load goes on. [SP8] [SC6]"""
+    add(root, 0, v="old")
+    loaded = spark.readStream.format(FORMAT).load(root)
+    table = mc.Table(root)
+    assert Query(spark, root, tmp_path / "c", df=loaded).finish() == [(0, [0])]
+    table.rename_column("v", "w")
+    add(root, 10, w="renamed", more=1.5)
+    again = Query(spark, root, tmp_path / "c", df=loaded)
+    again.finish()
+    assert [row.asDict() for row in again.rows[-1][1]] == [{"id": 10, "the `day`, %": "a b%20", "v": "renamed"}]
+    table.drop_column("w")
+    add(root, 20, w="another column")
+    with refused(spark, "SchemaMismatchError", "the column 'v' was dropped"):
+        Query(spark, root, tmp_path / "c", df=loaded).finish()
+    newer = Query(spark, root, tmp_path / "c")
+    newer.finish()
+    assert [row.asDict() for row in newer.rows[-1][1]] == [{"id": 20, "the `day`, %": "a b%20", "more": None, "w": "another column"}]
+    from_the_start = Query(spark, root, tmp_path / "d", startingVersion=1)
+    from_the_start.finish()
+    assert sorted((row.id, row.more, row.w) for row in from_the_start.rows[0][1]) == [
+        (0, None, None),
+        (10, 1.5, None),
+        (20, None, "another column"),
+    ]
+
+
+REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "version": ({"version": "2"}, ("no version", "startingVersion")),
+    "tag and time": ({"asOf": "2113-01-01"}, ("no asOf", "startingVersion")),
+    "no number": ({"startingVersion": "latest"}, ("startingVersion", "whole number")),
+    "no files": ({"maxFilesPerTrigger": "0"}, ("maxFilesPerTrigger", "above 0")),
+    "no choice": ({"onOverwrite": "maybe"}, ("fail, files, skip", "maybe")),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_stream_does_not_take_is_refused(root: str, name: str) -> None:
+    """By the call with which Spark begins to plan a query. [SP5]"""
+    add(root, 0)
+    options, said = REFUSED[name]
+    source = ManifestCommitDataSource(CaseInsensitiveDict({"path": root, **options}))
+    with pytest.raises(UsageError) as raised:
+        source.streamReader(source.schema())
+    assert all(each in str(raised.value) for each in said)
+
+
+def test_a_table_without_columns_cannot_be_streamed_yet(root: str) -> None:
+    """Its stream would never show any. [SP5]"""
+    create_table(session(open_store(root)), schema=None, partition_by=(), properties={})
+    source = ManifestCommitDataSource(CaseInsensitiveDict({"path": root}))
+    with pytest.raises(UsageError, match="has no columns yet"):
+        source.streamReader(source.schema())
+
+
+def test_what_is_refused_reaches_the_user(spark, root: str, tmp_path: Path) -> None:
+    """[SP5] [RD1]"""
+    with refused(spark, "TableNotFoundError"):
+        spark.readStream.format(FORMAT).load(root)
+    add(root, 0)
+    with refused(spark, "does not know the option startingversion_"):
+        spark.readStream.format(FORMAT).option("startingVersion_", 1).load(root)
+    own = spark.readStream.format(FORMAT).schema("id long").load(root)
+    with refused(spark, "takes no schema of your own"):
+        Query(spark, root, tmp_path / "c", df=own).finish()
+    with refused(spark, "takes no version", "startingVersion"):
+        Query(spark, root, tmp_path / "c", version=2).finish()
+    with refused(spark, "does not know the option startingversion"):
+        spark.read.format(FORMAT).option("startingVersion", 1).load(root).count()
+
+
+@pytest.mark.thorough
+def test_a_stream_of_a_table_on_s3(spark, rgw: Any, tmp_path: Path) -> None:
+    """With the options that the session was given, which stand in no checkpoint. [SP8] [SE1]"""
+    root, options = f"s3://{rgw.bucket()}/a b%20c+d=e#f", rgw.storage_options
+    for first in (0, 2, 4):
+        mc.write(pa.table({"id": [first, first + 1]}), root, storage_options=options)
+    register(spark, storage_options=options)
+    try:
+        assert Query(spark, root, tmp_path / "c", maxFilesPerTrigger=2).finish() == [(0, [0, 1, 2, 3]), (1, [4, 5])]
+        mc.write(pa.table({"id": [6]}), root, storage_options=options)
+        assert Query(spark, root, tmp_path / "c").finish() == [(2, [6])]
+    finally:
+        register(spark)
+    told = b"".join(path.read_bytes() for path in (tmp_path / "c").rglob("*") if path.is_file())
+    assert told and options["secret"].encode() not in told and options["key"].encode() not in told

@@ -1,0 +1,292 @@
+"""Filters across the border: a pyarrow filter keeps the same rows in Spark, and a Spark Column never hides a row. [RD6] [RD7]
+
+Spark itself is the judge, over rows chosen to be where the two engines differ; every question is asked in one job.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import functions as F
+
+from manifestcommit.core.filter.arrow_expression import parse_expression
+from manifestcommit.core.filter.predicate import ColumnBounds, Compare, IsIn, Not, StartsWith, Unknown, may_match
+from manifestcommit.core.schema.arrow_schema import arrow_schema, footer_metadata
+from manifestcommit.core.schema.fields import Field, Schema, StructType
+from manifestcommit.errors import UsageError
+from manifestcommit.spark.filter.columns import _name_parts, from_column, to_column
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+NAN, INF = math.nan, math.inf
+MOMENT = datetime(2024, 2, 29, 12, 30, 0, 1)
+OLD = datetime(1, 1, 1)
+D = Decimal
+
+SCHEMA = Schema(
+    fields=(
+        Field(id=1, name="i", type="integer"),
+        Field(id=2, name="l", type="long"),
+        Field(id=3, name="f", type="float"),
+        Field(id=4, name="d", type="double"),
+        Field(id=5, name="s", type="string"),
+        Field(id=6, name="digits", type="string"),
+        Field(id=7, name="b", type="binary"),
+        Field(id=8, name="m", type="decimal(10,2)"),
+        Field(id=9, name="day", type="date"),
+        Field(id=10, name="ts", type="timestamp"),
+        Field(id=11, name="ntz", type="timestamp_ntz"),
+        Field(id=12, name="ok", type="boolean"),
+        Field(id=13, name="gap", type="interval day to second"),
+        Field(id=18, name="row", type="long"),
+        Field(id=14, name="c", type="string", metadata={"__COLLATIONS": {"c": "spark.UTF8_LCASE"}}),
+        Field(
+            id=15,
+            name="a.b`c",
+            type=StructType(fields=(Field(id=16, name="x", type="integer"), Field(id=17, name="y z.", type="double"))),
+        ),
+    )
+)
+ARROW = arrow_schema(SCHEMA, physical=False, ids=False)
+
+COLUMNS: dict[str, list[Any]] = {
+    "i": [0, 1, 5, -(2**24), 2**24 - 1],
+    "l": [0, 1, 5, 2**24 - 1, -(2**24)],
+    "f": [0.0, -0.0, 1.5, NAN, INF, -INF, 0.10000000149011612],
+    "d": [0.0, -0.0, 1.5, NAN, INF, -INF, 0.1, 0.10000000149011612],
+    "s": ["", "a", "ab", "A", "a\U0010ffff", "é", "\ud7ff", "%_\\", "\x00"],
+    "digits": ["5", "05", " 5", "50", "-5"],
+    "b": [b"", b"a", b"\xff", b"\x00a"],
+    "m": [D("0.00"), D("1.50"), D("5.00"), D("-99999999.99")],
+    "day": [date(2024, 2, 29), date(2024, 3, 1), date(1, 1, 1), date(9999, 12, 31)],
+    "ts": [m.replace(tzinfo=UTC) for m in (MOMENT, datetime(2024, 2, 29), datetime(2024, 2, 28, 18, 15), OLD)],
+    "ntz": [MOMENT, datetime(2024, 2, 29), OLD],
+    "ok": [True, False],
+    "gap": [timedelta(0), timedelta(days=-1, microseconds=1), timedelta(days=400)],
+    "c": ["a", "A", "b"],
+    "a.b`c": [{"x": 1, "y z.": NAN}, {"x": None, "y z.": 1.5}, {"x": 5, "y z.": None}],
+}
+ROWS = [{name: ([*values, None] * 9)[at] for name, values in COLUMNS.items()} for at in range(10)]
+NUMBERED = pa.table(
+    {**{name: [row[name] for row in ROWS] for name in COLUMNS}, "row": range(len(ROWS))},
+    schema=ARROW,
+)
+
+
+@pytest.fixture(scope="module")
+def frame(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
+    """The rows as Spark reads them from one of our files, numbered."""
+    path: Path = tmp_path_factory.mktemp("columns") / "rows.parquet"
+    pq.write_table(NUMBERED.replace_schema_metadata(footer_metadata(SCHEMA)), path)
+    return spark.read.parquet(str(path)).cache()
+
+
+def matches(frame: DataFrame, columns: Sequence[Column]) -> list[set[int]]:
+    """Per Column the rows for which Spark finds it true."""
+    asked = [column.alias(f"q{at}") for at, column in enumerate(columns)]
+    found: list[set[int]] = [set() for _ in columns]
+    for row in frame.select("row", *asked).collect():
+        for at in range(len(columns)):
+            if row[f"q{at}"] is True:
+                found[at].add(row["row"])
+    return found
+
+
+A = pc.field
+LEAVES = [
+    *(op(A("i"), v) for op in (operator.eq, operator.ne, operator.lt, operator.ge) for v in (1, 1.5, 2**40, D("4.7"), NAN)),
+    *(op(A("l"), v) for op in (operator.eq, operator.gt) for v in (5, 5.5, D("1.5"), -INF)),
+    *(
+        op(A(c), v)
+        for c in ("f", "d")
+        for op in (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
+        for v in (0.0, 0.1, NAN, INF, 1)
+    ),
+    *(A(c).isin(v) for c in ("f", "d") for v in ([0.0], [-0.0, 1.5], [0.1], [NAN], [NAN, None], [])),
+    *(A(c).is_nan() for c in ("f", "d")),
+    *(A(c).is_null(nan_is_null=nan) for c in ("f", "s") for nan in (True, False)),
+    *(op(A("s"), v) for op in (operator.eq, operator.gt, operator.lt) for v in ("a", "", "\ud7ff", "\x00", "%_\\")),
+    *(pc.starts_with(A("s"), v) for v in ("a", "", "%_", "\x00", "é")),
+    *(A("s").isin(v) for v in (["a", "é"], ["a", None], pa.array([], pa.string()))),
+    pc.is_in(A("s"), options=pc.SetLookupOptions(pa.array(["a", None]), skip_nulls=True)),
+    *(op(A("b"), b"a") for op in (operator.eq, operator.lt, operator.ge)),
+    *(op(A("m"), v) for op in (operator.eq, operator.lt, operator.ge) for v in (D("1.50"), D("1.505"), D("5"))),
+    A("m").isin([D("1.5"), D("5.00")]),
+    *(op(A("day"), v) for op in (operator.eq, operator.lt) for v in (date(2024, 2, 29), date(1, 1, 1), datetime(2024, 3, 1))),
+    *(
+        op(A("ts"), v)
+        for op in (operator.eq, operator.gt)
+        for v in (MOMENT.replace(tzinfo=UTC), OLD.replace(tzinfo=UTC), date(2024, 2, 29))
+    ),
+    *(op(A("ntz"), v) for op in (operator.eq, operator.gt) for v in (MOMENT, OLD, date(2024, 2, 29))),
+    A("ntz").isin([OLD, MOMENT]),
+    A("ok"),
+    A("ok") == False,  # noqa: E712  # an expression
+    *(op(A("gap"), v) for op in (operator.eq, operator.gt) for v in (timedelta(0), timedelta(days=400))),
+    *(op(A("c"), "a") for op in (operator.eq, operator.gt)),
+    A("c").isin(["A"]),
+    pc.starts_with(A("c"), "A"),
+    A("a.b`c", "x") == 1,
+    A("a.b`c", "y z.") > 1.0,
+    A("a.b`c", "x").is_null(),
+    A("a.b`c").is_valid(),
+    pc.scalar(True),
+    pc.scalar(pa.scalar(None, pa.bool_())),
+]
+
+
+def test_a_pyarrow_filter_keeps_the_same_rows_in_spark(frame: DataFrame) -> None:
+    """Each leaf, its negation, and pairs of them: NaN, -0.0, nulls in lists, collations, years 1 and 9999. [RD7]"""
+    pairs = [op(left, ~right) for op in (operator.and_, operator.or_) for left, right in zip(LEAVES[::6], LEAVES[3::6], strict=False)]
+    expressions = [*LEAVES, *(~leaf for leaf in LEAVES), *pairs]
+    found = matches(frame, [to_column(parse_expression(each, ARROW), SCHEMA) for each in expressions])
+    kept = 0
+    for expression, rows in zip(expressions, found, strict=True):
+        assert rows == set(NUMBERED.filter(expression).column("row").to_pylist()), str(expression)
+        kept += len(rows)
+    assert kept > len(expressions)  # not all of them empty
+
+
+@pytest.mark.parametrize(
+    ("expression", "says"),
+    [
+        ((A("i") > 1) & (A("l") + 1 > 5), "Give a Spark Column instead"),
+        (A("s").cast(pa.int64()) == 5, "Give a Spark Column instead"),
+        (A("m") > 1.5, "Give a Decimal"),
+        (A("m") > D("123456789012345678901234567890.123456789"), "38 digits"),
+    ],
+)
+def test_a_filter_that_spark_would_read_otherwise_is_an_error(spark: SparkSession, expression: pc.Expression, says: str) -> None:
+    """Rather than a result that is a little different. [RD7]"""
+    with pytest.raises(UsageError, match=says):
+        to_column(parse_expression(expression, ARROW), SCHEMA)
+
+
+@pytest.mark.thorough
+def test_thousands_of_terms_reach_spark_and_come_back(frame: DataFrame) -> None:
+    """One term per hour of a month: no stack overflows, here or in the JVM."""
+    terms = [A("l") == number for number in range(700)]
+    column = to_column(parse_expression(functools.reduce(operator.or_, terms), ARROW), SCHEMA)
+    assert matches(frame, [column]) == [{at for at, row in enumerate(ROWS) if row["l"] in range(700)}]
+    assert len(from_column(functools.reduce(operator.or_, [F.col("l") == n for n in range(300)])).args) == 300  # type: ignore[union-attr]
+
+
+# --- Spark's own Columns ------------------------------------------------------------------------------------------------------
+
+
+def leaf_type(path: tuple[str, ...]) -> pa.DataType:
+    kind = ARROW.field(path[0]).type
+    return kind.field(path[1]).type if len(path) > 1 else kind
+
+
+class Files:
+    """Files of rows given by number, with exact bounds."""
+
+    def __init__(self, files: Sequence[Sequence[int]]) -> None:
+        self._files = files
+        self.rows = pa.array([len(rows) for rows in files], pa.int64())
+
+    def bounds(self, column: tuple[str, ...]) -> ColumnBounds | None:
+        if column[0] not in COLUMNS or column[0] == "c" or (column[0] == "a.b`c" and column[1:] not in (("x",), ("y z.",))):
+            return None
+        values = [[self._value(row, column) for row in rows] for rows in self._files]
+        plain = [[v for v in file if v is not None and v == v] for file in values]
+        return ColumnBounds(
+            min=pa.array([min(file, default=None) for file in plain], leaf_type(column)),
+            max=pa.array([max(file, default=None) for file in plain], leaf_type(column)),
+            nulls=pa.array([file.count(None) for file in values], pa.int64()),
+            nans=pa.array([sum(v is not None and v != v for v in file) for file in values], pa.int64()),
+        )
+
+    @staticmethod
+    def _value(row: int, column: tuple[str, ...]) -> Any:
+        value = ROWS[row][column[0]]
+        return value if len(column) == 1 or value is None else value[column[1]]
+
+
+def exact_columns(frame: DataFrame) -> list[Column]:
+    """Columns that are understood so well that a file of one row is kept only if the row matches."""
+    c = F.col
+    return [
+        c("i") == 5, c("i") != 5, F.lit(5) > c("i"), frame["i"] == 5, frame.i >= 1, c("i").eqNullSafe(1), ~c("i").eqNullSafe(1),
+        c("i").eqNullSafe(None), c("i") == F.lit(None), c("i").between(0, 1), ~c("i").between(0, 1), c("i").isin(1, 5), ~c("i").isin(1, 5),
+        c("i").isin([]), c("i").isin(1, None), c("i") == D("5"), c("i") == 5.0, c("i") == np.int64(5), c("l") == 2**24 - 1,
+        c("s").startswith("a"), ~c("s").startswith("a"), c("s").like("a%"), c("s").like("ab"), c("s") > "a", c("s").isNull(),
+        c("s").isNotNull(), F.isnull("s"), F.isnan("d"), ~F.isnan("d"), c("d") == 0.0, c("d") < 1.5, c("b") == bytearray(b"a"),
+        c("m") == D("1.5"), c("m").isin(D("1.50"), D("7")), c("m") > 1, c("day") == date(2024, 2, 29), c("day") >= "2024-03-01",
+        c("day").isin("2024-03-01"), c("ts") == MOMENT.replace(tzinfo=UTC), c("ok"), ~c("ok"), c("ok") == False,  # noqa: E712
+        c("gap") > timedelta(1), c("`a.b``c`.x") == 1, c("`a.b``c`").getField("x") == 1, c("`a.b``c`")["x"].isNull(),
+        (c("i") == 5).alias("q"), (c("i") > 0) & ((c("day") > "2000-01-01") | c("s").isNull()), F.lit(True), F.lit(False), F.lit(None),
+    ]  # fmt: skip
+
+
+def doubtful_columns() -> list[Column]:
+    """Columns that Spark casts, or that are not understood: whatever they match has to be kept."""
+    c = F.col
+    return [
+        c("digits") == 5, c("digits").isin(5), c("digits") > 4.5, c("i") == "5", c("d") > 1.0, c("d") >= INF, c("d") == NAN,
+        ~(c("d") > 1.0), c("d").isin(NAN), c("d").isin(0.0), ~c("d").isin(-0.0), c("f") == 0.1, c("f").isin(0.1), c("f") == D("0.1"),
+        c("i").isin(1, 5.5), c("m") == 1.5, c("m") > 1.4999999, c("ts") == "2024-02-29 00:00:00", c("ts") >= "2024-02-29",
+        c("ts") == date(2024, 2, 29), c("ts") == MOMENT, c("ntz") == "2024-02-29", c("ntz") < MOMENT.replace(tzinfo=UTC),
+        c("day") == datetime(2024, 2, 29), c("day") > MOMENT, c("day") == F.to_date(F.lit("2024-02-29")), c("day") == "2024-2-29",
+        c("ts") == OLD.replace(tzinfo=UTC), c("c") == "A", c("c").startswith("A"), c("s").like("a_%"), c("s").like("%a"),
+        c("s").like("\\%\\_%"), c("s").rlike("^a"), c("s").contains("a"), c("s").endswith("a"), c("i").cast("string") == "5",
+        c("i") == c("l"), c("i") + 1 == 6, F.expr("i = 5"), F.when(c("i") == 5, True), F.coalesce(c("ok"), F.lit(True)),
+        F.collate("s", "UTF8_LCASE") == "A", c("I") == 5, c("`A.B``C`.X") == 1, c("i").isin(c("l")),
+    ]  # fmt: skip
+
+
+def test_a_spark_filter_never_hides_a_row_and_skips_what_it_can(frame: DataFrame) -> None:
+    """Every Column against files of one row, of two and of all, with Spark saying which rows match. [RD6]"""
+    exact = exact_columns(frame)
+    columns = [*exact, *(~column for column in exact), *doubtful_columns(), *(~column for column in doubtful_columns())]
+    numbers = range(len(ROWS))
+    files: list[list[int]] = [[at] for at in numbers] + [[a, b] for a in numbers for b in numbers if a < b] + [list(numbers)]
+    source = Files(files)
+    for at, (column, rows) in enumerate(zip(columns, matches(frame, columns), strict=True)):
+        predicate = from_column(column)
+        kept = may_match(predicate, source).to_pylist()
+        lost = [file for file, is_kept in zip(files, kept, strict=True) if not is_kept and rows & set(file)]
+        assert not lost, (str(column), lost)
+        outside_list = isinstance(predicate, Not) and isinstance(predicate.arg, IsIn)  # Arrow takes nulls to be outside
+        if at < 2 * len(exact) and not outside_list:
+            assert {number for number in numbers if kept[number]} == rows, str(column)
+
+
+def test_names_are_split_as_spark_splits_them(spark: SparkSession) -> None:
+    """Connect hands out names unsplit. The classic Column's own parser is the judge."""
+    for name in ["a", "a.b", "`a.b`", "`a``b`.c", "a.`b`.`c.d`", "`a`", "``", "é.漢", "a b", "`*`"]:
+        parts = F.col(name)._jc.node().nameParts()  # type: ignore[operator]
+        assert _name_parts(name) == tuple(parts.apply(at) for at in range(parts.length()))
+    for name in ["a..b", "`a", "a`b", "`a`b", ".a", "a.", ""]:
+        with pytest.raises(ValueError):
+            _name_parts(name)
+
+
+def test_what_is_no_understood_column_is_unknown_not_an_error(spark: SparkSession) -> None:
+    """[RD6]"""
+    for column in (
+        F.col("*"),
+        F.expr("i = 5"),
+        F.sum("i") > 5,
+        F.udf(lambda: True, "boolean")(),
+        F.call_function("startswith", F.col("s")),
+    ):
+        assert isinstance(from_column(column), Unknown)
+    assert isinstance(from_column("no column"), Unknown)  # type: ignore[arg-type]
+    assert from_column(~F.col("i").isin(1)) == Not(arg=IsIn(column=("i",), values=(1,)))
+    assert from_column(F.col("`x.y`.`z```") == 1) == Compare(op="=", column=("x.y", "z`"), value=1)
+    assert from_column(F.startswith(F.col("s"), F.lit("p"))) == StartsWith(column=("s",), prefix="p")

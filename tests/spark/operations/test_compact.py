@@ -1,0 +1,126 @@
+"""Compaction through Spark: fewer files, the same rows. [GC11] [GC16]
+
+Not here: what happens beside it, and crashes (tests/faults/test_compact.py).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+import manifestcommit as mc
+from manifestcommit.core.schema.arrow_schema import from_arrow
+from manifestcommit.core.schema.spark_json import to_spark
+from manifestcommit.errors import UsageError
+from manifestcommit.table import Table
+
+DAYS = ["a b%20", "k=v#x?", "'\"ü漢+", None]
+STRUCT = pa.struct([("a", pa.int32()), ("b.c", pa.list_(pa.string()))])
+
+
+def batch(first: int) -> pa.Table:
+    """One row for each day, with what is easily lost on the way: NaN, -0.0, nulls at every depth, old times, wide decimals, short chars."""
+    ids = list(range(first, first + len(DAYS)))
+    return pa.table(
+        {
+            "day": DAYS,
+            "id": ids,
+            "x": pa.array([float("nan"), -0.0, None, 1e300], pa.float64()),
+            "dec": pa.array([Decimal(first), Decimal("-0.000000000001"), None, Decimal("99999999999999999999999999.999999999999")],
+                            pa.decimal128(38, 12)),
+            "at": pa.array([dt.datetime(1, 1, 1), dt.datetime(1890, 5, 5, 1, 2, 3, 4), None, dt.datetime(9999, 12, 31)],
+                           pa.timestamp("us", "UTC")),
+            "s": pa.array([{"a": None, "b.c": [None, ""]}, {"a": 1, "b.c": []}, None, {"a": first, "b.c": None}], STRUCT),
+            "code": ["ab", "", None, "abcde"],
+            "text": ["", "\u0000'\"\n", None, "é\U0001f600"],
+        }
+    )  # fmt: skip
+
+
+def rows(table: Table, **choice: Any) -> list[str]:
+    """Every row as text, in the order of ids: repr tells NaN, -0.0, None and "" apart."""
+    return [repr(row) for row in sorted(table.dataset(**choice).to_table().to_pylist(), key=lambda row: row["id"])]
+
+
+@pytest.fixture
+def table(root: str) -> Table:
+    """Four files in each of the partitions. Spark pads chars when it reads them; what is stored is as it was written."""
+    fields = [pa.field(each.name, each.type) for each in batch(0).schema]
+    created = StructType.fromJson(to_spark(from_arrow(pa.schema(fields), itertools.count(1).__next__), physical=False))
+    created["code"].metadata = {"__CHAR_VARCHAR_TYPE_STRING": "char(5)"}
+    mc.create_table(root, created, partition_by="day")
+    for first in range(0, 40, 10):
+        mc.write(batch(first), root, partition_by="day")
+    return Table(root)
+
+
+def files(table: Table) -> list[str]:
+    return table.files().column("path").to_pylist()
+
+
+def test_every_row_is_there_once_whatever_its_values(spark, table) -> None:
+    """[GC11] In a file for each partition; gc then leaves exactly what is listed."""
+    before = rows(table)
+    with ThreadPoolExecutor(1) as pool:  # a thread that Spark has never heard of
+        done = pool.submit(table.compact, spark=spark).result()
+    assert (done.groups, done.files_before, done.files_after, done.rows, done.lost) == (4, 16, 4, 16, ())
+    assert rows(table) == before
+    assert mc.read_committed(table.url, spark=spark).filter("id % 10 < 4").count() == 16
+    assert len(files(table)) == 4
+    assert table.verify(deep=True).is_sound and table.counts().all_match
+    for _ in range(2):
+        table.gc(grace="0s", keep_for="0s")
+    folder = Path(table.url.removeprefix("file://"))
+    assert {str(path.relative_to(folder)) for path in folder.glob("day=*/*")} == set(files(table))
+    assert rows(table) == before
+
+
+@pytest.mark.thorough
+def test_renamed_added_and_adopted_columns_keep_their_values(spark, table, tmp_path) -> None:
+    """[GC11] [DF4] [SC4] [SC6] A file from before a column was added, one under an older name, one that lacks its partition column."""
+    table.rename_column("text", "a `text`, renamed")
+    table.add_column("late", pa.int64())
+    later = batch(50).rename_columns([*batch(0).column_names[:-1], "a `text`, renamed"]).append_column("late", pa.array([7] * 4))
+    mc.write(later.filter(pc.equal(later["day"], DAYS[0])), table.url)
+    before = rows(table)
+    done = table.compact(spark=spark, where=pc.field("day") == DAYS[0])
+    assert (done.groups, done.files_before, done.files_after, done.lost) == (1, 5, 1, ())
+    assert rows(table) == before
+    folder = tmp_path / "adopted" / "day=k%3Dv%23x%3F"
+    folder.mkdir(parents=True)
+    for first in (0, 10):
+        pq.write_table(batch(first).drop_columns(["day"]), folder / f"from {first}.parquet")
+    mc.adopt(tmp_path / "adopted")
+    adopted = Table(tmp_path / "adopted")
+    before = rows(adopted)
+    assert adopted.compact(spark=spark).files_after == 1
+    assert rows(adopted) == before and {row["day"] for row in adopted.dataset().to_table().to_pylist()} == {"k=v#x?"}
+    assert len(list(folder.glob("from*"))) == 2, "what others wrote is theirs to delete, or gc's with foreign=True"
+
+
+def test_rows_of_new_files_are_sorted_and_partitions_chosen_on_request(spark, table) -> None:
+    """[GC16] By SQL, by a Column and by a pyarrow expression; a column that is none is refused before any work."""
+    version = table.snapshot().version
+    for wrong in ({"sort_by": "nowhere"}, {"where": "id > 3"}, {"where": "day ="}, {"where": 5}):
+        with pytest.raises(UsageError):
+            table.compact(spark=spark, **wrong)
+    for where in ("day IS NULL", F.col("day") == "k=v#x?", pc.field("day") == "a b%20"):
+        plan = table.compact(spark=spark, where=where, dry_run=True)
+        assert plan.column("files").to_pylist() == [4]
+    assert table.snapshot().version == version
+    done = table.compact(spark=spark, where="day IS NULL", sort_by=["x", "id"])
+    path = next(each.path for each in table.snapshot().added if each.added == done.version)
+    found = pq.read_table(f"{table.url.removeprefix('file://')}/{path}", partitioning=None).column("id").to_pylist()
+    assert found == [3, 13, 23, 33]
+    assert len(files(table)) == 3 * 4 + 1

@@ -1,0 +1,418 @@
+"""Rows deleted and merged by real Spark over real files, against DuckDB as the model. [RC1]-[RC6]"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import logging
+import math
+import shutil
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.logger import PySparkLogger
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+from tests.sizes import rest_thorough, some
+
+import manifestcommit as mc
+from manifestcommit.cli.main import main
+from manifestcommit.core.schema.spark_json import CHAR_VARCHAR
+from manifestcommit.table import Table
+
+NAN = math.nan
+DAYS = ["a b%20", "k=v#x?", "'\"ü漢+", None, ""]
+
+
+def rows(first: int, *, day: Any = "each") -> pa.Table:
+    """Ten rows with what is easily lost or matched by mistake: nulls, NaN, -0.0, quotes, empty texts, close decimals."""
+    return pa.table(
+        {
+            "day": pa.array([DAYS[n % 5] if day == "each" else day for n in range(10)], pa.string()),
+            "id": pa.array([None if n == 9 else first + n for n in range(10)], pa.int64()),
+            "x": pa.array([NAN, -0.0, None, 1.5, 0.0, -NAN, math.inf, 2.0, None, -1.0], pa.float64()),
+            "dec": pa.array([None if n == 3 else Decimal(first + n).scaleb(-2) for n in range(10)], pa.decimal128(9, 2)),
+            "text": pa.array(["it's", "é\U0001f600", "", None, "\\", '"', "%", "a_b", "NULL", "null"], pa.string()),
+        }
+    )
+
+
+def shown(table: pa.Table) -> list[str]:
+    """Every row as text, sorted: repr tells NaN, None and "" apart."""
+    return sorted(repr(tuple(each.values())) for each in table.to_pylist())
+
+
+def content(table: Table) -> list[str]:
+    return shown(table.dataset().to_table())
+
+
+def ids(table: Table) -> list[int]:
+    return sorted(table.dataset().to_table(columns=["id"]).column("id").to_pylist())
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, pa.Table]]:
+    """A partitioned and a plain table of 40 rows; the id of the plain one was renamed, and its last file knows a column more."""
+    made = {}
+    parts = [rows(first) for first in (0, 10, 20, 30)]
+    for name, by in (("partitioned", ["day"]), ("plain", [])):
+        root = str(tmp_path_factory.mktemp(name) / "t a%20b+=#'é")
+        for part in parts:
+            mc.write(part if by else part.rename_columns(["day", "old id", "x", "dec", "text"]), root, partition_by=by)
+        if not by:
+            Table(root).rename_column("old id", "id")
+            Table(root).add_column("late", pa.int32())
+        made[name] = (root, pa.concat_tables(parts))
+    return made
+
+
+def copy(base: dict[str, tuple[str, pa.Table]], name: str, to: Path) -> tuple[Table, pa.Table]:
+    root, data = base[name]
+    shutil.copytree(root, to / "t a%20b+=#'é")
+    table = Table(to / "t a%20b+=#'é")
+    if name == "plain":
+        data = data.append_column("late", pa.nulls(len(data), pa.int32()))
+    return table, data
+
+
+CONDITIONS = [
+    "id = 3 OR id = 13",
+    "NOT (id IN (1, 2, NULL))",
+    "id IN (1, 2, 25, NULL)",
+    "x > 1",
+    "NOT (x <= 0)",
+    "text = 'it''s'",
+    "text LIKE 'é%'",
+    "dec >= 0.15 AND text IS NOT NULL",
+    "day IS NULL AND id < 25",
+    "day = 'k=v#x?' OR text = ''",
+    "day IN ('a b%20', '')",
+    "length(text) > 3",
+    "day = '''\"ü漢+' AND NOT (x = 3.0)",
+]
+
+
+@pytest.mark.parametrize("condition", some(CONDITIONS, 5))
+@pytest.mark.parametrize("name", rest_thorough(["partitioned", "plain"], "partitioned"))
+def test_exactly_the_rows_that_match_go(spark: Any, base: Any, tmp_path: Path, name: str, condition: str) -> None:
+    """What is null, NaN, empty or quoted is judged as SQL judges it; all other rows are there as they were. [RC1] [RC2]"""
+    table, data = copy(base, name, tmp_path)
+    before = table.files()
+    outcome = table.delete(condition, spark=spark)
+    model = duckdb.sql(f"SELECT * FROM data WHERE NOT coalesce(({condition}), false)").to_arrow_table()
+    assert content(table) == shown(model.cast(data.schema))
+    assert outcome.rows_deleted == len(data) - len(model) > 0
+    assert table.verify(deep=True).is_sound and table.counts().all_match
+    # Files without such a row are the very same.
+    after = set(table.files().column("path").to_pylist())
+    touched = before.num_rows - sum(path in after for path in before.column("path").to_pylist())
+    assert touched == outcome.files_removed + outcome.files_rewritten
+
+
+# --- what a deletion says, and what it leaves alone ----------------------------------------------------------------------
+
+
+def test_where_partition_values_tell_no_file_is_read(spark: Any, base: Any, tmp_path: Path) -> None:
+    """A day of a thousand files goes by one commit, however large they are: here their bytes are gone already. [RC2]"""
+    table, data = copy(base, "partitioned", tmp_path)
+    for path in table.files(pc.field("day") == "k=v#x?").column("path").to_pylist():
+        (tmp_path / "t a%20b+=#'é" / path).write_bytes(b"")
+    outcome = table.delete(pc.field("day") == "k=v#x?", spark=spark)
+    assert (outcome.rows_deleted, outcome.files_removed, outcome.files_rewritten) == (8, 4, 0)
+    assert content(table) == shown(data.filter(~pc.field("day").isin(["k=v#x?"])))
+    assert table.delete("true", spark=spark).rows_deleted == 32 and ids(table) == []
+
+
+def test_conditions_of_all_kinds_mean_the_same(spark: Any, base: Any, tmp_path: Path) -> None:
+    """[RC2] [RD7]"""
+    table, _ = copy(base, "plain", tmp_path)
+    wanted = [13, 23]
+    for condition in ("id IN (13, 23) AND NOT (text = 'x')", F.col("id").isin(13, 23), pc.field("id").isin([13, 23])):
+        before = table.snapshot().version
+        outcome = table.delete(condition, spark=spark, dry_run=True)
+        assert (outcome.kind, outcome.rows_deleted) == ("planned", 2 if not isinstance(condition, str) else 0), "text is null there"
+        assert table.snapshot().version == before
+    outcome = table.delete("id IN (13, 23)", spark=spark, key="erase 13", reason="they asked")
+    assert outcome.committed and not set(ids_of(table)) & set(wanted)
+    again = table.delete("id IN (13, 23)", spark=spark, key="erase 13")
+    assert again.already_committed and again.version == outcome.version and again.rows_deleted is None
+    with pytest.raises(mc.KeyReusedError):
+        table.delete("id IN (13, 24)", spark=spark, key="erase 13")
+    entry = table.history(1)[0]
+    assert (entry["operation"], entry["reason"], entry["summary"]["removed_rows"] - entry["summary"]["rows"]) == ("delete", "they asked", 2)
+
+
+def ids_of(table: Table) -> list[int]:
+    return [each for each in table.dataset().to_table(columns=["id"]).column("id").to_pylist() if each is not None]
+
+
+def test_what_matches_nothing_commits_nothing_but_a_key(spark: Any, base: Any, tmp_path: Path) -> None:
+    """A rerun of keyed work must not delete what came later. [RC6] [KY3]"""
+    table, _ = copy(base, "plain", tmp_path)
+    before = table.snapshot()
+    outcome = table.delete("id = 77", spark=spark)
+    assert (outcome.kind, outcome.committed, outcome.rows_deleted) == ("unchanged", False, 0)
+    assert table.snapshot() == before
+    assert table.delete("id = 77", spark=spark, key="k").version == before.version + 1
+    mc.write(rows(70).append_column("late", pa.nulls(10, pa.int32())), table.url)
+    assert table.delete("id = 77", spark=spark, key="k").already_committed and 77 in ids_of(table)
+
+
+@pytest.mark.parametrize("condition", ["no such column = 1", "nope = 1", "id", pc.field("nope") == 1])
+def test_a_condition_that_is_none_is_refused_by_name(spark: Any, base: Any, tmp_path: Path, condition: Any) -> None:
+    """[RC2] [SP5]"""
+    table, data = copy(base, "plain", tmp_path)
+    with pytest.raises(mc.UsageError):
+        table.delete(condition, spark=spark)
+    assert content(table) == shown(data)
+
+
+@pytest.mark.parametrize("kind", rest_thorough(["plain", "partitioned"], "plain"))
+@pytest.mark.parametrize("condition", ["day = 2013-01-01", "day > 5", "id = 'abc'", "id / 0 = 1"])
+def test_a_condition_that_no_value_fits_is_refused_by_name(spark: Any, base: Any, tmp_path: Path, kind: str, condition: Any) -> None:
+    """A date without quotes is a number: Spark finds that out row by row. [RC2] [SP5]"""
+    table, data = copy(base, kind, tmp_path)
+    with pytest.raises(mc.UsageError, match=r"(?s)the condition .*(day|id).* cannot be evaluated: .*nothing was done.* quotes"):
+        table.delete(condition, spark=spark)
+    assert content(table) == shown(data)
+
+
+def test_a_refused_condition_is_told_without_pages_of_a_stack(spark: Any, base: Any, tmp_path: Path) -> None:
+    """Spark would log it too, each with a hundred lines of Java, and bury the sentence that names the column. [RC2] [GC16]"""
+    table, _ = copy(base, "partitioned", tmp_path)
+    logged: list[logging.LogRecord] = []
+    seen = logging.Handler()
+    seen.emit = logged.append  # type: ignore[method-assign]  # what is left after filters
+    logs = [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
+    for log in logs:
+        log.addHandler(seen)
+    try:
+        for condition in ("nope = 1", F.col("nope") == 1):
+            with pytest.raises(mc.UsageError, match="nope"):
+                table.delete(condition, spark=spark)
+            with pytest.raises(mc.UsageError, match="nope"):
+                table.compact(where=condition, spark=spark)
+        assert logged == []
+        with pytest.raises(AnalysisException):
+            spark.range(1).filter("nope = 1").schema  # noqa: B018
+        assert logged, "what is not ours is logged as before"
+    finally:
+        for log in logs:
+            log.removeHandler(seen)
+
+
+def test_a_condition_that_changes_its_mind_deletes_nothing(spark: Any, base: Any, tmp_path: Path) -> None:
+    """Rows of which it says no at the second look would be in the table although they were counted as deleted. [RC1]"""
+    table, data = copy(base, "plain", tmp_path)
+    asked = str(tmp_path / "asked-")
+
+    def first_time(each: int | None) -> bool:
+        flag = Path(f"{asked}{each}")
+        is_first = each in (3, 13) and not flag.exists()
+        if is_first:
+            flag.touch()
+        return is_first
+
+    only_once = F.udf(lambda each: first_time(each), "boolean")
+    with pytest.raises(mc.ManifestCommitError, match="second"):
+        table.delete(only_once(F.col("id")), spark=spark)
+    assert content(table) == shown(data)
+
+
+def test_the_command_counts_deletes_and_says_so(spark: Any, base: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """[RC2]"""
+    table, _ = copy(base, "partitioned", tmp_path)
+    where = ["delete", table.url, "--where", "day = 'k=v#x?' AND id > 10"]
+    assert main([*where, "--dry-run"]) == 0 and "would delete 6 rows: 3 files removed, 0 rewritten" in capsys.readouterr().out
+    assert main([*where, "--json", "--key", "k", "--reason", "asked"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["kind"], told["rows_deleted"], told["version"]) == ("committed", 6, table.snapshot().version)
+    assert main([*where, "--key", "k"]) == 0 and "done before" in capsys.readouterr().out
+    assert main(where) == 0 and "nothing was committed" in capsys.readouterr().out
+    assert main(["delete", table.url, "--where", "nope = 1"]) == 2 and "nope" in capsys.readouterr().err
+    assert main(["delete", table.url, "--where", "day = 2013-01-01"]) == 2 and "in quotes" in capsys.readouterr().err
+
+
+# --- merge ---------------------------------------------------------------------------------------------------------------
+
+
+def changed(ids: list[int | None], day: str | None = "k=v#x?") -> pa.Table:
+    """A source's rows with these ids."""
+    count = len(ids)
+    return pa.table(
+        {
+            "day": pa.array([day] * count, pa.string()),
+            "id": pa.array(ids, pa.int64()),
+            "x": pa.array([NAN] * count, pa.float64()),
+            "dec": pa.array([Decimal("9.99")] * count, pa.decimal128(9, 2)),
+            "text": pa.array([f"new {each}" for each in ids], pa.string()),
+        }
+    )
+
+
+def merged(target: pa.Table, source: pa.Table, on: list[str], matched: str | None, unmatched: str | None) -> list[str]:
+    """What a merge is to leave, row by row. [RC3]"""
+
+    def key(row: dict[str, Any]) -> Any:
+        values = tuple(row[name] for name in on)
+        return None if None in values else values
+
+    new = {key(row): row for row in source.to_pylist() if key(row) is not None}
+    there = {key(row) for row in target.to_pylist()}
+    kept = []
+    for row in target.to_pylist():
+        hit = key(row) is not None and key(row) in new
+        if not hit or matched is None:
+            kept.append(row)
+        elif matched == "update":
+            kept.append(new[key(row)])
+    if unmatched:
+        kept += [row for row in source.to_pylist() if key(row) is None or key(row) not in there]
+    return sorted(repr(tuple(row.values())) for row in kept)
+
+
+MERGES: list[tuple[str, list[str], str | None, str | None]] = [
+    ("partitioned", ["id"], "update", "insert"),
+    ("partitioned", ["day", "id"], "delete", None),
+    ("plain", ["ID"], None, "insert"),
+    ("plain", ["id"], "update", None),
+    ("plain", ["id", "day"], "delete", "insert"),
+    ("partitioned", ["day", "id"], "update", "insert"),
+]
+
+
+@pytest.mark.parametrize(("name", "on", "matched", "unmatched"), rest_thorough(some(MERGES, 4), MERGES[0], MERGES[-1]))
+def test_a_merge_leaves_what_it_should_row_by_row(
+    spark: Any, base: Any, tmp_path: Path, name: str, on: list[str], matched: str | None, unmatched: str | None
+) -> None:
+    """Keys that are null, that the table has twice, that move to another partition, that no row has. [RC3] [RC1]"""
+    table, data = copy(base, name, tmp_path)
+    twice = rows(10).slice(0, 4)
+    source = changed([1, 2, 11, 13, 16, 41, 42, None, None])
+    if name == "plain":
+        twice, source = (each.append_column("late", pa.nulls(len(each), pa.int32())) for each in (twice, source))
+    mc.write(twice, table.url)
+    data = pa.concat_tables([data, twice])
+    given = spark.createDataFrame(source) if matched == "update" else source
+    outcome = table.merge(given, on, when_matched=matched, when_not_matched=unmatched, spark=spark)  # type: ignore[arg-type]
+    expected = merged(data, source, [each.lower() for each in on], matched, unmatched)
+    assert content(table) == expected
+    assert len(data) + outcome.rows_inserted - outcome.rows_deleted == len(expected)
+    assert outcome.committed and table.verify(deep=True).is_sound and table.counts().all_match
+
+
+def test_a_source_that_says_something_else_each_time_is_asked_once(spark: Any, root: str) -> None:
+    """Compared by some keys and inserted with others, rows would be doubled and lost. [RC4]"""
+    mc.write(pa.table({"id": range(2_000), "v": ["old"] * 2_000}), root)
+    source = spark.range(0, 20, 1, 4).select((F.col("id") + (F.rand() * 100).cast("long") * 20).alias("id"), F.uuid().alias("v"))
+    outcome = Table(root).merge(source, "id", spark=spark)
+    assert (outcome.rows_updated, outcome.rows_inserted) == (20, 0)
+    assert ids(Table(root)) == list(range(2_000))
+
+
+def test_a_key_that_comes_twice_is_named(spark: Any, base: Any, tmp_path: Path) -> None:
+    """[RC3]"""
+    table, data = copy(base, "partitioned", tmp_path)
+    for source in (changed([7, 8, 8, None, None]), changed([8]).select(["day", "x", "dec", "text"])):
+        with pytest.raises(mc.ManifestCommitError, match=r"id=8|'id'"):
+            table.merge(source, on=["day", "id"], spark=spark)
+    with pytest.raises(mc.UsageError, match="double"):
+        table.merge(changed([1]), on="x", spark=spark)
+    assert content(table) == shown(data)
+
+
+def test_rows_that_stay_keep_where_they_came_from_and_new_ones_say_their_own(spark: Any, root: str) -> None:
+    """[RC5] [OB8]"""
+    for first in (0, 10):
+        mc.write(pa.table({"id": range(first, first + 10)}), root, watermarks={"s": (first, first + 10)})
+    mc.write(pa.table({"id": range(20, 30)}), root)
+    table = Table(root)
+    source = pa.table({"id": [5, 15, 25, 40]})
+    outcome = table.merge(source, "id", spark=spark, watermarks={"changes": (0, 4)}, key="first four")
+    assert (outcome.rows_updated, outcome.rows_inserted, outcome.files_rewritten, outcome.rows_rewritten) == (3, 1, 3, 27)
+    assert table.watermarks() == {"s": 20, "changes": 4}
+    kept = table.lineage("s", 5)
+    assert kept is not None and {(each.start, each.end) for each in kept.files} == {(0, 20), (None, None)}
+    new = table.lineage("changes", 2)
+    assert new is not None and [(each.start, each.end) for each in new.files if each.start is not None] == [(0, 4)]
+    assert table.merge(source, "id", spark=spark, watermarks={"changes": (0, 4)}, key="first four").already_committed
+    with pytest.raises(mc.WatermarkOverlapError):
+        table.merge(source, "id", spark=spark, watermarks={"changes": (0, 4)})
+
+
+# --- files of all kinds --------------------------------------------------------------------------------------------------
+
+
+def test_rows_go_out_of_adopted_files_whose_partition_stands_in_their_folder_only(spark: Any, tmp_path: Path) -> None:
+    """The rows that stay keep the partition that their file did not hold. [RC1] [DF4]"""
+    for day in ("2013-01-01", "2013-01-02"):
+        folder = tmp_path / "adopted" / f"day={day}"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table({"id": [1, 2, 3], "x": [NAN, 1.0, None]}), folder / "a b%20.parquet")
+    mc.adopt(tmp_path / "adopted")
+    table = Table(tmp_path / "adopted")
+    assert table.delete("day = '2013-01-02' AND isnan(x)", spark=spark).rows_rewritten == 2
+    source = pa.table({"id": [3, 4], "x": [9.0, 9.0], "day": pa.array([dt.date(2013, 1, 1)] * 2)})
+    outcome = table.merge(source, on=["day", "id"], spark=spark)
+    assert (outcome.rows_updated, outcome.rows_inserted, outcome.rows_rewritten) == (1, 1, 2)
+    rows_there = table.dataset().to_table()
+    found = duckdb.sql("SELECT day::VARCHAR, id, x FROM rows_there ORDER BY ALL").fetchall()
+    assert rows_there.num_rows == 6
+    outcome = table.delete(pc.field("day") == dt.date(2013, 1, 1), spark=spark)
+    assert (outcome.rows_deleted, outcome.files_rewritten) == (4, 0)
+    first, second = "2013-01-01", "2013-01-02"
+    assert repr(found) == repr([(first, 1, NAN), (first, 2, 1.0), (first, 3, 9.0), (first, 4, 9.0), (second, 2, 1.0), (second, 3, None)])
+
+
+def test_a_column_that_files_lack_is_null_in_conditions_and_keys(spark: Any, base: Any, tmp_path: Path) -> None:
+    """[RC2] [RC3] [SC4]"""
+    table, data = copy(base, "plain", tmp_path)
+    assert table.delete("late > 0", spark=spark).kind == "unchanged"
+    source = changed([1, 2]).append_column("late", pa.array([7, None], pa.int32()))
+    outcome = table.merge(source, on=["id", "late"], spark=spark)
+    assert (outcome.rows_updated, outcome.rows_inserted) == (0, 2), "null is equal to nothing"
+    assert table.delete("late IS NULL AND id = 1", spark=spark).rows_deleted == 1
+    assert ids_of(table).count(1) == 1 and len(content(table)) == len(data) + 1
+
+
+def test_columns_named_like_the_ones_that_a_merge_makes_for_itself(spark: Any, root: str) -> None:
+    """And a table and a source without rows, and a partition that is a moment in time. [RC3]"""
+    noon = dt.datetime(2013, 1, 1, 12, tzinfo=dt.UTC)
+    names = ["count", "times", "col", "path", "key 0", "number", "a.b`c"]
+
+    def named(*values: int) -> pa.Table:
+        columns = {name: pa.array(values, pa.int64()) for name in names}
+        return pa.table({**columns, "at": pa.array([noon + dt.timedelta(hours=each % 2) for each in values], pa.timestamp("us", "UTC"))})
+
+    table = mc.create_table(root, named().schema, partition_by="at")
+    assert table.merge(named(1, 2, 3), on=["times", "count", "a.b`c"], spark=spark).rows_inserted == 3
+    assert table.merge(named(), on="count", spark=spark).kind == "unchanged"
+    mc.write(named(2, 2), root)
+    for on, matched, unmatched in (
+        (["count", "col"], "update", "insert"),
+        (["path", "key 0"], "update", None),
+        (["times"], None, "insert"),
+    ):
+        table.merge(named(2, 4) if unmatched else named(2), on=on, when_matched=matched, when_not_matched=unmatched, spark=spark)  # type: ignore[arg-type]
+        assert shown(table.dataset().to_table()) == shown(named(1, 2, 2, 2, 3, 4))
+    assert table.delete("`a.b``c` = 3 AND number = 3 AND path > 2", spark=spark).rows_deleted == 1
+    outcome = table.delete("at = TIMESTAMP'2013-01-01 12:00:00Z'", spark=spark)
+    assert (outcome.rows_deleted, outcome.files_rewritten) == (4, 0) and shown(table.dataset().to_table()) == shown(named(1))
+
+
+def test_char_values_of_rows_that_stay_are_not_padded(spark: Any, root: str) -> None:
+    """Spark pads what it reads of a char column: rewritten, the values would be others. [RC1] [RC3]"""
+    struct = StructType([StructField("id", LongType()), StructField("code", StringType(), metadata={CHAR_VARCHAR: "char(5)"})])
+    table = mc.create_table(root, struct)
+    mc.write(pa.table({"id": [1, 2, 3, 4], "code": ["ab", "", None, "x"]}), root)
+    table.delete("id = 4", spark=spark)
+    table.merge(pa.table({"id": [2, 5], "code": ["q", "r"]}), on="id", when_not_matched=None, spark=spark)
+    assert shown(table.dataset().to_table()) == shown(pa.table({"id": [1, 2, 3], "code": ["ab", "q", None]}))
+    assert table.delete("code = 'ab'", spark=spark).rows_deleted == 1 and ids(table) == [2, 3]

@@ -1,0 +1,224 @@
+"""What was read carries its version, and a write of it conflicts with every commit since. [CF17] [SP41] [SP42]"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as F
+from tests.sizes import rest_thorough
+from tests.spark.clusters import environment, python_path
+
+import manifestcommit as mc
+
+FORMAT = "manifestcommit"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _registered(spark) -> None:
+    mc.register(spark)
+
+
+def ids(root: str) -> list[int]:
+    return sorted(mc.Table(root).dataset().to_table().column("id").to_pylist())
+
+
+@pytest.fixture
+def table(root: str) -> str:
+    """Two commits, so that the version is not the first one."""
+    for number in (1, 2):
+        mc.write(pa.table({"id": [number], "text": [f"row {number}"]}), root)
+    return root
+
+
+def literal(text: str) -> str:
+    """As Spark SQL reads it."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def append(root: str, number: int = 3) -> int:
+    version = mc.write(pa.table({"id": [number], "text": ["meanwhile"]}), root).version
+    assert version is not None
+    return version
+
+
+READERS: dict[str, Callable[[Any, str], Any]] = {
+    "read_committed": lambda spark, root: mc.read_committed(root, spark=spark),
+    "a filter that nothing matches": lambda spark, root: mc.read_committed(root, spark=spark, filter=F.col("id") > 100),
+    "columns": lambda spark, root: mc.read_committed(root, spark=spark, columns=["text", "id"]),
+    "format": lambda spark, root: spark.read.format(FORMAT).load(root),
+}
+TRANSFORMS: dict[str, Callable[[Any, Any], Any]] = {
+    "as it is": lambda spark, df: df.select("id", "text"),
+    "all computed": lambda spark, df: df.select((F.col("id") * 10).alias("id"), F.upper("text").alias("text")),
+    "aggregated": lambda spark, df: df.groupBy(F.upper("text").alias("text")).agg(F.sum("id").alias("id")).select("id", "text"),
+    "joined": lambda spark, df: (
+        spark.range(5).join(df.withColumnRenamed("id", "other"), F.col("id") == F.col("other")).select("id", "text")
+    ),
+    "in a union": lambda spark, df: spark.createDataFrame([(9, "new")], "id long, text string").union(df.select("id", "text")),
+    "cached": lambda spark, df: df.select("id", "text").cache(),
+    "repartitioned and sorted": lambda spark, df: df.select("id", "text").repartition(3).sort("id"),
+}
+
+
+def _view(spark: Any, df: Any) -> Any:
+    df.createOrReplaceTempView("read_before")
+    found = spark.sql("WITH of AS (SELECT * FROM read_before) SELECT id, text FROM of")
+    spark.catalog.dropTempView("read_before")
+    return found
+
+
+def _subquery(spark: Any, df: Any) -> Any:
+    df.createOrReplaceTempView("read_before")
+    found = spark.sql("SELECT id, 'x' AS text FROM range(1, 9) WHERE id > (SELECT coalesce(max(id), 0) FROM read_before)")
+    spark.catalog.dropTempView("read_before")
+    return found
+
+
+TRANSFORMS |= {"through a view": _view, "in a subquery": _subquery}
+
+
+PAIRS = [("read_committed", each) for each in TRANSFORMS] + [(each, "as it is") for each in READERS if each != "read_committed"]
+PAIRS += [("format", "all computed"), ("format", "in a subquery")]
+
+
+@pytest.mark.parametrize(("reader", "transform"), rest_thorough(PAIRS, *PAIRS[:4], ("format", "as it is")))
+def test_an_overwrite_of_what_was_read_conflicts_with_every_commit_since(spark, table: str, reader: str, transform: str) -> None:
+    """The append is not lost. Read again, the overwrite takes it along. [CF17] [SP41]"""
+    df = TRANSFORMS[transform](spark, READERS[reader](spark, table))
+    version = append(table)
+    with pytest.raises(mc.CommitConflictError, match=f"version {version} .*wrote there since {version - 1}") as raised:
+        mc.write(df, table, mode="overwrite")
+    assert raised.value.rule == "partition_was_touched" and ids(table) == [1, 2, 3]
+    again = TRANSFORMS[transform](spark, READERS[reader](spark, table))
+    expected = sorted(row.id for row in again.collect())
+    assert mc.write(again, table, mode="overwrite").committed and ids(table) == expected
+    df.unpersist()
+    again.unpersist()
+
+
+# --- the data source: Spark shows its writer the columns, and no plan -------------------------------------------------------
+
+
+def test_an_overwrite_by_the_data_source_conflicts_with_every_commit_since(spark, table: str) -> None:
+    """One column that came through unchanged is enough. Where none did, basedOn says it. [SP41] [CF17]"""
+    df = spark.read.format(FORMAT).load(table)
+    read_at = mc.Table(table).snapshot().version
+    version = append(table)
+    for changed in (df, df.select("id", F.upper("text").alias("text")), df.groupBy("id").agg(F.max("text").alias("text"))):
+        with pytest.raises(Exception, match=f"CommitConflictError: .*version {version} .*wrote there since {read_at}"):
+            changed.write.format(FORMAT).mode("overwrite").save(table)
+    computed = df.select((F.col("id") * 10).alias("id"), F.upper("text").alias("text"))
+    with pytest.raises(Exception, match=f"CommitConflictError: .*wrote there since {read_at}"):
+        computed.write.format(FORMAT).mode("overwrite").option("basedOn", read_at).save(table)
+    for wrong, said in (
+        ("yesterday", 'option("basedOn", ...) is a whole number'),
+        ("-1", "invalid basedOn -1"),
+        ("0", "invalid basedOn 0"),
+    ):
+        with pytest.raises(Exception, match=f"UsageError: .*{re.escape(said)}"):
+            computed.write.format(FORMAT).mode("overwrite").option("basedOn", wrong).save(table)
+    assert ids(table) == [1, 2, 3]
+    df.write.format(FORMAT).mode("overwrite").option("basedOn", version).save(table)
+    assert ids(table) == [1, 2]
+
+
+def test_what_is_inserted_through_an_old_view_conflicts(spark, table: str) -> None:
+    """A view stays at its version, also behind what was inserted through it. Created again it goes on. [SP41] [CF16] [CF17]"""
+
+    def create() -> None:
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW of_table USING manifestcommit OPTIONS (path {literal(table)})")
+
+    create()
+    spark.sql("INSERT INTO of_table SELECT id + 10, text FROM of_table")
+    assert ids(table) == [1, 2, 11, 12]
+    for statement, said in (
+        ("INSERT INTO of_table SELECT id + 100, upper(text) FROM of_table", "has read the whole table"),
+        ("INSERT OVERWRITE of_table SELECT id, text FROM of_table WHERE id = 1", "overwrites the whole table"),
+        ("INSERT OVERWRITE of_table SELECT id + 1, upper(text) FROM of_table", "overwrites the whole table"),
+    ):
+        with pytest.raises(Exception, match=f"CommitConflictError: .*{said}, but version"):
+            spark.sql(statement)
+    assert ids(table) == [1, 2, 11, 12]
+    create()
+    spark.sql("INSERT OVERWRITE of_table SELECT id, upper(text) FROM of_table WHERE id > 1")
+    assert ids(table) == [2, 11, 12]
+    spark.catalog.dropTempView("of_table")
+
+
+def test_nothing_is_inserted_through_a_dataframe_of_the_library(spark, table: str) -> None:
+    """Spark would put the rows into a folder that is gone, and say nothing. [SP42]"""
+    for name, read in READERS.items():
+        if name == "format":
+            continue
+        read(spark, table).createOrReplaceTempView("read_before")
+        for statement in ("INSERT INTO read_before VALUES (9, 'lost')", "INSERT OVERWRITE read_before VALUES (9, 'lost')"):
+            with pytest.raises(Exception, match="UNSUPPORTED_INSERT"):
+                spark.sql(statement)
+        with pytest.raises(Exception, match="UNSUPPORTED_INSERT"):
+            spark.createDataFrame([(9, "lost")], "id long, text string").write.insertInto("read_before")
+    spark.catalog.dropTempView("read_before")
+    assert ids(table) == [1, 2]
+
+
+def test_the_mark_is_in_no_schema_and_no_file_of_a_table(spark, table: str, tmp_path: Any) -> None:
+    """[SP41]"""
+    df = spark.read.format(FORMAT).load(table)
+    assert all("manifestcommit.read" in field.metadata for field in df.schema)
+    other = str(tmp_path / "other")
+    df.write.format(FORMAT).mode("append").save(other)
+    mc.write(df, other)
+    assert all("manifestcommit.read" not in field.metadata for field in mc.Table(other).snapshot().schema.fields)
+    assert all(not field.metadata for field in mc.read_committed(other, spark=spark).schema)
+    assert not any(b"manifestcommit.read" in path.read_bytes() for path in (tmp_path / "other").rglob("*.parquet"))
+
+
+def test_a_table_of_the_catalog_cannot_be_used(spark, table: str, tmp_path: Any) -> None:
+    """Spark makes an entry for CREATE TABLE without asking the source; every use of it says what to do instead. [SP5]"""
+    spark.sql(f"CREATE TABLE of_catalog (id long, text string) USING manifestcommit LOCATION {literal(str(tmp_path / 'x'))}")
+    try:
+        for statement in ("SELECT * FROM of_catalog", "INSERT INTO of_catalog VALUES (9, 'x')"):
+            with pytest.raises(Exception, match=r"UsageError: .*CREATE TEMPORARY VIEW .* DROP TABLE"):
+                spark.sql(statement).collect()
+    finally:
+        spark.sql("DROP TABLE of_catalog")
+    with pytest.raises(Exception, match="UsageError"):
+        spark.sql("CREATE TABLE of_query USING manifestcommit AS SELECT 1L AS id")
+    assert ids(table) == [1, 2]
+
+
+def test_a_session_that_was_stopped_is_named(tmp_path: Any) -> None:
+    """Neither is another one started in its place, nor does Spark's own error come through."""
+    script = """
+import sys, logging, pyarrow as pa, manifestcommit as mc
+logging.basicConfig(stream=sys.stdout, format="LOG %(name)s %(message)s")
+root = sys.argv[1]
+mc.write(pa.table({"id": [1]}), root)
+df = mc.read_committed(root)
+spark = df.sparkSession
+spark.stop()
+for called in (
+    lambda: mc.read_committed(root), lambda: mc.read_committed(root, spark=spark), lambda: mc.Table(root).read(),
+    lambda: mc.write(df, root), lambda: mc.Table(root).delete("id = 1"), lambda: mc.Table(root).delete("id = 1", spark=spark),
+    lambda: mc.Table(root).merge(pa.table({"id": [1]}), on="id"), lambda: mc.Table(root).merge(df, on="id"),
+):
+    try:
+        called()
+        print("CAME THROUGH")
+    except mc.ManifestCommitError as error:
+        print(type(error).__name__, error)
+print("version", mc.Table(root).snapshot().version)
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "t")], capture_output=True, text=True, timeout=300,
+        env=environment(tmp_path, hooks=False) | {"PYTHONPATH": python_path(hooks=False)},
+    )  # fmt: skip
+    lines = found.stdout.splitlines()
+    assert sum("LOG manifestcommit.spark no Spark session is active, so one is started" in line for line in lines) == 1, found.stderr
+    refused = [line for line in lines if line.startswith("UsageError ") and "stopped" in line]
+    assert len(refused) == 8 and "CAME THROUGH" not in found.stdout and lines[-1] == "version 2", found.stdout + found.stderr

@@ -1,0 +1,54 @@
+"""Spark's tasks say what they were handed, so that read, written and committed can be compared for every kind of write. [OB10]"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import manifestcommit as mc
+from manifestcommit.engine.runtime import job_metrics
+from manifestcommit.engine.runtime.job_metrics import JobMetrics
+
+
+def test_only_the_attempts_that_count_are_counted(spark: Any, root: str, tmp_path: Path) -> None:
+    """A task that fails after its last row has read it, and that is in no figure. [SP2] [OB10]"""
+    marker = str(tmp_path / "failed")
+
+    def rows(partition: int, numbers: Iterator[int]) -> Iterator[tuple[int, str]]:
+        for number in numbers:
+            yield number, "abc"
+        if partition == 1 and not os.path.exists(marker):
+            os.mkdir(marker)
+            raise OSError("this attempt fails after its last row")
+
+    df = spark.createDataFrame(spark.sparkContext.parallelize(range(40), 4).mapPartitionsWithIndex(rows), "n long, s string")
+    told: list[JobMetrics] = []
+    job_metrics.observers.append(told.append)
+    try:
+        outcome = mc.write(df, root)
+    finally:
+        job_metrics.observers.remove(told.append)
+    found = outcome.metrics
+    assert os.path.exists(marker) and found is not None
+    assert (found.rows_read, found.rows_written, found.rows_committed) == (40, 40, 40)
+    assert (found.tasks, found.files_written, found.files_committed) == (4, 4, 4)
+    assert found.bytes_read is not None and found.bytes_read >= 40 * (8 + 3)
+    assert found.bytes_written == found.bytes_committed == sum(mc.Table(root).files()["bytes"].to_pylist())
+    assert told == [found]
+
+
+def test_every_kind_of_write_is_counted(spark: Any, root: str, tmp_path: Path) -> None:
+    """By the library, by the format, by a streaming query. [OB10]"""
+    mc.register(spark)
+    df = spark.range(0, 30, 1, 3)
+    mc.write(df, root)
+    df.write.format("manifestcommit").mode("append").save(root)
+    df.write.parquet(str(tmp_path / "in"))
+    stream = spark.readStream.schema("id long").parquet(str(tmp_path / "in")).writeStream.format("manifestcommit")
+    query = stream.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start(root)
+    assert query.awaitTermination(60)
+    report = mc.Table(root).counts()
+    assert report.all_match and (report.commits, report.recorded, report.rows) == (4, 3, 90)
+    assert [each["summary"]["rows_read"] for each in mc.Table(root).history()] == [30, 30, 30, None]

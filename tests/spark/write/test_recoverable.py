@@ -1,0 +1,396 @@
+"""A rerun computes what is missing and only that, where it can know that it is the same work; each row once in any case. [AB6] [SP2]"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import functions as F
+from tests.spark.clusters import REPO, Driver, end, environment, release, set_trap, wait_for
+
+import manifestcommit as mc
+from manifestcommit.core.format import codec
+from manifestcommit.core.table import object_names
+from manifestcommit.engine.metadata.version_chain import open_head
+from manifestcommit.spark.write import recoverable
+from manifestcommit.store import LocalStore
+
+COLUMN = "a `b`.c"
+ADOPTED = "adopted {} of {} tasks"
+
+
+def rows_of(root: str) -> list[dict[str, Any]]:
+    return sorted(mc.Table(root).dataset().to_table().to_pylist(), key=str)
+
+
+def finished(root: str) -> list[str]:
+    return [info.name for info in LocalStore(root).list(object_names.JOBS) if "/task-" in info.name]
+
+
+def listed(root: str) -> set[str]:
+    return set(mc.Table(root).files().column("path").to_pylist())
+
+
+def in_tasks(root: str) -> Counter[str]:
+    """The files that finished tasks list."""
+    store = LocalStore(root)
+    documents = [json.loads(codec.decompress(store.get(name), name=name)) for name in finished(root)]
+    return Counter(entry["path"] for document in documents for entry in document.get("entries", ()))
+
+
+# --- drivers that die -----------------------------------------------------------------------------------------------------
+
+
+class Run:
+    """One run of tests/spark/recoverable_job.py."""
+
+    def __init__(self, scratch: Path, root: str, tasks: int, name: str) -> None:
+        self.folder = scratch / "folder"
+        self.folder.mkdir(exist_ok=True)
+        (self.folder / "run").write_text(name, "utf-8")
+        (self.folder / "log").unlink(missing_ok=True)
+        self.log = (scratch / f"driver-{name}.log").open("wb")
+        command = [sys.executable, "-m", "tests.spark.recoverable_job", root, str(self.folder), str(tasks)]
+        self.process = subprocess.Popen(
+            command, cwd=REPO, env=environment(scratch, hooks=False), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=self.log, start_new_session=True, text=True,
+        )  # fmt: skip
+
+    def result(self) -> dict[str, Any]:
+        out, _ = self.process.communicate(timeout=120)
+        assert self.process.returncode == 0, Path(self.log.name).read_text("utf-8", errors="replace")[-3000:]
+        found: dict[str, Any] = json.loads(out.splitlines()[-1])
+        return found
+
+    def said(self) -> str:
+        return (self.folder / "log").read_text("utf-8")
+
+    def close(self) -> None:
+        end(self.process)
+        self.log.close()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
+    """Starts runs of one job, and ends them after the test."""
+    runs: list[Run] = []
+
+    def begin(root: str, tasks: int, name: str, gate: int) -> Run:
+        (tmp_path / "folder").mkdir(exist_ok=True)
+        (tmp_path / "folder" / "gate").write_text(str(gate), "utf-8")
+        runs.append(Run(tmp_path, root, tasks, name))
+        return runs[-1]
+
+    yield begin
+    for run in runs:
+        run.close()
+
+
+def computed(folder: Path, run: str) -> Counter[int]:
+    """How often each task was computed in a run."""
+    return Counter(int(path.name.split("-")[2]) for path in folder.glob(f"computed-{run}-*"))
+
+
+def waits(run: Run, root: str, tasks: int) -> None:
+    """Until so many tasks are finished."""
+
+    def there() -> bool:
+        assert run.process.poll() is None, Path(run.log.name).read_text("utf-8", errors="replace")[-3000:]
+        return os.path.isdir(root) and len(finished(root)) >= tasks
+
+    wait_for(there, seconds=120, what=f"{tasks} tasks to be finished")
+
+
+def test_a_killed_driver_and_its_rerun_computes_the_rest(start: Callable[..., Run], root: str) -> None:
+    """30 of 40 tasks are finished when the driver is killed with its executors; 10 are computed by the rerun. [AB6] [IV3] [SP2]"""
+    first = start(root, 40, "first", 30)
+    waits(first, root, 30)
+    first.close()
+    assert len(finished(root)) == 30 and open_head(LocalStore(root)).version == 1
+    rerun = start(root, 40, "rerun", 40)
+    result = rerun.result()
+    assert computed(rerun.folder, "rerun") == Counter(range(30, 40)), rerun.said()
+    assert (result["kind"], result["version"]) == ("committed", 2)
+    assert ADOPTED.format(30, 40) in rerun.said()
+    assert mc.Table(root).history(limit=1)[0]["summary"]["rows_read"] == 400, "of adopted tasks too"
+    assert rows_of(root) == sorted(({COLUMN: n} for n in range(400)), key=str)
+    assert Counter(listed(root)) == in_tasks(root)
+
+
+@pytest.mark.thorough
+def test_a_driver_that_was_only_stopped_is_told_the_same(start: Callable[..., Run], root: str) -> None:
+    """The rerun goes on with its job and commits; woken, it computes what it had begun, and no row is doubled. [AB6] [CM1] [IV5]"""
+    old = start(root, 6, "old", 3)
+    waits(old, root, 3)
+    wait_for(lambda: len(computed(old.folder, "old")) >= 5, what="two tasks to be under way")
+    os.killpg(old.process.pid, signal.SIGSTOP)
+    try:
+        rerun = start(root, 6, "rerun", 6)
+        result = rerun.result()
+    finally:
+        os.killpg(old.process.pid, signal.SIGCONT)
+    assert computed(rerun.folder, "rerun") == Counter(range(3, 6))
+    told = old.result()
+    assert (told["job"], told["version"]) == (result["job"], result["version"]), "the same commit, whoever made it"
+    assert rows_of(root) == sorted(({COLUMN: n} for n in range(60)), key=str)
+    files = {str(path.relative_to(root)) for path in Path(root).glob("*.parquet")}
+    assert len(files) > len(listed(root)) == 6, "what the woken driver wrote is there and unlisted"
+    assert [commit["operation"] for commit in mc.Table(root).history()] == ["append", "create"]
+
+
+def test_killed_executors_and_late_attempts_yield_one_output_for_each_task(driver: Driver, root: str) -> None:
+    """One executor dies when a task's files are durable, and an attempt that fell silent writes after the commit. [AB6] [SP2] [IV5]"""
+    scratch = driver.scratch
+    kill = set_trap(scratch, "task-1-after-put", "kill")
+    wait = set_trap(scratch, "task-2-before-put", "wait")
+    assert driver.run("write", path=root, recoverable=True, partition_by=["day"]) == {"version": 2, "already": False}
+    assert driver.reaches(kill) and driver.reaches(wait)
+    before = len(list(Path(root).rglob("*.parquet")))
+    release(wait)
+    wait_for(lambda: len(list(Path(root).rglob("*.parquet"))) > before, what="the late attempt to write")
+    assert sorted(row["n"] for row in rows_of(root)) == list(range(1000))
+    assert Counter(listed(root)) == in_tasks(root)
+
+
+# --- in one session ---------------------------------------------------------------------------------------------------------
+
+
+def attempt(df: Any, root: str, **options: Any) -> mc.Job:
+    """A recoverable job that wrote the DataFrame and whose process ended then."""
+    job = mc.begin(root, key="k", recoverable=True, fingerprint=options.pop("fingerprint", None))
+    job.write(df, **options)
+    return job
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """What was logged since it was asked last."""
+    caplog.set_level(logging.INFO, "manifestcommit.spark")
+
+    def messages() -> list[str]:
+        texts = [record.getMessage() for record in caplog.records if record.name == "manifestcommit.spark"]
+        caplog.clear()
+        return texts
+
+    return messages
+
+
+def exact(df: Any, root: str) -> None:
+    got, expected = (
+        sorted(str(sorted(row.items())) for row in table.to_pylist()) for table in (mc.Table(root).dataset().to_table(), df.toArrow())
+    )
+    assert got == expected
+
+
+def test_a_rerun_with_other_input_takes_nothing_over(spark, root: str, said: Callable[[], list[str]]) -> None:
+    """And is exact; what the first run finished stays unlisted. [AB6]"""
+    attempt(spark.range(0, 100, 1, 4), root)
+    other = spark.range(0, 101, 1, 4)
+    job = attempt(other, root)
+    assert ADOPTED.format(0, 4) in said()[-1] and len(finished(root)) == 8
+    assert job.commit().job_id == job.id
+    exact(other, root)
+
+
+def test_columns_are_told_apart(spark, root: str, said: Callable[[], list[str]]) -> None:
+    """[AB6]"""
+    attempt(spark.range(0, 9, 1, 3).selectExpr("id as a", "-id as b"), root)
+    turned = spark.range(0, 9, 1, 3).selectExpr("id as b", "-id as a")
+    attempt(turned, root).commit()
+    assert ADOPTED.format(0, 3) in said()[-1]
+    exact(turned, root)
+
+
+def test_a_rerun_of_a_plan_that_is_not_understood_computes_everything(spark, root: str, said: Callable[[], list[str]]) -> None:
+    """The warning says why, and what the caller can do. [AB6]"""
+    df = spark.createDataFrame(spark.sparkContext.parallelize([(n,) for n in range(10)], 3), "n long")
+    attempt(df, root)
+    assert finished(root) == []
+    job = attempt(df, root)
+    assert ["RDD" in text and "fingerprint=" in text and job.id in text for text in said()] == [True, True]
+    job.commit()
+    exact(df, root)
+
+
+def test_a_job_that_reads_our_tables_is_taken_over(spark, root: str, said: Callable[[], list[str]]) -> None:
+    """Each run reads the version anew, through another scratch folder of Spark's. [AB6] [SP4]"""
+    source = f"{root}-source"
+    mc.write(spark.range(0, 40, 1, 2), source)
+    attempt(mc.read_committed(source, spark=spark), root)
+    df = mc.read_committed(source, spark=spark)
+    attempt(df, root).commit()
+    tasks = len(finished(root))
+    assert tasks and ADOPTED.format(tasks, tasks) in said()[-1]
+    exact(df, root)
+
+
+def test_rows_that_python_has_moved_are_computed_anew(spark, root: str, said: Callable[[], list[str]]) -> None:
+    """What a function draws is another salt in each run: one run's tasks beside another's would lose rows, and double others. [AB6]"""
+    salt = F.udf(lambda n: random.randint(0, 3), "int")
+    attempt(spark.range(0, 40, 1, 4).withColumn("salt", salt("id")).repartition(4, "salt"), root)
+    assert finished(root) == [] and "moves rows by Python's results" in said()[-1]
+
+
+def test_the_callers_word_is_believed(spark, root: str, tmp_path: Path, said: Callable[[], list[str]]) -> None:
+    """For a plan that is not understood, and for a plan that is another, as of newer software. [AB6]"""
+    df = spark.createDataFrame(spark.sparkContext.parallelize([(n,) for n in range(10)], 3), "n long")
+    attempt(df, root, fingerprint="the month, read by program 7")
+    job = attempt(df, root, fingerprint="the month, read by program 7")
+    assert [ADOPTED.format(n, 3) in text for n, text in zip((0, 3), said(), strict=True)] == [True, True]
+    job.commit()
+    exact(df, root)
+    second = f"{root}2"
+    attempt(spark.range(0, 10, 1, 3), second, fingerprint="f")
+    attempt(spark.range(0, 10, 1, 3).where("id >= 0"), second, fingerprint="f").commit()
+    assert ADOPTED.format(3, 3) in said()[-1]
+
+
+@pytest.mark.parametrize("how", ["sorted", "dealt out"])
+def test_the_callers_word_is_not_believed_where_spark_cannot_keep_it(spark, root: str, how: str, said: Callable[[], list[str]]) -> None:
+    """Ranges are cut by samples; rows that are dealt out as they come arrive elsewhere. [AB6]"""
+    spark.conf.set("spark.sql.execution.sortBeforeRepartition", "false")
+    try:
+        df = spark.range(0, 90, 1, 3)
+        df = df.orderBy(df.id % 7) if how == "sorted" else df.groupBy((df.id % 7).alias("k")).count().repartition(3)
+        attempt(df, root, fingerprint="f")
+        attempt(df, root, fingerprint="f").commit()
+    finally:
+        spark.conf.unset("spark.sql.execution.sortBeforeRepartition")
+    assert finished(root) == []
+    assert all("nothing of an earlier attempt is taken over" in text for text in said())
+    exact(df, root)
+
+
+def test_every_type_and_name_comes_through(spark, root: str) -> None:
+    """By this way into Spark's tasks as by the other one. [DF5] [AB6]"""
+    df = spark.range(0, 6, 1, 3).selectExpr(
+        "id as `a.b`", "cast(id as string) as `c ``d`", "cast(id as decimal(20, 3)) as d", "date'2013-01-01' as e",
+        "timestamp'2013-01-01 00:00:00' as t", "timestamp_ntz'2013-01-01 00:00:00' as u", "array(id, null) as l",
+        "map('k', id) as m", "named_struct('x y', id, 'z', array(named_struct('q', 1.5D))) as s", "cast('x' as binary) as bin",
+        "interval '1 02:03:04' day to second as i", "cast(null as void) as n", "cast(id as tinyint) as y", "id > 2 as flag",
+    )  # fmt: skip
+    written = attempt(df, root, partition_by=["a.b"])
+    plain = f"{root}2"
+    mc.write(df, plain, partition_by=["a.b"])
+    written.commit()
+    got, expected = (mc.Table(each).dataset().to_table().sort_by("a.b") for each in (root, plain))
+    assert got.schema == expected.schema and got.to_pylist() == expected.to_pylist()
+    assert got.column("d").to_pylist()[5] == Decimal("5.000")
+
+
+def test_partitions_without_rows_are_finished_too(spark, root: str, said: Callable[[], list[str]]) -> None:
+    """A task that wrote nothing is not one that was lost. [AB6]"""
+    df = spark.range(0, 40, 1, 4).where("id < 10")
+    attempt(df, root)
+    attempt(df, root).commit()
+    assert ADOPTED.format(4, 4) in said()[-1] and len(finished(root)) == 4
+    exact(df, root)
+    for number, empty in enumerate((spark.range(0), spark.sql("select * from values (1) as t(id) where id > 1"))):
+        job = attempt(empty, f"{root}-{number}")
+        assert job.commit().committed and mc.Table(f"{root}-{number}").dataset().count_rows() == 0
+
+
+def test_a_task_with_very_many_files_leaves_a_manifest(spark, root: str, said: Callable[[], list[str]]) -> None:
+    """[SP9] [AB6] [OB6]"""
+    pads = [f"repeat('{n:02d}', 50) as pad{n}" for n in range(30)]
+    df = spark.range(0, 250, 1, 1).selectExpr("id", "concat(repeat('x', 150), id) as part", *pads)
+    attempt(df, root, partition_by=["part"])
+    (name,) = finished(root)
+    document = json.loads(codec.decompress(LocalStore(root).get(name), name=name))
+    assert document["manifests"][0]["files"] == 250 and "entries" not in document
+    attempt(df, root, partition_by=["part"]).commit()
+    assert ADOPTED.format(1, 1) in said()[-1] and mc.Table(root).dataset().count_rows() == 250
+
+
+def test_a_refusal_in_a_task_keeps_its_type(spark, root: str) -> None:
+    """[SC3] [SP6]"""
+    mc.create_table(root, spark.range(1).schema)
+    with pytest.raises(mc.SchemaMismatchError, match="id"):
+        attempt(spark.range(0, 4, 1, 2).selectExpr("nullif(id, 3) as id"), root)
+    assert len(finished(root)) <= 1, "the task that was refused is not finished"
+
+
+def test_a_part_of_a_task_is_never_taken_for_all_of_it(spark, root: str, tmp_path: Path) -> None:
+    """Where what feeds a task fails, what follows in it sees its input end, and would be done. [AB6] [SP2] [AB2]"""
+    folder = str(tmp_path)
+
+    def fails_once(batches: Any) -> Any:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        yield from batches
+        marker = os.path.join(folder, f"failed-{context.partitionId()}")
+        if context.partitionId() and not os.path.exists(marker):
+            os.mkdir(marker)
+            raise OSError("this attempt fails when its rows are on their way")
+
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+    try:
+        job = attempt(spark.range(0, 4000, 1, 4).mapInArrow(fails_once, "id long"), root)
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert len(list(tmp_path.glob("failed-*"))) == 3
+    assert len(in_tasks(root)) == len(finished(root)) == 4
+    job.commit()
+    exact(spark.range(4000), root)
+
+
+def test_nothing_is_recoverable_where_spark_feeds_python_from_another_thread(
+    spark, root: str, monkeypatch: pytest.MonkeyPatch, said: Callable[[], list[str]]
+) -> None:
+    """There a message may come from a function whose input only seemed to end. [AB6]"""
+    assert recoverable._PIPELINED == "spark.python.udf.pipelined.enabled"
+    monkeypatch.setattr(recoverable, "_PIPELINED", "spark.sql.of.this.test")  # Spark's own is set before the session begins
+    spark.conf.set("spark.sql.of.this.test", "true")
+    try:
+        attempt(spark.range(3), root, fingerprint="f").commit()
+    finally:
+        spark.conf.unset("spark.sql.of.this.test")
+    assert finished(root) == [] and "may look finished" in said()[-1]
+    exact(spark.range(3), root)
+
+
+def test_the_session_is_left_as_it_was(spark, root: str) -> None:
+    """Adaptive execution is off for this plan only. [SP5]"""
+    name = "spark.sql.adaptive.enabled"
+    assert name not in spark.conf.getAll
+    attempt(spark.range(3), root)
+    assert name not in spark.conf.getAll
+    spark.conf.set(name, "true")
+    try:
+        attempt(spark.range(3), root)
+        assert spark.conf.getAll[name] == "true"
+        with contextlib.suppress(ZeroDivisionError), recoverable._planned_alike(spark):
+            assert spark.conf.get(name) == "false"
+            raise ZeroDivisionError
+        assert spark.conf.getAll[name] == "true"
+    finally:
+        spark.conf.unset(name)
+
+
+def test_what_cannot_be_recoverable_is_refused_before_any_task_starts(spark, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[SP5] [AB6] Of Spark Connect see test_connect."""
+    with pytest.raises(mc.UsageError, match="needs a key"):
+        mc.write(spark.range(3), root, recoverable=True)
+    monkeypatch.setattr("pandas.__version__", "2.1.4")
+    with pytest.raises(mc.UsageError, match=r"needs pandas 2\.2"):
+        attempt(spark.range(3), root)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(mc.UsageError, match=r"needs pandas 2\.2"):
+        attempt(spark.range(3), root)
+    assert not os.path.exists(root)

@@ -1,0 +1,165 @@
+"""Recorded runs of the real library are explained; runs with a rule of it broken are not. [IV1] [IV2] [KY3] [WM2]"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import manifestcommit as mc
+from manifestcommit.testing.history.checker import check
+from manifestcommit.testing.history.operation import Contradiction, read_history
+from manifestcommit.testing.history.recorder import Recorder
+
+HOSTILE = "a b%+=#'é"
+
+
+def rows(table: mc.Table, version: int) -> list[str]:
+    return [str(item) for item in table.dataset(version=version).to_table(columns=["item"]).column("item").to_pylist()]
+
+
+def write(recorder: Recorder, url: str, name: str, **more: Any) -> None:
+    data = pa.table({"item": [name], "day": [HOSTILE]})
+    what = {"adds": {name: HOSTILE}}
+    if more.get("mode") == "overwrite":
+        what["empties"] = ("*",)  # type: ignore[assignment]
+    if "key" in more:
+        what["key"] = more["key"]
+    if "watermarks" in more:
+        what["advances"] = more["watermarks"]
+    with recorder.commit(more.get("mode", "append"), **what) as running:
+        running.told(mc.write(data, url, partition_by=["day"], **more))
+
+
+def read(recorder: Recorder, url: str) -> None:
+    table = mc.Table(url)
+    with recorder.read() as running:
+        snapshot = table.snapshot()
+        running.saw(snapshot.version, items=rows(table, snapshot.version), watermarks=snapshot.watermarks)
+
+
+def judged(folder: Path) -> Contradiction | None:
+    return check(read_history(*folder.glob("*.jsonl")))
+
+
+def beside(*works: Callable[[], None]) -> None:
+    threads = [threading.Thread(target=work) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_a_run_of_writers_and_readers_beside_each_other_is_explained(tmp_path: Path) -> None:
+    url = str(tmp_path / "table")
+
+    def writer(name: str) -> Callable[[], None]:
+        def work() -> None:
+            with Recorder(tmp_path / f"{name}.jsonl", process=name) as recorder:
+                for turn in range(4):
+                    write(recorder, url, f"{name} {turn} {HOSTILE}", key=f"{name} {turn}", watermarks={name: (turn or None, turn + 1)})
+                    read(recorder, url)
+
+        return work
+
+    beside(*(writer(f"writer {number}") for number in range(3)))
+    with Recorder(tmp_path / "last.jsonl") as recorder:
+        write(recorder, url, "only", mode="overwrite", conflict="blind")
+        with pytest.raises(mc.WatermarkOverlapError):
+            write(recorder, url, "again", watermarks={"writer 0": (0, 1)})
+        with pytest.raises(mc.KeyReusedError):
+            write(recorder, url, "reused", key="writer 0 0", watermarks={"writer 0": (4, 5)})
+        write(recorder, url, "rerun", key="writer 1 0", watermarks={"writer 1": (None, 1)})
+        read(recorder, url)
+    wrong = judged(tmp_path)
+    assert wrong is None, wrong
+    history = read_history(*tmp_path.glob("*.jsonl"))
+    assert sum(each.outcome == "committed" for each in history) == 13
+    assert {each.rule for each in history if each.outcome == "refused"} == {"overlap", "key_reused"}
+    assert [each.outcome for each in history if "rerun" in each.adds] == ["already"]
+
+
+def test_a_library_that_forgets_keys_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = str(tmp_path / "table")
+    with Recorder(tmp_path / "writer.jsonl") as recorder:
+        write(recorder, url, "first", key="k")
+        for module in ("manifestcommit.engine.commit.settled", "manifestcommit.engine.metadata.job_and_key_lookup"):
+            monkeypatch.setattr(f"{module}.find_key", lambda *_: None)
+        write(recorder, url, "second", key="k")
+        read(recorder, url)
+    wrong = judged(tmp_path)
+    assert wrong is not None and "commits key 'k' again" in wrong.problem
+
+
+def test_a_library_that_does_not_compare_watermarks_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = str(tmp_path / "table")
+    with Recorder(tmp_path / "writer.jsonl") as recorder:
+        write(recorder, url, "first", watermarks={"s": (0, 10)})
+        monkeypatch.setattr("manifestcommit.core.commit.conflict.find_misfit", lambda *_: None)
+        write(recorder, url, "second", watermarks={"s": (5, 15)})
+    wrong = judged(tmp_path)
+    assert wrong is not None and "while it stands at 10" in wrong.problem
+
+
+def test_jobs_that_others_finish_and_a_gc_beside_them_are_explained(tmp_path: Path) -> None:
+    """Each process writes what it did and was told; all of one job are one commit. [AB3] [AB4] [GC5]"""
+    url = str(tmp_path / "table")
+    mc.create_table(url, pa.schema([("item", pa.string()), ("day", pa.string())]), partition_by=["day"])
+    with Recorder(tmp_path / "histories" / "all.jsonl") as recorder:
+        jobs = []
+        for name in ("finished", "given up"):
+            with recorder.commit("prepare", shared=True, adds={name: HOSTILE}) as running:
+                job = mc.begin(url)
+                running.note(job=job.id, birth=1)
+                job.write(pa.table({"item": [name], "day": [HOSTILE]}))
+                jobs.append(job.prepare())
+        with recorder.commit("commit", job=jobs[0], shared=True) as running:
+            running.told(mc.commit(url, jobs[0]))
+        with recorder.commit("abort", job=jobs[1], shared=True, gives_up=jobs[1]) as running:
+            assert mc.abort(url, jobs[1]) == "aborted"
+            running.refused("aborted")
+        with pytest.raises(mc.JobAbortedError), recorder.commit("commit", job=jobs[1], shared=True):
+            mc.commit(url, jobs[1])
+        write(recorder, url, "alone", key="k")
+        read(recorder, url)
+        with recorder.gc() as running:
+            report = mc.gc(url, grace="0s", keep_for="0s")
+            assert isinstance(report, mc.GcReport)
+            running.collected(report.version, report.fence)
+        read(recorder, url)
+    history = read_history(tmp_path / "histories" / "all.jsonl")
+    assert check(history) is None
+    (gc,) = (each for each in history if each.name == "gc")
+    assert gc.outcome == "read" and (gc.fence or 0) > 1
+    without = [each for each in history if not each.gives_up]
+    wrong = check(without)
+    assert wrong is not None and "nobody gave it up" in wrong.problem
+
+
+def test_what_a_killed_process_had_begun_is_in_the_history(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "killed.jsonl", process="killed")
+    block = recorder.commit("append", adds={"x": ""})
+    running = block.__enter__()  # and never comes back
+    running.note(job="v1-j é", birth=1)
+    (operation,) = read_history(tmp_path / "killed.jsonl")
+    assert (operation.end, operation.outcome, operation.job, operation.adds) == (None, "unknown", "v1-j é", {"x": ""})
+    with pytest.raises(OSError, match="gone"), recorder.commit("append", adds={"y": ""}):
+        raise OSError("gone")
+    assert [each.outcome for each in read_history(tmp_path / "killed.jsonl")] == ["unknown", "unknown"]
+    block.__exit__(None, None, None)
+    recorder.close()
+
+
+def test_a_process_that_begins_anew_drops_half_a_line_and_goes_on(tmp_path: Path) -> None:
+    """What it then does would be glued to what the dead one left, and its history would be refused."""
+    path = tmp_path / "writer.jsonl"
+    for left in (b"", b'{"id": "torn', b"x" * 100_000):
+        with open(path, "ab") as file:
+            file.write(left)
+        with Recorder(path, process="writer") as recorder, recorder.read() as running:
+            running.saw(1)
+    assert [each.outcome for each in read_history(path)] == ["read"] * 3
