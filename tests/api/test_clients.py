@@ -290,6 +290,7 @@ def test_a_file_without_rows_among_others_changes_nothing(tmp_path: Path, reader
     assert rows_of(READERS[reader](mc.Table(tmp_path / "t").dataset())) == [{"id": 1, "p": "x"}, {"id": 2, "p": None}]
 
 
+@pytest.mark.thorough
 def test_two_thousand_columns(tmp_path: Path) -> None:
     """Each comes back under its name; statistics stay bounded. [SC1] [OB7]"""
     wide = pa.table({f"column {i}": pa.array([i, None], pa.int32()) for i in range(2_000)})

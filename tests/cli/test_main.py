@@ -355,6 +355,7 @@ def options_file(tmp_path: Path, rgw: Any) -> Path:
     return file
 
 
+@pytest.mark.thorough
 def test_doctor_says_that_a_store_is_safe(run: Run, rgw: Any, options_file: Path) -> None:
     """A table for people, one document for scripts; there need be no table. [ST12]"""
     url = f"s3://{rgw.bucket()}/lake/flights"
@@ -404,6 +405,7 @@ def test_doctor_gives_python_what_it_prints(run: Run, tmp_path: Path) -> None:
     assert (printed["url"], printed["verdict"]) == (report.url, report.verdict) == (f"file://{tmp_path / 't'}", "safe")
 
 
+@pytest.mark.thorough
 def test_every_command_takes_storage_options(run: Run, rgw: Any, options_file: Path) -> None:
     """[SE1]"""
     url = f"s3://{rgw.bucket()}/t"
@@ -597,6 +599,7 @@ def test_a_terminal_without_unicode_still_gets_an_answer(hostile: Path) -> None:
         assert done.stdout.isascii()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("arguments", [["history"], ["files", "--json"], ["describe"]])
 def test_a_reader_that_has_seen_enough_is_no_error(root: Path, arguments: list[str]) -> None:
     """`manifestcommit history PATH | head -1`: no traceback, whether the output is long or short."""
@@ -611,6 +614,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(root: Path, arguments: list[s
     assert done.returncode == 0
 
 
+@pytest.mark.thorough
 def test_long_output_into_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     rows = 150
     mc.write(pa.table({"p": range(rows), "v": list(itertools.repeat("x" * 50, rows))}), tmp_path / "t", partition_by="p")

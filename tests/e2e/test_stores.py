@@ -107,6 +107,7 @@ def _listed(value: str | list[str]) -> list[str]:
     return [value] if isinstance(value, str) else value
 
 
+@pytest.mark.thorough
 def test_the_permissions_on_the_page_are_enough_and_not_more(place: Place, rgw: Any) -> None:
     """A refusal is told as one, and names the page. [ST5]"""
     bucket = place.url.split("/")[2]
@@ -131,6 +132,7 @@ def test_the_permissions_on_the_page_are_enough_and_not_more(place: Place, rgw: 
 # --- a table that moves -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_table_that_was_copied_elsewhere_is_the_same_table(place: Place, tmp_path: Path, rgw: Any) -> None:
     """Every name in it is relative to its root. From S3 to a folder, and on to another bucket. [LY1] [ST12]"""
     append(place, 1, 2, key="a", watermarks={"s %": (0, 2)})

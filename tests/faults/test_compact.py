@@ -166,6 +166,7 @@ def test_a_second_run_finds_nothing_to_do() -> None:
     assert (again.version, again.groups, open_head(store).version) == (None, 0, version)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("tight")
 @pytest.mark.parametrize("name", rest_thorough(["files", "manifests"], "files"))
 def test_after_a_fault_at_any_call_no_row_is_lost_and_a_rerun_finishes(name: str) -> None:

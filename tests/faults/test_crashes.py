@@ -108,6 +108,7 @@ def test_a_fault_at_any_call_of_a_proof_leaves_no_table_or_the_table() -> None:
     every_fault(*SCENARIOS["first write"], lambda: Service(secrets.token_hex(8)), step=7)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("tight")
 @pytest.mark.parametrize("name", rest_thorough(["append", "dynamic overwrite"], "append"))
 def test_it_is_the_same_on_a_real_object_store(name: str, rgw: Any) -> None:

@@ -36,7 +36,7 @@ from tests.faults.collected import (
 )
 from tests.faults.tables import begin, change_of, clone, key_version, memory, read_ids, rows, session, write
 from tests.faults.test_crashes import tight  # noqa: F401  # a fixture
-from tests.sizes import some
+from tests.sizes import rest_thorough, some
 
 from manifestcommit.core.commit import spill_policy
 from manifestcommit.core.commit.conflict import is_readable
@@ -287,6 +287,7 @@ def test_an_adopted_file_that_was_replaced_is_added_again_or_goes() -> None:
     assert outcomes == {True, False}
 
 
+@pytest.mark.thorough
 def test_two_gcs_of_different_policy_at_any_call_of_each_other() -> None:
     """The one that goes further counts, and the other deletes nothing by what it knew. [GC3] [GC4] [GC12]"""
     base = table()
@@ -544,7 +545,7 @@ def replace_all(store: Store) -> None:
         gc(store, keep_keys=1)
 
 
-@pytest.mark.parametrize("work", ["append", "overwrite", "gc", "rollback"])
+@pytest.mark.parametrize("work", rest_thorough(["append", "overwrite", "gc", "rollback"], "overwrite"))
 @pytest.mark.usefixtures("tight")
 def test_what_gc_takes_of_an_expired_head_is_no_damage_to_who_still_knows_it(work: str) -> None:
     """A job that slept is fenced, and not told to restore a backup of a table that is whole. [CM2] [RD3] [GC5]"""
@@ -563,6 +564,7 @@ def test_what_gc_takes_of_an_expired_head_is_no_damage_to_who_still_knows_it(wor
     assert len(told_of) > 1 or work == "gc", told_of
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("work", ["append", "overwrite"])
 @pytest.mark.usefixtures("tight")
 def test_what_gc_takes_of_a_fenced_job_is_no_damage_to_it(work: str, monkeypatch: pytest.MonkeyPatch) -> None:

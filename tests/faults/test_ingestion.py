@@ -260,6 +260,7 @@ def ingest_and_die(root: str, dies_at: int) -> None:
     ingest(Topic(), FaultStore(LocalStore(root), on_call=look))
 
 
+@pytest.mark.thorough
 def test_processes_are_killed_before_any_call_on_a_disk(tmp_path: Path) -> None:
     """[IV3] [ST9]"""
     base = earlier()

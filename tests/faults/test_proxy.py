@@ -446,6 +446,7 @@ def s3(endpoint: str, rgw: S3Server) -> s3fs.S3FileSystem:
     )
 
 
+@pytest.mark.thorough
 def test_real_s3(rgw: S3Server) -> None:
     """A real client's signatures stay valid through the proxy, and a create that the client has given up lands later."""
     bucket = rgw.bucket()

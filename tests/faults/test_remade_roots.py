@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.faults.helpers import publish
 from tests.faults.tables import all_snapshots, begin, change_of, check_head, check_table, memory, read_ids, rows, session, write
+from tests.sizes import rest_thorough
 
 from manifestcommit.core.commit.audit import check_step
 from manifestcommit.core.commit.change import Change, create
@@ -356,7 +357,7 @@ def test_who_knows_a_head_of_the_removed_table_is_not_told_that_nothing_happened
         read_version(store, newer, 2)
 
 
-@pytest.mark.parametrize("versions", [1, 2, 3])
+@pytest.mark.parametrize("versions", rest_thorough([1, 2, 3], 1))
 def test_whatever_order_jobs_of_both_tables_come_in(versions: int) -> None:
     """The root is made anew at a request of one job; another job of the old table and one of the new come at that one or later ones.
 

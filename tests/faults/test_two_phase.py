@@ -188,6 +188,7 @@ def test_of_many_commits_and_aborts_at_once_one_decides_and_all_say_the_same() -
     assert min(decisions["committed"], decisions["aborted"]) >= 5, f"the rounds decide nothing: {decisions}"
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("tight")
 def test_commits_of_one_job_at_once_commit_it_once_beside_other_writers() -> None:
     """[AB3] [CM1] [IV2]"""
@@ -389,6 +390,7 @@ def test_a_prepare_whose_answer_never_came_is_asked_for_again_with_the_same_byte
     assert commit(store, job.id).version == 4 and read_ids(store) == [2, 3, 77]
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("tight")
 @pytest.mark.parametrize("what", FINISHERS)
 @pytest.mark.parametrize("files", some([8, 1], 1))

@@ -68,6 +68,7 @@ def test_a_child_that_dies_or_never_ends_is_seen() -> None:
     assert done.stdout.splitlines() == seen, done.stderr
 
 
+@pytest.mark.thorough
 def test_a_reader_that_trusts_paths_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fuzzer sees what it is there for: without the check of a snapshot's rules hostile members get through."""
     monkeypatch.setattr(codec, "_check", lambda *_: None)

@@ -69,6 +69,7 @@ def called(target: str) -> frozenset[str]:
     return frozenset(found)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("place", sorted(READ_BY))
 def test_the_readers_of_a_target_call_what_it_is_to_break(place: str) -> None:
     """[OB4] The inventory says what is so."""

@@ -91,6 +91,7 @@ def test_a_name_that_does_not_exist_is_an_attribute_error(name: str) -> None:
         exec(f"from manifestcommit import {name}")
 
 
+@pytest.mark.thorough
 def test_type_checkers_know_the_public_names_and_no_other(tmp_path: Path) -> None:
     user = tmp_path / "user.py"
     user.write_text("import manifestcommit as mc\n\nreveal_type(mc.write)\nreveal_type(mc.__version__)\nmc.wirte\n")

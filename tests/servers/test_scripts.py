@@ -125,6 +125,7 @@ def apt(tmp_path: Path, does: str) -> subprocess.Popen[str]:
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="apt.sh installs as root only")
 
 
+@pytest.mark.thorough
 @needs_root
 @pytest.mark.parametrize("ends_by", [None, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
 def test_services_may_start_again_however_an_installation_ends(tmp_path: Path, ends_by: signal.Signals | None) -> None:
@@ -137,11 +138,11 @@ def test_services_may_start_again_however_an_installation_ends(tmp_path: Path, e
             assert script.poll() is None, script.communicate()
             time.sleep(0.02)
         os.killpg(script.pid, ends_by)
-    script.communicate(timeout=30)
+    script.communicate(timeout=120)
     assert "exit 101" in seen.read_text()
     assert policy.exists() == (ends_by == signal.SIGKILL)
     again = apt(tmp_path, f"cp {policy} {seen}")
-    again.communicate(timeout=30)
+    again.communicate(timeout=120)
     assert again.returncode == 0 and not policy.exists() and os.listdir(tmp_path).count("policy") == 0
 
 
@@ -150,5 +151,5 @@ def test_a_policy_of_the_machine_stays(tmp_path: Path) -> None:
     """As images of containers have one."""
     (tmp_path / "policy").write_text("#!/bin/sh\nexit 101\n")
     script = apt(tmp_path, "true")
-    script.communicate(timeout=30)
+    script.communicate(timeout=120)
     assert script.returncode == 0 and (tmp_path / "policy").read_text() == "#!/bin/sh\nexit 101\n"

@@ -187,6 +187,7 @@ def command(*arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.thorough
 def test_the_command_tells_the_rate_and_replays(tmp_path: Path) -> None:
     code, told = command("simulate", "--seeds", "0:10", "--theme", "gc", "--json")
     said = json.loads(told.splitlines()[0])  # what is logged stands below it

@@ -42,6 +42,7 @@ def test_no_schedule_of_a_small_world_breaks_a_promise(case: str) -> None:
     assert done.schedules > 50, "it was not explored"
 
 
+@pytest.mark.thorough
 def test_the_same_seed_is_the_same_run_in_any_other_interpreter() -> None:
     """A violation that cannot be had again is none. Sets and hashes differ from one interpreter to the next. [IV3]"""
     script = (

@@ -139,6 +139,7 @@ def test_atomic_task_commit(spark, driver: Driver, table: str, before: set[str],
     assert_whole(spark, driver, table, point)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("point", rest_thorough(["before-put", "after-put"], "after-put"))
 def test_partitioned_executor(spark, driver: Driver, table: str, before: set[str], point: str) -> None:
     """[SP2] An executor falls silent in mid-task and wakes after the commit: what it still writes is never visible."""
@@ -164,6 +165,7 @@ def woken_at_the_end(trap: Path) -> Iterator[Any]:
                 os.kill(pid, signal.SIGCONT)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("point", "committed"), [("commit-before-create", False), ("commit-after-create", True)])
 def test_atomic_commit_of_the_data_source(spark, driver: Driver, table: str, point: str, committed: bool) -> None:
     """[SP3] The process in which Spark runs the data source's commit is killed: Spark fails the write and calls abort, which must not

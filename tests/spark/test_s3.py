@@ -126,6 +126,7 @@ def test_hostile_partition_values_and_a_new_column(local: Run, root: str, rgw: A
 # --- what is fetched ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_files_are_compacted_by_tasks_that_alone_reach_the_store(spark, root: str, rgw: Any) -> None:
     """[GC11] [SE1] In threads of their own, with options that only the caller gives, and partitions that need care."""
     days = ["a b%20", "k=v#x", None]
@@ -147,6 +148,7 @@ def received(proxy: FaultProxy) -> int:
     return found
 
 
+@pytest.mark.thorough
 def test_columns_that_nobody_asked_for_are_not_fetched(spark, rgw: Any, root: str) -> None:
     """[SP4] Neither by the library call, with a filter on a third column, nor by the format."""
     wide = pa.array([secrets.token_bytes(1000) for _ in range(4000)])
@@ -242,6 +244,7 @@ def test_a_session_with_options_still_has_local_tables(spark, tmp_path: Path, rg
         mc.register(spark)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["secret", "storage_options", "fs.s3a.secret.key"])
 def test_options_of_the_format_are_no_way_in(spark, root: str, name: str) -> None:
     """[SP5] [SE1] Refused with the way out, without their values."""
@@ -254,6 +257,7 @@ def test_options_of_the_format_are_no_way_in(spark, root: str, name: str) -> Non
         assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.thorough
 def test_workers_that_spark_uses_again_see_what_others_commit(spark, rgw: Any, root: str) -> None:
     """Spark keeps its Python workers: a cache of lists would outlive the task that filled it. [ST13] [SP4]"""
     mc.register(spark, storage_options=rgw.storage_options)

@@ -582,6 +582,7 @@ def lying_server(request: pytest.FixtureRequest) -> Place:
     return Place(url=f"s3://{server.bucket(versioned=is_versioned)}/lake/t", options=server.storage_options)
 
 
+@pytest.mark.thorough
 def test_a_server_that_ignores_the_condition_is_unsafe(lying_server: Place) -> None:
     """[ST1] [ST7] [ST12]"""
     store = lying_server.open()

@@ -267,6 +267,7 @@ def test_a_table_is_written_and_read_by_the_requests_for_gcs(google: StandIn) ->
     assert mc.Table("gs://bucket/t", storage_options=options).dataset().to_table()["x"].to_pylist() == [1, 2]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("refused", [True, False])
 def test_where_no_credentials_are_found_the_ways_to_give_them_are_told_soon(refused: bool, tmp_path: Path) -> None:
     """gcsfs would wait for a metadata server for half a minute, and then go on without credentials. [ST14]"""

@@ -41,6 +41,7 @@ def come_and_go(root: str, number: int, started: Any, over: Any) -> None:
             started.set()
 
 
+@pytest.mark.thorough
 def test_a_list_never_misses_what_was_there_before_it_began(local: LocalStore, tmp_path: Path) -> None:
     """A scan of a folder is no snapshot while names come and go; the list must be one. [ST3] [ST40]"""
     kept = [f"versions/{number:06}" for number in range(400)]

@@ -499,6 +499,7 @@ def append(place: Place, number: int) -> None:
     mc.write(pa.table({"x": [number]}), place.url, key=f"k{number}", storage_options=place.options)
 
 
+@pytest.mark.thorough
 def test_tables_on_azure_are_written_at_once_rerun_and_read(azure_root: Place) -> None:
     """[ST1] [KY1] [CM1]"""
     place = azure_root.named(f"{azure_root.url}/{secrets.token_hex(8)}")

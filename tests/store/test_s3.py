@@ -164,6 +164,7 @@ def test_discarding_an_upload_leaves_all_others_alone(store: Store, proxy: Fault
     assert not [each for each in proxy.requests if each.method == "GET" and "uploads" in each.query], "nobody looks for the others'"
 
 
+@pytest.mark.thorough
 def test_a_list_has_as_many_requests_as_pages_and_begins_where_it_is_told(store: Store, proxy: FaultProxy) -> None:
     """[ST3] [CM11]"""
     written = [f"versions/{number:020d}.json.zst" for number in range(1, 1101)]
@@ -193,6 +194,7 @@ def commit_one(place: Place, day: str) -> int | None:
     return mc.write(pa.table({"day": [day]}), place.url, storage_options=place.options).version
 
 
+@pytest.mark.thorough
 def test_a_version_committed_by_another_process_is_seen_after_our_first_list(s3_root: Place) -> None:
     """s3fs' own listings cache hides it from every later call of the process. [ST13] [RD1]"""
     place = s3_root.named(f"{s3_root.url}/{secrets.token_hex(8)}")
@@ -253,6 +255,7 @@ def test_a_busy_store_is_asked_again(store: Store, proxy: FaultProxy, status: in
         assert sent(proxy) == [method] * 3
 
 
+@pytest.mark.thorough
 def test_a_store_that_stays_busy_is_not_asked_for_ever(store: Store, proxy: FaultProxy) -> None:
     """An SDK's retries of retries made 50 requests of one call. [ST14]"""
     store.put("x", b"1")
@@ -407,6 +410,7 @@ def test_a_read_only_bucket_is_told_before_anything_is_written(rgw: Any) -> None
     assert names(place.open()) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("status", "code", "kind", "told"),
     [

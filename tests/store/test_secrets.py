@@ -57,6 +57,7 @@ REACHED: dict[str, Callable[[str], tuple[str, dict[str, Any]]]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", REACHED)
 def test_a_password_in_an_endpoint_is_in_no_text(kind: str) -> None:
     """The identity of a store is written into the table, its errors into logs. [SE1] [ST12]"""

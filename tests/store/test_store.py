@@ -174,6 +174,7 @@ def test_a_list_does_not_climb(store: Store, place: Place, prefix: str) -> None:
         assert names(store, prefix) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", [0, 1, 8 * 1024 * 1024, 80 * 1024 * 1024])
 def test_an_object_of_any_size_comes_back(store: Store, size: int) -> None:
     """[ST2] [ST8]"""
@@ -356,6 +357,7 @@ def test_parquet_files_go_through_outputs_and_the_filesystem(store: Store) -> No
         assert pq.read_table(stream).equals(table)
 
 
+@pytest.mark.thorough
 def test_many_threads_read_one_file_each_from_its_beginning(store: Store) -> None:
     """A stream has a position of its own. [ST8] [RD2]"""
     table = pa.table({"a": range(200_000), "b": [str(number) for number in range(200_000)]})

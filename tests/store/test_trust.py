@@ -103,6 +103,7 @@ def test_an_empty_answer_to_a_list_is_no_empty_list(monkeypatch: pytest.MonkeyPa
             names(store)
 
 
+@pytest.mark.thorough
 def test_a_page_that_is_no_list_is_no_empty_list(place: Place, proxy: FaultProxy) -> None:
     """[ST3] [CM5]"""
     store = place.open()

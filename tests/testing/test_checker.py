@@ -309,6 +309,7 @@ def test_of_two_who_were_told_of_one_version_it_is_the_earlier_ones() -> None:
     assert "does not fit" in found(refused, later, append(6, 7, 3, "d", outcome="already", key="k", advances={"s": (1, 2)})).problem
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("does", ["tag", "rollback", "rewind"])
 def test_a_tag_a_rollback_or_a_rewind_may_be_refused_for_a_gc_beside_it(does: str) -> None:
     """[CF12] [CF13] [WM5] No other commit explains it: a gc that is over before it began does not, nor does any explain that an append

@@ -46,6 +46,7 @@ def test_the_more_manifests_pile_up_the_more_are_merged_and_never_more_than_the_
     assert sum(each.files for group in found for each in group) <= spill_policy.MAX_MERGED_FILES
 
 
+@pytest.mark.thorough
 def test_heads_stay_small_where_each_version_brings_many_manifests() -> None:
     """Thirty jobs in every version, of 400 files each, up to ten million files: what was merged one group at a time was 18,000. [CM12]"""
     refs: tuple[ManifestRef, ...] = ()

@@ -48,6 +48,7 @@ def with_filter(file: str) -> list[str]:
     return [chunk.column(at).path_in_schema for at in range(chunk.num_columns) if chunk.column(at).bloom_filter_offset is not None]
 
 
+@pytest.mark.thorough
 def test_a_reader_passes_over_what_is_not_there_and_nothing_else(tmp_path: Path) -> None:
     """[DF11] Every type that can have one; each value that is there is found."""
     root = tmp_path / "t"

@@ -528,6 +528,7 @@ def test_a_recoverable_job_is_given_up_like_a_prepared_one() -> None:
     assert written(store, 7).commit().committed and read_ids(store) == [1, 7]
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("tight")
 def test_giving_up_between_any_two_calls_of_its_driver() -> None:
     """One create decides between the two. [AB4]"""

@@ -101,6 +101,7 @@ def tables(draw: st.DrawFn) -> tuple[list[list[Entry]], tuple[int, ...], list[in
     return lists, by, [draw(st.integers(0, 2**12)) if draw(st.booleans()) else 0 for _ in lists]
 
 
+@pytest.mark.thorough
 @settings(max_examples=rounds(120, 1500))
 @given(made=tables(), window=st.integers(1, 9), max_bytes=st.sampled_from([1, 100, 10**9]))
 def test_a_plan_made_window_by_window_is_that_of_the_whole_table(made: Any, window: int, max_bytes: int) -> None:

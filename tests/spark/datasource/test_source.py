@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.sizes import rest_thorough
 
 import manifestcommit as mc
 from manifestcommit.core.schema.spark_json import kept_metadata
@@ -140,7 +141,7 @@ def test_the_count_of_tasks_counts(spark, table: str, tasks_started) -> None:
     assert tasks_started() > 0
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", rest_thorough(REFUSED, "replaceWhere", "unknown option", "not ranges", "another partitioning"))
 def test_refused_before_any_task_starts(spark, table: str, tasks_started, name: str) -> None:
     """[SP5] A message of ours, no task, no version, no file."""
     options, mode, said = REFUSED[name]
@@ -179,6 +180,7 @@ def test_data_that_does_not_fit_is_refused_before_any_task_starts(spark, table: 
     assert everything_below(table) == before
 
 
+@pytest.mark.thorough
 def test_a_sessions_dynamic_overwrite_is_refused_before_the_commit(spark, table: str) -> None:
     """[SP5] Spark would hand it on as an overwrite of everything; with the option that says what is meant it goes."""
     one_day = spark.createDataFrame([(100, "2013-01-01")], "n long, day string")
@@ -256,6 +258,7 @@ def test_a_dataframe_stays_at_its_version(spark, table: str) -> None:
     assert df.union(spark.read.format(FORMAT).load(table)).count() == 30
 
 
+@pytest.mark.thorough
 def test_a_cached_version_is_not_taken_for_another(spark, table: str) -> None:
     """[RD2] Spark caches by plan; two versions of one table are two plans."""
     old = mc.read_committed(table, spark=spark).cache()
@@ -282,6 +285,7 @@ def test_the_library_call_overwrites_as_told_whatever_the_session_says(spark, ta
     assert load(spark, table) == [(100, "2013-01-01")]
 
 
+@pytest.mark.thorough
 def test_time_travel(spark, table: str) -> None:
     """[RD4]"""
     version = mc.Table(table).snapshot().version
@@ -354,6 +358,7 @@ def test_both_ways_of_reading_agree(spark, table: str) -> None:
     assert pq.read_schema(next(Path(table).rglob("day=*/*.parquet"))).names[0] == "n"
 
 
+@pytest.mark.thorough
 def test_the_format_is_found_without_registering(spark, table: str) -> None:
     """A new session knows the format by the module `pyspark_manifestcommit` on its path."""
     fresh = spark.newSession()

@@ -145,6 +145,7 @@ def test_a_stream_can_start_at_a_version(spark, root: str, tmp_path: Path) -> No
     assert [ids for _, ids in Query(spark, root, tmp_path / "b").finish() if ids] == [[30]]
 
 
+@pytest.mark.thorough
 def test_a_batch_that_was_planned_and_not_finished_is_repeated_with_the_same_files(spark, root: str, tmp_path: Path) -> None:
     """As after a driver's death in its very first batch, and a compaction: what a stream began with is in the checkpoint. [SP8] [GC11]"""
     add(root, 0, 3)
@@ -251,6 +252,7 @@ def test_files_that_a_rollback_brings_back_are_not_missed(spark, root: str, tmp_
     assert [ids for _, ids in Query(spark, root, tmp_path / "another").finish()] == [[1, 2, 3]]
 
 
+@pytest.mark.thorough
 def test_versions_that_expired_are_never_skipped(spark, root: str, tmp_path: Path) -> None:
     """[SP8] [RD3]"""
     add(root, 0)
@@ -267,6 +269,7 @@ def test_versions_that_expired_are_never_skipped(spark, root: str, tmp_path: Pat
     assert Query(spark, root, tmp_path / "e", startingVersion=left).finish() == [(0, [20])]
 
 
+@pytest.mark.thorough
 def test_another_table_in_the_place_of_the_first_is_refused(spark, root: str, tmp_path: Path) -> None:
     """[SP8]"""
     add(root, 0)
@@ -334,6 +337,7 @@ def test_a_table_without_columns_cannot_be_streamed_yet(root: str) -> None:
         source.streamReader(source.schema())
 
 
+@pytest.mark.thorough
 def test_what_is_refused_reaches_the_user(spark, root: str, tmp_path: Path) -> None:
     """[SP5] [RD1]"""
     with refused(spark, "TableNotFoundError"):

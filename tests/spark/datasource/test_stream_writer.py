@@ -146,6 +146,7 @@ def test_batches_that_the_table_does_not_hold_are_a_gap(spark, root: str, source
     assert Table(root).snapshot().version == version
 
 
+@pytest.mark.thorough
 def test_complete_mode_replaces_the_table_with_every_batch(spark, root: str, source: Path, checkpoint: str) -> None:
     """[SP7] [CF3]"""
     for number in range(2):
@@ -170,6 +171,7 @@ def test_a_column_that_appears_is_added_where_that_is_asked_for(spark, root: str
     assert Counter(Table(root).dataset().to_table().column("more").to_pylist()) == {None: 10, "x": 10}
 
 
+@pytest.mark.thorough
 def test_a_failing_batch_deletes_nothing(spark, root: str, source: Path, checkpoint: str) -> None:
     """[SP3] What tasks had written when another one failed stays, unlisted; the next start commits the batch once."""
     from pyspark.sql import functions as F
@@ -429,6 +431,7 @@ def test_many_batches_beside_sparks_own_sink(spark, root: str, source: Path, che
     assert len(Table(root).snapshot().streams) == 1
 
 
+@pytest.mark.thorough
 def test_a_stream_into_a_bucket(spark, rgw: Any, source: Path, checkpoint: str, capfd: pytest.CaptureFixture[str]) -> None:
     """[SP7] [SE1] What the session was given reaches planning, tasks and commit; the secret is in no object, checkpoint, plan or log."""
     root = f"s3://{rgw.bucket()}/a b%20c+d=e#fü漢"

@@ -157,6 +157,7 @@ def test_the_command_and_the_call_run_on_the_active_session(spark: Any, root: st
 # --- damage, races, kills -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_damage_that_tasks_find_stops_gc_before_it_deletes_anything(spark: Any, root: str, small_parts: None) -> None:
     """[GC4] [GC13] A manifest that is gone, and one that another gc took meanwhile."""
     make_table(root)

@@ -174,6 +174,7 @@ def test_a_condition_that_is_none_is_refused_by_name(spark: Any, base: Any, tmp_
     assert content(table) == shown(data)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", rest_thorough(["plain", "partitioned"], "plain"))
 @pytest.mark.parametrize("condition", ["day = 2013-01-01", "day > 5", "id = 'abc'", "id / 0 = 1"])
 def test_a_condition_that_no_value_fits_is_refused_by_name(spark: Any, base: Any, tmp_path: Path, kind: str, condition: Any) -> None:
@@ -208,6 +209,7 @@ def test_a_refused_condition_is_told_without_pages_of_a_stack(spark: Any, base: 
             log.removeHandler(seen)
 
 
+@pytest.mark.thorough
 def test_a_condition_that_changes_its_mind_deletes_nothing(spark: Any, base: Any, tmp_path: Path) -> None:
     """Rows of which it says no at the second look would be in the table although they were counted as deleted. [RC1]"""
     table, data = copy(base, "plain", tmp_path)
@@ -226,6 +228,7 @@ def test_a_condition_that_changes_its_mind_deletes_nothing(spark: Any, base: Any
     assert content(table) == shown(data)
 
 
+@pytest.mark.thorough
 def test_the_command_counts_deletes_and_says_so(spark: Any, base: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """[RC2]"""
     table, _ = copy(base, "partitioned", tmp_path)
@@ -328,6 +331,7 @@ def test_a_key_that_comes_twice_is_named(spark: Any, base: Any, tmp_path: Path) 
     assert content(table) == shown(data)
 
 
+@pytest.mark.thorough
 def test_rows_that_stay_keep_where_they_came_from_and_new_ones_say_their_own(spark: Any, root: str) -> None:
     """[RC5] [OB8]"""
     for first in (0, 10):
@@ -350,6 +354,7 @@ def test_rows_that_stay_keep_where_they_came_from_and_new_ones_say_their_own(spa
 # --- files of all kinds --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_rows_go_out_of_adopted_files_whose_partition_stands_in_their_folder_only(spark: Any, tmp_path: Path) -> None:
     """The rows that stay keep the partition that their file did not hold. [RC1] [DF4]"""
     for day in ("2013-01-01", "2013-01-02"):
@@ -382,6 +387,7 @@ def test_a_column_that_files_lack_is_null_in_conditions_and_keys(spark: Any, bas
     assert ids_of(table).count(1) == 1 and len(content(table)) == len(data) + 1
 
 
+@pytest.mark.thorough
 def test_columns_named_like_the_ones_that_a_merge_makes_for_itself(spark: Any, root: str) -> None:
     """And a table and a source without rows, and a partition that is a moment in time. [RC3]"""
     noon = dt.datetime(2013, 1, 1, 12, tzinfo=dt.UTC)
@@ -407,6 +413,7 @@ def test_columns_named_like_the_ones_that_a_merge_makes_for_itself(spark: Any, r
     assert (outcome.rows_deleted, outcome.files_rewritten) == (4, 0) and shown(table.dataset().to_table()) == shown(named(1))
 
 
+@pytest.mark.thorough
 def test_char_values_of_rows_that_stay_are_not_padded(spark: Any, root: str) -> None:
     """Spark pads what it reads of a char column: rewritten, the values would be others. [RC1] [RC3]"""
     struct = StructType([StructField("id", LongType()), StructField("code", StringType(), metadata={CHAR_VARCHAR: "char(5)"})])

@@ -128,6 +128,7 @@ def test_an_overwrite_by_the_data_source_conflicts_with_every_commit_since(spark
     assert ids(table) == [1, 2]
 
 
+@pytest.mark.thorough
 def test_what_is_inserted_through_an_old_view_conflicts(spark, table: str) -> None:
     """A view stays at its version, also behind what was inserted through it. Created again it goes on. [SP41] [CF16] [CF17]"""
 
@@ -192,6 +193,7 @@ def test_a_table_of_the_catalog_cannot_be_used(spark, table: str, tmp_path: Any)
     assert ids(table) == [1, 2]
 
 
+@pytest.mark.thorough
 def test_a_session_that_was_stopped_is_named(tmp_path: Any) -> None:
     """Neither is another one started in its place, nor does Spark's own error come through."""
     script = """

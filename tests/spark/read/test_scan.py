@@ -134,6 +134,7 @@ def test_a_damaged_file_is_an_error_even_where_the_session_ignores_it(spark, tmp
             df.collect()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rows", ["spark.sql.parquet.aggregatePushdown", "spark.sql.parquet.recordLevelFilter.enabled"])
 def test_rows_of_minus_zero_are_not_lost_to_a_filter_on_zero(spark, tmp_path: Path, rows: str) -> None:
     """[DF6] [RD7] Spark takes -0.0 for 0.0; in its scan dictionaries, Bloom filters of others and Parquet's own comparison do not."""

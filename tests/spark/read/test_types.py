@@ -130,6 +130,7 @@ ODD_SETTINGS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", rest_thorough(ODD_SETTINGS, *list(ODD_SETTINGS)[:3]))
 def test_a_sessions_settings_change_no_value(spark, table: str, name: str) -> None:
     """[SP4] Settings that change how Spark guesses the types of plain Parquet files, or which of its readers it takes."""

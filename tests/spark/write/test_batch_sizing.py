@@ -73,6 +73,7 @@ def test_a_column_that_looks_like_ours_is_the_users(spark, root: str) -> None:
     assert pq.read_table(Path(root) / entry.path).to_pylist() == [{"n": n, "filler": n, "filler-": n} for n in range(10)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("columns", [100, 500])
 def test_rows_of_many_texts_are_written(spark, root: str, columns: int) -> None:
     """[SP40] To add up hundreds of lengths ends the stack of Spark's planner."""

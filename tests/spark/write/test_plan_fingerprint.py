@@ -127,6 +127,7 @@ UNDERSTOOD: dict[str, Make] = {
 }  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_equal_work_has_one_fingerprint_and_no_two_others(spark, files: str) -> None:
     """Whatever was done in the session before: each is planned twice, and the columns' ids have gone on between. [AB6]"""
     first = {name: fingerprint(make(spark, files)) for name, make in UNDERSTOOD.items()}

@@ -215,6 +215,7 @@ def test_columns_are_told_apart(spark, root: str, said: Callable[[], list[str]])
     exact(turned, root)
 
 
+@pytest.mark.thorough
 def test_a_rerun_of_a_plan_that_is_not_understood_computes_everything(spark, root: str, said: Callable[[], list[str]]) -> None:
     """The warning says why, and what the caller can do. [AB6]"""
     df = spark.createDataFrame(spark.sparkContext.parallelize([(n,) for n in range(10)], 3), "n long")
@@ -259,6 +260,7 @@ def test_the_callers_word_is_believed(spark, root: str, tmp_path: Path, said: Ca
     assert ADOPTED.format(3, 3) in said()[-1]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", ["sorted", "dealt out"])
 def test_the_callers_word_is_not_believed_where_spark_cannot_keep_it(spark, root: str, how: str, said: Callable[[], list[str]]) -> None:
     """Ranges are cut by samples; rows that are dealt out as they come arrive elsewhere. [AB6]"""
@@ -292,6 +294,7 @@ def test_every_type_and_name_comes_through(spark, root: str) -> None:
     assert got.column("d").to_pylist()[5] == Decimal("5.000")
 
 
+@pytest.mark.thorough
 def test_partitions_without_rows_are_finished_too(spark, root: str, said: Callable[[], list[str]]) -> None:
     """A task that wrote nothing is not one that was lost. [AB6]"""
     df = spark.range(0, 40, 1, 4).where("id < 10")
@@ -304,6 +307,7 @@ def test_partitions_without_rows_are_finished_too(spark, root: str, said: Callab
         assert job.commit().committed and mc.Table(f"{root}-{number}").dataset().count_rows() == 0
 
 
+@pytest.mark.thorough
 def test_a_task_with_very_many_files_leaves_a_manifest(spark, root: str, said: Callable[[], list[str]]) -> None:
     """[SP9] [AB6] [OB6]"""
     pads = [f"repeat('{n:02d}', 50) as pad{n}" for n in range(30)]
@@ -316,6 +320,7 @@ def test_a_task_with_very_many_files_leaves_a_manifest(spark, root: str, said: C
     assert ADOPTED.format(1, 1) in said()[-1] and mc.Table(root).dataset().count_rows() == 250
 
 
+@pytest.mark.thorough
 def test_a_refusal_in_a_task_keeps_its_type(spark, root: str) -> None:
     """[SC3] [SP6]"""
     mc.create_table(root, spark.range(1).schema)
@@ -350,6 +355,7 @@ def test_a_part_of_a_task_is_never_taken_for_all_of_it(spark, root: str, tmp_pat
     exact(spark.range(4000), root)
 
 
+@pytest.mark.thorough
 def test_nothing_is_recoverable_where_spark_feeds_python_from_another_thread(
     spark, root: str, monkeypatch: pytest.MonkeyPatch, said: Callable[[], list[str]]
 ) -> None:
