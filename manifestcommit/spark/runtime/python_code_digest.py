@@ -30,6 +30,11 @@ import msgspec
 _BY_NAME = frozenset({"pyspark", "py4j", "__main__"})
 _IMPORTERS = frozenset({"import_module", "__import__"})
 _SITES = frozenset({"site-packages", "dist-packages"})
+# Operations of a pickle: what pushes a text, and how an object is remembered and recalled.
+_TEXTS = dict.fromkeys(("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE"), "text")
+_TEXTS |= dict.fromkeys(("SHORT_BINBYTES", "BINBYTES", "BINBYTES8"), "bytes")
+_REMEMBERS = frozenset({"MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT"})
+_RECALLS = frozenset({"GET", "BINGET", "LONG_BINGET"})
 _COMPUTED = "imports modules by names that it computes"
 
 
@@ -52,7 +57,7 @@ def code_digest(pickled: bytes) -> str:
             raise NotUnderstoodError(
                 f"a Python function refers to the module {name!r}, whose source cannot be found"
             )
-    said = [hashlib.sha256(pickled).hexdigest(), sorted(sources.digests.items()), _environment()]
+    said = [_pickle_digest(pickled), sorted(sources.digests.items()), _environment()]
     return hashlib.sha256(msgspec.json.encode(said)).hexdigest()
 
 
@@ -129,6 +134,35 @@ class _Sources:
                 f"a Python function refers to the module {spec.name!r}, which cannot be "
                 f"read: {error}"
             ) from None
+
+
+def _pickle_digest(pickled: bytes) -> str:
+    """The digest of what the pickle holds, whichever of its equal texts are one object.
+
+    That differs between a module that was compiled and the same module from the bytecode cache: a
+    pickle refers back to a text that it has seen, and repeats one that is only equal to it.
+    """
+    digest = hashlib.sha256()
+    last: tuple[str, Any] = ("", None)
+    memo: dict[int, tuple[str, Any]] = {}
+    objects = 0
+    for opcode, argument, _ in pickletools.genops(pickled):
+        if opcode.name in ("PROTO", "FRAME"):  # a frame tells how long it is
+            continue
+        if opcode.name in _REMEMBERS:
+            is_text = last[0] in _TEXTS.values()
+            memo[len(memo) if argument is None else int(argument)] = (
+                last if is_text else ("", objects)
+            )
+            objects += not is_text
+            continue
+        last = (
+            memo[int(argument or 0)]
+            if opcode.name in _RECALLS
+            else (_TEXTS.get(opcode.name, opcode.name), argument)
+        )
+        digest.update(f"{last!r}\n".encode())
+    return digest.hexdigest()
 
 
 def _texts(pickled: bytes) -> set[str]:

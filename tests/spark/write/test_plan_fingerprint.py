@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import marshal
 import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import pyarrow as pa
@@ -434,6 +436,28 @@ def test_a_functions_own_modules_count_however_it_reaches_them(library: Path, ki
     finally:
         for name in [name for name in sys.modules if name.partition(".")[0] in ("lib_of_test", "beside_of_test")]:
             del sys.modules[name]
+
+
+def in_main(code: CodeType, path: str) -> bytes:
+    """The pickle of the function `f` of a script that is run."""
+    space: dict[str, Any] = {"__name__": "__main__", "__file__": path}
+    exec(code, space)
+    data: bytes = cloudpickle.dumps(space["f"])  # type: ignore[no-untyped-call]
+    return data
+
+
+def test_a_script_that_was_compiled_has_the_functions_of_its_bytecode_cache() -> None:
+    """The first run of `python -m job` compiles it, a rerun reads the cache: equal texts are no longer one object. [AB6]"""
+    path = "/jobs/" + "job.py"
+    source = "def f(n, a=b'x', b='/jobs/job.py'):\n    return (n, b'x', '/jobs/job.py', 0.5)\n"
+    compiled = compile(source, path, "exec")
+    fresh, cached = in_main(compiled, path), in_main(marshal.loads(marshal.dumps(compiled)), path)
+    assert fresh != cached, "else there is nothing to see here"
+    assert code_digest(fresh) == code_digest(cached)
+    others = [source.replace(old, new) for old, new in (("0.5", "0.25"), ("b='/jobs/job.py'", "b='/jobs/job.pz'"), ("(n, b'x'", "(n, 'x'"))]
+    others.append(source.replace("(n, b'x', '/jobs/job.py', 0.5)", "(n, '/jobs/job.py', b'x', 0.5)"))
+    digests = {code_digest(in_main(compile(each, path, "exec"), path)) for each in others}
+    assert len(digests) == len(others) and code_digest(fresh) not in digests
 
 
 @pytest.mark.parametrize("broken", ["def (", None, b"\xff\xfe"])

@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +64,9 @@ class Run:
         (self.folder / "log").unlink(missing_ok=True)
         self.log = (scratch / f"driver-{name}.log").open("wb")
         command = [sys.executable, "-m", "tests.spark.recoverable_job", root, str(self.folder), str(tasks)]
+        env = {**environment(scratch, hooks=False), "PYTHONDONTWRITEBYTECODE": ""}
         self.process = subprocess.Popen(
-            command, cwd=REPO, env=environment(scratch, hooks=False), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            command, cwd=REPO, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=self.log, start_new_session=True, text=True,
         )  # fmt: skip
 
@@ -116,7 +118,11 @@ def waits(run: Run, root: str, tasks: int) -> None:
 
 
 def test_a_killed_driver_and_its_rerun_computes_the_rest(start: Callable[..., Run], root: str) -> None:
-    """30 of 40 tasks are finished when the driver is killed with its executors; 10 are computed by the rerun. [AB6] [IV3] [SP2]"""
+    """30 of 40 tasks are finished when the driver is killed with its executors; 10 are computed by the rerun. [AB6] [IV3] [SP2]
+
+    The rerun is also the first to find the driver's script in Python's bytecode cache.
+    """
+    Path(cache_from_source(str(REPO / "tests" / "spark" / "recoverable_job.py"))).unlink(missing_ok=True)
     first = start(root, 40, "first", 30)
     waits(first, root, 30)
     first.close()
