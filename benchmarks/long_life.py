@@ -51,6 +51,7 @@ from manifestcommit.engine.maintenance.gc import run as run_gc
 from manifestcommit.engine.metadata.manifests import to_parquet
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.runtime.outcome import committed_or_raise
+from manifestcommit.engine.runtime.tuning import tuning
 from manifestcommit.engine.scan.planning import entries_table
 from manifestcommit.store import open_store
 from manifestcommit.testing.counting import CountingStore
@@ -257,15 +258,12 @@ def expected(commits: int, like: Snapshot) -> tuple[int, int]:
     whenever keys or jobs do; and one more of each kind whenever eight of a size are merged, up to the size that a commit may rewrite.
     like: a snapshot of the table, for its schema.
     """
-    entries = inlined_entries(like)
+    budgets, entries = tuning().budgets, inlined_entries(like)
+    key_bytes = row_bytes({"key": [key(n) for n in range(512)], "digest": [DIGEST] * 512})
     written = [
-        (entries, spill_policy.MAX_MERGED_FILES, entry_bytes(entries, like)),
-        (
-            spill_policy.INLINE_KEYS + 1,
-            spill_policy.MAX_MERGED_ROWS,
-            row_bytes({"key": [key(n) for n in range(512)], "digest": [DIGEST] * 512}),
-        ),
-        (spill_policy.INLINE_JOBS, spill_policy.MAX_MERGED_ROWS, row_bytes({"job": [random_job(n) for n in range(512)]})),
+        (entries, budgets.max_merged_files, entry_bytes(entries, like)),
+        (budgets.inline_keys + 1, budgets.max_merged_rows, key_bytes),
+        (budgets.inline_jobs, budgets.max_merged_rows, row_bytes({"job": [random_job(n) for n in range(512)]})),
     ]
     objects, spilled = commits + 3, 0.0
     for size, most, each_bytes in written:
@@ -279,18 +277,19 @@ def expected(commits: int, like: Snapshot) -> tuple[int, int]:
 
 def merges(count: int, size: int, most: int) -> Iterator[tuple[int, int]]:
     """(rows, how many objects of them were ever written), from what was spilled up to what is not merged any more."""
+    fan_in = tuning().budgets.fan_in
     while count:
         yield size, count
-        if size * spill_policy.FAN_IN > most:
+        if size * fan_in > most:
             return
-        count, size = count // spill_policy.FAN_IN, size * spill_policy.FAN_IN
+        count, size = count // fan_in, size * fan_in
 
 
 def standing(count: int, size: int, most: int) -> int:
     """How many objects the head lists of those that were spilled and merged."""
-    left = 0
-    while size * spill_policy.FAN_IN <= most:
-        left, count, size = left + count % spill_policy.FAN_IN, count // spill_policy.FAN_IN, size * spill_policy.FAN_IN
+    left, fan_in = 0, tuning().budgets.fan_in
+    while size * fan_in <= most:
+        left, count, size = left + count % fan_in, count // fan_in, size * fan_in
     return left + count
 
 
@@ -302,7 +301,7 @@ def made_up_ref(number: int) -> ManifestRef:
 
 
 def made_up_runs(position: int, size: int, name_of: Callable[[int], str]) -> tuple[RunRef, ...]:
-    paths = (made_up_ref(n) for n in range(standing(position // size, size, spill_policy.MAX_MERGED_ROWS)))
+    paths = (made_up_ref(n) for n in range(standing(position // size, size, tuning().budgets.max_merged_rows)))
     return tuple(
         RunRef(path=ref.path, rows=size, bytes=ref.bytes, digest=ref.digest, first=name_of(ref.added), last=name_of(position))
         for ref in paths
@@ -314,7 +313,8 @@ def inlined_entries(like: Snapshot) -> int:
     made_up = tuple(stamped(number, like) for number in range(_MOST_INLINED))
 
     def overflows(count: int) -> bool:
-        return spill_policy.inlined_overflow(msgspec.structs.replace(like, version=made_up[count - 1].added, added=made_up[:count]))
+        snapshot = msgspec.structs.replace(like, version=made_up[count - 1].added, added=made_up[:count])
+        return spill_policy.inlined_overflow(snapshot, tuning().budgets)
 
     return bisect.bisect_left(range(1, _MOST_INLINED), True, key=overflows) + 1
 
@@ -347,16 +347,16 @@ def row_bytes(columns: dict[str, list[str]]) -> float:
 
 def made_up_head(position: int, entries: int, like: Snapshot) -> Snapshot:
     """A head after so many commits: what is inlined grows until it is spilled, and begins anew; and references to what was."""
-    first = position - position % entries
-    keys = range(position - position % (spill_policy.INLINE_KEYS + 1), position)
-    jobs = range(position - position % spill_policy.INLINE_JOBS, position)
+    first, budgets = position - position % entries, tuning().budgets
+    keys = range(position - position % (budgets.inline_keys + 1), position)
+    jobs = range(position - position % budgets.inline_jobs, position)
     changed = {
         "added": tuple(stamped(n, like) for n in range(first, position)),
         "keys": {key(n): KeyRecord(version=n, digest=DIGEST) for n in keys},
         "recent_jobs": {random_job(n): n for n in jobs},
-        "manifests": tuple(made_up_ref(n) for n in range(standing(position // entries, entries, spill_policy.MAX_MERGED_FILES))),
-        "key_runs": made_up_runs(position, spill_policy.INLINE_KEYS + 1, key),
-        "job_runs": made_up_runs(position, spill_policy.INLINE_JOBS, random_job),
+        "manifests": tuple(made_up_ref(n) for n in range(standing(position // entries, entries, budgets.max_merged_files))),
+        "key_runs": made_up_runs(position, budgets.inline_keys + 1, key),
+        "job_runs": made_up_runs(position, budgets.inline_jobs, random_job),
     }
     return msgspec.structs.replace(like, **changed)
 

@@ -23,9 +23,9 @@ from pyspark.sql import DataFrame, SparkSession
 import manifestcommit as mc
 from benchmarks.measure import Contestant, Figures, interleave, parser, report, rounds_of, spark_session, work_folder
 from manifestcommit.core.commit.change import Change
+from manifestcommit.core.commit.spill_policy import Budgets
 from manifestcommit.core.table.entries import Entry
 from manifestcommit.engine.commit.commit_loop import commit
-from manifestcommit.engine.commit.spilling import MANIFEST_ENTRIES
 from manifestcommit.engine.metadata.manifests import write_manifest
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.runtime.outcome import committed_or_raise
@@ -88,7 +88,8 @@ def make_linked_table(root: Path, files: int) -> Path:
         os.link(root / "real" / f"{number % LINKED}.parquet", root / path)
         digest = f"sha256:{number:064x}"  # nobody looks
         entries.append(Entry(path=path, rows=LINKED_ROWS, bytes=(root / path).stat().st_size, digest=digest, job=job))
-    parts = [entries[at : at + MANIFEST_ENTRIES] for at in range(0, files, MANIFEST_ENTRIES)]
+    size = Budgets().manifest_entries
+    parts = [entries[at : at + size] for at in range(0, files, size)]
     refs = tuple(write_manifest(session.store, part, schema=schema, partition_by=(), job=job, env=session.env) for part in parts)
     change = Change(job=job, birth=head.version, operation="append", schema=schema, partition_by=(), add_manifests=refs)
     committed_or_raise(commit(session, head, change), session.store.url)

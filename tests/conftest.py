@@ -3,12 +3,15 @@ of clauses."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.budgets import SetBudgets, budgets
 from tests.selection import COLLECTED, collected, write_down
 from tests.sizes import PROOF, rounds
 
@@ -29,6 +32,13 @@ settings.register_profile("thorough", parent=settings.get_profile("default"), ma
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default"))
 
 REPO = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def set_budgets() -> Iterator[SetBudgets]:
+    """set_budgets(inline_keys=1): from here to the end of the test."""
+    with contextlib.ExitStack() as stack:
+        yield lambda **changes: stack.enter_context(budgets(**changes))
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects by marks

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from tests.budgets import SetBudgets
 
 import manifestcommit as mc
-from manifestcommit.core.commit import spill_policy
 from manifestcommit.core.format import codec
 from manifestcommit.core.table import object_names
 from manifestcommit.store import MemoryStore
@@ -112,18 +112,18 @@ def test_a_bound_without_the_other_excludes_only_what_it_bounds(store: MemorySto
 
 
 @pytest.mark.parametrize("lost", ["min", "max", "nulls", "cuts"])
-def test_statistics_of_a_manifest_that_are_not_whole_are_damage(monkeypatch: pytest.MonkeyPatch, store: MemoryStore, lost: str) -> None:
+def test_statistics_of_a_manifest_that_are_not_whole_are_damage(set_budgets: SetBudgets, store: MemoryStore, lost: str) -> None:
     """[OB4] [OB13]"""
 
     def without(table: pa.Table) -> pa.Table:
         return table.drop_columns([next(name for name in table.column_names if name.startswith(f"{lost}."))])
 
-    name = change_manifest(monkeypatch, store, without)
+    name = change_manifest(set_budgets, store, without)
     table = mc.Table(store.url)
     refused(name, table.files, lambda: table.files(filter=pc.field("x") > 1), table.dataset)
 
 
-def test_a_partition_of_a_type_that_has_no_order_is_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partition_of_a_type_that_has_no_order_is_damage(set_budgets: SetBudgets) -> None:
     """[OB4] [OB13] Lists in the place of the values of a partition column, and paths that do not rise."""
     store = MemoryStore(f"hostile/partitions/{time.monotonic_ns()}")
     mc.write(ROWS, store.url, partition_by=["x"])
@@ -133,7 +133,7 @@ def test_a_partition_of_a_type_that_has_no_order_is_damage(monkeypatch: pytest.M
         table = table.set_column(at, table.column_names[at], pa.repeat(pa.scalar(["x"]), table.num_rows))
         return table.take(list(reversed(range(table.num_rows))))
 
-    name = change_manifest(monkeypatch, store, lists)
+    name = change_manifest(set_budgets, store, lists)
     table = mc.Table(store.url)
     refused(name, table.files, table.dataset, lambda: table.files(filter=pc.field("x") > 1))
 
@@ -141,9 +141,9 @@ def test_a_partition_of_a_type_that_has_no_order_is_damage(monkeypatch: pytest.M
 # --- ranges of sources ------------------------------------------------------------------------------------------------------
 
 
-def change_manifest(monkeypatch: pytest.MonkeyPatch, store: MemoryStore, change: Callable[[pa.Table], pa.Table]) -> str:
+def change_manifest(set_budgets: SetBudgets, store: MemoryStore, change: Callable[[pa.Table], pa.Table]) -> str:
     """The name of a manifest that was changed, and whose length and digest the head vouches for."""
-    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 100)
+    set_budgets(inline_entry_bytes=100)
     for _ in range(8):
         mc.write(ROWS, store.url)
     document = head_of(store)[1]
@@ -177,9 +177,7 @@ def test_sources_of_the_wrong_kind_are_damage(store: MemoryStore, sources: Any) 
 
 
 @pytest.mark.parametrize("end", [None, "", "{", "[]", "{}", "1.5", "null", "true", "[" * 5_000, "NaN"])
-def test_sources_of_a_manifest_that_are_no_positions_are_damage(
-    monkeypatch: pytest.MonkeyPatch, store: MemoryStore, end: str | None
-) -> None:
+def test_sources_of_a_manifest_that_are_no_positions_are_damage(set_budgets: SetBudgets, store: MemoryStore, end: str | None) -> None:
     """[OB4] [OB8] [OB13] In a row of a manifest, where positions are JSON."""
 
     def lie(table: pa.Table) -> pa.Table:
@@ -187,7 +185,7 @@ def test_sources_of_a_manifest_that_are_no_positions_are_damage(
         ranges = pa.array([[{"source": "s:0", "start": "0", "end": end}]] * table.num_rows, table.schema.field(at).type)
         return table.set_column(at, "sources", ranges)
 
-    name = change_manifest(monkeypatch, store, lie)
+    name = change_manifest(set_budgets, store, lie)
     table = mc.Table(store.url)
     refused(name, table.files, lambda: table.lineage("s:0", 5), table.dataset, lambda: table.changes(1))
 

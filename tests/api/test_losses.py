@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from tests.budgets import SetBudgets
 
 import manifestcommit as mc
-from manifestcommit.core.commit import spill_policy
 from manifestcommit.core.format import codec
 from manifestcommit.core.table import object_names, row_bitmap
 from manifestcommit.core.table.snapshot import Snapshot
@@ -63,10 +63,10 @@ def test_a_files_bounds_are_true_without_float_statistics_in_its_footer(tmp_path
 
 
 @pytest.mark.parametrize("spilled", [False, True])
-def test_a_file_of_a_job_that_may_still_commit_is_not_added(tmp_path: Path, spilled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_a_job_that_may_still_commit_is_not_added(tmp_path: Path, spilled: bool, set_budgets: SetBudgets) -> None:
     """Both would list it: its rows twice, or a snapshot that no one can read. [CF10] [AF1] [IV6]"""
     if spilled:
-        monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 0)
+        set_budgets(inline_entry_bytes=0)
     root = tmp_path / "t"
     mc.write(pa.table({"x": [0]}), root)
     under_way = mc.begin(root)
@@ -191,9 +191,9 @@ def test_only_a_jobs_version_may_be_null_in_a_run() -> None:
 
 
 @pytest.mark.parametrize("extra", [0, 80])
-def test_a_bitmap_longer_than_its_manifest_is_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extra: int) -> None:
+def test_a_bitmap_longer_than_its_manifest_is_damage(tmp_path: Path, set_budgets: SetBudgets, extra: int) -> None:
     """[OB9] [OB4]"""
-    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 0)
+    set_budgets(inline_entry_bytes=0)
     mc.write(pa.table({"x": [0]}), tmp_path / "t")
     store = open_store(tmp_path / "t")
     head = open_head(store)

@@ -19,7 +19,8 @@ import pyarrow as pa
 from tests.chaos.log import Log
 
 import manifestcommit as mc
-from manifestcommit.core.commit import spill_policy
+from manifestcommit.core.commit.spill_policy import Budgets
+from manifestcommit.engine.runtime.tuning import tune, tuning
 from manifestcommit.testing.history.recorder import Recorder
 
 Phase = Literal["run", "drain", "end"]
@@ -122,7 +123,8 @@ class Actor:
 
 def tighten() -> None:
     """Budgets so small that what takes thousands of commits elsewhere (manifests, runs, merges) happens in a short run."""
-    vars(spill_policy).update(INLINE_ENTRY_BYTES=12 * 1024, INLINE_KEYS=12, INLINE_JOBS=12, FAN_IN=4)
+    tight = Budgets(inline_entry_bytes=12 * 1024, inline_keys=12, inline_jobs=12, fan_in=4)
+    tune(msgspec.structs.replace(tuning(), budgets=tight))
 
 
 def put_file(path: Path, content: Any) -> None:

@@ -6,22 +6,20 @@ or made again: later releases have to read it. Beside the table stands expected.
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import hashlib
 import json
 import math
 import sys
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tests.budgets import budgets
 
 import manifestcommit as mc
-from manifestcommit.core.commit import spill_policy
 
 HOSTILE = ["", None, "a b", "%41", "a/b", "é 日本", "a=b+c#'\""]
 MOMENT = dt.datetime(2013, 1, 31, 23, 59, 59, 999_999)
@@ -102,27 +100,14 @@ def _without(table: pa.Table, *names: str) -> pa.Table:
     return table.drop_columns(list(names)).rename_columns({"dec": "amount"})
 
 
-@contextlib.contextmanager
-def budgets(**limits: int) -> Iterator[None]:
-    """Within the block a head takes this much before it spills."""
-    before = {name: getattr(spill_policy, name) for name in limits}
-    for name, limit in limits.items():
-        setattr(spill_policy, name, limit)
-    try:
-        yield
-    finally:
-        for name, limit in before.items():
-            setattr(spill_policy, name, limit)
-
-
 def _spilled(root: Path, table: mc.Table) -> None:
     """Entries go to manifests, then keys, jobs and removals to runs, then manifests are merged; the last versions are inlined again."""
-    with budgets(INLINE_ENTRY_BYTES=1):
+    with budgets(inline_entry_bytes=1):
         mc.write(_late(50, ["a b", None]), root)
         mc.write(_late(60, ["a/b"]), root, mode="overwrite", overwrite={"p": "a/b"}, key="replace:1")
-    with budgets(INLINE_KEYS=1, INLINE_JOBS=1, INLINE_REMOVED_BYTES=1):
+    with budgets(inline_keys=1, inline_jobs=1, inline_removed_bytes=1):
         mc.write(_late(70, [None]), root, mode="overwrite", overwrite="dynamic", conflict="blind")
-    with budgets(INLINE_ENTRY_BYTES=1, FAN_IN=2):
+    with budgets(inline_entry_bytes=1, fan_in=2):
         mc.write(_late(80, ["x"]), root, key="load:4", watermarks={"MyTopic:1": (7, 9)})
     _add_file(root, table)
     mc.write(_late(90, ["a b"]), root, mode="overwrite", overwrite="dynamic")

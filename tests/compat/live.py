@@ -24,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.compat.freeze import budgets
+from tests.budgets import budgets
 from tests.compat.read_back import ARCHIVE, EXPECTATIONS, pack, read_back
 
 import manifestcommit as mc
@@ -244,12 +244,12 @@ def stream(life: Life) -> None:
 
 def spill(life: Life) -> None:
     """Entries, keys, jobs and removals move out of the head, and what is outside is merged."""
-    with budgets(INLINE_ENTRY_BYTES=1):
+    with budgets(inline_entry_bytes=1):
         life.append([50, 51], key="spilled")
         life.overwrite([52], {"p": _place(52)[0]}, key="replace:1")
-    with budgets(INLINE_KEYS=1, INLINE_JOBS=1, INLINE_REMOVED_BYTES=1):
+    with budgets(inline_keys=1, inline_jobs=1, inline_removed_bytes=1):
         life.overwrite([53, 54], "dynamic", conflict="blind")
-    with budgets(INLINE_ENTRY_BYTES=1, FAN_IN=2):
+    with budgets(inline_entry_bytes=1, fan_in=2):
         life.append([55, 56], watermarks={LATE: (10, 30)})
     life.append([57])
 
@@ -406,7 +406,7 @@ def go_on(life: Life) -> None:
     life.alive.add(80)
     life.keys["added by hand"] = life.note()
     life.append(range(81, 87), key="load:4", watermarks={TOPIC: (2**62, 2**62 + 60)})
-    with budgets(INLINE_ENTRY_BYTES=1, INLINE_KEYS=1, INLINE_JOBS=1, INLINE_REMOVED_BYTES=1):
+    with budgets(inline_entry_bytes=1, inline_keys=1, inline_jobs=1, inline_removed_bytes=1):
         life.append([87, 88], key="load:5", watermarks={TOPIC: (2**62 + 60, 2**62 + 80)})
         life.overwrite([90], "dynamic")
     life.overwrite([89], "dynamic")

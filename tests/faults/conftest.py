@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-
-from manifestcommit.core.commit import spill_policy
+from tests.budgets import SetBudgets
 
 
 @pytest.fixture
@@ -17,10 +16,6 @@ def empty_memory() -> Iterator[None]:
 
 
 @pytest.fixture
-def tight(monkeypatch: pytest.MonkeyPatch) -> None:
+def tight(set_budgets: SetBudgets) -> None:
     """Budgets so small that everything spills and merges."""
-    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 1500)
-    monkeypatch.setattr(spill_policy, "INLINE_KEYS", 3)
-    monkeypatch.setattr(spill_policy, "INLINE_JOBS", 2)
-    monkeypatch.setattr(spill_policy, "INLINE_REMOVED_BYTES", 4)
-    monkeypatch.setattr(spill_policy, "FAN_IN", 3)
+    set_budgets(inline_entry_bytes=1500, inline_keys=3, inline_jobs=2, inline_removed_bytes=4, fan_in=3)

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.budgets import SetBudgets
 from tests.faults.tables import (
     Hasty,
     all_snapshots,
@@ -20,7 +21,6 @@ from tests.faults.tables import (
     write,
 )
 
-from manifestcommit.core.commit import spill_policy
 from manifestcommit.core.format import codec
 from manifestcommit.core.table import object_names
 from manifestcommit.engine.commit.commit_loop import commit
@@ -325,9 +325,9 @@ def test_no_hint_changes_what_is_read_or_where_a_commit_lands(hint: bytes | None
     assert read_ids(store) == [0, 1, 2, 3] and store.get(object_names.HINT) == b"5"
 
 
-def test_a_retry_below_of_a_manifest_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_retry_below_of_a_manifest_is_no_damage(set_budgets: SetBudgets) -> None:
     """The SDK wrote the manifest, lost the answer and was told that the name is taken: by these very bytes. [IV4] [LY8]"""
-    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 0)
+    set_budgets(inline_entry_bytes=0)
     store = Scripted(of=object_names.MANIFESTS)
     store.script = [store.retried_below]
     try:
@@ -337,18 +337,18 @@ def test_a_retry_below_of_a_manifest_is_no_damage(monkeypatch: pytest.MonkeyPatc
     assert outcome.committed and read_ids(store) == [1, 2]
 
 
-def test_a_lost_answer_about_a_manifest_does_not_stop_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_answer_about_a_manifest_does_not_stop_the_commit(set_budgets: SetBudgets) -> None:
     """Sending the same bytes again to a name that no one else can have is always right. [IV4] [LY8]"""
-    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 0)
+    set_budgets(inline_entry_bytes=0)
     store = Scripted(of=object_names.MANIFESTS)
     store.script = [store.answer_lost]
     assert write(store, rows([2]), key="k").committed
     assert read_ids(store) == [1, 2]
 
 
-def test_a_manifest_of_other_bytes_under_ones_own_name_is_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manifest_of_other_bytes_under_ones_own_name_is_damage(set_budgets: SetBudgets) -> None:
     """[OB4] [LY8]"""
-    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 0)
+    set_budgets(inline_entry_bytes=0)
     store = Scripted(of=object_names.MANIFESTS)
 
     def stranger(name: str, data: bytes) -> bool:

@@ -16,11 +16,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.budgets import SetBudgets
 from tests.faults.tables import begin, check_head, check_table, clone, memory, positions, read, read_ids, rewrite_here, rows, session, write
 from tests.faults.test_crashes import FAULTS
 from tests.sizes import rest_thorough, some
 
-from manifestcommit.core.commit import compaction_plan, spill_policy
 from manifestcommit.core.commit.change import Change, StreamBatch
 from manifestcommit.core.commit.retention import Policy
 from manifestcommit.core.schema.evolution import drop_column, rename_column
@@ -94,11 +94,9 @@ def acting(store: Store, act: Callable[[], Any]) -> Rewrite:
 
 
 @pytest.fixture
-def tight(monkeypatch: pytest.MonkeyPatch) -> None:
+def tight(set_budgets: SetBudgets) -> None:
     """Budgets so small that a dozen commits have manifests, runs and removed rows."""
-    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 1500)
-    monkeypatch.setattr(spill_policy, "INLINE_REMOVED_BYTES", 0)
-    monkeypatch.setattr(spill_policy, "INLINE_KEYS", 3)
+    set_budgets(inline_entry_bytes=1500, inline_removed_bytes=0, inline_keys=3)
 
 
 def test_each_partition_has_one_file_and_everything_else_is_as_it_was() -> None:
@@ -255,9 +253,9 @@ def test_two_compactions_at_once_double_nothing() -> None:
     check_table(store)
 
 
-def test_what_was_committed_before_a_crash_stays_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_committed_before_a_crash_stays_done(set_budgets: SetBudgets) -> None:
     """[GC11] A run of days that dies loses a batch, not the days."""
-    monkeypatch.setattr(compaction_plan, "BATCH_GROUPS", 1)
+    set_budgets(batch_groups=1)
     store = table()
     before, inner, seen = state(store), rewrite_here(store), itertools.count()
 
@@ -431,11 +429,11 @@ class Overtaken(FaultStore):
             act()
 
 
-def test_manifests_that_commits_have_merged_meanwhile_are_looked_at_again(monkeypatch: pytest.MonkeyPatch, tight: None) -> None:
+def test_manifests_that_commits_have_merged_meanwhile_are_looked_at_again(set_budgets: SetBudgets, tight: None) -> None:
     """[GC11] [CM12]"""
-    monkeypatch.setattr(spill_policy, "FAN_IN", 100)  # nothing is merged yet
+    set_budgets(fan_in=100)  # nothing is merged yet
     store = table(4)
-    monkeypatch.setattr(spill_policy, "FAN_IN", 2)
+    set_budgets(fan_in=2)
     appends = lambda: [write(store, rows([400 + n], day=DAYS[n % 4])) for n in range(12)]  # noqa: E731
     done = merge_manifests(session(Overtaken(store, appends)))  # type: ignore[arg-type]
     assert done.left_manifests == 0

@@ -10,11 +10,11 @@ from typing import Any, get_args
 
 import pyarrow as pa
 import pytest
+from tests.budgets import SetBudgets
 from tests.faults.tables import Service, check_table, clone, key_version, memory, positions, read_ids, rows, session, write
 from tests.sizes import in_turn, rest_thorough, rounds
 
 import manifestcommit as mc
-from manifestcommit.core.commit import spill_policy
 from manifestcommit.core.schema import evolution
 from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.engine.operations import alter
@@ -81,13 +81,9 @@ SCENARIOS: dict[str, Scenario] = {
 
 
 @pytest.fixture
-def tight(monkeypatch: pytest.MonkeyPatch) -> None:
+def tight(set_budgets: SetBudgets) -> None:
     """Budgets so small that a table of 30 commits has manifests, runs and merges."""
-    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 1500)
-    monkeypatch.setattr(spill_policy, "INLINE_KEYS", 3)
-    monkeypatch.setattr(spill_policy, "INLINE_JOBS", 3)
-    monkeypatch.setattr(spill_policy, "INLINE_REMOVED_BYTES", 0)
-    monkeypatch.setattr(spill_policy, "FAN_IN", 3)
+    set_budgets(inline_entry_bytes=1500, inline_keys=3, inline_jobs=3, inline_removed_bytes=0, fan_in=3)
 
 
 def state(store: Store) -> tuple[list[int], dict[str, Any]]:

@@ -14,11 +14,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.compat.freeze import budgets
+from tests.budgets import budgets
 from tests.faults.tables import put_version, rows, session, write
 
 import manifestcommit as mc
-from manifestcommit.core.commit import spill_policy
 from manifestcommit.core.format import codec
 from manifestcommit.core.table import object_names
 from manifestcommit.core.table.entries import ColumnStats, Entry
@@ -107,10 +106,10 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
     parts = [rows([n], p=value) for n, value in enumerate(HOSTILE)]
     write(store, pa.concat_tables(parts), partition_by=["p"], key="k1", watermarks={"s": (0, 10), "text 'é'": (None, "x")})  # 2
     write(store, rows([10, 11], p="a b"), overwrite="dynamic", key="k2")  # 3
-    with budgets(INLINE_ENTRY_BYTES=1):
+    with budgets(inline_entry_bytes=1):
         write(store, pa.concat_tables([rows([n], p=value) for n, value in zip(range(20, 29), [*HOSTILE, "x", "y"], strict=True)]))  # 4
         write(store, rows([30], p="x"), overwrite={"p": "x"})  # 5
-    with budgets(INLINE_KEYS=1, INLINE_JOBS=1, INLINE_REMOVED_BYTES=1):
+    with budgets(inline_keys=1, inline_jobs=1, inline_removed_bytes=1):
         write(store, rows([40], p="y"), overwrite={"p": "y"}, key="k3")  # 6
     write(store, rows([50], p="%41"), overwrite={"p": "%41"}, watermarks={"s": (10, 20)})  # 7
     mc.Table(root).rewind("s", 5, reason="again")  # 8
@@ -762,7 +761,7 @@ def test_a_file_that_goes_while_it_is_verified_is_missing(place: Place) -> None:
 def test_a_manifest_whose_ranges_are_no_json_is_reported(tmp_path: Path) -> None:
     """Written by a hostile hand, with a digest that agrees. [SE2] [OB8]"""
     place = Place(tmp_path / "t")
-    with budgets(INLINE_ENTRY_BYTES=1):
+    with budgets(inline_entry_bytes=1):
         write(place.store, rows([1]), watermarks={"s": (0, 1)})
     (ref,) = place.head.snapshot.manifests
     table = pq.read_table(place.root / ref.path)
@@ -781,4 +780,3 @@ def test_spilled_removals_that_are_lost_hide_only_what_they_say(place: Place) ->
     path = snapshot.added[-1].path
     (place.root / path).unlink()
     assert damaged(place.check()) == {("manifest_missing", snapshot.removed_runs[0].path), ("file_missing", path)}
-    assert spill_policy.INLINE_KEYS > 1

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
+from tests.budgets import SetBudgets, budgets
 from tests.faults.clocks import CLOCKS, Clock
 from tests.faults.collected import (
     DAY,
@@ -34,7 +35,6 @@ from tests.faults.collected import (
 from tests.faults.tables import begin, check_table, clone, key_version, memory, read, read_ids, rows, session, write
 from tests.sizes import in_turn, rest_thorough
 
-from manifestcommit.core.commit import spill_policy
 from manifestcommit.core.commit.retention import Policy
 from manifestcommit.core.format import codec
 from manifestcommit.core.schema.partitioning import NULL_FOLDER
@@ -170,12 +170,10 @@ def test_only_the_last_keys_are_remembered_where_there_are_too_many() -> None:
 
 @pytest.mark.parametrize("late", [False, True], ids=["before gc", "beside gc"])
 @pytest.mark.parametrize("spilled", [False, True], ids=["inlined", "spilled"])
-def test_rows_are_not_doubled_by_a_job_that_began_while_its_key_was_rolled_back(
-    late: bool, spilled: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_are_not_doubled_by_a_job_that_began_while_its_key_was_rolled_back(late: bool, spilled: bool, set_budgets: SetBudgets) -> None:
     """A rollback brings a key back with its old record, below the fence: gc must not forget it while that job can commit. [KY4] [CF13]"""
     if spilled:
-        monkeypatch.setattr(spill_policy, "INLINE_KEYS", 0)
+        set_budgets(inline_keys=0)
     store = memory()
     write(store, rows([1]))
     done = write(store, rows([2]), key="k").version
@@ -353,8 +351,7 @@ def test_damage_stops_gc_before_it_deletes_anything() -> None:
     for victim in ("version", "replaced", "manifest"):
         store = memory()
         write(store, rows([1]))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 1)
+        with budgets(inline_entry_bytes=1):
             write(store, rows([2]))
         write(store, rows([3]))
         if victim == "version":
@@ -499,11 +496,9 @@ def test_condemned_names_leave_the_chain_once_no_job_can_add_them_any_more() -> 
     assert 200 in read_ids(store)
 
 
-def test_at_most_so_many_foreign_files_are_condemned_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_most_so_many_foreign_files_are_condemned_at_once(set_budgets: SetBudgets) -> None:
     """[GC6]"""
-    from manifestcommit.core.commit import retention
-
-    monkeypatch.setattr(retention, "MAX_CONDEMNED", 3)
+    set_budgets(condemned=3)
     store = table()
     for number in range(7):
         store.put(f"x/{number}", b"1")

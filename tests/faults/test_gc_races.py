@@ -17,6 +17,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.budgets import SetBudgets, budgets
 from tests.faults.collected import (
     DAY,
     HARSH,
@@ -38,7 +39,6 @@ from tests.faults.tables import begin, change_of, clone, key_version, memory, re
 from tests.faults.test_crashes import tight  # noqa: F401  # a fixture
 from tests.sizes import rest_thorough, some
 
-from manifestcommit.core.commit import spill_policy
 from manifestcommit.core.commit.conflict import is_readable
 from manifestcommit.core.format import codec
 from manifestcommit.core.table import object_names
@@ -357,10 +357,8 @@ STEPS = ("append", "overwrite", "orphan", "begin", "commit", "prepare", "tag", "
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 3)), min_size=5, max_size=12), st.booleans())
 def test_any_history_keeps_what_is_readable_and_leaves_nothing_else(steps: list[tuple[str, int]], is_tight: bool) -> None:
     """Jobs that wait, commit late or never, tags and rollbacks, with gcs between them. [GC5] [GC7] [IV7]"""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("INLINE_ENTRY_BYTES", "INLINE_KEYS", "INLINE_JOBS", "INLINE_REMOVED_BYTES") if is_tight else ():
-            patch.setattr(spill_policy, name, 2)
-        patch.setattr(spill_policy, "FAN_IN", 3 if is_tight else 8)
+    small = {"inline_entry_bytes": 2, "inline_keys": 2, "inline_jobs": 2, "inline_removed_bytes": 2, "fan_in": 3}
+    with budgets(**small if is_tight else {}):
         store, waiting = memory(), []
         write(store, rows([0], day="0"), partition_by=["day"])
         for number, (step, which) in enumerate(steps, start=1):
@@ -567,9 +565,9 @@ def test_what_gc_takes_of_an_expired_head_is_no_damage_to_who_still_knows_it(wor
 @pytest.mark.thorough
 @pytest.mark.parametrize("work", ["append", "overwrite"])
 @pytest.mark.usefixtures("tight")
-def test_what_gc_takes_of_a_fenced_job_is_no_damage_to_it(work: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_gc_takes_of_a_fenced_job_is_no_damage_to_it(work: str, set_budgets: SetBudgets) -> None:
     """All versions are kept; what is gone is the manifest that the job itself had just written, before it merged it. [CM2] [GC5]"""
-    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 1)  # every commit writes a manifest
+    set_budgets(inline_entry_bytes=1)  # every commit writes a manifest
 
     def fence(store: Store) -> None:
         write(store, rows([100], day="2"))
@@ -597,8 +595,7 @@ def test_a_snapshot_that_expired_before_its_files_were_listed_says_so() -> None:
     replace_all(store)
     with pytest.raises(SnapshotExpiredError):
         planning.entries_table(session(store), known.snapshot)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 1)
+    with budgets(inline_entry_bytes=1):
         write(store, rows([10], day="1"))
     newest = open_head(store)
     store.delete([newest.snapshot.manifests[0].path])

@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
+from tests.budgets import SetBudgets
 from tests.faults.helpers import carried, carry, intents, is_create, is_publishing, losing, publish, put_intent, rival, state_of
 from tests.faults.tables import (
     all_snapshots,
@@ -34,7 +35,6 @@ from tests.sizes import rest_thorough, some
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
-from manifestcommit.core.commit import spill_policy
 from manifestcommit.core.commit.group_commit import MAX_CARRIED, MAX_CARRIED_BYTES, in_order
 from manifestcommit.core.commit.retention import Policy
 from manifestcommit.core.format import codec
@@ -137,10 +137,10 @@ def test_who_opens_while_others_wait_asks_before_it_is_in_their_way() -> None:
 
 
 @pytest.mark.parametrize("spilled", [False, True])
-def test_who_asked_before_any_create_and_was_carried_creates_nothing(monkeypatch: pytest.MonkeyPatch, spilled: bool) -> None:
+def test_who_asked_before_any_create_and_was_carried_creates_nothing(set_budgets: SetBudgets, spilled: bool) -> None:
     """Also where its job has left the head's own record by then: it would be in the table twice. [CM1] [CM19] [CM20]"""
     if spilled:
-        monkeypatch.setattr(spill_policy, "INLINE_JOBS", 0)
+        set_budgets(inline_jobs=0)
     store = table()
     publish(store, 10)
     told = list[Outcome]()
@@ -317,10 +317,9 @@ def test_whoever_wins_next_carries_what_was_published() -> None:
     check_table(store)
 
 
-def test_an_intent_that_lands_long_after_its_job_was_carried_is_not_carried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_intent_that_lands_long_after_its_job_was_carried_is_not_carried_again(set_budgets: SetBudgets) -> None:
     """The job has left the head's own record, and only a run knows it: its rows would be in the table twice. [CM20] [CM22]"""
-    monkeypatch.setattr(spill_policy, "INLINE_JOBS", 0)
-    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 0)  # nor does the head say which files are in the table
+    set_budgets(inline_jobs=0, inline_entry_bytes=0)  # nor does the head say which files are in the table
     store = table()
     job = publish(store, 10)
     late = store.get(object_names.intent_name(job))
@@ -428,10 +427,9 @@ def test_the_oldest_are_carried_first_and_never_more_than_the_bound() -> None:
     check_table(store)
 
 
-def test_where_everything_spills_those_who_were_carried_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_everything_spills_those_who_were_carried_are_found(set_budgets: SetBudgets) -> None:
     """Jobs, keys and entries in runs and manifests: nobody is carried twice, nobody is forgotten. [CM12] [CM20] [OB11]"""
-    for name, budget in (("INLINE_ENTRY_BYTES", 600), ("INLINE_KEYS", 1), ("INLINE_JOBS", 1), ("FAN_IN", 2)):
-        monkeypatch.setattr(spill_policy, name, budget)
+    set_budgets(inline_entry_bytes=600, inline_keys=1, inline_jobs=1, fan_in=2)
     store = table()
     jobs = []
     for number in range(6):
@@ -452,10 +450,10 @@ def test_where_everything_spills_those_who_were_carried_are_found(monkeypatch: p
 
 
 @pytest.mark.parametrize("spilled", [False, True])
-def test_an_intent_whose_key_was_committed_is_not_carried(monkeypatch: pytest.MonkeyPatch, spilled: bool) -> None:
+def test_an_intent_whose_key_was_committed_is_not_carried(set_budgets: SetBudgets, spilled: bool) -> None:
     """The rerun of a process that died has done its work: its rows would be in the table twice. [CM20] [KY5]"""
     if spilled:
-        monkeypatch.setattr(spill_policy, "INLINE_KEYS", 0)
+        set_budgets(inline_keys=0)
     store = table()
     job = publish(store, 10, key=KEY)
     assert write(store, rows([10]), key=KEY).kind == "committed"

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pyarrow.compute as pc
 import pytest
+from tests.budgets import SetBudgets
 from tests.faults.row_changes import begin_delete, begin_upsert, commit, put, rows_of
 from tests.faults.tables import begin, check_head, check_table, clone, memory, read_ids, rows, session, write
 from tests.faults.test_crashes import KEY, every_fault, full, small, tight  # noqa: F401  # tight: a fixture
@@ -15,7 +16,6 @@ from tests.sizes import rounds
 from tests.stateful.test_conflict_matrix import BASE, OPS, WINNERS, Partition, State, after, attempt, base, fill  # noqa: F401  # base: too
 
 import manifestcommit as mc
-from manifestcommit.core.commit import spill_policy
 from manifestcommit.core.schema import evolution
 from manifestcommit.core.table.entries import MAX_SOURCES
 from manifestcommit.engine.commit.commit_loop import commit as commit_change
@@ -76,11 +76,10 @@ GONE: dict[str, Callable[[int, Partition], bool]] = {
 
 
 @pytest.mark.parametrize("mine", DELETIONS)
-def test_a_deletion_meets_a_winner(base: tuple[MemoryStore, bool], mine: str, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_a_deletion_meets_a_winner(base: tuple[MemoryStore, bool], mine: str, set_budgets: SetBudgets) -> None:  # noqa: F811
     """Who wrote into a partition that was read is a conflict, with files inlined and in manifests; all others commute. [CF16] [CF6]"""
     if base[1]:
-        monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 0)
-        monkeypatch.setattr(spill_policy, "INLINE_REMOVED_BYTES", 0)
+        set_budgets(inline_entry_bytes=0, inline_removed_bytes=0)
     wanted, has_read = DELETIONS[mine]
     goes = GONE.get(mine, has_read)
     for name in WINNERS:
@@ -205,9 +204,9 @@ def test_what_it_has_read_outlives_the_process_that_read_it() -> None:
     assert read_ids(store) == [0, 2, 3, 9, 9]
 
 
-def test_removing_files_out_of_manifests_is_recorded_by_their_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removing_files_out_of_manifests_is_recorded_by_their_partitions(set_budgets: SetBudgets) -> None:
     """As the whole table it would be in the way of everyone. [OB10] [CF6]"""
-    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 0)
+    set_budgets(inline_entry_bytes=0)
     store = memory()
     for day in "abc":
         write(store, rows([1, 2], day=day), partition_by=["day"])
@@ -216,9 +215,9 @@ def test_removing_files_out_of_manifests_is_recorded_by_their_partitions(monkeyp
     assert [each for touch in snapshot.commits[0].touched for each in touch.values()] == ["a"]
 
 
-def test_manifests_from_which_files_were_removed_are_written_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_manifests_from_which_files_were_removed_are_written_anew(set_budgets: SetBudgets) -> None:
     """Their bounds would go on to tell what was deleted; nothing else changes, and who is under way is not disturbed. [GC17] [GC11]"""
-    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 0)
+    set_budgets(inline_entry_bytes=0)
     store = memory()
     write(store, rows(range(3), day="a"), partition_by=["day"])
     for first in (3, 6):

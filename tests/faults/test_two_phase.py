@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.budgets import SetBudgets
 from tests.faults.tables import (
     all_snapshots,
     begin,
@@ -35,7 +36,6 @@ from tests.faults.test_crashes import faults_of
 from tests.sizes import some
 
 import manifestcommit as mc
-from manifestcommit.core.commit import spill_policy
 from manifestcommit.core.table import object_names
 from manifestcommit.core.table.snapshot import Commit
 from manifestcommit.engine.job.resolve import resolve_job
@@ -107,12 +107,9 @@ def check_decided(store: Store, job: str, told: set[tuple[str, int | None]], row
 
 
 @pytest.fixture
-def tight(monkeypatch: pytest.MonkeyPatch) -> None:
+def tight(set_budgets: SetBudgets) -> None:
     """Budgets so small that everything spills."""
-    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 1500)
-    monkeypatch.setattr(spill_policy, "INLINE_KEYS", 3)
-    monkeypatch.setattr(spill_policy, "INLINE_JOBS", 2)
-    monkeypatch.setattr(spill_policy, "FAN_IN", 3)
+    set_budgets(inline_entry_bytes=1500, inline_keys=3, inline_jobs=2, fan_in=3)
 
 
 # --- races, every interleaving that a test can steer -----------------------------------------------------------------------

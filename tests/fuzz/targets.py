@@ -19,10 +19,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from tests.budgets import budgets
 from tests.fuzz.mutate import mutate_bytes, mutate_document, mutate_table, nested
 
 import manifestcommit as mc
-from manifestcommit.core.commit import spill_policy
 from manifestcommit.core.commit.change import Prepared
 from manifestcommit.core.format import codec
 from manifestcommit.core.table import object_names
@@ -114,18 +114,9 @@ class Table:
             self.store.put(name, data)
 
 
-@contextlib.contextmanager
-def small_budgets() -> Iterator[None]:
+def small_budgets() -> contextlib.AbstractContextManager[None]:
     """Entries, keys and jobs leave the snapshot early, so that manifests and runs are there to be read."""
-    small = {"INLINE_ENTRY_BYTES": 600, "INLINE_KEYS": 3, "INLINE_JOBS": 3, "INLINE_REMOVED_BYTES": 0}
-    before = {name: getattr(spill_policy, name) for name in small}
-    try:
-        for name, value in small.items():
-            setattr(spill_policy, name, value)
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(spill_policy, name, value)
+    return budgets(inline_entry_bytes=600, inline_keys=3, inline_jobs=3, inline_removed_bytes=0)
 
 
 @contextlib.contextmanager

@@ -1662,7 +1662,7 @@ READING: tuple[Mutant, ...] = (
         "IV10 CM12",
         (
             "core/commit/spill_policy.py",
-            "return len(entries) > 0 and len(msgspec.json.encode(entries)) > INLINE_ENTRY_BYTES",
+            "return len(entries) > 0 and len(msgspec.json.encode(entries)) > budgets.inline_entry_bytes",
             "return False",
         ),
         tests="engine/commit/test_commit_loop.py::test_a_job_with_very_many_files_keeps_them_out_of_the_head",
@@ -1682,7 +1682,7 @@ READING: tuple[Mutant, ...] = (
         "bounded merges",
         "A commit merges manifests however large they are: one of many pays for all before it.",
         "IV10 CM12",
-        ("core/commit/spill_policy.py", "if size * FAN_IN <= limit:", "if True:"),
+        ("core/commit/spill_policy.py", "if size * fan_in <= limit:", "if True:"),
         tests="core/commit/test_spill_policy.py::test_objects_too_large_to_be_merged_at_once_are_left_to_compaction",
     ),
 )

@@ -22,7 +22,8 @@ from tests.races.records import Log, Outcome, Record, merge
 from tests.races.rig import Rig, install
 
 import manifestcommit as mc
-from manifestcommit.core.commit import spill_policy
+from manifestcommit.core.commit.spill_policy import Budgets
+from manifestcommit.engine.runtime.tuning import tune, tuning
 from manifestcommit.store import Store, open_store
 from manifestcommit.testing.faults import FaultCall
 
@@ -142,7 +143,8 @@ class Process:
 
 def tighten() -> None:
     """Budgets so small that entries, keys, jobs and removals spill and merge at once."""
-    vars(spill_policy).update(INLINE_ENTRY_BYTES=1500, INLINE_KEYS=3, INLINE_JOBS=2, INLINE_REMOVED_BYTES=4, FAN_IN=3)
+    tight = Budgets(inline_entry_bytes=1500, inline_keys=3, inline_jobs=2, inline_removed_bytes=4, fan_in=3)
+    tune(msgspec.structs.replace(tuning(), budgets=tight))
 
 
 def make(ground: Ground, name: str, incarnation: int) -> Process:

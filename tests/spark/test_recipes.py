@@ -9,11 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.budgets import SetBudgets
 from tests.sizes import rest_thorough
 from tests.spark.streams import feed, read_input
 
 import manifestcommit as mc
-from manifestcommit.core.commit import spill_policy
 from manifestcommit.table import Table
 
 PAGE = Path(__file__).resolve().parents[2] / "spec" / "recipes.md"
@@ -97,11 +97,10 @@ NEEDLE = "needle-4711"
 
 
 @pytest.mark.parametrize("spilled", rest_thorough([False, True], True))
-def test_a_forgotten_row_is_in_no_object_any_more(spark, root: str, monkeypatch: pytest.MonkeyPatch, spilled: bool) -> None:
+def test_a_forgotten_row_is_in_no_object_any_more(spark, root: str, set_budgets: SetBudgets, spilled: bool) -> None:
     """In rows, bounds and names of partitions, of data files, snapshots, manifests; in history, tags, what jobs left behind. [GC17]"""
     if spilled:
-        monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 0)
-        monkeypatch.setattr(spill_policy, "INLINE_REMOVED_BYTES", 0)
+        set_budgets(inline_entry_bytes=0, inline_removed_bytes=0)
     others = {"text": ["a", "b"], "person": ["x", "y"]}
     mc.write(pa.table({**others, "n": [1, 2]}), root, partition_by="person", key="first")
     mc.write(pa.table({"text": [NEEDLE, "z"], "person": ["x", NEEDLE], "n": [3, 4]}), root)

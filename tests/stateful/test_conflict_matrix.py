@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 import msgspec
 import pyarrow as pa
 import pytest
+from tests.budgets import SetBudgets, budgets
 from tests.faults.tables import begin, check_head, clone, memory, read_ids, rows, write
 from tests.sizes import PROOF
 
-from manifestcommit.core.commit import spill_policy
 from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.errors import CommitConflictError
 from manifestcommit.job import Job
@@ -75,10 +75,7 @@ def after(state: State, op: Op, first_id: int) -> State:
 @pytest.fixture(scope="module", params=["inlined", "in manifests"])
 def base(request: pytest.FixtureRequest) -> tuple[MemoryStore, bool]:
     spilled = request.param == "in manifests"
-    with pytest.MonkeyPatch.context() as patch:
-        if spilled:
-            patch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 0)
-            patch.setattr(spill_policy, "FAN_IN", 3)
+    with budgets(**{"inline_entry_bytes": 0, "fan_in": 3} if spilled else {}):
         store = memory()
         for number, (day, hour) in enumerate(BASE):
             write(store, rows([number], day=day, hour=hour), partition_by=["day", "hour"])
@@ -93,11 +90,10 @@ MODES += [(name, "serializable") for name, op in OPS.items() if op.overwrite == 
 
 
 @pytest.mark.parametrize(("mine", "mode"), MODES, ids=lambda text: text.replace(" ", "_"))
-def test_a_change_meets_a_winner(base: tuple[MemoryStore, bool], mine: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_meets_a_winner(base: tuple[MemoryStore, bool], mine: str, mode: str, set_budgets: SetBudgets) -> None:
     """Serializable: nobody touched it; fail: nothing is there; blind and append: whatever is there. [CF2] [CF3] [CF4] [CF5] [CF6]"""
     if base[1]:
-        monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 0)
-        monkeypatch.setattr(spill_policy, "INLINE_REMOVED_BYTES", 0)
+        set_budgets(inline_entry_bytes=0, inline_removed_bytes=0)
     op = OPS[mine]
     for their_name in WINNERS if PROOF else WINNERS[base[1] :: 2]:  # usually in one of the two tables
         theirs = OPS[their_name]

@@ -19,11 +19,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.budgets import budgets
 from tests.faults.tables import begin, check_head, rewrite_here, session
 from tests.sizes import rounds
 
 import manifestcommit as mc
-from manifestcommit.core.commit import spill_policy
 from manifestcommit.core.commit.retention import Policy
 from manifestcommit.engine.maintenance import gc
 from manifestcommit.engine.maintenance.compaction import CompactionOptions, compact
@@ -38,7 +38,7 @@ KEYS = st.none() | st.sampled_from(["k1", "k2", "k3"])
 KINDS = st.sampled_from(["append", "append", "append", "dynamic", "static", "all"])
 NAMES = st.sampled_from(["x", "X2", "y z", "é"])
 TAGS = st.sampled_from(["t", "a tag 'é'"])
-SMALL = {"INLINE_ENTRY_BYTES": 1200, "INLINE_KEYS": 1, "INLINE_JOBS": 2, "INLINE_REMOVED_BYTES": 8, "FAN_IN": 2}
+SMALL = {"inline_entry_bytes": 1200, "inline_keys": 1, "inline_jobs": 2, "inline_removed_bytes": 8, "fan_in": 2}
 Row = dict[str, Any]
 
 
@@ -81,9 +81,7 @@ class PublicCalls(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.stack = contextlib.ExitStack()
-        patch = self.stack.enter_context(pytest.MonkeyPatch.context())
-        for name, value in SMALL.items():
-            patch.setattr(spill_policy, name, value)
+        self.stack.enter_context(budgets(**SMALL))
         folder = self.stack.enter_context(tempfile.TemporaryDirectory()) if self.local else ""
         self.url = f"{folder}/a table" if self.local else f"memory://{secrets.token_hex(8)}"
         self.next_id = 0

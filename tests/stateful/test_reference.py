@@ -11,7 +11,7 @@ import contextlib
 import inspect
 import itertools
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,13 +21,13 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.budgets import budgets
 from tests.faults.helpers import put_intent
 from tests.faults.tables import change_of, check_head, rewrite_here, session
 from tests.sizes import rounds
 from tests.stateful.reference import ANY, Advance, Batch, Day, Job, Position, Reference, Row, Touched
 
 import manifestcommit as mc
-from manifestcommit.core.commit import spill_policy
 from manifestcommit.core.commit.change import StreamBatch
 from manifestcommit.core.commit.conflict import FINAL
 from manifestcommit.core.table import object_names
@@ -42,18 +42,9 @@ NAMES = ["x", "Y y", "é"]
 SOURCES = ["s", "n é", "t"]
 TAGS = ["t", "a tag 'é'"]
 KINDS = ["append", "append", "append", "append", "dynamic", "static", "all"]
-SMALL = {"INLINE_ENTRY_BYTES": 1200, "INLINE_KEYS": 1, "INLINE_JOBS": 2, "INLINE_REMOVED_BYTES": 8, "FAN_IN": 2}
+SMALL = {"inline_entry_bytes": 1200, "inline_keys": 1, "inline_jobs": 2, "inline_removed_bytes": 8, "fan_in": 2}  # everything spills [CM12]
 MARK_IS_REMOVED = {f"conflict {name}_was_{what}" for name, what in [("partition", "touched"), ("source", "set_back"), ("key", "set_back")]}
 DECLARES_SOURCES = "sources" in inspect.signature(mc.create_table).parameters
-
-
-@contextlib.contextmanager
-def tight_budgets() -> Iterator[None]:
-    """Heads that hold a few entries, keys and jobs: everything else spills. [CM12]"""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in SMALL.items():
-            patch.setattr(spill_policy, name, value)
-        yield
 
 
 def told(call: Callable[[], Any]) -> tuple[str, Any]:
@@ -107,7 +98,7 @@ class Model(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.stack = contextlib.ExitStack()
-        self.stack.enter_context(tight_budgets())
+        self.stack.enter_context(budgets(**SMALL))
         self.url = f"memory://{secrets.token_hex(8)}"
         self.store = open_store(self.url)
         self.ref = Reference()

@@ -15,12 +15,10 @@ import msgspec
 from ..schema.wire import WireValue
 from ..table.entries import MAX_SOURCES, ManifestRef, SourceRange
 from .bin_packing import pack_bins
+from .spill_policy import Budgets
 
 DEFAULT_MAX_BYTES = 64 << 30  # bytes of files that one run rewrites by default
-BATCH_GROUPS = 64  # groups that one commit replaces; a crash costs at most their work
-BATCH_BYTES = 16 << 30
-MANIFEST_FILES = 65_536  # entries of one merged manifest
-MAX_MANIFEST_FILES = 16 * MANIFEST_FILES  # entries of manifests that one run rewrites at most
+MAX_MANIFEST_FILES = 1 << 20  # entries of manifests that one run rewrites at most
 
 
 class SmallFile(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -88,14 +86,14 @@ def _group(members: Sequence[SmallFile], target: int) -> Group:
     )
 
 
-def batches(groups: Sequence[Group]) -> Iterator[tuple[Group, ...]]:
+def batches(groups: Sequence[Group], budgets: Budgets) -> Iterator[tuple[Group, ...]]:
     """Split the groups into commits, in order. What is committed stays, whatever happens to the
     rest. [GC11]"""
     batch: list[Group] = []
     for group in groups:
         if batch and (
-            len(batch) >= BATCH_GROUPS
-            or sum(earlier.bytes for earlier in batch) + group.bytes > BATCH_BYTES
+            len(batch) >= budgets.batch_groups
+            or sum(earlier.bytes for earlier in batch) + group.bytes > budgets.batch_bytes
         ):
             yield tuple(batch)
             batch = []
@@ -123,7 +121,7 @@ def unite_ranges(ranges: Iterable[SourceRange]) -> tuple[SourceRange, ...]:
 
 
 def plan_manifests(
-    manifests: Sequence[ManifestRef], removed: Mapping[str, int]
+    manifests: Sequence[ManifestRef], removed: Mapping[str, int], budgets: Budgets
 ) -> tuple[tuple[ManifestRef, ...], ...]:
     """Group manifests to rewrite as one: neighbours by path that are small, or that have lost a
     quarter of their rows. [GC11]
@@ -133,10 +131,12 @@ def plan_manifests(
     live = {ref.path: ref.files - removed.get(ref.path, 0).bit_count() for ref in manifests}
     thinned = {ref.path for ref in manifests if 4 * live[ref.path] <= 3 * ref.files}
     wanted = [
-        ref for ref in manifests if ref.path in thinned or is_small(live[ref.path], MANIFEST_FILES)
+        ref
+        for ref in manifests
+        if ref.path in thinned or is_small(live[ref.path], budgets.manifest_entries)
     ]
     ordered = sorted(wanted, key=lambda ref: (ref.first_path, ref.path))
-    groups = pack_bins(((ref, live[ref.path]) for ref in ordered), MANIFEST_FILES)
+    groups = pack_bins(((ref, live[ref.path]) for ref in ordered), budgets.manifest_entries)
     return tuple(tuple(group) for group in groups if len(group) > 1 or group[0].path in thinned)
 
 

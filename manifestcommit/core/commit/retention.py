@@ -23,9 +23,6 @@ from ..table.snapshot import Snapshot
 
 Action = Literal["keep", "delete", "leave"]
 DAY_S = 86_400.0
-# untracked files that one run condemns by name: snapshots carry the names until the files are known
-# to be gone
-MAX_CONDEMNED = 10_000
 _AT_HAND = 4096  # folders and jobs whose consequence for a file is cached
 _METADATA = f"{object_names.ROOM}/"
 # What marks the folder of a table: ours, Delta Lake's, Hudi's, Spark's streaming sink's, Iceberg's.

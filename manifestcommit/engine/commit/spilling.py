@@ -21,8 +21,6 @@ from ...core.table.snapshot import RunRef, Snapshot
 from ..metadata.manifests import JOB_RUN, KEY_RUN, put_manifest, put_run, write_manifest
 from ..metadata.table_context import TableContext
 
-MANIFEST_ENTRIES = 65_536  # entries of one manifest that a commit writes
-
 
 class Spiller:
     """Does for one job's commit what `core.commit.spill_policy` asks for; what it wrote for a lost
@@ -31,18 +29,23 @@ class Spiller:
     def __init__(self, session: TableContext, job: str) -> None:
         self._session = session
         self._job = job
+        self._budgets = session.tuning.budgets
         self._merged: dict[tuple[tuple[str, int, int], ...], ManifestRef] = {}
 
     def stage(self, change: Change) -> Change:
         """The change with its many entries in manifests of their own, written once before the first
         attempt. [CM12]"""
         foreign = any(change.job not in entry.path for entry in change.add)
-        if change.schema is None or foreign or not spill_policy.entries_overflow(change.add):
+        if (
+            change.schema is None
+            or foreign
+            or not spill_policy.entries_overflow(change.add, self._budgets)
+        ):
             return change  # the paths of foreign files stay where the rules look for live ones
         entries = sorted(change.add, key=lambda entry: entry.path)
+        size = self._budgets.manifest_entries
         references = [
-            self._write(entries[i : i + MANIFEST_ENTRIES], change)
-            for i in range(0, len(entries), MANIFEST_ENTRIES)
+            self._write(entries[at : at + size], change) for at in range(0, len(entries), size)
         ]
         return msgspec.structs.replace(
             change, add=(), add_manifests=(*change.add_manifests, *references)
@@ -54,18 +57,18 @@ class Spiller:
 
         merge: manifests that are merged instead, as far as they are still listed. [GC11]
         """
-        if spill_policy.inlined_overflow(snapshot):
+        if spill_policy.inlined_overflow(snapshot, self._budgets):
             snapshot = self._spill_entries(snapshot)
-        if len(snapshot.keys) > spill_policy.INLINE_KEYS:
+        if len(snapshot.keys) > self._budgets.inline_keys:
             snapshot = self._spill_keys(snapshot)
-        if len(snapshot.recent_jobs) > spill_policy.INLINE_JOBS:
+        if len(snapshot.recent_jobs) > self._budgets.inline_jobs:
             snapshot = self._spill_jobs(snapshot)
-        if spill_policy.removed_overflow(snapshot):
+        if spill_policy.removed_overflow(snapshot, self._budgets):
             snapshot = self._spill_removed(snapshot)
         if merge:
             group = tuple(ref for ref in snapshot.manifests if ref.path in merge)
             return self._merge_manifests(snapshot, group) if group else snapshot
-        for group in spill_policy.manifests_to_merge(snapshot):
+        for group in spill_policy.manifests_to_merge(snapshot, self._budgets):
             snapshot = self._merge_manifests(snapshot, group)
         return snapshot
 
@@ -131,7 +134,7 @@ class Spiller:
         return put_run(self._session.store, columns, job=self._job, env=self._session.env)
 
     def _merge_runs(self, runs: tuple[RunRef, ...], kind: pa.Schema) -> tuple[RunRef, ...]:
-        group = spill_policy.runs_to_merge(runs)
+        group = spill_policy.runs_to_merge(runs, self._budgets)
         if not group:
             return runs
         tables = [self._session.manifests.run(run, kind) for run in group]

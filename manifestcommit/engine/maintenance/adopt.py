@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from ...core.commit import spill_policy
 from ...core.commit.change import Change, Overwrite, declaration
+from ...core.commit.spill_policy import entries_overflow
 from ...core.schema import hive
 from ...core.schema.evolution import SchemaEdit, fit, leaves
 from ...core.schema.fields import Field, Schema, check_schema
@@ -98,7 +98,7 @@ def adopt(
         head, record = _open(session)
         if head is not None and (done := _done(session, head, record)) is not None:
             return done
-        with SpilledFileList() as gathered:
+        with SpilledFileList(session.tuning.budgets.adopted_entries) as gathered:
             pending = _Pending(session, head, partition_by, gathered)
             pending.gather(progress)
             outcome = pending.commit()
@@ -405,10 +405,10 @@ class _Pending:
     def _staged(self, job: str) -> tuple[tuple[Entry, ...], tuple[ManifestRef, ...]]:
         """The entries, or manifests of them if there are many, with one manifest in memory at a
         time. [CM12]"""
-        references = []
+        budgets, references = self._session.tuning.budgets, []
         for files in self._gathered:
             entries = tuple(self._entry(file, job) for file in files)
-            if len(entries) == self._gathered.files and not spill_policy.entries_overflow(entries):
+            if len(entries) == self._gathered.files and not entries_overflow(entries, budgets):
                 return entries, ()
             references.append(
                 write_manifest(

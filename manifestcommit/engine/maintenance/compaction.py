@@ -151,7 +151,7 @@ def compact(
             )
         else:
             groups.append(group)
-    for batch in batches(groups):
+    for batch in batches(groups, session.tuning.budgets):
         progress(f"rewriting: {done.groups:,} of {len(groups):,} groups done")
         done = _rewrite_batch(session, rewrite, batch, done)
     return merge_manifests(session, progress=progress, done=done)
@@ -282,7 +282,9 @@ def _manifest_groups(
     session: TableContext, snapshot: Snapshot
 ) -> tuple[tuple[ManifestRef, ...], ...]:
     return (
-        plan_manifests(snapshot.manifests, session.manifests.removed(snapshot))
+        plan_manifests(
+            snapshot.manifests, session.manifests.removed(snapshot), session.tuning.budgets
+        )
         if snapshot.manifests
         else ()
     )

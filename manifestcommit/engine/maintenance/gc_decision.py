@@ -440,7 +440,7 @@ def look_for_foreign(
     for info in session.store.list(""):
         if is_to_condemn(info, horizon, reach.__contains__, reach.is_copy, cut_s, inner):
             chosen.add(info.name)
-        if len(chosen) >= retention.MAX_CONDEMNED:
+        if len(chosen) >= session.tuning.budgets.condemned:
             break
     return frozenset(there), frozenset(chosen)
 

@@ -13,9 +13,6 @@ import zstandard
 from ...core.schema.wire import WireValue
 from ...core.table.entries import ColumnStats
 
-# files in memory at a time, and in one manifest; manifests of this size are never merged again
-MANIFEST_ENTRIES = 16_384
-
 
 class GatheredFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file to be registered. inside: partition columns that it holds; folders: partition values
@@ -30,9 +27,13 @@ class GatheredFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SpilledFileList:
-    """Files in the order of addition, in groups of one manifest. files, rows, bytes: totals."""
+    """Files in the order of addition, in groups of one manifest. files, rows, bytes: totals.
 
-    def __init__(self) -> None:
+    group: files in memory at a time, and in one manifest.
+    """
+
+    def __init__(self, group: int) -> None:
+        self._group = group
         self._spilled = tempfile.TemporaryFile(prefix="manifestcommit-")  # noqa: SIM115  # closed by __exit__
         self._sizes: list[int] = []
         self._last: list[GatheredFile] = []
@@ -40,7 +41,7 @@ class SpilledFileList:
 
     def add(self, file: GatheredFile) -> None:
         """Add one file."""
-        if len(self._last) == MANIFEST_ENTRIES:
+        if len(self._last) == self._group:
             packed = zstandard.ZstdCompressor(level=1).compress(msgspec.msgpack.encode(self._last))
             self._spilled.write(packed)
             self._sizes.append(len(packed))

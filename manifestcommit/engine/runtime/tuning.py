@@ -1,5 +1,5 @@
-"""How long a commit tries, and how much of a table its head carries inline: values that are passed
-in, so that tests and simulators use small ones. [CM8] [CM12] [CM19]
+"""How long a commit tries, and how much a snapshot carries inline: values that are passed in, so
+that tests and simulators use small ones. [CM8] [CM12] [CM19]
 
 Not here: what the budgets decide (core.commit.spill_policy).
 """
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
+
+from ...core.commit.spill_policy import Budgets
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +36,7 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True):
     """What one process' commits are tuned by."""
 
     limits: Limits = Limits()
+    budgets: Budgets = Budgets()
 
 
 _process = Tuning()
@@ -45,12 +47,18 @@ def tuning() -> Tuning:
     return _process
 
 
-@contextlib.contextmanager
-def tuned(**changes: Any) -> Iterator[None]:
-    """With other values of `Tuning` in this process, in all of its threads."""
+def tune(changed: Tuning) -> Tuning:
+    """Set this process' tuning, for all of its threads; return the one before."""
     global _process
-    before, _process = _process, msgspec.structs.replace(_process, **changes)
+    before, _process = _process, changed
+    return before
+
+
+@contextlib.contextmanager
+def tuned(changed: Tuning) -> Iterator[None]:
+    """With another tuning of this process, in all of its threads."""
+    before = tune(changed)
     try:
         yield
     finally:
-        _process = before
+        tune(before)

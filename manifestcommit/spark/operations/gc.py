@@ -160,7 +160,7 @@ class OnSpark:
                 facts, partial(_condemn, _judging(horizon, cut_s), inner), "name binary"
             )
             # Combined in a task: the driver gets this many and no more.
-            first = chosen.orderBy("name").limit(retention.MAX_CONDEMNED).repartition(1)
+            first = chosen.orderBy("name").limit(session.tuning.budgets.condemned).repartition(1)
             return there, frozenset(decode_name(row.name) for row in first.collect())
 
     def collect(

@@ -11,19 +11,18 @@ of users (testing.simulation.pipelines).
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
-from ...core.commit import spill_policy
 from ...core.commit.retention import DAY_S, Policy
+from ...core.commit.spill_policy import Budgets
 from ...engine.commit.create_version import create_table
 from ...engine.maintenance import gc
 from ...engine.metadata.table_context import TableContext
 from ...engine.operations import alter
-from ...engine.runtime.tuning import tuned, tuning
+from ...engine.runtime.tuning import Tuning, tuned, tuning
 from ...errors import TableNotFoundError
 from ..choices import Choices, Point
 from ..history.checker import check
@@ -36,13 +35,9 @@ from .themes import THEMES, Theme, program
 from .trace import Trace
 from .workers import SCHEMA, Work, Worker, World
 
-_TIGHT = {
-    "INLINE_ENTRY_BYTES": 1500,
-    "INLINE_KEYS": 1,
-    "INLINE_JOBS": 2,
-    "INLINE_REMOVED_BYTES": 4,
-    "FAN_IN": 3,
-}
+_TIGHT = Budgets(
+    inline_entry_bytes=1500, inline_keys=1, inline_jobs=2, inline_removed_bytes=4, fan_in=3
+)
 _LAST = Policy(grace_s=DAY_S, keep_for_s=0, keep_versions=1, prepared_grace_s=DAY_S)
 _SETUP, _CLOSER = 0, 65_001
 
@@ -91,7 +86,7 @@ def run(
 ) -> Run:
     """One run in the world of a theme. cast: the actors and their programs; None: the theme's
     own."""
-    with budgets(_TIGHT if theme.tight else {}), eagerness(theme.eager):
+    with tuned(_tuning_of(theme)):
         world = _world(theme, choices)
         programs = (
             cast(world)
@@ -224,20 +219,11 @@ def _close(world: World) -> None:
     world.oracle.check_end(world.space.objects)
 
 
-@contextlib.contextmanager
-def budgets(values: Mapping[str, int]) -> Iterator[None]:
-    """With other budgets of what a head carries inline. [CM12]"""
-    before = {name: getattr(spill_policy, name) for name in values}
-    for name, value in values.items():
-        setattr(spill_policy, name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(spill_policy, name, value)
-
-
-def eagerness(is_eager: bool) -> contextlib.AbstractContextManager[None]:
-    """Where it is, who loses once asks others for help. [CM19]"""
-    limits = tuning().limits
-    return tuned(limits=msgspec.structs.replace(limits, lost_alone=1) if is_eager else limits)
+def _tuning_of(theme: Theme) -> Tuning:
+    """tight: a snapshot carries little inline; eager: who loses once asks others for help. [CM12]
+    [CM19]"""
+    usual = tuning()
+    return Tuning(
+        limits=msgspec.structs.replace(usual.limits, lost_alone=1) if theme.eager else usual.limits,
+        budgets=_TIGHT if theme.tight else usual.budgets,
+    )

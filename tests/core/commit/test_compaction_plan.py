@@ -22,6 +22,7 @@ import manifestcommit as mc
 from manifestcommit.cli.main import main
 from manifestcommit.core.commit import compaction_plan
 from manifestcommit.core.commit.compaction_plan import Group, SmallFile, batches, is_small, plan_files, plan_manifests, unite_ranges
+from manifestcommit.core.commit.spill_policy import Budgets
 from manifestcommit.core.table.entries import MAX_SOURCES, ManifestRef, SourceRange
 from manifestcommit.core.table.row_bitmap import from_rows
 from manifestcommit.engine.operations.row_change import union_of
@@ -139,13 +140,11 @@ def test_what_compaction_says_of_sources_is_not_lost_by_the_next_delete() -> Non
     assert all(union_of([group.sources]) == group.sources for group in groups)
 
 
-def test_commits_are_of_bounded_size(monkeypatch) -> None:
+def test_commits_are_of_bounded_size() -> None:
     """[GC11] A crash loses one batch at most; none is empty, and their order is the plan's."""
-    monkeypatch.setattr(compaction_plan, "BATCH_GROUPS", 3)
-    monkeypatch.setattr(compaction_plan, "BATCH_BYTES", 100)
     files = [SmallFile(path=f"{n}", partition=(n // 2,), rows=1, bytes=(n // 2) * 5) for n in range(14)]
     groups = planned(files)
-    made = list(batches(groups))
+    made = list(batches(groups, Budgets(batch_groups=3, batch_bytes=100)))
     assert [[group.bytes for group in batch] for batch in made] == [[0, 10, 20], [30, 40], [50], [60]]
     assert tuple(group for batch in made for group in batch) == groups
 
@@ -155,15 +154,15 @@ def ref(number: int, files: int, path: str = "") -> ManifestRef:
                        last_path="z")  # fmt: skip
 
 
-def test_small_manifests_are_merged_with_their_neighbours_and_thinned_ones_are_written_anew(monkeypatch) -> None:
+def test_small_manifests_are_merged_with_their_neighbours_and_thinned_ones_are_written_anew() -> None:
     """[GC16] A quarter gone is reason enough; whole ones of a good size are left."""
-    monkeypatch.setattr(compaction_plan, "MANIFEST_FILES", 100)
+    small = Budgets(manifest_entries=100)
     refs = [ref(0, 10, "c"), ref(1, 10, "a"), ref(2, 80, "b"), ref(3, 99, "d"), ref(4, 30, "e"), ref(5, 70, "f"), ref(6, 400, "g")]
-    groups = plan_manifests(refs, {"m3": from_rows(list(range(25))), "m6": from_rows(list(range(99)))})
+    groups = plan_manifests(refs, {"m3": from_rows(list(range(25))), "m6": from_rows(list(range(99)))}, small)
     assert [[each.path for each in group] for group in groups] == [["m1", "m0", "m3"], ["m4", "m5"]]
-    groups = plan_manifests(refs[6:], {"m6": from_rows(list(range(100)))})
+    groups = plan_manifests(refs[6:], {"m6": from_rows(list(range(100)))}, small)
     assert [[each.path for each in group] for group in groups] == [["m6"]]
-    assert plan_manifests([ref(0, 10)], {}) == ()
+    assert plan_manifests([ref(0, 10)], {}, small) == ()
 
 
 # --- the command and its plan: no Spark is needed to look -----------------------------------------------------------------

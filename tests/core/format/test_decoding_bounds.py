@@ -10,9 +10,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.budgets import SetBudgets
 
 import manifestcommit as mc
-from manifestcommit.core.commit import spill_policy
 from manifestcommit.core.commit.retention import Versions
 from manifestcommit.core.format import codec
 from manifestcommit.core.format.unknown_fields import MAX_DEPTH
@@ -94,8 +94,8 @@ def test_unknown_members_are_nested_no_deeper_than_can_be_written_back(store: Me
         mc.Table(store.url).snapshot()
 
 
-def spilled(monkeypatch: pytest.MonkeyPatch, store: MemoryStore) -> tuple[str, dict[str, Any], str]:
-    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 100)
+def spilled(set_budgets: SetBudgets, store: MemoryStore) -> tuple[str, dict[str, Any], str]:
+    set_budgets(inline_entry_bytes=100)
     for _ in range(8):
         mc.write(ROWS, store.url)
     name, document = head_of(store)
@@ -103,9 +103,9 @@ def spilled(monkeypatch: pytest.MonkeyPatch, store: MemoryStore) -> tuple[str, d
 
 
 @pytest.mark.parametrize("column", ["job", "digest", "extra", "later"])
-def test_a_manifest_whose_values_stand_for_gigabytes_takes_none(monkeypatch: pytest.MonkeyPatch, store: MemoryStore, column: str) -> None:
+def test_a_manifest_whose_values_stand_for_gigabytes_takes_none(set_budgets: SetBudgets, store: MemoryStore, column: str) -> None:
     """[OB4] One long value in a dictionary, and a number for each of many rows."""
-    head, document, path = spilled(monkeypatch, store)
+    head, document, path = spilled(set_budgets, store)
     sound = pq.read_table(pa.BufferReader(store.get(path)))
     count = 20_000
     long = pa.repeat(pa.scalar('"' + "x" * 60_000 + '"'), 1)
@@ -126,9 +126,9 @@ def test_a_manifest_whose_values_stand_for_gigabytes_takes_none(monkeypatch: pyt
     assert pa.total_allocated_bytes() - before < checked_parquet.ROOM_BYTES
 
 
-def test_a_manifest_of_other_rows_than_its_reference_says_is_not_decoded(monkeypatch: pytest.MonkeyPatch, store: MemoryStore) -> None:
+def test_a_manifest_of_other_rows_than_its_reference_says_is_not_decoded(set_budgets: SetBudgets, store: MemoryStore) -> None:
     """[OB4] [OB6]"""
-    head, document, _ = spilled(monkeypatch, store)
+    head, document, _ = spilled(set_budgets, store)
     document["manifests"][0]["files"] += 1
     put(store, head, document)
     with pytest.raises(mc.CorruptMetadataError, match="rows, the head says"):

@@ -14,6 +14,7 @@ from benchmarks.made_up import COLUMNS, append, made_up_refs, made_up_session
 from tests.sizes import rounds
 
 from manifestcommit.core.commit import spill_policy
+from manifestcommit.core.commit.spill_policy import Budgets
 from manifestcommit.core.format import codec
 from manifestcommit.core.schema.evolution import leaves
 from manifestcommit.core.table import object_names
@@ -26,7 +27,8 @@ from manifestcommit.spark.write.arrow_writer import MESSAGE_LIMIT_BYTES
 from manifestcommit.store import MemoryStore
 from manifestcommit.testing.counting import CountingStore
 
-SMALLEST = spill_policy.MAX_MERGED_FILES // spill_policy.FAN_IN + 1  # files of the smallest manifest that no commit merges
+USUAL = Budgets()
+SMALLEST = USUAL.max_merged_files // USUAL.fan_in + 1  # files of the smallest manifest that no commit merges
 
 
 def entry(head: Head, job: str, number: int) -> Entry:
@@ -91,14 +93,12 @@ def test_a_file_costs_the_same_after_many_commits() -> None:
         assert store.requests(under=object_names.VERSIONS) == {"put_if_absent": 1, "list": 1} and store.requests(
             under=object_names.HINT
         ) == {"put": 1}
-        assert store.sent_bytes() < 250_000 + 200 * spill_policy.MAX_MERGED_FILES // spill_policy.FAN_IN
+        assert store.sent_bytes() < 250_000 + 200 * USUAL.max_merged_files // USUAL.fan_in
         spilling += bool(store.requests(under=object_names.MANIFESTS))
         assert session.known is not None
         head = session.known
-        assert len(msgspec.json.encode(head.snapshot.added)) < spill_policy.INLINE_ENTRY_BYTES / 3, (
-            "each commit reads and writes them all again"
-        )
-        assert len(head.snapshot.recent_jobs) <= spill_policy.INLINE_JOBS + 1
+        assert len(msgspec.json.encode(head.snapshot.added)) < USUAL.inline_entry_bytes / 3, "each commit reads and writes them all again"
+        assert len(head.snapshot.recent_jobs) <= USUAL.inline_jobs + 1
     assert head.snapshot.manifests and head.snapshot.job_runs and 0 < spilling <= number / 50
     opening, *_ = opened_and_committed(store)
     assert opening == {"get": 2, "list": 1}
@@ -106,9 +106,9 @@ def test_a_file_costs_the_same_after_many_commits() -> None:
 
 def filled(snapshot: Snapshot, head: Head) -> Snapshot:
     """With as many entries, keys and jobs as a head carries at most."""
-    jobs = [object_names.job_id(head.version, snapshot.table_id, secrets.token_bytes(16)) for _ in range(spill_policy.INLINE_JOBS)]
+    jobs = [object_names.job_id(head.version, snapshot.table_id, secrets.token_bytes(16)) for _ in range(USUAL.inline_jobs)]
     entries: tuple[Entry, ...] = ()
-    while not spill_policy.entries_overflow(entries):
+    while not spill_policy.entries_overflow(entries, USUAL):
         entries = (*entries, *(entry(head, jobs[len(entries) % 500 + number], number) for number in range(10)))
     return msgspec.structs.replace(
         snapshot,

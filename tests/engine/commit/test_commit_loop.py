@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
+from tests.budgets import SetBudgets, budgets
 from tests.faults.tables import memory, put_version, session
 
-from manifestcommit.core.commit import spill_policy
 from manifestcommit.core.commit.change import Change, Overwrite
+from manifestcommit.core.commit.spill_policy import Budgets
 from manifestcommit.core.schema.fields import Field, Schema
 from manifestcommit.core.table import object_names
 from manifestcommit.core.table.entries import Entry
@@ -90,10 +91,9 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
+def world(set_budgets: SetBudgets) -> World:
     # Files spill every 40 commits instead of every 170: a quarter of this is for earlier commits. Keys and jobs at their real budgets.
-    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 48 * 1024)
-    monkeypatch.setattr(spill_policy, "INLINE_REMOVED_BYTES", 200)
+    set_budgets(inline_entry_bytes=48 * 1024, inline_removed_bytes=200)
     return World(memory())
 
 
@@ -132,7 +132,7 @@ def test_thousands_of_commits_later_nothing_is_lost_doubled_or_forgotten(world: 
 def test_a_key_that_was_spilled_is_found_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """[KY1] [KY3] [OB11]"""
     world = World(memory())
-    for number in range(spill_policy.INLINE_KEYS + 60):
+    for number in range(Budgets().inline_keys + 60):
         world.commit("d", key=f"key {number}")
     snapshot = open_head(world.store).snapshot
     assert snapshot.key_runs and "key 7" not in snapshot.keys
@@ -143,12 +143,8 @@ def test_a_key_that_was_spilled_is_found_before_any_work(monkeypatch: pytest.Mon
 
 
 @pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 600)
-    monkeypatch.setattr(spill_policy, "INLINE_KEYS", 2)
-    monkeypatch.setattr(spill_policy, "INLINE_JOBS", 2)
-    monkeypatch.setattr(spill_policy, "INLINE_REMOVED_BYTES", 4)
-    monkeypatch.setattr(spill_policy, "FAN_IN", 2)
+def tiny(set_budgets: SetBudgets) -> None:
+    set_budgets(inline_entry_bytes=600, inline_keys=2, inline_jobs=2, inline_removed_bytes=4, fan_in=2)
 
 
 @pytest.mark.usefixtures("tiny")
@@ -210,11 +206,9 @@ def test_a_race_lost_in_the_middle_of_spills_and_merges_loses_nothing() -> None:
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_merge_that_was_made_for_a_lost_attempt_does_not_bring_back_what_the_winner_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_merge_that_was_made_for_a_lost_attempt_does_not_bring_back_what_the_winner_removed(set_budgets: SetBudgets) -> None:
     """The same manifests are merged again, but another bitmap lies over them now. [CM12] [OB9]"""
-    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 0)
-    monkeypatch.setattr(spill_policy, "INLINE_REMOVED_BYTES", 10_000)
-    monkeypatch.setattr(spill_policy, "FAN_IN", 1000)
+    set_budgets(inline_entry_bytes=0, inline_removed_bytes=10_000, fan_in=1000)
     world = World(memory())
     for number in range(3):
         world.commit("kept", f"d{number}")
@@ -224,15 +218,13 @@ def test_a_merge_that_was_made_for_a_lost_attempt_does_not_bring_back_what_the_w
         nonlocal merged
         merged += call.kind == "put_if_absent" and call.name.startswith(object_names.MANIFESTS)
         if call.kind == "put_if_absent" and call.name == object_names.version_name(5) and open_head(world.store).version == 4:
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(spill_policy, "FAN_IN", 1000)  # the winner itself merges nothing
+            with budgets(fan_in=1000):  # the winner itself merges nothing
                 world.commit(scope=({1: "d0"},))
 
     slow = session(FaultStore(world.store, on_call=beat))
     head = slow.open()
     made = change(head, "loser")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spill_policy, "FAN_IN", 2)
+    with budgets(fan_in=2):
         outcome = run(slow, made)
     assert (outcome.kind, outcome.attempts, outcome.version) == ("committed", 2, 6) and merged >= 3
     world.live = world.live | {entry.path: str(entry.partition[0]) for entry in made.add}
@@ -241,10 +233,9 @@ def test_a_merge_that_was_made_for_a_lost_attempt_does_not_bring_back_what_the_w
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_merge_that_was_made_for_a_lost_attempt_does_not_keep_the_version_that_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_merge_that_was_made_for_a_lost_attempt_does_not_keep_the_version_that_was_lost(set_budgets: SetBudgets) -> None:
     """The same manifests are merged again, and the job's own one is added by a later version now: streams go by that. [CM12] [OB6]"""
-    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 0)
-    monkeypatch.setattr(spill_policy, "FAN_IN", 1000)
+    set_budgets(inline_entry_bytes=0, fan_in=1000)
     world = World(memory())
     world.commit("d0")
     merged = 0
@@ -257,8 +248,7 @@ def test_a_merge_that_was_made_for_a_lost_attempt_does_not_keep_the_version_that
 
     slow = session(FaultStore(world.store, on_call=beat))
     made = change(slow.open(), "loser")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spill_policy, "FAN_IN", 2)
+    with budgets(fan_in=2):
         outcome = run(slow, made)
     assert (outcome.kind, outcome.attempts, outcome.version) == ("committed", 2, 4) and merged == 4
     world.live = world.live | {entry.path: str(entry.partition[0]) for entry in made.add}
@@ -349,10 +339,9 @@ def test_a_job_with_very_many_files_keeps_them_out_of_the_head() -> None:
     assert len(store.get(object_names.version_name(2))) < 200_000
 
 
-def test_an_overwrite_opens_the_manifests_that_may_hold_its_partitions_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_overwrite_opens_the_manifests_that_may_hold_its_partitions_and_no_other(set_budgets: SetBudgets) -> None:
     """[CM12] [RD6]"""
-    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 0)
-    monkeypatch.setattr(spill_policy, "FAN_IN", 1000)
+    set_budgets(inline_entry_bytes=0, fan_in=1000)
     world = World(memory())
     for number in range(20):
         world.commit(f"{number:02}")

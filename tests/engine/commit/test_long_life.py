@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from benchmarks.long_life import KEEP, Life, expected
+from tests.budgets import SetBudgets
 
-from manifestcommit.core.commit import spill_policy
-from manifestcommit.core.commit.spill_policy import FAN_IN, INLINE_ENTRY_BYTES, INLINE_JOBS, INLINE_KEYS, MAX_MERGED_FILES
+from manifestcommit.core.commit.spill_policy import Budgets
 from manifestcommit.engine.metadata.table_context import TableContext
 
 ROUND = 40
@@ -17,10 +17,9 @@ STORES = Path(__file__).parents[3] / "spec" / "stores.md"
 
 
 @pytest.fixture
-def small_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_budgets(set_budgets: SetBudgets) -> None:
     """Budgets that a few dozen commits outgrow, so that a test sees many spills and merges."""
-    for name, value in (("INLINE_ENTRY_BYTES", 16_384), ("INLINE_KEYS", 10), ("INLINE_JOBS", 12), ("MAX_MERGED_FILES", 4000)):
-        monkeypatch.setattr(spill_policy, name, value)
+    set_budgets(inline_entry_bytes=16_384, inline_keys=10, inline_jobs=12, max_merged_files=4000)
 
 
 @pytest.mark.thorough
@@ -53,19 +52,20 @@ def test_a_table_without_maintenance_grows_as_computed(tmp_path: Path) -> None:
         assert abs(one["objects"] - objects) <= 3, "where an entry's size differs by a digit, a spill comes a commit earlier or later"
     # With budgets so small, the references that are taken from the last head weigh as much as what is inlined.
     assert 0.7 < 1e6 * rounds[-1]["metadata_mb"] / metadata_bytes < 1.25
-    assert rounds[-1]["manifests"] <= 2 * FAN_IN and rounds[-1]["runs"] <= 4 * FAN_IN
+    assert rounds[-1]["manifests"] <= 2 * Budgets().fan_in and rounds[-1]["runs"] <= 4 * Budgets().fan_in
 
 
 def test_the_page_for_operators_computes_with_the_codes_constants() -> None:
     """[CM12]"""
     text = " ".join(STORES.read_text("utf-8").split())
+    usual = Budgets()
     for said in (
-        f"{INLINE_ENTRY_BYTES // 1024} KiB of entries",
-        f"{INLINE_ENTRY_BYTES // 4096} KiB of earlier ones",
-        f"{INLINE_KEYS} keys",
-        f"{INLINE_JOBS} jobs",
-        f"{FAN_IN} objects of one size",
-        f"{MAX_MERGED_FILES:,} rows",
+        f"{usual.inline_entry_bytes // 1024} KiB of entries",
+        f"{usual.inline_entry_bytes // 4096} KiB of earlier ones",
+        f"{usual.inline_keys} keys",
+        f"{usual.inline_jobs} jobs",
+        f"{usual.fan_in} objects of one size",
+        f"{usual.max_merged_files:,} rows",
     ):
         assert said in text
 

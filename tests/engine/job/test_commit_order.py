@@ -11,11 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.budgets import SetBudgets
 from tests.faults.tables import begin, check_table, memory, positions, put_version, read_ids, rows, session, write
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
-from manifestcommit.core.commit import spill_policy
 from manifestcommit.core.table import object_names
 from manifestcommit.engine.job.two_phase import settle_prepared
 from manifestcommit.engine.metadata.version_chain import open_head
@@ -137,9 +137,9 @@ def test_an_outcome_that_was_unknown_is_found_out_and_counted_once(store: Memory
     check_table(store)
 
 
-def test_a_try_that_landed_is_found_in_the_runs_as_well(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_try_that_landed_is_found_in_the_runs_as_well(store: MemoryStore, set_budgets: SetBudgets) -> None:
     """Without a key, and after so many other commits that the head no longer carries the job itself. [CM1] [IV4]"""
-    monkeypatch.setattr(spill_policy, "INLINE_JOBS", 1)
+    set_budgets(inline_jobs=1)
     deaf = FaultStore(store)
     job = begin(deaf)
     job.write(rows([2]))

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.budgets import SetBudgets
 from tests.faults.tables import begin, check_table, memory, positions, read, read_ids, rows, session, write
 
 from manifestcommit.core.table import object_names, partition_pattern
@@ -331,11 +332,11 @@ def two_columns(store: Store) -> None:
     ],
 )
 def test_an_overwrite_replaces_what_it_names(
-    store: MemoryStore, monkeypatch: pytest.MonkeyPatch, overwrite: Any, new: tuple[Any, int], left: list[int], spilled: bool
+    store: MemoryStore, set_budgets: SetBudgets, overwrite: Any, new: tuple[Any, int], left: list[int], spilled: bool
 ) -> None:
     """Inlined or in manifests; null is no empty text; a partly static overwrite takes all that match. [CF3] [PT3] [OB9]"""
     if spilled:
-        monkeypatch.setattr("manifestcommit.core.commit.spill_policy.INLINE_ENTRY_BYTES", 0)
+        set_budgets(inline_entry_bytes=0)
     two_columns(store)
     write(store, rows([100], day=new[0], hour=new[1]), overwrite=overwrite)
     assert read_ids(store) == [*left, 100]
@@ -366,11 +367,9 @@ def test_a_dynamic_overwrite_of_very_many_partitions_leaves_the_others(store: Me
     check_table(store)
 
 
-def test_a_dynamic_overwrite_whose_entries_go_to_manifests_takes_what_it_writes(
-    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dynamic_overwrite_whose_entries_go_to_manifests_takes_what_it_writes(store: MemoryStore, set_budgets: SetBudgets) -> None:
     """[CM12] [CF3]"""
-    monkeypatch.setattr("manifestcommit.core.commit.spill_policy.INLINE_ENTRY_BYTES", 0)
+    set_budgets(inline_entry_bytes=0)
     two_columns(store)
     write(store, pa.concat_tables([rows([10], day="a", hour=1), rows([11], day="n", hour=1)]), overwrite="dynamic")
     assert read_ids(store) == [1, 2, 3, 4, 10, 11]
@@ -385,14 +384,12 @@ def test_an_overwrite_of_a_table_that_has_no_columns_yet_waits_for_them(store: M
 
 
 @pytest.mark.parametrize("year", [-5000, 12000])
-def test_a_date_that_python_cannot_hold_partitions_a_table_that_goes_on(
-    store: MemoryStore, monkeypatch: pytest.MonkeyPatch, year: int
-) -> None:
+def test_a_date_that_python_cannot_hold_partitions_a_table_that_goes_on(store: MemoryStore, set_budgets: SetBudgets, year: int) -> None:
     """If its manifest cannot be described, no commit ever succeeds again once the head is full. [PT1] [SC7] [CM12]"""
     days = (year - 1970) * 365
     data = pa.table({"id": pa.array([1, 2], pa.int64()), "day": pa.array([days, 5], pa.int32()).cast(pa.date32())})
     write(store, data, partition_by=["day"])
-    monkeypatch.setattr("manifestcommit.core.commit.spill_policy.INLINE_ENTRY_BYTES", 0)
+    set_budgets(inline_entry_bytes=0)
     write(store, data.slice(1).set_column(0, "id", pa.array([3], pa.int64())))
     write(store, data.slice(1).set_column(0, "id", pa.array([4], pa.int64())), overwrite={"day": dt.date(1970, 1, 6)})
     assert read_ids(store) == [1, 4]
@@ -409,10 +406,10 @@ def put_parquet(store: Store, path: str, data: pa.Table) -> None:
 
 
 @pytest.mark.parametrize("spilled", [False, True])
-def test_a_file_that_is_live_is_not_added_again(store: MemoryStore, monkeypatch: pytest.MonkeyPatch, spilled: bool) -> None:
+def test_a_file_that_is_live_is_not_added_again(store: MemoryStore, set_budgets: SetBudgets, spilled: bool) -> None:
     """Its rows would be there twice; also where a manifest lists it. [CF10] [IV6]"""
     if spilled:
-        monkeypatch.setattr("manifestcommit.core.commit.spill_policy.INLINE_ENTRY_BYTES", 0)
+        set_budgets(inline_entry_bytes=0)
     write(store, rows([1]))
     put_parquet(store, "from/a b%2F.parquet", rows([2]))
     with begin(store) as job:

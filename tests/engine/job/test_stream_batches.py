@@ -9,10 +9,10 @@ import secrets
 from collections import Counter
 
 import pytest
+from tests.budgets import SetBudgets
 from tests.faults.tables import memory
 from tests.sizes import rounds
 
-from manifestcommit.core.commit import spill_policy
 from manifestcommit.core.commit.change import StreamBatch
 from manifestcommit.core.schema.fields import Field, Schema
 from manifestcommit.core.table.entries import Entry
@@ -32,8 +32,8 @@ SCHEMA = Schema(fields=(Field(id=1, name="n", type="long"),))
 
 
 @pytest.fixture(autouse=True)
-def budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", BUDGET)
+def budget(set_budgets: SetBudgets) -> None:
+    set_budgets(inline_entry_bytes=BUDGET)
 
 
 def run_batch(store: CountingStore, number: int) -> Counter[str]:

@@ -19,11 +19,11 @@ import pyarrow.parquet as pq
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 from referencing import Registry, Resource
+from tests.budgets import SetBudgets
 from tests.faults.tables import all_snapshots, check_table, clone, memory, put_version, read, read_ids, rows, session, write
 from tests.sizes import rest_thorough
 
 import manifestcommit as mc
-from manifestcommit.core.commit import spill_policy
 from manifestcommit.core.format import codec
 from manifestcommit.core.table import object_names
 from manifestcommit.core.table.entries import ManifestRef, SourceRange
@@ -101,12 +101,9 @@ def in_chain(store: Store, job: str) -> list[int]:
 
 
 @pytest.fixture
-def tight(monkeypatch: pytest.MonkeyPatch) -> None:
+def tight(set_budgets: SetBudgets) -> None:
     """Budgets so small that everything spills."""
-    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 1500)
-    monkeypatch.setattr(spill_policy, "INLINE_KEYS", 3)
-    monkeypatch.setattr(spill_policy, "INLINE_JOBS", 2)
-    monkeypatch.setattr(spill_policy, "FAN_IN", 3)
+    set_budgets(inline_entry_bytes=1500, inline_keys=3, inline_jobs=2, fan_in=3)
 
 
 # --- a rerun goes on ----------------------------------------------------------------------------------------------------

@@ -19,11 +19,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
+from tests.budgets import SetBudgets
 from tests.faults.tables import begin, check_table, memory, put_version, read, read_ids, rows, session, write
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
-from manifestcommit.core.commit import spill_policy
 from manifestcommit.core.format import codec
 from manifestcommit.core.table import object_names
 from manifestcommit.engine.job.two_phase import commit_prepared, give_up
@@ -314,9 +314,9 @@ def test_files_of_others_are_added_from_elsewhere(root: str) -> None:
     assert ids(root) == [1, 2, 7]
 
 
-def test_a_job_of_many_entries_is_prepared_with_its_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_of_many_entries_is_prepared_with_its_manifest(set_budgets: SetBudgets) -> None:
     """Its object stays small, and the second phase reads no manifest. [AB3] [CM12]"""
-    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 3000)  # the job's entries are above it, the earlier one below a quarter
+    set_budgets(inline_entry_bytes=3000)  # the job's entries are above it, the earlier one below a quarter
     store = memory()
     write(store, rows([0], day="x"), partition_by=["day"])
     job = begin(store)

@@ -16,15 +16,14 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from tests.budgets import SetBudgets
 from tests.faults.tables import begin, check_table, clone, memory, read, read_ids, rows, session, write
 from tests.sizes import in_turn, some
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
-from manifestcommit.core.commit import spill_policy
 from manifestcommit.core.schema import hive
 from manifestcommit.engine.maintenance import adopt as adopting
-from manifestcommit.engine.maintenance import spilled_file_list
 from manifestcommit.engine.maintenance.adopt import KEY, UNFINISHED, adopt
 from manifestcommit.engine.metadata.version_chain import list_versions, open_head
 from manifestcommit.errors import CommitConflictError, ManifestCommitError, NotATableError, SchemaMismatchError, StoreError, UsageError
@@ -555,10 +554,9 @@ def folder(files: int = 4, *, inside: bool = False) -> MemoryStore:
 
 
 @pytest.fixture
-def tight(monkeypatch: pytest.MonkeyPatch) -> None:
+def tight(set_budgets: SetBudgets) -> None:
     """Four entries are too many for a head, and two fill a manifest."""
-    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 500)
-    monkeypatch.setattr(spilled_file_list, "MANIFEST_ENTRIES", 2)
+    set_budgets(inline_entry_bytes=500, adopted_entries=2)
 
 
 @pytest.mark.usefixtures("tight")

@@ -16,11 +16,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.budgets import SetBudgets
 from tests.faults.tables import check_table, memory, rows
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
-from manifestcommit.core.commit import spill_policy
 from manifestcommit.core.commit.retention import Horizon, Policy
 from manifestcommit.core.table import object_names
 from manifestcommit.demo import __main__
@@ -416,9 +416,9 @@ def test_nothing_of_what_is_listed_stays_in_memory(tmp_path: Path) -> None:
     assert 900 < most < 1_700, "a request's worth of names that are to be deleted, those being compared, the hundred that the report tells"
 
 
-def test_requests_follow_versions_and_manifests_and_not_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_follow_versions_and_manifests_and_not_files(tmp_path: Path, set_budgets: SetBudgets) -> None:
     """Ten times as many files cost one more list of nothing, and deletes of what is dead. [GC4] [GC5]"""
-    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 0)
+    set_budgets(inline_entry_bytes=0)
     asked = []
     for count in (30, 300):
         store = CountingStore(LocalStore(str(tmp_path / f"{count}")))

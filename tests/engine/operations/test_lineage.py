@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.budgets import SetBudgets
 from tests.faults.helpers import carried, carry, put_intent, rival
 from tests.faults.tables import begin, change_of, check_table, key_version, memory, positions, put_version, read_ids, rows, session, write
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
-from manifestcommit.core.commit import spill_policy
 from manifestcommit.core.table.watermark import Advance, is_left_by, rewind_origins, rewind_watermarks
 from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.engine.operations.lineage import rewind, trace
@@ -101,9 +101,9 @@ def test_where_no_file_says_what_it_holds_the_version_is_told_by_the_history(sto
     assert first is not None and first.version == head.version - 1
 
 
-def test_ranges_survive_in_manifests(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranges_survive_in_manifests(store: MemoryStore, set_budgets: SetBudgets) -> None:
     """[OB8] [OB13] [RD9]"""
-    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 1)
+    set_budgets(inline_entry_bytes=1)
     versions = {}
     for start in (30, 40):
         with begin(store) as job:
@@ -237,10 +237,9 @@ def test_a_rewind_into_the_middle_of_a_batch_drops_its_key(store: MemoryStore) -
 
 
 @pytest.mark.parametrize("budget", [0, 2, 100])
-def test_keys_that_were_spilled_are_dropped_as_well(store: MemoryStore, monkeypatch: pytest.MonkeyPatch, budget: int) -> None:
+def test_keys_that_were_spilled_are_dropped_as_well(store: MemoryStore, set_budgets: SetBudgets, budget: int) -> None:
     """Runs never change: newer records say that a key was dropped, through merges and a second drop. [WM5] [OB11]"""
-    monkeypatch.setattr(spill_policy, "INLINE_KEYS", budget)
-    monkeypatch.setattr(spill_policy, "FAN_IN", 2)
+    set_budgets(inline_keys=budget, fan_in=2)
     for start in (30, 40):
         batch(store, start, start + 10)
     for _ in range(2):

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.budgets import SetBudgets
 from tests.core.commit.test_stream_batches import commit_batch
 from tests.faults.tables import (
     all_snapshots,
@@ -33,7 +34,6 @@ from tests.sizes import rest_thorough, rounds, some
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
-from manifestcommit.core.commit import spill_policy
 from manifestcommit.core.commit.retention import Policy
 from manifestcommit.core.table.snapshot import KeyRecord, StreamRecord, Tag
 from manifestcommit.engine.inspection.count_audit import compare
@@ -91,13 +91,9 @@ def store() -> MemoryStore:
 
 
 @pytest.fixture
-def tight(monkeypatch: pytest.MonkeyPatch) -> None:
+def tight(set_budgets: SetBudgets) -> None:
     """Budgets so small that everything is spilled and merged after a few commits."""
-    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 1000)
-    monkeypatch.setattr(spill_policy, "INLINE_KEYS", 2)
-    monkeypatch.setattr(spill_policy, "INLINE_JOBS", 3)
-    monkeypatch.setattr(spill_policy, "INLINE_REMOVED_BYTES", 0)
-    monkeypatch.setattr(spill_policy, "FAN_IN", 2)
+    set_budgets(inline_entry_bytes=1000, inline_keys=2, inline_jobs=3, inline_removed_bytes=0, fan_in=2)
 
 
 # --- what goes back, and what stays ---------------------------------------------------------------------------------------
@@ -150,9 +146,9 @@ def test_what_was_rolled_back_is_done_again_by_the_same_reruns_and_the_rest_is_n
 
 
 @pytest.mark.parametrize("budget", [1, 100])
-def test_a_rollback_can_be_rolled_back(store: MemoryStore, monkeypatch: pytest.MonkeyPatch, budget: int) -> None:
+def test_a_rollback_can_be_rolled_back(store: MemoryStore, set_budgets: SetBudgets, budget: int) -> None:
     """Its keys come back with its rows: a rerun would double them. [CF13] [KY3]"""
-    monkeypatch.setattr(spill_policy, "INLINE_KEYS", budget)
+    set_budgets(inline_keys=budget)
     store_keys = ["0-10", "10-20", "20-30"]
     write(store, rows([100], day=DAY), key="without a source")
     assert back(store, 2).dropped_keys == ("10-20", "20-30", "without a source")
@@ -191,10 +187,10 @@ def test_a_key_that_a_rewind_dropped_is_there_again_before_it_and_gone_after_it(
 
 @pytest.mark.usefixtures("tight")
 @pytest.mark.parametrize("seed", range(rounds(2, 12)))
-def test_any_history_goes_back_to_any_version(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_history_goes_back_to_any_version(seed: int, set_budgets: SetBudgets) -> None:
     """With manifests, bitmaps, removals and runs spilled and merged; all counts match. [CF13] [OB2] [OB9] [OB11]"""
     if seed % 2:
-        monkeypatch.setattr(spill_policy, "INLINE_REMOVED_BYTES", 1 << 20)
+        set_budgets(inline_removed_bytes=1 << 20)
     draw = random.Random(seed)
     store = memory()
     batch(store, 0, 3)

@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.budgets import SetBudgets
 
 import manifestcommit as mc
-from manifestcommit.core.commit import spill_policy
 
 Rows = list[dict[str, Any]]
 
@@ -76,10 +76,10 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(params=[False, True], ids=["inlined", "spilled"])
-def spilling(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+def spilling(request: pytest.FixtureRequest, set_budgets: SetBudgets) -> bool:
     """Whether entries go to manifests at once."""
     if request.param:
-        monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 1)
+        set_budgets(inline_entry_bytes=1)
     return bool(request.param)
 
 

@@ -13,12 +13,12 @@ from typing import Any, Literal
 import msgspec
 import pyarrow as pa
 import pytest
+from tests.budgets import SetBudgets
 from tests.core.commit.test_stream_batches import NAME, commit_batch
 from tests.faults.tables import begin, change_of, check_table, key_version, memory, positions, put_version, read_ids, rows, session, write
 from tests.faults.test_helping import carry, put_intent, resolve
 
 import manifestcommit as mc
-from manifestcommit.core.commit import spill_policy
 from manifestcommit.core.commit.change import Change, Retention, StreamBatch
 from manifestcommit.core.commit.retention import Policy
 from manifestcommit.core.table.watermark import Advance, in_order_of_advances, predecessors
@@ -50,9 +50,9 @@ Finish = Callable[[Store, mc.Job], None]
 
 
 @pytest.fixture(params=[512, 1], ids=["inlined", "spilled"])
-def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
+def store(request: pytest.FixtureRequest, set_budgets: SetBudgets) -> MemoryStore:
     """A table with row 1, whose keys are in the head, or in runs."""
-    monkeypatch.setattr(spill_policy, "INLINE_KEYS", request.param)
+    set_budgets(inline_keys=request.param)
     made = memory()
     write(made, rows([1]), key="first", watermarks={"before": (0, 5)})
     return made

@@ -13,11 +13,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.budgets import SetBudgets
 from tests.faults.tables import Hasty, memory, put_version, session
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
-from manifestcommit.core.commit import spill_policy
 from manifestcommit.core.table.snapshot import Snapshot, Summary, Totals
 from manifestcommit.engine.commit.commit_loop import commit
 from manifestcommit.engine.inspection import count_audit
@@ -170,9 +170,9 @@ def test_a_job_whose_tasks_do_not_say_what_they_were_handed_does_not_say_either(
     assert report.all_match and (report.commits, report.recorded) == (3, 1)
 
 
-def test_spilled_files_are_counted_like_inlined_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spilled_files_are_counted_like_inlined_ones(set_budgets: SetBudgets) -> None:
     """[CM12] [OB10]"""
-    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 100)
+    set_budgets(inline_entry_bytes=100)
     store = memory()
     outcome = written(store).commit()
     assert outcome.metrics is not None
@@ -180,9 +180,9 @@ def test_spilled_files_are_counted_like_inlined_ones(monkeypatch: pytest.MonkeyP
     assert (outcome.metrics.files_written, outcome.metrics.files_committed, outcome.metrics.rows_committed) == (2, 2, 3)
 
 
-def test_a_ledger_counts_entries_and_manifests(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_counts_entries_and_manifests(set_budgets: SetBudgets) -> None:
     """What tasks wrote as manifests is written as well. [SP9] [OB10]"""
-    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 100)
+    set_budgets(inline_entry_bytes=100)
     store = memory()
     written(store).commit()
     ref = open_head(store).snapshot.manifests[0]
@@ -598,11 +598,11 @@ def test_a_healthy_history_matches(lived: MemoryStore) -> None:
 
 
 @pytest.mark.parametrize("spilled", [False, True])
-def test_counts_cost_one_request_a_version_and_manifest(monkeypatch: pytest.MonkeyPatch, spilled: bool) -> None:
+def test_counts_cost_one_request_a_version_and_manifest(set_budgets: SetBudgets, spilled: bool) -> None:
     """[OB10]"""
     store = CountingStore(memory())
     if spilled:
-        monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 100)
+        set_budgets(inline_entry_bytes=100)
     for _ in range(12):
         assert written(store).commit().committed
     manifests = len(open_head(store).snapshot.manifests)
@@ -679,12 +679,12 @@ def test_a_planted_difference_is_found(lived: MemoryStore, planted: str) -> None
         assert told_what.startswith(what) and (wanted is None or (wanted, count) == (told_wanted, told_count)), found
 
 
-def test_a_path_in_a_manifest_and_beside_it_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_in_a_manifest_and_beside_it_is_found(set_budgets: SetBudgets) -> None:
     """Each object alone is sound, and the totals follow. [OB5] [IV6]"""
     store = memory()
     written(store).commit()
     entry = open_head(store).snapshot.added[0]
-    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 100)
+    set_budgets(inline_entry_bytes=100)
     written(store).commit()
     head = open_head(store).snapshot
     assert not head.added and head.manifests

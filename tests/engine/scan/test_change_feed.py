@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -13,10 +12,10 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.budgets import budgets
 from tests.faults.tables import memory, put_version, session
 from tests.sizes import rest_thorough, rounds
 
-from manifestcommit.core.commit import spill_policy
 from manifestcommit.core.commit.change import Change, Overwrite
 from manifestcommit.core.commit.change_feed import Offset, OnOverwrite, parse_offset, unreadable_columns
 from manifestcommit.core.format import codec
@@ -128,13 +127,8 @@ def everything(store: Store, starting: int | None = None, limit: int | None = No
     return [path for batch in batches(own, own.beginning(starting), limit) for path in batch]
 
 
-@contextmanager
-def small_budgets() -> Iterator[None]:
-    """Two entries are spilled, and two manifests are merged."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 500)
-        patch.setattr(spill_policy, "FAN_IN", 2)
-        yield
+# Two entries are spilled, and two manifests are merged.
+SMALL = {"inline_entry_bytes": 500, "fan_in": 2}
 
 
 @pytest.fixture
@@ -199,7 +193,7 @@ def test_each_file_is_given_once_in_order(
                 version = history.commit(*HOSTILE[:count], operation=operation, foreign=kind == "foreign")
                 data[version] = history.added[version]
 
-    with small_budgets() if small else pytest.MonkeyPatch.context():
+    with budgets(**SMALL if small else {}):
         play(before)
         starting = None if starting is None else min(starting, history.head.version + 1)
         first = history.head.version
@@ -241,7 +235,7 @@ def test_a_limit_cuts_the_beginning_and_every_version(history: History) -> None:
 @pytest.mark.parametrize("spilled", [False, True])
 def test_what_a_stream_begins_with_is_in_the_order_of_paths_within_a_version(spilled: bool) -> None:
     """Not in that in which they were named, and not in that of partitions, as manifests are: "a" comes before "a b". [SP8]"""
-    with small_budgets() if spilled else pytest.MonkeyPatch.context():
+    with budgets(**SMALL if spilled else {}):
         history = History(memory())
         for _ in range(2):
             history.commit("b", "a", "a b", "a", "a!", None)
@@ -327,7 +321,7 @@ def test_an_empty_table_begins_with_nothing() -> None:
 
 def test_a_replacement_is_no_data(history: History) -> None:
     """Also where the only manifest of the version holds its files, and for a stream that begins behind it they are. [SP8]"""
-    with small_budgets():
+    with budgets(**SMALL):
         history.replace()
         history.commit("after")
     assert everything(history.store, 7) == history.added[7] + history.added[9]
@@ -389,7 +383,7 @@ def test_a_batch_that_is_repeated_under_another_choice_is_an_error(history: Hist
 @pytest.mark.parametrize("choice", ["fail", "files", "skip"])
 def test_files_that_a_rollback_brings_back_from_before_the_stream_began_are_an_error(choice: OnOverwrite, spilled: bool) -> None:
     """They keep the version that added them, and a stream that began when the table was empty has not been given them. [SP8] [CF13]"""
-    with small_budgets() if spilled else pytest.MonkeyPatch.context():
+    with budgets(**SMALL if spilled else {}):
         history = History(memory())
         history.commit("a", "b")
         history.overwrite()
@@ -537,7 +531,7 @@ def test_a_version_that_expires_while_it_is_read_is_not_given_out(history: Histo
 def test_a_manifest_that_is_gone_is_damage_or_expiry(expired: bool) -> None:
     """[OB4] [SP8]"""
     history = History(memory())
-    with small_budgets():
+    with budgets(**SMALL):
         history.commit(*HOSTILE)
         history.commit("x")
         history.commit("y")
@@ -694,8 +688,7 @@ def test_a_column_that_became_wider_stops_the_stream_and_a_younger_stream_reads_
 @pytest.fixture(scope="module")
 def long_history() -> History:
     """1,000 versions, some of which wrote a manifest."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 12 * 1024)
+    with budgets(inline_entry_bytes=12 * 1024):
         made = History(memory())
         for number in range(999):
             made.commit(f"d{number % 7}")

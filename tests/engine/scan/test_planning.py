@@ -15,9 +15,9 @@ import pyarrow.dataset as ds
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.budgets import SetBudgets, budgets
 
 import manifestcommit as mc
-from manifestcommit.core.commit import spill_policy
 from manifestcommit.core.format import manifest_table
 from manifestcommit.engine.scan import planning
 
@@ -264,9 +264,7 @@ def test_a_filter_gives_the_same_rows_over_the_pruned_files_as_over_all(
 ) -> None:
     """No file with a matching row is left out, inlined or spilled; the dataset finds the same rows. [RD6] [RD7]"""
     root = f"memory://planning/{spilled}/{next(_counter)}"
-    with pytest.MonkeyPatch.context() as patch:
-        if spilled:
-            patch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 1)
+    with budgets(**{"inline_entry_bytes": 1} if spilled else {}):
         for each in files:
             mc.write(_table(each), root, partition_by=["p", "q"])
     table = mc.Table(root)
@@ -292,10 +290,12 @@ def _shown(tables: list[pa.Table]) -> list[str]:
     return sorted(repr(row) for table in tables for row in table.to_pylist())
 
 
-def test_files_of_overlapping_manifests_are_listed_without_being_sorted_and_read_by_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_overlapping_manifests_are_listed_without_being_sorted_and_read_by_partition(
+    monkeypatch: pytest.MonkeyPatch, set_budgets: SetBudgets
+) -> None:
     """Listing a million files would take four times as long. What reads their rows is given them by partition, then path. [RD41]"""
     root = f"memory://planning/order/{next(_counter)}"
-    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 1)
+    set_budgets(inline_entry_bytes=1)
     days = pa.array([dt.date(2013, 1, day) for day in (2, 10, 3)])
     for _ in range(3):
         mc.write(pa.table({"day": days, "x": [1, 2, 3]}), root, partition_by=["day"])

@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
+from tests.budgets import SetBudgets
 from tests.faults.collected import check_readable, needed
 from tests.faults.tables import rows
 from tests.spark.clusters import Driver, set_trap
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
-from manifestcommit.core.commit import spill_policy
 from manifestcommit.core.commit.retention import Policy
 from manifestcommit.core.table import object_names
 from manifestcommit.engine.maintenance import gc as gc_engine
@@ -37,11 +37,9 @@ NO_OPTIONS = StorageOptions()
 
 
 @pytest.fixture
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_parts(monkeypatch: pytest.MonkeyPatch, set_budgets: SetBudgets) -> None:
     """A table of a few dozen files has inlined entries, manifests, merged ones, removals, runs; and is listed in many ranges."""
-    monkeypatch.setattr(spill_policy, "INLINE_ENTRY_BYTES", 3000)
-    monkeypatch.setattr(spill_policy, "INLINE_KEYS", 4)
-    monkeypatch.setattr(spill_policy, "FAN_IN", 3)
+    set_budgets(inline_entry_bytes=3000, inline_keys=4, fan_in=3)
     monkeypatch.setattr(distributed_listing, "NAMES_PER_TASK", 4)
 
 
