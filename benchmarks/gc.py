@@ -37,7 +37,7 @@ import manifestcommit as mc
 from benchmarks.made_up import listed
 from benchmarks.measure import Contestant, Figures, interleave, memory_mb, parser, report, rounds_of, work_folder
 from benchmarks.s3 import S3Server, delta_options, s3_server, versions
-from manifestcommit.core.commit.change import Change
+from manifestcommit.core.commit.change import Write
 from manifestcommit.core.table import object_names
 from manifestcommit.engine.commit.commit_loop import commit
 from manifestcommit.engine.metadata.manifests import put_manifest
@@ -131,7 +131,7 @@ def make_table(url: str, server: S3Server | None, objects: int) -> list[str]:
         days, ones = np.array([day_of(path) for path in some], "int32"), np.ones(len(some), "int64")
         table = listed(pa.array(some), days, ones, ones - 1, job=job, schema=schema)
         refs.append(put_manifest(session.store, table, schema=schema, partition_by=partition_by, job=job, env=SystemEnv()))
-    change = Change(job=job, birth=head.version, operation="append", schema=schema, partition_by=partition_by, add_manifests=tuple(refs))
+    change = Write(job=job, birth=head.version, operation="append", schema=schema, partition_by=partition_by, add_manifests=tuple(refs))
     committed_or_raise(commit(session, head, change), session.store.url)
     dead = list(names(objects, lost, live=False))
     fill(session.store, live)

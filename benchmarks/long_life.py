@@ -35,7 +35,7 @@ from benchmarks.made_up import SCHEMA
 from benchmarks.measure import Contestant, Figures, interleave, parser, report, work_folder
 from benchmarks.s3 import S3Server, s3_server
 from manifestcommit.core.commit import spill_policy
-from manifestcommit.core.commit.change import Change
+from manifestcommit.core.commit.change import Write
 from manifestcommit.core.commit.retention import Policy
 from manifestcommit.core.format import codec, manifest_table
 from manifestcommit.core.schema.fields import Schema
@@ -152,7 +152,7 @@ class Life:
         assert head is not None
         job = self.session.new_job(head)
         entry = made_up_entry(self.done, job, schema_of(head.snapshot))
-        change = Change(
+        change = Write(
             job=job,
             birth=head.version,
             operation="append",

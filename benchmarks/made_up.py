@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import manifestcommit as mc
-from manifestcommit.core.commit.change import Change
+from manifestcommit.core.commit.change import Write
 from manifestcommit.core.format import codec
 from manifestcommit.core.format.manifest_table import FIXED
 from manifestcommit.core.schema.arrow_schema import arrow_type
@@ -70,10 +70,10 @@ def made_up_session(store: Store, partition_by: str | None = "day") -> TableCont
     return TableContext(store)
 
 
-def append(head: Head, job: str, *, refs: tuple[ManifestRef, ...] = (), sources: int = 0) -> Change:
+def append(head: Head, job: str, *, refs: tuple[ManifestRef, ...] = (), sources: int = 0) -> Write:
     """A change that lists manifests and has read so many sources for the first time."""
     snapshot = head.snapshot
-    return Change(
+    return Write(
         job=job,
         birth=head.version,
         operation="append",

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import manifestcommit as mc
 from benchmarks.measure import Contestant, Figures, interleave, parser, report, rounds_of, spark_session, work_folder
-from manifestcommit.core.commit.change import Change
+from manifestcommit.core.commit.change import Write
 from manifestcommit.core.commit.spill_policy import Budgets
 from manifestcommit.core.table.entries import Entry
 from manifestcommit.engine.commit.commit_loop import commit
@@ -91,7 +91,7 @@ def make_linked_table(root: Path, files: int) -> Path:
     size = Budgets().manifest_entries
     parts = [entries[at : at + size] for at in range(0, files, size)]
     refs = tuple(write_manifest(session.store, part, schema=schema, partition_by=(), job=job, env=session.env) for part in parts)
-    change = Change(job=job, birth=head.version, operation="append", schema=schema, partition_by=(), add_manifests=refs)
+    change = Write(job=job, birth=head.version, operation="append", schema=schema, partition_by=(), add_manifests=refs)
     committed_or_raise(commit(session, head, change), session.store.url)
     return root
 

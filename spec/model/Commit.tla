@@ -72,7 +72,7 @@ Decide(p, me, v, bs) ==
                                                      /\ (key # "" /\ On("key") => after(each).keys[key] <= 0)}
                                            ELSE {<<>>}}
 
-\* [CM17] core.commit.change.apply: the bytes that a process sends are a function of its base and the changes.
+\* [CM17] core.commit.apply.apply: the bytes that a process sends are a function of its base and the changes.
 Bytes(p) ==
     LET me == s[p]
         v == me.base + 1

@@ -11,7 +11,7 @@ Writes(job) == PlanOf(job).kind \in {"append", "quick", "overwrite", "replace"}
 \* [AB6]; under an id of its own it must not, and does so only where the rule is switched off.
 FileOf(job, n) == IF ~On("same id") /\ Plan[job].kind = "rerun" THEN <<Plan[job].of, 1>> ELSE <<job, n>>
 
-\* [OB10] core.commit.change._touched: whether a job's commit added to or removed from a partition.
+\* [OB10] core.commit.apply._touched: whether a job's commit added to or removed from a partition.
 Touches(job, part) ==
     \/ Writes(job) /\ PlanOf(job).part = part
     \/ PlanOf(job).kind = "rollback"
@@ -59,7 +59,7 @@ Taken(job, st) ==
       [] plan.kind = "replace" -> plan.replaces
       [] OTHER -> {}
 
-\* [GC2] [GC3] [GC8] [KY4] core.commit.change._retained: the higher of both counts; `expired` never passes the fence; a job leaves the record one
+\* [GC2] [GC3] [GC8] [KY4] core.commit.apply._retained: the higher of both counts; `expired` never passes the fence; a job leaves the record one
 \* gc after its birth fell below the fence; a key is forgotten once the fence has passed the version that recorded it and every rollback;
 \* what time was set back for, once no job from before can commit.
 Retained(st, v, forgets, arg, bs) ==
@@ -98,7 +98,7 @@ Rewound(st, v, to) ==
                   !.keys = [k \in Keys |-> IF isUndone(k) THEN 0 ELSE @[k]],
                   !.dropped = [k \in Keys |-> IF isUndone(k) THEN v ELSE @[k]]]
 
-\* [CM17] core.commit.change.apply: the job's change on top of `st`, as a part of version v. What it does not name is carried over.
+\* [CM17] core.commit.apply.apply: the job's change on top of `st`, as a part of version v. What it does not name is carried over.
 Apply(st, job, v, n, arg, bs) ==
     LET plan == PlanOf(job)
         wrote == IF Writes(job) THEN {FileOf(job, n)} ELSE {}

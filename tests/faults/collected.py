@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from tests.faults.tables import begin, check_head, clone, memory, read, read_ids, rows, session, write
 
-from manifestcommit.core.commit.change import Change, TagEdit
+from manifestcommit.core.commit.change import TagEdit
 from manifestcommit.core.commit.conflict import is_readable
 from manifestcommit.core.commit.retention import Policy
 from manifestcommit.core.table import object_names
@@ -115,7 +115,7 @@ def tag(store: Store, name: str, version: int | None) -> None:
     each = session(store)
     head = each.open()
     job = object_names.job_id(head.version, head.snapshot.table_id, secrets.token_bytes(16))
-    change = Change(job=job, birth=head.version, operation="tag", tag=TagEdit(name=name, version=version))
+    change = TagEdit(job=job, birth=head.version, operation="tag", name=name, version=version)
     committed_or_raise(commit(each, head, change), store.url)
 
 

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from manifestcommit.core.commit.change import Change
+from manifestcommit.core.commit.change import Write
 from manifestcommit.core.format import codec
 from manifestcommit.core.schema.fields import Field, Schema
 from manifestcommit.core.table.entries import Entry
@@ -192,7 +192,7 @@ def crowd(*, writers: int, seconds: float = 10.0, request_s: float = 0.02, seed:
     )
 
 
-def _append(schema: Schema | None, job: str, birth: int) -> Change:
+def _append(schema: Schema | None, job: str, birth: int) -> Write:
     path = f"00000-{hashlib.sha256(job.encode()).hexdigest()[:16]}-0-{job}.parquet"
     entry = Entry(path=path, rows=1, bytes=1, digest=codec.digest(path.encode()), job=job)
-    return Change(job=job, birth=birth, operation="append", schema=schema, partition_by=(), add=(entry,), touched=({},))
+    return Write(job=job, birth=birth, operation="append", schema=schema, partition_by=(), add=(entry,), touched=({},))

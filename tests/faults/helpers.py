@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.faults.tables import begin, change_of, rows, session, write
 
-from manifestcommit.core.commit.change import Change, Prepared
+from manifestcommit.core.commit.change import Prepared, Write
 from manifestcommit.core.format import codec
 from manifestcommit.core.table import object_names
 from manifestcommit.engine.commit.commit_loop import commit
@@ -74,7 +74,7 @@ def intents(store: Store) -> list[str]:
     return [job for info in store.list(object_names.INTENTS) if (job := object_names.parse_intent(info.name)) is not None]
 
 
-def put_intent(store: Store, change: Change) -> str:
+def put_intent(store: Store, change: Write) -> str:
     """Publish a change by hand."""
     data = codec.encode_intent(Prepared(format_version=1, change=change, prepared_at=0, writer="by hand"))
     assert data is not None and store.put_if_absent(object_names.intent_name(change.job), data)

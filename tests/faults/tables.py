@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from manifestcommit.core.commit.change import Change
+from manifestcommit.core.commit.change import Write
 from manifestcommit.core.format import codec
 from manifestcommit.core.table import object_names
 from manifestcommit.core.table.snapshot import Commit, Snapshot
@@ -183,7 +183,7 @@ def put_version(store: Store, head: Head, *, commit: Commit | None = None, **cha
     return Head(snapshot=snapshot, digest=codec.digest(data))
 
 
-def change_of(job: Job) -> Change:
+def change_of(job: Job) -> Write:
     """What the job would commit now."""
     return job._job.change()
 

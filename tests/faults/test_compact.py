@@ -21,7 +21,7 @@ from tests.faults.tables import begin, check_head, check_table, clone, memory, p
 from tests.faults.test_crashes import FAULTS
 from tests.sizes import rest_thorough, some
 
-from manifestcommit.core.commit.change import Change, StreamBatch
+from manifestcommit.core.commit.change import StreamBatch, Write
 from manifestcommit.core.commit.retention import Policy
 from manifestcommit.core.schema.evolution import drop_column, rename_column
 from manifestcommit.core.table import object_names
@@ -232,7 +232,7 @@ def delete(store: Store, paths: Sequence[str]) -> None:
     each = session(store)
     head = each.open()
     job = object_names.job_id(head.version, head.snapshot.table_id, secrets.token_bytes(16))
-    committed_or_raise(commit(each, head, Change(job=job, birth=head.version, operation="delete", remove=frozenset(paths))), store.url)
+    committed_or_raise(commit(each, head, Write(job=job, birth=head.version, operation="delete", remove=frozenset(paths))), store.url)
 
 
 def test_two_compactions_at_once_double_nothing() -> None:
@@ -304,7 +304,7 @@ def test_a_commit_that_says_replace_and_loses_or_doubles_rows_is_refused() -> No
     each = session(store)
     head = each.open()
     job = object_names.job_id(head.version, head.snapshot.table_id, secrets.token_bytes(16))
-    change = Change(job=job, birth=head.version, operation="replace", remove=frozenset(files(store)[:2]))
+    change = Write(job=job, birth=head.version, operation="replace", remove=frozenset(files(store)[:2]))
     with pytest.raises(CommitConflictError, match="replacement_changes_rows"):
         committed_or_raise(commit(each, head, change), store.url)
     assert head.version == open_head(store).version

@@ -16,8 +16,9 @@ from tests.faults.helpers import publish
 from tests.faults.tables import all_snapshots, begin, change_of, check_head, check_table, memory, read_ids, rows, session, write
 from tests.sizes import rest_thorough
 
+from manifestcommit.core.commit.apply import create
 from manifestcommit.core.commit.audit import check_step
-from manifestcommit.core.commit.change import Change, create
+from manifestcommit.core.commit.change import Write
 from manifestcommit.core.commit.retention import Policy
 from manifestcommit.core.schema.fields import Field, Schema
 from manifestcommit.core.table import object_names
@@ -244,7 +245,7 @@ def test_a_job_that_creates_above_another_one_of_the_removed_table_is_refused_an
     check_clean(store, remade)
 
 
-def plain(change: Change) -> Change:
+def plain(change: Write) -> Write:
     """Without key and advance, so that it follows another one like it."""
     return msgspec.structs.replace(change, key=None, declared=None, advances=())
 
@@ -647,7 +648,7 @@ def retouch(store: Store) -> Outcome:
     """A commit that any table takes."""
     each = session(store)
     head = each.open()
-    return commit(each, head, Change(job=each.new_job(head), birth=head.version, operation="properties", properties={"a": "b"}))
+    return commit(each, head, Write(job=each.new_job(head), birth=head.version, operation="properties", properties={"a": "b"}))
 
 
 def test_a_commit_on_a_table_without_a_marker_reads_its_base_once_more(earlier: Any) -> None:

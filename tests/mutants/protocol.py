@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, mutant
 
-_COMMIT, _CONFLICT, _CHANGE = "engine/commit/commit_loop.py", "core/commit/conflict.py", "core/commit/change.py"
+_COMMIT, _CONFLICT, _APPLY = "engine/commit/commit_loop.py", "core/commit/conflict.py", "core/commit/apply.py"
 _CREATE, _SETTLED, _TUNING = "engine/commit/create_version.py", "engine/commit/settled.py", "engine/runtime/tuning.py"
 _ROLLED_BACK, _RECORDED = "core/commit/rolled_back.py", "engine/commit/settled.py"
 _REMOVED, _BASED_ON = "engine/metadata/removed_table.py", "engine/commit/based_on.py"
@@ -112,8 +112,8 @@ COMMITTING: tuple[Mutant, ...] = (
         "IV4 CM1 AB3",
         (
             _SETTLED,
-            '    if state == "committed":\n        return Outcome(kind="committed", job_id=change.job, version=version)\n    record',
-            "    record",
+            '    if state == "committed":\n        return Outcome(kind="committed", job_id=change.job, version=version)\n    done',
+            "    done",
         ),
         tests="faults/test_stalled.py::test_a_job_that_someone_else_finished_is_committed_and_sends_nothing",
         theme="phases",
@@ -333,7 +333,7 @@ KEYS_AND_POSITIONS: tuple[Mutant, ...] = (
             "keys_from = min(_keys_from(session, snapshot, policy.keep_keys), fence)",
             "keys_from = _keys_from(session, snapshot, policy.keep_keys)",
         ),
-        (_CHANGE, "forgotten = min(retention.keys_from, fence) if is_whole else 0", "forgotten = retention.keys_from if is_whole else 0"),
+        (_APPLY, "forgotten = min(retention.keys_from, fence) if is_whole else 0", "forgotten = retention.keys_from if is_whole else 0"),
         tests="core/commit/test_retention.py::test_what_a_decision_leaves_of_the_head + "
         "faults/test_gc.py::test_only_the_last_keys_are_remembered_where_there_are_too_many",
         theme="gc",
@@ -342,14 +342,14 @@ KEYS_AND_POSITIONS: tuple[Mutant, ...] = (
         "keys at the fence",
         "gc forgets the key that the fence's own version has recorded, or the last one that is to be kept: its rerun doubles the rows.",
         "IV3 KY4",
-        (_CHANGE, "record.version >= forgotten", "record.version > forgotten"),
+        (_APPLY, "record.version >= forgotten", "record.version > forgotten"),
         tests="core/commit/test_retention.py::test_a_key_is_forgotten_below_both_the_fence_and_the_first_that_is_kept",
     ),
     mutant(
         "keys above a run",
         "gc forgets keys of the head while others have merged the runs: an older record in a run is taken for the last.",
         "IV3 KY4 OB11",
-        (_CHANGE, "min(retention.keys_from, fence) if is_whole else 0", "min(retention.keys_from, fence)"),
+        (_APPLY, "min(retention.keys_from, fence) if is_whole else 0", "min(retention.keys_from, fence)"),
         tests="core/commit/test_retention.py::test_no_key_is_forgotten_where_others_have_merged_the_runs",
     ),
     mutant(
@@ -363,7 +363,7 @@ KEYS_AND_POSITIONS: tuple[Mutant, ...] = (
         "keys that come back late",
         "gc forgets keys that a rollback brings back between its choice and its create.",
         "IV3 GC3 KY4",
-        (_CONFLICT, "if version is None or change.retention is None or not change.retention.keys_from:", "if True:"),
+        (_CONFLICT, "if version is None or not change.keys_from:", "if True:"),
         tests="faults/test_gc.py::test_rows_are_not_doubled_by_a_job_that_began_while_its_key_was_rolled_back",
     ),
     mutant(
@@ -389,7 +389,7 @@ KEYS_AND_POSITIONS: tuple[Mutant, ...] = (
         "rewind",
         "A source is set back from where it no longer stands: the keys of what came between stay, and that work is lost.",
         "IV3 WM5",
-        (_CONFLICT, "    if rewind is None:\n", "    if True:\n"),
+        (_CONFLICT, "if all(position == change.have for position in stood) and not inputs.reused and not moved:", "if True:"),
         tests="engine/operations/test_lineage.py::test_a_rewind_loses_against_an_advance_that_came_between",
         theme="back",
     ),
@@ -397,7 +397,7 @@ KEYS_AND_POSITIONS: tuple[Mutant, ...] = (
         "keys of a rewind",
         "A rewind leaves the keys of what it undoes: the rerun passes for done, and its rows are lost.",
         "IV3 WM5",
-        (_CHANGE, "for key in change.rewind.keys if change.rewind else ():", "for key in ():"),
+        (_APPLY, "for key in change.keys}", "for key in ()}"),
         tests="engine/operations/test_lineage.py::test_after_a_rewind_the_work_is_done_again_and_the_rest_is_not",
         theme="back",
     ),
@@ -437,14 +437,14 @@ KEYS_AND_POSITIONS: tuple[Mutant, ...] = (
         "lives under a tag",
         "gc forgets where a source began that a rollback to a tagged version takes back: what was read of it is skipped for ever.",
         "IV3 CF13 WM5",
-        (_CHANGE, "min([expired, *(tag.version for tag in tags.values())])", "expired"),
+        (_APPLY, "min([expired, *(tag.version for tag in tags.values())])", "expired"),
         tests="engine/operations/test_set_back.py::test_a_rollback_leads_a_source_back_to_no_beginning_from_before_its_target",
     ),
     mutant(
         "left where it was",
         "A rewind does not see a job that led a source back to where it stood: its key stays, and its rerun passes for done.",
         "IV3 WM5 CM24",
-        (_CHANGE, "        advanced=_untold(head, change),\n", ""),
+        (_APPLY, "        advanced=_untold(head, change),\n", ""),
         tests="engine/operations/test_lineage.py::test_a_rewind_drops_the_key_of_a_job_that_left_the_watermark_where_it_was",
     ),
     mutant(
@@ -518,7 +518,11 @@ CONFLICTS: tuple[Mutant, ...] = (
         "live path",
         "A file that is in the table is added again: its rows count twice.",
         "IV6 CF10",
-        (_CONFLICT, "if not inputs.live or change.retention is not None:", "if True:"),
+        (
+            _CONFLICT,
+            '    if not inputs.live:\n        return None\n    return Conflict(\n        rule="path_is_live",',
+            '    if True:\n        return None\n    return Conflict(\n        rule="path_is_live",',
+        ),
         tests="engine/job/test_job.py::test_of_two_jobs_that_add_one_file_one_commits",
     ),
     mutant(
@@ -532,7 +536,11 @@ CONFLICTS: tuple[Mutant, ...] = (
         "condemned file",
         "gc condemns a file that somebody has added meanwhile.",
         "IV7 GC3 GC6",
-        (_CONFLICT, "if change.retention is None or not inputs.live:", "if True:"),
+        (
+            _CONFLICT,
+            '    if not inputs.live:\n        return None\n    return Conflict(\n        rule="condemned_file_is_live",',
+            '    if True:\n        return None\n    return Conflict(\n        rule="condemned_file_is_live",',
+        ),
         tests="faults/test_gc_races.py::test_adding_a_file_that_gc_condemns_is_one_or_the_other",
     ),
     mutant(
@@ -553,7 +561,7 @@ CONFLICTS: tuple[Mutant, ...] = (
         "tagged",
         "A version that has expired is tagged: gc has taken what it lists.",
         "IV7 CF12",
-        (_CONFLICT, "if edit is None or edit.version is None or is_readable(head, edit.version):", "if True:"),
+        (_CONFLICT, "if change.version is None or is_readable(head, change.version):", "if True:"),
         tests="engine/operations/test_tags.py::test_a_version_that_expires_before_the_create_is_not_tagged",
         theme="tags",
     ),
@@ -788,7 +796,11 @@ SETTING_BACK: tuple[Mutant, ...] = (
         "dropped keys of a rewind",
         "A rewind removes the keys that it drops instead of marking them: a job from before takes one.",
         "IV3 KY7 WM5",
-        (_CHANGE, '        keys[key] = KeyRecord(version=version, digest="")\n', "        keys.pop(key, None)\n"),
+        (
+            _APPLY,
+            "keys={**head.keys, **dropped},",
+            "keys={key: record for key, record in head.keys.items() if key not in dropped},",
+        ),
         tests="engine/operations/test_set_back.py::test_a_key_that_a_rewind_dropped_is_for_jobs_that_begin_afterwards",
         theme="set back",
     ),
@@ -833,7 +845,7 @@ SETTING_BACK: tuple[Mutant, ...] = (
         "name of a query",
         "A query whose batches a rollback has taken, and whose name another has by now, goes on behind them under a name of its own.",
         "IV3 KY6",
-        (_CHANGE, "        streams[free_name(streams, batch.name, before.query)] = before", "        pass"),
+        (_APPLY, "        streams[free_name(streams, batch.name, before.query)] = before", "        pass"),
         tests="core/commit/test_stream_batches.py::test_a_query_whose_name_another_has_taken_is_still_without_its_batches",
     ),
     mutant(
@@ -876,9 +888,9 @@ SETTING_BACK: tuple[Mutant, ...] = (
         "gc drops what a source was set back by while a job from before can still commit.",
         "IV3 WM6",
         (
-            _CHANGE,
-            "for source, version in made.set_back.items() if version > fence}",
-            "for source, version in made.set_back.items() if version < 0}",
+            _APPLY,
+            "for source, version in head.set_back.items() if version > fence}",
+            "for source, version in head.set_back.items() if version < 0}",
         ),
         tests="engine/operations/test_set_back.py::test_gc_drops_what_no_job_can_need_any_more_and_nothing_earlier",
         theme="set back",
@@ -959,7 +971,7 @@ SETTING_BACK: tuple[Mutant, ...] = (
         "set-backs of other sources",
         "A rewind forgets which other sources were set back before: a job from before that advances one.",
         "IV3 WM6 WM5",
-        (_CHANGE, "return {**head.set_back, change.rewind.source: version}", "return {change.rewind.source: version}"),
+        (_APPLY, "set_back={**head.set_back, source: version},", "set_back={source: version},"),
         tests=_RIGHT_BEFORE,
     ),
     mutant(
@@ -967,9 +979,9 @@ SETTING_BACK: tuple[Mutant, ...] = (
         "gc drops what a source was set back by right after its fence, where a job that was born at the fence can still commit.",
         "IV3 WM6",
         (
-            _CHANGE,
-            "for source, version in made.set_back.items() if version > fence}",
-            "for source, version in made.set_back.items() if version > fence + 1}",
+            _APPLY,
+            "for source, version in head.set_back.items() if version > fence}",
+            "for source, version in head.set_back.items() if version > fence + 1}",
         ),
         tests=_RIGHT_BEFORE,
     ),
@@ -977,14 +989,14 @@ SETTING_BACK: tuple[Mutant, ...] = (
         "dropped keys early",
         "gc forgets that a key was dropped while a job from before can still commit: it takes the key of the rerun.",
         "IV3 KY7",
-        (_CHANGE, "else record.version > fence or bool(runs)", "else bool(runs)"),
+        (_APPLY, "else record.version > fence or bool(runs)", "else bool(runs)"),
         tests="engine/operations/test_set_back.py::test_gc_keeps_a_dropped_key_while_a_job_from_before_can_commit",
     ),
     mutant(
         "dropped keys at the fence",
         "That a key was dropped is kept although no job from before can commit.",
         "KY7",
-        (_CHANGE, "record.version > fence or", "record.version >= fence or"),
+        (_APPLY, "record.version > fence or", "record.version >= fence or"),
         tests="core/commit/test_retention.py::test_that_a_key_was_dropped_is_forgotten_at_the_fence_and_not_above_it",
     ),
     mutant(
@@ -999,9 +1011,9 @@ SETTING_BACK: tuple[Mutant, ...] = (
         "gc forgets that a query was set back while a batch from before can still commit.",
         "IV3 KY7",
         (
-            _CHANGE,
-            "for query, version in made.set_back_queries.items() if version > fence}",
-            "for query, version in made.set_back_queries.items() if version < 0}",
+            _APPLY,
+            "for query, version in head.set_back_queries.items() if version > fence}",
+            "for query, version in head.set_back_queries.items() if version < 0}",
         ),
         tests="engine/operations/test_set_back.py::test_a_batch_that_was_planned_before_a_rollback_is_refused",
     ),
@@ -1176,7 +1188,7 @@ COLLECTING: tuple[Mutant, ...] = (
         "former folders",
         "A table that gets other partition columns forgets those that it had: gc leaves the files in their folders for ever.",
         "GC5 CF13",
-        (_CHANGE, "if before in base.former_folders else (*base.former_folders, before)", ""),
+        (_APPLY, "if before in base.former_folders else (*base.former_folders, before)", ""),
         tests="engine/maintenance/test_former_folders.py::test_gc_deletes_what_lies_in_folders_from_before_a_rollback",
     ),
     mutant(
@@ -1322,7 +1334,7 @@ COLLECTING: tuple[Mutant, ...] = (
         "runs of a plan",
         "gc that is only to tell what would go puts runs of records.",
         "GC5 GC8",
-        (_RETAIN, "    if writing:\n        decided = _with_runs", "    if True:\n        decided = _with_runs"),
+        (_RETAIN, "return _with_runs(session, snapshot, decided) if writing else decided", "return _with_runs(session, snapshot, decided)"),
         tests="faults/test_gc_decision.py::test_a_plan_puts_no_run_and_a_gc_that_forgets_no_key_reads_none",
     ),
     mutant(
@@ -1367,7 +1379,7 @@ COLLECTING: tuple[Mutant, ...] = (
         "Versions stop being readable that a job which can still commit compares itself with.",
         "IV7 GC2",
         (_RETENTION, "min(last, at_keep_for, fence)", "min(last, at_keep_for)"),
-        (_CHANGE, "expired = max(head.expired, min(retention.expired, fence))", "expired = max(head.expired, retention.expired)"),
+        (_APPLY, "expired = max(head.expired, min(retention.expired, fence))", "expired = max(head.expired, retention.expired)"),
         tests="core/commit/test_retention.py::test_fence_and_expired_never_go_back_and_keep_their_order",
         theme="gc",
     ),
@@ -1375,7 +1387,7 @@ COLLECTING: tuple[Mutant, ...] = (
         "fence falls",
         "gc sets its own fence on top of a winner that went further: jobs commit whose files are gone.",
         "IV7 GC2 GC3",
-        (_CHANGE, "fence = max(head.fence, min(retention.fence, head.version))", "fence = min(retention.fence, head.version)"),
+        (_APPLY, "fence = max(head.fence, min(retention.fence, head.version))", "fence = min(retention.fence, head.version)"),
         tests="core/commit/test_retention.py::test_what_a_decision_leaves_of_the_head",
         theme="gc",
     ),
@@ -1384,9 +1396,9 @@ COLLECTING: tuple[Mutant, ...] = (
         "gc drops jobs from the record that others can still commit: they commit again.",
         "IV4 GC8",
         (
-            _CHANGE,
-            "for job, version in made.recent_jobs.items() if not _is_born_below(job, head.fence)}",
-            "for job, version in made.recent_jobs.items() if version == made.version}",
+            _APPLY,
+            "for job, version in head.recent_jobs.items() if not _is_born_below(job, head.fence)}",
+            "for job, version in head.recent_jobs.items() if False}",
         ),
         tests="core/commit/test_retention.py::test_what_a_decision_leaves_of_the_head",
         theme="phases",
@@ -1395,7 +1407,7 @@ COLLECTING: tuple[Mutant, ...] = (
         "streams after gc",
         "gc loses the last batch of a streaming query: a restarted query commits its batches again.",
         "IV3 KY6 WM4",
-        (_CHANGE, "        condemned=condemned,\n", "        condemned=condemned,\n        streams={},\n"),
+        (_APPLY, "        condemned=condemned,\n", "        condemned=condemned,\n        streams={},\n"),
         tests="faults/test_compact.py::test_after_compaction_and_expiry_reruns_and_replayed_batches_are_still_recognised",
     ),
     mutant(

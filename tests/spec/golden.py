@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from manifestcommit.core.commit.change import Change, Overwrite, Prepared
+from manifestcommit.core.commit.change import Overwrite, Prepared, Write
 from manifestcommit.core.format import codec, manifest_table
 from manifestcommit.core.format.recovery_objects import FinishedTask, KeyMark
 from manifestcommit.core.schema.evolution import SchemaEdit
@@ -312,7 +312,7 @@ def shared() -> Snapshot:
 def intent() -> Prepared:
     """A plain append that its job asks others to commit."""
     entry = msgspec.structs.replace(INLINED[0], added=0)
-    change = Change(
+    change = Write(
         job=JOB, birth=40, operation="append", key="flights:2013-01 'ä'", declared="33" * 16, schema=SCHEMA, partition_by=(DAY, CARRIER),
         add=(entry,), touched=({DAY: "2013-01-01", CARRIER: "A/A é"},), advances=(Advance(source="MyTopic:0", start=0, end=50),),
         summary=Summary(tasks=1, attempts=2, conflicts=2, seconds=0.5),
@@ -394,7 +394,7 @@ def prepared() -> Prepared:
     """A prepared job: every member that this version of the format has."""
     return Prepared(
         format_version=1,
-        change=Change(
+        change=Write(
             job=JOB,
             birth=40,
             operation="overwrite",
@@ -426,7 +426,7 @@ def prepared() -> Prepared:
 
 def based() -> Prepared:
     """A prepared job whose rows were read from a version below its birth."""
-    change = Change(
+    change = Write(
         job=JOB, birth=40, based_on=37, operation="overwrite", overwrite=Overwrite(scope=({},)),
         schema=SCHEMA, partition_by=(DAY, CARRIER),
     )  # fmt: skip

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from tests.spec import golden
 
-from manifestcommit.core.commit.change import Change, ConflictInputs
+from manifestcommit.core.commit.change import ConflictInputs, Write
 from manifestcommit.core.commit.conflict import InterveningCommit, find_conflict
 from manifestcommit.core.format import codec
 from manifestcommit.core.table import object_names
@@ -66,7 +66,7 @@ def test_requests_do_not_grow_with_the_table_or_its_history(root: str) -> None:
     assert store.requests() == {"get": 2, "list": 1}
     store.reset()
     job = object_names.job_id(head.version, head.snapshot.table_id, secrets.token_bytes(16))
-    change = Change(job=job, birth=head.version, operation="append", schema=head.snapshot.schema, partition_by=(), add=entries(job, 100))
+    change = Write(job=job, birth=head.version, operation="append", schema=head.snapshot.schema, partition_by=(), add=entries(job, 100))
     outcome = commit(session, head, change)
     assert outcome.committed
     assert store.requests() == {"put_if_absent": 1, "list": 1, "put": 1}
@@ -117,7 +117,7 @@ def test_an_append_commutes_with_any_winner(operation: str) -> None:
     head = golden.full()
     touched = ({golden.DAY: "2013-01-01"}, {})
     winner = InterveningCommit(version=41, commit=Commit(job=golden.OTHER_JOB, commit_id="c", operation=operation, touched=touched))
-    change = Change(
+    change = Write(
         job=golden.OLD_JOB,
         birth=39,
         operation="append",
@@ -132,7 +132,7 @@ def test_an_append_commutes_with_any_winner(operation: str) -> None:
 def test_replacing_a_file_that_is_no_longer_live_conflicts() -> None:
     """Its rows would come back from the dead. [CF7] [CF1]"""
     head = golden.full()
-    change = Change(job=golden.OLD_JOB, birth=39, operation="replace", remove=frozenset({"a.parquet", "b.parquet"}))
+    change = Write(job=golden.OLD_JOB, birth=39, operation="replace", remove=frozenset({"a.parquet", "b.parquet"}))
     assert find_conflict(head, change, [], ConflictInputs()) is None
     conflict = find_conflict(head, change, [], ConflictInputs(gone=frozenset({"b.parquet"})))
     assert conflict is not None and conflict.rule == "replaced_file_is_gone" and "b.parquet" in conflict.mine

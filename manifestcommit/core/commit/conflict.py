@@ -1,5 +1,5 @@
 """Decides whether a change still applies on top of the commits since its base version: one function
-per rule, all listed in one tuple. [CF1]
+per rule, all listed in one table by the kind of change. [CF1]
 
 Pure. A conflict is a value here; the engine turns it into an exception. Not here: loading the
 intervening commits (engine.commit.commit_loop).
@@ -7,7 +7,8 @@ intervening commits (engine.commit.commit_loop).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -16,7 +17,18 @@ from ..schema.fields import Field, members, type_text
 from ..table.partition_pattern import PartitionPattern, first_overlap, of_partition
 from ..table.snapshot import REPLACE, Commit, Snapshot
 from ..table.watermark import WatermarkMismatch, find_misfit
-from .change import Change, ConflictInputs, given_and_taken
+from .apply import given_and_taken
+from .change import (
+    Abort,
+    Change,
+    ConflictInputs,
+    MergeManifests,
+    Retention,
+    Rewind,
+    Rollback,
+    TagEdit,
+    Write,
+)
 from .stream_batches import held, judge, record_of
 
 
@@ -38,7 +50,7 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
     misfit: WatermarkMismatch | None = None
 
 
-Rule = Callable[[Snapshot, Change, Sequence[InterveningCommit], ConflictInputs], Conflict | None]
+Rule = Callable[[Snapshot, Any, Sequence[InterveningCommit], ConflictInputs], Conflict | None]
 
 
 def find_conflict(
@@ -46,21 +58,26 @@ def find_conflict(
 ) -> Conflict | None:
     """Return the first rule that the change breaks on top of `head`; None: the change can be
     applied. [CF1]"""
-    return next(
-        (conflict for rule in RULES if (conflict := rule(head, change, winners, inputs))), None
-    )
+    conflicts = (rule(head, change, winners, inputs) for rule in RULES[type(change)])
+    return next((conflict for conflict in conflicts if conflict is not None), None)
 
 
 def needs_winners(change: Change) -> bool:
     """Whether the commits since the base version, or since `based_on`, must be read; an append
     needs only the latest version. [CF2] [CF3] [CF16] [KY4]"""
-    forgets = change.retention is not None and change.retention.keys_from > 0
-    serializable = change.overwrite is not None and change.overwrite.conflict == "serializable"
-    return bool(change.reads) or change.rewind is not None or serializable or forgets
+    match change:
+        case Write():
+            overwrite = change.overwrite
+            serializable = overwrite is not None and overwrite.conflict == "serializable"
+            return bool(change.reads) or serializable
+        case Retention():
+            return change.keys_from > 0
+        case _:
+            return isinstance(change, Rewind)
 
 
 def schema_is_other(
-    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
 ) -> Conflict | None:
     """The schema change does not commute, or files were written with a column that the table no
     longer has in that form. [CF8]"""
@@ -123,7 +140,7 @@ def _unreadable(written: Sequence[Field], there: Sequence[Field]) -> Conflict | 
 
 
 def partitioning_is_other(
-    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
 ) -> Conflict | None:
     """The files were laid out for a partitioning that is not the table's. [CF9]"""
     if (
@@ -140,10 +157,10 @@ def partitioning_is_other(
 
 
 def path_is_live(
-    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
 ) -> Conflict | None:
     """A file is listed already: listing it again would duplicate its rows. [CF10]"""
-    if not inputs.live or change.retention is not None:
+    if not inputs.live:
         return None
     return Conflict(
         rule="path_is_live",
@@ -153,7 +170,10 @@ def path_is_live(
 
 
 def replaced_file_is_gone(
-    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+    head: Snapshot,
+    change: Write | MergeManifests,
+    winners: Sequence[InterveningCommit],
+    inputs: ConflictInputs,
 ) -> Conflict | None:
     """A file to be replaced was removed by another commit. [CF7]"""
     if not inputs.gone:
@@ -166,7 +186,7 @@ def replaced_file_is_gone(
 
 
 def replacement_changes_rows(
-    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
 ) -> Conflict | None:
     """A commit is declared to change no row, but would: streams and serializable overwrites would
     skip it. [CF14] [GC11]"""
@@ -183,7 +203,7 @@ def replacement_changes_rows(
 
 
 def partition_was_touched(
-    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
 ) -> Conflict | None:
     """Serializable overwrite: another commit added to or removed from one of its partitions since
     the base version, even from an empty one. [CF3] [CF6]
@@ -210,7 +230,7 @@ def partition_was_touched(
 
 
 def read_partition_was_touched(
-    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
 ) -> Conflict | None:
     """Another commit added to or removed from a partition that was read to decide what to remove.
     Compaction does not conflict: it changes no row. [CF16] [GC11]"""
@@ -233,7 +253,7 @@ def read_partition_was_touched(
 
 
 def partition_is_filled(
-    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
 ) -> Conflict | None:
     """Overwrite with conflict="fail": the partitions must be empty. [CF5]"""
     if change.overwrite is None or change.overwrite.conflict != "fail":
@@ -260,7 +280,7 @@ def partition_is_filled(
 
 
 def source_was_set_back(
-    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
 ) -> Conflict | None:
     """A job began before a rewind or a rollback moved the source that it advances: its rows exist
     already, or are read again. [WM6]"""
@@ -278,7 +298,7 @@ def source_was_set_back(
 
 
 def key_was_set_back(
-    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
 ) -> Conflict | None:
     """A job began before a rewind or a rollback invalidated its key: the work belongs to a job that
     begins afterwards. [KY7]"""
@@ -294,7 +314,7 @@ def key_was_set_back(
 
 
 def stream_was_set_back(
-    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
 ) -> Conflict | None:
     """A batch was planned before a rollback took back batches of its query. [KY7]"""
     version = head.set_back_queries.get(change.stream.query, 0) if change.stream is not None else 0
@@ -306,13 +326,13 @@ def stream_was_set_back(
     )
 
 
-def _set_back(rule: str, change: Change, mine: str, what: str, version: int) -> Conflict:
+def _set_back(rule: str, change: Write, mine: str, what: str, version: int) -> Conflict:
     winner = f"version {version}, a rewind or rollback, {what}"
     return Conflict(rule=rule, mine=f"{mine}, and began at version {change.birth}", winner=winner)
 
 
 def watermark_misfits(
-    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
 ) -> Conflict | None:
     """An advance does not start at the source's current watermark. [WM2]"""
     misfit = find_misfit(head.watermarks, head.origins, change.advances)
@@ -327,7 +347,7 @@ def watermark_misfits(
 
 
 def job_is_committed(
-    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+    head: Snapshot, change: Abort, winners: Sequence[InterveningCommit], inputs: ConflictInputs
 ) -> Conflict | None:
     """The job to abort has committed, or only the history can say so: a single create decides
     between commit and abort. [AB4]"""
@@ -335,65 +355,58 @@ def job_is_committed(
         return None
     return Conflict(
         rule="job_is_committed",
-        mine=f"gives up job {change.gives_up}",
+        mine=f"gives up job {change.aborted}",
         winner="that job was committed before, or is fenced",
     )
 
 
 def watermark_was_moved(
-    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+    head: Snapshot, change: Rewind, winners: Sequence[InterveningCommit], inputs: ConflictInputs
 ) -> Conflict | None:
     """The source to rewind is no longer at the position at which the rewind was decided. [WM5]"""
-    rewind = change.rewind
-    if rewind is None:
-        return None
     # A source can return to the same position: work was done and undone meanwhile, and the keys to
     # invalidate have changed.
     stood = [
-        *(winner.watermarks.get(rewind.source) for winner in winners),
-        head.watermarks.get(rewind.source),
+        *(winner.watermarks.get(change.source) for winner in winners),
+        head.watermarks.get(change.source),
     ]
     # within one version, a source may return to where it was
-    moved = any(rewind.source in winner.commit.advanced for winner in winners)
-    if all(position == rewind.have for position in stood) and not inputs.reused and not moved:
+    moved = any(change.source in winner.commit.advanced for winner in winners)
+    if all(position == change.have for position in stood) and not inputs.reused and not moved:
         return None
     return Conflict(
         rule="watermark_was_moved",
-        mine=f"rewinds {rewind.source!r} from {rewind.have!r}",
-        winner=f"others moved it; it stands at {head.watermarks.get(rewind.source)!r}",
+        mine=f"rewinds {change.source!r} from {change.have!r}",
+        winner=f"others moved it; it stands at {head.watermarks.get(change.source)!r}",
     )
 
 
 def tagged_version_is_gone(
-    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+    head: Snapshot, change: TagEdit, winners: Sequence[InterveningCommit], inputs: ConflictInputs
 ) -> Conflict | None:
     """The tagged version is no longer readable: gc may have deleted its objects. [CF12]"""
-    edit = change.tag
-    if edit is None or edit.version is None or is_readable(head, edit.version):
+    if change.version is None or is_readable(head, change.version):
         return None
     return Conflict(
         rule="tagged_version_is_gone",
-        mine=f"tags version {edit.version} as {edit.name!r}",
+        mine=f"tags version {change.version} as {change.name!r}",
         winner=f"that version was expired; the oldest readable one is {head.expired}",
     )
 
 
 def rolled_back_over(
-    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+    head: Snapshot, change: Rollback, winners: Sequence[InterveningCommit], inputs: ConflictInputs
 ) -> Conflict | None:
     """A rollback would undo commits that it did not see, or its target is no longer readable.
     [CF13]"""
-    rollback = change.rollback
-    if rollback is None:
-        return None
-    mine = f"rolls back to version {rollback.target.version}"
+    mine = f"rolls back to version {change.target.version}"
     if head.version > change.birth:
         return Conflict(
             rule="rolled_back_over",
             mine=mine,
             winner=f"version {head.version} was committed since {change.birth}",
         )
-    if not is_readable(head, rollback.target.version):
+    if not is_readable(head, change.target.version):
         return Conflict(
             rule="rolled_back_over",
             mine=mine,
@@ -403,7 +416,7 @@ def rolled_back_over(
 
 
 def path_is_condemned(
-    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
 ) -> Conflict | None:
     """An added file is one that gc deletes although the library did not name it. [CF11]"""
     path = next((entry.path for entry in change.add if entry.path in head.condemned), None)
@@ -417,10 +430,10 @@ def path_is_condemned(
 
 
 def condemned_file_is_live(
-    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+    head: Snapshot, change: Retention, winners: Sequence[InterveningCommit], inputs: ConflictInputs
 ) -> Conflict | None:
     """gc condemns a file that another commit has added meanwhile. [GC6]"""
-    if change.retention is None or not inputs.live:
+    if not inputs.live:
         return None
     return Conflict(
         rule="condemned_file_is_live",
@@ -430,14 +443,14 @@ def condemned_file_is_live(
 
 
 def forgotten_keys_came_back(
-    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+    head: Snapshot, change: Retention, winners: Sequence[InterveningCommit], inputs: ConflictInputs
 ) -> Conflict | None:
     """gc forgets keys, but a rollback restored old ones meanwhile: a job that began without seeing
     them could repeat their work. [KY4]"""
     version = next(
         (winner.version for winner in winners if winner.commit.restored is not None), None
     )
-    if version is None or change.retention is None or not change.retention.keys_from:
+    if version is None or not change.keys_from:
         return None
     return Conflict(
         rule="forgotten_keys_came_back",
@@ -447,7 +460,7 @@ def forgotten_keys_came_back(
 
 
 def stream_skips_batches(
-    head: Snapshot, change: Change, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
 ) -> Conflict | None:
     """A batch does not follow the last one of its query: the batches between are in no version.
     [KY6]"""
@@ -466,28 +479,31 @@ def stream_skips_batches(
     )
 
 
-RULES: tuple[Rule, ...] = (
-    job_is_committed,
-    tagged_version_is_gone,
-    rolled_back_over,
-    condemned_file_is_live,
-    forgotten_keys_came_back,
-    path_is_condemned,
-    watermark_was_moved,
-    source_was_set_back,
-    key_was_set_back,
-    stream_was_set_back,
-    stream_skips_batches,
-    watermark_misfits,
-    schema_is_other,
-    partitioning_is_other,
-    path_is_live,
-    replaced_file_is_gone,
-    replacement_changes_rows,
-    partition_was_touched,
-    read_partition_was_touched,
-    partition_is_filled,
-)
+# Kind of change -> its rules, in the order in which they are asked.
+RULES: Mapping[type[Any], tuple[Rule, ...]] = {
+    Abort: (job_is_committed,),
+    TagEdit: (tagged_version_is_gone,),
+    Rollback: (rolled_back_over,),
+    Retention: (condemned_file_is_live, forgotten_keys_came_back),
+    Rewind: (watermark_was_moved,),
+    MergeManifests: (replaced_file_is_gone,),
+    Write: (
+        path_is_condemned,
+        source_was_set_back,
+        key_was_set_back,
+        stream_was_set_back,
+        stream_skips_batches,
+        watermark_misfits,
+        schema_is_other,
+        partitioning_is_other,
+        path_is_live,
+        replaced_file_is_gone,
+        replacement_changes_rows,
+        partition_was_touched,
+        read_partition_was_touched,
+        partition_is_filled,
+    ),
+}
 
 # Permanent conflicts: they follow from the job's base version, or from the record of its key, so no
 # later commit resolves them.

@@ -8,12 +8,14 @@ Pure. Not here: the objects that changes are published in (core.format.codec), r
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeGuard
 
 import msgspec
 
 from ..table import object_names
 from ..table.snapshot import Commit, Snapshot
-from .change import Change, ConflictInputs, advanced_of, apply
+from .apply import apply
+from .change import Change, ConflictInputs, Write, advanced_of
 from .conflict import find_conflict
 
 MAX_CARRIED = 64  # changes of others in one version, at most
@@ -26,7 +28,7 @@ _YOUNG = 8
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
     """A change that its job has published; size_bytes: length of its document."""
 
-    change: Change
+    change: Write
     size_bytes: int
 
 
@@ -38,14 +40,16 @@ class CombinedCommit(msgspec.Struct, frozen=True, kw_only=True):
     commits: tuple[Commit, ...] = ()
 
 
-def is_plain(change: Change) -> bool:
+def is_plain(change: Change) -> TypeGuard[Write]:
     """Whether the change is an append that can be judged by the latest version alone: it changes no
     column, removes nothing, and adds only files of its own. [CM19]
 
     The check lists every member that such a change may have. A member that a later release adds to
     changes does not pass by being unknown here.
     """
-    known = Change(
+    if not isinstance(change, Write):
+        return False
+    known = Write(
         job=change.job,
         birth=change.birth,
         operation="append",
@@ -73,11 +77,12 @@ def is_plain(change: Change) -> bool:
     )
 
 
-def carries_others(change: Change) -> bool:
+def carries_others(change: Change) -> TypeGuard[Write]:
     """Whether changes of others may come before this one in its version: it must not conflict with
     them by itself. [CM20]"""
     return (
-        change.operation == "append"
+        isinstance(change, Write)
+        and change.operation == "append"
         and change.overwrite is None
         and not change.remove
         and not change.reads
@@ -109,7 +114,7 @@ def in_order(jobs: Iterable[str]) -> list[str]:
     return sorted(jobs, key=lambda job: (object_names.parse_job_id(job).birth, job))
 
 
-def applies(snapshot: Snapshot, change: Change, *, dropped: int = 0) -> bool:
+def applies(snapshot: Snapshot, change: Write, *, dropped: int = 0) -> bool:
     """Whether the change of an intent can come next in this state, if its job and key are not
     recorded. [CM20] [KY7]
 
@@ -128,7 +133,7 @@ def applies(snapshot: Snapshot, change: Change, *, dropped: int = 0) -> bool:
 
 
 def carry(
-    carried: CombinedCommit, change: Change, *, commit_id: str, now_us: int, writer: str
+    carried: CombinedCommit, change: Write, *, commit_id: str, now_us: int, writer: str
 ) -> CombinedCommit:
     """Add one more change, which `applies` has passed against this state. [CM24]"""
     head = carried.snapshot
@@ -154,5 +159,6 @@ def complete(carried: CombinedCommit, made: Snapshot, change: Change) -> Snapsho
     of all that it carries. [CM24]"""
     if not carried.commits:
         return made
+    assert isinstance(change, Write), "only appends carry others"
     own = msgspec.structs.replace(made.commits[0], advanced=advanced_of(change))
     return msgspec.structs.replace(made, commits=(*carried.commits, own))

@@ -150,17 +150,7 @@ def _prepared(raw: bytes, name: str, name_of: Callable[[str], str]) -> Prepared:
             raise ValueError(
                 f"it is based on version {change.based_on}, and was born at {change.birth}"
             )
-        alone = (
-            change.gives_up,
-            change.rewind,
-            change.stream,
-            change.tag,
-            change.rollback,
-            change.retention,
-            change.reason,
-            change.merge_manifests or None,
-        )
-        if any(part is not None for part in alone):
+        if change.stream is not None or change.reason is not None:
             raise ValueError("it holds what only a commit of its own can do")
         if (change.key is not None and not change.declared) or (
             prepared.done is not None and not prepared.done.digest

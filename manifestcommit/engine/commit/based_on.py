@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...core.commit.change import Change, Overwrite
+from ...core.commit.change import Overwrite, Write
 from ...core.commit.conflict import find_conflict
 from ...core.schema.read_mark import lowest_version
 from ...core.table.partition_pattern import PartitionPattern
@@ -70,7 +70,7 @@ def below(
     return version if version is not None and version < birth and is_compared else None
 
 
-def check_based_on(session: TableContext, head: Head, change: Change) -> None:
+def check_based_on(session: TableContext, head: Head, change: Write) -> None:
     """Refuse now what no later commit can make right: a version behind the fence, or one that
     others have written over since. [CF17]"""
     if change.based_on is None:

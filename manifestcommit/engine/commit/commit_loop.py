@@ -1,7 +1,7 @@
 """The only commit loop: optimistic concurrency by put-if-absent of the next version; rebase and
 retry where another job won it. [CM1]-[CM8] [CM19]
 
-Not here: the rules (core.commit.conflict), the next snapshot (core.commit.change), one version's
+Not here: the rules (core.commit.conflict), the next snapshot (core.commit.apply), one version's
 object (engine.commit.create_version), what a table already holds of a job (engine.commit.settled),
 how a job gathers its change (engine.job.job), what is committed for others
 (engine.commit.group_commit).
@@ -14,7 +14,8 @@ import logging
 import msgspec
 
 from ...core.commit import group_commit
-from ...core.commit.change import Change, ConflictInputs, apply
+from ...core.commit.apply import apply
+from ...core.commit.change import Abort, Change, ConflictInputs, MergeManifests, Write
 from ...core.commit.conflict import Conflict, find_conflict
 from ...core.commit.group_commit import CombinedCommit
 from ...core.format import codec
@@ -117,7 +118,7 @@ def record_abort(session: TableContext, job: str, limits: Limits | None = None) 
         if birth_of(job) < head.snapshot.fence:
             return fenced_outcome(session, head, job)
         own = session.new_job(head)
-        change = Change(job=own, birth=head.version, operation="give_up", gives_up=job)
+        change = Abort(job=own, birth=head.version, aborted=job)
         outcome = commit(session, head, change, limits)
         if outcome.committed:
             return Outcome(kind="aborted", job_id=job, attempts=outcome.attempts)
@@ -177,7 +178,8 @@ class _CommitLoop:
     def run(self) -> Outcome:
         """The outcome, after as many creates as the limits allow."""
         self._session.prove(self._head.snapshot.proven)
-        self._change = self._spiller.stage(self._change)
+        if isinstance(self._change, Write):
+            self._change = self._spiller.stage(self._change)
         while self._creates < self._limits.attempts:
             try:
                 step = self._next_step()
@@ -280,7 +282,8 @@ class _CommitLoop:
             )
             try:
                 snapshot = self._spiller.settle(
-                    group_commit.complete(carried, made, change), change.merge_manifests
+                    group_commit.complete(carried, made, change),
+                    change.paths if isinstance(change, MergeManifests) else frozenset(),
                 )
                 return snapshot, codec.encode_snapshot(snapshot)
             # as pyarrow's errors of values are

@@ -11,7 +11,18 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.commit.change import Change, ConflictInputs, RemovedRows
+from ...core.commit.change import (
+    Abort,
+    Change,
+    ConflictInputs,
+    MergeManifests,
+    RemovedRows,
+    Retention,
+    Rewind,
+    Rollback,
+    TagEdit,
+    Write,
+)
 from ...core.commit.conflict import InterveningCommit, needs_winners
 from ...core.format import manifest_table
 from ...core.schema import values
@@ -59,62 +70,72 @@ def load_conflict_inputs(session: TableContext, head: Head, change: Change) -> C
     """What the change takes out of every manifest, and which of its paths are live or gone. [CF5]
     [CF7] [CF10]"""
     snapshot = head.snapshot
-    if change.gives_up is not None:
-        # Below the fence its record may be gone: that it committed is known to the history only.
-        fenced = object_names.parse_job_id(change.gives_up).birth < snapshot.fence
-        return ConflictInputs(
-            committed=fenced or find_job(session, snapshot, change.gives_up)[0] == "committed"
-        )
-    if change.rewind is not None:
-        # Dropped by another rewind, and given to other work since: that is not undone by this one.
-        records = (
-            {key: find_key(session, snapshot, key) for key in change.rewind.keys}
-            if head.version > change.birth
-            else {}
-        )
-        return ConflictInputs(
-            reused=frozenset(
-                key
-                for key, record in records.items()
-                if record is None or record.version > change.birth
+    match change:
+        case Write():
+            foreign = frozenset(entry.path for entry in change.add if change.job not in entry.path)
+            found = _survey(session, snapshot, foreign, change)
+            dropped = dropped_at(session, snapshot, change.key)
+            return msgspec.structs.replace(found, dropped=dropped) if dropped else found
+        case Retention():
+            return _survey(session, snapshot, change.condemned)
+        case MergeManifests():
+            # Commits merge small manifests as well: what is left of them is enough.
+            is_there = any(ref.path in change.paths for ref in snapshot.manifests)
+            return ConflictInputs(gone=frozenset() if is_there else change.paths)
+        case Abort():
+            # Below the fence its record may be gone: that it committed is known to the history
+            # only.
+            fenced = object_names.parse_job_id(change.aborted).birth < snapshot.fence
+            return ConflictInputs(
+                committed=fenced or find_job(session, snapshot, change.aborted)[0] == "committed"
             )
-        )
-    if change.retention is not None:
-        return _survey(session, snapshot, change, change.retention.condemned)
-    if change.merge_manifests:
-        # Commits merge small manifests as well: what is left of them is enough.
-        is_there = any(ref.path in change.merge_manifests for ref in snapshot.manifests)
-        return ConflictInputs(gone=frozenset() if is_there else change.merge_manifests)
-    foreign = frozenset(entry.path for entry in change.add if change.job not in entry.path)
-    found = _survey(session, snapshot, change, foreign)
-    dropped = dropped_at(session, snapshot, change.key)
-    return msgspec.structs.replace(found, dropped=dropped) if dropped else found
+        case Rewind():
+            return ConflictInputs(reused=_reused(session, head, change))
+        case TagEdit() | Rollback():
+            return ConflictInputs()  # the latest version says it all
+
+
+def _reused(session: TableContext, head: Head, change: Rewind) -> frozenset[str]:
+    """The keys that another rewind invalidated, and that were given to other work since: that work
+    is not undone by this one."""
+    if head.version == change.birth:
+        return frozenset()
+    records = {key: find_key(session, head.snapshot, key) for key in change.keys}
+    return frozenset(
+        key for key, record in records.items() if record is None or record.version > change.birth
+    )
 
 
 def _survey(
-    session: TableContext, snapshot: Snapshot, change: Change, foreign: frozenset[str]
+    session: TableContext,
+    snapshot: Snapshot,
+    foreign: frozenset[str],
+    change: Write | None = None,
 ) -> ConflictInputs:
     """foreign: paths that may be live although no job of this table named them."""
-    if change.scope is None and not change.remove and not foreign:
+    scope = change.scope if change is not None else None
+    remove = change.remove if change is not None else frozenset()
+    if scope is None and not remove and not foreign:
         return ConflictInputs()  # the usual append: nothing is looked up
     inlined = frozenset(entry.path for entry in snapshot.added)
-    matcher = Matcher(change.scope) if change.scope is not None else None
+    matcher = Matcher(scope) if scope is not None else None
     # Emptying the whole table needs no manifest, unless the choice is to fail where there is
     # anything.
     if (
         matcher is not None
         and matcher.everything
+        and change is not None
         and change.overwrite is not None
         and change.overwrite.conflict != "fail"
     ):
         return ConflictInputs(live=frozenset())
     taken: dict[str, RemovedRows] = {}
     live = foreign & inlined
-    gone = change.remove - inlined
+    gone = remove - inlined
     removed = session.manifests.removed(snapshot) if snapshot.manifests else {}
     for ref in snapshot.manifests:
         may_hold = matcher is not None and any(
-            _may_hold(snapshot, ref, touch) for touch in change.scope or ()
+            _may_hold(snapshot, ref, touch) for touch in scope or ()
         )
         wanted = frozenset(
             path for path in gone | foreign if ref.first_path <= path <= ref.last_path
@@ -131,7 +152,7 @@ def _survey(
                 files=hits.bit_count(),
                 rows=pc.sum(rows.column("rows")).as_py() or 0,
                 bytes=pc.sum(rows.column("bytes")).as_py() or 0,
-                touched=_partitions(snapshot, rows) if change.remove else (),
+                touched=_partitions(snapshot, rows) if remove else (),
             )
         paths = (
             frozenset(manifest_table.live(table, before).column("path").to_pylist())

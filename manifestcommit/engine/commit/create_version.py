@@ -1,6 +1,6 @@
 """One version's object: created by this job, or by another. [CM3] [CM4] [CM6] [CM13]
 
-Not here: what the version holds (core.commit.change), what comes after a lost create
+Not here: what the version holds (core.commit.apply), what comes after a lost create
 (engine.commit.commit_loop).
 """
 
@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import Literal
 
-from ...core.commit.change import create
+from ...core.commit.apply import create
 from ...core.format import codec
 from ...core.schema.fields import Schema
 from ...core.table import object_names

@@ -19,7 +19,7 @@ from typing import TypeVar
 import msgspec
 
 from ...core.commit import group_commit
-from ...core.commit.change import Change, ConflictInputs, Prepared
+from ...core.commit.change import Change, ConflictInputs, Prepared, Write
 from ...core.commit.conflict import find_conflict
 from ...core.commit.group_commit import MAX_CARRIED, MAX_CARRIED_BYTES, CombinedCommit, Intent
 from ...core.format import codec
@@ -253,7 +253,7 @@ class GroupCommit:
         self._read.update(zip(new, found, strict=True))
         return len(new)
 
-    def _applies(self, state: Snapshot, change: Change) -> bool:
+    def _applies(self, state: Snapshot, change: Write) -> bool:
         record = find_record(self._session, state, change.key) if change.key is not None else None
         if record is not None and record.digest:
             return False
@@ -263,14 +263,14 @@ class GroupCommit:
             and find_job(self._session, state, change.job)[0] is None
         )
 
-    def _with(self, carried: CombinedCommit, change: Change) -> CombinedCommit:
+    def _with(self, carried: CombinedCommit, change: Write) -> CombinedCommit:
         env = self._session.env
         commit_id = f"{change.job}.{env.randomness(8).hex()}"
         return group_commit.carry(
             carried, change, commit_id=commit_id, now_us=env.now_us(), writer=self._session.writer
         )
 
-    def _still_holds(self, state: Snapshot, own: Change, found: ConflictInputs) -> bool:
+    def _still_holds(self, state: Snapshot, own: Write, found: ConflictInputs) -> bool:
         """Whether what is carried leaves the own change right: nobody who helps shall lose by
         it."""
         is_new = own.key is None or find_key(self._session, state, own.key) is None

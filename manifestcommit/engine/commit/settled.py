@@ -7,7 +7,7 @@ Not here: how records are found (engine.metadata.job_and_key_lookup), when they 
 
 from __future__ import annotations
 
-from ...core.commit.change import Change
+from ...core.commit.change import Change, Write
 from ...core.commit.conflict import Conflict
 from ...core.commit.retention import writer_of
 from ...core.commit.stream_batches import held, judge, record_of
@@ -35,14 +35,7 @@ def settled_outcome(
         return Outcome(kind="aborted", job_id=change.job)
     if state == "committed":
         return Outcome(kind="committed", job_id=change.job, version=version)
-    record = find_key(session, snapshot, change.key) if change.key is not None else None
-    done = (
-        key_outcome(change, record)
-        if record is not None
-        else batch_outcome(snapshot, change)
-        if change.stream is not None
-        else None
-    )
+    done = _work_outcome(session, snapshot, change) if isinstance(change, Write) else None
     # Behind the fence its own record may be gone: it may have committed, and others have gone on
     # from there.
     if done is not None and not (
@@ -58,6 +51,13 @@ def settled_outcome(
         if sent
         else Outcome(kind="fenced", job_id=change.job)
     )
+
+
+def _work_outcome(session: TableContext, snapshot: Snapshot, change: Write) -> Outcome | None:
+    record = find_key(session, snapshot, change.key) if change.key is not None else None
+    if record is not None:
+        return key_outcome(change, record)
+    return batch_outcome(snapshot, change) if change.stream is not None else None
 
 
 def fenced_outcome(session: TableContext, head: Head, job: str) -> Outcome:
@@ -94,7 +94,7 @@ def fenced_outcome(session: TableContext, head: Head, job: str) -> Outcome:
     )
 
 
-def found_outcome(session: TableContext, head: Head, change: Change) -> Outcome:
+def found_outcome(session: TableContext, head: Head, change: Write) -> Outcome:
     """The outcome of a job that holds no work, since its key was committed when it began: what the
     newest head says of the key. [KY8]
 
@@ -119,7 +119,7 @@ def found_outcome(session: TableContext, head: Head, change: Change) -> Outcome:
     )
 
 
-def key_outcome(change: Change, record: KeyRecord) -> Outcome:
+def key_outcome(change: Write, record: KeyRecord) -> Outcome:
     """The same key again: the first version, if the same was declared; otherwise the key was
     reused. [KY2] [KY3]"""
     if record.digest == change.declared:
@@ -133,7 +133,7 @@ def key_outcome(change: Change, record: KeyRecord) -> Outcome:
     return Outcome(kind="key_reused", job_id=change.job, version=record.version, reason=reason)
 
 
-def batch_outcome(snapshot: Snapshot, change: Change) -> Outcome | None:
+def batch_outcome(snapshot: Snapshot, change: Write) -> Outcome | None:
     """What the table's record of a streaming query says of this batch; None: it may be committed.
     [KY6]"""
     assert change.stream is not None
@@ -183,6 +183,8 @@ def _jobs_listed(change: Change) -> list[str]:
     """The jobs that wrote what the change lists anew: adopted work may be older than the job, and
     so may a file that was in the table before, which gc takes by the job in its name whoever lists
     it. [CM2] [GC5]"""
+    if not isinstance(change, Write):
+        return []
     table_id = object_names.parse_job_id(change.job).table_id
     jobs = [entry.job for entry in change.add] + [
         object_names.job_of_manifest(ref.path) for ref in change.add_manifests

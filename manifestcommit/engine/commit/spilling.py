@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from ...core.commit import spill_policy
-from ...core.commit.change import Change
+from ...core.commit.change import Write
 from ...core.format import manifest_table
 from ...core.table import row_bitmap
 from ...core.table.entries import Entry, ManifestRef
@@ -32,7 +32,7 @@ class Spiller:
         self._budgets = session.tuning.budgets
         self._merged: dict[tuple[tuple[str, int, int], ...], ManifestRef] = {}
 
-    def stage(self, change: Change) -> Change:
+    def stage(self, change: Write) -> Write:
         """The change with its many entries in manifests of their own, written once before the first
         attempt. [CM12]"""
         foreign = any(change.job not in entry.path for entry in change.add)
@@ -72,7 +72,7 @@ class Spiller:
             snapshot = self._merge_manifests(snapshot, group)
         return snapshot
 
-    def _write(self, entries: Sequence[Entry], change: Change) -> ManifestRef:
+    def _write(self, entries: Sequence[Entry], change: Write) -> ManifestRef:
         assert change.schema is not None
         return write_manifest(
             self._session.store,

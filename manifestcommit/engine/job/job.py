@@ -14,7 +14,7 @@ from typing import Any, Literal, cast, get_args
 import msgspec
 import pyarrow as pa
 
-from ...core.commit.change import Change, ConflictChoice, StreamBatch, declaration, declared_scope
+from ...core.commit.change import ConflictChoice, StreamBatch, Write, declaration, declared_scope
 from ...core.commit.conflict import Conflict, find_conflict
 from ...core.commit.write_layout import (
     MISSING_COLUMNS,
@@ -98,7 +98,7 @@ class Transaction:
         self._touched: list[PartitionPattern] = []
         self._advances: list[Advance] = []
         self._stream: StreamBatch | None = None
-        self._change: Change | None = None
+        self._change: Write | None = None
         self._tasks = 0
         self._finished = self._failed = 0  # writes
         self._writing = False
@@ -232,7 +232,7 @@ class Transaction:
         self._check_open()
         self._stream = batch
 
-    def resume(self, planned: Change, *, began_us: int) -> None:
+    def resume(self, planned: Write, *, began_us: int) -> None:
         """Go on under the id of a job that planned one write in another process, before anything
         was written: take over its plan. [SP7]
 
@@ -462,7 +462,7 @@ class Transaction:
         )
         return self._commit(self._session.open(), change, meter, self._committers)
 
-    def _commit(self, base: Head, change: Change, meter: Meter, committers: Committers) -> Outcome:
+    def _commit(self, base: Head, change: Write, meter: Meter, committers: Committers) -> Outcome:
         outcome = commit(self._session, base, change, committers=committers, meter=meter)
         return outcome if self.recovery is None else self.recovery.judged(change, outcome)
 
@@ -500,7 +500,7 @@ class Transaction:
             self._meter.end("aborted" if self.recovery is None else "left")
         self._enter(Act.ABORT)
 
-    def change(self) -> Change:
+    def change(self) -> Write:
         """What would be committed now."""
         head = self._table(None, ())
         layout, overwrite = self._layout, None
@@ -517,7 +517,7 @@ class Transaction:
             self.based_on.version(head, self.url),
         )
         reads = self.based_on.reads(read_at) if overwrite is None else ()
-        return Change(
+        return Write(
             job=self.id,
             birth=birth,
             based_on=below(read_at, birth, overwrite, reads),
@@ -606,7 +606,7 @@ class Transaction:
         """Give a table its first schema in a commit of its own; whoever loses that race fits the
         winner's. [CF8]"""
         schema = assign_new_ids(relaxed(data), self._session.new_field_id)
-        change = Change(
+        change = Write(
             job=self._session.new_job(head),
             birth=head.version,
             operation="schema",

@@ -16,7 +16,7 @@ from functools import partial
 
 import msgspec
 
-from ...core.commit.change import Change
+from ...core.commit.change import Write
 from ...core.commit.conflict import FINAL
 from ...core.format import codec
 from ...core.format.recovery_objects import FinishedTask, KeyMark
@@ -226,7 +226,7 @@ class Recovery:
             plan=plan, tasks=tasks, name=_digest([self._write, how, tasks, same])[:32]
         )
 
-    def judged(self, change: Change, outcome: Outcome) -> Outcome:
+    def judged(self, change: Write, outcome: Outcome) -> Outcome:
         """The outcome, where another driver may have committed under the same id, and what follows
         from it for reruns. [KY2] [AB6]"""
         if outcome.conflict is not None and outcome.conflict.rule in FINAL:

@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from ...core.commit.change import Change, Prepared
+from ...core.commit.change import Prepared, Write
 from ...core.commit.conflict import FINAL
 from ...core.format import codec
 from ...core.table import object_names
@@ -57,7 +57,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
 
 
-def seal(session: TableContext, change: Change, done: KeyRecord | None) -> bytes:
+def seal(session: TableContext, change: Write, done: KeyRecord | None) -> bytes:
     """All that the change's commit needs, as the one object that `put_prepared` makes durable.
     [AB3]
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from ...core.commit.change import Change, Overwrite, declaration
+from ...core.commit.change import Overwrite, Write, declaration
 from ...core.commit.spill_policy import entries_overflow
 from ...core.schema import hive
 from ...core.schema.evolution import SchemaEdit, fit, leaves
@@ -377,9 +377,9 @@ class _Pending:
         add: tuple[Entry, ...],
         references: tuple[ManifestRef, ...],
         overwrite: Overwrite | None = None,
-    ) -> Change:
+    ) -> Write:
         files = self._gathered
-        return Change(
+        return Write(
             job=job,
             birth=head.version,
             operation="adopt",

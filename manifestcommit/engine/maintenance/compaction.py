@@ -15,8 +15,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.commit.bin_packing import pack_bins
-from ...core.commit.change import Change
+from ...core.commit.change import MergeManifests, Write
 from ...core.commit.compaction_plan import (
     DEFAULT_MAX_BYTES,
     MAX_MANIFEST_FILES,
@@ -28,6 +27,7 @@ from ...core.commit.compaction_plan import (
 from ...core.commit.conflict import Conflict, describe_touch
 from ...core.schema import values
 from ...core.schema.wire import WireValue
+from ...core.table.bin_packing import pack_bins
 from ...core.table.entries import Entry, ManifestRef
 from ...core.table.partition_pattern import dedupe, of_partition
 from ...core.table.snapshot import REPLACE, Snapshot
@@ -263,7 +263,7 @@ def merge_manifests(
         outcome = commit(
             session,
             head,
-            Change(job=job, birth=head.version, operation=REPLACE, merge_manifests=merged),
+            MergeManifests(job=job, birth=head.version, paths=merged),
         )
         if outcome.conflict is not None:  # other commits have merged them meanwhile: plan again
             tries += 1
@@ -360,7 +360,7 @@ def _still_there(
     [CF7]"""
     removed = frozenset(path for group, _ in parts for path in group.paths)
     gone = load_conflict_inputs(
-        session, head, Change(job=job, birth=head.version, operation=REPLACE, remove=removed)
+        session, head, Write(job=job, birth=head.version, operation=REPLACE, remove=removed)
     ).gone
     lost = [part for part in parts if not gone.isdisjoint(part[0].paths)]
     if lost:
@@ -375,12 +375,12 @@ def _still_there(
 
 def _change(
     session: TableContext, head: Head, job: str, parts: Sequence[_Part], began_us: int
-) -> Change:
+) -> Write:
     snapshot = head.snapshot
     ledger = WriteTotals(session.tally, session.env.now_us, began_us=began_us)
     for _, new in parts:
         ledger.take(new.entries, new.manifests, new.intake)
-    return Change(
+    return Write(
         job=job,
         birth=head.version,
         operation=REPLACE,

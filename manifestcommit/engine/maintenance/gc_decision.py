@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.commit import retention
-from ...core.commit.change import Change, ConflictInputs, Retention, Rewritten, apply
+from ...core.commit.apply import apply
+from ...core.commit.change import ConflictInputs, Retention, Rewritten
 from ...core.commit.retention import Horizon, Policy, horizon_of
 from ...core.format import codec
 from ...core.table import object_names
@@ -159,7 +160,7 @@ def _change(
     writing: bool,
     look: Look,
     progress: Progress,
-) -> Change:
+) -> Retention:
     snapshot = head.snapshot
     if foreign and UNFINISHED in snapshot.properties:
         raise UsageError(
@@ -192,6 +193,8 @@ def _change(
         progress=progress,
     )
     decided = Retention(
+        job=job,
+        birth=head.version,
         fence=fence,
         expired=expired,
         keys_from=keys_from,
@@ -199,26 +202,22 @@ def _change(
         condemned=condemned,
         gone=gone,
     )
-    if writing:
-        decided = _with_runs(session, snapshot, decided, job)
-    return Change(job=job, birth=head.version, operation="gc", retention=decided)
+    return _with_runs(session, snapshot, decided) if writing else decided
 
 
-def _with_runs(
-    session: TableContext, snapshot: Snapshot, decided: Retention, job: str
-) -> Retention:
+def _with_runs(session: TableContext, snapshot: Snapshot, decided: Retention) -> Retention:
     """With the runs of keys and jobs that are kept, rewritten without what is forgotten."""
-    keys_from, born_from = decided.keys_from, _born_from(snapshot.fence)
+    keys_from, job = decided.keys_from, decided.job
     return msgspec.structs.replace(
         decided,
         key_runs=_rewritten(session, snapshot.key_runs, KEY_RUN, _newer(keys_from), job)
         if keys_from
         else None,
-        job_runs=_rewritten(session, snapshot.job_runs, JOB_RUN, born_from, job),
+        job_runs=_rewritten(session, snapshot.job_runs, JOB_RUN, _born_from(snapshot.fence), job),
     )
 
 
-def _after(session: TableContext, head: Head, change: Change) -> Snapshot:
+def _after(session: TableContext, head: Head, change: Retention) -> Snapshot:
     """The snapshot that this commit alone would make."""
     return apply(
         head.snapshot,

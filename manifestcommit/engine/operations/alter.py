@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from ...core.commit.change import Change
+from ...core.commit.change import Write
 from ...core.commit.write_layout import MISSING_COLUMNS
 from ...core.schema import partitioning
 from ...core.schema.evolution import SchemaEdit, assign_new_ids
@@ -156,9 +156,9 @@ def _change(
     edits: tuple[SchemaEdit, ...] = (),
     properties: Mapping[str, str | None] | None = None,
     advances: tuple[Advance, ...] = (),
-) -> Change:
+) -> Write:
     job = session.new_job(head)
-    return Change(
+    return Write(
         job=job,
         birth=head.version,
         operation=operation,

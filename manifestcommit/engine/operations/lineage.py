@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from ...core.commit.change import Change, Rewind
+from ...core.commit.change import Rewind
 from ...core.format import manifest_table
 from ...core.schema.text import shown
 from ...core.table.entries import SourceRange
@@ -223,12 +223,10 @@ def rewind(
     keys = _undone_keys(session, head, source, to) if is_walked else frozenset[str]()
     keys = frozenset() if keep_keys else keys
     job = session.new_job(head)
-    back = Rewind(source=source, have=have, to=to, keys=keys)
-    outcome = commit(
-        session,
-        head,
-        Change(job=job, birth=head.version, operation="rewind", rewind=back, reason=reason),
+    back = Rewind(
+        job=job, birth=head.version, source=source, have=have, to=to, keys=keys, reason=reason
     )
+    outcome = commit(session, head, back)
     return (
         msgspec.structs.replace(outcome, dropped_keys=tuple(sorted(keys)))
         if outcome.committed

@@ -1,7 +1,7 @@
 """Restores an earlier version, with a commit of its own: the history stays, and the undone work can
 be repeated. [CF13]
 
-Not here: the next snapshot (core.commit.change), when the rollback conflicts
+Not here: the next snapshot (core.commit.apply), when the rollback conflicts
 (core.commit.conflict).
 """
 
@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.commit.change import Change, Rollback
+from ...core.commit.change import Rollback
 from ...core.format import manifest_table
 from ...core.table.partition_pattern import PartitionPattern, dedupe
 from ...core.table.snapshot import KeyRecord, Snapshot, Totals
@@ -54,21 +54,18 @@ def rollback(
     with raise_if_expired(session.store, head.version), raise_if_expired(session.store, chosen):
         taken, given = _differing(session, head.snapshot, target)
         dropped, dropped_before = _dropped_keys(session, head.snapshot, target)
-    change = Change(
+    back = Rollback(
         job=session.new_job(head),
         birth=head.version,
-        operation="rollback",
+        target=target,
         touched=_touched(head.snapshot, target, taken, given),
-        rollback=Rollback(
-            target=target,
-            taken=_totals(taken),
-            given=_totals(given),
-            dropped=dropped,
-            dropped_before=dropped_before,
-        ),
+        taken=_totals(taken),
+        given=_totals(given),
+        dropped=dropped,
+        dropped_before=dropped_before,
         reason=reason,
     )
-    outcome = commit(session, head, change)
+    outcome = commit(session, head, back)
     return (
         msgspec.structs.replace(outcome, dropped_keys=tuple(sorted(dropped)))
         if outcome.committed

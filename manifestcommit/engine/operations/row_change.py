@@ -12,12 +12,12 @@ from typing import Literal
 
 import pyarrow as pa
 
-from ...core.commit.change import Change, declaration
+from ...core.commit.change import MergeManifests, Write, declaration
 from ...core.commit.compaction_plan import unite_ranges
 from ...core.format import manifest_table
 from ...core.table.entries import MAX_SOURCES, Entry, ManifestRef, SourceRange
 from ...core.table.partition_pattern import PartitionPattern, bounded, dedupe, of_partition
-from ...core.table.snapshot import REPLACE, Snapshot
+from ...core.table.snapshot import Snapshot
 from ...errors import UsageError
 from ..commit.commit_loop import commit, measured
 from ..commit.settled import found_outcome
@@ -172,10 +172,10 @@ class RowChange:
         self._touched = list(dedupe((*self._touched, *touched, *own)))
         self._tasks += tasks
 
-    def change(self) -> Change:
+    def change(self) -> Write:
         """The change that would be committed now."""
         writes = bool(self._entries or self._manifests)
-        return Change(
+        return Write(
             job=self.id,
             birth=self.head.version,
             operation=self._operation,
@@ -217,10 +217,8 @@ def drop_removed(session: TableContext) -> int:
         if path is None:
             return rewritten
         job = session.new_job(head)
-        change = Change(
-            job=job, birth=head.version, operation=REPLACE, merge_manifests=frozenset({path})
-        )
-        outcome = commit(session, head, change)
+        merge = MergeManifests(job=job, birth=head.version, paths=frozenset({path}))
+        outcome = commit(session, head, merge)
         if outcome.conflict is None or tries >= _TRIES:
             committed_or_raise(outcome, session.store.url)
             rewritten += 1

@@ -10,13 +10,13 @@ from __future__ import annotations
 import datetime as dt
 import unicodedata
 
-from ...core.commit.change import Change, TagEdit
+from ...core.commit.change import TagEdit
 from ...core.schema.text import is_text
 from ...errors import UsageError
 from ..commit.commit_loop import commit
 from ..metadata.table_context import TableContext
 from ..metadata.time_travel import choose_version, parse_age
-from ..metadata.version_chain import Head, read_version
+from ..metadata.version_chain import read_version
 from ..runtime.outcome import Outcome
 
 # the end of the year 9999, the limit of Python's and other dates
@@ -40,7 +40,15 @@ def tag(
     head = session.open()
     chosen = choose_version(session.store, head, version=version, as_of=None, tag=None)
     number = head.version if chosen is None else read_version(session.store, head, chosen).version
-    return _commit(session, head, "tag", TagEdit(name=name, version=number, until=until))
+    edit = TagEdit(
+        job=session.new_job(head),
+        birth=head.version,
+        operation="tag",
+        name=name,
+        version=number,
+        until=until,
+    )
+    return commit(session, head, edit)
 
 
 def untag(session: TableContext, name: str) -> Outcome:
@@ -50,12 +58,9 @@ def untag(session: TableContext, name: str) -> Outcome:
         raise UsageError(f"a tag's name is a text, not {name!r}")
     head = session.open()
     choose_version(session.store, head, version=None, as_of=None, tag=name)
-    return _commit(session, head, "untag", TagEdit(name=name))
-
-
-def _commit(session: TableContext, head: Head, operation: str, edit: TagEdit) -> Outcome:
     job = session.new_job(head)
-    return commit(session, head, Change(job=job, birth=head.version, operation=operation, tag=edit))
+    edit = TagEdit(job=job, birth=head.version, operation="untag", name=name)
+    return commit(session, head, edit)
 
 
 def _check_name(name: object) -> None:

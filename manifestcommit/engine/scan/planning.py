@@ -17,11 +17,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.commit.bin_packing import pack_bins
 from ...core.filter.predicate import Predicate, may_match
 from ...core.format import codec, manifest_table
 from ...core.format.manifest_table import is_live
 from ...core.schema.fields import Field, Schema
+from ...core.table.bin_packing import pack_bins
 from ...core.table.entries import ManifestRef
 from ...core.table.snapshot import Snapshot
 from ...errors import CorruptMetadataError

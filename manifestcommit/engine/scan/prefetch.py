@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...core.commit.bin_packing import pack_bins
+from ...core.table.bin_packing import pack_bins
 from ...store import Store
 from ...store.backends.ranged_input import TAIL_BYTES, RangedInput
 from ..datafile.footer_stats import parquet_columns

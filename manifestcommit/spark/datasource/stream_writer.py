@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from manifestcommit.core.commit.change import Change, StreamBatch
+from manifestcommit.core.commit.change import StreamBatch, Write
 from manifestcommit.core.commit.stream_batches import judge, record_of
 from manifestcommit.core.format.codec import compress, decompress
 from manifestcommit.core.schema.spark_json import from_spark
@@ -83,7 +83,7 @@ class PlannedBatch(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     plan: WritePlan
-    change: Change
+    change: Write
     began_us: int
     key: str | None = None
     streams: dict[str, StreamRecord] = {}

@@ -17,10 +17,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from manifestcommit.core.commit.bin_packing import pack_bins
 from manifestcommit.core.filter.predicate import Predicate
 from manifestcommit.core.schema.fields import Schema
 from manifestcommit.core.schema.values import to_array
+from manifestcommit.core.table.bin_packing import pack_bins
 from manifestcommit.engine.datafile.footer_stats import parquet_columns
 from manifestcommit.engine.scan.constant_columns import Constants
 from manifestcommit.engine.scan.parallel_decode import DECODED_BYTES, decode_ahead

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from manifestcommit.core.commit import conflict
-from manifestcommit.core.commit.change import Change, ConflictInputs, Overwrite, RemovedRows, Rollback, TagEdit, create
+from manifestcommit.core.commit.apply import create
+from manifestcommit.core.commit.change import Change, ConflictInputs, Overwrite, RemovedRows, Rollback, TagEdit, Write
 from manifestcommit.core.commit.conflict import InterveningCommit, find_conflict, needs_winners
 from manifestcommit.core.schema.evolution import SchemaEdit, add_column, drop_column, rename_column, widen_column
 from manifestcommit.core.schema.fields import ArrayType, Field, MapType, Schema
@@ -24,8 +25,8 @@ def head(schema: Schema | None = SCHEMA, partition_by: tuple[int, ...] = (1,), *
     return msgspec.structs.replace(made, **changes)
 
 
-def change(**given: Any) -> Change:
-    return Change(**({"job": "mine", "birth": 1, "operation": "append", "schema": SCHEMA, "partition_by": (1,)} | given))
+def change(**given: Any) -> Write:
+    return Write(**({"job": "mine", "birth": 1, "operation": "append", "schema": SCHEMA, "partition_by": (1,)} | given))
 
 
 def won(*touched: dict[int, Any], version: int = 2) -> InterveningCommit:
@@ -218,15 +219,14 @@ def test_a_version_that_is_no_longer_readable_cannot_be_tagged() -> None:
     """[CF12]"""
     at = head(version=9, expired=5, fence=6, tags={"kept": Tag(version=2)})
     for version, expected in ((4, "tagged_version_is_gone"), (5, None), (9, None), (10, "tagged_version_is_gone"), (2, None), (None, None)):
-        assert rule(change(schema=None, operation="tag", tag=TagEdit(name="t", version=version)), at=at) == expected
+        assert rule(TagEdit(job="mine", birth=1, operation="tag", name="t", version=version), at=at) == expected
 
 
 def test_a_rollback_clashes_with_any_winner_and_where_its_target_is_gone() -> None:
     """[CF13]"""
     at = head(version=9, expired=5, fence=6, tags={"kept": Tag(version=2)})
     for birth, target, expected in ((9, 5, None), (9, 2, None), (9, 4, "rolled_back_over"), (8, 5, "rolled_back_over")):
-        back = Rollback(target=head(version=target))
-        assert rule(change(schema=None, operation="rollback", birth=birth, rollback=back), at=at) == expected
+        assert rule(Rollback(job="mine", birth=birth, target=head(version=target)), at=at) == expected
 
 
 def test_a_second_first_schema_clashes() -> None:
@@ -246,4 +246,4 @@ def test_every_rule_of_the_module_is_in_the_list() -> None:
         )
 
     named = {each for each in vars(conflict).values() if is_rule(each)} - {find_conflict}
-    assert named == set(conflict.RULES)
+    assert named == {each for rules in conflict.RULES.values() for each in rules}

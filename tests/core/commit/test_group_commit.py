@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from manifestcommit.core.commit.apply import apply, create
 from manifestcommit.core.commit.audit import check_step, check_version
-from manifestcommit.core.commit.change import Change, ConflictInputs, Overwrite, Rewind, StreamBatch, advanced_of, apply, create
+from manifestcommit.core.commit.change import ConflictInputs, Overwrite, Rewind, StreamBatch, Write, advanced_of
 from manifestcommit.core.commit.conflict import InterveningCommit, find_conflict
 from manifestcommit.core.commit.group_commit import (
     CombinedCommit,
@@ -55,10 +56,10 @@ def head(**members: Any) -> Snapshot:
     return msgspec.structs.replace(made, version=7, parent_digest="sha256:p", watermarks={"s": 5}, origins={"s": 0}, **members)
 
 
-def change(number: int, birth: int = 7, **members: Any) -> Change:
+def change(number: int, birth: int = 7, **members: Any) -> Write:
     own = job(number, birth)
     given = {"operation": "append", "schema": SCHEMA, "partition_by": (1,), "add": (entry(own),), "touched": ({1: "a%"},), **members}
-    return Change(job=own, birth=birth, **given)
+    return Write(job=own, birth=birth, **given)
 
 
 PLAIN: dict[str, dict[str, Any]] = {
@@ -78,11 +79,8 @@ OTHER: dict[str, dict[str, Any]] = {
     "first columns": {"initial": SCHEMA},
     "properties": {"properties": {"a": "b"}},
     "a batch of a stream": {"stream": StreamBatch(name="n", query="q", batch=1)},
-    "giving up": {"gives_up": job(3)},
-    "a rewind": {"rewind": Rewind(source="s", have=5)},
     "a reason": {"reason": "x"},
     "what it has read": {"reads": ({},)},
-    "manifests to be merged": {"merge_manifests": frozenset({"m"})},
     "another job's file": {"add": (entry(job(2)),)},
     "a file named after another job": {"add": (msgspec.structs.replace(entry(job(2)), job=job(1)),)},
     "a file that no job named": {"add": (msgspec.structs.replace(entry(job(1)), path="day=a%/some.parquet"),)},
@@ -112,8 +110,8 @@ def test_every_member_of_a_change_that_is_not_known_to_be_plain_makes_it_other()
     plain = {
         "job", "birth", "operation", "key", "declared", "schema", "partition_by", "add", "add_manifests", "touched", "advances", "summary"
     }  # fmt: skip
-    tried = {name for members in OTHER.values() for name in members} | {"tag", "rollback", "retention"}
-    assert {field.name for field in msgspec.structs.fields(Change)} == plain | tried
+    tried = {name for members in OTHER.values() for name in members}
+    assert {field.name for field in msgspec.structs.fields(Write)} == plain | tried
 
 
 def test_who_overwrites_or_does_anything_else_carries_nobody() -> None:
@@ -124,7 +122,7 @@ def test_who_overwrites_or_does_anything_else_carries_nobody() -> None:
     )
 
 
-SETTLED: dict[str, tuple[dict[str, Any], Change]] = {
+SETTLED: dict[str, tuple[dict[str, Any], Write]] = {
     "committed": ({"recent_jobs": {job(1): 7}}, change(1)),
     "given up": ({"recent_jobs": {job(1): None}}, change(1)),
     "below the fence": ({"fence": 6}, change(1, birth=5)),
@@ -163,7 +161,7 @@ def test_the_lowest_birth_comes_first_by_number() -> None:
     assert in_order([job(1, 10), job(3, 9), job(2, 9), job(9, 2)]) == [job(9, 2), job(2, 9), job(3, 9), job(1, 10)]
 
 
-def put(*changes: Change, own: Change, base: Snapshot | None = None) -> Snapshot:
+def put(*changes: Write, own: Write, base: Snapshot | None = None) -> Snapshot:
     carried = CombinedCommit(snapshot=base or head())
     for each in changes:
         assert applies(carried.snapshot, each)
@@ -213,7 +211,7 @@ def test_a_rewind_sees_that_a_source_moved_and_came_back_within_one_version() ->
     there, back = (Advance(source="t", start="a", end="b"),), (Advance(source="t", start="b", end="a"),)
     made = put(change(1, advances=there), change(2, advances=back), own=change(3), base=base)
     assert made.watermarks == base.watermarks
-    rewinding = Change(job=job(4), birth=7, operation="rewind", rewind=Rewind(source="t", have="a", to=None), reason="x")
+    rewinding = Rewind(job=job(4), birth=7, source="t", have="a", to=None, reason="x")
     winners = [InterveningCommit(version=8, commit=each, watermarks=made.watermarks) for each in made.commits]
     found = find_conflict(made, rewinding, winners, ConflictInputs())
     assert found is not None and found.rule == "watermark_was_moved"

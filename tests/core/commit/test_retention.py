@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifestcommit.core.commit import retention
-from manifestcommit.core.commit.change import Change, ConflictInputs, Retention, Rewritten, apply
+from manifestcommit.core.commit.apply import apply
+from manifestcommit.core.commit.change import ConflictInputs, Retention, Rewritten
 from manifestcommit.core.commit.retention import (
     Horizon,
     Policy,
@@ -51,8 +52,8 @@ def head(version: int = 20, **changes: Any) -> Snapshot:
     return msgspec.structs.replace(made, **changes)
 
 
-def after(before: Snapshot, retention: Retention) -> Snapshot:
-    change = Change(job=job(before.version), birth=before.version, operation="gc", retention=retention)
+def after(before: Snapshot, **decided: Any) -> Snapshot:
+    change = Retention(job=job(before.version), birth=before.version, **decided)
     return apply(before, change, ConflictInputs(), parent_digest="d", commit_id="c", now_us=1, writer="t")
 
 
@@ -75,7 +76,7 @@ def test_fence_and_expired_never_go_back_and_keep_their_order(
     assert before.expired <= expired <= chosen <= before.version and chosen >= before.fence
     assert all(chosen <= birth for birth in prepared) or chosen == before.fence
     assert expired == before.expired or expired <= before.version - keep + 1
-    made = after(before, Retention(fence=chosen, expired=expired))
+    made = after(before, fence=chosen, expired=expired)
     assert (made.fence, made.expired) == (chosen, expired)
 
 
@@ -143,13 +144,18 @@ def test_what_a_decision_leaves_of_the_head() -> None:
     )
     made = after(
         before,
-        Retention(fence=12, expired=10, keys_from=15, now_us=100, condemned=frozenset({"new"}), gone=frozenset({"seen", "never"})),
+        fence=12,
+        expired=10,
+        keys_from=15,
+        now_us=100,
+        condemned=frozenset({"new"}),
+        gone=frozenset({"seen", "never"}),
     )
     assert made.tags.keys() == {"young", "ever"}
     assert made.keys.keys() == {"c"}, "below the fence, and below keys_from"
     assert made.recent_jobs.keys() == {job(5), job(9), job(12), job(20)}, "the fence that the head had counts [GC8]"
     assert made.condemned == {"pending": None, "gone at 13": 13, "seen": 21, "new": None}
-    again = after(made, Retention(fence=0, expired=0, keys_from=99))
+    again = after(made, fence=0, expired=0, keys_from=99)
     assert (again.fence, again.expired) == (12, 10)
     assert again.recent_jobs.keys() == {job(12), job(20), job(21)}
     assert again.keys.keys() == {"c"}, "the fence has not reached it"
@@ -159,14 +165,14 @@ def test_what_a_decision_leaves_of_the_head() -> None:
 def test_a_key_is_forgotten_below_both_the_fence_and_the_first_that_is_kept(keys_from: int, kept: str) -> None:
     """One that was recorded at either of them stays. [KY4]"""
     keys = {name: KeyRecord(version=version, digest="x") for name, version in zip("abc", (11, 12, 13), strict=True)}
-    assert "".join(after(head(keys=keys), Retention(fence=13, expired=10, keys_from=keys_from)).keys) == kept
+    assert "".join(after(head(keys=keys), fence=13, expired=10, keys_from=keys_from).keys) == kept
 
 
 @pytest.mark.parametrize("keys_from", [0, 13, 99])
 def test_that_a_key_was_dropped_is_forgotten_at_the_fence_and_not_above_it(keys_from: int) -> None:
     """Whatever keys are forgotten: a job that was born below that version can still commit. [KY7]"""
     keys = {name: KeyRecord(version=version, digest="") for name, version in zip("abc", (12, 13, 14), strict=True)}
-    assert after(head(keys=keys), Retention(fence=13, expired=10, keys_from=keys_from)).keys.keys() == {"c"}
+    assert after(head(keys=keys), fence=13, expired=10, keys_from=keys_from).keys.keys() == {"c"}
 
 
 def test_no_key_is_forgotten_where_others_have_merged_the_runs() -> None:
@@ -177,13 +183,13 @@ def test_no_key_is_forgotten_where_others_have_merged_the_runs() -> None:
 
     before = head(keys={"a": KeyRecord(version=4, digest="x"), "dropped": KeyRecord(version=4, digest="")}, key_runs=(run("r1"), run("r2")))
     rewritten = Rewritten(old=frozenset({run("r1").path}), new=(run("r3"),))
-    made = after(before, Retention(fence=20, expired=20, keys_from=10, key_runs=rewritten))
+    made = after(before, fence=20, expired=20, keys_from=10, key_runs=rewritten)
     assert (made.keys.keys(), made.key_runs) == ({"dropped"}, (run("r2"), run("r3")))
     merged = msgspec.structs.replace(before, key_runs=(run("merged"),))
-    made = after(merged, Retention(fence=20, expired=20, keys_from=10, key_runs=rewritten))
+    made = after(merged, fence=20, expired=20, keys_from=10, key_runs=rewritten)
     assert (made.keys.keys(), made.key_runs) == ({"a", "dropped"}, (run("merged"),))
     alone = msgspec.structs.replace(before, key_runs=(run("r1"),))
-    made = after(alone, Retention(fence=20, expired=20, keys_from=10, key_runs=Rewritten(old=frozenset({run("r1").path}))))
+    made = after(alone, fence=20, expired=20, keys_from=10, key_runs=Rewritten(old=frozenset({run("r1").path})))
     assert (made.keys, made.key_runs) == ({}, ()), "nothing is left that a dropped key would have to hide"
 
 

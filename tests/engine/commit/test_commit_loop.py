@@ -11,7 +11,7 @@ import pytest
 from tests.budgets import SetBudgets, budgets
 from tests.faults.tables import memory, put_version, session
 
-from manifestcommit.core.commit.change import Change, Overwrite
+from manifestcommit.core.commit.change import Overwrite, Write
 from manifestcommit.core.commit.spill_policy import Budgets
 from manifestcommit.core.schema.fields import Field, Schema
 from manifestcommit.core.table import object_names
@@ -39,19 +39,19 @@ def table(store: Store) -> TableContext:
     return made
 
 
-def change(head: Head, *days: str, key: str | None = None, overwrite: Overwrite | None = None, rows: int = 1) -> Change:
+def change(head: Head, *days: str, key: str | None = None, overwrite: Overwrite | None = None, rows: int = 1) -> Write:
     """One made-up file per day."""
     job = object_names.job_id(head.version, head.snapshot.table_id, secrets.token_bytes(16))
     add = tuple(
         Entry(path=f"day={day}/{at:05d}-0-{job}.parquet", partition=(day,), rows=rows, bytes=10, job=job) for at, day in enumerate(days)
     )
-    return Change(
+    return Write(
         job=job, birth=head.version, operation="overwrite" if overwrite else "append", key=key, declared="d", schema=SCHEMA,
         partition_by=BY, add=add, touched=tuple({1: day} for day in days), overwrite=overwrite,
     )  # fmt: skip
 
 
-def run(own: TableContext, made: Change, head: Head | None = None) -> Outcome:
+def run(own: TableContext, made: Write, head: Head | None = None) -> Outcome:
     return commit(own, head or own.known or own.open(), made)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.faults.tables import memory, put_version
 
-from manifestcommit.core.commit.change import create
+from manifestcommit.core.commit.apply import create
 from manifestcommit.core.format import codec
 from manifestcommit.core.table import object_names
 from manifestcommit.core.table.snapshot import Tag

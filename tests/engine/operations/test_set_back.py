@@ -19,7 +19,7 @@ from tests.faults.tables import begin, change_of, check_table, key_version, memo
 from tests.faults.test_helping import carry, put_intent, resolve
 
 import manifestcommit as mc
-from manifestcommit.core.commit.change import Change, Retention, StreamBatch
+from manifestcommit.core.commit.change import Retention, StreamBatch
 from manifestcommit.core.commit.retention import Policy
 from manifestcommit.core.table.watermark import Advance, in_order_of_advances, predecessors
 from manifestcommit.engine.commit.commit_loop import commit
@@ -234,7 +234,7 @@ def move_fence(store: Store, fence: int) -> None:
     """A gc whose fence is that version."""
     own = session(store)
     head = own.open()
-    change = Change(job=own.new_job(head), birth=head.version, operation="gc", retention=Retention(fence=fence, expired=1))
+    change = Retention(job=own.new_job(head), birth=head.version, fence=fence, expired=1)
     assert commit(own, head, change).committed and open_head(store).snapshot.fence == fence
 
 

@@ -16,7 +16,7 @@ from tests.budgets import budgets
 from tests.faults.tables import memory, put_version, session
 from tests.sizes import rest_thorough, rounds
 
-from manifestcommit.core.commit.change import Change, Overwrite
+from manifestcommit.core.commit.change import Overwrite, Write
 from manifestcommit.core.commit.change_feed import Offset, OnOverwrite, parse_offset, unreadable_columns
 from manifestcommit.core.format import codec
 from manifestcommit.core.schema.evolution import SchemaEdit
@@ -79,7 +79,7 @@ class History:
             Entry(path=f"day={day}/{at:05d} {label}.parquet", partition=(day,), rows=rows, bytes=10 + at, job=job)
             for at, day in enumerate(days)
         )
-        made = Change(
+        made = Write(
             job=job, birth=self.head.version, operation=operation, partition_by=BY, add=add,
             schema=self.head.snapshot.schema if add else None,
             touched=tuple({1: day} for day in days), remove=frozenset(remove or ()), **change,

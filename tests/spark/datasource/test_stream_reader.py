@@ -18,7 +18,7 @@ from tests.faults.tables import begin, change_of, put_version, session
 from tests.spark.clusters import REPO, end, environment, wait_for
 
 import manifestcommit as mc
-from manifestcommit.core.commit.change import Change
+from manifestcommit.core.commit.change import Write
 from manifestcommit.engine.commit.commit_loop import commit
 from manifestcommit.engine.commit.create_version import create_table
 from manifestcommit.engine.metadata.version_chain import open_head
@@ -49,7 +49,7 @@ def replace_all(root: str, operation: str = "replace") -> int:
     store = open_store(root)
     job = begin(store)
     job.write(mc.Table(root).dataset().to_table())
-    made: Change = msgspec.structs.replace(
+    made: Write = msgspec.structs.replace(
         change_of(job), operation=operation, remove=frozenset(mc.Table(root).files().column("path").to_pylist())
     )
     outcome = commit(session(store), open_head(store), made)
