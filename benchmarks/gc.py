@@ -195,11 +195,12 @@ def measured(what: str, url: str, server: S3Server | None) -> dict[str, float]:
         assert checked.is_sound
         found = checked.files
     elif what == "compact":
-        planned: Any = mc.Table(url, storage_options=options).compact(dry_run=True)
+        planned = mc.Table(url, storage_options=options).plan_compaction()
         counts = planned.select(["action", "files"])  # a filter copies whatever it is given, a million paths as well
         found = sum(counts.filter(pc.equal(counts.column("action"), "rewrite")).column("files").to_pylist())
     else:
-        made: Any = mc.gc(url, grace="0s", keep_for="0s", dry_run=what == "plan", storage_options=options)
+        call: Any = mc.plan_gc if what == "plan" else mc.gc
+        made = call(url, grace="0s", keep_for="0s", storage_options=options)
         found = made.deleted["data file"].count if what == "gc" else sum(name.startswith("day=") for name in made["name"].to_pylist())
     wall = time.perf_counter() - start
     return {"wall_s": wall, "cpu_s": cpu_s() - cpu, "peak_mb": memory_mb("VmHWM") - before_mb, "base_mb": before_mb, "objects": found}

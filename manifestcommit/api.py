@@ -51,7 +51,7 @@ from .errors import (
 )
 from .job import DroppedJobWarning, Job, begin, commit, commit_all, write
 from .store.probes.doctor import DoctorCheck, DoctorLatency, DoctorReport
-from .table import Table, abort, gc, read_committed, resolve
+from .table import Table, abort, gc, plan_gc, read_committed, resolve
 from .table.creation import adopt, create_table
 from .version import __version__
 
@@ -140,6 +140,7 @@ __all__ = [
     "commit_all",
     "create_table",
     "gc",
+    "plan_gc",
     "read_committed",
     "register",
     "resolve",

@@ -119,15 +119,15 @@ def print_report(report: Compaction, *, as_json: bool) -> int:
 
 
 def _compact(options: argparse.Namespace) -> int:
-    limits = {} if options.max_bytes is None else {"max_bytes": options.max_bytes}
+    table = options.open_table(options)
+    which = {
+        "target_file_size": options.target_file_size,
+        "where": options.where,
+        "only_manifests": options.only_manifests,
+        **({} if options.max_bytes is None else {"max_bytes": options.max_bytes}),
+    }
+    if options.dry_run:
+        return print_plan(table.plan_compaction(**which), as_json=options.json)
     with Steps() as steps:
-        made = options.open_table(options).compact(
-            target_file_size=options.target_file_size,
-            where=options.where,
-            sort_by=options.sort_by,
-            only_manifests=options.only_manifests,
-            dry_run=options.dry_run,
-            progress=steps,
-            **limits,
-        )
-    return (print_plan if options.dry_run else print_report)(made, as_json=options.json)
+        made = table.compact(**which, sort_by=options.sort_by, progress=steps)
+    return print_report(made, as_json=options.json)

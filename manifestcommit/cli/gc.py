@@ -147,8 +147,8 @@ def print_spark_plan(plan: Any, *, as_json: bool) -> int:
     if gone["count"] + left["count"] > len(first):
         print(
             (
-                f"the first {len(first)} of {gone['count'] + left['count']:,}; mc.gc(…, "
-                "dry_run=True, spark=…) has all"
+                f"the first {len(first)} of {gone['count'] + left['count']:,}; "
+                "mc.plan_gc(…, spark=…) has all"
             ),
             file=sys.stderr,
         )
@@ -193,14 +193,14 @@ def print_report(report: GcReport, *, as_json: bool, foreign: bool) -> int:
 
 
 def _gc(options: argparse.Namespace) -> int:
+    table = options.open_table(options)
     with Steps() as steps:
-        made = options.open_table(options).gc(
+        made = (table.plan_gc if options.dry_run else table.gc)(
             grace=options.grace,
             keep_versions=options.keep_versions,
             keep_for=options.keep_for,
             keep_keys=options.keep_keys,
             foreign=options.foreign,
-            dry_run=options.dry_run,
             spark=options.spark or None,
             progress=steps,
         )

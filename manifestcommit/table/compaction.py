@@ -1,4 +1,4 @@
-"""`Table.compact`: the plan, or Spark at its work. [GC11] [GC16]
+"""`Table.compact` with Spark, and `Table.plan_compaction`. [GC11] [GC16]
 
 Internal: import from `manifestcommit`. Not here: which files and what is committed
 (engine.maintenance.compaction), the rewriting itself (spark.operations.rewrite).
@@ -45,7 +45,7 @@ def compact(
     return engine.compact(session, aim, rewrite, choose=chosen(where, spark), progress=progress)
 
 
-def planned(
+def plan_compaction(
     session: TableContext,
     aim: CompactionOptions,
     *,

@@ -149,10 +149,9 @@ def gc(
     keep_for: str | dt.timedelta = "7d",
     keep_keys: int = 10_000,
     foreign: bool = False,
-    dry_run: bool = False,
     spark: SparkSession | Literal[True] | None = None,
     storage_options: Mapping[str, Any] | None = None,
-) -> GcReport | pa.Table | DataFrame:
+) -> GcReport:
     """Expire old versions, and delete what no readable version lists and no live job has written.
 
     Nothing else is deleted, whatever runs beside it. Readable stay the newest versions and tagged
@@ -171,14 +170,12 @@ def gc(
         foreign: also delete files that something else wrote below the root longer than `grace` ago
             and that no version lists, up to 10,000 in a run, and never hidden ones (`_SUCCESS`); by
             default False: they are reported and left.
-        dry_run: write and delete nothing, and return the plan; by default False.
         spark: a session, or True for the active one, whose tasks list, compare and delete; by
             default this process does.
         storage_options: what reaches the object store; by default the environment.
 
     Returns:
-        What was deleted and what stays. Of a dry run a table of names, bytes, reasons and actions,
-        which is a Spark DataFrame with `spark`.
+        What was deleted and what stays.
 
     Raises:
         TableNotFoundError: there is no table at the path.
@@ -194,6 +191,52 @@ def gc(
         keep_for=keep_for,
         keep_keys=keep_keys,
         foreign=foreign,
-        dry_run=dry_run,
+        spark=spark,
+    )
+
+
+@checked(spark=optional(spark_of_gc))
+def plan_gc(
+    path: Path,
+    *,
+    grace: str | dt.timedelta = "24h",
+    keep_versions: int = 1,
+    keep_for: str | dt.timedelta = "7d",
+    keep_keys: int = 10_000,
+    foreign: bool = False,
+    spark: SparkSession | Literal[True] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> pa.Table | DataFrame:
+    """Plan a gc: the name of each object that `gc` would delete now, or leave although the table
+    does not know it, with the reason. Nothing is written or deleted.
+
+    Args:
+        path: the table's root, a local path or a URL.
+        grace: as for `gc`.
+        keep_versions: as for `gc`.
+        keep_for: as for `gc`.
+        keep_keys: as for `gc`.
+        foreign: as for `gc`.
+        spark: a session, or True for the active one, whose tasks list and compare; by default this
+            process does.
+        storage_options: what reaches the object store; by default the environment.
+
+    Returns:
+        A table with the columns `name`, `bytes`, `reason` and `action` ("delete" or "leave"); with
+        `spark`, a Spark DataFrame.
+
+    Raises:
+        TableNotFoundError: there is no table at the path.
+        StoreError: the store failed; run it again.
+        UsageError: Spark is needed and not installed.
+
+    Spec: GC5, GC13.
+    """
+    return Table(path, storage_options).plan_gc(
+        grace=grace,
+        keep_versions=keep_versions,
+        keep_for=keep_for,
+        keep_keys=keep_keys,
+        foreign=foreign,
         spark=spark,
     )

@@ -37,7 +37,7 @@ from ..engine.runtime.validation import flag, optional, spark_session
 from ..store.probes.doctor import DoctorReport, examine
 from ..telemetry import record_table
 from ..terminal.progress import Progress
-from .compaction import compact, planned
+from .compaction import compact, plan_compaction
 from .conditions import Condition
 from .reading import TableReads
 from .row_changes import RowChanges
@@ -298,10 +298,9 @@ class Table(RowChanges, TableReads):
         keep_for: str | dt.timedelta = "7d",
         keep_keys: int = 10_000,
         foreign: bool = False,
-        dry_run: bool = False,
         spark: SparkSession | Literal[True] | None = None,
         progress: Callable[[str], None] | None = None,
-    ) -> GcReport | pa.Table | DataFrame:
+    ) -> GcReport:
         """Expire old versions and delete what nothing needs any more, as the function `gc` does.
 
         Args:
@@ -310,12 +309,11 @@ class Table(RowChanges, TableReads):
             keep_for: as for the function `gc`.
             keep_keys: as for the function `gc`.
             foreign: as for the function `gc`.
-            dry_run: as for the function `gc`.
             spark: as for the function `gc`.
             progress: called with what is done next; by default nothing is.
 
         Returns:
-            What was deleted and what stays; of a dry run the plan, as the function `gc` has it.
+            What was deleted and what stays.
 
         Raises:
             TableNotFoundError: there is no table at the path.
@@ -324,21 +322,62 @@ class Table(RowChanges, TableReads):
 
         Spec: GC1, GC5, GC9.
         """
-        ages = {"grace_s": parse_age(grace, "grace"), "keep_for_s": parse_age(keep_for, "keep_for")}
-        policy = Policy(keep_versions=keep_versions, keep_keys=keep_keys, **ages)
-        made = gc_engine.plan if dry_run else gc_engine.run
-        executor: gc_engine.GcExecutor = gc_engine.ALONE
-        if spark is not None:
-            from ..spark.operations.gc import on_spark  # late: pyspark is an extra
-
-            executor = on_spark(spark, self.url, self._storage_options)
-        return made(
+        return gc_engine.run(
             self._session,
-            policy,
+            _policy(grace, keep_versions, keep_for, keep_keys),
             foreign=foreign,
-            executor=executor,
+            executor=self._gc_executor(spark),
             progress=progress or (lambda _: None),
         )
+
+    @checked(spark=optional(spark_of_gc))
+    def plan_gc(
+        self,
+        *,
+        grace: str | dt.timedelta = "24h",
+        keep_versions: int = 1,
+        keep_for: str | dt.timedelta = "7d",
+        keep_keys: int = 10_000,
+        foreign: bool = False,
+        spark: SparkSession | Literal[True] | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> pa.Table | DataFrame:
+        """Plan a gc, as the function `plan_gc` does; nothing is written or deleted.
+
+        Args:
+            grace: as for the function `gc`.
+            keep_versions: as for the function `gc`.
+            keep_for: as for the function `gc`.
+            keep_keys: as for the function `gc`.
+            foreign: as for the function `gc`.
+            spark: as for the function `plan_gc`.
+            progress: called with what is done next; by default nothing is.
+
+        Returns:
+            A table with the columns `name`, `bytes`, `reason` and `action`; with `spark`, a Spark
+            DataFrame.
+
+        Raises:
+            TableNotFoundError: there is no table at the path.
+            StoreError: the store failed; run it again.
+
+        Spec: GC5, GC13.
+        """
+        plan: pa.Table | DataFrame = gc_engine.plan(
+            self._session,
+            _policy(grace, keep_versions, keep_for, keep_keys),
+            foreign=foreign,
+            executor=self._gc_executor(spark),
+            progress=progress or (lambda _: None),
+        )
+        return plan
+
+    def _gc_executor(self, spark: SparkSession | Literal[True] | None) -> gc_engine.GcExecutor:
+        if spark is None:
+            return gc_engine.ALONE
+        from ..spark.operations.gc import on_spark  # late: pyspark is an extra
+
+        return on_spark(spark, self.url, self._storage_options)
 
     @checked()
     def compact(
@@ -349,10 +388,9 @@ class Table(RowChanges, TableReads):
         sort_by: list[str] | str | None = None,
         max_bytes: int | str = DEFAULT_MAX_BYTES,
         only_manifests: bool = False,
-        dry_run: bool = False,
         spark: SparkSession | None = None,
         progress: Callable[[str], None] | None = None,
-    ) -> Compaction | pa.Table:
+    ) -> Compaction:
         """Rewrite small files together, partition by partition, and merge small manifests.
 
         No row, key or watermark changes. Files below three quarters of the target become files of
@@ -369,13 +407,12 @@ class Table(RowChanges, TableReads):
                 `left_groups` of the result tells what the next run will do.
             only_manifests: merge manifests only: no data file is read, and no Spark is needed; by
                 default False.
-            dry_run: change nothing, and return the groups; by default False.
             spark: the session; by default the active one, or a new one, with a warning in the log
                 `manifestcommit.spark`.
             progress: called with what is done next; by default nothing is.
 
         Returns:
-            What was done; of a dry run a table with one row for each group of files.
+            What was done.
 
         Raises:
             UsageError: `where` is no condition on partition columns, or Spark is needed and not
@@ -385,19 +422,56 @@ class Table(RowChanges, TableReads):
 
         Spec: GC11, GC16.
         """
-        # `checked` has made bytes of them
-        assert not isinstance(target_file_size, str) and not isinstance(max_bytes, str)
-        aim = CompactionOptions(target=target_file_size, max_bytes=max_bytes)
         progress = progress or (lambda _: None)
-        if dry_run:
-            return planned(
-                self._session, aim, where=where, spark=spark, only_manifests=only_manifests
-            )
         if only_manifests:
             return merge_manifests(self._session, progress=progress)
-        options: dict[str, Any] = {"spark": spark, "storage_options": self._storage_options}
         return compact(
-            self._session, aim, where=where, sort_by=sort_by, progress=progress, **options
+            self._session,
+            _goals(target_file_size, max_bytes),
+            where=where,
+            sort_by=sort_by,
+            spark=spark,
+            storage_options=self._storage_options,
+            progress=progress,
+        )
+
+    @checked()
+    def plan_compaction(
+        self,
+        *,
+        target_file_size: int | str | None = None,
+        where: Condition | None = None,
+        max_bytes: int | str = DEFAULT_MAX_BYTES,
+        only_manifests: bool = False,
+        spark: SparkSession | None = None,
+    ) -> pa.Table:
+        """Plan a compaction: the groups of files and manifests that `compact` would make one of
+        each now. Nothing is changed.
+
+        Args:
+            target_file_size: as for `compact`.
+            where: as for `compact`; a pyarrow expression needs no Spark.
+            max_bytes: as for `compact`.
+            only_manifests: plan manifests only; by default False.
+            spark: the session that reads `where`, if that is a Column or SQL; by default the active
+                one, or a new one.
+
+        Returns:
+            A table with one row for each group: what is done, how much it has, why, and its paths.
+
+        Raises:
+            UsageError: `where` is no condition on partition columns, or Spark is needed and not
+                installed.
+            TableNotFoundError: there is no table at the path.
+
+        Spec: GC16.
+        """
+        return plan_compaction(
+            self._session,
+            _goals(target_file_size, max_bytes),
+            where=where,
+            spark=spark,
+            only_manifests=only_manifests,
         )
 
     @checked()
@@ -542,3 +616,20 @@ class Table(RowChanges, TableReads):
 
     def _alter(self, edit: alter.Editing) -> Outcome:
         return committed_or_raise(alter.edit_schema(self._session, edit), self.url)
+
+
+def _policy(
+    grace: str | dt.timedelta, keep_versions: int, keep_for: str | dt.timedelta, keep_keys: int
+) -> Policy:
+    return Policy(
+        grace_s=parse_age(grace, "grace"),
+        keep_for_s=parse_age(keep_for, "keep_for"),
+        keep_versions=keep_versions,
+        keep_keys=keep_keys,
+    )
+
+
+def _goals(target_file_size: int | str | None, max_bytes: int | str) -> CompactionOptions:
+    # `checked` has made bytes of them
+    assert not isinstance(target_file_size, str) and not isinstance(max_bytes, str)
+    return CompactionOptions(target=target_file_size, max_bytes=max_bytes)

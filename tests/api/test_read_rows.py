@@ -176,7 +176,7 @@ def test_rows_are_read_without_the_libraries_that_are_not_asked_for(table: mc.Ta
     assert without("pyspark", "pandas", "polars", call="print(t.to_arrow('flight').num_rows)", table=table) == f"{len(HOSTILE) + 1}\n"
 
 
-@pytest.mark.parametrize("call", ["t.files('flight = 1')", "t.to_arrow(filter='flight = 1')", "t.compact(where='place = 1', dry_run=True)"])
+@pytest.mark.parametrize("call", ["t.files('flight = 1')", "t.to_arrow(filter='flight = 1')", "t.plan_compaction(where='place = 1')"])
 def test_sql_without_spark_is_refused_by_the_name_of_the_argument(table: mc.Table, call: str) -> None:
     """[SE3]"""
     told = without("pyspark", call=call, table=table)

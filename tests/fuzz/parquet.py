@@ -227,7 +227,7 @@ class _Place:
             "by parts": by_parts,
             "verify": lambda: mc.Table(url).verify(),
             "dataset": lambda: mc.Table(url).dataset(),
-            "gc": lambda: mc.gc(url, grace="0s", keep_for="0s", dry_run=True),
+            "gc": lambda: mc.plan_gc(url, grace="0s", keep_for="0s"),
             "append": lambda: mc.write(_rows(0), url),
         }
 

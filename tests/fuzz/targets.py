@@ -319,7 +319,7 @@ def looking(table: Table) -> dict[str, Reader]:
         "rows": lambda: opened().dataset().to_table(),
         "rows of a day": lambda: opened().dataset().to_table(filter=day),
         "rows of values": lambda: opened().dataset(version=3).to_table(filter=values),
-        "gc": lambda: mc.gc(url, grace="0s", keep_for="0s", dry_run=True),
+        "gc": lambda: mc.plan_gc(url, grace="0s", keep_for="0s"),
     }
 
 

@@ -260,13 +260,13 @@ def read(process: Process, record: Record) -> Outcome:
 
 def gc(process: Process, record: Record) -> Outcome:
     given = record.arguments
-    found = mc.gc(
+    call = mc.plan_gc if given.get("dry_run", False) else mc.gc
+    found = call(
         process.url,
         grace=dt.timedelta(seconds=given.get("grace_s", 0.0)),
         keep_versions=given.get("keep_versions", 1),
         keep_for=dt.timedelta(seconds=given.get("keep_for_s", 0.0)),
         foreign=given["foreign"],
-        dry_run=given.get("dry_run", False),
         storage_options=process.options,
     )
     if isinstance(found, mc.GcReport):

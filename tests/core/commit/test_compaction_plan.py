@@ -215,4 +215,4 @@ def test_numbers_of_bytes_that_are_none_are_refused(tmp_path: Path) -> None:
     mc.write(pa.table({"id": [1]}), tmp_path / "t")
     for options in ({"target_file_size": 0}, {"max_bytes": 0}, {"target_file_size": -1}):
         with pytest.raises(mc.errors.UsageError, match=f"invalid {next(iter(options))} .*: expected a number of bytes above 0"):
-            mc.Table(tmp_path / "t").compact(dry_run=True, **options)
+            mc.Table(tmp_path / "t").plan_compaction(**options)

@@ -116,7 +116,7 @@ def test_rows_of_new_files_are_sorted_and_partitions_chosen_on_request(spark, ta
         with pytest.raises(UsageError):
             table.compact(spark=spark, **wrong)
     for where in ("day IS NULL", F.col("day") == "k=v#x?", pc.field("day") == "a b%20"):
-        plan = table.compact(spark=spark, where=where, dry_run=True)
+        plan = table.plan_compaction(spark=spark, where=where)
         assert plan.column("files").to_pylist() == [4]
     assert table.snapshot().version == version
     done = table.compact(spark=spark, where="day IS NULL", sort_by=["x", "id"])
