@@ -202,14 +202,10 @@ def begin(
     Spec: CM1, AB1, AB6, CF17.
     """
     session = TableContext(open_store(path, storage_options))
-    return Job(
-        session,
-        key=key,
-        fingerprint=fingerprint,
-        recoverable=recoverable,
-        based_on=based_on,
-        storage_options=storage_options,
+    job = engine_job.Transaction.begin(
+        session, key=key, fingerprint=fingerprint, recoverable=recoverable, based_on=based_on
     )
+    return Job(job, storage_options)
 
 
 class DroppedJobWarning(UserWarning):
@@ -233,17 +229,10 @@ class Job:
 
     def __init__(
         self,
-        session: TableContext,
-        *,
-        key: str | None,
-        fingerprint: str | None,
-        recoverable: bool = False,
-        based_on: int | None = None,
+        job: engine_job.Transaction,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        self._job = engine_job.Transaction(
-            session, key=key, fingerprint=fingerprint, recoverable=recoverable, based_on=based_on
-        )
+        self._job = job
         self._storage_options = StorageOptions(storage_options)
         self._process = os.getpid()
         self.outcome: Outcome | None = None
@@ -263,7 +252,7 @@ class Job:
         )
 
     def __del__(self) -> None:
-        job = getattr(self, "_job", None)  # none, where the constructor raised
+        job = getattr(self, "_job", None)  # none, where the constructor was called wrongly
         if (
             job is None
             or job.is_over
@@ -287,7 +276,7 @@ class Job:
 
         Spec: LY4.
         """
-        return self._job.id
+        return self._job.ensure_id()
 
     @property
     def already_committed(self) -> bool:
@@ -464,11 +453,11 @@ class Job:
                     self._job.url,
                 )
         except ManifestCommitError as error:
-            return msgspec.structs.replace(result, job_id=self._job.known_id, error=error)
+            return msgspec.structs.replace(result, job_id=self._job.id, error=error)
         except Exception as error:  # one job's failure, of whatever kind, is not the others'
             told = ManifestCommitError(f"{self._job.url}: {type(error).__name__}: {error}")
             told.__cause__ = error
-            return msgspec.structs.replace(result, job_id=self._job.known_id, error=told)
+            return msgspec.structs.replace(result, job_id=self._job.id, error=told)
         self.outcome = outcome
         return msgspec.structs.replace(result, job_id=outcome.job_id, outcome=outcome)
 
@@ -542,7 +531,7 @@ class Job:
 def dropped(job: engine_job.Transaction) -> str:
     """What a job that nobody has ended says of itself."""
     return (
-        f"job {job.known_id} of {job.url} was dropped without commit, prepare or abort: "
+        f"job {job.id} of {job.url} was dropped without commit, prepare or abort: "
         "nothing of it is visible, and gc takes what it "
         "wrote. Use it as a context manager, `with manifestcommit.begin(…) as job:`, or call "
         "one of these"
@@ -562,7 +551,7 @@ def _noting(job: engine_job.Transaction, what: str) -> Iterator[None]:
 
 
 def _note(error: BaseException, job: engine_job.Transaction, what: str) -> None:
-    url, id = job.url, job.known_id
+    url, id = job.url, job.id
     if id:
         error.add_note(
             f"manifestcommit: job {id} {what}. resolve({url!r}, {id!r}) tells what became of "

@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.budgets import budgets
 from tests.compat.read_back import ARCHIVE, EXPECTATIONS, pack, read_back
+from tests.jobs import job_on
 
 import manifestcommit as mc
 from manifestcommit.core.commit.change import StreamBatch
@@ -123,7 +124,7 @@ class Life:
     def append(self, ids: Sequence[int], *, store: Store | None = None, **options: Any) -> int:
         """One append of these rows, or of `data` with these ids; store: over which it is made; brings: rows of others that it carries."""
         brings, marks, key = options.pop("brings", ()), options.pop("watermarks", {}), options.pop("key", None)
-        with mc.job.Job(self.session(store), key=key, fingerprint=options.pop("fingerprint", None)) as job:
+        with job_on(self.session(store), key=key, fingerprint=options.pop("fingerprint", None)) as job:
             for source, (start, end) in marks.items():
                 job.advance(source, start, end)
             data = options.pop("data", None)
@@ -225,7 +226,7 @@ def change_columns(life: Life) -> None:
 def stream(life: Life) -> None:
     """Three batches of a query, and a tag on each of two versions."""
     for batch in range(3):
-        job = Transaction(life.session())
+        job = Transaction.begin(life.session())
         job.take_batch(StreamBatch(name="query é", query="0e8f", batch=batch))
         data = life.rows([40 + batch])
         job.write_stream(data.schema, data.to_batches())

@@ -15,7 +15,6 @@ from tests.store.test_other import Toy
 
 import manifestcommit as mc
 from manifestcommit import job
-from manifestcommit.store import StorageOptions
 
 SECRET = "hunter2-in-a-frame"
 ROWS = pa.table({"id": [1]})
@@ -113,9 +112,7 @@ def test_no_frame_holds_an_option(name: str) -> None:
     assert own == []
 
 
-def test_what_a_job_keeps_of_its_options_shows_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_job_keeps_of_its_options_shows_none() -> None:
     """Also where it was made by hand. [SE1]"""
-    made: list[Any] = []
-    monkeypatch.setattr(job.engine_job, "Transaction", lambda *_, **__: made.append(1))
-    one = job.Job(None, key=None, fingerprint=None, storage_options=StorageOptions(plain()))  # type: ignore[arg-type]
-    assert made and not shows(vars(one))
+    one = job.Job(None, plain())  # type: ignore[arg-type]
+    assert one._storage_options and not shows(vars(one))

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+from tests.jobs import job_on
 
 from manifestcommit.core.commit.change import Write
 from manifestcommit.core.format import codec
@@ -66,7 +67,7 @@ def session(store: Store) -> TableContext:
 
 def begin(store: Store, key: str | None = None, fingerprint: str | None = None) -> Job:
     """A job as `manifestcommit.begin` makes it, over a store of the test's own."""
-    return Job(session(store), key=key, fingerprint=fingerprint)
+    return job_on(session(store), key=key, fingerprint=fingerprint)
 
 
 def rows(ids: Iterable[int], **parts: Any) -> pa.Table:

@@ -14,6 +14,7 @@ import pytest
 from tests.core.commit.test_clock_skew import HOUR, chain
 from tests.faults.clocks import CLOCKS, Clock
 from tests.faults.tables import begin, memory, put_version, rows, session, write
+from tests.jobs import job_on
 
 from manifestcommit.core.commit.retention import Policy, horizon_of
 from manifestcommit.core.format import codec
@@ -28,7 +29,6 @@ from manifestcommit.engine.metadata.version_chain import Head, open_head, read_o
 from manifestcommit.engine.operations.rollback import rollback
 from manifestcommit.engine.runtime.outcome import Outcome
 from manifestcommit.errors import OutcomeUnknownError, SnapshotExpiredError, StoreError, UsageError
-from manifestcommit.job import Job
 from manifestcommit.store import ObjectInfo, Store
 from manifestcommit.testing.faults import FaultCall, FaultStore
 
@@ -212,7 +212,7 @@ def test_a_prepared_job_that_is_based_on_a_version_below_the_fence_holds_nothing
     store = table(3)
     for _ in range(2):
         put_version(store, open_head(store))
-    job = Job(session(store), key=None, fingerprint=None, based_on=3)
+    job = job_on(session(store), key=None, fingerprint=None, based_on=3)
     job.overwrite(None)
     job.write(rows([50]))
     job.prepare()

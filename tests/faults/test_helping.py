@@ -31,6 +31,7 @@ from tests.faults.tables import (
     session,
     write,
 )
+from tests.jobs import job_on
 from tests.sizes import rest_thorough, some
 
 import manifestcommit as mc
@@ -260,7 +261,7 @@ def test_only_appends_whose_own_process_alone_can_finish_them_are_published(tmp_
         assert commit_all([_written(store, 10)]).failed == ()
 
     def recoverable(store: Store) -> None:
-        with mc.Job(session(store), key=KEY, fingerprint="f", recoverable=True) as job:
+        with job_on(session(store), key=KEY, fingerprint="f", recoverable=True) as job:
             job.write(rows([10]))
 
     def prepared(store: Store) -> None:
@@ -498,7 +499,7 @@ def test_who_has_read_the_table_carries_nobody() -> None:
         tagged.append(open_head(store).version)
         mc.Table(store.url).tag("first", version=1)
 
-    reading = Transaction(own)
+    reading = Transaction.begin(own)
     reading.based_on.take([mark_of(open_head(store).snapshot.table_id, store.url, open_head(store).version)], appends=True)
     reading.write_stream(rows([20]).schema, rows([20]).to_batches())
     assert reading.commit().committed

@@ -50,6 +50,7 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
     misfit: WatermarkMismatch | None = None
 
 
+# Any: the kind of change that the rule judges; RULES says which.
 Rule = Callable[[Snapshot, Any, Sequence[InterveningCommit], ConflictInputs], Conflict | None]
 
 

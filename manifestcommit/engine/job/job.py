@@ -59,35 +59,43 @@ LOG = logging.getLogger("manifestcommit.jobs")
 Progress = Callable[[int, int], None]  # rows, files so far
 
 
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job found when it began. head: the table's latest version; job: the job's id; record:
+    that of its key, if an earlier run has committed it."""
+
+    head: Head
+    job: str
+    record: KeyRecord | None = None
+
+
 class Transaction:
     """One attempt to change a table. Nothing of it is visible before `commit` returns a committed
     outcome. [DF1] [CM10]
 
-    key: the caller's name for this unit of work, the same on every rerun; fingerprint: anything
-    else that makes it the same work; based_on: the version of the table that its rows were read
-    from.
+    start: None, there is no table yet; key: the caller's name for this unit of work, the same on
+    every rerun; fingerprint: anything else that makes it the same work; based_on: the version of
+    the table that its rows were read from.
     """
 
     def __init__(
         self,
         session: TableContext,
+        start: Start | None,
         *,
-        key: str | None = None,
-        fingerprint: str | None = None,
-        recoverable: bool = False,
-        based_on: int | None = None,
+        key: str | None,
+        fingerprint: str | None,
+        recovery: Recovery | None,
+        based_on: BasedOn,
+        ledger: WriteTotals,
     ) -> None:
-        check_work(key=key, fingerprint=fingerprint)
         self._session = session
-        self._key = None if key is None else str(key)
-        self._fingerprint = None if fingerprint is None else str(fingerprint)
-        self.recovery = Recovery(session, self._key, self._fingerprint) if recoverable else None
-        self.based_on = BasedOn(based_on)
-        self._ledger = WriteTotals(session.tally, session.env.now_us)
+        self._start = start
+        self._key = key
+        self._fingerprint = fingerprint
+        self.recovery = recovery
+        self.based_on = based_on
+        self._ledger = ledger
         self._meter: Meter | None = None
-        self._head: Head | None = None
-        self._id: str | None = None
-        self._record: KeyRecord | None = None
         self._mode = "append"
         self._overwrite: Mapping[str, Any] | Literal["dynamic"] | None = None
         self._conflict: ConflictChoice = "serializable"
@@ -105,11 +113,37 @@ class Transaction:
         self._state = JobState.OPEN
         self._committers = Committers.GROUP  # who may have committed it, should it be tried again
         self._sealed: bytes | None = None
-        self._head = open_or_free(session)
-        if self._head is not None:
-            self._begin()
-        if not self.already_committed:
-            self.based_on.version(self._head, self.url)
+
+    @classmethod
+    def begin(
+        cls,
+        session: TableContext,
+        *,
+        key: str | None = None,
+        fingerprint: str | None = None,
+        recoverable: bool = False,
+        based_on: int | None = None,
+    ) -> Transaction:
+        """Begin a job under the latest version, and look whether its key is committed already. A
+        table that does not exist is not created. [KY3] [LY6]"""
+        check_work(key=key, fingerprint=fingerprint)
+        key = None if key is None else str(key)
+        fingerprint = None if fingerprint is None else str(fingerprint)
+        recovery = Recovery(session, key, fingerprint) if recoverable else None
+        ledger = WriteTotals(session.tally, session.env.now_us)  # the job begins here
+        head = open_or_free(session)
+        job = cls(
+            session,
+            None if head is None else _begun(session, head, key, recovery),
+            key=key,
+            fingerprint=fingerprint,
+            recovery=recovery,
+            based_on=BasedOn(based_on),
+            ledger=ledger,
+        )
+        if not job.already_committed:
+            job.based_on.version(job._head, job.url)
+        return job
 
     @property
     def already_committed(self) -> bool:
@@ -118,28 +152,34 @@ class Transaction:
 
     @property
     def id(self) -> str:
+        """The job's id, or "" while there is no table that it could be a job of. [LY4]"""
+        return "" if self._start is None else self._start.job
+
+    def ensure_id(self) -> str:
         """The job's id; a table that does not exist yet is created for it. [LY4]"""
         self._table(None, ())
-        assert self._id is not None
-        return self._id
+        return self.id
 
     @property
     def key(self) -> str | None:
         return self._key
 
     @property
-    def known_id(self) -> str:
-        """The job's id, or "" while there is no table that it could be a job of."""
-        return self._id or ""
+    def _head(self) -> Head | None:
+        return None if self._start is None else self._start.head
+
+    @property
+    def _record(self) -> KeyRecord | None:
+        return None if self._start is None else self._start.record
 
     @property
     def metrics(self) -> JobMetrics:
         """The job in numbers: as it ended, or as it stands. [OB10]"""
         if self._meter is not None and self._meter.ended is not None:
             return self._meter.ended
-        return self._session.meter(
-            self.known_id, self._mode, self._ledger.summary(self._tasks)
-        ).metrics("running")
+        return self._session.meter(self.id, self._mode, self._ledger.summary(self._tasks)).metrics(
+            "running"
+        )
 
     @property
     def was_tried(self) -> bool:
@@ -239,15 +279,13 @@ class Transaction:
         Only for jobs without a key that append or replace the whole table, as a streaming query's
         batches do.
         """
-        if self._head is None:
+        if self._start is None:
             raise TableNotFoundError(
                 f"the table at {self.url} was removed while this job ran; nothing was "
                 "committed. Run it again."
             )
-        self._id, self._ledger = (
-            planned.job,
-            WriteTotals(self._session.tally, self._session.env.now_us, began_us=began_us),
-        )
+        self._start = msgspec.structs.replace(self._start, job=planned.job)
+        self._ledger = WriteTotals(self._session.tally, self._session.env.now_us, began_us=began_us)
         self._layout = Layout(
             schema=planned.schema,
             partition_by=planned.partition_by,
@@ -476,7 +514,7 @@ class Transaction:
         if self._sealed is None:
             self._check_open()
             self._meter = self._session.meter(
-                self.id, self._mode, self._ledger.summary(self._tasks), "first"
+                self.ensure_id(), self._mode, self._ledger.summary(self._tasks), "first"
             )
             self._sealed = seal(self._session, self.change(), self._record)
         self._enter(Act.SEAL)
@@ -495,7 +533,7 @@ class Transaction:
             )
         if self._state is JobState.OPEN:
             self._meter = self._session.meter(
-                self.known_id, self._mode, self._ledger.summary(self._tasks)
+                self.id, self._mode, self._ledger.summary(self._tasks)
             )
             self._meter.end("aborted" if self.recovery is None else "left")
         self._enter(Act.ABORT)
@@ -573,18 +611,10 @@ class Transaction:
                 "still do so. Nothing was added."
             )
 
-    def _begin(self) -> None:
-        assert self._head is not None
-        if self._key is not None:
-            self._head, self._record = find_key_at(self._session, self._head, self._key)
-        self._id = self._session.new_job(self._head)
-        if self.recovery is not None and self._record is None:
-            self._id = self.recovery.find(self._head.snapshot) or self._id
-
     def _table(self, data: Schema | None, partition_by: tuple[str, ...]) -> Head:
         """The head that this job was born under; where there is no table yet, it is created first.
         [CM13] [ST12]"""
-        if self._head is None:
+        if self._start is None:
             # What happens to hold no null in the first data may well hold one in the next: only
             # create_table binds columns.
             schema = (
@@ -595,12 +625,13 @@ class Transaction:
             chosen = (
                 partitioning.check_partition_by(schema, partition_by) if schema is not None else ()
             )
-            self._head = create_table(
+            created = create_table(
                 self._session, schema=schema, partition_by=chosen, properties={}, provisional=True
             )
-            self._begin()
-        self._session.prove(self._head.snapshot.proven)
-        return self._head
+            self._start = _begun(self._session, created, self._key, self.recovery)
+        head = self._start.head
+        self._session.prove(head.snapshot.proven)
+        return head
 
     def _first_schema(self, head: Head, data: Schema, partition_by: tuple[str, ...]) -> Head:
         """Give a table its first schema in a commit of its own; whoever loses that race fits the
@@ -626,7 +657,9 @@ class Transaction:
             error = error_of(outcome, self.url)
             assert error is not None
             raise error
-        self._head = found  # the job's birth stays what its id says
+        assert self._start is not None
+        # the job's base version stays what its id says
+        self._start = msgspec.structs.replace(self._start, head=found)
         return found
 
     def _check_early(self, head: Head) -> None:
@@ -657,3 +690,13 @@ class Transaction:
         if (state := after(self._state, act)) is None:
             raise UsageError(f"this job {self._state.value}; begin a new one")
         self._state = state
+
+
+def _begun(session: TableContext, head: Head, key: str | None, recovery: Recovery | None) -> Start:
+    record = None
+    if key is not None:
+        head, record = find_key_at(session, head, key)
+    job = session.new_job(head)
+    if recovery is not None and record is None:
+        job = recovery.find(head.snapshot) or job
+    return Start(head=head, job=job, record=record)

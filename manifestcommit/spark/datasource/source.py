@@ -286,7 +286,7 @@ def begin_write(
         if options.get("basedOn")
         else None
     )
-    job = Transaction(
+    job = Transaction.begin(
         session, key=options.get("key"), fingerprint=options.get("fingerprint"), based_on=based_on
     )
     # for an INSERT through a view, the version that the view shows

@@ -143,7 +143,7 @@ def plan_batch(
             f"starts, not {key!r}"
         )
     began_us = session.env.now_us()
-    job = Transaction(session)
+    job = Transaction.begin(session)
     if overwrite:
         job.overwrite(None, conflict=conflict)
     schema = from_spark(struct.jsonValue())
@@ -195,7 +195,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         [CM10] [KY6]"""
         batch, planned, settled = _agreed(messages, batch_id)
         session = TableContext(open_store(planned.plan.url, self.storage_options))
-        job = Transaction(session)
+        job = Transaction.begin(session)
         job.resume(planned.change, began_us=planned.began_us)
         job.take_batch(batch)
         assert session.known is not None

@@ -207,7 +207,7 @@ class Worker:
     ) -> tuple[Transaction, Declared]:
         """The job with everything that it is to commit, reported to the oracle and recorded in the
         history."""
-        job = Transaction(
+        job = Transaction.begin(
             self.session, key=work.key, fingerprint=work.key, recoverable=work.recoverable
         )
         advances: tuple[Advance, ...] = ()
@@ -219,7 +219,7 @@ class Worker:
             else StreamBatch(name=f"{QUERY} %é", query=QUERY, batch=work.batch)
         )
         told = Declared(
-            job=job.id,
+            job=job.ensure_id(),
             key=work.key,
             batch=batch,
             advances=advances,

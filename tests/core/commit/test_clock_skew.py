@@ -58,7 +58,7 @@ def chain(store: Store, times: list[int], told_s: float | None = None) -> Store:
 
 
 def write_there(there: Any, number: int) -> None:
-    job = Transaction(TableContext(there))
+    job = Transaction.begin(TableContext(there))
     job.write_stream(rows([number]).schema, rows([number]).to_batches())
     assert job.commit().committed
 

@@ -25,6 +25,7 @@ from tests import schemas
 from tests.budgets import budgets
 from tests.compat.freeze import TYPES
 from tests.faults.tables import all_snapshots, begin, check_table, clone, memory, put_version, rows, session, write
+from tests.jobs import job_on
 from tests.sizes import rounds
 
 import manifestcommit as mc
@@ -39,7 +40,6 @@ from manifestcommit.engine.inspection.verify import VerifyReport, verify
 from manifestcommit.engine.metadata.version_chain import list_versions, open_head, read_object
 from manifestcommit.engine.runtime import name_set
 from manifestcommit.errors import SnapshotExpiredError
-from manifestcommit.job import Job
 from manifestcommit.store import MemoryStore
 from manifestcommit.testing.counting import CountingStore
 from manifestcommit.testing.faults import FaultCall, FaultStore
@@ -107,7 +107,7 @@ def prepared(store: MemoryStore) -> None:
 def recoverable(store: MemoryStore) -> None:
     write(store, rows([1]))
     for _ in range(2):
-        job = Job(session(store), key="r é/%", fingerprint="f", recoverable=True)
+        job = job_on(session(store), key="r é/%", fingerprint="f", recoverable=True)
         job.write(rows([2]))
     with contextlib.suppress(ZeroDivisionError), begin(store) as aborted:
         aborted.write(rows([3]))

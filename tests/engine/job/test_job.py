@@ -13,9 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from tests.budgets import SetBudgets
 from tests.faults.tables import begin, check_table, memory, positions, read, read_ids, rows, session, write
+from tests.jobs import job_on
 
 from manifestcommit.core.table import object_names, partition_pattern
-from manifestcommit.engine.job.job import Transaction as EngineJob
+from manifestcommit.engine.job.job import Transaction
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.engine.scan import planning
@@ -26,12 +27,12 @@ from manifestcommit.errors import (
     ManifestCommitError,
     NotATableError,
     SchemaMismatchError,
+    StoreError,
     UsageError,
     WatermarkGapError,
     WatermarkMismatchError,
     WatermarkOverlapError,
 )
-from manifestcommit.job import Job
 from manifestcommit.store import MemoryStore, Store
 from manifestcommit.testing.counting import CountingStore
 from manifestcommit.testing.faults import FaultCall, FaultStore
@@ -469,7 +470,7 @@ def test_data_that_does_not_fit_is_refused_before_anything_is_written(store: Mem
     assert [info.name for info in store.list("")] == before
 
 
-Racing = Callable[[MemoryStore], EngineJob]
+Racing = Callable[[MemoryStore], Transaction]
 
 
 @pytest.mark.parametrize(
@@ -564,8 +565,36 @@ def test_jobs_that_begin_at_once_have_ids_of_their_own(store: MemoryStore, monke
     ids = set()
     for _ in range(50):
         random.seed(7)
-        ids.add(Job(TableContext(store), key=None, fingerprint=None).id)
+        ids.add(job_on(TableContext(store), key=None, fingerprint=None).id)
     assert len(ids) == 50 and len({object_names.parse_job_id(each).birth for each in ids}) == 1
+
+
+def test_to_begin_makes_no_table_and_the_id_is_known_with_it() -> None:
+    """[LY4] [CM13]"""
+    store = CountingStore(memory())
+    job = Transaction.begin(TableContext(store), key="k")
+    assert job.id == "" and not job.already_committed and "put_if_absent" not in store.requests() and not list(store.list(""))
+    made = job.ensure_id()
+    assert made and job.id == made and open_head(store).version == object_names.parse_job_id(made).birth == 1
+    before = store.requests()
+    assert job.ensure_id() == made == job.id and store.requests() == before
+
+
+def test_a_job_that_could_not_look_for_its_key_begins_when_it_is_asked_again() -> None:
+    """The table was made, and the list of earlier attempts failed: the job has no id without a look for them. [AB6] [CM13]"""
+    failed = []
+
+    def beat(call: FaultCall) -> None:
+        if call.kind == "list" and call.name == object_names.key_marks_prefix("k") and not failed:
+            failed.append(call.number)
+            raise StoreError("no answer")
+
+    store = FaultStore(memory(), on_call=beat)
+    job = Transaction.begin(TableContext(store), key="k", fingerprint="f", recoverable=True)
+    with pytest.raises(StoreError, match="no answer"):
+        job.ensure_id()
+    assert failed and job.id == ""
+    assert job.ensure_id() == job.id != "" and open_head(store).version == 1
 
 
 # --- what it costs -----------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from jsonschema import Draft202012Validator, ValidationError
 from referencing import Registry, Resource
 from tests.budgets import SetBudgets
 from tests.faults.tables import all_snapshots, check_table, clone, memory, put_version, read, read_ids, rows, session, write
+from tests.jobs import job_on
 from tests.sizes import rest_thorough
 
 import manifestcommit as mc
@@ -61,7 +62,7 @@ def table(store: MemoryStore | None = None) -> MemoryStore:
 
 
 def begin(store: Store, key: str = HOSTILE_KEY, fingerprint: str | None = "the same") -> Job:
-    return Job(session(store), key=key, fingerprint=fingerprint, recoverable=True)
+    return job_on(session(store), key=key, fingerprint=fingerprint, recoverable=True)
 
 
 def written(store: Store, *ids: int, **options: Any) -> Job:
@@ -170,7 +171,7 @@ def test_without_the_callers_word_rows_are_written_anew() -> None:
 def test_what_is_left_by_an_exception_is_there_for_the_rerun(recoverable: bool) -> None:
     """[AB1] [AB6]"""
     store = table()
-    with contextlib.suppress(ZeroDivisionError), Job(session(store), key="k", fingerprint="f", recoverable=recoverable) as job:
+    with contextlib.suppress(ZeroDivisionError), job_on(session(store), key="k", fingerprint="f", recoverable=recoverable) as job:
         job.write(rows([7], day="a"))
         raise ZeroDivisionError
     assert (begin(store, "k", "f").id == job.id) is recoverable
@@ -182,7 +183,7 @@ def test_what_is_left_by_an_exception_is_there_for_the_rerun(recoverable: bool) 
 def test_it_needs_a_key() -> None:
     """[AB6]"""
     with pytest.raises(UsageError, match="needs a key"):
-        Job(session(memory()), key=None, fingerprint="f", recoverable=True)
+        job_on(session(memory()), key=None, fingerprint="f", recoverable=True)
 
 
 def test_the_public_calls_are_recoverable(tmp_path: Path) -> None:
@@ -204,7 +205,7 @@ def test_what_it_costs() -> None:
     job.commit()
     whole = counting.requests()
     plain = CountingStore(table())
-    usual = Job(session(plain), key="k", fingerprint="f")
+    usual = job_on(session(plain), key="k", fingerprint="f")
     assert begun["list"] == plain.requests()["list"] + 1
     usual.write(rows([7], day="a"))
     usual.commit()
@@ -581,7 +582,7 @@ def test_a_driver_looks_for_itself_in_the_runs_before_its_first_create() -> None
 def test_a_job_that_is_not_recoverable_is_still_nobody_elses_business() -> None:
     """[AB4]"""
     store = table()
-    job = Job(session(store), key="k", fingerprint=None)
+    job = job_on(session(store), key="k", fingerprint=None)
     job.write(rows([7], day="a"))
     with pytest.raises(UsageError, match="holds no prepared job"):
         give_up(session(store), job.id)

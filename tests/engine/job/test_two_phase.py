@@ -21,6 +21,7 @@ import pytest
 import zstandard
 from tests.budgets import SetBudgets
 from tests.faults.tables import begin, check_table, memory, put_version, read, read_ids, rows, session, write
+from tests.jobs import job_on
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
@@ -344,7 +345,7 @@ def test_a_prepared_job_rebases_on_what_was_committed_since(root: str) -> None:
 def test_what_was_prepared_waits_as_long_as_it_takes(root: str) -> None:
     """Years, by the clock of who prepared it and by the store's, and many commits of others. [AB3]"""
     store = LocalStore(root)
-    with mc.Job(TableContext(store, LongAgo()), key="k", fingerprint=None) as job:
+    with job_on(TableContext(store, LongAgo()), key="k", fingerprint=None) as job:
         job.write(rows([7], day="a"))
         waiting = job.prepare()
     os.utime(Path(root, object_names.prepared_name(waiting)), (0, 0))

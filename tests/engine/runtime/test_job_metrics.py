@@ -63,7 +63,7 @@ def summary_of(store: Store, version: int | None = None) -> Summary:
 
 
 def begin(store: Store, **options: Any) -> Transaction:
-    return Transaction(session(store), **options)
+    return Transaction.begin(session(store), **options)
 
 
 def written(store: Store, data: pa.Table = ROWS, **options: Any) -> Transaction:
@@ -317,13 +317,13 @@ def test_times_are_those_of_the_phases_and_never_below_zero() -> None:
     store, env = memory(), Slow()
     own = session(store)
     own.env = env
-    job = Transaction(own)
+    job = Transaction.begin(own)
     job.write_stream(ROWS.schema, ROWS.to_batches())
     env.now += 2_000_000
     outcome = job.commit()
     assert outcome.metrics is not None and (outcome.metrics.seconds, outcome.metrics.commit_s) == (2.0, 0.0)
     assert summary_of(store).seconds == 2.0
-    job = Transaction(own)
+    job = Transaction.begin(own)
     job.write_stream(ROWS.schema, ROWS.to_batches())
     env.now -= 5_000_000
     outcome = job.commit()
@@ -334,7 +334,7 @@ def test_times_are_those_of_the_phases_and_never_below_zero() -> None:
 
     own = session(FaultStore(store, on_call=set_back))
     own.env = env
-    found = Transaction(own).commit().metrics
+    found = Transaction.begin(own).commit().metrics
     assert found is not None and found.commit_s == 0.0 <= summary_of(store).seconds
 
 
@@ -699,7 +699,7 @@ def test_a_path_in_a_manifest_and_beside_it_is_found(set_budgets: SetBudgets) ->
 def test_a_first_version_that_lists_what_nobody_added_is_found() -> None:
     """[OB2]"""
     store = memory()
-    begin(store).id  # noqa: B018  # makes the table
+    begin(store).ensure_id()  # makes the table
     head = open_head(store)
     from manifestcommit.core.format import codec
     from manifestcommit.core.table import object_names

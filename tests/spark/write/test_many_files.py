@@ -32,7 +32,7 @@ def begin(url: str) -> tuple[Transaction, CountingStore, WritePlan]:
     """A job of a partitioned table, which is to be written as `overwrite="dynamic"` where the table holds something."""
     mc.create_table(url, SCHEMA, partition_by=["day"])
     store = CountingStore(open_store(url))
-    job = Transaction(TableContext(store))
+    job = Transaction.begin(TableContext(store))
     return job, store, job.plan_write(from_arrow(SCHEMA, iter(range(1, 99)).__next__))
 
 
@@ -95,7 +95,7 @@ def test_a_dynamic_overwrite_by_manifests_empties_what_they_touch_and_no_more(tm
     url = f"file://{tmp_path}/t"
     job, store, plan = begin(url)
     commit(job, collect(plan, messages(plan, store), StorageOptions()))
-    again = Transaction(TableContext(store))
+    again = Transaction.begin(TableContext(store))
     again.overwrite("dynamic")
     plan = again.plan_write(from_arrow(SCHEMA, iter(range(1, 99)).__next__))
     monkeypatch.setattr(arrow_writer, "WRITTEN_LIMIT_BYTES", 100)
