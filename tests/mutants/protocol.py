@@ -892,7 +892,7 @@ SETTING_BACK: tuple[Mutant, ...] = (
             "for source, version in head.set_back.items() if version > fence}",
             "for source, version in head.set_back.items() if version < 0}",
         ),
-        tests="engine/operations/test_set_back.py::test_gc_drops_what_no_job_can_need_any_more_and_nothing_earlier",
+        tests="core/commit/test_retention.py::test_what_a_decision_leaves_of_the_head",
         theme="set back",
     ),
     mutant(
@@ -1677,6 +1677,7 @@ READING: tuple[Mutant, ...] = (
             "return len(entries) > 0 and len(msgspec.json.encode(entries)) > budgets.inline_entry_bytes",
             "return False",
         ),
+        ("core/commit/spill_policy.py", "        return size > allowed\n", "        return False\n"),
         tests="engine/commit/test_commit_loop.py::test_a_job_with_very_many_files_keeps_them_out_of_the_head",
     ),
     mutant(

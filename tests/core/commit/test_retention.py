@@ -141,6 +141,8 @@ def test_what_a_decision_leaves_of_the_head() -> None:
         keys={"a": KeyRecord(version=7, digest="x"), "b": KeyRecord(version=8, digest="x"), "c": KeyRecord(version=15, digest="x")},
         recent_jobs={job(4): 6, job(5): 7, job(9): None, job(12): 13},
         condemned={"pending": None, "gone at 9": 9, "gone at 13": 13, "seen": None},
+        set_back={"at the fence": 12, "above it": 13},
+        set_back_queries={"at the fence": 12, "above it": 13},
     )
     made = after(
         before,
@@ -155,6 +157,7 @@ def test_what_a_decision_leaves_of_the_head() -> None:
     assert made.keys.keys() == {"c"}, "below the fence, and below keys_from"
     assert made.recent_jobs.keys() == {job(5), job(9), job(12), job(20)}, "the fence that the head had counts [GC8]"
     assert made.condemned == {"pending": None, "gone at 13": 13, "seen": 21, "new": None}
+    assert made.set_back == made.set_back_queries == {"above it": 13}, "no job from before can commit [WM6] [KY7]"
     again = after(made, fence=0, expired=0, keys_from=99)
     assert (again.fence, again.expired) == (12, 10)
     assert again.recent_jobs.keys() == {job(12), job(20), job(21)}
