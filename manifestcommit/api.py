@@ -64,12 +64,21 @@ if TYPE_CHECKING:
 
 @checked()
 def register(spark: "SparkSession", storage_options: "Mapping[str, Any] | None" = None) -> None:
-    """Make `format("manifestcommit")` known to this session; an installed package makes it known by
-    itself. [SE1]
+    """Register `format("manifestcommit")` with a Spark session, and its storage options.
 
-    storage_options: what reaches the object stores of this session's tables, credentials included;
-    Spark's processes get it and no plan, log or page of Spark shows it. Calling it again replaces
-    what was given before, with none by the environment.
+    An installed package makes the format known by itself: the call is needed for `storage_options`
+    only. Calling it again replaces what was given before.
+
+    Args:
+        spark: the session.
+        storage_options: what reaches the object stores of this session's tables, credentials
+            included; Spark's processes get it, and no plan, log or page of Spark shows it. By
+            default the environment.
+
+    Raises:
+        UsageError: an argument is wrong.
+
+    Spec: SE1.
     """
     from .spark.session import register as register_in  # late: pyspark is an extra
 

@@ -1,8 +1,9 @@
 """Every error that this package raises on purpose, grouped by what a handler would do.
 
-`ManifestCommitError` is the base of all. A message says what happened, to which object, what is
-safe, and what to do next. No error text ever carries credentials: callers pass canonical URLs (see
-`store.open_store`), never storage options.
+`ManifestCommitError` is the base of all. A message says what was given or what happened, to which
+object, what is safe, and what to do. Each class says its cause and, under `Remedy`, what to do
+about it. No error text carries credentials: callers pass canonical URLs (see `store.open_store`),
+never storage options.
 """
 
 from __future__ import annotations
@@ -11,8 +12,13 @@ from typing import Any
 
 
 class ManifestCommitError(Exception):
-    """Base of every error of this package. Survives pickling, as errors of worker processes
-    must."""
+    """Base of every error of this package.
+
+    It survives pickling, as errors of worker processes must.
+
+    Remedy: handle a subclass where the program can do something about it; the message of any error
+    says what is safe and what to do.
+    """
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _revive, (type(self), self.args, self.__dict__)
@@ -31,11 +37,17 @@ def _revive(
 
 
 class CommitConflictError(ManifestCommitError):
-    """A commit that won makes this change wrong: nothing of it is visible. Read again, decide, run
-    a new job. [CF1]
+    """Another commit made this change wrong; nothing of it is visible.
 
-    rule: the name of the rule that failed, under which the specification explains it; mine: what
-    this job declared; winner: what the other commit did, with its version.
+    Attributes:
+        rule: the name of the conflict rule, under which the specification explains it.
+        mine: what this job declared.
+        winner: what the other commit did, with its version.
+
+    Remedy: run the work again as a new job, which reads what the other commit did. `rule`
+    "contention" means that others committed all the time: try again later.
+
+    Spec: CF1.
     """
 
     def __init__(self, message: str, *, rule: str, mine: str, winner: str) -> None:
@@ -46,11 +58,17 @@ class CommitConflictError(ManifestCommitError):
 
 
 class WatermarkError(ManifestCommitError):
-    """An advance does not start where the table's watermark stands: nothing was committed. [WM2]
+    """An advance does not start at the current watermark of its source; nothing was committed.
 
-    source: the source's name; have: the current watermark; want: where the advance starts;
-    all_covered: every advance of this job is already contained in the table, so that a rerun may
-    treat it as done.
+    Attributes:
+        source: the source's name.
+        have: the current watermark; None: the source has none.
+        want: where the advance starts.
+        all_covered: whether the table already contains every advance of this job.
+
+    Remedy: read again from `have`. Where `all_covered` is True, a rerun may treat the work as done.
+
+    Spec: WM2.
     """
 
     def __init__(
@@ -64,46 +82,95 @@ class WatermarkError(ManifestCommitError):
 
 
 class WatermarkGapError(WatermarkError):
-    """The table stands before the advance's start: committing would lose the rows between. [WM2]"""
+    """The advance starts after the current watermark: a commit would skip the rows between.
+
+    Remedy: commit the range from `have` to `want` first, or read again from `have`.
+
+    Spec: WM2.
+    """
 
 
 class WatermarkOverlapError(WatermarkError):
-    """The table stands after the advance's start: committing would double rows. [WM2]"""
+    """The advance starts before the current watermark: a commit would duplicate rows.
+
+    Remedy: start at `have`. Where `all_covered` is True, an earlier run has done this work.
+
+    Spec: WM2.
+    """
 
 
 class WatermarkMismatchError(WatermarkError):
-    """An opaque watermark is not the one expected; opaque values are compared for equality only.
-    [WM3]"""
+    """The current watermark is a text, and not the one at which the advance starts.
+
+    Texts have no order: they are compared for equality only.
+
+    Remedy: start at `have`. `Table.rewind` sets the watermark to an earlier one.
+
+    Spec: WM3.
+    """
 
 
 class KeyReusedError(ManifestCommitError):
-    """The key was committed before with another declaration: the two runs are not the same work.
-    [KY2]"""
+    """The idempotency key was committed before with another declaration: this is other work.
+
+    Remedy: use a new key for other work, and the same arguments for a rerun of the same work.
+
+    Spec: KY2.
+    """
 
 
 class JobFencedError(ManifestCommitError):
-    """The job began before the table's fence and can never commit; it did not. Run it again as a
-    new job. [CM2]"""
+    """The job began before the table's fence, so that it can never commit; it did not.
+
+    gc moves the fence: jobs that began longer ago than its grace period are fenced.
+
+    Remedy: run the work again as a new job; where jobs take this long, give gc a longer `grace`.
+
+    Spec: CM2.
+    """
 
 
 class JobAbortedError(ManifestCommitError):
-    """The job was aborted, by this process or by another; it did not and cannot commit. [AB1]"""
+    """The job was aborted, by this process or by another; it did not and cannot commit.
+
+    Remedy: run the work again as a new job, if it is still wanted.
+
+    Spec: AB1.
+    """
 
 
 class SchemaMismatchError(ManifestCommitError):
-    """The data does not fit the table's schema; raised before any task starts. [SC3]"""
+    """The data does not fit the table's schema; raised before any task starts.
+
+    Remedy: give the data the table's columns and types, or change the table: `merge_schema=True`
+    adds new columns, and `Table.add_column` and `Table.rename_column` change its schema.
+
+    Spec: SC3.
+    """
 
 
 class UnsupportedTypeError(SchemaMismatchError):
-    """A column's type cannot be stored so that every reader gets it back unchanged. [SC2]"""
+    """A column's type cannot be stored so that every reader gets it back unchanged.
+
+    Remedy: cast the column to a supported type, or drop it from the data.
+
+    Spec: SC2.
+    """
 
 
 # --- The outcome is not known yet -----------------------------------------------------------------
 
 
 class OutcomeUnknownError(ManifestCommitError):
-    """The store gave no usable answer: the commit may or may not have happened. Ask `resolve(path,
-    job_id)`. [CM6]"""
+    """The store gave no usable answer: the job may or may not be committed.
+
+    Attributes:
+        job_id: the job's id.
+
+    Remedy: `resolve(path, job_id)` tells what became of it; a rerun with the same key is safe.
+
+    Spec: CM6.
+    """
 
     def __init__(self, message: str, *, job_id: str) -> None:
         super().__init__(message)
@@ -114,28 +181,52 @@ class OutcomeUnknownError(ManifestCommitError):
 
 
 class TableNotFoundError(ManifestCommitError):
-    """There is no table at this path, or the table was removed while the job ran. [RD1] [CM5]"""
+    """There is no table at this path, or it was removed while the job ran.
+
+    Remedy: check the path; `create_table`, or a first `write`, makes a table.
+
+    Spec: RD1, CM5.
+    """
 
 
 class NotATableError(ManifestCommitError):
-    """The folder holds files but no table; writing here would mix the two. `adopt` makes a table of
-    it. [LY6]"""
+    """The folder holds files but no table; writing into it would mix the two.
+
+    Remedy: choose another path, or make a table of the folder with `adopt`.
+
+    Spec: LY6.
+    """
 
 
 class VersionNotFoundError(ManifestCommitError):
-    """The version, tag or time does not exist in this table, or clocks dispute which version a time
-    means. [RD4] [CM27]"""
+    """The table has no such version or tag, or clocks dispute which version a time means.
+
+    Remedy: choose a version by its number; `Table.history` lists the readable ones.
+
+    Spec: RD4, CM27.
+    """
 
 
 class SnapshotExpiredError(VersionNotFoundError):
-    """The version was expired: its files may be gone. The message names the oldest readable
-    version. [RD3]"""
+    """The version was expired: its files may be gone.
+
+    Remedy: read a newer version; the message names the oldest readable one. A tag, or a longer
+    `keep_for` of gc, keeps versions readable.
+
+    Spec: RD3.
+    """
 
 
 class DataFileMissingError(ManifestCommitError, FileNotFoundError):
-    """A data file that the version being read lists is gone; no rows are left out instead. [RD2]
+    """A data file that the version being read lists is gone; no rows are left out instead.
 
-    path: the file, relative to the table's root.
+    Attributes:
+        path: the file, relative to the table's root.
+
+    Remedy: read the newest version, if gc expired this one meanwhile. Otherwise something else
+    removed the file: `Table.verify` names all that are missing and what to do.
+
+    Spec: RD2.
     """
 
     def __init__(self, message: str, *, path: str) -> None:
@@ -148,7 +239,15 @@ class DataFileMissingError(ManifestCommitError, FileNotFoundError):
 
 class CorruptMetadataError(ManifestCommitError):
     """An object of the table is damaged, truncated, oversized or hostile; nothing was read from it.
-    [OB4]"""
+
+    Attributes:
+        object_name: the damaged object's name, relative to the table's root.
+
+    Remedy: `Table.verify` names everything that is damaged and what to do; restore the object from
+    a backup, or roll back to a version without it.
+
+    Spec: OB4.
+    """
 
     def __init__(self, message: str, *, object_name: str) -> None:
         super().__init__(message)
@@ -156,50 +255,85 @@ class CorruptMetadataError(ManifestCommitError):
 
     @property
     def object(self) -> str:
-        """The damaged object's name, relative to the table's root."""
+        """Return the damaged object's name, relative to the table's root."""
         return self.object_name
 
 
 class UnsupportedFormatError(ManifestCommitError):
-    """The object was written in a format version that this release does not know; it never guesses.
-    [OB3]"""
+    """The object has a format version that this release does not know; it never guesses.
+
+    Remedy: install a newer release of manifestcommit.
+
+    Spec: OB3.
+    """
 
 
 class UnsafeStoreError(ManifestCommitError):
-    """The store cannot promise that one of many racing creators wins; committing there could lose
-    data. [ST1]"""
+    """The store does not guarantee put-if-absent: a commit there could lose data.
+
+    Remedy: use another store or bucket; `Table.doctor` tells which guarantee is missing.
+
+    Spec: ST1.
+    """
 
 
 class StoreError(ManifestCommitError):
-    """The store failed or refused a request; what was asked may be tried again. [ST5]"""
+    """The store failed, or refused a request.
+
+    Remedy: try again; a rerun with the same key is safe.
+
+    Spec: ST5.
+    """
 
 
 class StoreDeniedError(StoreError):
-    """The store knows the caller and does not let it do this; nothing was done. [ST5]"""
+    """The store knows the caller and denies the request; nothing was done.
+
+    Remedy: permit the caller the request that the message names, or pass other `storage_options`.
+
+    Spec: ST5.
+    """
 
 
 class StoreFullError(StoreError):
-    """The store has no room for an object; nothing of it is visible. `gc` frees what the table no
-    longer needs. [GC19]"""
+    """The store has no room for an object; nothing of it is visible.
+
+    Remedy: make room; `gc` deletes what the table no longer needs.
+
+    Spec: GC19.
+    """
 
 
 class OutputGoneError(StoreError):
-    """The temporary file of an output was removed while it was written, so the output never
-    appears. Run the job again. [ST15]"""
+    """The temporary file of an output was removed while it was written: it never becomes visible.
+
+    Remedy: run the job again, and keep other programs from cleaning the table's folder.
+
+    Spec: ST15.
+    """
 
 
 class StoreUnclearError(StoreError):
-    """The store gave no clear answer to a request that may have taken effect. [ST5]"""
+    """The store gave no clear answer to a request that may have taken effect.
+
+    Remedy: try again: commits resolve it by themselves, and a rerun with the same key is safe.
+
+    Spec: ST5.
+    """
 
 
 # --- The call itself is wrong ---------------------------------------------------------------------
 
 
 class UsageError(ManifestCommitError, ValueError):
-    """An argument is wrong; nothing was done. The message names the argument and what it may be.
-    [SE3]
+    """An argument is wrong; nothing was done.
 
-    argument: its name, where the message begins with `invalid NAME`.
+    Attributes:
+        argument: its name, where the message begins with `invalid NAME`; None: elsewhere.
+
+    Remedy: the message names the argument and what it may be.
+
+    Spec: SE3.
     """
 
     argument: str | None = None

@@ -209,8 +209,11 @@ def begin(
 
 
 class DroppedJobWarning(UserWarning):
-    """Warn of a job that had something to commit and was dropped without `commit`, `prepare` or
-    `abort`: nothing of it is visible.
+    """A job that had something to commit was dropped without `commit`, `prepare` or `abort`.
+
+    Nothing of it is visible.
+
+    Remedy: use the job as a context manager, `with begin(…) as job:`, or call one of these.
 
     Spec: CM10.
     """

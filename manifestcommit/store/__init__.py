@@ -7,20 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import UsageError
-from .base import (
-    KeepsUnfinished,
-    ObjectInfo,
-    Output,
-    Store,
-    Unfinished,
-    check_files,
-    is_remote,
-    missing_file,
-    retries_of,
-)
+from .base import KeepsUnfinished, ObjectInfo, Output, Store, Unfinished
 from .local.local import LocalStore
 from .memory import MemoryStore
-from .names import split_url
+from .names import TAKE_NONE, split_url
 from .options import StorageOptions
 
 __all__ = [
@@ -30,43 +20,48 @@ __all__ = [
     "StorageOptions",
     "Store",
     "Unfinished",
-    "check_files",
-    "is_remote",
-    "missing_file",
     "open_store",
     "register_scheme",
-    "retries_of",
-    "takes_options",
 ]
 
 
-_TAKE_NONE = ("file", "memory")
 _OPENERS: dict[str, Callable[[str], Store]] = {}
 
 
 def register_scheme(scheme: str, opener: Callable[[str], Store]) -> None:
-    """Register an opener for URLs of this scheme, such as a simulator's; it has priority over other
-    backends. [ST7]
+    """Register an opener for URLs of a scheme, such as a store of a user's own.
 
-    opener: called with the rest of the URL; it guarantees that the store it returns has an atomic
-    create.
+    It has priority over other backends.
+
+    Args:
+        scheme: the scheme, without `://`.
+        opener: called with the rest of the URL; returns a `Store`, which it guarantees to have an
+            atomic `put_if_absent`. What it raises reaches the caller who opens a table.
+
+    Spec: ST7.
     """
     _OPENERS[scheme] = opener
-
-
-def takes_options(url: str | os.PathLike[str]) -> bool:
-    """Whether the store of this URL takes storage_options: a folder and this process' own memory do
-    not. [ST4]"""
-    return split_url(url)[0] not in _TAKE_NONE
 
 
 def open_store(
     url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
 ) -> Store:
-    """Open the store at `url`; a store without an atomic create is refused. [ST7]
+    """Open the store at a URL; a store without put-if-absent is refused.
 
-    Raises UsageError (a malformed URL, options that the backend does not take, a missing package),
-    UnsafeStoreError (refused).
+    Args:
+        url: the table's root, a local path or a URL.
+        storage_options: what reaches the object store, as for s3fs, adlfs or gcsfs; by default the
+            environment.
+
+    Returns:
+        The store.
+
+    Raises:
+        UsageError: the URL is malformed, the backend does not take these options, or its package is
+            not installed.
+        UnsafeStoreError: the store has no put-if-absent.
+
+    Spec: ST7.
     """
     scheme, rest = split_url(url)
     options = (
@@ -74,7 +69,7 @@ def open_store(
         if isinstance(storage_options, StorageOptions)
         else StorageOptions(storage_options)
     )
-    if options and scheme in _TAKE_NONE:
+    if options and scheme in TAKE_NONE:
         raise UsageError(
             f"{scheme}:// takes no storage_options (given: {', '.join(sorted(map(str, options)))})"
         )

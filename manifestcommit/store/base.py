@@ -16,8 +16,13 @@ from ..errors import DataFileMissingError
 
 
 class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One listed object. name: relative to the table path, exactly as written; size_bytes;
-    modified: by the store's clock, Unix seconds."""
+    """One listed object.
+
+    Attributes:
+        name: relative to the table's root, exactly as written.
+        size_bytes: its size.
+        modified: when it was written, by the store's clock, in Unix seconds.
+    """
 
     name: str
     size_bytes: int
@@ -25,10 +30,15 @@ class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
-    """An output that was never closed, and that no listing shows. name: the object that it would
-    have become, or that of a temporary file; upload: the store's own id of it; temporary: the
-    temporary file, if it is one; size_bytes: as far as known; started: by the store's clock, Unix
-    seconds, 0: unknown."""
+    """An output that was never closed, and that no listing shows.
+
+    Attributes:
+        name: the object that it would have become, or that of a temporary file.
+        upload: the store's own id of it.
+        temporary: the temporary file, if it is one; empty: it is none.
+        size_bytes: its size, as far as known.
+        started: when it was begun, by the store's clock, in Unix seconds; 0: unknown.
+    """
 
     name: str
     upload: str = ""
@@ -39,38 +49,80 @@ class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class KeepsUnfinished(Protocol):
-    """A store that keeps unfinished outputs, and can list them. [GC9]"""
+    """A store that keeps unfinished outputs, and can list them.
+
+    Spec: GC9.
+    """
 
     def unfinished(self) -> Iterator[Unfinished]:
-        """Everything below the table path that was begun and not finished; some of it may still be
-        finished."""
+        """List everything below the root that was begun and not finished.
+
+        Some of it may still be finished.
+
+        Returns:
+            The unfinished outputs, in any order.
+        """
         ...
 
     def discard_unfinished(self, unfinished: Unfinished) -> None:
-        """Remove it: it never becomes an object. One that is finished or gone meanwhile stays as it
-        is, without an error."""
+        """Remove an unfinished output, so that it never becomes an object.
+
+        One that is finished or gone meanwhile is left as it is, without an error.
+
+        Args:
+            unfinished: the output, as `unfinished` lists it.
+
+        Raises:
+            StoreError: the store failed.
+        """
         ...
 
 
 class Output(Protocol):
-    """A stream whose object becomes visible, complete and durable, only when `close()` returns;
-    `discard()` aborts without a trace. [ST2]
+    """A stream whose object becomes visible, complete and durable, only when `close` returns.
 
-    `write` after either raises ValueError.
+    Spec: ST2.
     """
 
     @property
-    def closed(self) -> bool: ...
+    def closed(self) -> bool:
+        """Return whether it is closed or discarded."""
+        ...
 
-    def write(self, data: Any, /) -> int: ...
+    def write(self, data: Any, /) -> int:
+        """Write bytes.
 
-    def tell(self) -> int: ...
+        Args:
+            data: the bytes, or a buffer.
 
-    def flush(self) -> None: ...
+        Returns:
+            How many bytes were written: all of them.
 
-    def close(self) -> None: ...
+        Raises:
+            ValueError: it is closed or discarded.
+            StoreError: the store failed.
+        """
+        ...
 
-    def discard(self) -> None: ...
+    def tell(self) -> int:
+        """Tell how many bytes were written so far.
+
+        Returns:
+            The number of bytes.
+        """
+        ...
+
+    def flush(self) -> None:
+        """Write what is buffered, as far as the store can; nothing becomes visible."""
+        ...
+
+    def close(self) -> None:
+        """Publish the object; a second call does nothing."""
+        ...
+
+    def discard(self) -> None:
+        """Drop it: no object becomes visible, and nothing is left."""
+        ...
 
 
 def is_remote(store: Store) -> bool:
@@ -116,64 +168,152 @@ def missing_file(url: str, path: str) -> DataFileMissingError:
 
 
 class Store(Protocol):
-    """One table path in one object store. All names are relative to it, `/`-separated, and never
-    leave it. [LY1]
+    """One table's root in one object store; a store of a user's own has these methods.
 
-    Every call raises `StoreError` when the store fails; `get` and `open_input` raise
-    `FileNotFoundError` for a missing object.
+    All names are relative to the root, `/`-separated, and never leave it.
+
+    Spec: LY1, ST1.
     """
 
     @property
     def url(self) -> str:
-        """The canonical URL of the table path, without credentials and without a trailing slash."""
+        """Return the canonical URL of the root, without credentials or a trailing slash."""
         ...
 
     @property
     def identity(self) -> str:
-        """Identifies the store, without credentials, in the record that it is proven; empty if it
-        needs no proof. [ST12]"""
+        """Return what identifies the store, without credentials, in the record of its probes.
+
+        It is empty if the store needs no probes.
+
+        Spec: ST12.
+        """
         ...
 
     def parent(self) -> Store | None:
-        """The store one level up; None if there is none. [LY6]"""
+        """Open the store one level up.
+
+        Returns:
+            That store; None: there is none.
+
+        Spec: LY6.
+        """
         ...
 
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
-        """The whole object, or its bytes [start, end); empty if these are beyond its end. One
-        request; strongly consistent."""
+        """Read an object, or a part of it, in one request; strongly consistent.
+
+        Args:
+            name: the object.
+            start: the first byte; by default the beginning.
+            end: the byte after the last one; by default the end.
+
+        Returns:
+            The bytes from `start` to `end`; empty if these are beyond the object's end.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+            StoreError: the store failed.
+        """
         ...
 
     def put(self, name: str, data: bytes) -> None:
-        """Write the whole object; the last writer wins; readers never see a partial object. A power
-        failure may undo it, or damage its content. [ST2]"""
+        """Write an object as a whole; the last writer wins.
+
+        Readers never see a partial object. A power failure may undo it, or damage its content.
+
+        Args:
+            name: the object.
+            data: its content.
+
+        Raises:
+            StoreError: the store failed.
+
+        Spec: ST2.
+        """
         ...
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        """Create the object atomically (put-if-absent): True for exactly one of all concurrent
-        creators, False if the name is taken. [ST1]
+        """Create an object atomically (put-if-absent): one of all concurrent creators wins.
 
-        Raises `StoreUnclearError` (a `StoreError`) if the outcome is ambiguous: this call may have
-        created the object.
+        Args:
+            name: the object.
+            data: its content.
+
+        Returns:
+            True for exactly one creator; False if the name is taken.
+
+        Raises:
+            StoreUnclearError: the outcome is ambiguous: this call may have created the object.
+            StoreError: the store failed, and this call created nothing.
+
+        Spec: ST1.
         """
         ...
 
     def list(self, prefix: str, *, start_from: str = "") -> Iterator[ObjectInfo]:
-        """Every object whose name starts with `prefix` and is >= `start_from`, in code-point order
-        of names. [ST3]"""
+        """List every object whose name begins with a prefix, in code-point order of names.
+
+        Args:
+            prefix: the prefix; empty for every object.
+            start_from: only names that are not below this one; by default all.
+
+        Returns:
+            The objects.
+
+        Raises:
+            StoreError: the store failed, also while the objects are iterated.
+
+        Spec: ST3.
+        """
         ...
 
     def delete(self, names: Iterable[str]) -> None:
-        """Remove the objects; missing ones are not an error."""
+        """Remove objects; missing ones are not an error.
+
+        Args:
+            names: the objects.
+
+        Raises:
+            StoreError: the store failed; some may be removed.
+        """
         ...
 
     def create_output(self, name: str) -> Output:
-        """A stream for a data file, whose name no other writer can have. [ST2]"""
+        """Open a stream for a data file, whose name no other writer has.
+
+        Args:
+            name: the object.
+
+        Returns:
+            The stream; the object is visible when it is closed.
+
+        Raises:
+            StoreError: the store failed.
+
+        Spec: ST2.
+        """
         ...
 
     def open_input(self, name: str) -> BinaryIO:
-        """A seekable stream over the object, for Parquet footers and column reads."""
+        """Open a seekable stream over an object, for Parquet footers and column reads.
+
+        Args:
+            name: the object.
+
+        Returns:
+            The stream, for reading bytes.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+            StoreError: the store failed.
+        """
         ...
 
     def filesystem(self) -> tuple[Any, str]:
-        """(pyarrow filesystem, base path in it), with which pyarrow reads data files."""
+        """Return what pyarrow reads data files with.
+
+        Returns:
+            A `pyarrow.fs.FileSystem`, and the path of the root in it.
+        """
         ...

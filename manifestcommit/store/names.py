@@ -7,6 +7,7 @@ import re
 
 from ..errors import UsageError
 
+TAKE_NONE = ("file", "memory")  # schemes whose stores take no storage_options
 _ALIASES = {"s3a": "s3", "s3n": "s3", "local": "file", "gcs": "gs", "az": "abfs", "abfss": "abfs"}
 
 
@@ -125,3 +126,9 @@ def split_url(path: str | os.PathLike[str]) -> tuple[str, str]:
             "credentials in storage_options or in the environment."
         )
     return scheme, rest.rstrip("/")
+
+
+def takes_options(url: str | os.PathLike[str]) -> bool:
+    """Whether the store of this URL takes storage_options: a folder and this process' own memory do
+    not. [ST4]"""
+    return split_url(url)[0] not in TAKE_NONE

@@ -35,8 +35,16 @@ _USER_OF_A_URL = re.compile(r"(https?://)\S*@")
 
 
 class StorageOptions(Mapping[str, Any]):
-    """Storage options like those of pandas, polars and fsspec; its repr shows names and never a
-    value. [SE1]"""
+    """Storage options, as for s3fs, adlfs or gcsfs; the repr shows names and never a value.
+
+    Args:
+        options: name -> value; by default none.
+
+    Raises:
+        UsageError: they are no mapping.
+
+    Spec: SE1.
+    """
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         self._options: dict[str, Any] = {}
@@ -68,16 +76,28 @@ class StorageOptions(Mapping[str, Any]):
         return f"<storage options: {', '.join(sorted(map(str, self._options))) or 'none'}>"
 
     def fingerprint(self) -> str:
-        """Equal for equal options within one process; other types (1, "1", True) and other objects
-        differ, whatever they print."""
+        """Return a text that is equal for equal options within one process.
+
+        Other types (1, "1", True) and other objects differ, whatever they print.
+
+        Returns:
+            A text of 64 hexadecimal digits, without any value.
+        """
         return self._fingerprint
 
     def scrub(self, text: str) -> str:
-        """The text without all values of these options, and without every user and password of an
-        http URL. [SE1]
+        """Remove the values of these options, and every user and password of an http URL.
 
-        Exceptions are values that name a place or a mode (`_PUBLIC_NAMES`, `_PUBLIC_VALUES`), texts
-        of less than four characters, numbers, and the contents of objects.
+        Values that name a place or a mode, texts of less than four characters, numbers, and the
+        contents of objects are left.
+
+        Args:
+            text: the text, such as an error's message.
+
+        Returns:
+            The text with `***` in their place.
+
+        Spec: SE1.
         """
         for value in sorted(set(_secrets(self._options)) - _PUBLIC_VALUES, key=len, reverse=True):
             if len(value) >= _SHORTEST_SECRET:

@@ -43,9 +43,9 @@ def create_table(
         partition_by: the columns that partition it, in this order; by default none.
         properties: name -> value, as for `Table.set_properties`; by default none.
         sources: source -> the position where it begins, such as {"orders": 0}: only a range that
-            starts there can be its first. Of any other source the first range to be committed says
-            where it begins. In a table that is there already, sources that it does not know are
-            declared by a commit.
+            starts there can be its first. Of any other source, and by default of all, the first
+            range to be committed says where it begins. In a table that is there already, sources
+            that it does not know are declared by a commit.
         storage_options: what reaches the object store, as for s3fs, adlfs or gcsfs; by default the
             environment.
 

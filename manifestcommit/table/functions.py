@@ -48,11 +48,9 @@ def read_committed(
     Args:
         path: the table's root, a local path or a URL. `df_path=` still works, with a
             DeprecationWarning.
-        version: the version's number; by default the newest. At most one of `version`, `as_of` and
-            `tag` may be given.
-        as_of: the version that was the newest one at this time: a datetime or an ISO 8601 text; one
-            without a zone is UTC.
-        tag: the version that has this tag.
+        version: as for `Table.snapshot`.
+        as_of: as for `Table.snapshot`.
+        tag: as for `Table.snapshot`.
         columns: the columns to read, in this order; by default all.
         filter: which rows: SQL, a pyarrow expression or a Spark Column; by default all. Files that
             cannot hold a matching row are not handed to Spark.

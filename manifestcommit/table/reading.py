@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class TableReads:
-    """The part of a table that reads and changes nothing."""
+    """The methods of a table that read it and change nothing."""
 
     @checked()
     def __init__(self, path: Path, storage_options: Mapping[str, Any] | None = None) -> None:
@@ -61,7 +61,7 @@ class TableReads:
 
     @property
     def url(self) -> str:
-        """Return the canonical URL of the table's root; asks nothing of the store."""
+        """Return the canonical URL of the table's root; no request is sent."""
         return self._session.store.url
 
     @property
@@ -107,8 +107,8 @@ class TableReads:
             version: the version's number; by default the newest. At most one of `version`, `as_of`
                 and `tag` may be given.
             as_of: the version that was the newest one at this time: a datetime or an ISO 8601 text;
-                one without a zone is UTC.
-            tag: the version that has this tag.
+                one without a zone is UTC. By default none.
+            tag: the version that has this tag; by default none.
 
         Returns:
             The snapshot: the members of the version's object, as the specification has them.
@@ -366,29 +366,21 @@ class TableReads:
         filter: Condition | None = None,
         spark: SparkSession | None = None,
     ) -> DataFrame:
-        """Read one version as a Spark DataFrame; what commits later changes nothing in it.
-
-        Once its files are expired and deleted it raises; it never has fewer rows. Where tasks read
-        with pyarrow (on a store that Spark's JVM does not reach) give `columns` and `filter` here:
-        a later `select` or `where` reads all the same.
+        """Read one version as a Spark DataFrame, as the function `read_committed` does.
 
         Args:
             version: as for `snapshot`.
             as_of: as for `snapshot`.
             tag: as for `snapshot`.
-            columns: the columns to read, in this order; by default all.
-            filter: which rows: SQL, a pyarrow expression or a Spark Column; by default all. Files
-                that cannot hold a matching row are not handed to Spark.
-            spark: the session; by default the active one, or a new one, with a warning in the log
-                `manifestcommit.spark`.
+            columns: as for `read_committed`.
+            filter: as for `read_committed`.
+            spark: as for `read_committed`.
 
         Returns:
-            A `pyspark.sql.DataFrame`, which carries the version: an overwrite with its rows
-            conflicts with every commit since.
+            A `pyspark.sql.DataFrame`, as `read_committed` returns it.
 
         Raises:
-            UsageError: a column is not the table's, `filter` cannot be understood, Spark is not
-                installed, or its session was stopped.
+            UsageError: as for `read_committed`.
             VersionNotFoundError: as for `snapshot`.
             TableNotFoundError: there is no table at the path.
 

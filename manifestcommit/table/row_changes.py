@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class RowChanges:
-    """The part of a table that changes single rows, by writing files anew without them."""
+    """The methods of a table that change single rows, by rewriting files (copy-on-write)."""
 
     _session: TableContext
     _storage_options: StorageOptions
@@ -47,8 +47,7 @@ class RowChanges:
         Args:
             where: SQL, such as `"flight = 1545 AND day < '2013-01-02'"`, a pyarrow expression or a
                 Spark Column.
-            spark: the session; by default the active one, or a new one, with a warning in the log
-                `manifestcommit.spark`.
+            spark: as for `read_committed`.
             key: an idempotency key: a rerun with the same key does nothing; by default none.
             fingerprint: declared with the key, beside the condition; by default nothing.
             reason: why; recorded in the history; by default nothing.
@@ -109,8 +108,7 @@ class RowChanges:
                 default, "delete", or None: they stay.
             when_not_matched: what becomes of the source's other rows: "insert", the default, or
                 None: nothing.
-            spark: the session; by default the source's or the active one, or a new one, with a
-                warning in the log `manifestcommit.spark`.
+            spark: the session; by default the source's, or as for `read_committed`.
             key: an idempotency key: a rerun with the same key does nothing; by default none.
             fingerprint: declared with the key; by default nothing.
             reason: why; recorded in the history; by default nothing.

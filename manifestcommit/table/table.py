@@ -102,8 +102,8 @@ class Table(RowChanges, TableReads):
         again.
 
         Args:
-            version: the version's number. Give either `version` or `tag`.
-            tag: a tag of the version.
+            version: the version's number; by default `tag` names it.
+            tag: a tag of the version; by default `version` names it.
             reason: why; recorded in the history.
 
         Returns:
@@ -228,15 +228,16 @@ class Table(RowChanges, TableReads):
         The numbers are also logged, and set as OpenTelemetry gauges.
 
         Args:
-            ends: source -> its end as the caller knows it, such as {"topic:0": 12345}: `lag` tells
-                how far the table is behind each. A source that the table has never read lags by all
-                it has, counted from 0; below 0, the source ends before what the table has read of
-                it. By default no lag is told.
+            ends: source -> its end as the caller knows it, such as {"topic:0": 12345}: `lag` of the
+                result is how far the table is behind each. A source that the table has never read
+                lags by all it has, counted from 0; below 0, the source ends before what the table
+                has read of it. By default there is no lag.
 
         Returns:
             The numbers.
 
         Raises:
+            UsageError: an end is neither a whole number nor a text.
             TableNotFoundError: there is no table at the path.
 
         Spec: WM1.
@@ -407,8 +408,7 @@ class Table(RowChanges, TableReads):
                 `left_groups` of the result tells what the next run will do.
             only_manifests: merge manifests only: no data file is read, and no Spark is needed; by
                 default False.
-            spark: the session; by default the active one, or a new one, with a warning in the log
-                `manifestcommit.spark`.
+            spark: as for `read_committed`.
             progress: called with what is done next; by default nothing is.
 
         Returns:

@@ -2,10 +2,11 @@
 injects faults, a deterministic simulator, and a checker of the histories of real processes."""
 
 from .counting import CountingStore
-from .faults import FaultStore
+from .faults import Died, FaultStore
 from .history.checker import check as check_history
 from .history.operation import Contradiction, Operation, read_history
 from .history.recorder import Recorder
+from .history.serial_order import UndecidedError
 from .simulation.pipelines import BrokenPipelineError, simulate
 from .simulation.simulated_store import SimulatedStore
 
@@ -13,10 +14,12 @@ __all__ = [
     "BrokenPipelineError",
     "Contradiction",
     "CountingStore",
+    "Died",
     "FaultStore",
     "Operation",
     "Recorder",
     "SimulatedStore",
+    "UndecidedError",
     "check_history",
     "read_history",
     "simulate",

@@ -22,8 +22,14 @@ from ..store.base import ObjectInfo, Output, Store, is_remote
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """One request. kind: the store's method; name: the object, or a list's prefix; sent, received:
-    bytes of content."""
+    """One request.
+
+    Attributes:
+        kind: the store's method.
+        name: the object, or a list's prefix.
+        sent: bytes of content that were sent.
+        received: bytes of content that were received.
+    """
 
     kind: str
     name: str
@@ -32,8 +38,22 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CountingStore:
-    """Passes every call to the inner store unchanged and records it in `calls`, in order. One
-    `delete` of n names is n calls. [IV10]"""
+    """A store that passes every call to another one unchanged, and records it.
+
+    What its other methods do, `manifestcommit.store.Store` says. One `delete` of n names is n
+    calls. Reads of data files through `filesystem()` are not counted.
+
+    Args:
+        inner: the store that gets the calls.
+
+    Attributes:
+        calls: each call so far, in order: its `kind`, `name`, and bytes `sent` and `received`.
+
+    Raises:
+        StoreError: the inner store failed, as for its other errors.
+
+    Spec: IV10.
+    """
 
     def __init__(self, inner: Store) -> None:
         self._inner = inner
@@ -44,15 +64,30 @@ class CountingStore:
         return self._inner.url
 
     def reset(self) -> None:
-        """Forget all counts so far."""
+        """Forget all calls so far."""
         self.calls.clear()
 
     def requests(self, *, under: str = "") -> Counter[str]:
-        """The number of calls of each kind, for names that begin with `under`."""
+        """Count the calls of each kind.
+
+        Args:
+            under: only of names that begin with this text; by default of all.
+
+        Returns:
+            Kind -> number of calls, as a Counter.
+        """
         return Counter(call.kind for call in self.calls if call.name.startswith(under))
 
     def sent_bytes(self, kind: str | None = None, *, under: str = "") -> int:
-        """Bytes of content sent to the store."""
+        """Count the bytes of content that were sent to the store.
+
+        Args:
+            kind: only of calls of this kind; by default of all.
+            under: only of names that begin with this text; by default of all.
+
+        Returns:
+            The number of bytes.
+        """
         return sum(
             call.sent
             for call in self.calls
@@ -60,7 +95,15 @@ class CountingStore:
         )
 
     def received_bytes(self, kind: str | None = None, *, under: str = "") -> int:
-        """Bytes of content received from the store; for a list, of the names."""
+        """Count the bytes of content that were received from the store; of a list, of the names.
+
+        Args:
+            kind: as for `sent_bytes`.
+            under: as for `sent_bytes`.
+
+        Returns:
+            The number of bytes.
+        """
         return sum(
             call.received
             for call in self.calls
@@ -73,7 +116,7 @@ class CountingStore:
 
     @property
     def is_remote(self) -> bool:
-        """As for the inner store, so that it gets the same calls as without this one."""
+        """Return what the inner store says, so that it gets the same calls as without this one."""
         return is_remote(self._inner)
 
     def parent(self) -> Store | None:

@@ -27,13 +27,22 @@ _Result = TypeVar("_Result")
 
 
 class Died(BaseException):
-    """The process ended here. Not an Exception: no `except Exception` of the code under test may
-    survive its own death."""
+    """The simulated process ended here.
+
+    It is no Exception: no `except Exception` of the code under test may survive its own death.
+
+    Remedy: catch it in the test, `with contextlib.suppress(Died):`, and run the work again.
+    """
 
 
 class FaultCall(msgspec.Struct, frozen=True, kw_only=True):
-    """One call. number: from 1 on; kind: the store's method, "close" for an output that gets its
-    name; name: its object or prefix."""
+    """One call of a `FaultStore`.
+
+    Attributes:
+        number: from 1 on.
+        kind: the store's method; "close" for an output that becomes visible.
+        name: the object or the prefix.
+    """
 
     number: int
     kind: str
@@ -41,18 +50,32 @@ class FaultCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FaultStore:
-    """The inner store, but calls whose numbers are in `faults` fail. [IV3] [IV4]
+    """A store that passes every call to another one, and fails at the calls that a test names.
 
-    "refused": StoreError, nothing happened. "request_lost", "answer_lost": no response; the effect
-    did not, or did, happen: StoreUnclearError from `put_if_absent`, StoreError from any other call.
-    "dies_before", "dies_after": `Died` is raised before or after the effect, and by every call from
-    then on: nothing that the process would still do reaches the store. Its open outputs never
-    become visible.
+    What its other methods do, `manifestcommit.store.Store` says. Calls are numbered from 1 on. It
+    reports a local store: code that sends concurrent requests elsewhere sends them one after
+    another here, so that a number is the same call in every run.
 
-    calls: all calls so far, in order; on_call: called with each before it happens, for tests that
-    act in between. Raises UsageError for an unknown fault. It always reports a local store: code
-    that sends concurrent requests elsewhere sends them one after another here, so that a number is
-    the same call in every run.
+    Args:
+        inner: the store that gets the calls.
+        faults: number of a call -> its fault; by default no call fails. "refused": StoreError, and
+            nothing happened. "request_lost", "answer_lost": there is no response; the effect did
+            not, or did, happen: StoreUnclearError from `put_if_absent`, StoreError from any other
+            call. "dies_before", "dies_after": `Died` is raised before or after the effect, and by
+            every call from then on; open outputs never become visible.
+        on_call: called with each call before it happens, for tests that act in between; by default
+            nothing is.
+
+    Attributes:
+        calls: each call so far, in order: its `number`, `kind` ("close" for an output that becomes
+            visible) and `name`.
+
+    Raises:
+        UsageError: there is no such fault.
+        StoreError: a call failed by its fault, or in the inner store.
+        Died: a call failed by its fault.
+
+    Spec: IV3, IV4.
     """
 
     def __init__(
@@ -77,12 +100,12 @@ class FaultStore:
 
     @property
     def count(self) -> int:
-        """The number of calls so far."""
+        """Return the number of calls so far."""
         return len(self.calls)
 
     @property
     def is_dead(self) -> bool:
-        """Whether the process has died."""
+        """Return whether the simulated process has died."""
         return self._dead
 
     @property

@@ -173,8 +173,17 @@ REMEDIES: Mapping[Kind, str] = {
 
 
 class VerifyFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """One problem of a table. object: its name below the table path; severity: "damage", or "note"
-    for what is harmless; problem: what is wrong; remedy: what to do. [RD10]"""
+    """One problem of a table.
+
+    Attributes:
+        kind: the name of the problem, such as "file_missing".
+        severity: "damage", or "note" for what is harmless.
+        object: the object's name, relative to the table's root.
+        problem: what is wrong.
+        remedy: what to do.
+
+    Spec: RD10.
+    """
 
     kind: Kind
     severity: Severity

@@ -41,8 +41,16 @@ class InterveningCommit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Conflict(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a change cannot be applied. rule: its name; mine, winner: the two sides of the conflict;
-    misfit: set if a watermark does not match. [CF1]"""
+    """Why a change cannot be applied.
+
+    Attributes:
+        rule: the name of the conflict rule, under which the specification explains it.
+        mine: what this job declared.
+        winner: what the other commit did, with its version.
+        misfit: how a watermark differs, where that is the conflict; None: elsewhere.
+
+    Spec: CF1.
+    """
 
     rule: str
     mine: str

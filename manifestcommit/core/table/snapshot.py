@@ -165,23 +165,52 @@ class DisputedTime(
 class Snapshot(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """The state of a table at `version`. [OB2]
+    """The state of a table at one version: the members of the version's object.
 
-    parent_digest: sha256 of the parent object's bytes, None at version 1; committed_at:
-    microseconds since the epoch, never below the parent's; schema: None until the first data
-    arrives; partition_by: field ids; added: inlined entries; removed: manifest path -> bitmap;
-    *_runs: spilled parts; keys, recent_jobs: those that are not spilled, recent_jobs as job ->
-    version, None: aborted; fence: jobs with a base version below it can never commit; watermarks:
-    source -> position; origins: source -> start of its first advance; forgotten: source -> each
-    version that forgot it, with its origin then; expired: the lowest readable version; condemned:
-    name of an untracked file that gc deletes -> the version that saw it gone, None: not yet;
-    streams: name -> the last batch; set_back, set_back_queries: source or streaming query -> the
-    version of the last rewind or rollback that moved it; provisional: a first write created the
-    table and nothing has been committed since; marked: the table has a marker object, which tables
-    of earlier releases lack; proven: stores that passed the put-if-absent probes before a commit
-    went through them; clock: the writer's own time if below committed_at; disputed_times: where
-    such times are far apart; former_folders: (name, type) of the columns that folders were made of
-    before partition_by changed.
+    Attributes:
+        format_version: the version of the format.
+        table_id: the table's id.
+        version: the version's number, from 1 on.
+        parent_digest: sha256 of the bytes of the version before; None: version 1.
+        committed_at: when it was committed, in microseconds since the epoch; never below the
+            version before.
+        clock: the writer's own time, where it is below `committed_at`.
+        writer: the program that wrote it.
+        commits: the jobs that this version carries.
+        schema: the columns; None: no data has arrived yet.
+        partition_by: the ids of the columns that partition the table.
+        manifests: the manifests that list files.
+        added: the entries of files that are listed here instead of in a manifest.
+        removed: path of a manifest -> bitmap of its removed files.
+        removed_runs: spilled parts of `removed`.
+        watermarks: source -> how far it has been read.
+        origins: source -> start of its first advance.
+        forgotten: source -> each version that forgot it, with its origin then.
+        keys: idempotency key -> its record, those that are not spilled.
+        key_runs: spilled parts of `keys`.
+        streams: name of a stream -> its last batch.
+        set_back: source -> the version of the last rewind or rollback that moved it.
+        set_back_queries: streaming query -> the version of the last rollback that moved it.
+        recent_jobs: job -> its version, those that are not spilled; None: aborted.
+        job_runs: spilled parts of `recent_jobs`.
+        fence: jobs with a base version below it can never commit.
+        expired: the oldest readable version.
+        tags: tag -> the version that it keeps readable.
+        condemned: name of an untracked file that gc deletes -> the version that saw it gone; None:
+            not yet.
+        properties: name -> value of each property of the table.
+        totals: the number of files, rows and bytes.
+        provisional: whether a first write created the table and nothing has been committed since.
+        marked: whether the table has a marker object, which tables of earlier releases lack.
+        proven: the stores that passed the probes of put-if-absent before a commit went through
+            them.
+        participants: reserved; empty.
+        disputed_times: the times at which clocks were far apart.
+        former_folders: (name, type) of the columns that named folders before `partition_by`
+            changed.
+        extra: the members that this release does not know, unchanged.
+
+    Spec: OB2.
     """
 
     format_version: int

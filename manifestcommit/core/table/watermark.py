@@ -28,8 +28,17 @@ class Advance(
 
 
 class WatermarkMismatch(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an advance does not match. have: the current watermark; want: the advance's start;
-    all_covered: see `WatermarkError`."""
+    """How an advance differs from the current watermark of its source.
+
+    Attributes:
+        kind: "gap", "overlap", or "mismatch" for watermarks that are texts.
+        source: the source's name.
+        have: the current watermark; None: the source has none.
+        want: where the advance starts.
+        all_covered: whether the table already contains every advance of the job.
+
+    Spec: WM2.
+    """
 
     kind: Literal["gap", "overlap", "mismatch"]
     source: str

@@ -22,7 +22,14 @@ _COUNTED = ("files", "rows", "bytes")
 
 
 class CountMismatch(msgspec.Struct, frozen=True, kw_only=True):
-    """Two counts that should be equal. what: names them, the one given as `found` first."""
+    """Two counts that should be equal.
+
+    Attributes:
+        version: the version in which they differ.
+        what: the names of both counts, that of `found` first.
+        expected: the count with which the other was compared.
+        found: the count that differs.
+    """
 
     version: int
     what: str
@@ -31,8 +38,19 @@ class CountMismatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CountReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What was compared. first, last: the readable versions; recorded: commits that record what was
-    read and written; rows: of the latest version."""
+    """The result of `Table.counts`.
+
+    Attributes:
+        url: the table's root.
+        first: the oldest readable version.
+        last: the latest version.
+        commits: how many commits these versions have.
+        recorded: how many of these record what was read.
+        files: how many files the latest version has.
+        rows: how many rows it has.
+        bytes: how many bytes its files have.
+        mismatches: the counts that differ, those of the latest version first.
+    """
 
     url: str
     first: int
@@ -46,6 +64,7 @@ class CountReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def all_match(self) -> bool:
+        """Return whether no count differs."""
         return not self.mismatches
 
 

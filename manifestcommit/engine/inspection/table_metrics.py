@@ -18,12 +18,27 @@ from ..metadata.table_context import TableContext
 
 
 class TableMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """A table in numbers. [WM1]
+    """A table in numbers.
 
-    head_age_s: since the newest commit; running_jobs: jobs that have left objects for others and
-    are not prepared; oldest_prepared_s: None: no job is prepared; lag: source -> how far its
-    watermark is behind the end that the caller gives, None if positions are texts that differ. Ages
-    compare the store's or the committer's clock with this one, and are never negative.
+    Ages compare the store's or the committer's clock with this machine's, and are never negative.
+
+    Attributes:
+        table: the table's root.
+        version: the latest version.
+        head_age_s: seconds since the newest commit.
+        files: how many live files it has.
+        rows: how many rows it has.
+        bytes: how many bytes its files have.
+        prepared_jobs: how many jobs are prepared and not decided.
+        prepared_bytes: the size of their objects, in bytes.
+        oldest_prepared_s: seconds since the oldest of these objects was written; None: there is
+            none.
+        running_jobs: how many jobs have left objects for others and are not prepared.
+        watermarks: source -> how far it has been read.
+        lag: source -> how far its watermark is behind the given end; None: positions are texts that
+            differ.
+
+    Spec: WM1.
     """
 
     table: str

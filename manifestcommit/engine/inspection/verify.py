@@ -41,10 +41,23 @@ _REPORTED = 10_000  # findings that are kept; further ones are only counted
 
 
 class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What was checked, and the findings. first, last: the readable versions; versions, manifests
-    (with runs), files: how many are listed and were checked; objects: below the table path; bytes:
-    of the files; damages: the number of findings that are damage, including those beyond the first
-    10,000 that `findings` holds; deep: whether data files were read. [RD10]"""
+    """The result of `Table.verify`.
+
+    Attributes:
+        url: the table's root.
+        first: the oldest readable version; 0: none could be read.
+        last: the latest version; 0: none could be read.
+        deep: whether data files were read.
+        versions: how many versions were checked.
+        manifests: how many manifests and runs were checked.
+        files: how many data files were checked.
+        bytes: the size of these files.
+        objects: how many objects are below the table's root.
+        damages: how many findings are damage, those beyond the first 10,000 included.
+        findings: the first 10,000 findings, damage first.
+
+    Spec: RD10.
+    """
 
     url: str
     first: int
@@ -60,7 +73,7 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing is damaged. Notes are harmless."""
+        """Return whether nothing is damaged; notes are harmless."""
         return not self.damages
 
 

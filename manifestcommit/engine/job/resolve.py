@@ -15,7 +15,13 @@ from .two_phase import is_published, read_prepared
 
 
 class Resolution(str):
-    """The answer of `resolve`, a text; version: where it is "committed"."""
+    """The answer of `resolve` and `abort`: a text that also has a version.
+
+    Attributes:
+        version: the version that holds the job, where the text is "committed"; None: elsewhere.
+
+    Spec: CM23.
+    """
 
     version: int | None
 

@@ -42,12 +42,19 @@ State = Literal["prepared", "published", "running", "committed", "aborted", "fen
 
 
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that has left objects for others. version: where it committed; since: when the oldest
-    of them was written, by the store's clock, Unix seconds; size_bytes: of all of them.
+    """A job that has left objects for others.
 
-    prepared: it can be committed or aborted from anywhere; published: likewise, and other writers
-    commit it for its process, which runs or has died; running: it has not been prepared yet, or its
-    process has died; fenced: it began so long ago that it can not commit any more.
+    Attributes:
+        job: the job's id.
+        state: "prepared": any process can commit or abort it; "published": as well, and other
+            writers commit it for its process, which runs or has died; "running": it is not prepared
+            yet, or its process has died; "fenced": it began so long ago that it cannot commit any
+            more; "committed"; "aborted".
+        version: the version that holds it, where it is committed; None: elsewhere.
+        since: when the oldest of its objects was written, by the store's clock, in Unix seconds.
+        size_bytes: the size of all its objects.
+
+    Spec: AB3.
     """
 
     job: str

@@ -59,16 +59,33 @@ Progress = Callable[[int, int], None]  # called with rows and files so far
 
 
 class SkippedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of the folder that does not belong to the table. name: relative to the table path."""
+    """A file of an adopted folder that does not belong to the table.
+
+    Attributes:
+        name: the file, relative to the table's root.
+        reason: why it was skipped.
+    """
 
     name: str
     reason: str
 
 
 class Adoption(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of an adoption. version: the one that registered its files; already_adopted: an
-    earlier call did it, and this one changed nothing; files, rows, bytes: adopted totals; skipped:
-    the first 100 skipped files, of skipped_files. [AF2]"""
+    """The result of an adoption.
+
+    Attributes:
+        url: the table's root.
+        version: the version that registered the files.
+        already_adopted: whether an earlier call did it; then this one changed nothing.
+        files: how many files were adopted.
+        rows: how many rows they have.
+        bytes: how many bytes they have.
+        partition_by: the columns that partition the table.
+        skipped: the first 100 skipped files.
+        skipped_files: how many files were skipped.
+
+    Spec: AF2.
+    """
 
     url: str
     version: int

@@ -31,8 +31,14 @@ _Commits = frozenset[tuple[int, str]]  # version, job
 
 
 class FileRange(msgspec.Struct, frozen=True, kw_only=True):
-    """A live file and its range of the source; start, end: None if the file itself does not record
-    it. version: as `added`."""
+    """A live file that holds a position of a source.
+
+    Attributes:
+        path: the file, relative to the table's root.
+        version: the version that added it.
+        start: the start of its range of the source; None: the file records none.
+        end: the end of that range, not included; None: the file records none.
+    """
 
     path: str
     version: int
@@ -41,10 +47,19 @@ class FileRange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lineage(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a position of a source is. version: the commit that added it or, if the history before
-    is expired, the one that has rewritten its file since; files: the live ones that hold it; exact:
-    whether the files themselves record it, or some were only added by that version and record
-    nothing. [RD9]"""
+    """Where a position of a source is.
+
+    Attributes:
+        source: the source's name.
+        position: the position.
+        version: the version that added it or, if that history is expired, the one that has
+            rewritten its file since.
+        files: the live files that hold it.
+        exact: whether every file records the range that it holds; False: some were only added by
+            that version and record nothing.
+
+    Spec: RD9.
+    """
 
     source: str
     position: int

@@ -34,12 +34,21 @@ _TRIES = 20
 
 
 class RowOutcome(Outcome, frozen=True, kw_only=True):
-    """The result of a deletion or a merge. kind: those of an `Outcome`, and "unchanged" if no row
-    had to change, so that nothing was committed, and "planned" for a dry run; version: for these,
-    the one that was examined. [RC1]
+    """The result of a deletion or a merge: an `Outcome` with the number of rows.
 
-    rows_*: None if an earlier run had done the work; files_removed: those without remaining rows;
-    files_rewritten: those with rows_rewritten remaining rows, which are now in new files.
+    `kind` may also be "unchanged" if no row had to change, so that nothing was committed, and
+    "planned" for a dry run; then `version` is the one that was examined. All numbers are None where
+    an earlier run did the work.
+
+    Attributes:
+        rows_deleted: how many rows were deleted.
+        rows_updated: how many rows got new values.
+        rows_inserted: how many rows were added.
+        rows_rewritten: how many unchanged rows are in new files now.
+        files_removed: how many files had no row left.
+        files_rewritten: how many files had rows left, which are in new files now.
+
+    Spec: RC1.
     """
 
     rows_deleted: int | None = None

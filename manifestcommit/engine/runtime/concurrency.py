@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from ...store import Store, is_remote
+from ...store.base import Store, is_remote
 
 _T = TypeVar("_T")
 _U = TypeVar("_U")

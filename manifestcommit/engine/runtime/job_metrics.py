@@ -15,7 +15,7 @@ import msgspec
 
 from ...core.table.entries import Entry, ManifestRef
 from ...core.table.snapshot import Summary
-from ...store import Store, retries_of
+from ...store.base import Store, retries_of
 
 Phase = Literal["both", "first", "second"]
 
@@ -37,17 +37,37 @@ class InputTotals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class JobMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """A job in numbers. If all is well, the rows read, written and committed are equal. [OB10]
+    """A job in numbers; if all is well, the rows read, written and committed are equal.
 
-    kind: as in `Outcome`, but "already_committed" whenever this call changed nothing; also
-    "running", "prepared", "aborted", "left" (for its rerun), and "failed" for a commit that
-    raised an error; phase: "both", or which of two this call was; operation: empty if it was not
-    looked up; rule: of a conflict; table: the table's URL. *_read: the job's input, as rows (bytes
-    in Arrow's form) or as files, None: its tasks did not report it; *_written: the files of the
-    committed task attempts; *_committed: what this call made visible. attempts: versions it tried
-    to create; conflicts: those that other writers created; unknowns: creates of versions with an
-    ambiguous response; retries: repeated requests; seconds: from begin on, for the second phase
-    from its own start; commit_s, prepare_s: of these calls.
+    Attributes:
+        table: the table's root.
+        job: the job's id.
+        kind: as in `Outcome`, but "already_committed" whenever this call changed nothing; also
+            "running", "prepared", "aborted", "left" (for its rerun), and "failed" for a commit that
+            raised an error.
+        phase: which part of the job this call was: "both", or of two phases the "first" or the
+            "second".
+        operation: what the job does, such as "append"; empty: it was not looked up.
+        rule: the name of the conflict rule; empty: there was no conflict.
+        version: the version that holds the job; None: none does.
+        rows_read: the rows of the job's input; None: its tasks did not report them.
+        bytes_read: the bytes of the input, in Arrow's form or as files; None: as for `rows_read`.
+        files_written: the files of the committed task attempts.
+        rows_written: the rows in these files.
+        bytes_written: the bytes of these files.
+        files_committed: the files that this call made visible.
+        rows_committed: the rows that this call made visible.
+        bytes_committed: the bytes that this call made visible.
+        tasks: how many tasks wrote.
+        attempts: how many creates of a version were tried.
+        conflicts: how many of these versions other writers created.
+        retries: how many requests were repeated.
+        unknowns: how many creates of a version had an ambiguous response.
+        seconds: the time since the job began; of a second phase, since that began.
+        commit_s: the seconds that the commit took.
+        prepare_s: the seconds that the first of two phases took.
+
+    Spec: OB10.
     """
 
     table: str

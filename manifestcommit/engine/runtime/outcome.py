@@ -38,9 +38,23 @@ Kind = Literal[
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a job. version: the one that carries it; attempts: creates that were tried,
-    possibly none if a group commit carried it; conflict: set if there was one; dropped_keys: the
-    idempotency keys that a rewind invalidated; figures: this call in numbers. [CM10]"""
+    """The result of a job.
+
+    Attributes:
+        kind: "committed", "already_committed", or why it is not committed: "conflict",
+            "key_reused", "fenced", "aborted" or "unknown"; public calls raise an error for these.
+            `RowOutcome` adds two.
+        job_id: the job's id.
+        version: the version that holds the job; None: none does.
+        attempts: how many creates of a version were tried; 0 is possible where a group commit
+            included the job.
+        conflict: the conflict; None: there was none.
+        reason: why it is not committed, a text; empty where it is.
+        dropped_keys: the idempotency keys that a rewind or a rollback invalidated.
+        metrics: this call in numbers; None: they were not measured.
+
+    Spec: CM10.
+    """
 
     kind: Kind
     job_id: str
@@ -53,18 +67,26 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def committed(self) -> bool:
-        """Whether the table holds the job's work, by this call or an earlier one."""
+        """Return whether the table holds the job's work, by this call or an earlier one."""
         return self.kind in ("committed", "already_committed")
 
     @property
     def already_committed(self) -> bool:
-        """Whether an earlier run had committed the same work, so that this one did nothing."""
+        """Return whether an earlier run committed the same work; then this one did nothing."""
         return self.kind == "already_committed"
 
 
 class JobResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one of several jobs: outcome if it is decided; error if it is not committed and
-    must run again. tries: how often it was tried."""
+    """The result of one of several jobs.
+
+    Attributes:
+        url: the table's root.
+        job_id: the job's id; empty: it has none yet.
+        key: its idempotency key; None: it has none.
+        outcome: its outcome; None: it is not decided.
+        error: why it is not committed and must run again; None: it is committed.
+        tries: how often it was tried.
+    """
 
     url: str
     job_id: str
@@ -75,18 +97,18 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobResults(tuple[JobResult, ...]):
-    """One result for each of several jobs; no job delayed another."""
+    """One result for each of several jobs, in their order, as a tuple; no job delayed another."""
 
     @property
     def committed(self) -> tuple[JobResult, ...]:
-        """The jobs that need not run again."""
+        """Return the results of the jobs that need not run again."""
         return tuple(
             result for result in self if result.outcome is not None and result.outcome.committed
         )
 
     @property
     def failed(self) -> tuple[JobResult, ...]:
-        """The jobs that must run again, with the same keys."""
+        """Return the results of the jobs that must run again, with the same keys."""
         return tuple(result for result in self if result.error is not None)
 
 

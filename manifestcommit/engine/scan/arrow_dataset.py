@@ -18,7 +18,7 @@ from ...core.schema import arrow_schema
 from ...core.schema.fields import Schema
 from ...core.schema.read_mark import arrow_metadata, mark_of
 from ...core.table.snapshot import Snapshot
-from ...store import check_files
+from ...store.base import check_files
 from ..metadata.table_context import TableContext
 from .checked_dataset import CheckedDataset
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from ...errors import CorruptMetadataError
-from ...store import missing_file
+from ...store.base import missing_file
 from ..runtime.checked_parquet import check_file
 from ..runtime.concurrency import prefetch
 

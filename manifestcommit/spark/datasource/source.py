@@ -50,7 +50,8 @@ from manifestcommit.spark.write.arrow_writer import (
     task_context,
     write_task,
 )
-from manifestcommit.store import StorageOptions, open_store, takes_options
+from manifestcommit.store import StorageOptions, open_store
+from manifestcommit.store.names import takes_options
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

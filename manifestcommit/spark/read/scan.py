@@ -32,7 +32,8 @@ from manifestcommit.spark.read.task_reader import FilesReader
 from manifestcommit.spark.runtime.registered_options import StoreSource, is_connect, registered_name
 from manifestcommit.spark.runtime.spark_internals import java_frame, java_session, jvm
 from manifestcommit.spark.runtime.task_errors import check_reachable
-from manifestcommit.store import StorageOptions, check_files, open_store
+from manifestcommit.store import StorageOptions, open_store
+from manifestcommit.store.base import check_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

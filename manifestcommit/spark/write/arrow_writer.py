@@ -42,7 +42,8 @@ from manifestcommit.errors import StoreError, UsageError
 from manifestcommit.spark.runtime.registered_options import StoreSource, registered_name
 from manifestcommit.spark.runtime.task_errors import check_reachable, raising_ours
 from manifestcommit.spark.write.batch_sizing import paced, without_fillers
-from manifestcommit.store import StorageOptions, open_store, retries_of
+from manifestcommit.store import StorageOptions, open_store
+from manifestcommit.store.base import retries_of
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

@@ -67,7 +67,8 @@ from manifestcommit.spark.write.arrow_writer import (
     task_context,
     task_message,
 )
-from manifestcommit.store import StorageOptions, check_files, open_store
+from manifestcommit.store import StorageOptions, open_store
+from manifestcommit.store.base import check_files
 from manifestcommit.store.local.local import LocalStore
 
 if TYPE_CHECKING:

@@ -22,8 +22,14 @@ _SAMPLES = 10
 
 
 class DoctorCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one check. result: "unclear" if the store gave no answer; a "remark" does not
-    affect the verdict."""
+    """The result of one check of a store.
+
+    Attributes:
+        check: the name of the check.
+        result: "passed", "failed", "unclear" if the store gave no answer, or "remark", which does
+            not affect the verdict.
+        detail: what the check found.
+    """
 
     check: str
     result: Result
@@ -31,7 +37,13 @@ class DoctorCheck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DoctorLatency(msgspec.Struct, frozen=True, kw_only=True):
-    """The latency of one small request from here."""
+    """The latency of one kind of small request from here.
+
+    Attributes:
+        call: "put_if_absent", "get" or "list".
+        median_ms: the median of ten requests, in milliseconds.
+        worst_ms: the longest of them, in milliseconds.
+    """
 
     call: str
     median_ms: float
@@ -39,8 +51,17 @@ class DoctorLatency(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of `examine`. store: what the verdict is about; verdict: "unsafe" if any check
-    failed, "unknown" if any was unclear."""
+    """The result of `Table.doctor`.
+
+    Attributes:
+        url: the table's root.
+        store: the store that the verdict is about.
+        verdict: "safe", "unsafe" if any check failed, else "unknown" if any was unclear.
+        findings: the result of each check.
+        latencies: of small requests; empty if the store failed while they were measured.
+
+    Spec: ST12.
+    """
 
     url: str
     store: str

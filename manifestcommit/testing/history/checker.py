@@ -24,13 +24,23 @@ from .serial_order import Search
 
 
 def check(history: Iterable[Operation]) -> Contradiction | None:
-    """The shortest contradiction of a history of one table path, or None: a serial order explains
-    every outcome and every read. [IV1]-[IV8]
+    """Find the shortest contradiction of the history of one table path.
 
-    If several tables existed at the path one after another, each is explained by itself. [LY10]
+    There is none if a serial order explains every outcome and every read. If several tables were at
+    the path one after another, each is explained by itself.
 
-    ValueError: the history itself is invalid (an id occurs twice, an end before its beginning, an
-    item added by two operations). UndecidedError: too much is unknown.
+    Args:
+        history: the operations of all processes, in any order, as `read_history` returns them.
+
+    Returns:
+        The contradiction; None: a serial order explains the history.
+
+    Raises:
+        ValueError: the history itself is wrong: an id occurs twice, an operation ends before it
+            begins, or two jobs add the same item.
+        UndecidedError: too many outcomes are unknown.
+
+    Spec: IV1, IV2, IV3, IV4, IV5, IV6, IV7, IV8.
     """
     operations = sorted(history, key=lambda operation: operation.begin)
     _check_form(operations)

@@ -28,30 +28,45 @@ UNDONE = ("source_was_set_back", "key_was_set_back", "stream_was_set_back", "key
 class Operation(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """A commit or a read. end: absent if it never returned: its process was killed, or is still
-    running.
+    """One operation of a run: a commit or a read, when it began and ended, and its result.
 
-    outcome, with the reported version: `committed`; `already`, by an earlier run of the key, or by
-    this one without a response; `refused`, by `rule`, so that nothing of it may ever be seen;
-    `unknown`, which is either; `read`; `failed`, a read without a result.
+    All operations of one `job` are one commit, in any process: one states its effect, all state
+    their results. A gc is a read of the version that it reports. Items are whatever reads show,
+    such as rows or files; no two jobs add the same.
 
-    Of a commit. adds: item -> its partition, an item being whatever reads show (a row, a file), no
-    two jobs adding the same; removes: items that it removes, which must exist; compacts: it adds
-    the rows that it removes, so readers need not notice; empties: partitions that it empties first,
-    or "*"; scope: partitions that nobody may have touched since `birth`, or "*"; advances: source
-    -> [start, end], twice the same if it declares that the source begins there; rewinds: source ->
-    position; restores: the version that it goes back to; gives_up: the job that it aborts, or "*":
-    any. All operations of one `job` are one commit, in any process: one states its effect, all
-    state their results. shared: others can finish the job, so a process with a conflict may yet see
-    it committed.
-
-    Of a read. at: the requested version, absent: the latest; items, watermarks, origins: what it
-    showed, absent if it did not look. A gc is a read of the version that it reports: another gc may
-    have decided the same.
-
-    Of either. table: the id of its table, if several existed at the path one after another; fence:
-    that of the reported version, ANY_FENCE if there was no response; forgets: keys that may be
-    forgotten, or "*": any; keeps: with any, how many of the last keys are not among them.
+    Attributes:
+        id: a text that no other operation of the history has.
+        process: the name of its process.
+        name: what it did, for people.
+        begin: when it began, in seconds by a clock that all processes share.
+        end: when it ended; None: it never returned, because its process was killed or still runs.
+        outcome: "committed"; "already", by an earlier run of the key, or by this one without a
+            response; "refused": nothing of it may ever be seen; "unknown", which is either; "read";
+            "failed", a read without a result.
+        version: the version that it reported; None: it reported none.
+        rule: why it was refused.
+        job: the job of a commit; empty: it is a commit of its own.
+        shared: whether others can finish the job, so that a process with a conflict may yet see it
+            committed.
+        birth: the base version of the job; None: unknown.
+        key: its idempotency key; None: it has none.
+        adds: item -> its partition.
+        removes: the items that it removes, which must exist.
+        compacts: whether it adds the rows that it removes, so that readers need not notice.
+        empties: the partitions that it empties first, or "*" for the whole table.
+        scope: the partitions that nobody may have changed since `birth`, or "*".
+        advances: source -> its start and end; twice the same: the source begins there.
+        rewinds: source -> the position to which it is set back.
+        restores: the version to which it rolls back; None: it is no rollback.
+        forgets: the keys that may be forgotten, or "*" for any.
+        fence: the fence of the reported version; None: it moves none.
+        gives_up: the job that it aborts, or "*" for any.
+        at: of a read, the version that was requested; None: the latest.
+        items: of a read, what it showed; None: it did not look.
+        watermarks: of a read, source -> position; None: it did not look.
+        origins: of a read, source -> where it began; None: it did not look.
+        table: the id of the table, if several were at the path one after another.
+        keeps: how many of the last keys are not forgotten, where `forgets` is "*".
     """
 
     id: str
@@ -86,12 +101,15 @@ class Operation(
 
     @property
     def is_read(self) -> bool:
-        """Whether it only reads."""
+        """Return whether it only reads."""
         return self.outcome in ("read", "failed")
 
     @property
     def is_plain(self) -> bool:
-        """Whether it only adds, so that a group commit may carry it together with others. [CM20]"""
+        """Return whether it only adds, so that a group commit may include it with others.
+
+        Spec: CM20.
+        """
         return not (
             self.removes
             or self.empties
@@ -104,13 +122,13 @@ class Operation(
 
     @property
     def is_idle(self) -> bool:
-        """Whether its commit is invisible to readers."""
+        """Return whether its commit is invisible to readers."""
         does = self.adds or self.removes or self.empties or self.advances or self.rewinds
         return not does and self.key is None and self.restores is None
 
     @property
     def until(self) -> float:
-        """The latest time at which it could have had an effect."""
+        """Return the latest time at which it could have had an effect."""
         return (
             float("inf") if self.end is None or self.outcome in ("unknown", "failed") else self.end
         )
@@ -127,8 +145,12 @@ class Operation(
 
 
 class Contradiction(msgspec.Struct, frozen=True, kw_only=True):
-    """A problem that no order explains, and the operations that show it, in the order in which they
-    began."""
+    """A problem that no serial order explains; as a text, one line for each operation.
+
+    Attributes:
+        problem: what is wrong.
+        operations: the operations that show it, in the order in which they began.
+    """
 
     problem: str
     operations: tuple[Operation, ...]
@@ -146,10 +168,20 @@ def contradiction(problem: str, *operations: Operation) -> Contradiction:
 
 
 def read_history(*paths: Path | str) -> list[Operation]:
-    """All operations in files of JSON lines; if one occurs more than once, its last record counts.
+    """Read all operations from files of JSON lines.
 
-    An incomplete last line, of a process that was killed while it wrote, is ignored. UsageError if
-    no file is given, or a line is not an operation.
+    If an operation occurs more than once, its last record counts. An incomplete last line, of a
+    process that was killed while it wrote, is ignored.
+
+    Args:
+        *paths: the files, as a `Recorder` writes them.
+
+    Returns:
+        The operations, in no particular order.
+
+    Raises:
+        UsageError: no file is given, or a line is not an operation.
+        FileNotFoundError: there is no such file.
     """
     if not paths:
         raise UsageError(

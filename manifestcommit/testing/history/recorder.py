@@ -51,7 +51,7 @@ class Told(Protocol):
 
 
 class Running:
-    """An operation in progress. keep: called to record it whenever more is known about it."""
+    """An operation in progress, as the blocks of a `Recorder` yield it."""
 
     def __init__(self, operation: Operation, keep: Callable[[Operation], None]) -> None:
         self.operation = operation
@@ -106,11 +106,20 @@ class Running:
 
 
 class Recorder:
-    """One process's part of a history. Every operation is in the file, begun or ended, at whatever
-    moment the process dies.
+    """One process's part of a history, written to a file of JSON lines.
 
-    A process that restarts continues the file of the dead one; a partial line at its end is
-    dropped.
+    Every operation is in the file, begun or ended, at whatever moment the process dies. A process
+    that restarts continues the file of the dead one; a partial line at its end is dropped.
+
+    Args:
+        path: the file; its folder is created.
+        process: the name of this process; by default "process" and its number.
+
+    Raises:
+        OSError: the file cannot be written.
+
+    Example:
+        `with recorder.commit("append", adds={"row 7": "day=1"}) as operation: operation.told(…)`
     """
 
     def __init__(self, path: Path | str, *, process: str | None = None) -> None:
@@ -139,11 +148,21 @@ class Recorder:
 
     @contextlib.contextmanager
     def commit(self, name: str, **what: Any) -> Iterator[Running]:
-        """A commit from now until the block ends; an error records its outcome, and propagates.
-        what: fields of `Operation`.
+        """Record a commit, which lasts until the block ends.
 
-        An error that no commit rule raises, or a block that records nothing, leaves the outcome
-        unknown.
+        An error that leaves the block records its outcome, and propagates. An error that no commit
+        rule raises, or a block that records nothing, leaves the outcome unknown.
+
+        Args:
+            name: what it does, for people.
+            **what: fields of `Operation`, such as `adds` and `key`.
+
+        Yields:
+            The operation: `told(outcome)`, `committed(version)` or `refused(error)` record its
+            result, and `note(job=…)` records more about it.
+
+        Raises:
+            msgspec.ValidationError: there is no such field, or it has another type.
         """
         running = self._begin(name, "unknown", what)
         try:
@@ -156,7 +175,18 @@ class Recorder:
 
     @contextlib.contextmanager
     def read(self, name: str = "read", *, at: int | None = None) -> Iterator[Running]:
-        """A read from now until the block ends. at: the requested version, if not the latest."""
+        """Record a read, which lasts until the block ends.
+
+        Args:
+            name: what it does, for people; by default "read".
+            at: the version that is requested; by default the latest.
+
+        Yields:
+            The operation: `saw(version, items=…, watermarks=…)` records what was read.
+
+        Raises:
+            msgspec.ValidationError: `at` is no whole number.
+        """
         running = self._begin(name, "failed", {"at": at})
         try:
             yield running
@@ -165,8 +195,19 @@ class Recorder:
 
     @contextlib.contextmanager
     def gc(self, *, forgets: bool = True) -> Iterator[Running]:
-        """A gc from now until the block ends; until it reports, its fence may be anywhere. forgets:
-        whether it may forget keys."""
+        """Record a gc, which lasts until the block ends.
+
+        Until it reports, its fence may be anywhere.
+
+        Args:
+            forgets: whether the gc may forget keys; by default True.
+
+        Yields:
+            The operation: `collected(version, fence)` records what the gc reports.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
         running = self._begin(
             "gc", "failed", {"fence": ANY_FENCE, "forgets": (EVERYTHING,) if forgets else ()}
         )

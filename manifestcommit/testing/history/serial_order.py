@@ -22,8 +22,11 @@ _STEPS = 100_000
 
 
 class UndecidedError(Exception):
-    """No order was found and none was ruled out within a bounded number of steps: too many
-    operations have an unknown outcome."""
+    """No serial order was found, and none was ruled out, within a bounded number of steps.
+
+    Remedy: too many operations of the history have an unknown outcome: record shorter histories, or
+    give each operation time to end.
+    """
 
 
 class Search:

@@ -35,7 +35,14 @@ _running: list[_Pipelines] = []
 
 
 class BrokenPipelineError(AssertionError):
-    """A guarantee of the table or of the pipeline did not hold. run: what led there."""
+    """A guarantee of the table, or of the pipeline, did not hold in a simulated run.
+
+    Attributes:
+        run: what led there: its `violation`, `trace`, and the `choices` that repeat it.
+
+    Remedy: run `simulate` with the seed that the message names, or with `given=error.run.choices`:
+    it takes the same steps.
+    """
 
     def __init__(self, run: Run) -> None:
         lines = run.trace.splitlines()[-_TOLD:]
@@ -61,17 +68,36 @@ def simulate(
     check: Callable[[], object] | None = None,
     given: Mapping[str, int] | None = None,
 ) -> Run:
-    """Run these programs concurrently, by a seed or by the choices of an earlier run;
-    BrokenPipelineError if a guarantee does not hold.
+    """Run programs concurrently over simulated tables, with every possible interruption.
 
     A program is the work of one process, such as one run of a job. If it dies at a request, or ends
-    with an error of this package, it is restarted up to three times, as by a scheduler; one that
-    has not finished by then runs once more when all others have ended and nothing goes wrong any
-    more: then it must finish. After that, `check` examines the result. Any other error breaks the
-    pipeline. before: called first, alone, for example to fill a table. UsageError if no program has
-    made a request: such a run shows nothing. Programs use this package's calls with tables at
-    `sim://…`, which are empty before the run and gone after it, and no threads of their own. The
-    same seed gives the same run, as long as the programs do the same. [IV1]-[IV8]
+    with an error of this package, it is restarted up to three times, as by a scheduler. One that
+    has not finished by then runs once more when all others have ended and nothing fails any more:
+    then it must finish. Programs use this package's calls with tables at `sim://…`, which are empty
+    before the run and gone after it, and no threads of their own. The same seed gives the same run,
+    as long as the programs do the same.
+
+    Args:
+        actors: name -> program, a function without arguments.
+        seed: decides the order of the steps and the faults; by default `given` does, and what that
+            does not name goes well.
+        before: called first, alone, such as to fill a table; by default nothing is.
+        check: called last, alone, to examine the result; by default nothing is.
+        given: the choices of an earlier run, to repeat it; by default none.
+
+    Returns:
+        The run: its `trace`, `choices`, `steps` and `versions`.
+
+    Raises:
+        BrokenPipelineError: a guarantee did not hold, or a program raised another error than this
+            package's.
+        UsageError: no program made a request, so that nothing was simulated; or a simulation runs
+            already.
+
+    Example:
+        `simulate({"nightly": nightly, "the same again": nightly}, seed=7, check=check)`
+
+    Spec: IV1, IV2, IV3, IV4, IV5, IV6, IV7, IV8.
     """
     if _running:
         raise UsageError("simulate runs one world at a time")

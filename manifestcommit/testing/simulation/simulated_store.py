@@ -118,9 +118,12 @@ class Space:
 
 
 class SimulatedStore:
-    """One actor's view of the space: `store.base.Store`, and the environment of its user. [ST1]
+    """One actor's view of the simulated store: what a table at `sim://…` uses.
 
-    Needs no proof: the space runs one effect at a time, so one of all concurrent creators wins.
+    What its other methods do, `manifestcommit.store.Store` says. It needs no probes: one effect
+    happens at a time, so that one of all concurrent creators wins.
+
+    Spec: ST1.
     """
 
     def __init__(self, space: Space, actor: Actor, url: str = "sim://table") -> None:
@@ -128,7 +131,7 @@ class SimulatedStore:
 
     @property
     def env(self) -> Actor:
-        """The environment that belongs to it."""
+        """Return the environment that belongs to it: its clock and its randomness."""
         return self._actor
 
     @property
@@ -167,7 +170,7 @@ class SimulatedStore:
             )
 
     def remove_root(self) -> None:
-        """Remove every object, in one turn."""
+        """Remove every object, in one step."""
         self._read("remove", "the root", self._space.clear)
 
     def create_output(self, name: str) -> Output:

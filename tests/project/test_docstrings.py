@@ -1,0 +1,252 @@
+"""Docstrings of everything public have one form, so that `help()` and the reference page answer the same questions everywhere.
+
+The form is: an imperative sentence; what is guaranteed; `Args:` with every parameter; `Returns:`; `Raises:`; `Spec:` with the clauses.
+A class of data has a line for each field; an error says in `Remedy:` what to do.
+"""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import re
+import types
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+import manifestcommit as mc
+import manifestcommit.testing
+from manifestcommit import errors, store
+
+# First words of docstrings: whether a word is a verb in the imperative, no rule can say. Add to it what is one.
+_VERBS = """
+    Abort Add Adopt Advance Begin Check Close Commit Compact Compare Count Create Delete Describe Drop Expire Find Forget Keep
+    List Look Make Measure Merge Move Name Open Overwrite Pass Prepare Probe Publish Read Record Register Remove Rename Replace
+    Return Rewrite Run Set Simulate Tag Tell Write
+"""
+VERBS = frozenset(_VERBS.split())
+SECTIONS = ("Args", "Attributes", "Returns", "Yields", "Raises", "Example", "Remedy", "Spec")
+_SECTION = re.compile(rf"^({'|'.join(SECTIONS)}):(.*)$")
+_ENTRY = re.compile(r"^ {4}\*{0,2}([\w.]+): \S")
+_CLAUSE = re.compile(r"\[[A-Z]{2}\d+\]")
+_SPEC = re.compile(r"[A-Z]{2}\d+(, [A-Z]{2}\d+)*\.")
+_DEFAULT = re.compile(r"\bdefault\b|\bas for\b|\bNone:")
+# Reports that are not described field by field yet.
+NOT_YET = ("Compaction", "GcReport", "LostGroup", "ObjectTotals")
+LONG = 95  # characters of a paragraph that is worth saying once only
+
+
+class Docstring(msgspec.Struct, frozen=True):
+    """The parts of a docstring: its first line, the text of each section, and the sections' entries by name."""
+
+    first: str
+    text: str
+    sections: dict[str, str]
+
+    @classmethod
+    def of(cls, found: Any) -> Docstring:
+        text = inspect.getdoc(found) or ""
+        sections: dict[str, str] = {}
+        name = ""
+        for line in text.splitlines():
+            if match := _SECTION.match(line):
+                name = match[1]
+                sections[name] = match[2].strip()
+            elif name:
+                sections[name] += f"\n{line}"
+        return cls(text.partition("\n")[0], text, sections)
+
+    def entries(self, section: str) -> dict[str, str]:
+        """Name -> text of each entry of a section."""
+        found: dict[str, str] = {}
+        name = ""
+        for line in self.sections.get(section, "").splitlines():
+            if match := _ENTRY.match(line):
+                name = match[1]
+                found[name] = line.partition(": ")[2]
+            elif name:
+                found[name] += f" {line.strip()}"
+        return found
+
+
+def is_ours(found: Any) -> bool:
+    return (getattr(found, "__module__", None) or "").partition(".")[0] == "manifestcommit"
+
+
+def public() -> dict[str, Any]:
+    """Every exported function and class, by a name for people."""
+    found = {name: getattr(mc, name) for name in mc.__all__}
+    found |= {f"errors.{name}": each for name, each in vars(errors).items() if isinstance(each, type) and is_ours(each)}
+    for module in (manifestcommit.testing, store):
+        found |= {f"{module.__name__.rpartition('.')[2]}.{name}": getattr(module, name) for name in module.__all__}
+    once = {id(each): name for name, each in reversed(found.items())}
+    return {name: found[name] for name in found if name in once.values() and isinstance(found[name], type | types.FunctionType)}
+
+
+PUBLIC = public()
+CLASSES = {name: each for name, each in PUBLIC.items() if isinstance(each, type)}
+ERRORS = {name: each for name, each in CLASSES.items() if issubclass(each, BaseException)}
+RAISED = {*vars(builtins), "msgspec.ValidationError", *(each.__name__ for each in ERRORS.values())}
+# They take an argument, and nothing that a caller could give makes them raise an error of their own.
+NEVER_RAISE = {
+    "store.StorageOptions.scrub",
+    "store.register_scheme",
+    "testing.CountingStore.received_bytes",
+    "testing.CountingStore.requests",
+    "testing.CountingStore.sent_bytes",
+}
+
+
+def members() -> Iterator[tuple[str, Any]]:
+    """Every public method and property of the exported classes. What the methods of a store do, `Store` says once."""
+    for owner, kind in CLASSES.items():
+        for name in sorted(dir(kind)):
+            found = inspect.getattr_static(kind, name)
+            found = getattr(found, "__func__", found)
+            if name.startswith("_") or not is_ours(found.fget if isinstance(found, property) else found):
+                continue
+            if not isinstance(found, property | types.FunctionType):
+                continue
+            if kind is not store.Store and hasattr(store.Store, name) and is_store(kind) and not found.__doc__:
+                continue
+            yield f"{owner}.{name}", found
+
+
+def is_store(kind: type) -> bool:
+    return all(hasattr(kind, name) for name in ("put_if_absent", "list", "get"))
+
+
+MEMBERS = dict(members())
+# Made by the caller; the others are made by this package, and their constructors are not public.
+CONSTRUCTORS = {
+    name: each.__init__
+    for name, each in CLASSES.items()
+    if is_ours(each.__init__) and not issubclass(each, BaseException) and name not in ("Job", "testing.SimulatedStore")
+}
+CALLABLES = {
+    **{name: each for name, each in PUBLIC.items() if not isinstance(each, type)},
+    **{name: each for name, each in MEMBERS.items() if not isinstance(each, property)},
+    **CONSTRUCTORS,
+}
+
+
+def parameters(found: Any) -> list[inspect.Parameter]:
+    return [each for each in inspect.signature(found).parameters.values() if each.name != "self"]
+
+
+def docstring(name: str) -> Docstring:
+    """Of a function, method or property; a constructor's arguments may be told by its class."""
+    if name in CONSTRUCTORS and not (CONSTRUCTORS[name].__doc__ and is_ours(CONSTRUCTORS[name])):
+        return Docstring.of(CLASSES[name])
+    return Docstring.of(CALLABLES.get(name) or MEMBERS[name])
+
+
+def fields(kind: type) -> set[str]:
+    """What a class of data has; of an error, what its constructor takes beside the message."""
+    if issubclass(kind, msgspec.Struct):
+        return {name for name in kind.__struct_fields__ if not name.startswith("_")}
+    if issubclass(kind, BaseException):
+        own = {each.name for each in parameters(kind.__init__)} if inspect.isfunction(kind.__init__) else set()
+        return (own | {*getattr(kind, "__annotations__", ())}) - {"message", "args", "kwargs"}
+    return {name for name in getattr(kind, "__annotations__", ()) if not name.startswith("_")}
+
+
+def test_there_are_no_fewer_than_there_were() -> None:
+    assert len(CALLABLES) > 80 and len(ERRORS) > 25 and len(MEMBERS) > 80
+    assert {"write", "Table", "Table.compact", "Job.abort", "testing.simulate", "store.open_store", "store.Store.get"} <= CALLABLES.keys()
+    assert {"Table.version", "Outcome.committed", "JobResults.failed", "testing.FaultStore.count"} <= MEMBERS.keys()
+
+
+@pytest.mark.parametrize("name", sorted({*CALLABLES, *MEMBERS} - {*CONSTRUCTORS}))
+def test_the_first_line_says_in_the_imperative_what_it_does(name: str) -> None:
+    first = docstring(name).first
+    assert first.endswith("."), f"{name}: the first line is a sentence, not {first!r}"
+    assert first.split()[0].rstrip(":,") in VERBS, f"{name}: {first.split()[0]!r} is no verb in the imperative that VERBS knows"
+
+
+@pytest.mark.parametrize("name", CALLABLES)
+def test_every_parameter_is_explained(name: str) -> None:
+    said = docstring(name).entries("Args")
+    taken = {each.name: each for each in parameters(CALLABLES[name])}
+    assert said.keys() == taken.keys(), f"{name}: Args: has {sorted(said)}, the signature {sorted(taken)}"
+    for argument, each in taken.items():
+        if each.default is not each.empty:
+            assert _DEFAULT.search(said[argument]), f"{name}: {argument} does not say what the default is or means"
+
+
+@pytest.mark.parametrize("name", sorted({*CALLABLES, *MEMBERS} - {*CONSTRUCTORS}))
+def test_what_is_returned_is_explained(name: str) -> None:
+    """A property says it in its first line."""
+    found = MEMBERS.get(name)
+    if isinstance(found, property):
+        assert docstring(name).first.startswith("Return "), f"{name} is a property: Return …"
+        return
+    returned = inspect.signature(CALLABLES[name]).return_annotation
+    has = {*docstring(name).sections} & {"Returns", "Yields"}
+    assert bool(has) == (returned not in ("None", None)), f"{name} returns {returned}; sections: {sorted(has)}"
+
+
+@pytest.mark.parametrize("name", CALLABLES)
+def test_what_is_raised_exists(name: str) -> None:
+    raised = docstring(name).entries("Raises")
+    if parameters(CALLABLES[name]):
+        assert bool(raised) == (name not in NEVER_RAISE), f"{name} takes arguments: Raises: says what becomes of wrong ones"
+    assert raised.keys() <= RAISED, f"{name}: there is no {sorted(raised.keys() - RAISED)}"
+
+
+@pytest.mark.parametrize("name", [name for name in CLASSES if name not in NOT_YET])
+def test_every_field_has_its_line(name: str) -> None:
+    assert not (problem := problem_of_class(name)), problem
+
+
+@pytest.mark.parametrize("name", NOT_YET)
+def test_what_is_excepted_needs_it(name: str) -> None:
+    assert name not in CLASSES or problem_of_class(name), f"{name} has this form now: take it out of NOT_YET"
+
+
+def problem_of_class(name: str) -> str:
+    said = Docstring.of(CLASSES[name])
+    bases = [each for each in CLASSES[name].__mro__ if is_ours(each) and each.__doc__]
+    missing = fields(CLASSES[name]).difference(*(Docstring.of(each).entries("Attributes") for each in bases))
+    if not CLASSES[name].__doc__ or not said.first.endswith("."):
+        return f"{name}: the first line is a sentence, not {said.first!r}"
+    if missing:
+        return f"{name}: Attributes: lacks {sorted(missing)}"
+    code = inspect.getsource(CLASSES[name])
+    stale = [each for each in said.entries("Attributes") if each not in fields(CLASSES[name]) and f"self.{each}" not in code]
+    return f"{name}: Attributes: has {stale}, which it has not" if stale else ""
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_an_error_says_its_cause_and_its_remedy(name: str) -> None:
+    said = Docstring.of(ERRORS[name])
+    assert ERRORS[name].__doc__ and said.sections.get("Remedy"), f"{name} has no `Remedy: …`"
+
+
+@pytest.mark.parametrize("name", sorted({*CALLABLES, *MEMBERS, *CLASSES} - {*NOT_YET}))
+def test_clauses_are_named_in_one_way(name: str) -> None:
+    """At the end, where the reference page finds them."""
+    for said in (docstring(name),) if name not in CLASSES else (Docstring.of(CLASSES[name]),):
+        assert not _CLAUSE.search(said.text), f"{name}: Spec: …, not brackets"
+        spec = said.sections.get("Spec")
+        if spec is not None:
+            assert _SPEC.fullmatch(spec), f"{name}: {spec!r}"
+            assert list(said.sections)[-1] == "Spec", f"{name}: Spec: comes last"
+
+
+def test_nothing_long_is_said_twice() -> None:
+    """What several methods share is said by one, or by their class; the others refer to it."""
+    said = [Docstring.of(each) for each in {**CLASSES, **CALLABLES, **MEMBERS}.values()]
+    paragraphs = Counter(
+        text
+        for each in {each.text: each for each in said}.values()
+        for text in {
+            *(" ".join(part.split()) for part in each.text.split("\n\n") if not _SECTION.match(part.partition("\n")[0])),
+            *(entry for section in SECTIONS for entry in each.entries(section).values()),
+        }
+    )
+    repeated = [text for text, times in paragraphs.items() if times > 1 and len(text) > LONG]
+    assert not repeated, "\n".join(repeated)
