@@ -12,6 +12,9 @@ together.
     )
     df = mc.read_committed("file:///lake/flights")
 
+Public is what `manifestcommit`, `manifestcommit.errors`, `manifestcommit.store` and
+`manifestcommit.testing` export. Every other module is internal and may change in any release.
+
 The guarantees are spelled out in spec/v1.md; docstrings cite its clauses. Importing this module is
 cheap: what its names need is loaded when one of them is first used, and Spark when it is needed.
 """
@@ -33,7 +36,9 @@ else:  # not for type checkers: with a `__getattr__` they take every name for on
                 return globals().setdefault(name, getattr(api, name))
             if name in globals():
                 return globals()[name]
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from .former_names import hint  # late: hardly ever
+
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint(__name__, name)}")
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *_api().__all__})

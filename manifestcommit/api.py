@@ -1,5 +1,7 @@
 """The public names of the package. `manifestcommit/__init__.py` loads this module when one of them
 is first used.
+
+Internal: import them from `manifestcommit`.
 """
 
 from typing import TYPE_CHECKING

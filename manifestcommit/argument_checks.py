@@ -1,6 +1,8 @@
 """Public calls check what they are given before anything is read: one rule for each argument, by
 its name. [SE3] [SE1]
 
+Internal: it may change in any release.
+
 Not here: the rules themselves (engine.runtime.validation), what can only be checked against a table
 (its columns, versions, sources).
 """
@@ -37,10 +39,12 @@ from .engine.runtime.validation import (
     whole,
 )
 from .errors import UsageError
+from .former_names import hint
 from .store import StorageOptions
 
 P = ParamSpec("P")
 R = TypeVar("R")
+K = TypeVar("K", bound=type[Any])
 
 
 def moment(name: str, value: Any) -> Any:
@@ -131,6 +135,20 @@ RULES: dict[str, Rule] = {
 }
 
 
+def part_of(owner: str) -> Callable[[K], K]:
+    """Decorate a class whose methods are those of the public class `owner`: Python's errors of a
+    wrong call name that one."""
+
+    def rename(kind: K) -> K:
+        for name, member in vars(kind).items():
+            found = member.fget if isinstance(member, property) else member
+            if inspect.isfunction(found):
+                found.__qualname__ = f"{owner}.{name}"
+        return kind
+
+    return rename
+
+
 def checked(
     *, formerly: Mapping[str, str] | None = None, **own: Rule
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -152,7 +170,7 @@ def checked(
 
         @functools.wraps(called)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            problem = ""
+            problem, named = "", call.__qualname__.removesuffix(".__init__")
             for old, new in (formerly or {}).items():
                 if old in kwargs and new not in kwargs:
                     if kwargs.get("storage_options") is not None:  # a warning may be an error
@@ -160,7 +178,7 @@ def checked(
                             kwargs.pop("storage_options")  # type: ignore[arg-type]  # bound below
                         )
                     warnings.warn(
-                        f"{called.__qualname__}({old}=…) is deprecated: use {new}=…, or give it "
+                        f"{named}({old}=…) is deprecated: use {new}=…, or give it "
                         "first, without a name",
                         DeprecationWarning,
                         stacklevel=2,
@@ -169,7 +187,9 @@ def checked(
             try:
                 given = signature.bind(*args, **kwargs)
             except TypeError as error:
-                problem = f"{called.__qualname__}(): {error}"
+                problem = f"{named}(): {error}" + "".join(
+                    hint("argument", name) for name in kwargs if name not in signature.parameters
+                )
             del args, kwargs
             if problem:
                 raise TypeError(problem)  # here: the frames of the other one hold what was given

@@ -167,7 +167,7 @@ class OutcomeUnknownError(ManifestCommitError):
     Attributes:
         job_id: the job's id.
 
-    Remedy: `resolve(path, job_id)` tells what became of it; a rerun with the same key is safe.
+    Remedy: `resolve(path, job_id)` returns what became of it; a rerun with the same key is safe.
 
     Spec: CM6.
     """
@@ -271,7 +271,7 @@ class UnsupportedFormatError(ManifestCommitError):
 class UnsafeStoreError(ManifestCommitError):
     """The store does not guarantee put-if-absent: a commit there could lose data.
 
-    Remedy: use another store or bucket; `Table.doctor` tells which guarantee is missing.
+    Remedy: use another store or bucket; `Table.doctor` reports which guarantee is missing.
 
     Spec: ST1.
     """

@@ -1,7 +1,8 @@
 """The library call at job end: `write`, `begin` and its job, `commit`, `commit_all`. [CM10]
 
 Spark is touched only when a Spark DataFrame is handed in.
-Not here: tables and readers (table), the protocol (engine).
+
+Internal: import from `manifestcommit`. Not here: tables and readers (table), the protocol (engine).
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from .errors import (
     UsageError,
     WatermarkGapError,
 )
+from .former_names import with_former_names
 from .store import StorageOptions, open_store
 from .terminal.progress import Progress
 
@@ -219,6 +221,7 @@ class DroppedJobWarning(UserWarning):
     """
 
 
+@with_former_names("Job")
 class Job:
     """One attempt to change a table, made by `begin`; leave its block to commit.
 
@@ -458,9 +461,9 @@ class Job:
         except ManifestCommitError as error:
             return msgspec.structs.replace(result, job_id=self._job.id, error=error)
         except Exception as error:  # one job's failure, of whatever kind, is not the others'
-            told = ManifestCommitError(f"{self._job.url}: {type(error).__name__}: {error}")
-            told.__cause__ = error
-            return msgspec.structs.replace(result, job_id=self._job.id, error=told)
+            failure = ManifestCommitError(f"{self._job.url}: {type(error).__name__}: {error}")
+            failure.__cause__ = error
+            return msgspec.structs.replace(result, job_id=self._job.id, error=failure)
         self.outcome = outcome
         return msgspec.structs.replace(result, job_id=outcome.job_id, outcome=outcome)
 
@@ -557,7 +560,7 @@ def _note(error: BaseException, job: engine_job.Transaction, what: str) -> None:
     url, id = job.url, job.id
     if id:
         error.add_note(
-            f"manifestcommit: job {id} {what}. resolve({url!r}, {id!r}) tells what became of "
+            f"manifestcommit: job {id} {what}. resolve({url!r}, {id!r}) returns what became of "
             f"it; where that is pending, commit({url!r}, "
             f"{id!r}) finishes it and abort({url!r}, {id!r}) stops it for good."
         )
@@ -645,10 +648,10 @@ def _may_pass(error: ManifestCommitError | None) -> bool:
 
 
 def is_spark_dataframe(data: Any) -> bool:
-    """Whether it is a Spark DataFrame, classic or Connect, told without importing pyspark."""
+    """Whether it is a Spark DataFrame, classic or Connect, without importing pyspark."""
     return is_spark(data, "DataFrame")
 
 
 def is_spark_column(value: Any) -> bool:
-    """Whether it is a Spark Column, classic or Connect, told without importing pyspark."""
+    """Whether it is a Spark Column, classic or Connect, without importing pyspark."""
     return is_spark(value, "Column")

@@ -6,7 +6,9 @@ failures and unknown outcomes, DEBUG for each version that another job won; each
 figures as plain values in its attribute `manifestcommit`. Metrics go to the meter provider of the
 application, under `manifestcommit.`, seconds in `s`, bytes in `By`. No credential and no data is in
 either. Not here: what is counted (engine.runtime.job_metrics, engine.inspection.table_metrics).
-Whoever wants other sinks adds a function to `engine.runtime.job_metrics.observers`.
+For other sinks, add a function to `engine.runtime.job_metrics.observers`.
+
+Internal: it may change in any release.
 """
 
 from __future__ import annotations
@@ -120,7 +122,7 @@ class Instruments:
         )
 
     def record(self, figures: JobMetrics) -> None:
-        """A job that ended. What the first of two phases has told is not told again by the
+        """A job that ended. What the first of two phases has reported is not reported again by the
         second."""
         base = {
             "manifestcommit.table": figures.table,
@@ -142,7 +144,7 @@ class Instruments:
             self._prepare_s.record(figures.prepare_s, base)
 
     def record_table(self, figures: TableMetrics) -> None:
-        """How a table stands."""
+        """The gauges of a table."""
         base = {"manifestcommit.table": figures.table}
         for name, instrument in self._gauges.items():
             instrument.set(getattr(figures, name) or 0, base)
@@ -158,7 +160,7 @@ def count(figures: JobMetrics) -> None:
 
 
 def record_table(figures: TableMetrics) -> None:
-    """Log how a table stands, and set its gauges."""
+    """Log the metrics of a table, and set its gauges."""
     waiting = f"{_some(figures.prepared_jobs, 'prepared job')}, {figures.running_jobs:,} running"
     holds = f"{_some(figures.files, 'file')}, {_some(figures.rows, 'row')}"
     text = f"{visible(figures.table)} is at version {figures.version:,}: {holds}, {waiting}"

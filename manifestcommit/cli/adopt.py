@@ -53,7 +53,7 @@ def _adopt(options: argparse.Namespace) -> int:
     )
     print(f"version {found.version}: {what}{parts}")
     if found.skipped_files:
-        print(f"passed over: {counted(found.skipped_files, 'file')}", file=sys.stderr)
+        print(f"skipped: {counted(found.skipped_files, 'file')}", file=sys.stderr)
         print(
             render_table(
                 ("name", "reason"), [(visible(each.name), each.reason) for each in found.skipped]

@@ -74,7 +74,7 @@ def add_rewind(commands: Any) -> None:
     rewind.add_argument("source", metavar="SOURCE", help="as `manifestcommit watermarks` shows it")
     target = rewind.add_mutually_exclusive_group(required=True)
     target.add_argument(
-        "--to", metavar="POSITION", help="a number, or the text at which the source once stood"
+        "--to", metavar="POSITION", help="a number, or a text that was the watermark once"
     )
     target.add_argument(
         "--forget", action="store_true", help="as if the source had never been read"
@@ -83,7 +83,7 @@ def add_rewind(commands: Any) -> None:
     rewind.add_argument(
         "--keep-keys",
         action="store_true",
-        help="drop no key, where the history that tells which is expired",
+        help="drop no key, where the history that shows which is expired",
     )
 
 
@@ -182,7 +182,7 @@ def _rewind(options: argparse.Namespace) -> int:
         to = None if options.forget else int(options.to) if whole else options.to
     except ValueError:
         raise UsageError(
-            f"source {options.source!r} has numbers as positions; {options.to!r} is none"
+            f"invalid --to {options.to!r}: source {options.source!r} has numbers as positions"
         ) from None
     outcome = table.rewind(options.source, to, reason=options.reason, keep_keys=options.keep_keys)
     if options.json:
@@ -194,9 +194,9 @@ def _rewind(options: argparse.Namespace) -> int:
                 "dropped_keys": outcome.dropped_keys,
             }
         )
-    stands = "is forgotten" if to is None else f"stands at {to!r}"
+    state = "is forgotten" if to is None else f"is at {to!r}"
     print(
-        f"version {outcome.version}: source {options.source!r} {stands}; "
+        f"version {outcome.version}: source {options.source!r} {state}; "
         f"{were(len(outcome.dropped_keys), 'key')} dropped"
     )
     for key in outcome.dropped_keys:

@@ -25,6 +25,7 @@ from ..errors import (
     UsageError,
     WatermarkError,
 )
+from ..former_names import hint
 from ..terminal.render import visible
 from ..version import __version__
 from . import jobs, queries
@@ -105,11 +106,16 @@ def _as_typed(error: UsageError, options: argparse.Namespace) -> str:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong with the arguments without repeating escapes or credentials that stand in
+    """Says what is wrong with the arguments without repeating escapes or credentials that are in
     them."""
 
     def error(self, message: str) -> NoReturn:
-        super().error(visible(re.sub(r"://[^@'\s]*@", "://...@", message)))
+        text = re.sub(r"://[^@'\s]*@", "://...@", message)
+        choice = re.search(r"invalid choice: '([\w-]+)'", message)
+        unknown = re.search(r"unrecognized arguments: (.*)", message)
+        text += hint("command", choice[1]) if choice and "COMMAND" in message else ""
+        text += "".join(hint("option", each) for each in unknown[1].split()) if unknown else ""
+        super().error(visible(text))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -32,17 +32,17 @@ def read_ends(file: str | None) -> dict[str, Any] | None:
             given = json.load(stream)
     except OSError as error:
         raise UsageError(
-            f"--ends takes {form}, and {file!r} cannot be read: {error.strerror}"
+            f"invalid --ends {file!r}: expected {form}; it cannot be read: {error.strerror}"
         ) from None
     except (ValueError, RecursionError):
         given = None
     if not isinstance(given, dict):
-        raise UsageError(f"--ends takes {form}; {file!r} is none")
+        raise UsageError(f"invalid --ends {file!r}: expected {form}")
     return given
 
 
 def print_figures(figures: TableMetrics, *, as_json: bool) -> int:
-    """How a table stands."""
+    """The metrics of a table."""
     if as_json:
         return print_json(msgspec.to_builtins(figures))
     oldest = figures.oldest_prepared_s

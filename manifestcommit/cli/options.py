@@ -69,15 +69,15 @@ def storage_options_of(file: str | None) -> dict[str, Any] | None:
             given = json.load(stream)
     except OSError as error:
         raise UsageError(
-            "--storage-options takes the name of a JSON file, and that file cannot be read: "
+            "invalid --storage-options: expected the name of a JSON file, which cannot be read: "
             f"{error.strerror}"
         ) from None
     except (ValueError, RecursionError):  # not JSON, not UTF-8, or no name of a file at all
         given = None
     if not isinstance(given, dict):
         raise UsageError(
-            "--storage-options takes the name of a file with one JSON object, such as "
-            '{"endpoint_url": …}; this is none'
+            "invalid --storage-options: expected the name of a file with one JSON object, such as "
+            '{"endpoint_url": …}'
         )
     return given
 

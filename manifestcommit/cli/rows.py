@@ -65,7 +65,7 @@ def print_outcome(outcome: RowOutcome, *, as_json: bool) -> int:
 
 def _delete(options: argparse.Namespace) -> int:
     table = options.open_table(options)
-    table.snapshot()  # a wrong path is told before Spark starts
+    table.snapshot()  # a wrong path is reported before Spark starts
     outcome = table.delete(
         options.where, key=options.key, reason=options.reason, dry_run=options.dry_run
     )

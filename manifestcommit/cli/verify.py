@@ -51,7 +51,7 @@ def print_report(report: VerifyReport, *, as_json: bool) -> int:
         shown = {each.kind: each.remedy for each in report.findings}
         print(
             render_table(
-                ("what", "way out"),
+                ("what", "remedy"),
                 [(kind.replace("_", " "), remedy) for kind, remedy in shown.items()],
             )
             + "\n"

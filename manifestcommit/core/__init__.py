@@ -1,1 +1,4 @@
+"""The rules: pure, without I/O, clock or randomness.
 
+Internal: import from `manifestcommit`.
+"""

@@ -1,1 +1,4 @@
-"""A year of flights, with crashes, reruns and races."""
+"""A year of flights, with crashes, reruns and races.
+
+Internal: use `python -m manifestcommit.demo`.
+"""

@@ -217,7 +217,7 @@ def show(story: Story, rows: dict[int, int]) -> None:
         story.check(f"manifestcommit {verb} answers", result.returncode == 0)
     held = mc.Table(story.table).watermarks()
     story.check(
-        "every month stands at its number of rows",
+        "the watermark of every month is its number of rows",
         held == {source_name(month): rows[month] for month in rows},
     )
 
@@ -359,7 +359,7 @@ def child(story: Story, month: int, *more: str) -> Iterator[subprocess.Popen[str
 
 
 def lines(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
-    """What the child tells its parent, as it tells it."""
+    """What the child reports to its parent, as it reports it."""
     assert process.stdout is not None
     for line in process.stdout:
         if line.startswith(SIGN):

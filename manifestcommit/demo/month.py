@@ -160,8 +160,8 @@ def _stumbling(trail: str) -> Callable[[int], int]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one month in this process: write it, tell the parent, then commit when told to, or die
-    before it."""
+    """Run one month in this process: write it, report to the parent, then commit when asked to, or
+    die before it."""
     parser = argparse.ArgumentParser(
         prog="python -m manifestcommit.demo.month", description="One month of the demo."
     )

@@ -1,5 +1,8 @@
 """Spark: tasks write data files, snapshots become DataFrames, `format("manifestcommit")`. Only this
-folder imports pyspark."""
+folder imports pyspark.
+
+Internal: import from `manifestcommit`.
+"""
 
 from manifestcommit.errors import UsageError
 

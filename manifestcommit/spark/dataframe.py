@@ -103,7 +103,7 @@ def read_snapshot(
 
 def _looked_at(schema: Schema, wanted: list[str], predicate: Predicate | None) -> list[str] | None:
     """The columns that such a read needs, in the table's order; None, for all, where the filter
-    does not tell its own."""
+    does not say its own."""
     names = set(wanted)
     if predicate is not None:
         if not is_understood(predicate):

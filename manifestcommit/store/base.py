@@ -105,7 +105,7 @@ class Output(Protocol):
         ...
 
     def tell(self) -> int:
-        """Tell how many bytes were written so far.
+        """Return how many bytes were written so far.
 
         Returns:
             The number of bytes.

@@ -1,5 +1,7 @@
-"""Tables: reading, changing rows, undoing, looking after them. Internal: import from
-`manifestcommit`."""
+"""Tables: reading, changing rows, undoing, looking after them.
+
+Internal: import from `manifestcommit`.
+"""
 
 from ..engine.job.resolve import Resolution as Resolution
 from .functions import abort as abort

@@ -37,13 +37,13 @@ def predicate_of(
         return None
     if isinstance(condition, pc.Expression):
         return parse_expression(
-            condition, arrow_schema.arrow_schema(snapshot.schema, physical=False, ids=False)
+            condition, arrow_schema.arrow_schema(snapshot.schema, physical=False, ids=False), name
         )
     check_spark(name, condition)
     from ..spark.dataframe import active_session
     from ..spark.filter.condition import understand
 
-    return understand(spark or active_session(), condition, snapshot.schema).predicate
+    return understand(spark or active_session(), condition, snapshot.schema, name).predicate
 
 
 def check_spark(name: str, condition: Any) -> None:

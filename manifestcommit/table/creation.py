@@ -92,7 +92,7 @@ def adopt(
         storage_options: what reaches the object store; by default the environment.
 
     Returns:
-        What was adopted, and what was passed over: hidden and temporary files.
+        What was adopted, and what was skipped: hidden and temporary files.
 
     Raises:
         NotATableError: there are no Parquet files, or they are a table of another format.

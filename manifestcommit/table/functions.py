@@ -84,7 +84,7 @@ def read_committed(
 def resolve(
     path: Path, job_id: str, *, storage_options: Mapping[str, Any] | None = None
 ) -> Resolution:
-    """Tell what became of a job, from any process and at any time.
+    """Return what became of a job, from any process and at any time.
 
     Args:
         path: the table's root, a local path or a URL.
@@ -113,8 +113,8 @@ def abort(
 ) -> Resolution:
     """Abort a prepared, published or recoverable job for good, from any process.
 
-    Whoever decides first, decides: all callers see one result, and the call is idempotent. Nothing
-    is deleted.
+    The first decision counts: all callers see one result, and the call is idempotent. Nothing is
+    deleted.
 
     Args:
         path: the table's root, a local path or a URL.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..argument_checks import checked
+from ..argument_checks import checked, part_of
 from ..core.schema import arrow_schema, evolution
 from ..core.schema.fields import Schema
 from ..core.schema.read_mark import arrow_metadata, mark_of
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+@part_of("Table")
 class TableReads:
     """The methods of a table that read it and change nothing."""
 

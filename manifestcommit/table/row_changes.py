@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..argument_checks import REASON, checked
+from ..argument_checks import REASON, checked, part_of
 from ..engine.metadata.table_context import TableContext
 from ..engine.operations.row_change import RowOutcome, drop_removed
 from ..engine.runtime.validation import Ranges, condition, optional, rows
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@part_of("Table")
 class RowChanges:
     """The methods of a table that change single rows, by rewriting files (copy-on-write)."""
 

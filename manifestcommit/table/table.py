@@ -34,6 +34,7 @@ from ..engine.operations.rollback import rollback
 from ..engine.operations.tags import tag, untag
 from ..engine.runtime.outcome import JobResults, Outcome, committed_or_raise
 from ..engine.runtime.validation import flag, optional, spark_session
+from ..former_names import with_former_names
 from ..store.probes.doctor import DoctorReport, examine
 from ..telemetry import record_table
 from ..terminal.progress import Progress
@@ -51,6 +52,7 @@ def spark_of_gc(name: str, value: Any) -> Any:
     return value if value is True else spark_session(name, value)
 
 
+@with_former_names("Table")
 class Table(RowChanges, TableReads):
     """A table at a path. Every method looks at the newest version as of its call.
 
@@ -72,7 +74,7 @@ class Table(RowChanges, TableReads):
             source: the source's name.
             to: the position; None: as if the source had never been read.
             reason: why; recorded in the history.
-            keep_keys: drop no key, where the history that tells which is expired; by default False.
+            keep_keys: drop no key, where the history that shows which is expired; by default False.
 
         Returns:
             The outcome; `dropped_keys` are the keys that are dropped.
@@ -80,7 +82,7 @@ class Table(RowChanges, TableReads):
         Raises:
             CommitConflictError: the source moved meanwhile.
             UsageError: the source has never been at that position.
-            SnapshotExpiredError: the history that tells which keys to drop is expired.
+            SnapshotExpiredError: the history that shows which keys to drop is expired.
             TableNotFoundError: there is no table at the path.
             OutcomeUnknownError: the store did not say whether it was committed.
 
@@ -169,7 +171,7 @@ class Table(RowChanges, TableReads):
 
     @checked()
     def resolve(self, job_id: str) -> Resolution:
-        """Tell what became of a job, from any process and at any time, as `resolve` does.
+        """Return what became of a job, from any process and at any time, as `resolve` does.
 
         Args:
             job_id: the job's id, as `OutcomeUnknownError`, `Job.id` and `jobs` name it.
@@ -405,7 +407,7 @@ class Table(RowChanges, TableReads):
                 Spark Column, or SQL; by default all.
             sort_by: sort the rows of each new file by these columns, nulls first; by default not.
             max_bytes: bytes, or a text, that one run rewrites at most; by default 64 GiB.
-                `left_groups` of the result tells what the next run will do.
+                `left_groups` of the result is what the next run will do.
             only_manifests: merge manifests only: no data file is read, and no Spark is needed; by
                 default False.
             spark: as for `read_committed`.
@@ -601,7 +603,7 @@ class Table(RowChanges, TableReads):
             partition_by: as for the function `adopt`.
 
         Returns:
-            What was adopted, and what was passed over.
+            What was adopted, and what was skipped.
 
         Raises:
             NotATableError: there are no Parquet files, or they are a table of another format.

@@ -1,1 +1,4 @@
-"""What people see on a terminal: tables of text, and progress."""
+"""What people see on a terminal: tables of text, and progress.
+
+Internal: import from `manifestcommit`.
+"""

@@ -61,7 +61,7 @@ def visible(text: str) -> str:
 
 
 def quoted(value: Any) -> str:
-    """A value of the user's: a text that could be taken for a null, or for nothing, stands in
+    """A value of the user's: a text that could be taken for a null, or for nothing, is in
     quotes."""
     return (
         json.dumps(value)

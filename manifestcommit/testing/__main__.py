@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import logging
 import sys
 import time
 from collections.abc import Sequence
@@ -80,6 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "--json", action="store_true", help="one JSON document on standard output"
         )
     given = parser.parse_args(arguments)
+    # Warnings of simulated clocks and lost races are what is simulated, not news for people.
+    logging.getLogger("manifestcommit").addHandler(logging.NullHandler())
     commanded = {"simulate": _simulate, "replay": _replay, "explore": _explore}[given.command]
     try:
         return commanded(given)

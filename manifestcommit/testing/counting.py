@@ -168,7 +168,7 @@ class CountingStore:
 
 
 class _CountedOutput:
-    """An output is one call, recorded when it is closed; a discarded one is none."""
+    """An output is one call, recorded when it is closed; a discarded one is not recorded."""
 
     def __init__(self, store: CountingStore, name: str, inner: Output) -> None:
         self._store, self._name, self._inner = store, name, inner

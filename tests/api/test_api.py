@@ -394,11 +394,11 @@ def test_a_gap_and_an_overlap_name_source_have_and_want(root: Path) -> None:
     """Nothing is committed, and no file is visible. [WM2] [IV5]"""
     mc.write(MONTH, root, watermarks={"faa": (0, 10)})
     with pytest.raises(
-        mc.WatermarkGapError, match=r"'faa' stands at 10.*starts at 20.*lose.*Nothing was committed\. Begin at 10, or commit"
+        mc.WatermarkGapError, match=r"'faa' is at 10.*starts at 20.*skip.*Nothing was committed\. Begin at 10, or commit"
     ) as gap:
         mc.write(MONTH, root, watermarks={"faa": (20, 30)})
     assert (gap.value.source, gap.value.have, gap.value.want, gap.value.all_covered) == ("faa", 10, 20, False)
-    with pytest.raises(mc.WatermarkOverlapError, match=r"stands at 10.*starts at 5.*double.*Begin at 10;.*rewind") as overlap:
+    with pytest.raises(mc.WatermarkOverlapError, match=r"is at 10.*starts at 5.*duplicate.*Begin at 10;.*rewind") as overlap:
         mc.write(MONTH, root, watermarks={"faa": (5, 30)})
     assert not overlap.value.all_covered
     with pytest.raises(mc.WatermarkOverlapError, match="in the table already") as covered:
@@ -412,7 +412,7 @@ def test_a_gap_and_an_overlap_name_source_have_and_want(root: Path) -> None:
 def test_opaque_positions_are_compared_for_equality_only(root: Path) -> None:
     """[WM3]"""
     mc.write(MONTH, root, watermarks={"log": (None, "b")})
-    with pytest.raises(mc.WatermarkMismatchError, match=r"'log' stands at 'b'.*Begin at 'b'\."):
+    with pytest.raises(mc.WatermarkMismatchError, match=r"'log' is at 'b'.*Begin at 'b'\."):
         mc.write(MONTH, root, watermarks={"log": ("a", "c")})
     mc.write(MONTH, root, watermarks={"log": ("b", "a")})
     assert mc.Table(root).watermarks() == {"log": "a"}

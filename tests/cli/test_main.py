@@ -437,7 +437,7 @@ def test_storage_options_that_are_none_are_not_repeated(run: Run, root: Path, tm
     given = [file, '{"key": "AKIA", "secret": "hunter2"}', "secret=hunter2\0"]
     for text in given if content is None else given[:1]:
         found = run("history", root, "--storage-options", text)
-        assert (found.status, found.out) == (2, "") and "--storage-options takes the name of a" in found.err
+        assert (found.status, found.out) == (2, "") and "invalid --storage-options: expected the name of a" in found.err
         assert "hunter2" not in found.err and "Traceback" not in found.err and len(found.err.splitlines()) == 1
 
 

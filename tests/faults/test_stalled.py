@@ -586,6 +586,6 @@ def test_a_job_of_a_table_that_was_removed_does_not_commit_to_the_next_one_at_it
     write(store, rows([1]))
     for _ in range(3):
         write(store, rows([5]))
-    with pytest.raises(TableNotFoundError, match="another one stands there now"):
+    with pytest.raises(TableNotFoundError, match="another one is there now"):
         job.commit()
     assert read_ids(store) == [1, 5, 5, 5] and positions(store) == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 import tomllib
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.architecture import (
+    Module,
     banned_names,
     broken_arrows,
     broken_order,
@@ -32,6 +34,7 @@ ARROWS: dict[str, set[str]] = {
     "core": set(),
     "engine": set(),
     "errors": set(),
+    "former_names": set(),
     "terminal": set(),
     "version": set(),
     "core.schema": {"errors"},
@@ -45,7 +48,7 @@ ARROWS: dict[str, set[str]] = {
     "store.backends": {"errors", "store"},
     "store.probes": {"errors", "store"},
     "core.format": {"core.commit", "core.schema", "core.table", "errors"},
-    "engine.runtime": {"core.commit", "core.format", "core.schema", "core.table", "errors", "store", "store.backends"},
+    "engine.runtime": {"core.commit", "core.format", "core.schema", "core.table", "errors", "former_names", "store", "store.backends"},
     "engine.metadata": {
         "core.commit",
         "core.format",
@@ -57,7 +60,7 @@ ARROWS: dict[str, set[str]] = {
         "store.probes",
         "version",
     },
-    "argument_checks": {"core.commit", "engine.metadata", "engine.runtime", "errors", "store"},
+    "argument_checks": {"core.commit", "engine.metadata", "engine.runtime", "errors", "former_names", "store"},
     "engine.commit": {"core.commit", "core.format", "core.schema", "core.table", "engine.metadata", "engine.runtime", "errors", "store"},
     "engine.datafile": {"core.format", "core.schema", "core.table", "engine.metadata", "engine.runtime", "errors", "store"},
     "engine.job": {
@@ -176,6 +179,7 @@ ARROWS: dict[str, set[str]] = {
         "engine.metadata",
         "engine.runtime",
         "errors",
+        "former_names",
         "spark.write",
         "store",
         "terminal",
@@ -192,6 +196,7 @@ ARROWS: dict[str, set[str]] = {
         "engine.runtime",
         "engine.scan",
         "errors",
+        "former_names",
         "spark.read",
         "spark.runtime",
         "spark.write",
@@ -246,6 +251,7 @@ ARROWS: dict[str, set[str]] = {
         "engine.runtime",
         "engine.scan",
         "errors",
+        "former_names",
         "job",
         "spark",
         "spark.filter",
@@ -271,13 +277,14 @@ ARROWS: dict[str, set[str]] = {
         "table",
         "version",
     },
-    "": {"api", "version"},
+    "": {"api", "former_names", "version"},
     "cli": {
         "engine.inspection",
         "engine.maintenance",
         "engine.metadata",
         "engine.operations",
         "errors",
+        "former_names",
         "job",
         "table",
         "terminal",
@@ -286,6 +293,11 @@ ARROWS: dict[str, set[str]] = {
     "demo": {"", "spark", "store"},
     "__main__": {"cli"},
 }
+
+# What users import. Every other module is internal: its package's docstring, or its own at the top level, says so.
+PUBLIC = ("manifestcommit", "manifestcommit.errors", "manifestcommit.store", "manifestcommit.testing")
+# Pages whose code users copy.
+FOR_USERS = ("README.md", "SECURITY.md", "spec/*.md", "spec/decisions/*.md", "docs/**/*.md", "benchmarks/*.md")
 
 # Folder -> its floors: a module imports from floors below its own. Folders without an entry have no circles, and no more is asked.
 FLOORS: dict[str, list[set[str]]] = {
@@ -410,6 +422,38 @@ def none(sentences: Iterator[str]) -> None:
 
 def test_arrows_go_down(ours) -> None:
     none(broken_arrows(ours, PACKAGE, ARROWS))
+
+
+def imported_by(page: str) -> set[str]:
+    """The modules of ours that the code on a page imports, or names with a call or an attribute."""
+    code = "\n".join(re.findall(r"^```(?:python|py)?\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL))
+    code += "\n".join(re.findall(r"`(?:from|import) [^`\n]*`", page))
+    return {name for found in re.findall(r"\b(?:from|import)\s+(manifestcommit[\w.]*)", code) for name in [found.rstrip(".")]}
+
+
+def test_pages_for_users_import_only_what_is_public() -> None:
+    pages = [path for pattern in FOR_USERS for path in sorted(REPO.glob(pattern))]
+    wrong = {str(path.relative_to(REPO)): sorted(found) for path in pages if (found := imported_by(path.read_text("utf-8")) - {*PUBLIC})}
+    assert len(pages) > 10 and not wrong, wrong
+
+
+@pytest.mark.parametrize(
+    "code", ["from manifestcommit.table import Table", "import manifestcommit.engine.job.job as j", "from manifestcommit.job import x"]
+)
+def test_an_internal_import_on_a_page_is_seen(code: str) -> None:
+    assert imported_by(f"Text.\n\n```python\nimport manifestcommit as mc\n{code}\n```\n") - {*PUBLIC}
+    assert imported_by(f"Or `{code}`.") - {*PUBLIC}
+
+
+def test_what_is_public_is_said_in_one_way_and_the_rest_is_marked(ours: dict[str, Module]) -> None:
+    rule = "Public is what `manifestcommit`, `manifestcommit.errors`, `manifestcommit.store` and `manifestcommit.testing` export."
+    assert rule in " ".join((ast.get_docstring(ours[PACKAGE].tree) or "").split())
+    assert rule in (REPO / "spec" / "architecture.md").read_text("utf-8")
+    for name, module in ours.items():
+        if name.count(".") == 1 and not name.endswith(".__main__"):
+            assert (name in PUBLIC) != ("Internal: " in (ast.get_docstring(module.tree) or "")), (
+                f"{name} does not say whether it is internal"
+            )
 
 
 @pytest.mark.parametrize("folder", FLOORS)

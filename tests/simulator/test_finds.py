@@ -35,7 +35,7 @@ def test_what_no_object_shows_but_what_actors_were_told_is_found(monkeypatch: py
     mutant = SIMULATED["fenced early"]
     found = first_found(mutant, SEEDS)
     assert found is not None and found.kind == "history"
-    assert "was told that it is fenced, and no gc had put the fence above its birth" in str(found.violation)
+    assert "learned that it is fenced, and no gc had put the fence above its birth" in str(found.violation)
     monkeypatch.setattr(simulator, "check", lambda history: None)
     with taken_out(mutant):
         assert run_theme(mutant.theme, found.seed).violation is None, "the oracle sees it, too"
@@ -47,11 +47,11 @@ def test_what_no_object_shows_but_what_actors_were_told_is_found(monkeypatch: py
         [
             ("key", "again"),
             ("serializable", "an update is lost"),
-            ("watermark", "while it stands at"),
+            ("watermark", "while it is at"),
             ("look above", "committed at version"),
             ("fence", "below the fence"),
             ("rollback", "goes back over version"),
-            ("declared meanwhile", "was told that 'topic: 0' begins at"),
+            ("declared meanwhile", "learned that 'topic: 0' begins at"),
             ("keys that count", "again"),
         ],
         ("key", "again"),

@@ -33,7 +33,7 @@ LISTED, FORGOTTEN, ORDER, PREFIX = (
 WRITTEN, LAST_PUT, MISSING, RANGE = (
     "a get shows what was written",
     "a get shows the last put",
-    "a missing object is told",
+    "a missing object is reported",
     "a range is what was asked for",
 )
 DELETED, NAMES, WHOLE, CLOCKS = "a delete deletes", "names are kept as written", "a file appears whole", "clocks agree"
@@ -370,11 +370,11 @@ def test_each_essential_check_is_needed(liar: type[Honest], check: str, monkeypa
 @pytest.mark.parametrize(
     ("liar", "seen"),
     [
-        (TwoWinInEverySecondRound, "2 of 32 racing creators of one name were told that they won; of two jobs that commit at once"),
+        (TwoWinInEverySecondRound, "2 of 32 concurrent creators of one name were answered that they won; of two jobs that commit at once"),
         (TellsTheFirstAndKeepsTheLast, "the winner's object holds the bytes of another; of two jobs"),
-        (AlwaysTaken, "none of 32 racing creators of one name was told that it won, 3 times; of two jobs"),
-        (EmptyBodiesOverwrite, "a second create of a name, with 0 bytes, was told that it won: a commit could replace another one"),
-        (LargeBodiesOverwrite, "a second create of a name, with 1,048,576 bytes, was told that it won"),
+        (AlwaysTaken, "none of 32 concurrent creators of one name was answered that it won, 3 times; of two jobs"),
+        (EmptyBodiesOverwrite, "a second create of a name, with 0 bytes, was answered that it won: a commit could replace another one"),
+        (LargeBodiesOverwrite, "a second create of a name, with 1,048,576 bytes, was answered that it won"),
         (LateGet, "an object that was just written is said to be missing"),
     ],
     ids=lambda each: getattr(each, "__name__", ""),
@@ -586,7 +586,7 @@ def lying_server(request: pytest.FixtureRequest) -> Place:
 def test_a_server_that_ignores_the_condition_is_unsafe(lying_server: Place) -> None:
     """[ST1] [ST7] [ST12]"""
     store = lying_server.open()
-    told = r"s3://mc-[0-9a-f]{12} at http://127\.0\.0\.1:\d+ is not safe for commits: (\d+ of 32 racing|.*versioning is on)"
+    told = r"s3://mc-[0-9a-f]{12} at http://127\.0\.0\.1:\d+ is not safe for commits: (\d+ of 32 concurrent|.*versioning is on)"
     with pytest.raises(UnsafeStoreError, match=told) as caught:
         prove(store)
     left = leftovers(lying_server)

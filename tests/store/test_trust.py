@@ -99,7 +99,7 @@ def test_an_empty_answer_to_a_list_is_no_empty_list(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(backends, "USUAL", msgspec.structs.replace(backends.USUAL, first_pause_s=0.001))
     with stranger(200) as (endpoint, _):
         store = open_store("s3://b/t", {"key": "k" * 20, "secret": "s" * 40, "endpoint_url": endpoint})
-        with pytest.raises(StoreError, match="the answer to a list is none"):
+        with pytest.raises(StoreError, match="the response to a list request is malformed"):
             names(store)
 
 

@@ -114,10 +114,10 @@ def test_where_a_source_begins_is_known_from_its_declaration() -> None:
     declared = op("declare", 0, 1, "unknown", advances={"s %é": (5, 5)})
     told = op("declared", 0.5, 1, "read", 2, origins={"s %é": 5})
     assert check([declared, told, append(2, 3, 3, "a", advances={"s %é": (5, 7)})]) is None
-    assert "while it stands at 5" in found(declared, told, append(2, 3, 3, "a", advances={"s %é": (0, 7)})).problem
+    assert "while it is at 5" in found(declared, told, append(2, 3, 3, "a", advances={"s %é": (0, 7)})).problem
     first = append(0, 1, 2, "a", advances={"s %é": (2, 5)})
     wrong = found(declared, first, op("declared", 2, 3, "read", 2, origins={"s %é": 5}))
-    assert "was told that 's %é' begins at 5 at version 2; by the commits it begins at 2" in wrong.problem
+    assert "learned that 's %é' begins at 5 at version 2; by the commits it begins at 2" in wrong.problem
 
 
 def test_an_unknown_commit_that_a_rollback_brought_back() -> None:
@@ -179,7 +179,7 @@ def test_of_two_in_one_version_one_may_go_on_where_the_other_stopped() -> None:
     assert check([second, first, read(6, 2, "a", "b", watermarks={"s": 9})]) is None
     gap = append(1, 5, 2, "c", advances={"s": (9, 12)})
     assert (
-        "while it stands at"
+        "while it is at"
         in found(append(-2, -1, 1, "x", advances={"s": (0, 5)}), second, gap, append(2, 5, 2, "d", advances={"s": (5, 6)})).problem
     )
 
@@ -244,7 +244,7 @@ def test_a_resurrected_version_is_found() -> None:
 def test_a_commit_of_a_job_that_gc_has_fenced_off_is_found() -> None:
     """[CM2]"""
     gc, stalled = op("gc", 1, 2, "read", 4, fence=3), append(0, 5, 5, "a", birth=2)
-    assert "born at version 2, below the fence 3" in found(gc, stalled).problem
+    assert "began at version 2, below the fence 3" in found(gc, stalled).problem
     assert check([gc, msgspec.structs.replace(stalled, birth=3)]) is None
     assert check([gc, append(0, 5, 4, "b", birth=2), append(6, 7, 5, "a", birth=4)]) is None  # of the very version in which it was decided
 
@@ -265,12 +265,12 @@ def test_a_version_that_changes_is_found() -> None:
 def test_a_watermark_that_was_overwritten_is_found() -> None:
     one, two = (append(t, t + 1, 2 + t // 2, f"i{t}", advances={"s": (0, 10 + t)}) for t in (0, 2))
     wrong = found(append(-3, -2, 1, "x"), one, two)
-    assert "while it stands at 10" in wrong.problem and ids(wrong) == ["append-0", "append-2"]
+    assert "while it is at 10" in wrong.problem and ids(wrong) == ["append-0", "append-2"]
     wrong = found(append(-3, -2, 1, "x"), one, read(2, 2, "x", "i0", watermarks={"s": 7}))
     assert "commits make it 10" in wrong.problem and ids(wrong) == ["append-0", "read-2"]
     back = op("rollback", 2, 3, "committed", 3, restores=2)
     wrong = found(append(-3, -2, 1, "x"), one, back, append(4, 5, 4, "y", advances={"s": (0, 9)}))
-    assert "while it stands at 10" in wrong.problem and ids(wrong) == ["rollback-2", "append-4"]
+    assert "while it is at 10" in wrong.problem and ids(wrong) == ["rollback-2", "append-4"]
 
 
 def test_refusals_without_a_reason_are_found() -> None:

@@ -102,7 +102,7 @@ def test_a_library_that_does_not_compare_watermarks_is_found(tmp_path: Path, mon
         monkeypatch.setattr("manifestcommit.core.commit.conflict.find_misfit", lambda *_: None)
         write(recorder, url, "second", watermarks={"s": (5, 15)})
     wrong = judged(tmp_path)
-    assert wrong is not None and "while it stands at 10" in wrong.problem
+    assert wrong is not None and "while it is at 10" in wrong.problem
 
 
 def test_jobs_that_others_finish_and_a_gc_beside_them_are_explained(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_jobs_that_others_finish_and_a_gc_beside_them_are_explained(tmp_path: Pa
     assert gc.outcome == "read" and (gc.fence or 0) > 1
     without = [each for each in history if not each.gives_up]
     wrong = check(without)
-    assert wrong is not None and "nobody gave it up" in wrong.problem
+    assert wrong is not None and "nobody aborted it" in wrong.problem
 
 
 def test_what_a_killed_process_had_begun_is_in_the_history(tmp_path: Path) -> None:

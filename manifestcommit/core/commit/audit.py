@@ -81,15 +81,15 @@ _OF_VERSION = (
     "if it is the newest, nothing can be read or committed before it is back."
 )
 _OF_CHAIN = (
-    "Compare the two objects with a backup and restore the one that was replaced; whoever wrote "
-    "it does not keep the protocol."
+    "Compare the two objects with a backup and restore the one that was replaced; the program "
+    "that wrote it does not keep the protocol."
 )
 _OF_FILE = (
     f"{_RESTORE} If it is lost: write its partition again with an overwrite, or `manifestcommit "
     "rollback` to a version that does not list it."
 )
 _OF_STATISTICS = (
-    "Filters may pass over rows of this file: write its partition again with an overwrite, and "
+    "Filters may skip rows of this file: write its partition again with an overwrite, and "
     "report who wrote it."
 )
 _BY_GC = "`manifestcommit gc` removes it once its job is below the fence."
@@ -123,13 +123,13 @@ REMEDIES: Mapping[Kind, str] = {
     ),
     "totals_differ": (
         "Readers do not use totals; find out who wrote the version. Overwriting the whole "
-        "table counts anew."
+        "table counts them again."
     ),
     "tag_dangles": "`manifestcommit untag PATH NAME` deletes the tag.",
     "manifest_missing": _RESTORE_OR_ROLL_BACK,
     "manifest_damaged": _RESTORE_OR_ROLL_BACK,
     "reference_false": (
-        "Filters on partition columns may pass over files: restore the version's object, or "
+        "Filters on partition columns may skip files: restore the version's object, or "
         "roll back to one without it."
     ),
     "path_listed_twice": (
@@ -142,13 +142,13 @@ REMEDIES: Mapping[Kind, str] = {
     "file_unreadable": _OF_FILE,
     "file_rows_differ": _OF_FILE,
     "file_partition_differs": (
-        "Filters may pass over its rows: write them again, and overwrite its partition."
+        "Filters may skip its rows: write them again, and overwrite its partition."
     ),
     "statistics_false": _OF_STATISTICS,
     "version_leftover": "`manifestcommit gc` removes it; no reader looks at it.",
     "foreign_name": "Nothing reads it; remove it by hand if nobody needs it.",
     "intent": _BY_GC,
-    "hint_is_off": "The next commit writes it anew; readers find the head without it.",
+    "hint_is_off": "The next commit writes it again; readers find the latest version without it.",
     "probes": "Probes of `doctor`: `manifestcommit gc` removes them, and anyone may.",
     "orphans": "`manifestcommit gc` removes them; `gc --dry-run` names them.",
     "unlisted": (
@@ -239,7 +239,7 @@ def check_step(parent: Snapshot, child: Snapshot) -> Iterator[VerifyFinding]:
                 "record_false",
                 name,
                 (
-                    f"it carries job {commit.job}, which was born below the fence "
+                    f"it carries job {commit.job}, which began below the fence "
                     f"{parent.fence} of {before}"
                 ),
             )
@@ -261,7 +261,9 @@ def check_version(snapshot: Snapshot) -> Iterator[VerifyFinding]:
     for tag, named in snapshot.tags.items():
         if not 1 <= named.version <= snapshot.version:
             yield finding(
-                "tag_dangles", name, f"its tag {tag!r} names version {named.version}, which is none"
+                "tag_dangles",
+                name,
+                f"its tag {tag!r} names version {named.version}, which does not exist",
             )
     latest = max(
         (*(entry.added for entry in snapshot.added), *(ref.added for ref in snapshot.manifests)),
@@ -329,7 +331,7 @@ def _check_watermarks(parent: Snapshot, child: Snapshot, name: str) -> Iterator[
             yield finding(
                 "watermark_moved",
                 name,
-                f"source {source!r}, which stood at {as_text(old)}, is gone without a rewind",
+                f"source {source!r}, which was at {as_text(old)}, is gone without a rewind",
             )
         elif type(old) is not type(new):
             text = (
@@ -435,7 +437,7 @@ def _objection(snapshot: Snapshot, commit: Commit) -> str | None:
     if job.table_id != snapshot.table_id:
         return f"it carries job {commit.job}, which is of another table"
     if job.birth > max(snapshot.version - 1, 1):
-        return f"it carries job {commit.job}, which was born at or after it"
+        return f"it carries job {commit.job}, which began at or after it"
     if not commit.commit_id.startswith(commit.job):
         return (
             f"the commit of job {commit.job} has the id {commit.commit_id!r}, which is not that "

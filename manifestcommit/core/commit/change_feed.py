@@ -68,16 +68,16 @@ def parse_offset(given: Any) -> Offset:
 
 def verdict(
     commit: Commit, on_overwrite: OnOverwrite, seen: int
-) -> Literal["data", "passed over", "refused"]:
+) -> Literal["data", "skipped", "refused"]:
     """Decide what a stream does with the files that a commit added. seen: the version of its
     offset's `seen`. [SP8]"""
     if commit.operation == REPLACE:
-        return "passed over"
+        return "skipped"
     if not reaches_back(commit, seen) and (
         commit.summary.removed_files == 0 or on_overwrite == "files"
     ):
         return "data"
-    return "passed over" if on_overwrite == "skip" else "refused"
+    return "skipped" if on_overwrite == "skip" else "refused"
 
 
 def reaches_back(commit: Commit, seen: int) -> bool:

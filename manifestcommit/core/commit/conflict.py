@@ -350,7 +350,7 @@ def watermark_misfits(
     return Conflict(
         rule=f"watermark_{misfit.kind}",
         mine=f"advances {misfit.source!r} from {misfit.want!r}",
-        winner=f"the table stands at {misfit.have!r}",
+        winner=f"the current watermark is {misfit.have!r}",
         misfit=misfit,
     )
 
@@ -364,7 +364,7 @@ def job_is_committed(
         return None
     return Conflict(
         rule="job_is_committed",
-        mine=f"gives up job {change.aborted}",
+        mine=f"aborts job {change.aborted}",
         winner="that job was committed before, or is fenced",
     )
 
@@ -386,7 +386,7 @@ def watermark_was_moved(
     return Conflict(
         rule="watermark_was_moved",
         mine=f"rewinds {change.source!r} from {change.have!r}",
-        winner=f"others moved it; it stands at {head.watermarks.get(change.source)!r}",
+        winner=f"others moved it; it is at {head.watermarks.get(change.source)!r}",
     )
 
 

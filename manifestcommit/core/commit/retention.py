@@ -302,10 +302,7 @@ def classify_unfinished(
         own = _own_job(job, horizon) if is_manifest else own_job(name, horizon)
         if own is None or (birth := object_names.parse_job_id(own).birth) >= horizon.fence:
             return _UNFINISHED
-        why = (
-            f"never finished; job {own} was born at version {birth}, below the fence "
-            f"{horizon.fence}"
-        )
+        why = f"never finished; job {own} began at version {birth}, below the fence {horizon.fence}"
         return Verdict(action="delete", kind="unfinished output", reason=why)
     folder = name.rpartition("/")[0]
     if (
@@ -386,7 +383,7 @@ def _dead(kind: str, job: str, birth: int, fence: int) -> Verdict:
     return Verdict(
         action="delete",
         kind=kind,
-        reason=f"{why}; job {job} was born at version {birth}, below the fence {fence}",
+        reason=f"{why}; job {job} began at version {birth}, below the fence {fence}",
     )
 
 

@@ -62,17 +62,19 @@ _UNREADABLE = (
 _UNITS = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
 
 
-def parse_expression(expression: Any, schema: pa.Schema) -> Predicate:
+def parse_expression(
+    expression: Any, schema: pa.Schema, argument: str = "the condition"
+) -> Predicate:
     """Parse a pyarrow expression into a predicate with pyarrow's meaning over tables of this
     schema. [RD7]
 
     A part that cannot be translated becomes `Unknown`, never an error, with one exception:
-    UsageError if `expression` is not a pyarrow expression, or names a column that the schema does
-    not have. The cost is linear in the expression's size.
+    UsageError, with the name of the argument, if `expression` is not a pyarrow expression, or names
+    a column that the schema does not have. The cost is linear in the expression's size.
     """
     if not isinstance(expression, pc.Expression):
         raise UsageError(
-            "filter has to be a pyarrow expression, such as pyarrow.compute.field('day') == "
+            f"{argument} has to be a pyarrow expression, such as pyarrow.compute.field('day') == "
             "'2013-01-02', or a Spark Column, such as "
             f"pyspark.sql.functions.expr(\"day = '2013-01-02'\"), not {type(expression).__name__}."
         )
@@ -82,7 +84,7 @@ def parse_expression(expression: Any, schema: pa.Schema) -> Predicate:
         text = str(expression)
         shown = text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "..."
         return Unknown(why=f"{shown} ({str(error).partition(chr(10))[0]})")
-    _check_names(tree, schema)
+    _check_names(tree, schema, argument)
     return _Translation(schema).boolean(tree, 0)
 
 
@@ -225,14 +227,13 @@ def _string(flat: bytes, at: int) -> str:
 # --- Names ----------------------------------------------------------------------------------------
 
 
-def _check_names(tree: _Node, schema: pa.Schema) -> None:
+def _check_names(tree: _Node, schema: pa.Schema, argument: str) -> None:
     """UsageError if the tree names a column that does not exist, even in a part that is not
     translated."""
     for node in _nodes(tree):
         if isinstance(node, _Column) and _type_at(node.path, schema) is None:
-            raise UsageError(
-                _no_column(".".join(node.path), [".".join(path) for path in _paths(schema)])
-            )
+            names = [".".join(path) for path in _paths(schema)]
+            raise UsageError(f"{argument} {_no_column('.'.join(node.path), names)}")
 
 
 def _nodes(tree: _Node) -> Iterator[_Node]:
@@ -251,7 +252,7 @@ def _no_column(name: str, names: Sequence[str]) -> str:
         hint = f"Did you mean {' or '.join(map(repr, near))}?"
     else:
         hint = f"Its columns: {', '.join(names[:20])}{', ...' if len(names) > 20 else ''}."
-    return f"filter names the column {name!r}, which the table does not have. {hint}"
+    return f"names the column {name!r}, which the table does not have. {hint}"
 
 
 def _paths(fields: Any, parent: ColumnPath = ()) -> list[ColumnPath]:
@@ -428,7 +429,7 @@ def _number(scalar: pa.Scalar, kind: pa.DataType) -> int | float | Decimal:
     value = float(value) if t.is_float16(scalar.type) else value
     if t.is_integer(kind):
         if isinstance(value, float) and abs(value) >= 2**53 and math.isfinite(value):
-            raise _UnclearError("a float literal so large that it stands for several integers")
+            raise _UnclearError("a float literal so large that it is equal to several integers")
         if isinstance(value, Decimal) and value != int(value):
             return _between_integers(value)
         return int(value) if not isinstance(value, float) or value.is_integer() else value
@@ -446,7 +447,7 @@ def _number(scalar: pa.Scalar, kind: pa.DataType) -> int | float | Decimal:
 def _between_integers(value: Decimal) -> float:
     """To an integer column, every number between two integers compares the same."""
     if abs(value) >= 2**52:
-        raise _UnclearError("a decimal literal between integers that a float cannot tell apart")
+        raise _UnclearError("a decimal literal between integers that a float cannot distinguish")
     return math.floor(value) + 0.5
 
 

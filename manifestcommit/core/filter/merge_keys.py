@@ -46,7 +46,7 @@ def key_columns(schema: Schema, names: Sequence[str] | str) -> tuple[Field, ...]
         ):
             raise UsageError(
                 f"on: the column {field.name!r} has the type {type_text(field.type)}, by "
-                "which rows cannot be told apart"
+                "which rows cannot be distinguished"
             )
         if has_own_order(field):
             raise UsageError(

@@ -113,7 +113,7 @@ Predicate: TypeAlias = (
 class ColumnBounds:
     """The statistics of one column in N files. Every array has N values, and a null means unknown.
 
-    min, max: typed like the column; every value that is neither null nor NaN lies between them.
+    min, max: typed like the column; every value that is neither null nor NaN is between them.
     They need not occur in the file, so a truncated bound needs no mark. nulls: rows in which the
     column, or a struct around it, is null. nans: rows with NaN. For a partition value v: min = max
     = v, nulls 0; for a null partition value: min, max null, nulls = rows.

@@ -148,7 +148,7 @@ def _prepared(raw: bytes, name: str, name_of: Callable[[str], str]) -> Prepared:
             raise ValueError(f"it holds job {change.job!r}")
         if change.based_on is not None and not 1 <= change.based_on <= change.birth:
             raise ValueError(
-                f"it is based on version {change.based_on}, and was born at {change.birth}"
+                f"it is based on version {change.based_on}, and began at {change.birth}"
             )
         if change.stream is not None or change.reason is not None:
             raise ValueError("it holds what only a commit of its own can do")
@@ -295,12 +295,12 @@ def compress(raw: bytes) -> bytes:
     ).compress(raw)
 
 
-def _bounded(raw: bytes, what: str, way_out: str) -> bytes:
+def _bounded(raw: bytes, what: str, remedy: str) -> bytes:
     data = compress(raw) if len(raw) <= MAX_RAW_BYTES else raw
     if not _has_few_values(raw) or len(raw) > MAX_RAW_BYTES or len(data) > MAX_OBJECT_BYTES:
         raise UsageError(
             f"{what} would take {len(raw)} bytes ({len(data)} stored), more than readers "
-            f"accept; nothing was committed. {way_out}"
+            f"accept; nothing was committed. {remedy}"
         )
     return data
 
@@ -371,7 +371,7 @@ def _check(snapshot: Snapshot, name: str) -> None:
         record.batch < -1 or not 1 <= record.version <= snapshot.version
         for record in snapshot.streams.values()
     ):
-        raise ValueError("a stream's last batch is none, or of a version that is none")
+        raise ValueError("a stream's last batch is below 0, or of a version that does not exist")
     if any(
         commit.restored is not None and not 1 <= commit.restored < snapshot.version
         for commit in snapshot.commits

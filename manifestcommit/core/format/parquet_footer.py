@@ -298,7 +298,7 @@ def _chunk(chunk: Struct, leaf: Leaf, until: int) -> Chunk:
     `until`, where the footer begins."""
     _have(chunk, (2, 3), "column chunk")
     if chunk.get(1) or 8 in chunk or 9 in chunk:
-        raise ValueError(f"column {leaf.name!r} stands in another file or is encrypted")
+        raise ValueError(f"column {leaf.name!r} is in another file or is encrypted")
     data = chunk[3]
     _have(data, (1, 2, 3, 4, 5, 6, 7, 9), "column chunk")
     if data[1] != leaf.type:
@@ -309,7 +309,7 @@ def _chunk(chunk: Struct, leaf: Leaf, until: int) -> Chunk:
     # pyarrow's own chunks begin at 0 if they have no values
     if raw < 0 or stored < 0 or not 0 <= start <= until - stored or data[9] > until:
         raise ValueError(
-            f"column {leaf.name!r} stands outside of the file: {stored} bytes from {start}"
+            f"column {leaf.name!r} is outside of the file: {stored} bytes from {start}"
         )
     if not 0 <= values <= stored // _PAGE_HEADER_BYTES * MAX_PAGE_VALUES:
         raise ValueError(f"column {leaf.name!r} has {values} values in {stored} bytes")
@@ -372,8 +372,8 @@ def decoded_bytes(data: Any, chunk: Chunk, leaf: Leaf) -> int:
                 )
             values += inner[1]
     if values != chunk.values or raw > chunk.raw_bytes:
-        actual, told = f"{values} values and {raw} bytes", f"{chunk.values} and {chunk.raw_bytes}"
-        raise ValueError(f"column {leaf.name!r} has pages of {actual}, its footer says {told}")
+        actual, said = f"{values} values and {raw} bytes", f"{chunk.values} and {chunk.raw_bytes}"
+        raise ValueError(f"column {leaf.name!r} has pages of {actual}, its footer says {said}")
     return chunk.raw_bytes + values * (
         _OFFSET_BYTES + longest if leaf.width is None else max(leaf.width, _OFFSET_BYTES)
     )

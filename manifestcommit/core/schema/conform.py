@@ -231,7 +231,7 @@ def _variant(array: pa.Array, target: pa.DataType, path: Path) -> pa.Array:
     ]
     if any(part.null_count > array.null_count for part in parts):
         raise SchemaMismatchError(
-            f"Column {show_path(path)}: a variant without its value or metadata is none."
+            f"Column {show_path(path)}: a variant has a value and metadata; one of them is missing."
         )
     return pa.StructArray.from_arrays(parts, fields=list(target), mask=_mask(array))
 

@@ -314,7 +314,7 @@ class _Fitting:
         replaceable = table.type == "void" and len(path) == 1
         if not self._merge or (wider is None and not replaceable):
             raise SchemaMismatchError(
-                _way_out(table, data, path, mergeable=wider is not None or replaceable)
+                _remedy(table, data, path, mergeable=wider is not None or replaceable)
             )
         if wider is not None:
             yield SchemaEdit(
@@ -375,7 +375,7 @@ def _wider(table: FieldType, data: FieldType) -> str | None:
     return f"decimal({precision},{have[1]})" if have[0] < precision <= MAX_PRECISION else None
 
 
-def _way_out(table: Field, data: Field, path: Path, *, mergeable: bool) -> str:
+def _remedy(table: Field, data: Field, path: Path, *, mergeable: bool) -> str:
     old, new = type_text(table.type), type_text(data.type)
     problem = f"Column {show_path(path)} is {old} in the table and {new} in the data"
     if mergeable:

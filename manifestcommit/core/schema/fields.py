@@ -367,7 +367,7 @@ def _check_names(fields: tuple[Field, ...], parent: tuple[str, ...]) -> None:
         if (twin := names.get(field.name.lower())) is not None:
             raise SchemaMismatchError(
                 f"Columns {path} and {twin!r} differ only in case or not at all; engines "
-                "could not tell them apart. Rename one."
+                "could not distinguish them. Rename one."
             )
         if (twin := files.get(field.file_name.lower())) is not None:
             raise SchemaMismatchError(

@@ -81,7 +81,7 @@ def check_partition_by(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
         if has_collation(field):
             raise UsageError(
                 f"partition_by: the column {field.name!r} has a collation, so that different "
-                "values may be equal; partitions are told apart by their bytes."
+                "values may be equal; partitions are distinguished by their bytes."
             )
         ids.append(field.id)
     return tuple(ids)

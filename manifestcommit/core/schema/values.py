@@ -94,9 +94,7 @@ def to_array(wires: Sequence[WireValue], type: FieldType) -> pa.Array:
             ).cast(target)
         return pa.array([decode(wire, type) for wire in wires], target)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-        raise UsageError(
-            f"A stored value is none of the type {type_text(type)}: {error}"
-        ) from error
+        raise UsageError(f"A stored value is not of the type {type_text(type)}: {error}") from error
 
 
 def from_array(array: pa.Array | pa.ChunkedArray, type: FieldType) -> list[WireValue]:

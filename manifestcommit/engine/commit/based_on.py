@@ -21,7 +21,7 @@ from .conflict_inputs import find_winners, load_conflict_inputs
 
 class BasedOn:
     """said: what the caller says, a whole number from 1 on; it takes the place of all that the data
-    tells. [CF17]"""
+    says. [CF17]"""
 
     def __init__(self, said: int | None = None) -> None:
         self._said = said
@@ -29,7 +29,7 @@ class BasedOn:
         self._appends = False
 
     def take(self, marks: Iterable[str], *, appends: bool = False) -> None:
-        """What data tells that is written. appends: also an append of it counts as having read the
+        """What data says that is written. appends: also an append of it counts as having read the
         whole table. [SP41]"""
         self._marks += marks
         self._appends |= appends
@@ -54,7 +54,7 @@ class BasedOn:
 
     def reads(self, version: int | None) -> tuple[PartitionPattern, ...]:
         """What an append of this data has read: the whole table, where it is rows of the table that
-        Spark does not tell more of."""
+        Spark does not say more of."""
         return ({},) if version is not None and self._said is None and self._appends else ()
 
 

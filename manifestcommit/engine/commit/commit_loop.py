@@ -334,7 +334,7 @@ class _CommitLoop:
 
     def _count(self, mine: Head) -> tuple[int | None, Head]:
         """The version that counts as this job's, if one does, and the newest head: a create counts
-        only by what stands above it. [CM5]"""
+        only by what is above it. [CM5]"""
         session, base = self._session, self._head
         above = list_above(session.store, base.version)
         versions = above.versions

@@ -38,7 +38,7 @@ def create_table(
     sources: Mapping[str, Position] | None = None,
     provisional: bool = False,
 ) -> Head:
-    """Version 1, by this call or by whoever won the race for it: the loser joins. [CM13]"""
+    """Version 1, by this call or by the one that won the race for it: the loser joins. [CM13]"""
     session.prove(())
     table_id = session.env.randomness(8).hex()
     job = object_names.job_id(1, table_id, session.env.randomness(16))
@@ -66,7 +66,7 @@ def create_table(
     if verdict == "mine":
         put_hint(session, 1)
     # Versions never restart at a root: an object of version 1 that could be created says nothing if
-    # later ones stand above it.
+    # later ones are above it.
     session.known = open_head(session.store)
     if session.known.snapshot.table_id != table_id:
         drop_marker(session.store, table_id)

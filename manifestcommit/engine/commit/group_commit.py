@@ -103,7 +103,7 @@ class GroupCommit:
         )
 
     def _ahead(self, head: Snapshot) -> int:
-        """How many who may still be carried go before this job, being born earlier; none where it
+        """How many who may still be carried go before this job, having begun earlier; none where it
         has not asked, or is decided. [CM20]"""
         if not self.is_published or not group_commit.may_wait(head, self._job):
             return 0
@@ -125,8 +125,8 @@ class GroupCommit:
         return asked
 
     def publish(self, change: Change, summary: Summary) -> bool:
-        """Ask others to carry this change; once, best effort: whoever is not heard goes on alone.
-        Whether it asked now. [CM19]
+        """Ask others to carry this change; once, best effort: a job that is not heard goes on
+        alone. Whether it asked now. [CM19]
 
         One request, none where the change is not plain or too large for others.
         """
@@ -158,8 +158,8 @@ class GroupCommit:
         return True
 
     def wait_for_turn(self, head: Head, shortest_s: float, longest_s: float) -> int:
-        """Who has asked for help lets those go first who were born earlier: one of them carries it
-        along. The newest version seen. [CM20]
+        """A job that has asked for help lets those go first that began earlier: one of them carries
+        it along. The newest version seen. [CM20]
 
         It waits for two turns of each who is ahead, and for a few at most: they may be dead, or in
         conflict with what is there. It waits no longer than its intent is there, which its carrier
@@ -187,7 +187,7 @@ class GroupCommit:
         """The job is decided, in a head: nobody needs its intent, nor those that its version
         carried. Best effort. [CM22]
 
-        One request, none where there is nothing to take away; gc takes what stays.
+        One request, none where there is nothing to remove; gc takes what stays.
         """
         jobs = [*self._settled, *([self._job] if self._is_there else [])]
         self._settled, self._is_there = [], False
@@ -291,10 +291,10 @@ def read_intent(store: Store, job: str) -> Intent | None:
 
 
 def _readable_intent(store: Store, job: str) -> Intent | None:
-    """As `read_intent`, for who helps: what is damaged, refused, or of a later release is passed
-    over, and holds up nobody. [CM20]"""
+    """As `read_intent`, for who helps: what is damaged, refused, or of a later release is
+    skipped, and holds up nobody. [CM20]"""
     try:
         return read_intent(store, job)
     except (CorruptMetadataError, UnsupportedFormatError, StoreError) as error:
-        LOG.debug("%r: an intent is passed over: %s", store.url, error)
+        LOG.debug("%r: an intent is skipped: %s", store.url, error)
         return None

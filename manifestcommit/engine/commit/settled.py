@@ -151,7 +151,7 @@ def batch_outcome(snapshot: Snapshot, change: Write) -> Outcome | None:
             f"{mine.batch}: its checkpoint is older than the table, such as one restored "
             "from a backup, or another driver has gone on with "
             "it. Nothing was committed now. Start a new query, with a new checkpoint and "
-            "key, from where the table stands."
+            "key, from the table's current state."
         )
         return Outcome(kind="key_reused", job_id=change.job, version=record.version, reason=reason)
     reason = (
@@ -169,7 +169,7 @@ def check_table(session: TableContext, snapshot: Snapshot, job: str) -> None:
     """A job commits to its own table only. [LY10]"""
     if object_names.parse_job_id(job).table_id != snapshot.table_id:
         raise TableNotFoundError(
-            f"the table at {session.store.url} was removed and another one stands there now; "
+            f"the table at {session.store.url} was removed and another one is there now; "
             "nothing of this job "
             "was committed. Run it again."
         )
@@ -180,9 +180,9 @@ def birth_of(job: str) -> int:
 
 
 def _jobs_listed(change: Change) -> list[str]:
-    """The jobs that wrote what the change lists anew: adopted work may be older than the job, and
-    so may a file that was in the table before, which gc takes by the job in its name whoever lists
-    it. [CM2] [GC5]"""
+    """The jobs that wrote what the change newly lists: adopted work may be older than the job, and
+    so may a file that was in the table before, which gc takes by the job in its name whichever
+    job lists it. [CM2] [GC5]"""
     if not isinstance(change, Write):
         return []
     table_id = object_names.parse_job_id(change.job).table_id

@@ -208,7 +208,7 @@ def own_columns(file: pq.ParquetFile) -> Schema:
         fields.append(spark.fields[0])
     leaves = list(parquet_columns(arrow))
     if len(leaves) != len(file.schema):
-        raise SchemaMismatchError("it has columns that Arrow cannot tell apart.")
+        raise SchemaMismatchError("it has columns that Arrow cannot distinguish.")
     instants = frozenset(
         leaf.path for leaf in leaves if file.schema.column(leaf.position).physical_type == "INT96"
     )
@@ -378,7 +378,7 @@ class _Candidate:
         columns = list(parquet_columns(self._found))
         if len(columns) != self._metadata.num_columns:  # the positions would be wrong
             raise SchemaMismatchError(
-                f"{self._name} has columns that Arrow cannot tell apart. Nothing was added; "
+                f"{self._name} has columns that Arrow cannot distinguish. Nothing was added; "
                 "rewrite it."
             )
         parquet = self._metadata.schema
@@ -536,7 +536,7 @@ class _Candidate:
         if len(texts) != 1:
             raise self._mismatch(
                 (field.file_name,),
-                "partitions the table, but neither the file nor its folders tell its value",
+                "partitions the table, but neither the file nor its folders have its value",
             )
         text = texts.pop()
         if text == NULL_FOLDER:

@@ -56,7 +56,7 @@ def check_rows(old: pa.Table, rows: int, written: int, *, what: str | None = Non
         why = (
             f"Either {what} does not say the same of a row each time it is asked (random "
             "numbers, the clock, a table that changes), or a "
-            "file is not what its entry says: `manifestcommit verify --deep` tells."
+            "file is not what its entry says: `manifestcommit verify --deep` shows which."
         )
     raise ManifestCommitError(
         f"{old.num_rows} files, {old.column('path')[0]} among them, keep {rows:,} rows by "

@@ -190,7 +190,7 @@ def _verify(
     ):
         youngest = inventory.youngest
         text = (
-            f"{youngest.name} is of a job that was born when it was the newest: it was lost, and "
+            f"{youngest.name} is of a job that began when it was the newest: it was lost, and "
             "all versions since"
         )
         findings.add(finding("version_missing", object_names.version_name(youngest.birth), text))
@@ -243,13 +243,13 @@ def _chosen(inventory: Inventory, head: Snapshot, findings: Findings) -> list[in
     left = [version for version in below if version not in tags]
     for version in left[:_NAMED]:
         text = (
-            f"it stands below the lowest readable version, {head.expired}: gc has not come to "
+            f"it is below the oldest readable version, {head.expired}: gc has not come to "
             "it, or a writer brought it back"
         )
         findings.add(finding("version_leftover", object_names.version_name(version), text))
     if left[_NAMED:]:
         text = (
-            f"with it {len(left) - _NAMED:,} more stand below the lowest readable version, "
+            f"with it {len(left) - _NAMED:,} more are below the oldest readable version, "
             f"{head.expired}"
         )
         findings.add(finding("version_leftover", object_names.version_name(left[_NAMED]), text))

@@ -1,6 +1,6 @@
 """What became of a job, asked from any process at any later time. [CM23]
 
-Not here: how a job is given up (engine.job.two_phase), the outcome of a commit in its own process
+Not here: how a job is aborted (engine.job.two_phase), the outcome of a commit in its own process
 (engine.runtime.outcome).
 """
 
@@ -48,7 +48,7 @@ def resolve_job(session: TableContext, job_id: str) -> Resolution:
         return recorded
     if read_prepared(session, job_id) is not None or is_published(session, job_id):
         return Resolution("pending")
-    # Whoever carried it since the head was read has taken its intent away.
+    # The writer that carried it since the head was read has removed its intent.
     newest = newest_above(session.store, head.version, head) or session.open()
     return _recorded(session, newest, job_id) or Resolution("not_committed")
 

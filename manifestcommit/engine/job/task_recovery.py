@@ -1,7 +1,7 @@
 """Recoverable jobs: finished tasks outlive their driver, and a rerun of the same key goes on under
 the old job's id. [AB6] [LY5]
 
-Of every task there is one output at most, whoever computes it how often: the first to create its
+Every task has one output at most, however often it is computed: the first to create its
 object has it, all others take that. Not here: whether two plans are the same work
 (spark.write.plan_fingerprint), the commit loop (engine.commit.commit_loop).
 """
@@ -46,8 +46,8 @@ _FETCHERS = 16  # there may be thousands of tasks
 
 
 class TaskCheckpoints(msgspec.Struct, frozen=True, kw_only=True):
-    """One write of a recoverable job, told from any other: the same name is the same rows in each
-    of its tasks. [AB6]
+    """One write of a recoverable job, with a name that no other has: the same name is the same
+    rows in each of its tasks. [AB6]
 
     It travels to tasks, as its plan does. name: 32 hex digits; tasks: how many there are.
     """
@@ -84,7 +84,7 @@ class TaskCheckpoints(msgspec.Struct, frozen=True, kw_only=True):
                 raise StoreError(
                     f"{store.url}/{path}, which an earlier attempt of job {self.plan.job} "
                     "finished, is gone: something else removed "
-                    f"it. Nothing was committed. Give that job up, abort({store.url!r}, "
+                    f"it. Nothing was committed. Abort that job, abort({store.url!r}, "
                     f"{self.plan.job!r}), and run it again."
                 )
         return found
@@ -98,7 +98,7 @@ class TaskCheckpoints(msgspec.Struct, frozen=True, kw_only=True):
         manifests: tuple[ManifestRef, ...] = (),
         intake: InputTotals | None = None,
     ) -> FinishedTask:
-        """The output of this task that counts: this one, or that of whoever was first, and then
+        """The output of this task that counts: this one, or that of the first attempt, and then
         this one's files stay unlisted. [AB6]
 
         After an unclear answer the same bytes are put again; taken, by whomever, is read.
@@ -196,7 +196,7 @@ class Recovery:
         """From here on a rerun can find the job. Returns what gives new columns their ids: the same
         to every run of it. [AB6] [SC1]
 
-        finished, failed: how many writes of the job have been so far, by which this one is told
+        finished, failed: how many writes of the job have been so far, which distinguish this one
         from the others. One that is repeated after it failed may be another one: its number is its
         own, and a rerun in which nothing fails does not take it for any.
         """
@@ -270,7 +270,7 @@ def is_recoverable(session: TableContext, job: str) -> bool:
 
 
 def _birth(job: str, snapshot: Snapshot) -> int | None:
-    """The birth of a job that can still commit here; None: it cannot, or it is none."""
+    """The birth of a job that can still commit here; None: it cannot, or it is not a job."""
     try:
         name = object_names.parse_job_id(job)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Two phases: a job made durable in one object, which any process can then commit or give up. [AB3]
+"""Two phases: a job made durable in one object, which any process can then commit or abort. [AB3]
 [AB4]
 
 Not here: how a job gathers its change (engine.job.job), the commit loop
@@ -97,7 +97,7 @@ def commit_prepared(session: TableContext, job: str) -> Outcome:
     or abort it. [AB3] [AB4]
 
     A conflict leaves it prepared: it may be tried again, when a gap has closed, or aborted. A job
-    that has published its change, such as one whose process was told that its outcome is unknown,
+    that has published its change, such as one whose outcome is unknown to its process,
     is committed or aborted for good. [CM21]
     """
     meter = session.meter(job, phase="second")
@@ -141,7 +141,7 @@ def give_up(session: TableContext, job: str) -> Outcome:
 
 
 def settle_prepared(session: TableContext, *, abort: bool = False) -> Iterator[JobResult]:
-    """Commit every job that is prepared and undecided, oldest birth first, or give each up; one
+    """Commit every job that is prepared and undecided, oldest birth first, or abort each; one
     that fails holds up no other. [AB3] [AB4]
 
     For a coordinator that comes back after a crash. Of each source the lower range is committed
@@ -222,13 +222,13 @@ def _end(
     advances: Sequence[Advance],
 ) -> JobResult:
     """Abort a prepared job that can never commit: waiting, it would hold the fence, and every call
-    would tell of it again. [AB4] [AB5]
+    would report it again. [AB4] [AB5]
 
     But for one that advances a source which the table does not know: no later range may become the
     first while it is there. [WM7]
     """
 
-    def told(more: str) -> CommitConflictError:
+    def failed(more: str) -> CommitConflictError:
         return CommitConflictError(
             f"{error} {more}", rule=error.rule, mine=error.mine, winner=error.winner
         )
@@ -241,23 +241,23 @@ def _end(
             f"again in a new job, and abort this one: abort({result.url!r}, {job!r}), or "
             "`manifestcommit abort`."
         )
-        return msgspec.structs.replace(result, error=told(left))
+        return msgspec.structs.replace(result, error=failed(left))
     try:
         outcome = give_up(session, job)
     except ManifestCommitError as failure:
         return msgspec.structs.replace(
-            result, error=told(f"It can never commit, and could not be aborted: {failure}")
+            result, error=failed(f"It can never commit, and could not be aborted: {failure}")
         )
     if outcome.committed:
         return msgspec.structs.replace(result, outcome=outcome)
     if outcome.kind not in ("aborted", "fenced"):
         return msgspec.structs.replace(
-            result, error=told("It can never commit; the next recover aborts it.")
+            result, error=failed("It can never commit; the next recover aborts it.")
         )
     return msgspec.structs.replace(
         result,
         outcome=outcome,
-        error=told("It can never commit and was aborted: do its work in a new job."),
+        error=failed("It can never commit and was aborted: do its work in a new job."),
     )
 
 
@@ -345,7 +345,7 @@ def _settled(session: TableContext, head: Head, job: str) -> Outcome | None:
 
 
 def _missing(session: TableContext, job: str) -> Outcome:
-    """Neither prepared nor published: it may have been settled, and its object taken away, since
+    """Neither prepared nor published: it may have been settled, and its object removed, since
     the head was read. [AB4] [CM22]"""
     head = session.open()
     if (settled := _settled(session, head, job)) is not None:

@@ -122,7 +122,7 @@ def adopt(
         if outcome is not None:
             committed = committed_or_raise(outcome, session.store.url)
             if committed.kind == "committed" and committed.version is not None:
-                return pending.told(committed.version)
+                return pending.result(committed.version)
     raise CommitConflictError(
         (
             f"{session.store.url}: others changed the table {_TRIES} times while its files were "
@@ -273,7 +273,7 @@ class _Pending:
                         path,
                         name,
                         (
-                            "partitions the table, but neither the file nor its folders tell "
+                            "partitions the table, but neither the file nor its folders have "
                             "its value"
                         ),
                     )
@@ -282,10 +282,7 @@ class _Pending:
             raise self._mismatch(
                 path,
                 lost[0],
-                (
-                    "stands in its folders only, and is not among those of partition_by: it "
-                    "would be lost"
-                ),
+                ("is in its folders only, and not in partition_by: it would be lost"),
             )
         self._gathered.add(
             GatheredFile(
@@ -362,7 +359,7 @@ class _Pending:
         rule = outcome.conflict.rule if outcome.conflict is not None else ""
         return None if rule in ("partition_is_filled", "path_is_live", "schema") else outcome
 
-    def told(self, version: int) -> Adoption:
+    def result(self, version: int) -> Adoption:
         """The result for the caller."""
         gathered = self._gathered
         return Adoption(
@@ -503,5 +500,5 @@ def _folders(url: str, path: str) -> dict[str, str | None]:
         return hive.folder_values(path)
     except ValueError as error:
         raise SchemaMismatchError(
-            f"{url}/{path} lies in folders that tell no partition: {error}. Nothing was adopted."
+            f"{url}/{path} lies in folders that name no partition: {error}. Nothing was adopted."
         ) from None

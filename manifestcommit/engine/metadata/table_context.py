@@ -102,7 +102,7 @@ class TableContext:
                 "parent",
                 "the newest version says that it was committed later than now, by a clock that is "
                 f"{_apart(parent_us, now_us)} this one. One of them is wrong. Versions say the "
-                "same time until then, so that as_of cannot tell them apart: use version=",
+                "same time until then, so that as_of cannot choose between them: use version=",
             )
         return now_us
 

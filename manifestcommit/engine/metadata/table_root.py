@@ -61,7 +61,7 @@ def check_free_root(store: Store) -> None:
                 "`manifestcommit adopt`"
             )
         else:
-            remedy += "; adopting takes a folder of Parquet files, and this is none"
+            remedy += "; adopting takes a folder of Parquet files, and this is another folder"
         raise NotATableError(
             f"{store.url} holds files already (the first is {info.name!r}) but no table. Writing "
             f"here would mix the two, so nothing was written. {remedy}."

@@ -87,7 +87,7 @@ def trace(session: TableContext, source: str, position: int) -> Lineage | None:
     if isinstance(position, bool) or not isinstance(position, int):
         raise UsageError(
             f"a position is a whole number, not {position!r}: texts have no order, so that "
-            "no file can be told by one"
+            "no file can be found by one"
         )
     head = session.open()
     snapshot = head.snapshot
@@ -95,7 +95,7 @@ def trace(session: TableContext, source: str, position: int) -> Lineage | None:
     if isinstance(have, str):
         raise UsageError(
             f"source {source!r} has texts as positions, which have no order: which file "
-            "holds one cannot be told"
+            "holds one cannot be known"
         )
     entries = tuple(_entries(session, snapshot))
     holding = tuple(_holding(entries, source, position))
@@ -169,8 +169,8 @@ def steps(session: TableContext, head: Head, source: str) -> Iterator[Step]:
     if newer.version > 1:
         raise SnapshotExpiredError(
             f"{session.store.url}: the readable history begins at version {newer.version}, "
-            f"where source {source!r} stood at "
-            f"{newer.watermarks[source]!r} already; what moved it before cannot be told any more"
+            f"where source {source!r} was at "
+            f"{newer.watermarks[source]!r} already; what moved it before is no longer known"
         )
     yield from _moves(newer, source, None)
 
@@ -270,7 +270,7 @@ def _check_target(source: str, have: Position, to: Position) -> None:
         raise UsageError(str(error)) from None
     if isinstance(have, int) or to == have:
         raise UsageError(
-            f"source {source!r} stands at {have!r}; a rewind sets it back, and {to!r} is not "
+            f"source {source!r} is at {have!r}; a rewind sets it back, and {to!r} is not "
             "before that"
         )
 
@@ -294,8 +294,8 @@ def _undone_keys(session: TableContext, head: Head, source: str, to: Position) -
         ) from None
     if isinstance(to, str) and to != head.snapshot.origins.get(source):
         raise UsageError(
-            f"source {source!r} never stood at {to!r}; texts have no order, so that a rewind "
-            "leads to where it once stood"
+            f"source {source!r} was never at {to!r}; texts have no order, so that a rewind "
+            "leads to a position that it once had"
         )
     return frozenset(keys)
 

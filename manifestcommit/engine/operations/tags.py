@@ -76,6 +76,6 @@ def _until(session: TableContext, keep_for: str | dt.timedelta) -> int:
     if seconds <= 0 or until > _LATEST_US:
         raise UsageError(
             f"keep_for is a time from now on, such as 30d, not {keep_for!r}; without it a "
-            "tag stays until it is taken away"
+            "tag stays until `untag` deletes it"
         )
     return until

@@ -22,6 +22,7 @@ from ...errors import (
     WatermarkMismatchError,
     WatermarkOverlapError,
 )
+from ...former_names import with_former_names
 from .job_metrics import JobMetrics
 
 Kind = Literal[
@@ -37,6 +38,7 @@ Kind = Literal[
 ]
 
 
+@with_former_names("Outcome")
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a job.
 
@@ -165,24 +167,24 @@ def _conflict_error(conflict: Conflict, url: str) -> ManifestCommitError:
         return CommitConflictError(
             f"{url}: this job {conflict.mine}, but {conflict.winner} (rule {conflict.rule}). "
             "Nothing of it was committed. "
-            "Read the table again and run the job anew if its result still holds.",
+            "Read the table again and run the job again if its result still holds.",
             rule=conflict.rule,
             mine=conflict.mine,
             winner=conflict.winner,
         )
-    what, way_out = {
-        "gap": ("committing would lose what lies between", ", or commit what lies between first"),
+    what, remedy = {
+        "gap": ("committing would skip the rows between", ", or commit the rows between first"),
         "overlap": (
-            "committing would double what lies between",
+            "committing would duplicate rows",
             "; what is to be read again needs a rewind first, and an overwrite",
         ),
         "mismatch": ("opaque positions must be equal", ""),
     }[misfit.kind]
-    done = f"Begin at {misfit.have!r}{way_out}."
+    done = f"Begin at {misfit.have!r}{remedy}."
     if misfit.all_covered:
         done = "Every range of this job is in the table already, so a rerun may treat it as done."
     return _WATERMARK_ERRORS[misfit.kind](
-        f"{url}: source {misfit.source!r} stands at {misfit.have!r}, this job starts at "
+        f"{url}: source {misfit.source!r} is at {misfit.have!r}, this job starts at "
         f"{misfit.want!r}: {what}. Nothing was committed. {done}",
         source=misfit.source,
         have=misfit.have,

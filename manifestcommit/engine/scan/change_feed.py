@@ -207,7 +207,7 @@ class Feed:
             return Given(
                 refusal=self._refusal(snapshot, refused[0], is_back=reaches_back(refused[0], seen))
             )
-        if verdicts and all(decision == "passed over" for decision in verdicts.values()):
+        if verdicts and all(decision == "skipped" for decision in verdicts.values()):
             return Given()
         tables = list(self._entries(snapshot))
         jobs = Counter(job for table in tables for job in table.column("job").to_pylist())
@@ -217,7 +217,7 @@ class Feed:
             ):
                 if self._on_overwrite != "skip":
                     return Given(refusal=self._refusal(snapshot, commit, is_back=True))
-                verdicts[commit.job] = "passed over"
+                verdicts[commit.job] = "skipped"
         rows = (
             zip(*(table.column(name).to_pylist() for name in ("path", "bytes", "job")), strict=True)
             for table in tables
@@ -225,7 +225,7 @@ class Feed:
         added = [
             (path, size)
             for path, size, job in itertools.chain.from_iterable(rows)
-            if verdicts.get(job) != "passed over"
+            if verdicts.get(job) != "skipped"
         ]
         return self._checked(snapshot, sorted(added), tables)
 
@@ -281,7 +281,7 @@ class Feed:
                 "need of them "
                 f'(Table.changes({snapshot.version - 1}, {snapshot.version})["added"] lists '
                 "them), then restart the stream with "
-                'option("onOverwrite", "skip"), which passes such versions over. Or start '
+                'option("onOverwrite", "skip"), which skips such versions. Or start '
                 "with a new checkpoint, and all live files come "
                 "first."
             )
@@ -290,7 +290,7 @@ class Feed:
             f"{commit.summary.removed_files} files, which a stream cannot take back; "
             'nothing of it was given. Restart the stream with option("onOverwrite", "files") '
             "to be given the files that such versions add, "
-            'or with "skip" to pass them over.'
+            'or with "skip" to skip them.'
         )
 
     # --- the chain --------------------------------------------------------------------------------

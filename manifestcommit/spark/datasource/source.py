@@ -31,6 +31,7 @@ from manifestcommit.engine.runtime.validation import size, whole
 from manifestcommit.engine.scan.constant_columns import constants_in
 from manifestcommit.engine.scan.planning import entries_table
 from manifestcommit.errors import UsageError
+from manifestcommit.former_names import hint
 from manifestcommit.spark.datasource.stream_reader import StreamOptions, TableStreamReader
 from manifestcommit.spark.datasource.stream_writer import (
     StreamWriter,
@@ -101,7 +102,7 @@ class ManifestCommitDataSource(StoreSource):
     columns=..., filter=...)` skips files by both. A stream's: startingVersion (the first whose
     added files are given; without it all live files come first), maxFilesPerTrigger, columns,
     onOverwrite (at a commit that removed rows "fail"; "files": give those that it added; "skip":
-    pass it over). At a rollback that brings back files from before the stream began, "files" fails,
+    skip it). At a rollback that brings back files from before the stream began, "files" fails,
     too. Object stores are reached as the environment of Spark's processes says (AWS_ACCESS_KEY_ID,
     AWS_ENDPOINT_URL, profiles, instance roles), or with what `manifestcommit.register(spark,
     storage_options={...})` was given. Never by an option here: Spark shows options in plans. [SE1]
@@ -226,6 +227,11 @@ class ManifestCommitDataSource(StoreSource):
             )
         lowered = {name.lower() for name in known}
         if unknown := sorted(name for name in self.options if name.lower() not in lowered):
+            if former := "".join(hint("Spark option", name) for name in unknown):
+                raise UsageError(
+                    f'format("manifestcommit") does not know the option {", ".join(unknown)}'
+                    f"{former}. Nothing was done."
+                )
             raise UsageError(
                 f'format("manifestcommit") does not know the option {", ".join(unknown)}; it '
                 f"knows {', '.join(known)}. Nothing was done. "

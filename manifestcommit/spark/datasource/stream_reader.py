@@ -119,6 +119,6 @@ def _offset(given: dict[str, Any]) -> Offset:
         return parse_offset(given)
     except (ValueError, msgspec.ValidationError) as error:
         raise UsageError(
-            f"the checkpoint holds an offset that is none of this source ({error}); nothing "
+            f"the checkpoint holds an offset that is not of this source ({error}); nothing "
             "was read. Start with a new checkpoint."
         ) from None

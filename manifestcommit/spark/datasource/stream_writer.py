@@ -54,7 +54,7 @@ _REFUSED = {
     "watermarks": (
         "how far its input was read is in its checkpoint, and the table keeps its last batch"
     ),
-    "fingerprint": "a batch is told by its query and its number",
+    "fingerprint": "a batch is identified by its query and its number",
     "overwrite": (
         'outputMode("complete") replaces the whole table with every batch, '
         'outputMode("append") nothing'
@@ -205,7 +205,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 raise StoreError(
                     f"{job.url}: the table's record of query {batch.query} was set back "
                     f"while batch {batch.batch} ran; nothing was "
-                    "committed. Start the query again: it runs the batch anew."
+                    "committed. Start the query again: it runs the batch again."
                 )
             committed_or_raise(outcome, job.url)
             return
@@ -236,7 +236,7 @@ def running_batch(key: str | None) -> StreamBatch:
     query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
     if not query or batch is None:
         raise UsageError(
-            "this Spark does not tell its tasks which query and batch they work for; nothing "
+            "this Spark does not let its tasks know which query and batch they work for; nothing "
             "was written"
         )
     return StreamBatch(name=query if key is None else key, query=query, batch=int(batch))
@@ -252,13 +252,13 @@ def _agreed(
         if not isinstance(message, BatchMessage):
             raise StoreError(
                 f"Spark lost the message of a task of batch {number}; nothing was committed. Start "
-                "the query again: it runs the batch anew. (A continuous trigger hands no rows to "
+                "the query again: it runs the batch again. (A continuous trigger hands no rows to "
                 "Python sinks: use processingTime or availableNow.)"
             )
         said.add((message.batch, message.planned, message.settled))
     if len(said) != 1:
         raise StoreError(
-            f"Spark's tasks told {len(said)} different things of batch {number}; nothing was "
+            f"Spark's tasks reported {len(said)} different plans of batch {number}; nothing was "
             "committed. Start the query again."
         )
     ((batch_json, planned, settled),) = said

@@ -350,7 +350,7 @@ def to_column(predicate: Predicate, schema: Schema) -> Column:
             return F.lit(value).cast("boolean")
         case Unknown(why=why):
             raise UsageError(
-                f"filter cannot be given to Spark as a pyarrow expression because of {why}; "
+                f"the condition cannot be given to Spark as a pyarrow expression because of {why}; "
                 "nothing was read. Give a Spark Column instead."
             )
         case IsNull(column=path):
@@ -383,7 +383,7 @@ def _field(path: ColumnPath, schema: Schema) -> Field:
         )
     if found is None:
         raise UsageError(
-            f"filter names the column {show_path(path)}, which the table does not have."
+            f"the condition names the column {show_path(path)}, which the table does not have."
         )
     return found
 
@@ -447,8 +447,8 @@ def _literal(value: Any, field: Field, path: ColumnPath) -> Column:
     decimal = decimal_parts(field.type) if isinstance(field.type, str) else None
     if isinstance(value, float) and decimal:
         raise UsageError(
-            f"filter compares the decimal column {show_path(path)} with the float {value!r}, which "
-            "engines round differently; nothing was read. Give a Decimal instead."
+            f"the condition compares the decimal column {show_path(path)} with the float "
+            f"{value!r}, which engines round differently; nothing was read. Give a Decimal instead."
         )
     if (
         isinstance(value, int)
@@ -474,7 +474,7 @@ def _exact(value: Decimal, parts: tuple[int, int], path: ColumnPath) -> Decimal:
     digits, exponent = len(value.as_tuple().digits), int(value.as_tuple().exponent)
     if max(precision - scale, digits + exponent) + max(scale, -exponent) > _MAX_DIGITS:
         raise UsageError(
-            f"filter compares the column {show_path(path)} with {value}: together they need "
+            f"the condition compares the column {show_path(path)} with {value}: together they need "
             f"more than {_MAX_DIGITS} digits, "
             "and Spark would round; nothing was read. Give a Spark Column instead."
         )

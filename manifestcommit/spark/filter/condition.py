@@ -86,11 +86,14 @@ def told_once() -> Iterator[None]:
             log.removeFilter(of_others)
 
 
-def understand(spark: SparkSession, condition: Any, schema: Schema) -> Condition:
-    """The condition over tables of this schema; UsageError if it is not one. [RC2]"""
+def understand(
+    spark: SparkSession, condition: Any, schema: Schema, argument: str = "the condition"
+) -> Condition:
+    """The condition over tables of this schema; UsageError, with the name of the argument, if it is
+    not one. [RC2]"""
     if isinstance(condition, pc.Expression):
         predicate = parse_expression(
-            condition, arrow_schema.arrow_schema(schema, physical=False, ids=False)
+            condition, arrow_schema.arrow_schema(schema, physical=False, ids=False), argument
         )
         return Condition(predicate=predicate, column=to_column(predicate, schema))
     made = Condition(

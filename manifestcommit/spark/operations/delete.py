@@ -65,7 +65,7 @@ def delete_where(
         return finish(change, session)
     snapshot = change.snapshot
     assert snapshot.schema is not None
-    wanted = understand(spark, condition, snapshot.schema)
+    wanted = understand(spark, condition, snapshot.schema, "where")
     change.read(partitions_of(wanted.predicate, snapshot.schema, snapshot.partition_by))
     entries = planning.entries_table(session, snapshot, wanted.predicate)
     with evaluating(condition):

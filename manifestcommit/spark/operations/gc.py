@@ -264,8 +264,7 @@ class OnSpark:
         if newest.table_id == horizon.table_id and horizon.is_readable_at(newest):
             return damage
         return StoreError(
-            f"{session.store.url}: another gc went further while this one deleted. Nothing "
-            "is wrong; run it again."
+            f"{session.store.url}: another gc decided meanwhile. Nothing is wrong; run it again."
         )
 
 

@@ -359,7 +359,7 @@ class PlannedRead(StoreSource):
         # also by msgspec; nothing in an option is ever executed [SE2]
         except (KeyError, ValueError, zstandard.ZstdError) as error:
             raise UsageError(
-                f'format("{FORMAT}") is this library\'s own, and its option is none of its '
+                f'format("{FORMAT}") is this library\'s own, and its option is not for its '
                 "plans. Read with "
                 "manifestcommit.read_committed; nothing was read"
             ) from error

@@ -140,7 +140,7 @@ def decodes_small(
     """Whether these columns of these row groups make one batch, or at most `DECODED_BYTES` whatever
     the values are.
 
-    A footer does not show the size of texts and arrays: one stored text may stand for all rows.
+    A footer does not show the size of texts and arrays: one stored text may be that of all rows.
     """
     rows = sum(file.metadata.row_group(group).num_rows for group in groups)
     if rows <= one_batch:

@@ -114,35 +114,34 @@ def check_own_writer(
 ) -> None:
     """UsageError if Spark's own writer does not support the request; nothing has been done then.
     [SP13] [SP5]"""
-    way_out = "Nothing was done; leave writer out."
+    remedy = "Nothing was done; leave writer out."
     if not job_url.startswith("file:"):
         raise UsageError(
             'writer="jvm" writes to a file system that this machine has mounted, and '
-            f"{job_url} is none. {way_out}"
+            f"{job_url} is not on one. {remedy}"
         )
     if is_connect(df):
-        raise UsageError(f'writer="jvm" is not available in Spark Connect sessions. {way_out}')
+        raise UsageError(f'writer="jvm" is not available in Spark Connect sessions. {remedy}')
     if recoverable:
         raise UsageError(
             'writer="jvm" keeps nothing of a task for a rerun, which recoverable=True asks '
-            f"for. {way_out}"
+            f"for. {remedy}"
         )
     if target_file_size is not None:
         raise UsageError(
             'writer="jvm" makes one file of each task and partition, however large; '
-            f"target_file_size is not for it. {way_out}"
+            f"target_file_size is not for it. {remedy}"
         )
     for field in from_spark(df.schema.jsonValue()).fields:
         _check_writable(field)
     if df.sparkSession.sparkContext.getConf().get(_COORDINATED, "true") != "true":
         raise UsageError(
             f'writer="jvm" needs {_COORDINATED}=true: without it two attempts of a task may '
-            f"both count. {way_out}"
+            f"both count. {remedy}"
         )
     if java_session(df.sparkSession).sessionState().newHadoopConf().get(_ENCRYPTION) is not None:
         raise UsageError(
-            f'writer="jvm" writes no encrypted files, and this session sets {_ENCRYPTION}. '
-            f"{way_out}"
+            f'writer="jvm" writes no encrypted files, and this session sets {_ENCRYPTION}. {remedy}'
         )
 
 
@@ -351,7 +350,7 @@ def _told(observation: Any) -> Any:
             return observation.future().value().get()
         time.sleep(_WAIT_S)
     raise StoreError(
-        "Spark did not tell what it observed of its write; nothing was committed. Run the "
+        "Spark did not report what it observed of its write; nothing was committed. Run the "
         "job again, or leave writer out."
     )
 

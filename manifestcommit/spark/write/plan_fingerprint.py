@@ -62,7 +62,7 @@ _PLANS = (
     }
 )
 _RANGES = "a global sort or repartitionByRange cuts its ranges by samples that differ between runs"
-_WAYS_OUT = {
+_WHY_NOT = {
     "GlobalLimitExec": "takes any rows, the first that come",
     "LocalLimitExec": "takes any rows, the first that come",
     "CollectLimitExec": "takes any rows, the first that come",
@@ -196,7 +196,7 @@ class _PlanReader:
         if name not in _PLANS or not node.getClass().getName().startswith(_EXEC):
             raise NotUnderstoodError(
                 f"{node.nodeName()} "
-                f"{_WAYS_OUT.get(name, 'is not known to give the same rows again')}"
+                f"{_WHY_NOT.get(name, 'is not known to give the same rows again')}"
             )
         children = [self.plan(child) for child in _all(node.children())]
         if name == "ReusedExchangeExec":

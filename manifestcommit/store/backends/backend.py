@@ -195,7 +195,7 @@ class Backend(ABC):
                 f"{shown}: the store does not accept the credentials ({said}). {self.credentials}"
             )
         if status == 403:
-            advice = "these credentials may not do this; spec/stores.md tells what is needed"
+            advice = "these credentials may not do this; spec/stores.md lists what is needed"
             return StoreDeniedError(f"{shown}: access denied ({code or status}): {advice}")
         return StoreError(f"{shown}: refused by the store ({said}{f': {text}' if text else ''})")
 

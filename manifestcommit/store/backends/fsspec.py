@@ -29,11 +29,11 @@ _HADOOP = (
 )
 _READS = "nothing can be written there"
 _WRAPS = (
-    "it stands before another filesystem, whose answers it may keep or change. Give the URL of "
+    "it is in front of another filesystem, whose answers it may keep or change. Give the URL of "
     "that one"
 )
 _SERVES_FILES = (
-    "it has no create that exactly one of many racing writers wins, and a file is seen there "
+    "it has no create that exactly one of many concurrent writers wins, and a file is seen there "
     "before it is whole"
 )
 
@@ -97,7 +97,7 @@ def filesystem_class(scheme: str) -> type[Any]:
     if doubt := doubt_about_create(found):
         raise UnsafeStoreError(
             f"{scheme}:// is refused: {found.__module__}.{found.__qualname__} {doubt}, so "
-            "that of many racing writers several could win. "
+            "that of many concurrent writers several could win. "
             "Nothing was read or written. If the store speaks S3, use s3:// and its endpoint_url."
         )
     return found

@@ -161,7 +161,8 @@ class S3Backend(Backend):
         # for example a proxy's page, which must not pass for an empty list
         except KeyError as error:
             raise TransientError(
-                f"{self.display_name(prefix)}: the answer to a list is none, it lacks {error}",
+                f"{self.display_name(prefix)}: the response to a list request is malformed, it "
+                f"lacks {error}",
                 sent=True,
             ) from None
 

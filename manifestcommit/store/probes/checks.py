@@ -153,11 +153,14 @@ def _a_taken_name_stays(site: Site) -> Answer:
     """S3's multipart uploads know no condition, and clients choose them by size."""
     name = site.name("taken")
     if not _create(site.store, name, b"first"):
-        return "failed", f"a create of a free name was told that it is taken: {_HISTORY_IS_LOST}"
+        return (
+            "failed",
+            f"a create of a free name was answered that it is taken: {_HISTORY_IS_LOST}",
+        )
     for size in (0, MIB):
         if _create(site.store, name, b"2" * size):
             return "failed", (
-                f"a second create of a name, with {size:,} bytes, was told that it won: "
+                f"a second create of a name, with {size:,} bytes, was answered that it won: "
                 f"{_HISTORY_IS_LOST}"
             )
     if site.store.get(name) != b"first":
@@ -363,7 +366,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("a prefix ends where it says", _a_prefix_ends_where_it_says),
     ("a get shows what was written", _a_get_shows_what_was_written),
     ("a get shows the last put", _a_get_shows_the_last_put),
-    ("a missing object is told", _a_missing_object_is_told),
+    ("a missing object is reported", _a_missing_object_is_told),
     ("a range is what was asked for", _a_range_is_what_was_asked_for),
     ("a delete deletes", _a_delete_deletes),
     ("names are kept as written", _a_name_is_kept_as_written),
@@ -432,7 +435,10 @@ def _race(site: Site, creators: int, size: int) -> str:
         won = [number for number, result in enumerate(told) if result == "won"]
         perhaps = [number for number, result in enumerate(told) if result in ("perhaps", "unclear")]
         if len(won) > 1:
-            return f"{len(won)} of {creators} racing creators of one name were told that they won"
+            return (
+                f"{len(won)} of {creators} concurrent creators of one name were answered that they "
+                "won"
+            )
         if (won or perhaps) and told.count("unclear") * 2 <= creators:
             found = site.store.get(name)
             if any(found == bodies[number] for number in won or perhaps):
@@ -442,11 +448,11 @@ def _race(site: Site, creators: int, size: int) -> str:
         is_clear = is_clear and not perhaps
     if is_clear:
         return (
-            f"none of {creators} racing creators of one name was told that it won, {_REPEATED} "
-            "times"
+            f"none of {creators} concurrent creators of one name was answered that it won, "
+            f"{_REPEATED} times"
         )
     raise StoreError(
-        f"{site.store.url}: whether one of {creators} racing creators wins could not be "
+        f"{site.store.url}: whether one of {creators} concurrent creators wins could not be "
         "found out: too few clear answers"
     )
 
@@ -456,7 +462,7 @@ def _creator(store: Store, name: str, body: bytes) -> Callable[[], Told]:
 
 
 def _ask(store: Store, name: str, body: bytes) -> Told:
-    """Create, and repeat after an ambiguous response: a creator that is then told that the name is
+    """Create, and repeat after an ambiguous response: a creator that then learns that the name is
     taken may have taken it itself. [ST5]"""
     for tried in range(_ASKED):
         try:

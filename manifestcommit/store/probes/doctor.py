@@ -96,7 +96,7 @@ def prove(store: Store) -> None:
         raise UnsafeStoreError(
             f"{store.identity or store.url} is not safe for commits: {failed}. Nothing was written "
             f"but probes, {left}. Use another store, or a bucket without versioning if this is "
-            f"Ceph; `manifestcommit doctor {store.url}` tells more."
+            f"Ceph; `manifestcommit doctor {store.url}` shows more."
         )
 
 

@@ -134,8 +134,8 @@ def _against_real_time(operations: Sequence[Operation]) -> Iterator[Contradictio
             yield contradiction(problem, last, operation)
         if operation.outcome == "committed" and operation.version <= last.version:
             problem = (
-                f"version {operation.version} was told to {operation.id} as its own, and version "
-                f"{last.version} was known before it began"
+                f"version {operation.version} was reported to {operation.id} as its own, and "
+                f"version {last.version} was known before it began"
             )
             yield contradiction(problem, last, operation)
 
@@ -164,7 +164,7 @@ def _unlike_reads(operations: Sequence[Operation]) -> Iterator[Contradiction]:
 
 def _never_written(operations: Sequence[Operation]) -> Iterator[Contradiction]:
     """Nobody sees anything that was not committed, or sees it before its writer began, or from a
-    writer that was told that nothing was committed."""
+    writer that learned that nothing was committed."""
     writers = {item: operation for operation in operations for item in operation.adds}
     for operation in operations:
         for item in dict.fromkeys(operation.items or ()):

@@ -1,5 +1,5 @@
-"""Groups the operations of a history into commits: all operations of one job are one, whoever
-finished, aborted or found it. [CM10] [AB4]
+"""Groups the operations of a history into commits: all operations of one job are one, in
+whatever process it was finished, aborted or found. [CM10] [AB4]
 
 Not here: the order of the commits (testing.history.serial_order).
 """
@@ -108,14 +108,14 @@ def _at_odds(group: Sequence[Operation]) -> Iterator[Contradiction]:
     for operation in committed[1:]:
         if operation.version != committed[0].version:
             problem = (
-                f"job {operation.job} was told to be committed at version {committed[0].version}, "
+                f"job {operation.job} was reported as committed at version {committed[0].version}, "
                 f"and at version {operation.version}"
             )
             yield contradiction(problem, committed[0], operation)
     for operation in group:
         if committed and _is_final(operation, group):
             problem = (
-                f"job {operation.job} was told to be committed at version {committed[0].version}, "
+                f"job {operation.job} was reported as committed at version {committed[0].version}, "
                 f"and never to be ({operation.rule})"
             )
             yield contradiction(problem, committed[0], operation)

@@ -59,7 +59,7 @@ def unexplained_refusals(
                 order,
             )
             if problem is not None:
-                yield f"{operation.id} was told {problem}", operation
+                yield f"{operation.id} learned {problem}", operation
 
 
 def _without_reason(
@@ -94,7 +94,7 @@ def _without_reason(
         and not found_done
         and not any(_may_give_up(other, operation.job) for other in others)
     ):
-        return "that it was given up, and nobody gave it up"
+        return "that it was aborted, and nobody aborted it"
     if operation.rule == "key_reused" and not any(
         other.key == operation.key for _, other in before
     ):

@@ -126,7 +126,7 @@ class State:
     def _fits(self, operation: Operation, version: int) -> tuple[str, tuple[Operation, ...]] | None:
         if operation.birth is not None and operation.birth < self.marks["fence"]:
             return (
-                f"was born at version {operation.birth}, below the fence {self.marks['fence']}",
+                f"began at version {operation.birth}, below the fence {self.marks['fence']}",
                 (),
             )
         if (
@@ -146,14 +146,14 @@ class State:
             undone, by = self.set_back.get(name, (0, operation))
             if operation.birth is not None and undone > operation.birth:
                 return (
-                    f"was born at version {operation.birth}, and version {undone} has set "
+                    f"began at version {operation.birth}, and version {undone} has set "
                     f"{name!r} back since"
                 ), (by,)
         for source, (start, _) in operation.advances.items():
             if source in self.origins and self.watermarks.get(source) != start:
                 movers = [self.movers[source]] if source in self.movers else []
                 return (
-                    f"advances {source!r} from {start!r} while it stands at "
+                    f"advances {source!r} from {start!r} while it is at "
                     f"{self.watermarks.get(source)!r}"
                 ), (*movers,)
         missing = [item for item in operation.removes if item not in self.items]

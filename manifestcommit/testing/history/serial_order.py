@@ -338,7 +338,7 @@ class Search:
                 told, made = _begins(shown, source), _begins(state.origins, source)
                 mover = [state.movers[source]] if source in state.movers else []
                 problem = (
-                    f"{operation.id} was told that {source!r} {told} at version {version}; by the "
+                    f"{operation.id} learned that {source!r} {told} at version {version}; by the "
                     f"commits it {made}"
                 )
                 return contradiction(problem, *mover, operation)
@@ -352,7 +352,7 @@ class Search:
             ):
                 return contradiction(
                     (
-                        f"{operation.id} was told that key {operation.key!r} was committed at "
+                        f"{operation.id} learned that key {operation.key!r} was committed at "
                         f"version {version}; nobody had"
                     ),
                     operation,

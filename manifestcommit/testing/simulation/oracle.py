@@ -121,7 +121,7 @@ class Oracle:
             for state in states
         ):
             self._fail(
-                f"it was told that {source} begins at {position}, and no head since version "
+                f"it learned that {source} begins at {position}, and no head since version "
                 f"{since} says so [WM7]"
             )
 
@@ -195,13 +195,13 @@ class Oracle:
         """A reader's result says that a version can no longer be read. [RD3]"""
         if is_readable(self.head.snapshot, version):
             self._fail(
-                f"a reader was told that version {version} was expired, and it can be read [RD3]"
+                f"a reader learned that version {version} was expired, and it can be read [RD3]"
             )
 
     def told_gone(self, job: str) -> None:
         """An actor's result says that the table of its job was removed. [LY10]"""
         if job and object_names.parse_job_id(job).table_id not in self.graves:
-            self._fail(f"job {job} was told that its table was removed, and it was not [LY10]")
+            self._fail(f"job {job} learned that its table was removed, and it was not [LY10]")
 
     def _chain_of(self, table_id: str) -> list[State]:
         """All versions of that table, removed or not."""
@@ -214,7 +214,7 @@ class Oracle:
             return  # whatever happened to it, none of its objects are left
         if job in self._carried:
             self._fail(
-                f"job {job} was told to be {why}, and is in version {self._carried[job]} [CM10]"
+                f"job {job} was reported as {why}, and is in version {self._carried[job]} [CM10]"
             )
         self._denied[job] = why
 
@@ -327,7 +327,7 @@ class Oracle:
                 )
             if job in self._denied:
                 self._fail(
-                    f"job {job} was told to be {self._denied[job]}, and was committed at "
+                    f"job {job} was reported as {self._denied[job]}, and was committed at "
                     f"{version} [CM10]"
                 )
         for entry, size in self._listed(new.snapshot):

@@ -64,7 +64,7 @@ class Actor:
         return self.number.to_bytes(2, "big") + self._drawn.to_bytes(count - 2, "big")
 
     def sleep(self, seconds: float) -> None:
-        """Others may continue; afterwards the clock is that much later, whoever did."""
+        """Others may continue; afterwards the clock is that much later."""
         wake_us = self._scheduler.now_us + round(seconds * 1e6)
         self._scheduler.pause(self)
         self._scheduler.now_us = max(self._scheduler.now_us, wake_us)

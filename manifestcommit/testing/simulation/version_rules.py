@@ -168,7 +168,7 @@ def _fence(step: Step) -> str | None:
     if step.new.commit.operation != "gc" and (old.fence, old.expired) != (new.fence, new.expired):
         return "fence or expired moved without a gc [CM17]"
     if step.birth < old.fence:
-        return f"its job was born at {step.birth}, below the fence {old.fence} [CM2]"
+        return f"its job began at {step.birth}, below the fence {old.fence} [CM2]"
     for path in (
         step.new.files.keys() - step.old.files.keys() if step.new.commit.restored is None else ()
     ):
@@ -182,7 +182,7 @@ def _jobs(step: Step) -> str | None:
     commit, old = step.new.commit, step.old
     if commit.job in old.jobs:
         return "its job was settled before: " + (
-            "given up [AB4]" if old.jobs[commit.job] is None else f"at {old.jobs[commit.job]} [CM1]"
+            "aborted [AB4]" if old.jobs[commit.job] is None else f"at {old.jobs[commit.job]} [CM1]"
         )
     expected = {**old.jobs, commit.job: step.new.version}
     given_up = [
@@ -191,7 +191,7 @@ def _jobs(step: Step) -> str | None:
     if len(given_up) > (commit.operation == "give_up") or any(
         birth_of(job) < old.snapshot.fence for job in given_up
     ):
-        return f"it gives up {given_up} [AB4]"
+        return f"it aborts {given_up} [AB4]"
     expected |= dict.fromkeys(given_up)
     if commit.operation == "gc":
         expected = {
@@ -362,7 +362,7 @@ def _set_back(step: Step) -> str | None:
     for before, after in zip(step.chain[step.birth - 1 :], step.chain[step.birth :], strict=False):
         if after.commit.operation not in SETTING_BACK:
             continue
-        since = f"version {after.version} set it back, and the job was born at {step.birth}"
+        since = f"version {after.version} set it back, and the job began at {step.birth}"
         if undone := advanced & _moved(before, after):
             return f"it advances {min(undone)}: {since} [WM6]"
         if commit.key in before.keys and commit.key not in after.keys:

@@ -695,7 +695,7 @@ def test_other_conflicts_keep_the_mark(day: str | None) -> None:
     old.advance("s", 0, 5)
     write(store, rows([2], day=day), watermarks={"s": (0, 3)})
     old.write(rows([7], day="a"))
-    with pytest.raises(ManifestCommitError, match="stands at"):
+    with pytest.raises(ManifestCommitError, match="is at"):
         old.commit()
     assert len(left(store, "key-")) == 1
 

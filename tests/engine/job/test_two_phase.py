@@ -692,7 +692,7 @@ def test_the_command_tells_a_conflict_as_no_and_leaves_the_job_prepared(root: st
         job.advance("s", 7, 9)
         job.prepare()
     status, out, err = run("commit", root, job.id)
-    assert (status, out) == (1, "") and "stands at 5" in err
+    assert (status, out) == (1, "") and "is at 5" in err
     assert run("resolve", root, job.id)[:2] == (1, "pending\n")
 
 

@@ -293,7 +293,7 @@ def test_a_text_leads_back_to_where_the_source_once_stood() -> None:
     store = memory()
     for start, end in (("a", "b"), ("b", "c"), ("c", "d")):
         write(store, rows([1]), key=f"{start}{end}", watermarks={"s": (start, end)})
-    with pytest.raises(UsageError, match="never stood at 'x'"):
+    with pytest.raises(UsageError, match="was never at 'x'"):
         rewind(session(store), "s", "x", reason="x")
     assert rewind(session(store), "s", "b", reason="x").dropped_keys == ("bc", "cd")
     assert rewind(session(store), "s", "a", reason="x").dropped_keys == ("ab",)  # its origin

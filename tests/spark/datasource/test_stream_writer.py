@@ -142,7 +142,7 @@ def test_batches_that_the_table_does_not_hold_are_a_gap(spark, root: str, source
     feed(source, 2)
     version = Table(root).snapshot().version
     said = drain(spark, str(source), root, checkpoint)
-    assert "WatermarkGapError" in said and "stands at 1" in said and "starts at 2" in said
+    assert "WatermarkGapError" in said and "is at 1" in said and "starts at 2" in said
     assert Table(root).snapshot().version == version
 
 

@@ -178,7 +178,7 @@ def test_damage_that_tasks_find_stops_gc_before_it_deletes_anything(spark: Any, 
                 gc_engine.run(session(root), HARSH)
             super().delete(*arguments)
 
-    with pytest.raises(StoreError, match="another gc went further"):
+    with pytest.raises(StoreError, match="another gc decided meanwhile"):
         gc_engine.run(session(root), HARSH, executor=Slow(spark, f"file://{root}", NO_OPTIONS))
     check_readable(open_store(root))
 
