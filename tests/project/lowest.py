@@ -1,11 +1,13 @@
-"""The lowest versions that pyproject.toml allows, for pip: what the package needs, with the extras that the tests below import.
+"""What pyproject.toml allows, for pip: what the package needs, with the extras that the tests below import.
 
-python -m tests.project.lowest     one requirement a line, such as msgspec==0.19
+python -m tests.project.lowest              the lowest versions: one requirement a line, such as msgspec==0.19
+python -m tests.project.lowest --newest     the newest, which pip chooses: msgspec>=0.19
 """
 
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -14,10 +16,15 @@ EXTRAS = ("spark", "s3", "gcs", "azure", "otel")
 _REQUIREMENT = re.compile(r"([\w.-]+(?:\[[\w,.-]+\])?)>=([\w.]+)")
 
 
+def allowed() -> list[str]:
+    """Each requirement as it is given."""
+    project = tomllib.loads((REPO / "pyproject.toml").read_text("utf-8"))["project"]
+    return [*project["dependencies"], *(each for extra in EXTRAS for each in project["optional-dependencies"][extra])]
+
+
 def lowest() -> list[str]:
     """Each requirement at its lower bound; ValueError for one that has none, or more than that."""
-    project = tomllib.loads((REPO / "pyproject.toml").read_text("utf-8"))["project"]
-    given = [*project["dependencies"], *(each for extra in EXTRAS for each in project["optional-dependencies"][extra])]
+    given = allowed()
     found = [_REQUIREMENT.fullmatch(each) for each in given]
     if None in found:
         raise ValueError(f"no single lower bound: {[each for each, match in zip(given, found, strict=True) if match is None]}")
@@ -25,4 +32,4 @@ def lowest() -> list[str]:
 
 
 if __name__ == "__main__":
-    print("\n".join(lowest()))
+    print("\n".join(allowed() if "--newest" in sys.argv[1:] else lowest()))

@@ -1,0 +1,186 @@
+"""The private parts of PySpark that the library uses are where it looks for them, and do what it relies on. [SP12]
+
+`make test-newest` runs these with the newest release.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+import pytest
+from pyspark.sql import Observation
+from pyspark.sql import functions as F
+
+from manifestcommit.spark.runtime import spark_internals
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@contextlib.contextmanager
+def part(name: str) -> Iterator[None]:
+    """Within, a part that is not there any more, or does something else, is one clear failure."""
+    try:
+        yield
+    except (AttributeError, TypeError, AssertionError) as error:
+        pytest.fail(f"pyspark {pyspark.__version__} has moved {name}; mend manifestcommit/spark/runtime/spark_internals.py: {error!r}")
+
+
+def jvm(spark: SparkSession) -> None:
+    with part("SparkSession._jvm"):
+        assert spark_internals.jvm(spark).java.lang.Integer.parseInt("5") == 5
+
+
+def java_session(spark: SparkSession) -> None:
+    with part("SparkSession._jsparkSession"):
+        assert spark_internals.java_session(spark).version() == spark.version
+
+
+def has_java_session(spark: SparkSession) -> None:
+    with part("SparkSession._jsparkSession"):
+        assert spark_internals.has_java_session(spark) and not spark_internals.has_java_session(object())
+
+
+def java_frame(spark: SparkSession) -> None:
+    with part("DataFrame._jdf"):
+        assert spark_internals.java_frame(spark.range(3)).queryExecution().logical().nodeName() == "Range"
+
+
+def java_rdd(spark: SparkSession) -> None:
+    with part("RDD._jrdd"):
+        assert spark_internals.java_rdd(spark.sparkContext.parallelize([1, 2, 3], 2)).getNumPartitions() == 2
+
+
+def java_observation(spark: SparkSession) -> None:
+    with part("Observation._jo"):
+        observation = Observation("seen")
+        assert spark_internals.java_observation(observation) is None
+        spark.range(4).observe(observation, F.count(F.lit(1)).alias("rows")).collect()
+        assert spark_internals.java_observation(observation) is not None and observation.get == {"rows": 4}
+
+
+def is_stopped(spark: SparkSession) -> None:
+    """Of a context that was stopped, its `_jsc` is None: that is what `SparkContext.stop` leaves."""
+    with part("SparkContext._jsc"):
+        assert spark_internals.is_stopped(spark.sparkContext) is False
+        assert "self._jsc = None" in inspect.getsource(type(spark.sparkContext).stop)
+
+
+def broadcast_threshold_bytes(spark: SparkSession) -> None:
+    with part("PythonUtils.getBroadcastThreshold"):
+        assert spark_internals.broadcast_threshold_bytes(spark.sparkContext) == 1 << 20
+
+
+def has_stopped_a_session(spark: SparkSession) -> None:
+    with part("SparkContext._gateway or SparkContext._active_spark_context"):
+        assert spark_internals.has_stopped_a_session() is False
+        context = type(spark.sparkContext)
+        active, context._active_spark_context = context._active_spark_context, None
+        try:
+            assert active is spark.sparkContext and spark_internals.has_stopped_a_session() is True
+        finally:
+            context._active_spark_context = active
+
+
+def has_thread_of_its_own(spark: SparkSession) -> None:
+    with part("SparkContext._gateway"):
+        assert spark_internals.has_thread_of_its_own(spark.sparkContext) is True
+
+
+def java_expression(spark: SparkSession) -> None:
+    with part("Column._jc.node"):
+        assert "a" in spark_internals.java_expression(F.col("a") == 1).toString()
+
+
+CHECKS: dict[str, Callable[[Any], None]] = {
+    each.__name__: each
+    for each in (
+        jvm,
+        java_session,
+        has_java_session,
+        java_frame,
+        java_rdd,
+        java_observation,
+        is_stopped,
+        broadcast_threshold_bytes,
+        has_stopped_a_session,
+        has_thread_of_its_own,
+        java_expression,
+    )
+}
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_a_private_part_is_where_it_was(spark: SparkSession, name: str) -> None:
+    CHECKS[name](spark)
+
+
+# --- the tree of a Column in a Spark Connect session, which needs no server ------------------------------------------------------
+
+
+def connect_nodes() -> dict[str, Callable[[], None]]:
+    """Property of `ConnectNode` -> what holds for it."""
+    from pyspark.sql.connect import functions as C
+
+    def node(column: Any) -> spark_internals.ConnectNode:
+        return spark_internals.ConnectNode.of(column)
+
+    def function() -> None:
+        assert node(C.col("a") == C.lit(1)).function == "==" and node(C.upper(C.col("a"))).function == "upper"
+
+    def is_distinct() -> None:
+        assert node(C.count_distinct(C.col("a"))).is_distinct and not node(C.upper(C.col("a"))).is_distinct
+
+    def arguments() -> None:
+        assert [each.kind for each in node(C.col("a") == C.lit(1)).arguments] == ["ColumnReference", "LiteralExpression"]
+
+    def kind() -> None:
+        kinds = [node(each).kind for each in (C.col("a"), C.lit(1), C.col("a").alias("b"), C.col("a")["b"], C.upper(C.col("a")))]
+        assert kinds == ["ColumnReference", "LiteralExpression", "ColumnAlias", "UnresolvedExtractValue", "UnresolvedFunction"]
+
+    def child() -> None:
+        assert node(C.col("a").alias("b")).child.identifier == "a" and node(C.col("a")["b"]).child.identifier == "a"
+
+    def extraction() -> None:
+        assert node(C.col("a")["b"]).extraction.value == "b"
+
+    def is_metadata_column() -> None:
+        assert node(C.col("a")).is_metadata_column is False
+
+    def identifier() -> None:
+        assert node(C.col("a.`b c`")).identifier == "a.`b c`"
+
+    def value() -> None:
+        assert node(C.lit(7)).value == 7 and node(C.lit("x")).value == "x"
+
+    def data_type() -> None:
+        assert node(C.lit("x")).data_type == "StringType"
+
+    checks = (function, is_distinct, arguments, kind, child, extraction, is_metadata_column, identifier, value, data_type)
+    return {each.__name__: each for each in checks}
+
+
+PROPERTIES = sorted(name for name, each in vars(spark_internals.ConnectNode).items() if isinstance(each, property))
+
+
+@pytest.mark.parametrize("name", PROPERTIES)
+def test_a_private_part_of_a_connect_column_is_where_it_was(name: str) -> None:
+    holds = connect_nodes()[name]
+    with part(f"what ConnectNode.{name} reads"):
+        holds()
+
+
+def test_every_private_part_is_tested() -> None:
+    parts = {name for name, each in vars(spark_internals).items() if inspect.isfunction(each)}
+    assert parts == CHECKS.keys()
+    assert sorted(connect_nodes()) == PROPERTIES
+
+
+def test_a_part_that_has_moved_is_one_clear_failure() -> None:
+    told = r"pyspark [\d.]+ has moved x; mend .*spark_internals\.py: AttributeError"
+    with pytest.raises(pytest.fail.Exception, match=told), part("x"):
+        object().gone  # type: ignore[attr-defined]  # noqa: B018
