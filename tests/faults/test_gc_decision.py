@@ -351,11 +351,11 @@ def test_a_plan_puts_no_run_and_a_gc_that_forgets_no_key_reads_none() -> None:
         calls = FaultStore(store)
         change = decide(calls, writing=writing, policy=msgspec.structs.replace(ALL, keep_keys=keep))
         if not writing:
-            assert change.retention.job_runs is None and not [call for call in calls.calls if call.kind.startswith("put")]
+            assert change.job_runs is None and not [call for call in calls.calls if call.kind.startswith("put")]
         if keep == 10_000:
-            assert change.retention.key_runs is None
+            assert change.key_runs is None
             assert not {call.name for call in calls.calls} & {ref.path for ref in head.key_runs}
-    assert decide(store).retention.job_runs is not None
+    assert decide(store).job_runs is not None
 
 
 @pytest.mark.usefixtures("tight")
@@ -363,8 +363,8 @@ def test_a_job_leaves_the_runs_by_the_fence_that_the_head_had() -> None:
     """Not by the one that is being decided. [GC8]"""
     store = table(30)
     change = decide(store)
-    assert change.retention.fence == 30 and open_head(store).snapshot.fence == 1
-    assert change.retention.job_runs is None, "no job was born below fence 1"
+    assert change.fence == 30 and open_head(store).snapshot.fence == 1
+    assert change.job_runs is None, "no job was born below fence 1"
 
 
 # --- foreign files --------------------------------------------------------------------------------------------------------
@@ -391,17 +391,17 @@ def test_names_that_were_seen_to_be_gone_are_not_looked_for() -> None:
     """[GC6]"""
     store = table()
     put_version(store, open_head(store), condemned={"x/é%.csv": 5})
-    assert decide(store).retention.gone == frozenset()
+    assert decide(store).gone == frozenset()
     head = open_head(store)
     put_version(store, head, condemned={"x/é%.csv": 5, "y": None})
-    assert decide(store, look=lambda *given: (frozenset(), frozenset())).retention.gone == {"y"}
+    assert decide(store, look=lambda *given: (frozenset(), frozenset())).gone == {"y"}
 
 
 def test_gc_without_foreign_does_not_wait_for_an_adoption() -> None:
     """[GC6] [AF2]"""
     store = table()
     put_version(store, open_head(store), properties={UNFINISHED: "1"})
-    assert decide(store).retention.fence == 6
+    assert decide(store).fence == 6
     with pytest.raises(UsageError, match="finish it with `adopt` first"):
         decide(store, foreign=True)
 
@@ -430,4 +430,4 @@ def test_an_object_is_condemned_only_where_all_is_known_of_it(name: str, modifie
 def test_a_key_that_a_young_version_recorded_is_not_forgotten() -> None:
     """Not even where no key is to be kept: the fence has not passed it. [KY4]"""
     change = decide(table(), policy=Policy(keep_keys=0, grace_s=4e9))
-    assert change.retention.keys_from == change.retention.fence == 1
+    assert change.keys_from == change.fence == 1
