@@ -205,8 +205,9 @@ def plan_gc(
     spark: SparkSession | Literal[True] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> pa.Table | DataFrame:
-    """Plan a gc: the name of each object that `gc` would delete now, or leave although the table
-    does not know it, with the reason. Nothing is written or deleted.
+    """List what `gc` would delete now, and what it would leave although the table does not know it.
+
+    Each object comes with the reason. Nothing is written or deleted.
 
     Args:
         path: the table's root, a local path or a URL.

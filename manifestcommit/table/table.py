@@ -345,7 +345,7 @@ class Table(RowChanges, TableReads):
         spark: SparkSession | Literal[True] | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> pa.Table | DataFrame:
-        """Plan a gc, as the function `plan_gc` does; nothing is written or deleted.
+        """List what `gc` would delete now, as the function `plan_gc` does.
 
         Args:
             grace: as for the function `gc`.
@@ -447,8 +447,9 @@ class Table(RowChanges, TableReads):
         only_manifests: bool = False,
         spark: SparkSession | None = None,
     ) -> pa.Table:
-        """Plan a compaction: the groups of files and manifests that `compact` would make one of
-        each now. Nothing is changed.
+        """List the groups of files and manifests that `compact` would replace by one each.
+
+        Nothing is changed.
 
         Args:
             target_file_size: as for `compact`.

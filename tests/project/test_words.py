@@ -59,9 +59,6 @@ OF_MESSAGES: Mapping[str, str] = {
 PATTERNS = {re.compile(pattern, re.IGNORECASE): better for pattern, better in WORDS.items()}
 MESSAGE_PATTERNS = PATTERNS | {re.compile(pattern, re.IGNORECASE): better for pattern, better in OF_MESSAGES.items()}
 
-# Modules whose docstrings and messages still have such words.
-NOT_YET = ("engine/job/job.py", "engine/maintenance/gc.py")
-
 # A sentence of a module's docstring says what is elsewhere; the modules are in brackets.
 _NOT_HERE = re.compile(r"Not here: (.*?)\.(?= |$)")
 _IN_BRACKETS = re.compile(r"\(([a-z_][a-z_0-9.]*(?:, [a-z_][a-z_0-9.]*)*)\)")
@@ -138,10 +135,7 @@ def test_pages_use_the_fields_terms() -> None:
 
 def test_docstrings_and_messages_use_the_fields_terms() -> None:
     problems = [problem for where, text in of_package() for problem in judged(where, text, MESSAGE_PATTERNS)]
-    excepted = {name for name in NOT_YET if any(problem.startswith(f"manifestcommit/{name}:") for problem in problems)}
-    assert excepted == {*NOT_YET}, "take what has no such words any more out of NOT_YET"
-    left = [problem for problem in problems if not problem.startswith(tuple(f"manifestcommit/{name}:" for name in NOT_YET))]
-    assert not left, "\n".join(["", *left])
+    assert not problems, "\n".join(["", *problems])
 
 
 def test_what_is_not_here_is_somewhere(modules: frozenset[str]) -> None:

@@ -612,7 +612,7 @@ class Transaction:
             )
 
     def _table(self, data: Schema | None, partition_by: tuple[str, ...]) -> Head:
-        """The head that this job was born under; where there is no table yet, it is created first.
+        """The head that this job began under; where there is no table yet, it is created first.
         [CM13] [ST12]"""
         if self._start is None:
             # What happens to hold no null in the first data may well hold one in the next: only
@@ -634,8 +634,8 @@ class Transaction:
         return head
 
     def _first_schema(self, head: Head, data: Schema, partition_by: tuple[str, ...]) -> Head:
-        """Give a table its first schema in a commit of its own; whoever loses that race fits the
-        winner's. [CF8]"""
+        """Give a table its first schema in a commit of its own; a job that loses that race fits
+        the winner's. [CF8]"""
         schema = assign_new_ids(relaxed(data), self._session.new_field_id)
         change = Write(
             job=self._session.new_job(head),

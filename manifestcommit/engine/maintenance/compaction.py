@@ -86,8 +86,14 @@ _Row = tuple[str, str, int, int, int, str, Sequence[str]]  # of `_DESCRIBED`
 
 
 class LostGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A group that was skipped, because other jobs changed the table meanwhile. rule: of the
-    conflict."""
+    """A group of files that `compact` skipped, because another job changed the table meanwhile.
+
+    Attributes:
+        partition: the partition of the files.
+        files: how many there are.
+        rule: the rule of the conflict.
+        why: what the other job did.
+    """
 
     partition: str
     files: int
@@ -96,12 +102,23 @@ class LostGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Compaction(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a compaction. version: of its last commit, None: there was nothing to do, or
-    other jobs left nothing to do.
+    """What one compaction rewrote and merged.
 
-    files, bytes: before -> after, of the rewritten files; rows: of these, unchanged; lost: skipped
-    groups; left_groups, left_bytes: beyond the limit of one run; manifests: before -> after, of the
-    merged ones; left_manifests: likewise.
+    Attributes:
+        version: that of its last commit; None where nothing was left to do.
+        commits: how many commits it made.
+        groups: how many groups of files it rewrote.
+        rows: the rows in these files, the same before and after.
+        files_before: the number of rewritten files.
+        files_after: the number of files that replace them.
+        bytes_before: the size of the rewritten files.
+        bytes_after: the size of the files that replace them.
+        lost: groups that were skipped, because other jobs changed the table meanwhile.
+        left_groups: groups beyond the limit of one run, for the next one.
+        left_bytes: the size of their files.
+        manifests_before: the number of merged manifests.
+        manifests_after: the number of manifests that replace them.
+        left_manifests: manifests beyond the limit of one run.
     """
 
     version: int | None = None

@@ -42,18 +42,33 @@ PLAN = pa.schema(
 
 
 class ObjectTotals(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of objects, and their total size."""
+    """How many objects there are, and how large they are.
+
+    Attributes:
+        count: the number of objects.
+        bytes: their total size.
+    """
 
     count: int = 0
     bytes: int = 0
 
 
 class GcReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one gc. version: the one that holds the decision; fence: jobs with a base
-    version below it are fenced; expired: the oldest version that is readable now; kept: retained
-    objects, young ones included; deleted: by kind; foreign: untracked files that were left;
-    foreign_names: the first of them; unknown: objects below `_manifest/` that this release does not
-    know, left as well. [GC5] [GC6]"""
+    """What one gc decided and deleted.
+
+    Attributes:
+        url: the table's root.
+        version: the version that holds the decision.
+        fence: jobs with a base version below this are fenced.
+        expired: the oldest version that is readable now.
+        kept: retained objects, young ones included.
+        deleted: deleted objects, by kind.
+        foreign: untracked files, which were left.
+        foreign_names: the first hundred names of them.
+        unknown: objects below `_manifest/` that this release does not know, left as well.
+
+    Spec: GC5, GC6.
+    """
 
     url: str
     version: int
@@ -443,7 +458,7 @@ def _delete_batch(
         if snapshot.table_id != horizon.table_id:
             url = session.store.url
             raise TableNotFoundError(
-                f"the table at {url} was removed and another one stands there now; gc "
+                f"the table at {url} was removed and another one was made there; gc "
                 "deleted nothing more"
             )
         condemned = horizon_of(snapshot).condemned
