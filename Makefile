@@ -26,7 +26,7 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 CHAOS_ARGS ?=
 
-.PHONY: help demo demo-s3 test test-rest test-all check proof chaos lint format bench clean
+.PHONY: help demo demo-s3 docs test test-rest test-all check proof chaos lint format bench clean
 
 help:  ## what there is
 	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -36,6 +36,9 @@ demo: $(VENV)/demo.stamp  ## a year of flights through Spark, with crashes, reru
 
 demo-s3: $(VENV)/dev.stamp  ## the same on a real S3 server (Ceph RGW), which it starts and ends
 	@$(BIN)/python -m tests.servers demo $(DEMO_ARGS)
+
+docs: $(VENV)/docs.stamp  ## the site, in build/docs/site: whatever leads nowhere fails
+	@$(BIN)/python -m tests.docs.site
 
 # Two runs instead of pytest-xdist's groups: under pytest 9.2, xdist 3.8 takes `--dist loadgroup` and groups nothing, silently, and
 # two workers with a session and a cluster each are too much for two cores. The runs go side by side, since each waits for much;
@@ -142,6 +145,11 @@ $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
 	@echo "--- installing manifestcommit[dev] into $(VENV) (minutes the first time: Spark is large)"
 	@$(PIP) install $(CONSTRAINTS) -e '.[dev]'
 	@touch $@ $(VENV)/demo.stamp
+
+$(VENV)/docs.stamp: pyproject.toml | $(BIN)/python
+	@echo "--- installing manifestcommit[docs] into $(VENV)"
+	@$(PIP) install $(CONSTRAINTS) -e '.[docs]'
+	@touch $@
 
 $(VENV)/bench.stamp: $(VENV)/dev.stamp
 	@echo "--- installing the peers of the benchmarks into $(VENV)"

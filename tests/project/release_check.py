@@ -2,7 +2,7 @@
 
     python -m tests.project.release_check [--out dist]
 
-Needs the package index, minutes, and for the README's first example Java 17 or newer. Prints each step that passed; ends at the first
+Needs the package index, minutes, and for Spark Java 17 or newer. Prints each step that passed; ends at the first
 that did not. Exit codes: 0 all passed, 1 one failed.
 """
 
@@ -34,6 +34,8 @@ IN_SDIST = [
     "Makefile",
     "pyproject.toml",
     "changelog.d/README.md",
+    "docs/index.md",
+    "docs/zensical.toml",
     "spec/v1.md",
     "spec/architecture.md",
     "tests/conftest.py",
@@ -119,9 +121,9 @@ def steps(scratch: Path, out: Path) -> Iterator[str]:
     yield f"manifestcommit --version: {version}"
     extra = f"{wheel}[spark]"
     run(python, "-m", "pip", "--disable-pip-version-check", "-q", "install", "-c", REPO / "constraints.txt", extra, cwd=outside)
-    (outside / "example.py").write_text(first_example(), "utf-8")
+    (outside / "example.py").write_text(first_example() + 'print(mc.read_committed("flights").count(), "rows by Spark")\n', "utf-8")
     said = run(python, "example.py", cwd=outside)
-    yield f"the README's first example, with the extra `spark`: {' / '.join(said.split(chr(10))[:3])}"
+    yield f"the README's first example, and Spark on its table with the extra `spark`: {' / '.join(said.split(chr(10))[:3])}"
     out.mkdir(exist_ok=True)
     for each in (sdist, wheel):
         shutil.copy(each, out / each.name)

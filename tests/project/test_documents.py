@@ -15,7 +15,7 @@ from tests.project.lowest import lowest
 
 REPO = Path(__file__).resolve().parents[2]
 TEXTS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "RELEASING.md", "changelog.d/README.md", "benchmarks/README.md",
-         *(path.relative_to(REPO).as_posix() for path in sorted((REPO / "spec").glob("*.md"))))  # fmt: skip
+         *(path.relative_to(REPO).as_posix() for folder in ("docs", "spec") for path in sorted((REPO / folder).rglob("*.md"))))  # fmt: skip
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([\w/]+\.py)(?:::([\w.]+))?`")
 NOT_YET = {"check", "test-all"}  # targets that the texts name and the Makefile is about to get
@@ -59,7 +59,7 @@ def test_every_link_leads_somewhere(name: str) -> None:
 
 def test_a_broken_link_is_seen() -> None:
     assert broken(REPO, "spec/v9.md") and broken(REPO, "README.md#no-such-heading")
-    assert not broken(REPO, "README.md#try-it")
+    assert not broken(REPO, "README.md#guarantees")
 
 
 @cache
@@ -118,7 +118,7 @@ def required() -> list[str]:
     """All requirements of the package and of `dev`, with the extras that `dev` brings."""
     extras = PROJECT["project"]["optional-dependencies"]
     given = [*PROJECT["project"]["dependencies"]]
-    for extra in ("dev", "spark", "s3", "gcs", "azure", "otel", "demo"):
+    for extra in ("dev", "docs", "spark", "s3", "gcs", "azure", "otel", "demo"):
         given += [each for each in extras[extra] if not each.startswith("manifestcommit[")]
     return given
 

@@ -103,8 +103,8 @@ def of_package() -> Iterator[tuple[str, str]]:
 
 
 def of_pages() -> Iterator[tuple[str, str]]:
-    """(where, text) of the README and the specification."""
-    for path in [REPO / "README.md", *sorted((REPO / "spec").glob("*.md"))]:
+    """(where, text) of the README, the documentation and the specification."""
+    for path in [REPO / "README.md", *sorted((REPO / "docs").rglob("*.md")), *sorted((REPO / "spec").glob("*.md"))]:
         for line, text in paragraphs(path):
             yield f"{path.relative_to(REPO)}:{line}", text
 

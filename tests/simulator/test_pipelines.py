@@ -8,11 +8,11 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.docs.blocks import REPO, run
 from tests.sizes import rounds
 
 import manifestcommit as mc
@@ -20,7 +20,6 @@ from manifestcommit.errors import UsageError
 from manifestcommit.store import open_store
 from manifestcommit.testing import BrokenPipelineError, check_history, read_history, simulate
 
-REPO = Path(__file__).resolve().parents[2]
 LAKE = "sim://lake/a table %é"
 DAY = pa.table({"day": ["a=b/ é", None], "id": [1, 2]})
 
@@ -29,21 +28,11 @@ def ids(url: str = LAKE) -> list[int]:
     return sorted(mc.Table(url).dataset().to_table().column("id").to_pylist())
 
 
-def test_what_the_readme_shows_runs() -> None:
-    """[IV3]"""
-    text = (REPO / "README.md").read_text("utf-8").partition("## Testing your own pipeline")[2]
-    code = text.partition("```python\n")[2].partition("```")[0]
-    assert "simulate(" in code
-    exec(compile(code, "README.md", "exec"), {})
-
-
-def test_what_the_readme_shows_of_recorded_runs_and_of_stores_that_fail_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[IV2] [IV4]"""
+def test_what_the_page_records_of_runs_finds_a_careless_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page itself is run by tests/docs. [IV2] [IV4]"""
     monkeypatch.chdir(tmp_path)
-    text = (REPO / "README.md").read_text("utf-8").partition("### Check your own runs")[2].partition("\n## ")[0]
-    recorded, faulty = (block.partition("```")[0] for block in text.split("```python\n")[1:])
-    world: dict[str, Any] = {}
-    exec(compile(recorded, "README.md", "exec"), world)
+    page = REPO / "docs" / "how-to" / "test-your-pipeline.md"
+    world = run(page, {}, "Check your own runs")
     history = read_history(*Path("history").glob("*.jsonl"))
     assert [(each.process, each.outcome) for each in sorted(history, key=lambda each: each.begin)] == [
         ("first", "committed"), ("rerun", "already"), ("reader", "read"),
@@ -52,7 +41,6 @@ def test_what_the_readme_shows_of_recorded_runs_and_of_stores_that_fail_runs(tmp
     world["look"]("second reader")
     found = check_history(read_history(*Path("history").glob("*.jsonl")))
     assert found is not None and "more than once" in found.problem
-    exec(compile(faulty, "README.md", "exec"), {})
 
 
 def test_a_pipeline_with_a_key_publishes_once_whatever_happens() -> None:

@@ -1,8 +1,7 @@
-"""The code of spec/recipes.md does what the page says. [SP7] [KY2] [KY3] [WM2]"""
+"""The code of the how-to pages holds what they say, also when it is killed, replayed and raced. [SP7] [KY2] [KY3] [WM2]"""
 
 from __future__ import annotations
 
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,25 +9,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.budgets import SetBudgets
+from tests.docs import blocks
+from tests.docs.blocks import REPO
 from tests.sizes import rest_thorough
 from tests.spark.streams import feed, read_input
 
 import manifestcommit as mc
 from manifestcommit.table import Table
 
-PAGE = Path(__file__).resolve().parents[2] / "spec" / "recipes.md"
+HOW_TO = REPO / "docs" / "how-to"
 
 
-def blocks(title: str) -> str:
-    """The Python of one section."""
-    section = PAGE.read_text("utf-8").split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
-    code = "\n".join(re.findall(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE))
-    assert code, title
-    return code
-
-
-def run(title: str, **names: Any) -> None:
-    exec(compile(blocks(title), f"{PAGE}: {title}", "exec"), {"mc": mc, **names})  # the page is this repository's own
+def run(page: str, section: str, **names: Any) -> dict[str, Any]:
+    """What the code below a heading defines; it is run with these names."""
+    return blocks.run(HOW_TO / page, {"mc": mc, **names}, section, shown=True)
 
 
 def numbers(path: str) -> list[int]:
@@ -41,18 +35,18 @@ def test_a_stream_is_taken_once(spark, root: str, tmp_path: Path, title: str) ->
     source, checkpoint = tmp_path / "input", tmp_path / "checkpoint"
     feed(source, 0, 1)
     names = {"spark": spark, "stream": read_input(spark, str(source)), "path": root, "checkpoint": str(checkpoint)}
-    run(title, **names)
+    run("streaming.md", title, **names)
     version = Table(root).snapshot().version
     for name in ("1", ".1.crc"):
         (checkpoint / "commits" / name).unlink()
-    run(title, **names)
+    run("streaming.md", title, **names)
     assert Table(root).snapshot().version == version
     feed(source, 2)
-    run(title, **names)
+    run("streaming.md", title, **names)
     assert numbers(root) == list(range(30))
     shutil.rmtree(checkpoint)
     with pytest.raises(Exception, match="KeyReusedError"):
-        run(title, **names)
+        run("streaming.md", title, **names)
     assert numbers(root) == list(range(30))
 
 
@@ -68,11 +62,11 @@ def test_a_loop_goes_on_where_the_table_stands(root: str) -> None:
 
     killed_at = 1_000
     with pytest.raises(KeyboardInterrupt):
-        run("A loop over batches", path=root, read_orders=read_orders)
+        run("retry-safely.md", "A loop over batches", path=root, read_orders=read_orders)
     assert Table(root).watermarks() == {"orders": 2_026}, "a thousand rows, across the gap"
     killed_at = 10_000
     for _ in range(2):
-        run("A loop over batches", path=root, read_orders=read_orders)
+        run("retry-safely.md", "A loop over batches", path=root, read_orders=read_orders)
         assert numbers(root) == orders
     with pytest.raises(mc.WatermarkOverlapError):
         mc.write(read_orders(1_000, 500), root, watermarks={"orders": (1_000, 1_500)})
@@ -89,7 +83,7 @@ def test_a_read_modify_write_loses_no_commit_of_others(spark, root: str) -> None
         seen.append(df.count())
         return df.selectExpr("n * 10 AS n")
 
-    run("Read, modify, write", path=root, change=change)
+    run("read-modify-write.md", "With Spark", path=root, change=change)
     assert seen == [2, 3, 4] and numbers(root) == [10, 20, 30, 40]
 
 
@@ -110,8 +104,7 @@ def test_a_forgotten_row_is_in_no_object_any_more(spark, root: str, set_budgets:
     abandoned.write(pa.table({"text": [NEEDLE], "person": ["x"], "n": [5]}))
     abandoned.abort()
     table.merge(pa.table({"text": ["a", NEEDLE], "person": ["x", "y"], "n": [1, 6]}), on="n", spark=spark)
-    names: dict[str, Any] = {}
-    exec(compile(blocks("Forgetting rows"), f"{PAGE}: Forgetting rows", "exec"), names)
+    names = run("delete-rows.md", "Delete rows for good (GDPR)")
     held = names["holders"](root, NEEDLE)
     for kind in (f"person={NEEDLE}", "person=x", "versions/", *(["manifests/"] if spilled else [])):
         assert any(kind in each for each in held), "the search must see it where it is"

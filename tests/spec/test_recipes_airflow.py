@@ -1,4 +1,4 @@
-"""The Airflow section of spec/recipes.md is run as it stands; the only stand-in is the dictionary that Airflow calls its context.
+"""The page on Airflow is run as it stands; the only stand-in is the dictionary that Airflow calls its context.
 
 [KY3] [KY5] [WM2] [WM5] [AB3] [AB4] [CF2] [CF6]
 """
@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import re
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,28 +14,18 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
+from tests.docs.blocks import REPO, run
 
 import manifestcommit as mc
 
-PAGE = Path(__file__).resolve().parents[2] / "spec" / "recipes.md"
 BERLIN = ZoneInfo("Europe/Berlin")
 MIDNIGHT = dt.time(tzinfo=dt.UTC)
 
 
-def section() -> str:
-    """What stands between the heading and the next one."""
-    found = re.search(r"^## Airflow.*?(?=^## |\Z)", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    assert found is not None, "spec/recipes.md has no section on Airflow"
-    return found[0]
-
-
 @pytest.fixture
 def recipe() -> SimpleNamespace:
-    """What the section's Python blocks define, run one after another."""
-    names: dict[str, Any] = {}
-    for block in re.findall(r"^```python\n(.*?)^```", section(), re.MULTILINE | re.DOTALL):
-        exec(compile(block, str(PAGE), "exec"), names)
-    return SimpleNamespace(**names)
+    """What the page's blocks define, run one after another."""
+    return SimpleNamespace(**run(REPO / "docs" / "how-to" / "airflow.md", {}))
 
 
 @pytest.fixture
