@@ -119,17 +119,12 @@ def missing_from_navigation() -> list[str]:
 
 
 def link_clauses(site: Path) -> None:
-    """Clauses that docstrings cite, `Spec: CM1, CM10.`, become links."""
+    """Clauses that docstrings cite, `Spec: CM1, CM10.` or `[CM1]`, become links."""
+    link = r'<a href="../spec/v1.html#\g<0>">\g<0></a>'
     for page in site.glob("reference/*.html"):
         text = page.read_text("utf-8")
-        page.write_text(
-            re.sub(
-                r"<p>Spec: ([^<]+)</p>",
-                lambda match: '<p class="spec">Spec: ' + re.sub(CLAUSE, r'<a href="../spec/v1.html#\g<0>">\g<0></a>', match[1]) + "</p>",
-                text,
-            ),
-            "utf-8",
-        )
+        text = re.sub(r"<p>Spec: ([^<]+)</p>", lambda match: f'<p class="spec">Spec: {re.sub(CLAUSE, link, match[1])}</p>', text)
+        page.write_text(CITATION.sub(lambda match: re.sub(CLAUSE, link, match[0]), text), "utf-8")
 
 
 def main(arguments: Sequence[str]) -> int:
