@@ -12,9 +12,9 @@ from tests.docs.blocks import REPO, needs, pages, run
 
 NAMES = {page.relative_to(REPO).as_posix(): page for page in pages()}
 WITH_BLOCKS = [name for name, page in NAMES.items() if re.search(r"^```(?:python|console)$", page.read_text("utf-8"), re.MULTILINE)]
-# Languages of blocks that nobody runs, and what may begin a line of `shell`: what installs, and what a clone's make does.
+# Languages of blocks that nobody runs, and what may begin a line of `shell`.
 SHOWN = {"", "json", "shell", "svg", "toml"}
-INSTALLS = ("pip install ", "make ", "export ", "git clone ", "#", "cd ")
+INSTALLS = ("pip install ", "make ", "export ")
 
 
 @pytest.mark.parametrize("name", [name for name in WITH_BLOCKS if not needs(NAMES[name])])
