@@ -1,7 +1,7 @@
 """Runs the blocks of a page in their order, as its reader would, in an empty folder.
 
 - `python` blocks share one namespace. What one prints is shown in a `text` block right below it, and compared; `...` stands for
-  anything. A block that prints and shows nothing fails.
+  anything, times and ids for those of any run, `/lake` for the folder of the run. A block that prints and shows nothing fails.
 - `console` blocks are commands after `$ `, each with what it prints below it, if that is shown. A command has to succeed.
 - `<!-- invisible-code: python` … `-->` is code that readers of the page do not see: what they have already, such as a folder of files.
 - `<!-- needs: spark, s3 -->` says what a page needs: a Spark session, called `spark`, and an S3 server.
@@ -111,10 +111,17 @@ def commands(text: str) -> Iterator[tuple[str, str]]:
 
 
 def compare(printed: str, shown: str, where: str) -> None:
-    """`...` in what is shown stands for anything; spaces at the ends of lines do not count."""
-    got, want = (re.sub(r"[ \t]+$", "", text.strip("\n"), flags=re.MULTILINE) + "\n" for text in (printed, shown))
+    """Spaces at the ends of lines do not count either."""
+    printed = printed.replace(str(Path.cwd()), "/lake")
+    got, want = (_timeless(re.sub(r"[ \t]+$", "", text.strip("\n"), flags=re.MULTILINE)) + "\n" for text in (printed, shown))
     if not doctest.OutputChecker().check_output(want, got, doctest.ELLIPSIS):
         raise AssertionError(f"{where}\nshown:\n{want}\nprinted:\n{got}")
+
+
+def _timeless(text: str) -> str:
+    """A text in which all times, and all ids of tables and jobs, are the same."""
+    text = re.sub(r"\d{4}-\d\d-\d\d([ T])\d\d:\d\d:\d\d", r"2026-01-01\g<1>00:00:00", text)
+    return re.sub(r"\b[0-9a-f]{16}(?:-[0-9a-f]{32})?\b", lambda found: re.sub(r"\w", "0", found[0]), text)
 
 
 def _environment() -> dict[str, str]:

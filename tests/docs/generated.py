@@ -1,4 +1,4 @@
-"""The parts of pages that are made from the code when the site is built: the command line's help, errors, properties."""
+"""The parts of pages that are made from the code when the site is built: the command line, from the parser's help."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ import argparse
 import os
 import re
 from collections.abc import Callable, Mapping
+from unittest import mock
 
 from manifestcommit.cli.main import _parser
 
+WIDTH = "86"  # of a block of code on the site, without scrolling
+
 
 def command_line() -> str:
-    """Every command's help, as argparse prints it."""
-    os.environ["COLUMNS"] = "100"
+    """A table of all commands, then each command's help as argparse prints it."""
     parser = _parser()
     (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    parts = [_help(parser)]
-    for name, command in commands.choices.items():
-        parts.append(f"## {name}\n\n{command.description}\n\n{_help(command)}")
-    return "\n\n".join(parts)
+    table = ["| command | |", "|---|---|"]
+    table += [f"| [`{choice.dest}`](#{choice.dest}) | {choice.help} |" for choice in commands._choices_actions]
+    examples = f"```text\n{(parser.epilog or '').strip()}\n```"
+    with mock.patch.dict(os.environ, {"COLUMNS": WIDTH}):
+        parts = [f"## {name}\n\n{_help(command)}" for name, command in commands.choices.items()]
+    return "\n\n".join(["\n".join(table), examples, *parts])
 
 
 def _help(parser: argparse.ArgumentParser) -> str:

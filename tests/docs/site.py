@@ -79,7 +79,7 @@ def _link(match: re.Match[str], name: str, path: Path, names: dict[Path, str]) -
         return match[0]
     elif file.exists():  # in the repository only
         shown = file.relative_to(REPO).as_posix()
-        return f"`{shown}`" if label.strip("`") in shown else f"{label} (`{shown}`)"
+        return f"`{shown}`" if label.strip("`/") in shown else f"{label} (`{shown}`)"
     else:
         return match[0]  # the build says so
     return f"{picture}[{label}]({new}{'#' + fragment if fragment else ''})"
