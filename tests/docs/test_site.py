@@ -118,6 +118,6 @@ def test_every_option_of_the_data_source_and_every_property_is_described() -> No
 def test_the_readme_is_short_and_its_table_names_tests_that_are_there() -> None:
     text = (REPO / "README.md").read_text("utf-8")
     assert len(text.splitlines()) <= 150
-    named = re.findall(r"\[`(test_\w+)`\]\((tests/\S+\.py)\)", text)
-    assert len(named) >= 5
-    assert [name for name, path in named if f"\ndef {name}(" not in (REPO / path).read_text("utf-8")] == []
+    tests = re.findall(r'^\[([a-z-]+)\]: (tests/\S+\.py) "(test_\w+)"$', text, re.MULTILINE)
+    assert len(tests) == 5 and {label for label, _, _ in tests} == set(re.findall(r"\[test\]\[([a-z-]+)\]", text))
+    assert [name for _, path, name in tests if f"\ndef {name}(" not in (REPO / path).read_text("utf-8")] == []
