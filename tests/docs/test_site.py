@@ -57,9 +57,9 @@ def test_pages_are_put_together_for_the_site(tmp_path: Path) -> None:
     """Links to the specification and to what is in the repository only; clauses; comments; what is made from the code."""
     page = tmp_path / "page.md"
     names = {REPO / "spec" / "v1.md": "spec/v1.md"}
-    page.write_text("<!-- needs: spark -->\n# A\n\n[CM1, CM2]-[CM4] and `[CM3]`, [ZZ9].\n<!-- invisible-code: python\nx\n-->\n", "utf-8")
+    page.write_text("<!-- needs: spark -->\n# A\n\n[CM1, CM2]-[CM4] and `[CM3]`, [CM5].\n<!-- invisible-code: python\nx\n-->\n", "utf-8")
     clauses = frozenset({"CM1", "CM2", "CM4"})
-    link = r"\[[CM1](../spec/v1.md#CM1), [CM2](../spec/v1.md#CM2)\]-\[[CM4](../spec/v1.md#CM4)\] and `[CM3]`, \[ZZ9\]."
+    link = r"\[[CM1](../spec/v1.md#CM1), [CM2](../spec/v1.md#CM2)\]-\[[CM4](../spec/v1.md#CM4)\] and `[CM3]`, \[CM5\]."
     assert site.assembled("how-to/page.md", page, names, clauses) == f"# A\n\n{link}\n"
     spec = site.assembled("spec/v1.md", REPO / "spec" / "v1.md", names, clauses)
     assert '<a id="CM1"></a>**\\[CM1\\]**' in spec
