@@ -52,6 +52,7 @@ from .errors import (
     WatermarkOverlapError,
 )
 from .job import DroppedJobWarning, Job, begin, commit, commit_all, write
+from .report.page import Report
 from .store.probes.doctor import DoctorCheck, DoctorLatency, DoctorReport
 from .table import Table, abort, gc, plan_gc, read_committed, resolve
 from .table.creation import adopt, create_table
@@ -118,6 +119,7 @@ __all__ = [
     "Outcome",
     "OutcomeUnknownError",
     "OutputGoneError",
+    "Report",
     "Resolution",
     "RowOutcome",
     "SchemaMismatchError",

@@ -34,6 +34,7 @@ from .compact import add_commands as add_compact
 from .gc import add_commands as add_gc
 from .history import add_commands as add_history
 from .options import Run, add_command
+from .report import add_commands as add_report
 from .rows import add_commands as add_rows
 from .verify import add_commands as add_verify
 
@@ -139,6 +140,7 @@ def _parser() -> argparse.ArgumentParser:
 
     queries.add_checks(commands)
     add_verify(commands, add_command)
+    add_report(commands, add_command)
     return parser
 
 

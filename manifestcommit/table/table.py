@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -33,7 +34,7 @@ from ..engine.operations.lineage import rewind
 from ..engine.operations.rollback import rollback
 from ..engine.operations.tags import tag, untag
 from ..engine.runtime.outcome import JobResults, Outcome, committed_or_raise
-from ..engine.runtime.validation import flag, optional, spark_session
+from ..engine.runtime.validation import file_name, flag, optional, spark_session, whole
 from ..former_names import with_former_names
 from ..store.probes.doctor import DoctorReport, examine
 from ..telemetry import record_table
@@ -45,6 +46,8 @@ from .row_changes import RowChanges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from ..report.page import Report
 
 
 def spark_of_gc(name: str, value: Any) -> Any:
@@ -247,6 +250,52 @@ class Table(RowChanges, TableReads):
         found = table_metrics(self._session, ends)
         record_table(found)
         return found
+
+    @checked(path=optional(file_name), gc=flag, last=whole(1))
+    def report(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        last: int = 200,
+        gc: bool = False,
+        ends: Mapping[str, int | str] | None = None,
+    ) -> Report:
+        """Draw the table as one HTML page: growth, partitions, file sizes, watermarks, commits.
+
+        The page has no script, needs no server and no network, and shows in notebooks. Names and
+        texts of the table are escaped and shortened. Nothing is changed. Memory and the page's
+        size are bounded, whatever the table's size.
+
+        Args:
+            path: also write the page to this file; a file that is there is replaced.
+            last: read the newest versions, at most so many: one request for each; by default 200.
+                Besides, one request for each manifest, 1,000 at most, and for the objects of jobs.
+            gc: with what gc would delete by its default retention, which lists the whole store; by
+                default False.
+            ends: as for `metrics`, for the lag of each source.
+
+        Returns:
+            The report: its page is `html`, and `save` writes it.
+
+        Raises:
+            UsageError: Jinja2 is not installed (`pip install 'manifestcommit[report]'`), or the
+                file cannot be written.
+            TableNotFoundError: there is no table at the path.
+            CorruptMetadataError: an object of the table is damaged.
+
+        Example:
+            `table.report("report.html", last=1000)`
+
+        Spec: RD3, RD6.
+        """
+        from ..report import page, reading  # late: Jinja2 is an extra
+
+        page.check_installed()
+        data = reading.read_report(self._session, last=last, with_gc=gc, ends=ends)
+        made = page.Report(page.render(data), data.version)
+        if path is not None:
+            made.save(path)
+        return made
 
     @checked()
     def counts(self, *, progress: Callable[[str], None] | None = None) -> CountReport:

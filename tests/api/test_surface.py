@@ -25,6 +25,7 @@ from manifestcommit.cli import main as main_module
 LATE = {
     "Any": Any,
     "Condition": str | pyarrow.compute.Expression | pyspark.sql.Column,
+    "Report": mc.Report,
     "DataFrame": pyspark.sql.DataFrame,
     "Mapping": Mapping,
     "SparkSession": pyspark.sql.SparkSession,
@@ -169,6 +170,8 @@ NAMES: dict[str, tuple[str | None, str | None]] = {
     "deep": (None, "--deep"),
     "limit": (None, "--limit"),
     "ends": (None, "--ends"),
+    "last": (None, "--last"),
+    "gc": (None, "--gc"),
     "abort": (None, "--abort"),
     "reason": (None, "--reason"),
     "to": (None, "--to"),
@@ -182,7 +185,7 @@ NAMES: dict[str, tuple[str | None, str | None]] = {
 # Spark's own, and those of streams, which only Spark has.
 ONLY_SPARK = {"checkpointLocation", "queryName", "startingVersion", "maxFilesPerTrigger", "onOverwrite"}
 # How the command shows what it found; and `to=None`, which no text can say.
-ONLY_COMMAND = {"--json", "--bounds", "--forget", "--help"}
+ONLY_COMMAND = {"--json", "--bounds", "--forget", "--help", "--output", "--open"}
 # A rehearsal that results in something else than the act is a call of its own.
 DRY_RUNS = {"gc": "plan_gc", "compact": "plan_compaction"}
 

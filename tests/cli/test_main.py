@@ -22,7 +22,7 @@ from manifestcommit.cli.main import main
 
 COMMANDS = [
     "history", "describe", "files", "watermarks", "changes", "lineage",
-    "resolve", "rewind", "rollback", "tag", "recover", "metrics", "counts", "verify", "doctor", "compact", "delete",
+    "resolve", "rewind", "rollback", "tag", "recover", "metrics", "counts", "verify", "doctor", "compact", "delete", "report",
 ]  # fmt: skip
 ESCAPES = "\x1b[31m\x9b32m\x07\x7f\u202e"
 

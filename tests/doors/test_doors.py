@@ -23,7 +23,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """All hostile calls, as another process without pyspark has made them."""
     out = tmp_path_factory.mktemp("doors") / "calls.json"
     done = subprocess.run(
-        [sys.executable, "-m", "tests.doors.calls", str(out)], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": os.getcwd()}
+        [sys.executable, "-m", "tests.doors.calls", str(out)],
+        cwd=out.parent,  # some calls write a file of the name that they are given
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
     )
     assert out.exists(), done.stderr
     found: list[dict[str, Any]] = json.loads(out.read_text())

@@ -79,8 +79,16 @@ def table_metrics(session: TableContext, ends: Mapping[str, Any] | None = None) 
         oldest_prepared_s=_age_s(now_us, min(job.since for job in prepared)) if prepared else None,
         running_jobs=sum(job.state in ("running", "published") for job in jobs),
         watermarks=snapshot.watermarks,
-        lag={source: _lag(snapshot.watermarks.get(source), end) for source, end in known.items()},
+        lag=lag_of(snapshot.watermarks, known),
     )
+
+
+def lag_of(
+    watermarks: Mapping[str, int | str], ends: Mapping[str, Any] | None
+) -> dict[str, int | None]:
+    """Source -> how far its watermark is behind its end, as in `TableMetrics.lag`. [WM1]"""
+    known = _check_ends(ends or {})
+    return {source: _lag(watermarks.get(source), end) for source, end in known.items()}
 
 
 def _lag(watermark: int | str | None, end: int | str) -> int | None:

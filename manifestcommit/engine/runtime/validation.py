@@ -112,6 +112,13 @@ def names(name: str, value: Any) -> list[str]:
     return items
 
 
+def file_name(name: str, value: Any) -> Any:
+    """The name of a file on this machine."""
+    if not isinstance(value, str | os.PathLike) or "\0" in (text := os.fspath(value)) or not text:
+        raise wrong(name, value, "the name of a file", "'report.html'")
+    return value
+
+
 def paths(name: str, value: Any) -> list[str]:
     """A list of paths relative to the table path; not a single text, whose letters would be taken
     for paths."""

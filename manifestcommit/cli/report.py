@@ -1,0 +1,67 @@
+"""`manifestcommit report`: pictures of a table as one HTML page.
+
+Not here: what the page shows (report).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from ..terminal.render import counted, print_json
+from .metrics import read_ends
+from .options import positive, table_of
+
+
+def add_commands(commands: Any, command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Register `report`."""
+    report = command(
+        commands,
+        "report",
+        _report,
+        "pictures of a table as one HTML page, without script and network; changes nothing",
+    )
+    report.add_argument(
+        "-o", "--output", metavar="FILE", help="the page's file (default: standard output)"
+    )
+    report.add_argument(
+        "--last",
+        type=positive,
+        default=200,
+        metavar="N",
+        help="read the newest N versions, one request each (default: 200)",
+    )
+    report.add_argument(
+        "--gc", action="store_true", help="with what gc would delete: lists the whole store"
+    )
+    report.add_argument(
+        "--ends",
+        metavar="FILE",
+        help='a JSON file with the ends of sources, such as {"topic:0": 12345}, for the lag',
+    )
+    report.add_argument("--open", action="store_true", help="show the file in a browser")
+
+
+def _report(options: argparse.Namespace) -> int:
+    file: str | None = options.output
+    if file is None and (options.open or options.json):
+        raise UsageError(f"--{'open' if options.open else 'json'} needs --output FILE")
+    made = table_of(options).report(
+        file, last=options.last, gc=options.gc, ends=read_ends(options.ends)
+    )
+    if file is None:
+        sys.stdout.write(made.html)
+        return 0
+    size = len(made.html.encode())
+    if options.open:
+        import webbrowser  # late: most runs do without
+
+        webbrowser.open(Path(file).absolute().as_uri())
+    if options.json:
+        return print_json({"file": file, "version": made.version, "bytes": size})
+    print(f"version {made.version:,}: {counted(size, 'byte')} in {file}", file=sys.stderr)
+    return 0

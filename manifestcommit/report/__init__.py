@@ -1,0 +1,1 @@
+"""Pictures of a table: one HTML page that needs no server, no script and no network."""

@@ -1,0 +1,368 @@
+"""What a report shows, reduced while it is read: memory depends on what is shown, not on the table.
+[RD3] [OB10]
+
+Pure: snapshots, entries and jobs in, values out. Not here: reading them (report.reading), shapes
+(report.drawing), HTML (report.page).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from ..core.schema.fields import Field, Schema, type_text
+from ..core.table.snapshot import Snapshot
+from ..terminal.render import plain_text
+
+BUCKETS = 180  # of versions, in charts
+COMMITS = 200  # in the table of commits
+PARTITIONS = 20
+COUNTED_PARTITIONS = 100_000  # told apart while files are counted
+SOURCES = 50
+JOBS = 50
+CHANGES = 25  # of schemas, each with as many lines
+TAGS = 200
+REASONS = 20
+Group = tuple[tuple[Any, ...], int, int, int]  # partition values; files, rows, bytes
+# upper ends of the classes of file sizes, in bytes; the last class has none
+SIZE_CLASSES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
+
+
+class CommitRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One commit, as the table of commits shows it. committed_at: microseconds since the epoch."""
+
+    version: int
+    committed_at: int
+    operation: str
+    key: str | None
+    reason: str | None
+    job: str
+    rows: int
+    files: int
+    size_bytes: int
+    seconds: float
+    conflicts: int
+    retries: int
+
+
+class SchemaChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What a version changed in the columns: (sign, column) lines. more: lines beyond them."""
+
+    version: int
+    committed_at: int
+    lines: tuple[tuple[str, str], ...]
+    more: int
+
+
+class Bucket(msgspec.Struct, kw_only=True):
+    """Successive versions that a chart shows as one. rows, files, bytes: at the last of them."""
+
+    first: int
+    last: int
+    committed_at: int
+    rows: int
+    files: int
+    bytes: int
+    operations: Counter[str] = msgspec.field(default_factory=Counter)
+    conflicts: int = 0
+    retries: int = 0
+
+
+class SourceRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A source: position, lag (None: unknown), and when it moved last (None: before the versions
+    that were read)."""
+
+    source: str
+    position: int | str | None
+    lag: int | None
+    moved_at: int | None
+
+
+class JobRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A waiting job. since: seconds since the epoch."""
+
+    job: str
+    state: str
+    since: float
+    size_bytes: int
+
+
+class PartitionRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition, by its column values in one text."""
+
+    name: str
+    files: int
+    rows: int
+    bytes: int
+
+
+class GcRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Objects that gc would delete for one reason."""
+
+    reason: str
+    objects: int
+    bytes: int
+
+
+class HistoryView(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest versions, reduced. first, last: the versions that were read; oldest: the oldest
+    readable one; commits: the newest; commit_count: of all that were read."""
+
+    first: int
+    last: int
+    oldest: int
+    buckets: tuple[Bucket, ...]
+    commits: tuple[CommitRow, ...]
+    commit_count: int
+    operations: dict[str, int]
+    conflicts: int
+    retries: int
+    schema_changes: tuple[SchemaChange, ...]
+    more_schema_changes: int
+    moved_at: dict[str, int]
+
+
+class FilesView(msgspec.Struct, frozen=True, kw_only=True):
+    """Live files, reduced. partitions: the largest; others: the rest in one; counted: the files
+    that were read, which may be fewer than the table has."""
+
+    partitions: tuple[PartitionRow, ...]
+    partition_count: int
+    others: PartitionRow | None
+    sizes: tuple[int, ...]
+    counted: int
+    partitioned: bool
+
+
+class ReportData(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a page shows. made_at: microseconds since the epoch; tags: (name, version),
+    those of the versions read first; gc: None: it was not asked for."""
+
+    url: str
+    made_at: int
+    version: int
+    committed_at: int
+    rows: int
+    files: int
+    bytes: int
+    columns: int
+    source_count: int
+    tag_count: int
+    tags: tuple[tuple[str, int], ...]
+    history: HistoryView
+    file_view: FilesView
+    sources: tuple[SourceRow, ...]
+    jobs: tuple[JobRow, ...]
+    job_states: dict[str, int]
+    gc: tuple[GcRow, ...] | None
+
+
+class HistoryReducer:
+    """Takes versions newest first, one at a time, and keeps what a report shows of them."""
+
+    def __init__(self, head: Snapshot, last: int, sources: Iterable[str]) -> None:
+        """last: the number of versions that will be read at most; sources: those whose last move is
+        looked for."""
+        self._high, self._oldest = head.version, head.expired
+        self._low = max(head.expired, head.version - last + 1)
+        self._count = self._high - self._low + 1
+        self._buckets: dict[int, Bucket] = {}
+        self._commits: list[CommitRow] = []
+        self._operations: Counter[str] = Counter()
+        self._commit_count = self._conflicts = self._retries = self._more_changes = 0
+        self._changes: list[SchemaChange] = []
+        self._still = {name: head.watermarks[name] for name in sources if name in head.watermarks}
+        self._moved: dict[str, int] = {}
+        self._newer: Snapshot | None = None
+        self._read = head.version + 1
+
+    def add(self, snapshot: Snapshot) -> None:
+        """Take the next older version."""
+        if self._newer is not None:
+            self._compare(snapshot, self._newer)
+        self._newer, self._read = snapshot, snapshot.version
+        bucket = self._bucket(snapshot)
+        bucket.first = snapshot.version
+        for commit in snapshot.commits:
+            summary = commit.summary
+            name = commit.operation
+            if name not in self._operations and len(self._operations) >= REASONS:
+                name = "other"  # an open set: whoever writes metadata may name as many as they like
+            bucket.operations[name] += 1
+            self._operations[name] += 1
+            bucket.conflicts += summary.conflicts
+            bucket.retries += summary.retries
+            self._conflicts += summary.conflicts
+            self._retries += summary.retries
+            self._commit_count += 1
+            if len(self._commits) < COMMITS:
+                self._commits.append(
+                    CommitRow(
+                        version=snapshot.version,
+                        committed_at=snapshot.committed_at,
+                        operation=commit.operation,
+                        key=commit.key,
+                        reason=commit.reason,
+                        job=commit.job,
+                        rows=summary.rows - summary.removed_rows,
+                        files=summary.files - summary.removed_files,
+                        size_bytes=summary.bytes - summary.removed_bytes,
+                        seconds=summary.seconds,
+                        conflicts=summary.conflicts,
+                        retries=summary.retries,
+                    )
+                )
+
+    def view(self) -> HistoryView:
+        """The result, once all versions were added."""
+        if self._newer is not None and self._newer.version == 1:
+            self._note_change(Schema(fields=()), self._newer)
+            for source in self._still:
+                self._moved[source] = self._newer.committed_at
+        return HistoryView(
+            first=self._read,
+            last=self._high,
+            oldest=self._oldest,
+            buckets=tuple(self._buckets[at] for at in sorted(self._buckets)),
+            commits=tuple(self._commits),
+            commit_count=self._commit_count,
+            operations=dict(self._operations.most_common()),
+            conflicts=self._conflicts,
+            retries=self._retries,
+            schema_changes=tuple(self._changes),
+            more_schema_changes=self._more_changes,
+            moved_at=self._moved,
+        )
+
+    def _bucket(self, snapshot: Snapshot) -> Bucket:
+        at = (snapshot.version - self._low) * min(BUCKETS, self._count) // self._count
+        if at not in self._buckets:
+            self._buckets[at] = Bucket(
+                first=snapshot.version,
+                last=snapshot.version,
+                committed_at=snapshot.committed_at,
+                rows=snapshot.totals.rows,
+                files=snapshot.totals.files,
+                bytes=snapshot.totals.bytes,
+            )
+        return self._buckets[at]
+
+    def _compare(self, older: Snapshot, newer: Snapshot) -> None:
+        moved = [
+            name for name, position in self._still.items() if older.watermarks.get(name) != position
+        ]
+        for name in moved:
+            self._moved[name] = newer.committed_at
+            del self._still[name]
+        self._note_change(older.schema or Schema(fields=()), newer)
+
+    def _note_change(self, before: Schema, newer: Snapshot) -> None:
+        after = newer.schema or Schema(fields=())
+        if before == after:
+            return
+        if len(self._changes) >= CHANGES:
+            self._more_changes += 1
+            return
+        lines = list(differing_columns(before, after))
+        if lines:
+            self._changes.append(
+                SchemaChange(
+                    version=newer.version,
+                    committed_at=newer.committed_at,
+                    lines=tuple(lines[:CHANGES]),
+                    more=max(0, len(lines) - CHANGES),
+                )
+            )
+
+
+def differing_columns(before: Schema, after: Schema) -> Iterator[tuple[str, str]]:
+    """Lines of a diff: ("-", column) and ("+", column), by field id. [SC6]"""
+    old = {field.id: field for field in before.fields}
+    new = {field.id: field for field in after.fields}
+    for field in before.fields:
+        if field != new.get(field.id):
+            yield "-", _column(field)
+            if field.id in new:
+                yield "+", _column(new[field.id])
+    for field in after.fields:
+        if field.id not in old:
+            yield "+", _column(field)
+
+
+def _column(field: Field) -> str:
+    return f"{field.name[:200]}: {type_text(field.type)[:200]}"
+
+
+class FilesReducer:
+    """Takes files, a manifest at a time, and keeps counts by partition and by size."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        """names: of the partition columns."""
+        self._names = names
+        self._sums: dict[tuple[Any, ...], list[int]] = {}
+        self._rest = [0, 0, 0]
+        self._sizes = [0] * (len(SIZE_CLASSES) + 1)
+        self._counted = 0
+
+    def add(self, sizes: list[int], groups: Iterable[Group]) -> None:
+        """sizes: files by size class; groups: by partition."""
+        self._sizes = [a + b for a, b in zip(self._sizes, sizes, strict=True)]
+        self._counted += sum(sizes)
+        for values, *counts in groups:
+            sums = self._sums.get(values)
+            if sums is None:
+                full = len(self._sums) >= COUNTED_PARTITIONS
+                sums = self._rest if full else self._sums.setdefault(values, [0, 0, 0])
+            for at, count in enumerate(counts):
+                sums[at] += count
+
+    def view(self) -> FilesView:
+        """The largest partitions, and all others as one."""
+        largest = heapq.nlargest(PARTITIONS, self._sums.items(), key=lambda item: item[1][2])
+        total = [sum(column) for column in zip(self._rest, *self._sums.values(), strict=True)]
+        shown = [
+            sum(column) for column in zip([0, 0, 0], *(sums for _, sums in largest), strict=True)
+        ]
+        files, rows, size = (a - b for a, b in zip(total, shown, strict=True))
+        others = PartitionRow(name="all others", files=files, rows=rows, bytes=size)
+        return FilesView(
+            partitions=tuple(
+                PartitionRow(name=self._name(values), files=f, rows=r, bytes=b)
+                for values, (f, r, b) in largest
+            ),
+            partition_count=len(self._sums),
+            others=others if files else None,
+            sizes=tuple(self._sizes),
+            counted=self._counted,
+            partitioned=bool(self._names),
+        )
+
+    def _name(self, values: tuple[Any, ...]) -> str:
+        pairs = zip(self._names, values, strict=True)
+        return "/".join(f"{name[:100]}={plain_text(value)[:100]}" for name, value in pairs)
+
+
+def most_behind(
+    watermarks: Mapping[str, int | str], lag: Mapping[str, int | None]
+) -> list[tuple[str, int | None]]:
+    """The sources that a report shows, with their lag: the furthest behind first."""
+    known = {source: lag.get(source) for source in {**watermarks, **lag}}
+    return heapq.nsmallest(
+        SOURCES, known.items(), key=lambda item: (-(item[1] or 0), item[1] is None, item[0])
+    )
+
+
+def gc_rows(plan: pa.Table) -> tuple[GcRow, ...]:
+    """A plan of gc by reason, the most bytes first. [GC5]"""
+    sums = plan.group_by(["action", "reason"]).aggregate([("bytes", "count"), ("bytes", "sum")])
+    rows = [
+        GcRow(reason=each["reason"], objects=each["bytes_count"], bytes=each["bytes_sum"])
+        for each in sums.to_pylist()
+        if each["action"] == "delete"
+    ]
+    return tuple(sorted(rows, key=lambda row: (-row.bytes, row.reason))[:REASONS])

@@ -1,0 +1,140 @@
+"""The page of a report: one HTML document without script, and a policy that forbids it any request.
+
+The policy (Content-Security-Policy) allows the page's own style, by its digest, and nothing else.
+Not here: what is shown (report.data), shapes (report.drawing).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from ..version import __version__
+from . import drawing
+from .data import SIZE_CLASSES, ReportData
+
+_FOLDER = Path(__file__).parent
+
+
+class Report:
+    """A report of a table: one HTML page that needs no server, no script and no network."""
+
+    def __init__(self, page: str, version: int) -> None:
+        self._page, self._version = page, version
+
+    @property
+    def html(self) -> str:
+        """The page, a whole HTML document."""
+        return self._page
+
+    @property
+    def version(self) -> int:
+        """The version of the table that it shows."""
+        return self._version
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the page to a file; a file that is there is replaced.
+
+        Args:
+            path: the file's name on this machine.
+
+        Returns:
+            The file's path.
+
+        Raises:
+            UsageError: the file cannot be written.
+        """
+        try:
+            file = Path(path)
+            file.write_bytes(self._page.encode())
+        except (OSError, ValueError, TypeError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise UsageError(
+                f"the report cannot be written to {drawing.short(repr(path), 200)}: {reason}. "
+                "Give the name of a file in a folder that exists"
+            ) from None
+        return file
+
+    def __repr__(self) -> str:
+        return f"Report(version={self._version}, {drawing.size_text(len(self._page.encode()))})"
+
+    def _repr_html_(self) -> str:
+        """The page in a frame of its own, so that neither's style reaches the other."""
+        page = html.escape(self._page, quote=True)
+        size = 'width="100%" height="720"'
+        return f'<iframe sandbox {size} title="manifestcommit report" srcdoc="{page}"></iframe>'
+
+
+def render(data: ReportData) -> str:
+    """The page. UsageError if Jinja2 is not installed."""
+    style = _style()
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    page: str = _template().render(
+        data=data,
+        style=style,
+        policy=f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'",
+        release=__version__,
+        growth=drawing.growth(data.history, data.tags),
+        troubles=drawing.troubles(data.history),
+        kinds=drawing.by_kind(data.history.operations),
+        shown_kinds=_shown_kinds(data),
+        size_rows=_size_rows(data),
+        now_s=data.made_at / 1e6,
+    )
+    # A lone surrogate, which some stores' names have, has no form in UTF-8.
+    return page.encode("utf-8", "backslashreplace").decode()
+
+
+def check_installed() -> None:
+    """UsageError if Jinja2 is not installed, before anything is read."""
+    _template()
+
+
+def _shown_kinds(data: ReportData) -> list[str]:
+    shown = {drawing.kind_of(commit.operation) for commit in data.history.commits}
+    return [kind for kind in drawing.KINDS if kind in shown]
+
+
+def _size_rows(data: ReportData) -> list[tuple[str, int]]:
+    ends = [drawing.size_text(end).replace(".0", "") for end in SIZE_CLASSES]
+    names = [f"< {ends[0]}", *map("{} – {}".format, ends, ends[1:]), f"≥ {ends[-1]}"]
+    return list(zip(names, data.file_view.sizes, strict=True))
+
+
+@cache
+def _style() -> str:
+    return (_FOLDER / "style.css").read_text("utf-8")
+
+
+@cache
+def _template() -> Any:
+    try:
+        import jinja2  # late: it is an extra
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            "a report needs Jinja2, which is not installed; nothing was read. "
+            "pip install 'manifestcommit[report]'"
+        ) from error
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        short=drawing.short,
+        size=drawing.size_text,
+        age=drawing.age_text,
+        time=drawing.time_text,
+        kind=drawing.kind_of,
+    )
+    environment.globals.update(share=drawing.share, kind_names=drawing.KIND_NAMES)
+    return environment.get_template("page.html.j2")

@@ -1,0 +1,146 @@
+"""Reads what a report shows, with a bounded number of requests; changes nothing. [RD3] [RD6]
+
+Not here: what is kept of it (report.data).
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..core.commit.retention import Policy
+from ..core.table.snapshot import Snapshot
+from ..engine.inspection.table_metrics import lag_of
+from ..engine.job.two_phase import list_jobs
+from ..engine.maintenance import gc
+from ..engine.metadata.table_context import TableContext
+from ..engine.metadata.version_chain import raise_if_expired, walk_back
+from .data import (
+    JOBS,
+    SIZE_CLASSES,
+    TAGS,
+    FilesReducer,
+    FilesView,
+    Group,
+    HistoryReducer,
+    JobRow,
+    ReportData,
+    SourceRow,
+    gc_rows,
+    most_behind,
+)
+
+MANIFESTS = 1000  # that are read; the files of further ones are not counted
+_WAITING = ("prepared", "published", "running")
+
+
+def read_report(
+    session: TableContext, *, last: int, with_gc: bool, ends: Mapping[str, Any] | None
+) -> ReportData:
+    """What a report shows, as of this call.
+
+    Opens the table, reads `last` versions at most, at most 1,000 manifests and their removals, and
+    lists the objects of jobs; with_gc: what a dry run of gc reads, too. Memory: one version, one
+    manifest, and what is shown.
+    """
+    jobs, states = _jobs(session)
+    head = session.known
+    assert head is not None  # the version by which the jobs were judged
+    snapshot = head.snapshot
+    behind = most_behind(snapshot.watermarks, lag_of(snapshot.watermarks, ends))
+    reducer = HistoryReducer(snapshot, last, [source for source, _ in behind])
+    for each in itertools.islice(walk_back(session.store, head), last):
+        reducer.add(each.snapshot)
+    history = reducer.view()
+    tags = sorted(((name, tag.version) for name, tag in snapshot.tags.items()), key=_newest)
+    return ReportData(
+        url=session.store.url,
+        made_at=session.env.now_us(),
+        version=snapshot.version,
+        committed_at=snapshot.committed_at,
+        rows=snapshot.totals.rows,
+        files=snapshot.totals.files,
+        bytes=snapshot.totals.bytes,
+        columns=len(snapshot.schema.fields) if snapshot.schema else 0,
+        source_count=len(snapshot.watermarks),
+        tag_count=len(tags),
+        tags=tuple(tags[:TAGS]),
+        history=history,
+        file_view=_files(session, snapshot),
+        sources=tuple(
+            SourceRow(
+                source=source,
+                position=snapshot.watermarks.get(source),
+                lag=lag,
+                moved_at=history.moved_at.get(source),
+            )
+            for source, lag in behind
+        ),
+        jobs=jobs,
+        job_states=states,
+        gc=gc_rows(gc.plan(session, Policy())) if with_gc else None,
+    )
+
+
+def _newest(tag: tuple[str, int]) -> tuple[int, str]:
+    return -tag[1], tag[0]
+
+
+def _jobs(session: TableContext) -> tuple[tuple[JobRow, ...], dict[str, int]]:
+    """The waiting jobs, the oldest first, and how many jobs are in each state."""
+    states: Counter[str] = Counter()
+
+    def waiting() -> Iterator[JobRow]:
+        for job in list_jobs(session):
+            states[job.state] += 1
+            if job.state in _WAITING:
+                yield JobRow(
+                    job=job.job, state=job.state, since=job.since, size_bytes=job.size_bytes
+                )
+
+    oldest = heapq.nsmallest(JOBS, waiting(), key=lambda job: (job.since, job.job))
+    return tuple(oldest), dict(states)
+
+
+def _files(session: TableContext, snapshot: Snapshot) -> FilesView:
+    if snapshot.schema is None:
+        return FilesReducer(()).view()
+    by_id = {field.id: field.name for field in snapshot.schema.fields}
+    reducer = FilesReducer(tuple(by_id[field_id] for field_id in snapshot.partition_by))
+    with raise_if_expired(session.store, snapshot.version):
+        for table in _entries(session, snapshot):
+            reducer.add(_size_classes(table), _groups(table, snapshot))
+    return reducer.view()
+
+
+def _entries(session: TableContext, snapshot: Snapshot) -> Iterator[pa.Table]:
+    """Partition, rows and bytes of the live files, one manifest at a time."""
+    names = [*(f"partition.{each}" for each in snapshot.partition_by), "rows", "bytes"]
+    yield session.manifests.inlined(snapshot).select(names)
+    references = snapshot.manifests[:MANIFESTS]
+    removed = session.manifests.removed(snapshot) if references else {}
+    for ref in references:
+        yield session.manifests.columns(ref, snapshot, removed.get(ref.path, 0), names)
+
+
+def _size_classes(table: pa.Table) -> list[int]:
+    sizes = table.column("bytes").to_numpy()
+    classes = np.searchsorted(SIZE_CLASSES, sizes, side="right")
+    return [int(each) for each in np.bincount(classes, minlength=len(SIZE_CLASSES) + 1)]
+
+
+def _groups(table: pa.Table, snapshot: Snapshot) -> Iterator[Group]:
+    keys = [f"partition.{each}" for each in snapshot.partition_by]
+    if not table.num_rows:
+        return
+    sums = table.group_by(keys).aggregate([("rows", "count"), ("rows", "sum"), ("bytes", "sum")])
+    names = [*keys, "rows_count", "rows_sum", "bytes_sum"]
+    columns = [sums.column(name).to_pylist() for name in names]
+    for *values, files, rows, size in zip(*columns, strict=True):
+        yield tuple(values), files, rows, size
