@@ -1,0 +1,86 @@
+"""Large and hostile tables as values: what a report reads, without a store that holds it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from manifestcommit.core.schema.fields import Field, Schema
+from manifestcommit.core.table.snapshot import Commit, Snapshot, Summary, Totals
+from manifestcommit.report.data import FilesReducer, GcRow, HistoryReducer, JobRow, ReportData, SourceRow
+
+HOUR_US = 3_600_000_000
+BEGUN_US = 1_700_000_000_000_000
+OPERATIONS = ["append"] * 20 + ["overwrite", "append", "replace", "append", "delete", "append", "tag", "rewind", "gc"]
+
+
+def schema_of(names: list[str]) -> Schema:
+    return Schema(fields=tuple(Field(id=at + 1, name=name, type="string") for at, name in enumerate(names)))
+
+
+def head(version: int, schema: Schema, **members: Any) -> Snapshot:
+    return Snapshot(
+        format_version=1,
+        table_id="t" * 16,
+        version=version,
+        committed_at=BEGUN_US + version * HOUR_US,
+        writer="test",
+        schema=schema,
+        commits=(commit(version),),
+        totals=Totals(files=version * 3, rows=version * 5_000, bytes=version * 70_000),
+        **members,
+    )
+
+
+def commit(version: int, **members: Any) -> Commit:
+    summary = Summary(files=3, rows=5_000, bytes=70_000, seconds=0.2, conflicts=version % 7 == 0, retries=version % 11 == 0)
+    given = {"operation": OPERATIONS[version % len(OPERATIONS)], "key": f"flights:{version}", "summary": summary}
+    return Commit(**{"job": "v1-x", "commit_id": "v1-x", **given, **members})
+
+
+def data_of(
+    newest: Snapshot,
+    *,
+    versions: int,
+    files: int = 1_000,
+    partitions: int = 50,
+    text: str = "",
+    last: int | None = None,
+) -> ReportData:
+    """Everything that a page shows of a table of so many versions, files and partitions. text: wherever a text of a user's can be."""
+    reducer = HistoryReducer(newest, last or versions, list(newest.watermarks))
+    for version in range(newest.version, max(0, newest.version - (last or versions)), -1):
+        older = head(version, newest.schema or schema_of([]))
+        if text:
+            hostile = commit(version, key=text, reason=text, operation=text if version % 2 else "append", job=text)
+            names = [field.name for field in older.schema.fields] if older.schema else []
+            older = msgspec.structs.replace(older, commits=(hostile,), schema=schema_of([*names, f"{text}{version}"]))
+        reducer.add(older)
+    history = reducer.view()
+    file_reducer = FilesReducer((text or "day",))
+    each = files // partitions
+    for at in range(partitions):
+        file_reducer.add([0, each, 0, 0, 0, 0, 0, 0], [((f"{text}{at}",), each, each * 1_000, each * 9_000 + at)])
+    return ReportData(
+        url=f"memory://{text or 'lake/flights'}",
+        made_at=newest.committed_at + HOUR_US,
+        version=newest.version,
+        committed_at=newest.committed_at,
+        rows=newest.totals.rows,
+        files=newest.totals.files,
+        bytes=newest.totals.bytes,
+        columns=len(newest.schema.fields) if newest.schema else 0,
+        source_count=len(newest.watermarks),
+        tag_count=3,
+        tags=tuple((f"{text}tag-{at}", newest.version * at // 4) for at in (3, 2, 1)),
+        history=history,
+        file_view=file_reducer.view(),
+        sources=tuple(
+            SourceRow(source=name, position=position, lag=5, moved_at=history.moved_at.get(name))
+            for name, position in list(newest.watermarks.items())[:50]
+        ),
+        jobs=(JobRow(job=text or "v7-x", state="prepared", since=newest.committed_at / 1e6, size_bytes=700),),
+        job_states={"prepared": 1},
+        gc=(GcRow(reason=text or "orphan", objects=3, bytes=5_000),),
+    )
