@@ -28,6 +28,7 @@ from ..engine.scan import planning
 from ..errors import UsageError
 from ..job import Path
 from ..store import StorageOptions, open_store
+from ..terminal.notebook import Rows, html_members
 from .conditions import Condition, is_for_spark, predicate_of
 
 if TYPE_CHECKING:
@@ -35,6 +36,21 @@ if TYPE_CHECKING:
     import polars
     import pyarrow.dataset as ds
     from pyspark.sql import DataFrame, SparkSession
+
+
+class History(Rows):
+    """Commits, newest first."""
+
+    columns = ("version", "committed_at", "operation", "key", "+files", "+rows", "rows", "reason")
+
+    def _value(self, row: Mapping[str, Any], name: str) -> Any:
+        if name in ("+files", "+rows"):
+            return (row.get("summary") or {}).get(name[1:], "")
+        if name == "rows":
+            return (row.get("totals") or {}).get("rows", "")
+        if name == "committed_at":
+            return f"{row[name]:%Y-%m-%d %H:%M:%S}" if name in row else ""
+        return super()._value(row, name)
 
 
 @part_of("Table")
@@ -59,6 +75,16 @@ class TableReads:
     def __repr__(self) -> str:
         # in a traceback of its own constructor
         return f"Table({self.url!r})" if hasattr(self, "_session") else "Table(…)"
+
+    def _repr_html_(self) -> str:
+        """What was read last, if anything was: showing a table asks nothing of the store."""
+        members: dict[str, Any] = {"table": self.url}
+        if (head := self._session.known) is not None:
+            totals, schema = head.snapshot.totals, head.snapshot.schema
+            members |= {"version read last": head.version, "files": totals.files}
+            members |= {"rows": totals.rows, "bytes": totals.bytes}
+            members |= {"columns": [field.name for field in schema.fields] if schema else ""}
+        return html_members(members.items())
 
     @property
     def url(self) -> str:
@@ -398,15 +424,15 @@ class TableReads:
             limit: at most so many commits; by default all. One request for each version.
 
         Returns:
-            One dict for each commit: version, committed_at, operation, key, job, reason, restored,
-            summary, totals and writer.
+            A list, which prints as a table, of one dict for each commit: version, committed_at,
+            operation, key, job, reason, restored, summary, totals and writer.
 
         Raises:
             TableNotFoundError: there is no table at the path.
 
         Spec: RD3.
         """
-        return list(itertools.islice(self._history(), limit))
+        return History(itertools.islice(self._history(), limit))
 
     def watermarks(self) -> dict[str, int | str]:
         """Return how far every source has been read, as of this call.

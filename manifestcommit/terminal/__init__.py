@@ -1,4 +1,4 @@
-"""What people see on a terminal: tables of text, and progress.
+"""What people see on a terminal or in a notebook: tables, and progress.
 
 Internal: import from `manifestcommit`.
 """

@@ -48,7 +48,7 @@ ARROWS: dict[str, set[str]] = {
     "store.backends": {"errors", "store"},
     "store.probes": {"errors", "store"},
     "core.format": {"core.commit", "core.schema", "core.table", "errors"},
-    "engine.runtime": {"core.commit", "core.format", "core.schema", "core.table", "errors", "former_names", "store", "store.backends"},
+    "engine.runtime": {"core.commit", "core.format", "core.schema", "core.table", "errors", "former_names", "store", "store.backends", "terminal"},
     "engine.metadata": {
         "core.commit",
         "core.format",
@@ -74,6 +74,7 @@ ARROWS: dict[str, set[str]] = {
         "engine.runtime",
         "errors",
         "store",
+        "terminal",
         "version",
     },
     "engine.scan": {
@@ -100,6 +101,7 @@ ARROWS: dict[str, set[str]] = {
         "engine.runtime",
         "errors",
         "store",
+        "terminal",
     },
     "engine.maintenance": {
         "core.commit",
@@ -114,6 +116,7 @@ ARROWS: dict[str, set[str]] = {
         "engine.scan",
         "errors",
         "store",
+        "terminal",
     },
     "engine.operations": {
         "core.commit",

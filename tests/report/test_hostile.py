@@ -14,13 +14,13 @@ from manifestcommit.report.page import render
 
 HOSTILE = {
     "script": "</script></style></title><script>alert(1)</script><img src=x onerror=alert(1)>",
-    "attribute": "\" onmouseover=\"alert(1)\" x='",
+    "attribute": '" onmouseover="alert(1)" x=\'',
     "direction": "abc\u202egpj.exe\u2066\u200f",
     "NUL": "a\0b\x1b[31m\x07",
     "template": "{{ 7 * 7 }}{% raw %}{# x #}&lt;&amp;",
     "surrogate": "a\ud800b",
     "newline": "a\n\r\n\u2028<b>",
-    "long": "<&\">" * 2_500,
+    "long": '<&">' * 2_500,
     "wide": "日本🦆" * 3_000,
 }
 

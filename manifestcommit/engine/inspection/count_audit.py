@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.table.snapshot import Commit, Snapshot, Totals
+from ...terminal.notebook import Shown
 from ..metadata.table_context import TableContext
 from ..metadata.version_chain import walk_back
 
@@ -37,7 +38,7 @@ class CountMismatch(msgspec.Struct, frozen=True, kw_only=True):
     found: int
 
 
-class CountReport(msgspec.Struct, frozen=True, kw_only=True):
+class CountReport(Shown, msgspec.Struct, frozen=True, kw_only=True):
     """The result of `Table.counts`.
 
     Attributes:

@@ -13,11 +13,12 @@ import msgspec
 
 from ...core.schema.text import is_text, shown
 from ...errors import UsageError
+from ...terminal.notebook import Shown
 from ..job.two_phase import list_jobs
 from ..metadata.table_context import TableContext
 
 
-class TableMetrics(msgspec.Struct, frozen=True, kw_only=True):
+class TableMetrics(Shown, msgspec.Struct, frozen=True, kw_only=True):
     """A table in numbers.
 
     Ages compare the store's or the committer's clock with this machine's, and are never negative.

@@ -25,6 +25,7 @@ from ...core.table import object_names
 from ...core.table.snapshot import Snapshot
 from ...errors import CorruptMetadataError, StoreError, TableNotFoundError, UnsupportedFormatError
 from ...store import Store
+from ...terminal.notebook import Shown, changed, html_members, html_table, line
 from ..metadata.table_context import TableContext
 from ..metadata.table_marker import misplaced
 from ..metadata.version_chain import Head, list_above, list_versions, open_head, read_object
@@ -40,7 +41,7 @@ _NAMED = 100  # versions of one gap, or left over, that are reported one by one,
 _REPORTED = 10_000  # findings that are kept; further ones are only counted
 
 
-class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
+class VerifyReport(Shown, msgspec.Struct, frozen=True, kw_only=True):
     """The result of `Table.verify`.
 
     Attributes:
@@ -70,6 +71,18 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
     objects: int = 0
     damages: int = 0
     findings: tuple[VerifyFinding, ...] = ()
+
+    def __repr__(self) -> str:
+        ranking = ("first", "last", "damages", "files", "objects", "deep", "findings", "url")
+        return line("VerifyReport", [(name, getattr(self, name)) for name in ranking])
+
+    def _repr_html_(self) -> str:
+        """The members, and the first findings."""
+        rows = [
+            (each.severity, each.kind, each.object, each.problem) for each in self.findings[:20]
+        ]
+        findings = html_table(("", "finding", "object", "problem"), rows, len(self.findings) - 20)
+        return html_members(changed(self)) + (findings if rows else "")
 
     @property
     def is_sound(self) -> bool:

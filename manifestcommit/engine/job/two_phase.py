@@ -26,6 +26,7 @@ from ...errors import (
     WatermarkGapError,
 )
 from ...store import ObjectInfo
+from ...terminal.notebook import Shown
 from ..commit.commit_loop import commit, measured, record_abort
 from ..commit.group_commit import Committers, read_intent
 from ..commit.settled import fenced_outcome, found_outcome
@@ -41,7 +42,7 @@ from .task_recovery import is_recoverable
 State = Literal["prepared", "published", "running", "committed", "aborted", "fenced"]
 
 
-class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
+class JobInfo(Shown, msgspec.Struct, frozen=True, kw_only=True):
     """A job that has left objects for others.
 
     Attributes:

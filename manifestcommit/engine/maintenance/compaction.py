@@ -32,6 +32,7 @@ from ...core.table.entries import Entry, ManifestRef
 from ...core.table.partition_pattern import dedupe, of_partition
 from ...core.table.snapshot import REPLACE, Snapshot
 from ...errors import CorruptMetadataError, UsageError
+from ...terminal.notebook import Shown
 from ..commit.commit_loop import commit
 from ..commit.conflict_inputs import load_conflict_inputs
 from ..commit.group_commit import Committers
@@ -101,7 +102,7 @@ class LostGroup(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-class Compaction(msgspec.Struct, frozen=True, kw_only=True):
+class Compaction(Shown, msgspec.Struct, frozen=True, kw_only=True):
     """What one compaction rewrote and merged.
 
     Attributes:

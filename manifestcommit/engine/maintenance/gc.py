@@ -26,6 +26,7 @@ from ...core.commit.retention import Horizon, Policy, Verdict, horizon_of
 from ...core.table.snapshot import Snapshot
 from ...errors import StoreDeniedError, StoreError, StoreFullError, TableNotFoundError
 from ...store import KeepsUnfinished, ObjectInfo, Unfinished
+from ...terminal.notebook import Shown, html_members, html_table, line
 from ..metadata.table_context import TableContext
 from ..metadata.version_chain import open_head
 from .gc_decision import commit_decision, look_for_foreign, preview, store_time
@@ -41,7 +42,7 @@ PLAN = pa.schema(
 )
 
 
-class ObjectTotals(msgspec.Struct, frozen=True, kw_only=True):
+class ObjectTotals(Shown, msgspec.Struct, frozen=True, kw_only=True):
     """How many objects there are, and how large they are.
 
     Attributes:
@@ -53,7 +54,7 @@ class ObjectTotals(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0
 
 
-class GcReport(msgspec.Struct, frozen=True, kw_only=True):
+class GcReport(Shown, msgspec.Struct, frozen=True, kw_only=True):
     """What one gc decided and deleted.
 
     Attributes:
@@ -79,6 +80,27 @@ class GcReport(msgspec.Struct, frozen=True, kw_only=True):
     foreign: ObjectTotals = ObjectTotals()
     foreign_names: tuple[str, ...] = ()
     unknown: ObjectTotals = ObjectTotals()
+
+    def __repr__(self) -> str:
+        deleted = sum(each.count for each in self.deleted.values())
+        members = {
+            "version": self.version,
+            "fence": self.fence,
+            "expired": self.expired,
+            "deleted": deleted,
+            "deleted_bytes": sum(each.bytes for each in self.deleted.values()),
+            "kept": self.kept.count,
+            "foreign": self.foreign.count,
+        }
+        return line("GcReport", members.items())
+
+    def _repr_html_(self) -> str:
+        """Objects and bytes by what became of them."""
+        rows = [(f"deleted: {kind}", each.count, each.bytes) for kind, each in self.deleted.items()]
+        named = {"kept": self.kept, "foreign": self.foreign, "unknown": self.unknown}
+        rows += [(name, each.count, each.bytes) for name, each in named.items()]
+        heads = {"version": self.version, "fence": self.fence, "oldest readable": self.expired}
+        return html_members(heads.items()) + html_table(("objects", "count", "bytes"), rows)
 
 
 class GcCounts:

@@ -16,6 +16,7 @@ import msgspec
 from ...core.table.entries import Entry, ManifestRef
 from ...core.table.snapshot import Summary
 from ...store.base import Store, retries_of
+from ...terminal.notebook import Shown
 
 Phase = Literal["both", "first", "second"]
 
@@ -36,7 +37,7 @@ class InputTotals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         )
 
 
-class JobMetrics(msgspec.Struct, frozen=True, kw_only=True):
+class JobMetrics(Shown, msgspec.Struct, frozen=True, kw_only=True):
     """A job in numbers; if all is well, the rows read, written and committed are equal.
 
     Attributes:

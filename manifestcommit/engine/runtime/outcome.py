@@ -23,6 +23,7 @@ from ...errors import (
     WatermarkOverlapError,
 )
 from ...former_names import with_former_names
+from ...terminal.notebook import Shown, line
 from .job_metrics import JobMetrics
 
 Kind = Literal[
@@ -39,7 +40,7 @@ Kind = Literal[
 
 
 @with_former_names("Outcome")
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class Outcome(Shown, msgspec.Struct, frozen=True, kw_only=True):
     """The result of a job.
 
     Attributes:
@@ -66,6 +67,21 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     dropped_keys: tuple[str, ...] = ()
     metrics: JobMetrics | None = None
+
+    def __repr__(self) -> str:
+        metrics, conflict = self.metrics, self.conflict
+        members = {
+            "kind": self.kind,
+            "version": self.version,
+            "conflict": conflict.rule if conflict else None,
+            "reason": self.reason,
+            "rows": metrics.rows_committed or None if metrics else None,
+            "files": metrics.files_committed or None if metrics else None,
+            "dropped_keys": self.dropped_keys,
+            "attempts": self.attempts,
+            "seconds": metrics.seconds if metrics else None,
+        }
+        return line("Outcome", members.items())
 
     @property
     def committed(self) -> bool:

@@ -1,0 +1,139 @@
+"""How values look in a REPL and in a notebook: one short line, or a small HTML table without style.
+
+Every text is escaped and shortened: names, keys and reasons may come from anyone. Not here: whole
+pages (report).
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from .render import render_table, visible
+
+LINE = 100  # characters of a repr
+_CELL = 60
+_ROWS = 20
+
+
+def cut(value: Any, limit: int = _CELL) -> str:
+    """A value on one line of at most `limit` characters, without control characters."""
+    text = value if isinstance(value, str) else str(value)
+    shown = visible(text[: limit + 1])
+    return shown if len(text) <= limit and len(shown) <= limit else f"{shown[: limit - 1]}…"
+
+
+def line(name: str, members: Iterable[tuple[str, Any]]) -> str:
+    """`Name(member=value, …)` on one line; members that are None or empty, or for
+    which there is no room, are left out."""
+    parts: list[str] = []
+    room, left = LINE - len(name) - 5, False
+    for member, value in members:
+        if value is None or value == "" or value == () or value == {} or value is False:
+            continue
+        part = f"{member}={_short(value)}"
+        if len(part) + 2 > room:
+            left = True
+            continue
+        parts.append(part)
+        room -= len(part) + 2
+    return f"{name}({', '.join([*parts, *['…'] * left])})"
+
+
+def struct_line(value: msgspec.Struct) -> str:
+    """A struct on one line: members that differ from their defaults, long texts last."""
+    members = sorted(changed(value), key=lambda member: len(_short(member[1])) > 20)
+    return line(type(value).__name__, members)
+
+
+def changed(value: msgspec.Struct) -> Iterator[tuple[str, Any]]:
+    """The members of a struct that differ from their defaults."""
+    for field in msgspec.structs.fields(value):
+        member = getattr(value, field.name)
+        if field.default is msgspec.NODEFAULT or member != field.default:
+            yield field.name, member
+
+
+def html_table(names: Sequence[str], rows: Iterable[Sequence[Any]], more: int = 0) -> str:
+    """A small HTML table; more: rows that it leaves out."""
+    heads = "".join(f"<th>{_cell(name)}</th>" for name in names)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{_cell(value)}</td>" for value in row) + "</tr>" for row in rows
+    )
+    rest = f"<p>… and {more:,} more</p>" if more > 0 else ""
+    head = f"<thead><tr>{heads}</tr></thead>" if names else ""
+    return f"<table>{head}<tbody>{body}</tbody></table>{rest}"
+
+
+def html_members(members: Iterable[tuple[str, Any]]) -> str:
+    """Names and values, one pair in a row."""
+    return html_table((), [(name, _plain(value)) for name, value in members])
+
+
+class Shown:
+    """A struct that prints on one line, and as a small table in a notebook."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        assert isinstance(self, msgspec.Struct)
+        return struct_line(self)
+
+    def _repr_html_(self) -> str:
+        assert isinstance(self, msgspec.Struct)
+        return html_members(changed(self))
+
+
+class Rows(list[dict[str, Any]]):
+    """A list of dicts that prints as a table: the first rows, and how many more there are."""
+
+    columns: Sequence[str] = ()
+
+    def __repr__(self) -> str:
+        rows = [[cut(value, 24) for value in row] for row in self._shown()]
+        rest = f"\n… and {len(self) - _ROWS:,} more" if len(self) > _ROWS else ""
+        return (render_table(self.columns, rows) if self else "[]") + rest
+
+    def _repr_html_(self) -> str:
+        return html_table(self.columns, self._shown(), len(self) - _ROWS)
+
+    def _shown(self) -> Iterator[list[Any]]:
+        for row in islice(self, _ROWS):
+            yield [self._value(row, name) for name in self.columns]
+
+    def _value(self, row: Mapping[str, Any], name: str) -> Any:
+        value = row.get(name) if isinstance(row, Mapping) else row
+        return "" if value is None else value
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, str):
+        text = visible(value[:33])
+        return repr(text if len(value) <= 32 and len(text) <= 32 else f"{text[:31]}…")
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, msgspec.Struct):
+        return cut(struct_line(value), 40)
+    if isinstance(value, tuple | list | dict | set):
+        return f"<{len(value):,}>"
+    return cut(value, 24)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, msgspec.Struct):
+        return struct_line(value)
+    if isinstance(value, Mapping):
+        return ", ".join(
+            f"{name}: {cut(_plain(each), 40)}" for name, each in islice(value.items(), 10)
+        )
+    if isinstance(value, tuple | list):
+        return ", ".join(cut(_plain(each), 40) for each in islice(value, 10))
+    return value
+
+
+def _cell(value: Any) -> str:
+    return html.escape(f"{value:,}" if type(value) is int else cut(value), quote=True)
