@@ -233,8 +233,8 @@ def _axis(
 ) -> None:
     for part in (0.0, 0.5, 1.0):
         y = top + height * (1 - part)
-        if part == 0.5 and text is count_text and end < 2:
-            continue  # half a row
+        if part == 0.5 and end < 2:
+            continue  # half a row or byte
         chart.lines.append(Line(_LEFT, y, WIDTH - _RIGHT, y, "grid"))
         chart.labels.append(Label(_LEFT - 8, y + 4, text(end * part), "end"))
 

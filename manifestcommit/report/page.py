@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from ..terminal.render import counted
 from ..version import __version__
 from . import drawing
 from .data import SIZE_CLASSES, ReportData
@@ -134,6 +135,7 @@ def _template() -> Any:
         size=drawing.size_text,
         age=drawing.age_text,
         time=drawing.time_text,
+        counted=counted,
         kind=drawing.kind_of,
     )
     environment.globals.update(share=drawing.share, kind_names=drawing.KIND_NAMES)

@@ -78,7 +78,7 @@ def data_of(
         file_view=file_reducer.view(),
         sources=tuple(
             SourceRow(source=name, position=position, lag=5, moved_at=history.moved_at.get(name))
-            for name, position in list(newest.watermarks.items())[:50]
+            for name, position in list(newest.watermarks.items())[:30]
         ),
         jobs=(JobRow(job=text or "v7-x", state="prepared", since=newest.committed_at / 1e6, size_bytes=700),),
         job_states={"prepared": 1},
