@@ -1,1 +1,4 @@
-"""Pictures of a table: one HTML page that needs no server, no script and no network."""
+"""Pictures of a table: one HTML page that needs no server, no script and no network.
+
+Internal: import from `manifestcommit`.
+"""

@@ -48,7 +48,17 @@ ARROWS: dict[str, set[str]] = {
     "store.backends": {"errors", "store"},
     "store.probes": {"errors", "store"},
     "core.format": {"core.commit", "core.schema", "core.table", "errors"},
-    "engine.runtime": {"core.commit", "core.format", "core.schema", "core.table", "errors", "former_names", "store", "store.backends", "terminal"},
+    "engine.runtime": {
+        "core.commit",
+        "core.format",
+        "core.schema",
+        "core.table",
+        "errors",
+        "former_names",
+        "store",
+        "store.backends",
+        "terminal",
+    },
     "engine.metadata": {
         "core.commit",
         "core.format",
