@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ..errors import UsageError
 from ..terminal.render import counted
 from ..version import __version__
@@ -23,21 +25,16 @@ from .data import SIZE_CLASSES, ReportData
 _FOLDER = Path(__file__).parent
 
 
-class Report:
-    """A report of a table: one HTML page that needs no server, no script and no network."""
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """A report of a table: one HTML page that needs no server, no script and no network.
 
-    def __init__(self, page: str, version: int) -> None:
-        self._page, self._version = page, version
+    Attributes:
+        html: the page, a whole HTML document.
+        version: the version of the table that it shows.
+    """
 
-    @property
-    def html(self) -> str:
-        """The page, a whole HTML document."""
-        return self._page
-
-    @property
-    def version(self) -> int:
-        """The version of the table that it shows."""
-        return self._version
+    html: str
+    version: int
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the page to a file; a file that is there is replaced.
@@ -53,7 +50,7 @@ class Report:
         """
         try:
             file = Path(path)
-            file.write_bytes(self._page.encode())
+            file.write_bytes(self.html.encode())
         except (OSError, ValueError, TypeError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise UsageError(
@@ -63,11 +60,11 @@ class Report:
         return file
 
     def __repr__(self) -> str:
-        return f"Report(version={self._version}, {drawing.size_text(len(self._page.encode()))})"
+        return f"Report(version={self.version}, {drawing.size_text(len(self.html.encode()))})"
 
     def _repr_html_(self) -> str:
         """The page in a frame of its own, so that neither's style reaches the other."""
-        page = html.escape(self._page, quote=True)
+        page = html.escape(self.html, quote=True)
         size = 'width="100%" height="720"'
         return f'<iframe sandbox {size} title="manifestcommit report" srcdoc="{page}"></iframe>'
 

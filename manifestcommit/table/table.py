@@ -260,14 +260,15 @@ class Table(RowChanges, TableReads):
         gc: bool = False,
         ends: Mapping[str, int | str] | None = None,
     ) -> Report:
-        """Draw the table as one HTML page: growth, partitions, file sizes, watermarks, commits.
+        """Describe the table in one HTML page: growth, partitions, file sizes, watermarks, commits.
 
         The page has no script, needs no server and no network, and shows in notebooks. Names and
         texts of the table are escaped and shortened. Nothing is changed. Memory and the page's
         size are bounded, whatever the table's size.
 
         Args:
-            path: also write the page to this file; a file that is there is replaced.
+            path: also write the page to this file, which is replaced if it is there; by default no
+                file is written.
             last: read the newest versions, at most so many: one request for each; by default 200.
                 Besides, one request for each manifest, 1,000 at most, and for the objects of jobs.
             gc: with what gc would delete by its default retention, which lists the whole store; by
@@ -292,7 +293,7 @@ class Table(RowChanges, TableReads):
 
         page.check_installed()
         data = reading.read_report(self._session, last=last, with_gc=gc, ends=ends)
-        made = page.Report(page.render(data), data.version)
+        made = page.Report(html=page.render(data), version=data.version)
         if path is not None:
             made.save(path)
         return made
