@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import doctest
 import io
+import logging
 import os
 import re
 import subprocess
@@ -59,10 +60,24 @@ def run(page: Path, names: Mapping[str, Any], section: str | None = None, *, sho
         and not (shown and document.text.startswith("<!--", example.region.start))
     ]
     assert chosen, f"{page} has no blocks to run" + (f" below {section!r}" if section else "")
-    for example in chosen:
-        example.evaluate()
+    with _same_logging_afterwards():
+        for example in chosen:
+            example.evaluate()
     runner.nothing_unsaid()
     return document.namespace
+
+
+@contextlib.contextmanager
+def _same_logging_afterwards() -> Iterator[None]:
+    """Take back what a page does to loggers: other tests run in this process."""
+    loggers = [logging.getLogger(name) for name in ("manifestcommit", "manifestcommit.jobs", "manifestcommit.spark")]
+    before = [(logger.level, list(logger.handlers)) for logger in loggers]
+    try:
+        yield
+    finally:
+        for logger, (level, handlers) in zip(loggers, before, strict=True):
+            logger.setLevel(level)
+            logger.handlers[:] = handlers
 
 
 def heading_above(text: str, position: int) -> str | None:
