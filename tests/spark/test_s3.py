@@ -7,7 +7,9 @@ import json
 import secrets
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from tests.spark.clusters import Driver, set_trap, sprung, standalone_cluster
 import manifestcommit as mc
 from manifestcommit.errors import StoreDeniedError, StoreError, UsageError
 from manifestcommit.spark.datasource.source import ManifestCommitDataSource
+from manifestcommit.spark.runtime import registered_options
 from manifestcommit.spark.runtime.registered_options import registered_name, with_options
 from manifestcommit.spark.runtime.task_errors import raised_inside
 from manifestcommit.spark.write.arrow_writer import PlannedWrite
@@ -225,6 +228,26 @@ def test_one_name_per_session_and_options(spark) -> None:
     names = {name, registered_name(spark, PlannedWrite, StorageOptions({"key": "k"})), registered_name(other, PlannedWrite, options)}
     assert len(names) == 3
     assert registered_name(spark, PlannedWrite, StorageOptions()) == PlannedWrite.format_name
+
+
+def test_threads_that_need_a_source_together_register_it_once(spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[SE1] Registered twice, Spark may refuse the second with DATA_SOURCE_ALREADY_EXISTS: a compaction's threads met that."""
+    session, registered, together = spark.newSession(), [], threading.Barrier(8)
+    real = registered_options.register_with
+
+    def slowly(*given: Any) -> None:
+        registered.append(given[-1])
+        time.sleep(0.2)
+        real(*given)
+
+    def name(_: int) -> str:
+        together.wait(30)
+        return registered_name(session, PlannedWrite, StorageOptions())
+
+    monkeypatch.setattr(registered_options, "register_with", slowly)
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(name, range(8))) == {PlannedWrite.format_name}
+    assert registered == [PlannedWrite.format_name]
 
 
 def test_options_that_cannot_travel_are_refused_by_name() -> None:

@@ -30,6 +30,8 @@ _NOWHERE = "manifestcommit.spark.<registered>"
 # far below the size (1 MiB) above which Spark broadcasts a class
 _LARGEST_BYTES = 256 * 1024
 
+# Two threads that register one name are two sources of that name to Spark, which refuses it then.
+_REGISTERING = threading.Lock()
 _NAMES: weakref.WeakKeyDictionary[Any, dict[tuple[str, str], str]] = weakref.WeakKeyDictionary()
 
 
@@ -88,15 +90,16 @@ def registered_name(spark: Any, source: type[StoreSource], options: StorageOptio
         # has none, or another.
         sessions = jvm(spark).org.apache.spark.sql.classic.SparkSession
         sessions.setActiveSession(java_session(spark))
-    names = _NAMES.setdefault(spark, {})
     key = (source.format_name, options.fingerprint())
-    if key not in names:
-        # Other options get another name: a DataFrame of a Connect session is analysed by name
-        # whenever it is used.
-        name = f"{source.format_name}_{secrets.token_hex(8)}" if options else source.format_name
-        register_with(spark, source, options, name)
-        names[key] = name
-    return names[key]
+    with _REGISTERING:
+        names = _NAMES.setdefault(spark, {})
+        if key not in names:
+            # Other options get another name: a DataFrame of a Connect session is analysed by name
+            # whenever it is used.
+            name = f"{source.format_name}_{secrets.token_hex(8)}" if options else source.format_name
+            register_with(spark, source, options, name)
+            names[key] = name
+        return names[key]
 
 
 def register_with(

@@ -16,7 +16,7 @@ from tests.schemas import counter, schemas
 
 from manifestcommit.core.schema.evolution import apply_edits, rename_column
 from manifestcommit.core.schema.fields import Field, Schema, StructType, walk
-from manifestcommit.core.schema.spark_json import from_spark, has_collation, to_spark
+from manifestcommit.core.schema.spark_json import _DROPPED_METADATA, from_spark, has_collation, to_spark
 from manifestcommit.errors import SchemaMismatchError, UnsupportedTypeError
 
 json_values = st.recursive(
@@ -52,7 +52,8 @@ def test_pyspark_reads_the_json_and_writes_it_back(schema: Schema) -> None:
 @given(st.dictionaries(st.text(min_size=1), json_values, max_size=3))
 def test_metadata_is_kept_as_it_is(metadata: dict[str, Any]) -> None:
     """[SC2] Comments, char and varchar lengths, whatever a library attached."""
-    metadata.pop("__COLLATIONS", None)
+    for name in ("__COLLATIONS", *_DROPPED_METADATA):
+        metadata.pop(name, None)
     spark = struct(field("c", "string", **metadata))
     assert to_spark(from_spark(spark, counter()), physical=False) == spark
 
