@@ -256,7 +256,12 @@ def _agreed(
                 "Python sinks: use processingTime or availableNow.)"
             )
         said.add((message.batch, message.planned, message.settled))
-    if len(said) != 1:
+    if not said:
+        raise StoreError(
+            f"Spark commits batch {number} without any task; nothing was committed. Start the "
+            "query again."
+        )
+    if len(said) > 1:
         raise StoreError(
             f"Spark's tasks reported {len(said)} different plans of batch {number}; nothing was "
             "committed. Start the query again."

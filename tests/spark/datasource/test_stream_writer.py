@@ -277,10 +277,10 @@ def test_messages_that_do_not_agree_commit_nothing(root: str, batch_messages: An
     for messages, said in [
         ([*batch_messages(0), None], "lost the message"),
         ([*batch_messages(0), TaskMessage(b"{}")], "lost the message"),
-        ([*batch_messages(0), *batch_messages(1, batch=1)], "different things"),
-        ([*batch_messages(0), *batch_messages(1, planned=other)], "different things"),
-        ([*batch_messages(0), *batch_messages(1, settled=True)], "different things"),
-        ([], "different things"),
+        ([*batch_messages(0), *batch_messages(1, batch=1)], "2 different plans"),
+        ([*batch_messages(0), *batch_messages(1, planned=other)], "2 different plans"),
+        ([*batch_messages(0), *batch_messages(1, settled=True)], "2 different plans"),
+        ([], "without any task"),
         (batch_messages(0, 1, batch=7), "batch 7, but it commits batch 0"),
         (batch_messages(0, 0), "two messages for task 0"),
     ]:
