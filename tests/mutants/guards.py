@@ -712,7 +712,7 @@ SPARK: tuple[Mutant, ...] = (
         "messages of a batch",
         "Tasks of two plans of one batch are committed together.",
         "IV5 SP7",
-        ("spark/datasource/stream_writer.py", "    if len(said) != 1:\n", "    if not said:\n"),
+        ("spark/datasource/stream_writer.py", "    if len(said) > 1:\n", "    if False:\n"),
         tests="spark/datasource/test_stream_writer.py::test_messages_that_do_not_agree_commit_nothing",
     ),
     mutant(
