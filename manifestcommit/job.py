@@ -174,9 +174,9 @@ def begin(
     based_on: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Job:
-    """Begin a job: its block commits when it is left, and aborts when it is left by an exception.
+    """Begin a job: leaving its `with` block commits, leaving it by an exception aborts.
 
-    Nothing is written by beginning. A job with work that is dropped without `commit`, `prepare` or
+    `begin` writes nothing. A job with work that is dropped without `commit`, `prepare` or
     `abort` gives a DroppedJobWarning.
 
     Args:
@@ -225,7 +225,7 @@ class DroppedJobWarning(UserWarning):
 class Job:
     """One attempt to change a table, made by `begin`; leave its block to commit.
 
-    Nothing is visible before, and nothing of a job that raised is visible ever.
+    Nothing is visible before the commit. The work of a job that failed never becomes visible.
 
     Attributes:
         outcome: what became of it; None until it was committed.
@@ -245,7 +245,7 @@ class Job:
 
     def __reduce__(self) -> Any:
         raise UsageError(
-            "a job cannot leave its process: what a copy of it writes would be in no commit. "
+            "a job cannot be pickled: no commit would include what its copy writes. "
             "Hand the data to the process that began the "
             "job, and write there"
         )
@@ -471,8 +471,8 @@ class Job:
         """Make all that the job needs to commit durable in one object: the first of two phases.
 
         From then on `mc.commit(path, job_id)` or `mc.abort(path, job_id)` finish it, from any
-        process on any machine; leaving the block does neither. Where it failed it may be called
-        again, and nothing else may.
+        process on any machine; leaving the block does neither. If it fails, the only valid next
+        call is `prepare`.
 
         Returns:
             The job's id.
@@ -538,7 +538,7 @@ def dropped(job: engine_job.Transaction) -> str:
     """What a job that nobody has ended says of itself."""
     return (
         f"job {job.id} of {job.url} was dropped without commit, prepare or abort: "
-        "nothing of it is visible, and gc takes what it "
+        "nothing of it is visible, and gc removes the files that it "
         "wrote. Use it as a context manager, `with manifestcommit.begin(…) as job:`, or call "
         "one of these"
     )

@@ -41,9 +41,9 @@ def read_committed(
 ) -> DataFrame:
     """Read exactly one committed version as a Spark DataFrame; later commits change nothing in it.
 
-    Once its files are expired and deleted it raises; it never has fewer rows. Where tasks read with
-    pyarrow (on a store that Spark's JVM does not reach) give `columns` and `filter` here: a later
-    `select` or `where` reads all the same.
+    If gc has deleted its files, reading raises; a read never returns part of a version. Where tasks
+    read with pyarrow (on a store that Spark's JVM does not reach) give `columns` and `filter` here:
+    a later `select` or `where` reads all the same.
 
     Args:
         path: the table's root, a local path or a URL. `df_path=` still works, with a
@@ -150,11 +150,11 @@ def gc(
     spark: SparkSession | Literal[True] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> GcReport:
-    """Expire old versions, and delete what no readable version lists and no live job has written.
+    """Expire old versions, and remove orphan files, which no version lists and no live job wrote.
 
-    Nothing else is deleted, whatever runs beside it. Readable stay the newest versions and tagged
-    ones; orphan files are removed by the second run, a grace period later. One process needs eight
-    bytes of memory for each live file.
+    Nothing else is deleted, whatever runs beside it. The newest versions and tagged versions stay
+    readable; orphan files are removed by the second run, a grace period later. One process needs
+    eight bytes of memory for each live file.
 
     Args:
         path: the table's root, a local path or a URL.
@@ -167,7 +167,7 @@ def gc(
             ones do not count.
         foreign: also delete files that something else wrote below the root longer than `grace` ago
             and that no version lists, up to 10,000 in a run, and never hidden ones (`_SUCCESS`); by
-            default False: they are reported and left.
+            default False: they are skipped and reported.
         spark: a session, or True for the active one, whose tasks list, compare and delete; by
             default this process does.
         storage_options: what reaches the object store; by default the environment.

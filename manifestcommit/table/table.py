@@ -30,7 +30,7 @@ from ..engine.maintenance.compaction import Compaction, CompactionOptions, merge
 from ..engine.maintenance.gc import GcReport
 from ..engine.metadata.time_travel import parse_age
 from ..engine.operations import alter
-from ..engine.operations.lineage import rewind
+from ..engine.operations.rewind import rewind
 from ..engine.operations.rollback import rollback
 from ..engine.operations.tags import tag, untag
 from ..engine.runtime.outcome import JobResults, Outcome, committed_or_raise
@@ -68,7 +68,7 @@ class Table(RowChanges, TableReads):
     ) -> Outcome:
         """Set a source's watermark back, so that it can be read again from there.
 
-        The keys whose advances that undoes are dropped, so that their work can be done again. Rows
+        The idempotency keys of the undone work are invalidated, so that it can be done again. Rows
         that were read after the position stay until they are overwritten or deleted. A job that
         advances this source, or has one of the dropped keys, and began before the rewind cannot
         commit any more: run it again.

@@ -50,7 +50,7 @@ from manifestcommit.engine.maintenance.adopt import UNFINISHED, adopt
 from manifestcommit.engine.maintenance.gc import GcReport
 from manifestcommit.engine.maintenance.gc import plan as look
 from manifestcommit.engine.metadata.version_chain import list_versions, open_head, read_object
-from manifestcommit.engine.operations.lineage import rewind
+from manifestcommit.engine.operations.rewind import rewind
 from manifestcommit.engine.operations.rollback import rollback
 from manifestcommit.engine.operations.row_change import RowChange
 from manifestcommit.engine.scan import planning

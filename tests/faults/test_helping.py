@@ -52,7 +52,8 @@ from manifestcommit.engine.maintenance import gc as gc_engine
 from manifestcommit.engine.metadata.job_and_key_lookup import find_job
 from manifestcommit.engine.metadata.version_chain import MAX_INTENTS, open_head, read_object
 from manifestcommit.engine.operations.alter import edit_schema
-from manifestcommit.engine.operations.lineage import rewind, trace
+from manifestcommit.engine.operations.lineage import trace
+from manifestcommit.engine.operations.rewind import rewind
 from manifestcommit.engine.operations.rollback import rollback
 from manifestcommit.engine.runtime.outcome import Outcome
 from manifestcommit.engine.runtime.tuning import Limits

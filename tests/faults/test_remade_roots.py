@@ -33,7 +33,7 @@ from manifestcommit.engine.maintenance import gc as gc_engine
 from manifestcommit.engine.maintenance.adopt import adopt
 from manifestcommit.engine.metadata.table_root import check_free_root
 from manifestcommit.engine.metadata.version_chain import Head, newest_above, open_head, read_object, read_version
-from manifestcommit.engine.operations.lineage import rewind
+from manifestcommit.engine.operations.rewind import rewind
 from manifestcommit.engine.operations.rollback import rollback
 from manifestcommit.engine.runtime.outcome import Outcome
 from manifestcommit.engine.scan.change_feed import Feed

@@ -18,7 +18,7 @@ from manifestcommit.engine.commit.settled import fenced_outcome
 from manifestcommit.engine.maintenance import gc as gc_engine
 from manifestcommit.engine.metadata.job_and_key_lookup import find_job
 from manifestcommit.engine.metadata.version_chain import Head, newest_above, open_head, read_object, read_version
-from manifestcommit.engine.operations.lineage import rewind
+from manifestcommit.engine.operations.rewind import rewind
 from manifestcommit.engine.runtime.outcome import error_of
 from manifestcommit.engine.scan.change_feed import Feed
 from manifestcommit.errors import (

@@ -412,6 +412,13 @@ UNTRUSTED: tuple[Mutant, ...] = (
         tests="spec/test_format.py::test_a_snapshot_that_lists_a_path_outside_is_damaged",
     ),
     mutant(
+        "paths in a manifest",
+        "An entry of a manifest leads outside of the root.",
+        "LY1 SE2",
+        ("core/format/manifest_table.py", "        if len(unsafe):\n", "        if False:\n"),
+        tests="core/format/test_manifest_table.py::test_a_hostile_path_in_a_manifest_is_refused",
+    ),
+    mutant(
         "paths of manifests",
         "A reference to a manifest leads to any object.",
         "LY3 SE2",

@@ -398,6 +398,7 @@ FLOORS: dict[str, list[set[str]]] = {
     ],
     "engine.operations": [
         {"alter", "lineage", "rollback", "row_change", "tags"},
+        {"rewind"},
     ],
     "engine.runtime": [
         {"tuning", "checked_parquet", "concurrency", "environment", "job_metrics", "name_set", "validation"},

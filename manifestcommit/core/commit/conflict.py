@@ -2,7 +2,7 @@
 per rule, all listed in one table by the kind of change. [CF1]
 
 Pure. A conflict is a value here; the engine turns it into an exception. Not here: loading the
-intervening commits (engine.commit.commit_loop).
+intervening commits (engine.commit.conflict_inputs).
 """
 
 from __future__ import annotations
@@ -214,8 +214,8 @@ def replacement_changes_rows(
 def partition_was_touched(
     head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
 ) -> Conflict | None:
-    """Serializable overwrite: another commit added to or removed from one of its partitions since
-    the base version, even from an empty one. [CF3] [CF6]
+    """Serializable overwrite, which is the default: another commit added to or removed from one of
+    its partitions since the base version, even from an empty one. [CF3] [CF6]
 
     Intervening commits that change no row do not conflict: the overwrite has seen the same rows.
     [CF15]

@@ -62,7 +62,7 @@ _PRIMITIVES: dict[str, pa.DataType] = {
     **dict.fromkeys(INTERVALS, pa.duration("us")),
 }
 
-# Arrow types whose values another type holds unchanged.
+# Arrow types whose values a column's type holds unchanged. `conform._is_same_kind` must allow each.
 _FROM_ARROW: dict[pa.DataType, str] = {
     pa.null(): "void",
     pa.bool_(): "boolean",

@@ -237,8 +237,8 @@ def _end(
     job, snapshot = result.job_id, session.open().snapshot
     if not {each.source for each in advances} <= snapshot.origins.keys():
         left = (
-            "It can never commit and stays prepared, since later ranges of a source that the "
-            "table does not know wait for it. Do its work "
+            "It can never commit and stays prepared, since later ranges of its source wait "
+            "for this job. Run its work "
             f"again in a new job, and abort this one: abort({result.url!r}, {job!r}), or "
             "`manifestcommit abort`."
         )
@@ -354,8 +354,7 @@ def _missing(session: TableContext, job: str) -> Outcome:
     if object_names.parse_job_id(job).birth < head.snapshot.fence:
         return fenced_outcome(session, head, job)
     raise UsageError(
-        f"{session.store.url} holds no prepared job {job}; nothing was done. Only what "
-        "`prepare` has made durable can be committed or "
-        "aborted by another process. A job that was not prepared commits when its own block "
-        "is left, or never."
+        f"{session.store.url} holds no prepared job {job}; nothing was done. "
+        "Another process can only commit or abort a prepared job. A job that was not prepared "
+        "commits when its own `with` block ends, or never."
     )

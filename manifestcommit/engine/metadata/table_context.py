@@ -93,7 +93,7 @@ class TableContext:
                 "clock",
                 (
                     f"this machine's clock is {_apart(now_us, int(told_s * 1e6))} the "
-                    "store's, whose time is used. Set the clock"
+                    "store's, whose time is used. Synchronize this machine's clock (NTP)"
                 ),
             )
             now_us = int(told_s * 1e6)

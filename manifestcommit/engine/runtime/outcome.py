@@ -192,7 +192,7 @@ def _conflict_error(conflict: Conflict, url: str) -> ManifestCommitError:
         "gap": ("committing would skip the rows between", ", or commit the rows between first"),
         "overlap": (
             "committing would duplicate rows",
-            "; what is to be read again needs a rewind first, and an overwrite",
+            "; to read rows again, rewind the source and overwrite them",
         ),
         "mismatch": ("opaque positions must be equal", ""),
     }[misfit.kind]

@@ -277,7 +277,7 @@ class Feed:
             return UsageError(
                 f"{who} brought back {commit.summary.files} files with {commit.summary.rows} "
                 "rows from before the stream began, so that it "
-                "may never have been given them; nothing of it was given. Take what you "
+                "may not have read them; no file of this version was delivered. Take what you "
                 "need of them "
                 f'(Table.changes({snapshot.version - 1}, {snapshot.version})["added"] lists '
                 "them), then restart the stream with "
@@ -287,9 +287,9 @@ class Feed:
             )
         return UsageError(
             f"{who} removed {commit.summary.removed_rows} rows in "
-            f"{commit.summary.removed_files} files, which a stream cannot take back; "
-            'nothing of it was given. Restart the stream with option("onOverwrite", "files") '
-            "to be given the files that such versions add, "
+            f"{commit.summary.removed_files} files, and a stream cannot retract rows; "
+            "no file of this version was delivered. Restart the stream with "
+            'option("onOverwrite", "files") to read the files that such versions add, '
             'or with "skip" to skip them.'
         )
 

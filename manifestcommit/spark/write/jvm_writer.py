@@ -435,6 +435,7 @@ def _entry(plan: WritePlan, scratch: str, part: str) -> Entry:
 
 
 def _has_float_statistics(path: str) -> bool:
+    """Spark has just written this file here, so that its footer needs no check. [AF3]"""
     footer = pq.read_metadata(path)
     floats = [
         column.position

@@ -2,7 +2,8 @@
 jitter. [ST14]
 
 Only for requests that may be carried out twice. A create may not: its sender compares the object
-before a repeat (engine.commit.commit_loop). The retries of the libraries below are turned off, so
+before a repeat (engine.commit.create_version). Which answers are retried: `Backend.answered`, and
+each backend's `translate`. The retries of the libraries below are turned off, so
 these numbers are complete.
 """
 

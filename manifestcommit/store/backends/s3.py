@@ -132,11 +132,11 @@ class S3Backend(Backend):
         version = self._put(key, data, IfNoneMatch="*").get("VersionId")
         if version not in (None, "null") and self._endpoint():
             raise UnsafeStoreError(
-                f"{self.url}: versioning is on in this bucket. Ceph stops honouring the "
-                "condition of a create then, and lets later writers "
-                f"replace a commit; {self.display_name(key)} may be such a one. Suspend "
-                "versioning, or use another bucket; only Amazon's "
-                "own may have it. Look at what the table holds before anything is run again."
+                f"{self.url}: versioning is on in this bucket. With versioning, Ceph ignores "
+                "`If-None-Match`: later writers replace a commit, and may have replaced "
+                f"{self.display_name(key)}. Suspend versioning, or use another bucket; only "
+                "Amazon's own S3 supports versioned buckets. Check what the table holds before you "
+                "run anything again."
             )
 
     def page(self, prefix: str, start_from: str, mark: str) -> tuple[Sequence[ObjectInfo], str]:

@@ -79,8 +79,8 @@ def simulate(
 
     Args:
         actors: name -> program, a function without arguments.
-        seed: decides the order of the steps and the faults; by default `given` does, and what that
-            does not name goes well.
+        seed: decides the order of the steps and the faults; by default `given` does, and
+            where that names nothing, no fault is injected.
         before: called first, alone, such as to fill a table; by default nothing is.
         check: called last, alone, to examine the result; by default nothing is.
         given: the choices of an earlier run, to repeat it; by default none.

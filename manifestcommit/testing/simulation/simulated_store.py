@@ -22,7 +22,7 @@ from .trace import Trace
 
 # A fault is drawn among those of its kind; the first, none, is the plain choice. lost: nothing
 # happened; unanswered: it happened; late: it happens after the caller has aborted, at a later turn;
-# twice: it happens now, and once more then; dies_*: the caller dies.
+# twice: it happens now, and once more then; dies_*: the caller crashes.
 READING = ("", "refused", "unanswered", "dies_before", "dies_after")
 WRITING = (
     "",

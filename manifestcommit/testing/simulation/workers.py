@@ -29,7 +29,7 @@ from ...engine.maintenance import gc
 from ...engine.metadata.table_context import TableContext
 from ...engine.metadata.version_chain import Head, raise_if_expired, read_version
 from ...engine.operations import alter
-from ...engine.operations.lineage import rewind
+from ...engine.operations.rewind import rewind
 from ...engine.operations.rollback import rollback
 from ...engine.operations.tags import tag, untag
 from ...engine.runtime.outcome import Outcome

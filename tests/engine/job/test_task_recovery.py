@@ -32,7 +32,7 @@ from manifestcommit.engine.commit.create_version import create_table
 from manifestcommit.engine.datafile.writer import WritePlan
 from manifestcommit.engine.job.two_phase import commit_prepared, give_up, list_jobs
 from manifestcommit.engine.metadata.version_chain import open_head
-from manifestcommit.engine.operations.lineage import rewind
+from manifestcommit.engine.operations.rewind import rewind
 from manifestcommit.engine.operations.rollback import rollback
 from manifestcommit.errors import (
     CommitConflictError,

@@ -128,7 +128,7 @@ def test_a_version_that_was_the_newest_one_within_the_age_stays(root: str) -> No
 
 
 def test_a_tagged_version_stays_until_its_time_has_come(root: str) -> None:
-    """[GC10]"""
+    """What only a tagged version lists is not deleted. [GC4] [GC10] [IV7]"""
     table = mc.Table(root)
     table.tag("ever é", 2)
     table.tag("an hour", 3, keep_for="1h")

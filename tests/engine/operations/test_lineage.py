@@ -16,7 +16,8 @@ import manifestcommit as mc
 from manifestcommit.cli.main import main
 from manifestcommit.core.table.watermark import Advance, is_left_by, rewind_origins, rewind_watermarks
 from manifestcommit.engine.metadata.version_chain import open_head
-from manifestcommit.engine.operations.lineage import rewind, trace
+from manifestcommit.engine.operations.lineage import trace
+from manifestcommit.engine.operations.rewind import rewind
 from manifestcommit.errors import CommitConflictError, KeyReusedError, SnapshotExpiredError, UsageError, WatermarkOverlapError
 from manifestcommit.store import MemoryStore
 from manifestcommit.testing.counting import CountingStore

@@ -43,7 +43,8 @@ from manifestcommit.engine.maintenance.gc import run as gc_run
 from manifestcommit.engine.metadata.job_and_key_lookup import find_job
 from manifestcommit.engine.metadata.version_chain import open_head, read_object
 from manifestcommit.engine.operations import alter
-from manifestcommit.engine.operations.lineage import rewind, trace
+from manifestcommit.engine.operations.lineage import trace
+from manifestcommit.engine.operations.rewind import rewind
 from manifestcommit.engine.operations.rollback import rollback
 from manifestcommit.engine.operations.tags import tag
 from manifestcommit.engine.runtime.outcome import Outcome, error_of

@@ -29,7 +29,7 @@ from manifestcommit.engine.job.two_phase import commit_prepared, settle_prepared
 from manifestcommit.engine.maintenance.gc import run as gc_run
 from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.engine.operations import alter
-from manifestcommit.engine.operations.lineage import rewind
+from manifestcommit.engine.operations.rewind import rewind
 from manifestcommit.engine.operations.rollback import rollback
 from manifestcommit.engine.operations.tags import untag
 from manifestcommit.engine.runtime.outcome import error_of

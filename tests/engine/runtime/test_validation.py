@@ -9,7 +9,7 @@ import pytest
 from tests.faults.tables import begin, memory, rows, session, write
 
 import manifestcommit as mc
-from manifestcommit.engine.operations.lineage import rewind
+from manifestcommit.engine.operations.rewind import rewind
 from manifestcommit.engine.operations.rollback import rollback
 from manifestcommit.engine.operations.row_change import Operation, RowChange
 from manifestcommit.errors import UsageError

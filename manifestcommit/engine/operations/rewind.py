@@ -1,0 +1,106 @@
+"""Sets a source's watermark back, and invalidates the idempotency keys of what that undoes. [WM5]
+
+Not here: the history of a source's moves (engine.operations.lineage), setting the whole table back
+(engine.operations.rollback).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ...core.commit.change import Rewind
+from ...core.table.watermark import Position, check_advance, is_left_by
+from ...errors import SnapshotExpiredError, UsageError
+from ..commit.commit_loop import commit
+from ..metadata.job_and_key_lookup import find_key_at
+from ..metadata.table_context import TableContext
+from ..metadata.version_chain import Head
+from ..runtime.outcome import Outcome
+from ..runtime.validation import check_reason
+from .lineage import steps, unknown_source
+
+
+def rewind(
+    session: TableContext, source: str, to: Position, *, reason: str, keep_keys: bool = False
+) -> Outcome:
+    """Set a source's watermark back with a commit of its own, and invalidate the keys whose
+    advances that undoes. [WM5]
+
+    One request for each version back to the one that last had this watermark. It conflicts if the
+    source moves meanwhile.
+    """
+    check_reason("rewind", reason)
+    head = session.open()
+    have = head.snapshot.watermarks.get(source)
+    if source not in head.snapshot.origins and have is None:
+        raise UsageError(unknown_source(session, head.snapshot, source))
+    _check_target(source, have, to)
+    # Only the history knows whether a source was ever at a text; a source without a position has
+    # nothing to undo.
+    is_walked = have is not None and (isinstance(to, str) or not keep_keys)
+    keys = _undone_keys(session, head, source, to) if is_walked else frozenset[str]()
+    keys = frozenset() if keep_keys else keys
+    job = session.new_job(head)
+    back = Rewind(
+        job=job, birth=head.version, source=source, have=have, to=to, keys=keys, reason=reason
+    )
+    outcome = commit(session, head, back)
+    return (
+        msgspec.structs.replace(outcome, dropped_keys=tuple(sorted(keys)))
+        if outcome.committed
+        else outcome
+    )
+
+
+def _check_target(source: str, have: Position, to: Position) -> None:
+    """UsageError unless the source, now at `have`, can be set back to `to`."""
+    if to is None:
+        return
+    if have is None:
+        raise UsageError(
+            f"source {source!r} has no position, since a rollback to before its first "
+            "advance: rewind it to None to forget it"
+        )
+    try:
+        check_advance(source, have, to)  # of one kind, and representable
+    except ValueError as error:
+        if (
+            isinstance(have, int)
+            and isinstance(to, int)
+            and not isinstance(to, bool)
+            and -(2**63) <= to < have
+        ):
+            return
+        raise UsageError(str(error)) from None
+    if isinstance(have, int) or to == have:
+        raise UsageError(
+            f"source {source!r} is at {have!r}; a rewind sets it back, and {to!r} is not "
+            "before that"
+        )
+
+
+def _undone_keys(session: TableContext, head: Head, source: str, to: Position) -> frozenset[str]:
+    """The keys that a rewind drops: of the commits that moved the source past `to`, newest first,
+    unless the key was recorded again since. [WM5]"""
+    keys: set[str] = set()
+    try:
+        for step in steps(session, head, source):
+            if is_left_by(to, step.end):
+                return frozenset(keys)
+            key = step.commit.key
+            record = find_key_at(session, head, key)[1] if key is not None else None
+            if record is not None and record.version == step.version:
+                keys.add(str(key))
+            if is_left_by(to, step.start):  # versions before that need not be readable
+                return frozenset(keys)
+    except SnapshotExpiredError as error:
+        raise SnapshotExpiredError(
+            f"{error}, nor which keys a rewind to {to!r} has to drop. Nothing was changed. Rewind "
+            "with keep_keys=True (--keep-keys) and give new keys to the work that is done again."
+        ) from None
+    if isinstance(to, str) and to != head.snapshot.origins.get(source):
+        raise UsageError(
+            f"source {source!r} was never at {to!r}; texts have no order, so that a rewind "
+            "leads to a position that it once had"
+        )
+    return frozenset(keys)
