@@ -1,6 +1,7 @@
-"""`manifestcommit delete`: rows out of a table by a condition in SQL, through Spark. [RC2]
+"""`manifestcommit delete`: rows out of a table by a condition in SQL. [RC2] [RC8]
 
-Not here: which rows match (spark.filter.condition), the merge, whose source is a program's.
+Not here: who evaluates the condition (engine.row_changes.executor), the merge, whose source is a
+program's.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..core.filter.predicate import And, Not, Or, Predicate, Unknown, columns_of
+from ..core.filter.predicate import Predicate, columns_of, is_understood
 from ..core.schema import evolution
 from ..core.schema.fields import Schema, walk
 from ..core.schema.read_mark import mark_of
@@ -113,16 +113,6 @@ def _looked_at(schema: Schema, wanted: list[str], predicate: Predicate | None) -
         except UsageError:  # Spark will say so, or knows better
             return None
     return [field.name for field in schema.fields if field.name in names] or None
-
-
-def is_understood(predicate: Predicate) -> bool:
-    match predicate:
-        case And(args=args) | Or(args=args):
-            return all(is_understood(arg) for arg in args)
-        case Not(arg=arg):
-            return is_understood(arg)
-        case _:
-            return not isinstance(predicate, Unknown)
 
 
 def _column(predicate: Predicate, schema: Schema) -> Column:

@@ -1,17 +1,21 @@
 """Row changes of a table: `Table.delete`, `Table.merge`. [RC1]-[RC6]
 
-Internal: import from `manifestcommit`. Not here: which rows go and come
-(spark.operations.delete, spark.operations.merge), the commit (engine.operations.row_change).
+Internal: import from `manifestcommit`. Not here: which rows go and come (engine.row_changes,
+spark.operations.merge), the commit (engine.operations.row_change).
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..argument_checks import REASON, checked, part_of
 from ..engine.metadata.table_context import TableContext
 from ..engine.operations.row_change import RowOutcome, drop_removed
+from ..engine.row_changes.arrow_rows import ArrowRows
+from ..engine.row_changes.delete import delete_where
+from ..engine.row_changes.executor import Choice, RowExecutor
 from ..engine.runtime.validation import Ranges, condition, optional, rows
 from ..job import is_spark_dataframe
 from ..store import StorageOptions
@@ -19,6 +23,12 @@ from .conditions import Condition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def has_active_session() -> bool:
+    """Whether a Spark session is active; Spark is not loaded for that."""
+    sql = sys.modules.get("pyspark.sql")
+    return sql is not None and sql.SparkSession.getActiveSession() is not None
 
 
 @part_of("Table")
@@ -48,7 +58,9 @@ class RowChanges:
         Args:
             where: SQL, such as `"flight = 1545 AND day < '2013-01-02'"`, a pyarrow expression or a
                 Spark Column.
-            spark: as for `read_committed`.
+            spark: the session that evaluates and rewrites; by default this process does, in bounded
+                memory, but for SQL that only Spark can evaluate, Columns, and files of more than
+                1 GB while a session is active. `executor` of the outcome says who did.
             key: an idempotency key: a rerun with the same key does nothing; by default none.
             fingerprint: declared with the key, beside the condition; by default nothing.
             reason: why; recorded in the history; by default nothing.
@@ -62,24 +74,21 @@ class RowChanges:
             CommitConflictError: others wrote into a partition in which the condition can be true,
                 or replaced a file that holds such rows: run it again.
             KeyReusedError: the key was committed with another condition or fingerprint.
-            UsageError: the condition cannot be understood or evaluated, or Spark is not installed.
+            UsageError: the condition cannot be understood or evaluated, or Spark is needed and not
+                installed.
             TableNotFoundError: there is no table at the path.
             OutcomeUnknownError: the store did not say whether it was committed.
 
-        Spec: RC2, RC6.
+        Spec: RC2, RC6, RC8.
         """
-        from ..spark.dataframe import active_session  # late: pyspark is an extra
-        from ..spark.operations.delete import delete_where
-
         return delete_where(
-            spark or active_session(),
             self._session,
             where,
+            self._choice(spark),
             key=key,
             fingerprint=fingerprint,
             reason=reason,
             dry_run=dry_run,
-            storage_options=self._storage_options,
         )
 
     @checked(source=rows, reason=optional(REASON))
@@ -152,6 +161,22 @@ class RowChanges:
             watermarks=watermarks,
             is_spark=is_spark,
             storage_options=self._storage_options,
+        )
+
+    def _choice(self, spark: SparkSession | None) -> Choice:
+        """Who does the work: this process, or Spark. [RC8]"""
+
+        def with_spark() -> RowExecutor:
+            from ..spark.dataframe import active_session  # late: pyspark is an extra
+            from ..spark.operations.delete import SparkRows
+
+            return SparkRows(spark or active_session(), self._session, self._storage_options)
+
+        return Choice(
+            ArrowRows(self._session),
+            with_spark,
+            is_given=spark is not None,
+            is_active=has_active_session(),
         )
 
     def drop_removed(self) -> int:

@@ -1,4 +1,4 @@
-"""Deletions and upserts as the library makes them, without Spark: pyarrow reads the files and the project's own writer writes them."""
+"""Deletions and upserts that have looked and written, and have not committed."""
 
 from __future__ import annotations
 
@@ -9,17 +9,27 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from tests.faults.tables import session
 
-from manifestcommit.core.filter.arrow_expression import parse_expression, spell
 from manifestcommit.core.filter.merge_keys import key_columns, may_hold, partitions_of_keys
-from manifestcommit.core.filter.partitions_read import partitions_of
-from manifestcommit.core.schema import arrow_schema
 from manifestcommit.engine.datafile.rewrite_plan import check_rows
 from manifestcommit.engine.datafile.writer import DataFileWriter
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.operations.row_change import RowChange, ranges_of
+from manifestcommit.engine.row_changes.arrow_rows import ArrowRows
+from manifestcommit.engine.row_changes.delete import begin_delete as begin
+from manifestcommit.engine.row_changes.executor import Choice, RowExecutor
 from manifestcommit.engine.runtime.outcome import Outcome, committed_or_raise
 from manifestcommit.engine.scan import planning
+from manifestcommit.errors import UsageError
 from manifestcommit.store import Store
+
+
+def no_spark() -> RowExecutor:
+    raise UsageError("there is no Spark here")
+
+
+def here(each: TableContext) -> Choice:
+    """This process, and no other."""
+    return Choice(ArrowRows(each), no_spark, is_given=False, is_active=False)
 
 
 def rows_of(each: TableContext, path: str) -> pa.Table:
@@ -42,7 +52,7 @@ def take_out(change: RowChange, each: TableContext, entries: pa.Table, wanted: p
     for index in range(entries.num_rows):
         entry = entries.slice(index, 1)
         table = rows_of(each, entry.column("path")[0].as_py())
-        kept = table.filter(pc.invert(pc.fill_null(_mask(table, wanted), False)))
+        kept = table.filter(~pc.coalesce(wanted, pc.scalar(False)))
         if kept.num_rows < table.num_rows:
             gone += table.num_rows - kept.num_rows
             if kept.num_rows:
@@ -52,25 +62,10 @@ def take_out(change: RowChange, each: TableContext, entries: pa.Table, wanted: p
     return gone
 
 
-def _mask(table: pa.Table, wanted: pc.Expression) -> pa.Array:
-    import pyarrow.dataset as ds
-
-    found = ds.dataset(table).to_table(columns={"mask": wanted}).column("mask")
-    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
-
-
 def begin_delete(store: Store, wanted: pc.Expression, key: str | None = None) -> RowChange:
-    """A deletion that has looked and written, and has not committed."""
+    """A deletion, as the library makes it without Spark."""
     each = session(store)
-    change = RowChange(each, "delete", ["where", spell(wanted)], key=key)
-    if change.already_committed:
-        return change
-    snapshot = change.snapshot
-    assert snapshot.schema is not None
-    predicate = parse_expression(wanted, arrow_schema.arrow_schema(snapshot.schema, physical=False, ids=False))
-    change.read(partitions_of(predicate, snapshot.schema, snapshot.partition_by))
-    take_out(change, each, planning.entries_table(each, snapshot, predicate), wanted)
-    return change
+    return begin(each, wanted, here(each), key=key).change
 
 
 def begin_upsert(store: Store, source: pa.Table, on: list[str], key: str | None = None) -> RowChange:

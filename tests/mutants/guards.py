@@ -873,6 +873,27 @@ SPARK: tuple[Mutant, ...] = (
         tests="core/commit/test_retention.py::test_one_wild_clock_neither_expires_what_is_young_nor_holds_gc_back",
     ),
     mutant(
+        "conditions that are null",
+        "A row for which the condition is null is neither deleted nor written anew.",
+        "RC2 RC1",
+        ("engine/row_changes/conditions.py", "pc.invert(pc.coalesce(form, pc.scalar(False)))", "pc.invert(form)"),
+        tests="engine/row_changes/test_delete.py::test_exactly_the_rows_that_match_go",
+    ),
+    mutant(
+        "NaN in SQL without Spark",
+        "A condition in SQL leaves rows alone that it selects in Spark: those above every number.",
+        "RC8 RC2",
+        ("core/filter/sql_expression.py", 'pc.or_kleene(plain, pc.is_nan(a)) if sign == ">" else plain', "plain"),
+        tests="engine/row_changes/test_delete.py::test_exactly_the_rows_that_match_go",
+    ),
+    mutant(
+        "rows with ranges beside rows without",
+        "Rows whose file names no ranges share a file with rows whose file does: the new file names none, or too few.",
+        "RC5",
+        ("engine/row_changes/removal.py", "both = (entries.filter(pc.invert(silent)), entries.filter(silent))", "both = (entries,)"),
+        tests="engine/row_changes/test_delete.py::test_rows_of_files_with_ranges_and_without_are_not_mixed",
+    ),
+    mutant(
         "keys that come twice",
         "A merge takes a source that has a key twice: which row counts is chance.",
         "RC3",

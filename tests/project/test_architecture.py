@@ -140,6 +140,17 @@ ARROWS: dict[str, set[str]] = {
         "engine.scan",
         "errors",
     },
+    "engine.row_changes": {
+        "core.filter",
+        "core.schema",
+        "core.table",
+        "engine.datafile",
+        "engine.metadata",
+        "engine.operations",
+        "engine.runtime",
+        "engine.scan",
+        "errors",
+    },
     "spark.read": {
         "core.filter",
         "core.schema",
@@ -238,6 +249,7 @@ ARROWS: dict[str, set[str]] = {
         "engine.maintenance",
         "engine.metadata",
         "engine.operations",
+        "engine.row_changes",
         "engine.runtime",
         "engine.scan",
         "errors",
@@ -273,6 +285,7 @@ ARROWS: dict[str, set[str]] = {
         "engine.maintenance",
         "engine.metadata",
         "engine.operations",
+        "engine.row_changes",
         "engine.runtime",
         "engine.scan",
         "errors",
@@ -336,8 +349,8 @@ FLOORS: dict[str, list[set[str]]] = {
         {"group_commit"},
     ],
     "core.filter": [
-        {"predicate"},
-        {"arrow_expression", "merge_keys", "partitions_read", "predicate_json"},
+        {"predicate", "sql_syntax"},
+        {"arrow_expression", "merge_keys", "partitions_read", "predicate_json", "sql_expression"},
     ],
     "core.format": [
         {"manifest_table", "recovery_objects", "thrift", "unknown_fields"},
@@ -399,6 +412,11 @@ FLOORS: dict[str, list[set[str]]] = {
     "engine.operations": [
         {"alter", "lineage", "rollback", "row_change", "tags"},
         {"rewind"},
+    ],
+    "engine.row_changes": [
+        {"conditions", "removal"},
+        {"arrow_rows", "executor"},
+        {"delete"},
     ],
     "engine.runtime": [
         {"tuning", "checked_parquet", "concurrency", "environment", "job_metrics", "name_set", "validation"},

@@ -153,6 +153,17 @@ def columns_of(predicate: Predicate) -> frozenset[ColumnPath]:
             return frozenset((predicate.column,))
 
 
+def is_understood(predicate: Predicate) -> bool:
+    """Whether no part of it is `Unknown`."""
+    match predicate:
+        case And(args=args) | Or(args=args):
+            return all(is_understood(arg) for arg in args)
+        case Not(arg=arg):
+            return is_understood(arg)
+        case _:
+            return not isinstance(predicate, Unknown)
+
+
 def may_match(predicate: Predicate, source: ColumnSource) -> pa.BooleanArray:
     """Return a mask: true for every file that may hold a row for which the predicate is true, by
     Arrow's or Spark's rules. [RD6]

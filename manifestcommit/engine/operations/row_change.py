@@ -1,5 +1,5 @@
-"""One attempt to delete or merge rows: from a base version it names the files to remove and those
-to add, in one commit. [RC1] [CF16]
+"""One attempt to delete, update or merge rows: from a base version it names the files to remove and
+those to add, in one commit. [RC1] [CF16]
 
 No Spark here: `plan` says how files must be written, `take` registers the result. Not here: which
 rows change (spark.operations.delete).
@@ -29,12 +29,13 @@ from ..runtime.job_metrics import InputTotals, JobMetrics, WriteTotals
 from ..runtime.outcome import Outcome, committed_or_raise
 from ..runtime.validation import Ranges, advances_of, check_reason, check_work
 
-Operation = Literal["delete", "merge"]
+Operation = Literal["delete", "merge", "update"]
+Executor = Literal["arrow", "spark"]
 _TRIES = 20
 
 
 class RowOutcome(Outcome, frozen=True, kw_only=True):
-    """The result of a deletion or a merge: an `Outcome` with the number of rows.
+    """The result of a row change: an `Outcome` with the number of rows.
 
     `kind` may also be "unchanged" if no row had to change, so that nothing was committed, and
     "planned" for a dry run; then `version` is the one that was examined. All numbers are None where
@@ -47,8 +48,9 @@ class RowOutcome(Outcome, frozen=True, kw_only=True):
         rows_rewritten: how many unchanged rows are in new files now.
         files_removed: how many files had no row left.
         files_rewritten: how many files had rows left, which are in new files now.
+        executor: what read and rewrote the files: "arrow", in this process, or "spark".
 
-    Spec: RC1.
+    Spec: RC1, RC8.
     """
 
     rows_deleted: int | None = None
@@ -57,10 +59,11 @@ class RowOutcome(Outcome, frozen=True, kw_only=True):
     rows_rewritten: int | None = None
     files_removed: int | None = None
     files_rewritten: int | None = None
+    executor: Executor | None = None
 
 
 class RowChange:
-    """A deletion or a merge in progress. Nothing of it is visible before `commit` returns a
+    """A row change in progress. Nothing of it is visible before `commit` returns a
     committed outcome. [RC1] [CM10]
 
     declared: declared with the key, besides the ranges and the fingerprint; watermarks: ranges of

@@ -22,7 +22,7 @@ from pyspark.errors import (
 from pyspark.logger import PySparkLogger
 from pyspark.sql import functions as F
 
-from ...core.filter.arrow_expression import parse_expression, spell
+from ...core.filter.arrow_expression import parse_expression
 from ...core.filter.predicate import Predicate
 from ...core.schema import arrow_schema
 from ...core.schema.fields import Schema
@@ -55,16 +55,6 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
     def is_not_true(self) -> Column:
         """True for every other row: a condition that is null for a row does not select it. [RC2]"""
         return ~F.coalesce(self.column, F.lit(False))
-
-
-def text_of(condition: Any) -> str:
-    """The condition as it is declared with a key: the same text for the same condition in every
-    run. [RC6]"""
-    if isinstance(condition, str):
-        return f"sql {condition}"
-    if isinstance(condition, pc.Expression):
-        return f"arrow {spell(condition)}"
-    return f"spark {condition}"
 
 
 @contextmanager

@@ -27,15 +27,17 @@ from ...core.schema.fields import Field, Schema
 from ...core.schema.spark_json import from_spark, unpadded
 from ...core.table.entries import Entry
 from ...engine.datafile.arrow_stream import stream_batches
+from ...engine.datafile.rewrite_plan import check_rows
 from ...engine.datafile.writer import DataFileWriter, WritePlan
 from ...engine.metadata.table_context import TableContext
 from ...engine.operations.row_change import RowChange, RowOutcome
+from ...engine.row_changes.removal import RowsToDelete, by_sources, finish
 from ...engine.runtime.validation import Ranges
 from ...engine.scan import planning
 from ...errors import SchemaMismatchError, UsageError
 from ..read.provenance import check_running
 from ..read.scan import quoted, read_files
-from .delete import Options, RowsToDelete, finish, free_name, named_rows, rewrite_without, take
+from .delete import Options, free_name, named_rows, rewrite_with, take
 from .rewrite import write_entries
 
 if TYPE_CHECKING:
@@ -196,15 +198,19 @@ class _Merge:
             keys, most = by_key.agg(F.count(F.lit(1)), F.max(self._times)).collect()[0]
             going = RowsToDelete(entries, by_file if when_matched else {})
             survivors = lambda df: df.join(self._source_keys, self._equal(), "left_anti")  # noqa: E731
-            rewrite_without(
-                self._spark,
-                change,
-                self._session,
-                going,
-                survivors,
-                what="the key",
-                storage_options=self._options,
+            written = sum(
+                rewrite_with(
+                    self._spark,
+                    change,
+                    self._session,
+                    some,
+                    survivors,
+                    storage_options=self._options,
+                )
+                for some in by_sources(going.partly)
             )
+            check_rows(going.partly, going.rows_kept, written, what="the key")
+            change.remove(going.entries)
             self._add(by_key, keys, most or 0, when_matched, when_not_matched)
         finally:
             matches.unpersist()
@@ -212,6 +218,7 @@ class _Merge:
             change,
             self._session,
             going,
+            executor="spark",
             rows_deleted=going.rows if when_matched == "delete" else 0,
             rows_updated=going.rows if when_matched == "update" else 0,
             rows_inserted=staged.rows - keys if when_not_matched else 0,

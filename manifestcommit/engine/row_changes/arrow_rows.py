@@ -1,0 +1,175 @@
+"""Reads, counts and rewrites the rows of files in this process, with Arrow, in bounded memory.
+[RC1] [RC8]
+
+Not here: which files, and what is committed (engine.row_changes.delete).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...core.schema.fields import Schema
+from ...core.table.entries import Entry
+from ...core.table.snapshot import Snapshot
+from ..datafile.writer import DataFileWriter, WritePlan
+from ..metadata.table_context import TableContext
+from ..operations.row_change import Executor, RowChange, ranges_of
+from ..runtime.concurrency import map_concurrently
+from ..runtime.job_metrics import InputTotals
+from .conditions import Condition, evaluating, is_not_true, mask_of, understand
+
+_BATCH_ROWS = 1 << 17
+_BATCH_BYTES = 8 << 20  # of a file, which become several times as many in memory
+_READ_AHEAD = 4  # batches
+_MUCH = 16 << 20  # bytes of files that are worth another thread
+_MOST_SHARES = 4
+_LEAST_MEMORY = 50 << 20
+_MEMORY_OF_ONE = 256 << 20  # of a thread that rewrites
+_UNPACKED = 8  # times as many bytes as the file has
+
+Batches = Iterator[pa.RecordBatch]
+
+
+class ArrowRows:
+    """This process, as the executor of row changes."""
+
+    name: Executor = "arrow"
+
+    def __init__(self, session: TableContext) -> None:
+        self._session = session
+
+    def understand(self, condition: Any, schema: Schema, argument: str) -> Condition:
+        return understand(condition, schema, argument)
+
+    def chosen(self, partitions: pa.Table, schema: Schema, condition: Condition) -> list[bool]:
+        with evaluating(condition.given):
+            return [each is True for each in mask_of(partitions, condition.form).to_pylist()]
+
+    def count(self, change: RowChange, entries: pa.Table, condition: Condition) -> dict[str, int]:
+        """One pass over the condition's columns."""
+
+        def one(entry: pa.Table) -> int:
+            return int(
+                _scanner(self._session, change.snapshot, entry, [], condition.form).count_rows()
+            )
+
+        with evaluating(condition.given):
+            counts = map_concurrently(
+                self._session.store, one, each_of(entries), is_much=size_of(entries) > _MUCH
+            )
+        return dict(zip(entries.column("path").to_pylist(), counts, strict=True))
+
+    def memory(self, entries: pa.Table) -> int:
+        """Measured: of each thread what it decodes ahead, and its writer's buffers; both are as
+        large as the data at most."""
+        return _LEAST_MEMORY + min(
+            _UNPACKED * size_of(entries), _MEMORY_OF_ONE * len(_shares(entries))
+        )
+
+    def rewrite_without(self, change: RowChange, entries: pa.Table, condition: Condition) -> int:
+        stays = is_not_true(condition.form)
+        with evaluating(condition.given):
+            return rewrite(
+                self._session,
+                change,
+                entries,
+                lambda some: scan(self._session, change.snapshot, some, filter=stays),
+            )
+
+
+def rewrite(
+    session: TableContext,
+    change: RowChange,
+    entries: pa.Table,
+    rows: Callable[[pa.Table], Iterable[pa.RecordBatch]],
+) -> int:
+    """Write what `rows` makes of some of the entries, for all of them, and register the new files;
+    returns how many rows they have. Large files are shared among threads. [RC5]"""
+    plan = change.plan(sources=ranges_of(entries))
+    parts = _shares(entries)
+    attempts = [session.env.randomness(8).hex() for _ in parts]
+
+    def one(number: int) -> tuple[Sequence[Entry], InputTotals]:
+        batches = rows(parts[number])
+        return write_rows(session, plan, batches, task=number, attempt=attempts[number])
+
+    with ThreadPoolExecutor(len(parts), thread_name_prefix="manifestcommit-rewrite") as pool:
+        done = list(pool.map(one, range(len(parts))))
+    for made, intake in done:
+        change.take(made, intake=intake)
+    return sum(entry.rows for made, _ in done for entry in made)
+
+
+def write_rows(
+    session: TableContext,
+    plan: WritePlan,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    task: int,
+    attempt: str,
+) -> tuple[Sequence[Entry], InputTotals]:
+    """All rows in new files, which nothing lists yet."""
+    with DataFileWriter(session.store, plan, task=task, attempt=attempt) as writer:
+        for batch in batches:
+            writer.write(batch)
+        return writer.close(), writer.intake
+
+
+def scan(
+    session: TableContext,
+    snapshot: Snapshot,
+    entries: pa.Table,
+    columns: list[str] | None = None,
+    filter: pc.Expression | None = None,
+) -> Batches:
+    """The rows of these files, file by file and in their order, with the table's names."""
+    for entry in each_of(entries):
+        yield from _scanner(session, snapshot, entry, columns, filter).to_batches()
+
+
+def each_of(entries: pa.Table) -> list[pa.Table]:
+    """One table for each entry."""
+    return [entries.slice(index, 1) for index in range(entries.num_rows)]
+
+
+def size_of(entries: pa.Table) -> int:
+    """The bytes of the files."""
+    return int(pc.sum(entries.column("bytes")).as_py() or 0)
+
+
+def _scanner(
+    session: TableContext,
+    snapshot: Snapshot,
+    entry: pa.Table,
+    columns: list[str] | None,
+    filter: pc.Expression | None,
+) -> Any:
+    from ..scan.arrow_dataset import open_dataset  # late: pyarrow.dataset loads pandas
+
+    rows = max(1, int(pc.sum(entry.column("rows")).as_py() or 0))
+    dataset = open_dataset(session, snapshot, entry)
+    return dataset.scanner(
+        columns=columns,
+        filter=filter,
+        batch_size=max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(1, size_of(entry)))),
+        batch_readahead=_READ_AHEAD,
+        fragment_readahead=1,
+    )
+
+
+def _shares(entries: pa.Table) -> list[pa.Table]:
+    """The entries in order, in as many parts of about the same size as threads are worth it."""
+    total = size_of(entries)
+    count = max(1, min(_MOST_SHARES, os.cpu_count() or 1, entries.num_rows, total // _MUCH))
+    parts: list[list[pa.Table]] = [[] for _ in range(count)]
+    before = 0
+    for entry in each_of(entries):
+        parts[min(count - 1, before * count // max(1, total))].append(entry)
+        before += size_of(entry)
+    return [pa.concat_tables(part) for part in parts if part]

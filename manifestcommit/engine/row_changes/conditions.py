@@ -1,0 +1,98 @@
+"""A caller's condition on rows, as it is declared with a key, and as this process evaluates it with
+Arrow. [RC2] [RC6] [RC8]
+
+Not here: conditions as Spark evaluates them (spark.filter.condition), the language
+(core.filter.sql_expression).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...core.filter.arrow_expression import parse_expression, spell
+from ...core.filter.predicate import Predicate
+from ...core.filter.sql_expression import compile_condition
+from ...core.filter.sql_syntax import NotUnderstoodError
+from ...core.schema import arrow_schema
+from ...core.schema.fields import Schema
+from ...errors import UsageError
+
+ADVICE = (
+    "Compare a column with a value of its own type, texts and dates in quotes: day = '2026-01-31'"
+)
+
+
+class Condition(msgspec.Struct, frozen=True, kw_only=True):
+    """given: by the caller; predicate: for pruning; form: as its executor evaluates it, true for
+    the selected rows, false or null for all others."""
+
+    given: Any
+    predicate: Predicate
+    form: Any
+
+
+def text_of(condition: Any) -> str:
+    """The condition as it is declared with a key: the same text for the same condition in every
+    run. [RC6]"""
+    if isinstance(condition, str):
+        return f"sql {condition}"
+    if isinstance(condition, pc.Expression):
+        return f"arrow {spell(condition)}"
+    return f"spark {condition}"
+
+
+def understand(condition: Any, schema: Schema, argument: str) -> Condition:
+    """SQL or a pyarrow expression over tables of this schema. NotUnderstoodError where only Spark
+    can evaluate it; UsageError, with the name of the argument, if it is not a condition. [RC8]"""
+    if not isinstance(condition, str | pc.Expression):
+        raise NotUnderstoodError(f"{argument} is a Spark Column")
+    columns = arrow_schema.arrow_schema(schema, physical=False, ids=False)
+    form = condition
+    if isinstance(condition, str):
+        form = compile_condition(condition, schema)
+    predicate = parse_expression(form, columns, argument)
+    with evaluating(condition):  # its types are checked before any row is read
+        mask_of(columns.empty_table(), form)
+    return Condition(given=condition, predicate=predicate, form=form)
+
+
+def mask_of(rows: pa.Table, form: pc.Expression) -> pa.ChunkedArray:
+    """For each row, in order: true, false or null. ArrowInvalid if it is not a condition."""
+    import pyarrow.dataset as ds  # late: it loads pandas
+
+    number = max(rows.column_names, key=len, default="") + "#"  # a name that no column has
+    rows = rows.append_column(number, pa.nulls(rows.num_rows))  # some column, to have rows
+    mask = ds.dataset(rows).to_table(columns={"mask": form}).column("mask")
+    if not pa.types.is_boolean(mask.type):
+        raise pa.ArrowInvalid(f"its values are of the type {mask.type}, not true or false")
+    return mask
+
+
+def is_not_true(form: pc.Expression) -> pc.Expression:
+    """True for every other row: a condition that is null for a row does not select it. [RC2]"""
+    return pc.invert(pc.coalesce(form, pc.scalar(False)))
+
+
+@contextmanager
+def evaluating(condition: Any, what: str = "the condition") -> Iterator[None]:
+    """Inside this block, Arrow evaluates the condition for rows; UsageError if it cannot for some
+    value, before anything is committed. [RC8]"""
+    try:
+        yield
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        told = str(error).partition("\n")[0]
+        raise UsageError(
+            f"{what} {shown(condition)} cannot be evaluated: {told}; nothing was done. {ADVICE}"
+        ) from error
+
+
+def shown(condition: Any) -> str:
+    """The condition for a message, without the end of a long one."""
+    text = str(condition)
+    return repr(text if len(text) <= 300 else text[:300] + "…")

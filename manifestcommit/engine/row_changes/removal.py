@@ -1,0 +1,138 @@
+"""Which files a row change removes and rewrites, and the outcome that says so. [RC1] [RC2]
+
+Not here: how rows are counted and rewritten (engine.row_changes.arrow_rows, spark.operations), the
+commit (engine.operations.row_change).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...core.filter.predicate import Predicate, Unknown, columns_of, is_understood
+from ...core.schema import evolution, values
+from ...core.schema.fields import Schema
+from ...errors import UsageError
+from ..metadata.table_context import TableContext
+from ..operations.row_change import Executor, RowChange, RowOutcome
+from ..runtime.outcome import Kind, committed_or_raise
+
+
+class RowsToDelete:
+    """The files with rows to delete. rows: path -> how many of its rows to delete."""
+
+    def __init__(self, entries: pa.Table, rows: Mapping[str, int]) -> None:
+        paths = pa.array([path for path, count in rows.items() if count], pa.string())
+        self.entries = entries.filter(pc.is_in(entries.column("path"), value_set=paths))
+        gone = pa.array(
+            [rows[path] for path in self.entries.column("path").to_pylist()], pa.int64()
+        )
+        partly = pc.less(gone, self.entries.column("rows"))
+        self.partly = self.entries.filter(partly)
+        self.rows = pc.sum(gone).as_py() or 0
+        self.rows_kept = (pc.sum(self.partly.column("rows")).as_py() or 0) - (
+            pc.sum(pc.filter(gone, partly)).as_py() or 0
+        )
+
+
+def by_sources(entries: pa.Table) -> tuple[pa.Table, ...]:
+    """The files that record their source ranges, and those that do not: rows of both are not mixed
+    in one file. [RC5]"""
+    silent = pc.is_null(entries.column("sources"))
+    both = (entries.filter(pc.invert(silent)), entries.filter(silent))
+    return tuple(some for some in both if some.num_rows)
+
+
+def rows_by_partition(
+    entries: pa.Table,
+    change: RowChange,
+    predicate: Predicate,
+    chosen: Callable[[pa.Table, Schema], list[bool]],
+) -> dict[str, int] | None:
+    """How many rows of each file to delete, if partition values alone decide, so that no file is
+    read; None if they do not. [RC2]
+
+    chosen: evaluates the condition for partitions, one row each.
+    """
+    schema, partition_by = change.snapshot.schema, change.snapshot.partition_by
+    assert schema is not None
+    by_id = {field.id: field for field in schema.fields}
+    fields = [by_id[field_id] for field_id in partition_by]
+    if (
+        not is_understood(predicate)
+        or not columns_of(predicate) <= {(field.name,) for field in fields}
+        or not entries.num_rows
+    ):
+        return None
+    columns = [
+        values.from_array(entries.column(f"partition.{field.id}"), field.type) for field in fields
+    ]
+    partitions = list(zip(*columns, strict=True)) if fields else [()] * entries.num_rows
+    distinct = list(dict.fromkeys(partitions))
+    arrays = [
+        values.to_array([row[index] for row in distinct], field.type)
+        for index, field in enumerate(fields)
+    ]
+    names = [field.name for field in fields]
+    if not fields:  # some column, to have rows
+        arrays, names = [pa.nulls(1)], ["nothing"]
+    is_chosen = chosen(pa.table(arrays, names), Schema(fields=tuple(fields)))
+    goes = {partition for partition, is_so in zip(distinct, is_chosen, strict=True) if is_so}
+    paths, counts = entries.column("path").to_pylist(), entries.column("rows").to_pylist()
+    return {
+        path: count
+        for path, count, values_of in zip(paths, counts, partitions, strict=True)
+        if values_of in goes
+    }
+
+
+def needed_columns(schema: Schema, predicate: Predicate) -> list[str]:
+    """The columns that the condition names, in the table's order; all if that is unknown."""
+    everything = [field.name for field in schema.fields]
+    if not is_understood(predicate) or isinstance(predicate, Unknown):
+        return everything
+    try:
+        names = {evolution.find_column(schema, path[0]).name for path in columns_of(predicate)}
+    except UsageError:
+        return everything
+    return [name for name in everything if name in names] or everything[:1]
+
+
+def finish(
+    change: RowChange,
+    session: TableContext,
+    going: RowsToDelete | None = None,
+    *,
+    executor: Executor | None = None,
+    planned: bool = False,
+    rows_deleted: int = 0,
+    rows_updated: int = 0,
+    rows_inserted: int = 0,
+    rows_rewritten: int | None = None,
+) -> RowOutcome:
+    """Commit, unless there is nothing to commit; returns the outcome, or raises its error. going:
+    None: done before. [RC6] [CM10]"""
+    told: dict[str, Any] = {}
+    if going is not None:
+        told = {
+            "rows_deleted": rows_deleted,
+            "rows_updated": rows_updated,
+            "rows_inserted": rows_inserted,
+            "rows_rewritten": going.rows_kept if rows_rewritten is None else rows_rewritten,
+            "files_removed": going.entries.num_rows - going.partly.num_rows,
+            "files_rewritten": going.partly.num_rows,
+            "executor": executor,
+        }
+    if planned or (going is not None and not change.changes):
+        kind: Kind = "planned" if planned else "unchanged"
+        return RowOutcome(
+            kind=kind, job_id=change.id, version=change.head.version, metrics=change.metrics, **told
+        )
+    outcome = committed_or_raise(change.commit(), session.store.url)
+    told = told if outcome.kind == "committed" else {}
+    return RowOutcome(
+        **{name: getattr(outcome, name) for name in outcome.__struct_fields__}, **told
+    )

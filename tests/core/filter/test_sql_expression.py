@@ -1,0 +1,130 @@
+"""SQL without Spark: what it does not understand it says, and never guesses. What it does understand is judged by Spark, in
+tests/spark/filter/test_sql_expression.py. [RC2]"""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manifestcommit.core.filter.sql_expression import columns_of, compile_condition, compile_value, literal
+from manifestcommit.core.filter.sql_syntax import Literal, NotUnderstoodError, parse
+from manifestcommit.core.schema.fields import Field, Schema
+from manifestcommit.core.schema.spark_json import CHAR_VARCHAR
+from manifestcommit.errors import UsageError
+
+SCHEMA = Schema(
+    fields=(
+        Field(id=1, name="i", type="integer"),
+        Field(id=2, name="s", type="string"),
+        Field(id=3, name="at", type="timestamp"),
+        Field(id=4, name="m", type="decimal(38,10)"),
+        Field(id=5, name="code", type="string", metadata={CHAR_VARCHAR: "char(5)"}),
+        Field(id=6, name="a b%+=#'é`", type="long"),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "i =",
+        "i = 1 2",
+        "(i = 1",
+        "i = 1)",
+        "i == = 1",
+        "i",
+        "'x'",
+        "i AND i",
+        "i = 'abc'",
+        "s = 5",
+        "s = 2013-01-01",
+        "at > '2013-01-01 00:00:00'",
+        "at > TIMESTAMP '2013-01-01'",
+        "at = DATE '2013-02-30'",
+        "code = 'ab'",
+        "m * m = 1",
+        "lower(s) = 'a'",
+        "s RLIKE 'a'",
+        "s LIKE '\\\\a'",
+        "s LIKE s",
+        "i IN (SELECT 1)",
+        "EXISTS (SELECT 1)",
+        "i = 1 -- more",
+        "i = 1 /* more */",
+        "i = 1; DROP TABLE t",
+        "i DIV 2 = 1",
+        "i % 2 = 1",
+        "rand() < 0.5",
+        "current_date() > DATE '2013-01-01'",
+        "CAST(s AS int) = 1",
+        "i = 99999999999999999999999999999999999999999",
+        "X'00' = X'00'",
+        "'a\\x' = s",
+        "NOT " * 3 + "(" * 200 + "true" + ")" * 200,
+        "i IN ()",
+        "i.x = 1",
+        "\U0001f600 = 1",
+    ],
+)
+def test_what_only_spark_may_know_is_not_understood(text: str) -> None:
+    """A session's zone, a collation, a cast of a text, a subquery, half a condition. [RC8]"""
+    with pytest.raises(NotUnderstoodError):
+        compile_condition(text, SCHEMA)
+
+
+@pytest.mark.parametrize("text", ["nope = 1", "i = nope", "`i ` = 1", "length(`S2`) = 1"])
+def test_a_column_that_does_not_exist_is_named(text: str) -> None:
+    """[RC2]"""
+    with pytest.raises(UsageError, match="has no column") as caught:
+        compile_condition(text, SCHEMA)
+    assert not isinstance(caught.value, NotUnderstoodError)
+
+
+def test_names_are_quoted_as_in_sql() -> None:
+    """[RC2]"""
+    rows = pa.table({"i": [1, 2, None], "a b%+=#'é`": [7, None, 9]})
+    for text, kept in (("`a b%+=#'é``` = 7", [1]), ("I = 2 OR `A B%+=#'é``` > 8", [2, None])):
+        assert rows.filter(compile_condition(text, SCHEMA)).column("i").to_pylist() == kept
+
+
+@given(st.text(alphabet=st.characters(blacklist_categories=("Cs",))))
+def test_any_text_in_quotes_is_that_text(value: str) -> None:
+    """[RC2]"""
+    for quote in "'\"":
+        written = value.replace("\\", "\\\\").replace(quote, quote * 2)
+        assert parse(quote + written + quote) == Literal(value, "string")
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_a_condition_or_an_error_for_its_author(text: str) -> None:
+    """[RC8]"""
+    try:
+        compile_condition(text, SCHEMA)
+    except UsageError:
+        return
+    assert text.strip(" ()").lower() in ("true", "false", "null")
+
+
+def test_a_value_of_python_is_a_literal() -> None:
+    """[RC2]"""
+    noon = dt.datetime(2013, 1, 1, 12)
+    for value, kind in ((None, "void"), (True, "boolean"), (5, "integer"), (2**40, "long"), (0.5, "double"), (noon, "timestamp_ntz")):
+        assert literal(value).type == kind
+    for value, kind in (
+        (noon.replace(tzinfo=dt.UTC), "timestamp"),
+        (noon.date(), "date"),
+        (b"x", "binary"),
+        (Decimal("1.50"), "decimal(38,2)"),
+    ):
+        assert literal(value).type == kind
+    with pytest.raises(NotUnderstoodError):
+        literal(object())
+    with pytest.raises(NotUnderstoodError):
+        literal(2**70)
+    assert compile_value("'x'", columns_of(SCHEMA)).value == "x"

@@ -1,0 +1,130 @@
+"""Two tables with what is easily lost or matched by mistake, and what deletions and merges are to leave of them."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import manifestcommit as mc
+from manifestcommit.table import Table
+
+NAN = math.nan
+DAYS = ["a b%20", "k=v#x?", "'\"ü漢+", None, ""]
+
+
+def rows(first: int, *, day: Any = "each") -> pa.Table:
+    """Ten rows with what is easily lost or matched by mistake: nulls, NaN, -0.0, quotes, empty texts, close decimals."""
+    return pa.table(
+        {
+            "day": pa.array([DAYS[n % 5] if day == "each" else day for n in range(10)], pa.string()),
+            "id": pa.array([None if n == 9 else first + n for n in range(10)], pa.int64()),
+            "x": pa.array([NAN, -0.0, None, 1.5, 0.0, -NAN, math.inf, 2.0, None, -1.0], pa.float64()),
+            "dec": pa.array([None if n == 3 else Decimal(first + n).scaleb(-2) for n in range(10)], pa.decimal128(9, 2)),
+            "text": pa.array(["it's", "é\U0001f600", "", None, "\\", '"', "%", "a_b", "NULL", "null"], pa.string()),
+        }
+    )
+
+
+def shown(table: pa.Table) -> list[str]:
+    """Every row as text, sorted: repr tells NaN, None and "" apart."""
+    return sorted(repr(tuple(each.values())) for each in table.to_pylist())
+
+
+def content(table: Table) -> list[str]:
+    return shown(table.dataset().to_table())
+
+
+def ids(table: Table) -> list[int]:
+    return sorted(table.dataset().to_table(columns=["id"]).column("id").to_pylist())
+
+
+def make_base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, pa.Table]]:
+    """A partitioned and a plain table of 40 rows; the id of the plain one was renamed, and its last file knows a column more."""
+    made = {}
+    parts = [rows(first) for first in (0, 10, 20, 30)]
+    for name, by in (("partitioned", ["day"]), ("plain", [])):
+        root = str(tmp_path_factory.mktemp(name) / "t a%20b+=#'é")
+        for part in parts:
+            mc.write(part if by else part.rename_columns(["day", "old id", "x", "dec", "text"]), root, partition_by=by)
+        if not by:
+            Table(root).rename_column("old id", "id")
+            Table(root).add_column("late", pa.int32())
+        made[name] = (root, pa.concat_tables(parts))
+    return made
+
+
+def copy(base: dict[str, tuple[str, pa.Table]], name: str, to: Path) -> tuple[Table, pa.Table]:
+    root, data = base[name]
+    shutil.copytree(root, to / "t a%20b+=#'é")
+    table = Table(to / "t a%20b+=#'é")
+    if name == "plain":
+        data = data.append_column("late", pa.nulls(len(data), pa.int32()))
+    return table, data
+
+
+CONDITIONS = [
+    "id = 3 OR id = 13",
+    "NOT (id IN (1, 2, NULL))",
+    "id IN (1, 2, 25, NULL)",
+    "x > 1",
+    "NOT (x <= 0)",
+    "text = 'it''s'",
+    "text LIKE 'é%'",
+    "dec >= 0.15 AND text IS NOT NULL",
+    "day IS NULL AND id < 25",
+    "day = 'k=v#x?' OR text = ''",
+    "day IN ('a b%20', '')",
+    "length(text) > 3",
+    "day = '''\"ü漢+' AND NOT (x = 3.0)",
+]
+
+
+def changed(ids: list[int | None], day: str | None = "k=v#x?") -> pa.Table:
+    """A source's rows with these ids."""
+    count = len(ids)
+    return pa.table(
+        {
+            "day": pa.array([day] * count, pa.string()),
+            "id": pa.array(ids, pa.int64()),
+            "x": pa.array([NAN] * count, pa.float64()),
+            "dec": pa.array([Decimal("9.99")] * count, pa.decimal128(9, 2)),
+            "text": pa.array([f"new {each}" for each in ids], pa.string()),
+        }
+    )
+
+
+def merged(target: pa.Table, source: pa.Table, on: list[str], matched: str | None, unmatched: str | None) -> list[str]:
+    """What a merge is to leave, row by row. [RC3]"""
+
+    def key(row: dict[str, Any]) -> Any:
+        values = tuple(row[name] for name in on)
+        return None if None in values else values
+
+    new = {key(row): row for row in source.to_pylist() if key(row) is not None}
+    there = {key(row) for row in target.to_pylist()}
+    kept = []
+    for row in target.to_pylist():
+        hit = key(row) is not None and key(row) in new
+        if not hit or matched is None:
+            kept.append(row)
+        elif matched == "update":
+            kept.append(new[key(row)])
+    if unmatched:
+        kept += [row for row in source.to_pylist() if key(row) is None or key(row) not in there]
+    return sorted(repr(tuple(row.values())) for row in kept)
+
+
+MERGES: list[tuple[str, list[str], str | None, str | None]] = [
+    ("partitioned", ["id"], "update", "insert"),
+    ("partitioned", ["day", "id"], "delete", None),
+    ("plain", ["ID"], None, "insert"),
+    ("plain", ["id"], "update", None),
+    ("plain", ["id", "day"], "delete", "insert"),
+    ("partitioned", ["day", "id"], "update", "insert"),
+]
