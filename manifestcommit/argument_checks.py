@@ -113,6 +113,7 @@ RULES: dict[str, Rule] = {
     "progress": optional(function),
     "properties": mapping("a mapping of names to texts", "{'write.bounds-columns': '32'}"),
     "reason": REASON,
+    "set": mapping("a mapping of each column to its new value", "{'delay': 'delay + 1'}"),
     "sort_by": optional(names),
     "source": text("the name of a source, as a text", "'topic:0'"),
     "sources": ranges,

@@ -1,4 +1,4 @@
-"""Row changes of a table: `Table.delete`, `Table.merge`. [RC1]-[RC6]
+"""Row changes of a table: `Table.delete`, `Table.update`, `Table.merge`. [RC1]-[RC8]
 
 Internal: import from `manifestcommit`. Not here: which rows go and come (engine.row_changes,
 spark.operations.merge), the commit (engine.operations.row_change).
@@ -7,7 +7,7 @@ spark.operations.merge), the commit (engine.operations.row_change).
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..argument_checks import REASON, checked, part_of
@@ -16,6 +16,7 @@ from ..engine.operations.row_change import RowOutcome, drop_removed
 from ..engine.row_changes.arrow_rows import ArrowRows
 from ..engine.row_changes.delete import delete_where
 from ..engine.row_changes.executor import Choice, RowExecutor
+from ..engine.row_changes.update import update_where
 from ..engine.runtime.validation import Ranges, condition, optional, rows
 from ..job import is_spark_dataframe
 from ..store import StorageOptions
@@ -85,6 +86,61 @@ class RowChanges:
             self._session,
             where,
             self._choice(spark),
+            key=key,
+            fingerprint=fingerprint,
+            reason=reason,
+            dry_run=dry_run,
+        )
+
+    @checked(where=optional(condition), reason=optional(REASON))
+    def update(
+        self,
+        set: Mapping[str, Any],
+        where: Condition | None = None,
+        *,
+        key: str | None = None,
+        fingerprint: str | None = None,
+        reason: str | None = None,
+        dry_run: bool = False,
+    ) -> RowOutcome:
+        """Set columns of exactly the rows for which a condition is true, in one commit.
+
+        A row for which it is null stays. New values are computed from the row as it was, in this
+        process and in bounded memory; files with such a row are rewritten (copy-on-write), no other
+        file is touched. A partition column may be set: the rows move.
+
+        Args:
+            set: column -> its new value: SQL of the row's columns, such as `"delay + 1"` or
+                `"'late'"`, a pyarrow expression, or a number, date or other value that is no text.
+                One that does not fit its column, or would lose digits, is an error.
+            where: SQL or a pyarrow expression, as for `delete`; by default all rows.
+            key: an idempotency key: a rerun with the same key does nothing; by default none.
+            fingerprint: declared with the key, beside the condition and the values; by default
+                nothing.
+            reason: why; recorded in the history; by default nothing.
+            dry_run: count only, and change nothing; by default False.
+
+        Returns:
+            What was updated. Where no row matches and there is no key to be recorded, nothing is
+            committed, and `kind` is "unchanged".
+
+        Raises:
+            CommitConflictError: as for `delete`.
+            KeyReusedError: the key was committed with another condition, values or fingerprint.
+            SchemaMismatchError: a new value is null in a column that is not nullable.
+            UsageError: the condition or a value cannot be understood or evaluated without Spark.
+            TableNotFoundError: there is no table at the path.
+            OutcomeUnknownError: the store did not say whether it was committed.
+
+        Example:
+            `table.update({"delay": "delay + 5"}, where="day = '2013-01-01' AND carrier = 'UA'")`
+
+        Spec: RC7, RC6, RC8.
+        """
+        return update_where(
+            self._session,
+            set,
+            where,
             key=key,
             fingerprint=fingerprint,
             reason=reason,

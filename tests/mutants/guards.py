@@ -894,6 +894,24 @@ SPARK: tuple[Mutant, ...] = (
         tests="engine/row_changes/test_delete.py::test_rows_of_files_with_ranges_and_without_are_not_mixed",
     ),
     mutant(
+        "values of rows that stay",
+        "An update computes its values for rows that it does not select, and fails where one of these has none.",
+        "RC7",
+        (
+            "engine/row_changes/assignments.py",
+            "new = assignments.changed(rows.filter(mask))",
+            "new = assignments.changed(rows).filter(mask)",
+        ),
+        tests="engine/row_changes/test_update.py::test_what_is_not_selected_is_not_computed",
+    ),
+    mutant(
+        "digits that an update loses",
+        "A value that does not fit its column is cut to fit it.",
+        "RC7",
+        ("core/filter/sql_expression.py", "        return number.cast(wanted)\n", "        return number.cast(wanted, safe=False)\n"),
+        tests="engine/row_changes/test_update.py::test_a_value_that_is_none_is_refused_and_nothing_is_committed",
+    ),
+    mutant(
         "keys that come twice",
         "A merge takes a source that has a key twice: which row counts is chance.",
         "RC3",

@@ -415,8 +415,8 @@ FLOORS: dict[str, list[set[str]]] = {
     ],
     "engine.row_changes": [
         {"conditions", "removal"},
-        {"arrow_rows", "executor"},
-        {"delete"},
+        {"arrow_rows", "assignments", "executor"},
+        {"delete", "update"},
     ],
     "engine.runtime": [
         {"tuning", "checked_parquet", "concurrency", "environment", "job_metrics", "name_set", "validation"},

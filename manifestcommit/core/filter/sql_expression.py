@@ -331,9 +331,16 @@ def to_type(part: Typed, kind: Any) -> pc.Expression:
                 f"a {type_text(part.type)} does not become a {type_text(kind)} without a cast"
             )
         return given.expression
-    # a long may have no exact double; Spark rounds it
-    is_safe = kind not in _FLOATS
-    return part.expression.cast(arrow_type(kind), safe=is_safe)
+    return number_as(part.expression, arrow_type(part.type), arrow_type(kind))
+
+
+def number_as(number: pc.Expression, given: pa.DataType, wanted: pa.DataType) -> pc.Expression:
+    """The same number in another type: the nearest float, or exactly. [RC7]"""
+    if not pa.types.is_floating(wanted):
+        return number.cast(wanted)
+    if pa.types.is_decimal(given):  # Arrow's own cast of a decimal is not the nearest
+        number = number.cast(pa.string())
+    return number.cast(wanted, safe=False)  # a long may have no exact double
 
 
 def _alike(parts: Sequence[Typed]) -> list[Typed]:

@@ -7,7 +7,7 @@ commit (engine.operations.row_change).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,6 +36,27 @@ class RowsToDelete:
         self.rows_kept = (pc.sum(self.partly.column("rows")).as_py() or 0) - (
             pc.sum(pc.filter(gone, partly)).as_py() or 0
         )
+
+
+class TouchedFiles(NamedTuple):
+    """Files that are rewritten as a whole. rows: how many of their rows change."""
+
+    entries: pa.Table
+    rows: int
+    rows_kept: int
+
+    @property
+    def partly(self) -> pa.Table:
+        """All of them have rows left."""
+        return self.entries
+
+
+def touched_files(entries: pa.Table, rows: Mapping[str, int]) -> TouchedFiles:
+    """The files with rows that change. rows: path -> how many of its rows."""
+    paths = pa.array([path for path, count in rows.items() if count], pa.string())
+    touched = entries.filter(pc.is_in(entries.column("path"), value_set=paths))
+    changed = sum(rows.values())
+    return TouchedFiles(touched, changed, (pc.sum(touched.column("rows")).as_py() or 0) - changed)
 
 
 def by_sources(entries: pa.Table) -> tuple[pa.Table, ...]:
@@ -104,14 +125,13 @@ def needed_columns(schema: Schema, predicate: Predicate) -> list[str]:
 def finish(
     change: RowChange,
     session: TableContext,
-    going: RowsToDelete | None = None,
+    going: RowsToDelete | TouchedFiles | None = None,
     *,
     executor: Executor | None = None,
     planned: bool = False,
     rows_deleted: int = 0,
     rows_updated: int = 0,
     rows_inserted: int = 0,
-    rows_rewritten: int | None = None,
 ) -> RowOutcome:
     """Commit, unless there is nothing to commit; returns the outcome, or raises its error. going:
     None: done before. [RC6] [CM10]"""
@@ -121,7 +141,7 @@ def finish(
             "rows_deleted": rows_deleted,
             "rows_updated": rows_updated,
             "rows_inserted": rows_inserted,
-            "rows_rewritten": going.rows_kept if rows_rewritten is None else rows_rewritten,
+            "rows_rewritten": going.rows_kept,
             "files_removed": going.entries.num_rows - going.partly.num_rows,
             "files_rewritten": going.partly.num_rows,
             "executor": executor,

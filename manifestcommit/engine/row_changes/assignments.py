@@ -1,0 +1,128 @@
+"""New values of columns, computed from the rows that they replace, with Arrow. [RC7]
+
+Not here: which rows change (engine.row_changes.update).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...core.filter.arrow_expression import parse_expression
+from ...core.filter.sql_expression import Resolve, compile_value, literal, number_as, to_type
+from ...core.filter.sql_syntax import NotUnderstoodError
+from ...core.schema.arrow_schema import arrow_schema, arrow_type
+from ...core.schema.evolution import find_column
+from ...core.schema.fields import Field, Schema, type_text
+from ...errors import UsageError
+from .conditions import evaluating, mask_of, shown, text_of
+
+
+class Assignments:
+    """The values of `set`: column -> SQL, a pyarrow expression, or a value of Python."""
+
+    def __init__(
+        self, given: Mapping[str, Any], schema: Schema, resolve: Resolve, inputs: pa.Schema
+    ) -> None:
+        """schema: the table's; resolve: the names that SQL may use; inputs: the columns of the rows
+        that expressions are evaluated for."""
+        pairs = [(find_column(schema, name), value) for name, value in given.items()]
+        if not pairs or len({field.id for field, _ in pairs}) < len(pairs):
+            raise UsageError(
+                f"set names one or more columns, each once, not {list(given)}; nothing was done"
+            )
+        compiled = {field.name: _compiled(field, value, resolve, inputs) for field, value in pairs}
+        self._columns = {
+            field.name: compiled.get(field.name, pc.field(field.name)) for field in schema.fields
+        }
+        self._text = ", ".join(f"{field.name} = {value_text(value)}" for field, value in pairs)
+        self.changed(inputs.empty_table())  # types are checked before any row is read
+
+    def changed(self, rows: pa.Table) -> pa.Table:
+        """The rows with new values, in the table's columns and in the same order. UsageError where
+        one cannot be computed or does not fit its column."""
+        import pyarrow.dataset as ds  # late: it loads pandas
+
+        with evaluating(self._text, "set"):
+            return ds.dataset(rows).to_table(columns=self._columns)
+
+
+def declared_set(given: Mapping[str, Any]) -> list[str]:
+    """`set` as it is declared with a key, in whatever order it was given. [RC6]"""
+    return [text for name in sorted(given) for text in (name, value_text(given[name]))]
+
+
+def value_text(value: Any) -> str:
+    """One value of `set` as text."""
+    if isinstance(value, str | pc.Expression):
+        return text_of(value)
+    return f"value {value!r}"
+
+
+def changed_rows(
+    batch: pa.RecordBatch, form: pc.Expression, assignments: Assignments
+) -> tuple[pa.Table, int]:
+    """The batch with new values in the rows for which the condition is true, in the same order, and
+    how many these are. Expressions are evaluated for these rows only."""
+    rows = pa.Table.from_batches([batch])
+    mask = pc.fill_null(mask_of(rows, form), False).combine_chunks()
+    count = mask.true_count
+    if not count:
+        return rows, 0
+    new = assignments.changed(rows.filter(mask))
+    if count == rows.num_rows:
+        return new, count
+    kept = pc.invert(mask)
+    places = pa.concat_arrays([pc.indices_nonzero(kept), pc.indices_nonzero(mask)])
+    both = pa.concat_tables([rows.filter(kept), new.cast(rows.schema)])
+    return both.take(pc.sort_indices(places)), count
+
+
+def _compiled(field: Field, value: Any, resolve: Resolve, inputs: pa.Schema) -> pc.Expression:
+    kind = arrow_type(field.type)
+    if isinstance(value, pc.Expression):
+        parse_expression(value, inputs, f"set {field.name!r}")
+        return _fitting(field, value, inputs)
+    try:
+        found = compile_value(value, resolve) if isinstance(value, str) else literal(value)
+        if found.is_literal and _is_number(arrow_type(found.type)) and _is_number(kind):
+            return pc.scalar(pa.scalar(found.value, arrow_type(found.type)).cast(kind))
+        return to_type(found, field.type)
+    except (NotUnderstoodError, pa.ArrowException, OverflowError) as error:
+        kind_text = type_text(field.type)
+        raise UsageError(
+            f"set {field.name!r}: {shown(value)} is no value of the type {kind_text}: {error}; "
+            "nothing was done. Give SQL of the columns, in which a text has quotes of its own "
+            "(\"'late'\"), a pyarrow expression, or a value"
+        ) from error
+
+
+def _fitting(field: Field, value: pc.Expression, inputs: pa.Schema) -> pc.Expression:
+    """The expression as a value of the column, by a cast that loses nothing."""
+    import pyarrow.dataset as ds
+
+    kind = arrow_schema(Schema(fields=(field,)), physical=False, ids=False).field(0).type
+    with evaluating(value, f"set {field.name!r}:"):
+        made = ds.dataset(inputs.empty_table()).to_table(columns={"made": value}).schema[0].type
+    if made.equals(kind):
+        return value
+    both = (made, kind)
+    if not (all(map(_is_number, both)) or all(map(_is_text, both)) or pa.types.is_null(made)):
+        raise UsageError(
+            f"set {field.name!r}: {shown(value)} is a {made}, and the column a "
+            f"{type_text(field.type)}; nothing was done. Cast it"
+        )
+    return number_as(value, made, kind) if _is_number(made) else value.cast(kind)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    t = pa.types
+    return bool(t.is_integer(kind) or t.is_floating(kind) or t.is_decimal(kind))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    t = pa.types
+    return bool(t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind))

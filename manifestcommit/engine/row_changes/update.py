@@ -1,0 +1,137 @@
+"""Updates rows: files with matching rows are rewritten, with new values in these rows
+(copy-on-write). [RC7] [RC1]
+
+Not here: the values (engine.row_changes.assignments), the commit (engine.operations.row_change).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...core.filter.partitions_read import partitions_of
+from ...core.filter.sql_expression import columns_of
+from ...core.filter.sql_syntax import NotUnderstoodError
+from ...core.schema.arrow_schema import arrow_schema
+from ...core.schema.fields import Schema
+from ...errors import UsageError
+from ..datafile.rewrite_plan import check_rows
+from ..metadata.table_context import TableContext
+from ..operations.row_change import RowChange, RowOutcome
+from ..scan import planning
+from .arrow_rows import ArrowRows, rewrite, scan
+from .assignments import Assignments, changed_rows, declared_set
+from .conditions import Condition, evaluating, shown, text_of, understand
+from .removal import TouchedFiles, by_sources, finish, rows_by_partition, touched_files
+
+
+class Update(NamedTuple):
+    """An update that has looked and written, and has not committed. files: None: an earlier run did
+    it."""
+
+    change: RowChange
+    files: TouchedFiles | None = None
+
+
+def update_where(
+    session: TableContext,
+    values: Mapping[str, Any],
+    condition: Any,
+    *,
+    key: str | None = None,
+    fingerprint: str | None = None,
+    reason: str | None = None,
+    dry_run: bool = False,
+) -> RowOutcome:
+    """Set columns of exactly the rows for which the condition is true; None: of all rows. [RC7]"""
+    change, files = begin_update(
+        session,
+        values,
+        condition,
+        key=key,
+        fingerprint=fingerprint,
+        reason=reason,
+        dry_run=dry_run,
+    )
+    rows = files.rows if files is not None else 0
+    return finish(change, session, files, executor="arrow", planned=dry_run, rows_updated=rows)
+
+
+def begin_update(
+    session: TableContext,
+    values: Mapping[str, Any],
+    condition: Any,
+    *,
+    key: str | None = None,
+    fingerprint: str | None = None,
+    reason: str | None = None,
+    dry_run: bool = False,
+) -> Update:
+    """Find the rows and, unless it is a dry run, write the files that take the place of others.
+    [RC1]"""
+    condition = pc.scalar(True) if condition is None else condition
+    change = RowChange(
+        session,
+        "update",
+        ["where", text_of(condition), "set", *declared_set(values)],
+        key=key,
+        fingerprint=fingerprint,
+        reason=reason,
+    )
+    if change.already_committed:
+        return Update(change)
+    schema = change.snapshot.schema
+    assert schema is not None
+    inputs = arrow_schema(schema, physical=False, ids=False)
+    assignments = Assignments(values, schema, columns_of(schema), inputs)
+    wanted = understood(condition, schema)
+    change.read(partitions_of(wanted.predicate, schema, change.snapshot.partition_by))
+    entries = planning.entries_table(session, change.snapshot, wanted.predicate)
+    here = ArrowRows(session)
+    rows = rows_by_partition(
+        entries, change, wanted.predicate, lambda some, by: here.chosen(some, by, wanted)
+    )
+    files = touched_files(entries, here.count(change, entries, wanted) if rows is None else rows)
+    if not dry_run and files.rows:
+        _rewrite(session, change, files, wanted, assignments)
+    return Update(change, files)
+
+
+def understood(condition: Any, schema: Schema) -> Condition:
+    """A condition that this process evaluates; UsageError for any other. [RC8]"""
+    try:
+        return understand(condition, schema, "where")
+    except NotUnderstoodError as error:
+        refusal = UsageError(
+            f"invalid where {shown(condition)}: {error}, and this is done without Spark; nothing "
+            "was done. Give other SQL, or a pyarrow expression, such as "
+            "pyarrow.compute.field('flight') == 1545"
+        )
+        refusal.argument = "where"
+        raise refusal from error
+
+
+def _rewrite(
+    session: TableContext,
+    change: RowChange,
+    files: TouchedFiles,
+    wanted: Condition,
+    assignments: Assignments,
+) -> None:
+    updated: list[int] = []  # of each batch, from several threads
+
+    def changed(some: pa.Table) -> Iterator[pa.RecordBatch]:
+        for batch in scan(session, change.snapshot, some):
+            if batch.num_rows:
+                rows, count = changed_rows(batch, wanted.form, assignments)
+                updated.append(count)
+                yield from rows.to_batches()
+
+    with evaluating(wanted.given):
+        written = sum(rewrite(session, change, some, changed) for some in by_sources(files.entries))
+    check_rows(files.entries, files.rows + files.rows_kept, written, what="the condition")
+    check_rows(files.entries, files.rows, sum(updated), what="the condition")
+    change.remove(files.entries)
