@@ -51,6 +51,7 @@ from .errors import (
     WatermarkMismatchError,
     WatermarkOverlapError,
 )
+from .interop.export import Export
 from .job import DroppedJobWarning, Job, begin, commit, commit_all, write
 from .report.page import Report
 from .store.probes.doctor import DoctorCheck, DoctorLatency, DoctorReport
@@ -101,6 +102,7 @@ __all__ = [
     "DoctorLatency",
     "DoctorReport",
     "DroppedJobWarning",
+    "Export",
     "FileRange",
     "GcReport",
     "Job",

@@ -34,7 +34,7 @@ from ..engine.operations.rewind import rewind
 from ..engine.operations.rollback import rollback
 from ..engine.operations.tags import tag, untag
 from ..engine.runtime.outcome import JobResults, Outcome, committed_or_raise
-from ..engine.runtime.validation import file_name, flag, optional, spark_session, whole
+from ..engine.runtime.validation import file_name, flag, one_of, optional, spark_session, whole
 from ..former_names import with_former_names
 from ..store.probes.doctor import DoctorReport, examine
 from ..telemetry import record_table
@@ -47,6 +47,7 @@ from .row_changes import RowChanges
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from ..interop.export import Export
     from ..report.page import Report
 
 
@@ -629,7 +630,7 @@ class Table(RowChanges, TableReads):
         `write.bloom-filter-columns`, split by commas: new files carry Bloom filters of these, by
         which Spark and DuckDB skip row groups; `write.missing-columns`: data that lacks a column is
         refused ("error"), or the column is null ("null"; by default so, but for overwrites of the
-        whole table).
+        whole table); `export.formats`: "iceberg", "delta" or both, in which commits are exported.
 
         Args:
             properties: name -> value; None removes the property.
@@ -638,13 +639,44 @@ class Table(RowChanges, TableReads):
             The outcome of the commit.
 
         Raises:
-            UsageError: a known property has a value that it cannot have.
+            UsageError: a known property has a value that it cannot have, or a format of
+                `export.formats` cannot express the table.
+            UnsupportedTypeError: a format of `export.formats` does not have a column's type.
             TableNotFoundError: there is no table at the path.
             OutcomeUnknownError: the store did not say whether it was committed.
 
-        Spec: CM9, DF11, SC8.
+        Spec: CM9, DF11, SC8, EX2, EX9.
         """
         return committed_or_raise(alter.set_properties(self._session, properties), self.url)
+
+    @checked(format=one_of("iceberg", "delta"))
+    def export(self, format: str) -> Export:
+        """Export the newest version to other engines, as an Iceberg table or a Delta table.
+
+        Metadata of the format is put beside the data files, which are not copied. Readers see this
+        version until the next export; the property `export.formats` exports each commit. Give other
+        engines the right to read only.
+
+        Args:
+            format: "iceberg" (version 2 of the format) or "delta".
+
+        Returns:
+            The exported version, and where readers of the format find it.
+
+        Raises:
+            UsageError: the format cannot express the table.
+            UnsupportedTypeError: the format does not have a column's type.
+            TableNotFoundError: there is no table at the path.
+            StoreError: the store failed; export again.
+
+        Example:
+            `duckdb.sql(f"select * from iceberg_scan('{table.export('iceberg').location}')")`
+
+        Spec: EX1, EX2, EX9.
+        """
+        from ..interop.exporter import export_format  # late: most programs do without
+
+        return export_format(self._session, self._session.open(), format)
 
     @checked()
     def adopt(self, *, partition_by: list[str] | str | None = None) -> Adoption:

@@ -25,6 +25,7 @@ from manifestcommit.cli import main as main_module
 LATE = {
     "Any": Any,
     "Condition": str | pyarrow.compute.Expression | pyspark.sql.Column,
+    "Export": mc.Export,
     "Report": mc.Report,
     "DataFrame": pyspark.sql.DataFrame,
     "Mapping": Mapping,
@@ -181,6 +182,7 @@ NAMES: dict[str, tuple[str | None, str | None]] = {
     "job_id": (None, "JOB"),
     "start_version": (None, "START"),
     "end_version": (None, "END"),
+    "format": (None, "--format"),
 }
 # Spark's own, and those of streams, which only Spark has.
 ONLY_SPARK = {"checkpointLocation", "queryName", "startingVersion", "maxFilesPerTrigger", "onOverwrite"}

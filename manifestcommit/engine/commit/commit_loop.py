@@ -27,6 +27,7 @@ from ...errors import (
     TableNotFoundError,
     UnsupportedFormatError,
 )
+from ..metadata import exports
 from ..metadata.job_and_key_lookup import find_job
 from ..metadata.removed_table import check_same_root, is_removed, removed
 from ..metadata.table_context import TableContext
@@ -87,7 +88,10 @@ def commit(
         )
     if outcome.kind != "unknown":
         group.retract()
-    return measured(outcome, meter, committers)
+    outcome = measured(outcome, meter, committers)
+    if outcome.kind == "committed":
+        exports.after_commit(session)
+    return outcome
 
 
 def measured(

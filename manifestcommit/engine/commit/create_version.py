@@ -23,6 +23,7 @@ from ...errors import (
     UnsafeStoreError,
     UnsupportedFormatError,
 )
+from ..metadata import exports
 from ..metadata.table_context import TableContext
 from ..metadata.table_marker import drop_marker, put_marker
 from ..metadata.version_chain import Head, open_head, read_object
@@ -70,6 +71,7 @@ def create_table(
     session.known = open_head(session.store)
     if session.known.snapshot.table_id != table_id:
         drop_marker(session.store, table_id)
+    exports.after_commit(session)
     return session.known
 
 

@@ -27,6 +27,7 @@ from ...core.commit.retention import (
 from ...core.table import object_names
 from ...core.table.snapshot import Snapshot
 from ...store import Store
+from ..metadata.exports import is_export
 from ..runtime.name_set import Hashes, hashes
 
 _EVERY = 5000  # objects that are processed together, between two calls of `progress`
@@ -184,6 +185,8 @@ class Inventory:
             and (version := object_names.parse_version(name)) is not None
         ):
             self.versions.append(version)
+            return _SEEN
+        if is_export(name):
             return _SEEN
         verdict = classify(name, self._horizon, _NOWHERE.__contains__, is_old=True)
         if verdict.action == "leave" or name in self._horizon.condemned:

@@ -15,6 +15,7 @@ from ...core.schema.text import is_text, shown
 from ...errors import UsageError
 from ...terminal.notebook import Shown
 from ..job.two_phase import list_jobs
+from ..metadata import exports
 from ..metadata.table_context import TableContext
 
 
@@ -38,8 +39,10 @@ class TableMetrics(Shown, msgspec.Struct, frozen=True, kw_only=True):
         watermarks: source -> how far it has been read.
         lag: source -> how far its watermark is behind the given end; None: positions are texts that
             differ.
+        export_lag: format of the property `export.formats` -> how many versions its export is
+            behind; None: nothing is exported yet.
 
-    Spec: WM1.
+    Spec: WM1, EX2.
     """
 
     table: str
@@ -54,6 +57,7 @@ class TableMetrics(Shown, msgspec.Struct, frozen=True, kw_only=True):
     running_jobs: int = 0
     watermarks: dict[str, int | str] = {}
     lag: dict[str, int | None] = {}
+    export_lag: dict[str, int | None] = {}
 
 
 def table_metrics(session: TableContext, ends: Mapping[str, Any] | None = None) -> TableMetrics:
@@ -81,6 +85,7 @@ def table_metrics(session: TableContext, ends: Mapping[str, Any] | None = None) 
         running_jobs=sum(job.state in ("running", "published") for job in jobs),
         watermarks=snapshot.watermarks,
         lag=lag_of(snapshot.watermarks, known),
+        export_lag=exports.lags(session, snapshot),
     )
 
 

@@ -27,6 +27,7 @@ from ...core.table.snapshot import Snapshot
 from ...errors import StoreDeniedError, StoreError, StoreFullError, TableNotFoundError
 from ...store import KeepsUnfinished, ObjectInfo, Unfinished
 from ...terminal.notebook import Shown, html_members, html_table, line
+from ..metadata import exports
 from ..metadata.table_context import TableContext
 from ..metadata.version_chain import open_head
 from .gc_decision import commit_decision, look_for_foreign, preview, store_time
@@ -268,6 +269,7 @@ class LocalGcExecutor:
 
 
 ALONE = LocalGcExecutor()
+_EXPORT = Verdict(action="keep", kind="export")
 
 
 def run(
@@ -299,9 +301,11 @@ def run(
     except StoreFullError:
         ledger.add(_make_room(session, cut_s, executor, progress), ())
         decided = _decide_again(session, decide, ledger)
+    exports.before_deletion(session, decided)
     horizon, reach = _settle(session, horizon_of(decided), executor, progress)
     executor.delete(session, horizon, reach, cut_s, ledger, progress)
     _discard_unfinished(session, horizon, cut_s, ledger)
+    _delete_exports(session, decided, cut_s, ledger)
     report = ledger.report(session.store.url, horizon)
     told = (report.url, report.version, report.fence, report.expired, report.deleted)
     LOG.info("%r: version %d, fence %d, readable from %d; deleted %s", *told)
@@ -364,6 +368,10 @@ def plan(
                 plan_row(upload.temporary or upload.name, upload.size_bytes, verdict)
                 for upload, verdict in unfinished
             ]
+        rows += [
+            plan_row(info.name, info.size_bytes, _of_export(reason))
+            for info, reason in exports.unreached(session, head.snapshot, now_s - policy.grace_s)
+        ]
         return executor.plan(session, horizon, reach, now_s - policy.grace_s, rows, progress)
     raise _overtaken(session)
 
@@ -433,10 +441,27 @@ def judge(
     is_copy: Callable[[str], bool],
     cut_s: float,
 ) -> Verdict:
-    """The verdict on one object. [GC5]"""
+    """The verdict on one object. [GC5] [EX4]"""
+    if exports.is_export(info.name):
+        return _EXPORT
     return retention.classify(
         info.name, horizon, is_reached, is_copy, is_old=0 < info.modified <= cut_s
     )
+
+
+def _delete_exports(
+    session: TableContext, decided: Snapshot, cut_s: float, ledger: GcCounts
+) -> None:
+    """Delete the objects of exports that no exported version needs. [EX4]"""
+    chosen = exports.unreached(session, decided, cut_s)
+    while some := list(islice(chosen, _BATCH)):
+        session.store.delete([info.name for info, _ in some])
+        for info, reason in some:
+            ledger.note(info.name, info.size_bytes, _of_export(reason))
+
+
+def _of_export(reason: str) -> Verdict:
+    return Verdict(action="delete", kind="export", reason=reason)
 
 
 def delete_dead(

@@ -12,6 +12,7 @@ from ...core.schema import partitioning
 from ...core.schema.evolution import SchemaEdit, assign_new_ids
 from ...core.schema.fields import Schema, type_text
 from ...core.schema.text import is_text, is_unicode, shown
+from ...core.table.snapshot import Snapshot
 from ...core.table.watermark import Advance, Position
 from ...errors import SchemaMismatchError, UsageError
 from ..commit.commit_loop import commit
@@ -23,6 +24,7 @@ from ..datafile.writer import (
     bloom_names,
     takes_bloom_filter,
 )
+from ..metadata import exports
 from ..metadata.table_context import TableContext
 from ..metadata.table_root import open_or_free
 from ..metadata.version_chain import Head
@@ -30,7 +32,7 @@ from ..runtime.outcome import Outcome, committed_or_raise
 from ..runtime.validation import origins_of
 
 # the properties that have a meaning in this release
-KNOWN = (TARGET_FILE_SIZE, BOUNDS_COLUMNS, BLOOM_COLUMNS, MISSING_COLUMNS)
+KNOWN = (TARGET_FILE_SIZE, BOUNDS_COLUMNS, BLOOM_COLUMNS, MISSING_COLUMNS, exports.PROPERTY)
 Editing = Callable[[Schema, tuple[int, ...]], tuple[SchemaEdit, ...]]
 
 
@@ -46,7 +48,7 @@ def create(
 
     sources: where each of them begins, so that no later range can be committed first. [WM7]
     """
-    _check_properties(properties, schema)
+    _check_properties(session, properties, schema, None)
     origins = origins_of(sources)
     head = open_or_free(session)
     if head is None:
@@ -144,7 +146,7 @@ def set_properties(session: TableContext, properties: Mapping[str, str | None]) 
     """Set properties, or remove those given as None, with a commit of its own; the last one wins.
     [CM9]"""
     head = session.open()
-    _check_properties(properties, head.snapshot.schema)
+    _check_properties(session, properties, head.snapshot.schema, head.snapshot)
     return commit(session, head, _change(session, head, "properties", properties=dict(properties)))
 
 
@@ -168,7 +170,12 @@ def _change(
     )
 
 
-def _check_properties(properties: Mapping[Any, Any], schema: Schema | None) -> None:
+def _check_properties(
+    session: TableContext,
+    properties: Mapping[Any, Any],
+    schema: Schema | None,
+    snapshot: Snapshot | None,
+) -> None:
     for name, value in properties.items():
         if not (
             is_text(name) and (value is None or (isinstance(value, str) and is_unicode(value)))
@@ -177,13 +184,18 @@ def _check_properties(properties: Mapping[Any, Any], schema: Schema | None) -> N
                 "properties: a property is a text with a text as its value, not "
                 f"{shown(name)}: {shown(value)}"
             )
-        if not name.startswith("write."):
+        start = name.partition(".")[0]
+        if start not in ("write", "export"):
             continue
         if name not in KNOWN:
             raise UsageError(
-                f"there is no property {name!r}; of those that begin with write. there are: "
-                f"{', '.join(KNOWN)}"
+                f"there is no property {name!r}; of those that begin with {start}. there are: "
+                f"{', '.join(known for known in KNOWN if known.startswith(start))}"
             )
+        if name == exports.PROPERTY:
+            if value is not None:
+                exports.check_property(session, snapshot, schema, value)
+            continue
         if name == BLOOM_COLUMNS:
             _check_bloom_columns(value or "", schema)
         elif name == MISSING_COLUMNS:

@@ -1,0 +1,88 @@
+"""The hook by which a commit is followed by its exports, and gc spares them. [EX2] [EX4]
+
+What is exported, and how, is a door above the engine (interop), which is loaded only for a table
+that has the property `export.formats`. Not here: anything of another format.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+from ...core.schema.fields import Schema
+from ...core.table.snapshot import Snapshot
+from ...store import ObjectInfo
+from .table_context import TableContext
+
+LOG = logging.getLogger("manifestcommit.jobs")
+PROPERTY = "export.formats"
+_DOOR = "manifestcommit.interop.exporter"
+_OBJECT = re.compile(
+    r"_iceberg/metadata/(?:version-hint\.text|v[1-9]\d*\.metadata\.json"
+    r"|snap-\d{20}-[0-9a-f]{40}\.avro|m-[0-9a-f]{40}-[0-9a-f]{16}\.avro)"
+    r"|_delta_log/(?:_last_checkpoint|\d{20}\.(?:json|checkpoint\.parquet))",
+    re.ASCII,
+)
+
+
+def is_export(name: str) -> bool:
+    """Whether an object has a name that only exports have. [EX4]"""
+    return name.startswith(("_iceberg/", "_delta_log/")) and _OBJECT.fullmatch(name) is not None
+
+
+def after_commit(session: TableContext) -> None:
+    """Export the newest version that this process knows; whatever happens, the commit stands.
+    Without the property, nothing is asked or loaded. [EX2]"""
+    head = session.known
+    if head is None or PROPERTY not in head.snapshot.properties:
+        return
+    try:
+        _door().export_formats(session, head)
+    except Exception as error:
+        LOG.warning(
+            "%r: version %d is committed, and its export failed: %s. The next commit, or "
+            "`manifestcommit export`, exports it.",
+            session.store.url,
+            head.version,
+            error,
+        )
+
+
+def check_property(
+    session: TableContext, snapshot: Snapshot | None, schema: Schema | None, value: str
+) -> None:
+    """UsageError or UnsupportedTypeError if the value names no formats, or one that cannot express
+    the table. snapshot: None: the table is to be created. [EX9]"""
+    _door().check_formats(session, snapshot, schema, value)
+
+
+def lags(session: TableContext, snapshot: Snapshot) -> dict[str, int | None]:
+    """Format -> how many versions its export is behind; None: there is none. At most two requests
+    for each format of the property. [EX2]"""
+    if PROPERTY not in snapshot.properties:
+        return {}
+    found: dict[str, int | None] = _door().lags(session, snapshot)
+    return found
+
+
+def before_deletion(session: TableContext, decided: Snapshot) -> None:
+    """Export the newest version; StoreError, if after that an export still shows a version that is
+    no longer readable: then nothing may be deleted. [EX4]"""
+    if PROPERTY in decided.properties:
+        _door().keep_whole(session, decided)
+
+
+def unreached(
+    session: TableContext, decided: Snapshot, cut_s: float
+) -> Iterator[tuple[ObjectInfo, str]]:
+    """Objects of exports that no exported version needs, and have been so since before `cut_s`,
+    each with the reason. [EX4]"""
+    if PROPERTY in decided.properties:
+        yield from _door().unreached(session, decided, cut_s)
+
+
+def _door() -> Any:
+    return import_module(_DOOR)

@@ -1,0 +1,190 @@
+"""Puts a Delta log of a table beside its data files. [EX1]-[EX4]
+
+One object for each version, by put-if-absent and in their order, so that the log never has a hole.
+Where the log ends before the readable versions begin, a checkpoint comes first. Not here: what the
+objects hold (interop.delta_log).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pyarrow as pa
+
+from ..core.format import manifest_table
+from ..core.schema.fields import Schema
+from ..core.table.entries import Entry
+from ..core.table.snapshot import Snapshot
+from ..engine.metadata.table_context import TableContext
+from ..engine.metadata.version_chain import Head, raise_if_expired, read_version, walk_back
+from ..engine.scan.planning import differing_entries
+from ..errors import UnsupportedTypeError
+from ..store import ObjectInfo, Store
+from . import file_columns
+from .delta_log import (
+    FOLDER,
+    LAST_CHECKPOINT,
+    Checkpoint,
+    check_schema,
+    checkpoint_name,
+    commit_bytes,
+    commit_name,
+    last_checkpoint_bytes,
+    version_of,
+)
+from .shared_objects import put_shared
+
+MOST_COMMITS = 32  # versions that the log gets as commits when it begins, or after a gap
+MOST_CAUGHT_UP = 100  # versions that follow the log's newest one as commits
+MOST_ACTIONS = 100_000  # of a commit; a version with more of them becomes a checkpoint
+
+
+def check(session: TableContext, schema: Schema | None) -> None:
+    """UnsupportedTypeError if Delta cannot express these columns. [EX9]"""
+    if schema is not None:
+        check_schema(schema)
+
+
+def check_files(session: TableContext, entries: pa.Table, snapshot: Snapshot) -> None:
+    """UsageError if one of these files cannot be read through Delta. [EX9]"""
+    by_id = {field.id: field.file_name for field in (snapshot.schema or _NONE).fields}
+    names = [by_id[field_id] for field_id in snapshot.partition_by]
+    file_columns.check_partition_columns(session, entries, names)
+
+
+def location(store: Store) -> str:
+    """What readers of Delta are given."""
+    return store.url
+
+
+def exported_version(store: Store, head: int = 0) -> int | None:
+    """The newest version in the log; None: there is no log. One list request, from `head` on if
+    the log has it or the version before."""
+    for start in (max(head - 1, 0), 0):
+        listed = store.list(FOLDER, start_from=f"{FOLDER}{start:020d}")
+        versions = [found for info in listed if (found := version_of(info.name)) is not None]
+        if versions or not start:
+            return max(versions, default=None)
+    return None
+
+
+def export(session: TableContext, head: Head) -> int:
+    """Export this version and those since the log's newest one, unless the log has it; returns the
+    newest exported one. [EX1] [EX2]"""
+    newest = exported_version(session.store, head.version)
+    if newest is not None and newest >= head.version:
+        return newest
+    check(session, head.snapshot.schema)
+    chain = _expressible(session, head, newest)
+    exporter = _Log(session)
+    # a log begins with a whole version
+    if newest is None or chain[0].version != newest:
+        exporter.put_checkpoint(chain[0])
+    for before, after in pairwise(chain):
+        exporter.put_commit(before, after)
+    return head.version
+
+
+def _expressible(session: TableContext, head: Head, newest: int | None) -> list[Snapshot]:
+    """The versions from the log's newest one to the head, ascending; or, if one of these cannot be
+    read or expressed, or they are too many, the last few that can."""
+    found: list[Snapshot] = []
+    follows = newest is not None and head.version - newest <= MOST_CAUGHT_UP
+    most = head.version - newest + 1 if follows and newest is not None else MOST_COMMITS
+    for old in walk_back(session.store, head):
+        try:
+            check(session, old.snapshot.schema)
+        except UnsupportedTypeError:
+            break
+        if old.snapshot.schema is None:
+            break
+        found.append(old.snapshot)
+        if len(found) == most:
+            break
+    return found[::-1]
+
+
+def before_deletion(session: TableContext, head: Head) -> None:
+    """Begin the log with the oldest readable version: a checkpoint there, unless one is there or
+    the log begins later. [EX4]"""
+    oldest = head.snapshot.expired
+    commits, checkpoints = _objects(session.store)
+    starts = [version for version in (*commits, *checkpoints) if version < oldest]
+    if starts and oldest in commits and oldest not in checkpoints:
+        _Log(session).put_checkpoint(read_version(session.store, head, oldest).snapshot)
+
+
+def unreached(
+    session: TableContext, decided: Snapshot, cut_s: float
+) -> Iterator[tuple[ObjectInfo, str]]:
+    """Commits and checkpoints below the newest checkpoint that is no later than the oldest readable
+    version, if that is older than `cut_s`. [EX4]"""
+    commits, checkpoints = _objects(session.store)
+    start = max((each for each in checkpoints if each <= decided.expired), default=0)
+    if not start or not 0 < checkpoints[start].modified <= cut_s:
+        return
+    for objects in (commits, checkpoints):
+        for version, info in sorted(objects.items()):
+            if version < start and 0 < info.modified <= cut_s:
+                yield info, f"the Delta log begins with the checkpoint of version {start}"
+
+
+def _objects(store: Store) -> tuple[dict[int, ObjectInfo], dict[int, ObjectInfo]]:
+    """Commits and checkpoints in the log, by version."""
+    commits: dict[int, ObjectInfo] = {}
+    checkpoints: dict[int, ObjectInfo] = {}
+    for info in store.list(FOLDER):
+        if (version := version_of(info.name)) is not None:
+            (commits if info.name == commit_name(version) else checkpoints)[version] = info
+    return commits, checkpoints
+
+
+class _Log:
+    """Puts commits and checkpoints of one table."""
+
+    def __init__(self, session: TableContext) -> None:
+        self._session = session
+
+    def put_commit(self, before: Snapshot, after: Snapshot) -> None:
+        """Put the actions that lead from one version to the next."""
+        with raise_if_expired(self._session.store, after.version):
+            removed, added = differing_entries(self._session, before, after)
+        if removed.num_rows + added.num_rows > MOST_ACTIONS:
+            self.put_checkpoint(after)
+            return
+        check_files(self._session, added, after)
+        paths = removed.column("path").to_pylist()
+        data = commit_bytes(before, after, paths, _entries(added, after))
+        put_shared(self._session, commit_name(after.version), data)
+
+    def put_checkpoint(self, snapshot: Snapshot) -> None:
+        """Put the whole state of a version."""
+        made = Checkpoint(snapshot)
+        for table in self._tables(snapshot):
+            check_files(self._session, table, snapshot)
+            made.add(_entries(table, snapshot))
+        put_shared(self._session, checkpoint_name(snapshot.version), made.close())
+        hint = last_checkpoint_bytes(snapshot.version, made.actions)
+        self._session.store.put(LAST_CHECKPOINT, hint)
+
+    def _tables(self, snapshot: Snapshot) -> Iterator[pa.Table]:
+        """The live entries, manifest by manifest."""
+        manifests = self._session.manifests
+        with raise_if_expired(self._session.store, snapshot.version):
+            removed = manifests.removed(snapshot) if snapshot.manifests else {}
+            for ref in snapshot.manifests:
+                yield manifests.live(ref, snapshot, removed.get(ref.path, 0))
+            if snapshot.schema is not None:
+                yield manifests.inlined(snapshot)
+
+
+_NONE = Schema(fields=())
+
+
+def _entries(table: pa.Table, snapshot: Snapshot) -> list[Entry]:
+    if snapshot.schema is None:
+        return []
+    return manifest_table.from_table(
+        table, schema=snapshot.schema, partition_by=snapshot.partition_by, inherited=0
+    )

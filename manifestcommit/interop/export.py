@@ -1,0 +1,26 @@
+"""What an export has made, for its caller. [EX1]
+
+Not here: how it is made (interop.exporter), which is loaded when something is exported.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..terminal.notebook import Shown
+
+
+class Export(Shown, msgspec.Struct, frozen=True, kw_only=True):
+    """What one export has put beside the table.
+
+    Attributes:
+        format: "iceberg" or "delta".
+        version: the newest version that readers of the format see.
+        location: what to give them: the folder that holds the format's metadata.
+
+    Spec: EX1.
+    """
+
+    format: str
+    version: int
+    location: str

@@ -1,0 +1,126 @@
+"""Exports of a table: what users, commits and gc ask for, for each format. [EX1] [EX2] [EX4]
+
+Not here: one format's objects (interop.iceberg_export, interop.delta_export).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+
+from ..core.commit.conflict import is_readable
+from ..core.schema.fields import Schema
+from ..core.table.snapshot import Snapshot
+from ..engine.metadata.exports import PROPERTY
+from ..engine.metadata.table_context import TableContext
+from ..engine.metadata.version_chain import Head
+from ..engine.scan.planning import entries_table
+from ..errors import StoreError, UsageError
+from ..store import ObjectInfo
+from . import delta_export, iceberg_export
+from .export import Export
+
+FORMATS: dict[str, ModuleType] = {"iceberg": iceberg_export, "delta": delta_export}
+
+
+def export_format(session: TableContext, head: Head, format: str) -> Export:
+    """Export the head in one format."""
+    check_columns(session, head.snapshot.schema)
+    exporter = FORMATS[format]
+    version = exporter.export(session, head)
+    return Export(format=format, version=version, location=exporter.location(session.store))
+
+
+def export_formats(session: TableContext, head: Head) -> list[Export]:
+    """Export the head in every format of its property; one that fails holds up no other."""
+    made, failed = [], None
+    for format in _known_formats(head.snapshot):
+        try:
+            made.append(export_format(session, head, format))
+        except Exception as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed
+    return made
+
+
+def parse_formats(value: str) -> list[str]:
+    """The formats that a value of the property names; UsageError for any other."""
+    names = [name.strip() for name in value.split(",")]
+    unknown = [name for name in names if name not in FORMATS]
+    if unknown or len(set(names)) < len(names):
+        known = ", ".join(sorted(FORMATS))
+        raise UsageError(
+            f"property {PROPERTY!r} names formats, split by commas, each once: {known}; "
+            f"not {value!r}"
+        )
+    return names
+
+
+def check_columns(session: TableContext, schema: Schema | None) -> None:
+    """UsageError if the table has no columns yet. [EX9]"""
+    if schema is None:
+        raise UsageError(
+            f"{session.store.url} has no columns yet, without which no other engine can read it: "
+            "export it after the first write"
+        )
+
+
+def check_formats(
+    session: TableContext, snapshot: Snapshot | None, schema: Schema | None, value: str
+) -> None:
+    """UsageError or UnsupportedTypeError if the value names no formats, or one that cannot express
+    the table as it is. snapshot: None: the table is to be created. [EX9]"""
+    for format in parse_formats(value):
+        exporter = FORMATS[format]
+        exporter.check(session, schema)
+        if snapshot is not None and snapshot.schema is not None:
+            exporter.check_files(
+                session, entries_table(session, snapshot, in_order=False), snapshot
+            )
+
+
+def lags(session: TableContext, snapshot: Snapshot) -> dict[str, int | None]:
+    """Format -> how many versions its export is behind; None: there is none. [EX2]"""
+    behind: dict[str, int | None] = {}
+    for format in _known_formats(snapshot):
+        version = FORMATS[format].exported_version(session.store, snapshot.version)
+        behind[format] = None if version is None else max(0, snapshot.version - version)
+    return behind
+
+
+def keep_whole(session: TableContext, decided: Snapshot) -> None:
+    """Export the newest version. StoreError if an export then shows a version that gc may delete
+    files of. [EX4]"""
+    failure: Exception | None = None
+    for format in _known_formats(decided):
+        exporter = FORMATS[format]
+        try:
+            head = session.open()
+            check_columns(session, head.snapshot.schema)
+            exporter.export(session, head)
+            exporter.before_deletion(session, head)
+        except Exception as error:
+            failure = error
+        shown = exporter.exported_version(session.store, decided.version)
+        if shown is None or shown > decided.version or is_readable(decided, shown):
+            continue
+        raise StoreError(
+            f"{session.store.url}: the export to {format} shows version {shown}, which is not "
+            f"readable any more, and a newer one could not be exported: {failure}. gc deleted "
+            f"nothing. Remove the cause, or the property {PROPERTY!r} if nobody reads the export."
+        ) from failure
+
+
+def unreached(
+    session: TableContext, decided: Snapshot, cut_s: float
+) -> Iterator[tuple[ObjectInfo, str]]:
+    """Objects of exports that no exported version needs any more. [EX4]"""
+    for format in _known_formats(decided):
+        yield from FORMATS[format].unreached(session, decided, cut_s)
+
+
+def _known_formats(snapshot: Snapshot) -> Sequence[str]:
+    """The formats of the property, those that this release knows."""
+    names = snapshot.properties.get(PROPERTY, "").split(",")
+    return [name.strip() for name in names if name.strip() in FORMATS]

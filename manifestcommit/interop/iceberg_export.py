@@ -1,0 +1,265 @@
+"""Puts Iceberg metadata of a table's newest version beside its data files. [EX1]-[EX6]
+
+Manifests, then the list, then the document by put-if-absent, then the hint: whatever stops it, a
+reader finds the document before, whole. Not here: what the objects hold (interop.iceberg_metadata,
+interop.iceberg_manifests).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import math
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..core.commit.conflict import is_readable
+from ..core.schema.fields import Schema
+from ..core.table.entries import ManifestRef
+from ..core.table.snapshot import Snapshot
+from ..engine.metadata.exports import is_export
+from ..engine.metadata.table_context import TableContext
+from ..engine.metadata.version_chain import Head, raise_if_expired, read_version
+from ..errors import SnapshotExpiredError, UnsupportedTypeError, UsageError
+from ..store import ObjectInfo, Store
+from . import file_columns
+from .iceberg_manifests import ManifestFile, list_bytes, manifest_bytes, manifest_file, read_list
+from .iceberg_metadata import (
+    DIGITS,
+    FOLDER,
+    HINT,
+    Document,
+    chosen_versions,
+    document_bytes,
+    key_of_manifest,
+    list_name,
+    manifest_name,
+    metadata_name,
+    read_document,
+    version_of_document,
+    version_of_list,
+)
+from .iceberg_schema import check_schema, schema_json, spec_json
+from .shared_objects import put_shared
+
+LOG = logging.getLogger("manifestcommit.jobs")
+_LAYOUT = "1"  # of manifests: another one gives them other names
+_MOST_BYTES = 256 << 20
+_TRIES = 5  # to find that the hint names the newest document
+
+
+def check(session: TableContext, schema: Schema | None) -> None:
+    """UsageError or UnsupportedTypeError if Iceberg cannot express these columns, or the table's
+    path. [EX9]"""
+    url = data_url(session.store)
+    if marks := sorted(set("#%?") & set(url)):
+        raise UsageError(
+            f"the table's path {url} has {' and '.join(map(repr, marks))}, which readers of "
+            "Iceberg take for something else: the table cannot be exported to it there"
+        )
+    if schema is not None:
+        check_schema(schema)
+
+
+def check_files(session: TableContext, entries: pa.Table, snapshot: Snapshot) -> None:
+    """UsageError if one of these files cannot be read through Iceberg. [EX6] [EX9]"""
+    file_columns.check_ids(session, entries, snapshot.schema or Schema(fields=()))
+
+
+def location(store: Store) -> str:
+    """What readers of Iceberg are given."""
+    return f"{data_url(store)}/{FOLDER.partition('/')[0]}"
+
+
+def data_url(store: Store) -> str:
+    """The root as Iceberg's paths begin, a local one with its scheme."""
+    return f"file://{store.url}" if store.url.startswith("/") else store.url
+
+
+def exported_version(store: Store, _: int = 0) -> int | None:
+    """The version that the hint names; None: there is no hint. One request."""
+    try:
+        text = store.get(HINT, 0, 32)
+    except FileNotFoundError:
+        return None
+    return int(text) if text.isdigit() and int(text) > 0 else None
+
+
+def export(session: TableContext, head: Head) -> int:
+    """Export this version, unless a later one is exported already; returns the newest exported
+    one. [EX1] [EX2]"""
+    store, snapshot = session.store, head.snapshot
+    before = exported_version(store)
+    document = _document(store, before) if before is not None else None
+    if before is not None and document is not None and before >= head.version:
+        return before
+    check(session, snapshot.schema)
+    manifests = _Manifests(session, newest_checked=before or 0 if document else 0)
+    if document is None:
+        document = Document()
+    elif before in document.entries:
+        manifests.know(document.entries[before]["manifest-list"])
+    for version in chosen_versions(snapshot):
+        if version in document.entries or not is_readable(snapshot, version):
+            continue
+        try:
+            old = read_version(store, head, version).snapshot
+            check(session, old.schema)
+            document.add(old, manifests.put_list(old))
+        except (SnapshotExpiredError, UsageError, UnsupportedTypeError):
+            if version == head.version:
+                raise  # of older versions, what can be expressed and is still readable
+    data = document_bytes(document, snapshot, data_url(store))
+    put_shared(session, metadata_name(head.version), data)
+    return _put_hint(store, head.version)
+
+
+def _put_hint(store: Store, version: int) -> int:
+    """Name this version in the hint, and then any later one that is exported; returns the newest.
+    [EX2]"""
+    for _ in range(_TRIES):
+        store.put(HINT, str(version).encode())
+        later = _newest_document(store, version + 1)
+        if later is None:
+            break
+        version = later
+    return version
+
+
+def _newest_document(store: Store, least: int) -> int | None:
+    """The newest version from `least` on that has a document. One list request, and one for each
+    version found."""
+    listed = store.list(f"{FOLDER}snap-", start_from=list_name(least, ""))
+    found = {version for info in listed if (version := version_of_list(info.name)) is not None}
+    return next((each for each in sorted(found, reverse=True) if _has_document(store, each)), None)
+
+
+def _has_document(store: Store, version: int) -> bool:
+    try:
+        return bool(store.get(metadata_name(version), 0, 1))
+    except FileNotFoundError:
+        return False
+
+
+def _document(store: Store, version: int) -> Document | None:
+    """The document of a version; None: it is gone or damaged, so that the export starts over."""
+    try:
+        return read_document(store.get(metadata_name(version), 0, _MOST_BYTES))
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def before_deletion(session: TableContext, head: Head) -> None:
+    """Nothing is to be done before gc deletes files: the newest document says which are needed."""
+
+
+def unreached(
+    session: TableContext, decided: Snapshot, cut_s: float
+) -> Iterator[tuple[ObjectInfo, str]]:
+    """Objects that no document needs which was the newest one since `cut_s`. Where such a document
+    or a list of it cannot be read, none. [EX4]"""
+    listed = [info for info in session.store.list(FOLDER) if is_export(info.name)]
+    documents = sorted(
+        (version, info) for info in listed if (version := version_of_document(info.name))
+    )
+    later = [info.modified for _, info in documents[1:]] + [math.inf]
+    kept = [
+        version
+        for (version, _), next_s in zip(documents, later, strict=True)
+        if not 0 < next_s <= cut_s
+    ]
+    needed = {HINT, *map(metadata_name, kept)}
+    try:
+        needed |= _listed_by(session, kept)
+    except (FileNotFoundError, ValueError) as error:
+        LOG.warning("%r: nothing of its Iceberg export is removed: %s", session.store.url, error)
+        return
+    for info in sorted(listed, key=lambda info: not info.name.endswith(".json")):
+        if info.name not in needed and 0 < info.modified <= cut_s:
+            yield info, "no exported version of the Iceberg metadata needs it"
+
+
+def _listed_by(session: TableContext, versions: Iterable[int]) -> set[str]:
+    """The manifest lists of these documents, and their manifests. One request for each document
+    and each list."""
+    root, lists, found = f"{data_url(session.store)}/", set[str](), set[str]()
+    for version in versions:
+        document = read_document(session.store.get(metadata_name(version), 0, _MOST_BYTES))
+        lists |= {entry["manifest-list"] for entry in document.entries.values()}
+    for each in sorted(lists):
+        name = each.removeprefix(root)
+        files = read_list(session.store.get(name, 0, _MOST_BYTES))
+        found |= {name, *(file.path.removeprefix(root) for file in files)}
+    return found
+
+
+class _Manifests:
+    """Puts the lists of versions, and those of their manifests that are not exported yet."""
+
+    def __init__(self, session: TableContext, newest_checked: int) -> None:
+        self._session, self._url = session, data_url(session.store)
+        self._newest_checked = newest_checked
+        self._known: dict[str, ManifestFile] = {}
+
+    def know(self, manifest_list: str) -> None:
+        """Use the manifests of a list again; one that is gone or damaged is skipped."""
+        name = manifest_list.removeprefix(f"{self._url}/")
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            listed = read_list(self._session.store.get(name, 0, _MOST_BYTES))
+            self._known = {key_of_manifest(file.path): file for file in listed}
+
+    def put_list(self, snapshot: Snapshot) -> str:
+        """Put the list of a version, and return where it is."""
+        files = []
+        if snapshot.schema is not None:
+            files = [file for file in self._files(snapshot) if file is not None]
+        data = list_bytes(files, snapshot.version)
+        name = list_name(snapshot.version, _digest(data))
+        put_shared(self._session, name, data)
+        return f"{self._url}/{name}"
+
+    def _files(self, snapshot: Snapshot) -> Iterator[ManifestFile | None]:
+        session = self._session
+        with raise_if_expired(session.store, snapshot.version):
+            removed = session.manifests.removed(snapshot) if snapshot.manifests else {}
+            for ref in snapshot.manifests:
+                gone = removed.get(ref.path, 0)
+                key = _key(ref, gone, snapshot)
+                if key not in self._known:
+                    self._put(key, session.manifests.live(ref, snapshot, gone), snapshot)
+                yield self._known.get(key)
+            inlined = session.manifests.inlined(snapshot)
+            if inlined.num_rows:
+                yield self._put(None, inlined, snapshot)
+
+    def _put(self, key: str | None, entries: pa.Table, snapshot: Snapshot) -> ManifestFile | None:
+        """Put a manifest of these entries; None: there are none."""
+        if not entries.num_rows:
+            return None
+        schema, partition_by = snapshot.schema, snapshot.partition_by
+        assert schema is not None
+        fresh = entries.filter(pc.greater(entries.column("added"), self._newest_checked))
+        check_files(self._session, fresh, snapshot)
+        data = manifest_bytes(entries, schema, partition_by, self._url)
+        name = manifest_name(key or _digest(data), snapshot.version)
+        length = put_shared(self._session, name, data)
+        path = f"{self._url}/{name}"
+        made = manifest_file(path, length, entries, schema, partition_by)
+        if key is not None:
+            self._known[key] = made
+        return made
+
+
+def _key(ref: ManifestRef, removed: int, snapshot: Snapshot) -> str:
+    """What the name of a manifest's export follows from: all that its bytes follow from. [EX5]"""
+    schema = snapshot.schema or Schema(fields=())
+    columns, spec = schema_json(schema), spec_json(schema, snapshot.partition_by)
+    parts = (_LAYOUT, ref.path, ref.digest, ref.added, removed, columns, spec)
+    return _digest(repr(parts).encode())
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:DIGITS]

@@ -1,0 +1,24 @@
+"""Objects that several exporters may create at once, with the same meaning. [EX2]"""
+
+from __future__ import annotations
+
+from ..engine.metadata.table_context import TableContext
+from ..errors import StoreUnclearError
+
+_TRIES = 8
+_PAUSE_S = 0.05
+
+
+def put_shared(session: TableContext, name: str, data: bytes) -> int:
+    """Create an object, or find the one that another exporter has created; returns the length of
+    the one that is there. After an unclear answer the same bytes are put again."""
+    for tried in range(1, _TRIES + 1):
+        try:
+            if session.store.put_if_absent(name, data):
+                return len(data)
+            return len(session.store.get(name))
+        except StoreUnclearError:
+            if tried == _TRIES:
+                raise
+            session.env.sleep(_PAUSE_S * 2.0**tried * session.env.jitter())
+    raise AssertionError("unreachable")

@@ -1,0 +1,381 @@
+"""When a table is exported, what stops it, and what gc leaves. [EX2] [EX4] [EX5] [EX7] [EX9]"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pytest
+from tests.interop.clients import DELTA, ICEBERG, deltalake_query, duckdb_iceberg, expected, local, rows
+from tests.interop.kinds import KINDS, foreign, numbered
+
+import manifestcommit as mc
+from manifestcommit.core.schema.fields import Field, Schema
+from manifestcommit.engine.metadata.exports import is_export
+from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.engine.operations import alter
+from manifestcommit.interop import exporter
+from manifestcommit.store import open_store
+from manifestcommit.testing import CountingStore, Died, FaultStore
+
+BOTH = {"export.formats": "iceberg,delta"}
+
+
+def exported(path: str, **properties: str) -> mc.Table:
+    """A table with two rows whose commits are exported."""
+    mc.create_table(path, numbered(0).schema, properties={**BOTH, **properties})
+    mc.write(numbered(2), path)
+    return mc.Table(path)
+
+
+def check(table: mc.Table, version: int | None = None) -> None:
+    """Readers of both formats get the version, by default the newest."""
+    wanted, schema = expected(table, version)
+    for read in (duckdb_iceberg, deltalake_query):
+        assert rows(read(local(table)), schema) == wanted
+
+
+def names(path: str) -> set[str]:
+    return {info.name for info in open_store(path).list("") if is_export(info.name)}
+
+
+# --- after a commit -----------------------------------------------------------------------------------------------------
+
+
+def test_each_commit_is_followed_by_its_export(tmp_path: Path) -> None:
+    """[EX2]"""
+    path = str(tmp_path / "t")
+    table = exported(path)
+    check(table)
+    table.add_column("more", "string")
+    mc.write(numbered(1, more=["a"]), path, key="k", watermarks={"s": (0, 1)})
+    check(table)
+    table.rollback(2, reason="a test")
+    check(table)
+    assert table.metrics().export_lag == {"iceberg": 0, "delta": 0}
+
+
+def test_without_the_property_nothing_is_asked(tmp_path: Path) -> None:
+    """[EX2]"""
+    path = str(tmp_path / "t")
+    mc.write(numbered(1), path)
+    store = CountingStore(open_store(path))
+    assert alter.set_properties(TableContext(store), {"a": "b"}).committed
+    assert not [call for call in store.calls if call.name.startswith(("_iceberg", "_delta_log"))] and not names(path)
+
+
+def test_a_failed_export_fails_no_commit_and_the_next_one_catches_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """[EX2]"""
+    path = str(tmp_path / "t")
+    table = exported(path)
+    for folder in ("_iceberg/metadata", "_delta_log"):
+        (tmp_path / "t" / folder).rename(tmp_path / folder.replace("/", "-"))
+        (tmp_path / "t" / folder).write_text("in the way")
+    with caplog.at_level(logging.WARNING, "manifestcommit.jobs"):
+        assert mc.write(numbered(3), path).committed
+    assert "version 3 is committed, and its export failed" in caplog.text
+    for folder in ("_iceberg/metadata", "_delta_log"):
+        (tmp_path / "t" / folder).unlink()
+        (tmp_path / folder.replace("/", "-")).rename(tmp_path / "t" / folder)
+    assert table.metrics().export_lag == {"iceberg": 1, "delta": 1}
+    check_old = expected(table, 2)
+    assert rows(duckdb_iceberg(local(table)), check_old[1]) == check_old[0]
+    mc.write(numbered(3), path)
+    check(table)
+
+
+def test_a_reader_finds_a_whole_version_wherever_an_exporter_dies(tmp_path: Path) -> None:
+    """[EX2]"""
+    table = exported(str(tmp_path / "t"))
+    table.set_properties({"export.formats": None})
+    mc.write(numbered(3), table.url, key="a")
+    mc.write(numbered(4), table.url, key="b")
+    versions = {version: expected(table, version)[0] for version in range(2, table.version + 1)}
+    schema = expected(table)[1]
+    for fault in ("dies_before", "dies_after"):
+        for number in range(1, 40):
+            store = FaultStore(open_store(table.url), {number: fault})
+            session = TableContext(store)
+            with contextlib.suppress(Died):
+                for format in ("iceberg", "delta"):
+                    exporter.export_format(session, session.open(), format)
+            for read in (duckdb_iceberg, deltalake_query):
+                assert rows(read(local(table)), schema) in versions.values(), (fault, number)
+            if len(store.calls) < number:
+                break
+        else:
+            pytest.fail("the exporter never came to its end")
+    check(table)
+
+
+def test_an_exporter_that_lags_shows_nothing_older(tmp_path: Path) -> None:
+    """[EX2]"""
+    table = exported(str(tmp_path / "t"))
+    session = TableContext(open_store(table.url))
+    old = session.open()
+    mc.write(numbered(3), table.url)
+    for format in ("iceberg", "delta"):
+        assert exporter.export_format(session, old, format).version == 3
+    check(table)
+    # the hint went back, as by an exporter that put it late
+    hint = tmp_path / "t" / "_iceberg" / "metadata" / "version-hint.text"
+    hint.write_text("1")
+    assert exporter.export_format(session, old, "iceberg").version == 3
+    assert hint.read_text() == "3"
+
+
+def test_an_answer_that_is_lost_is_asked_for_again(tmp_path: Path) -> None:
+    """[EX2]"""
+    table = exported(str(tmp_path / "t"))
+    table.set_properties({"export.formats": None})
+    mc.write(numbered(3), table.url)
+    head = TableContext(open_store(table.url)).open()
+    for format in ("iceberg", "delta"):
+        open_store(table.url).delete(names(table.url))
+        plan = FaultStore(open_store(table.url))
+        exporter.export_format(TableContext(plan), head, format)
+        creates = [call.number for call in plan.calls if call.kind == "put_if_absent"]
+        for number in creates:
+            open_store(table.url).delete(names(table.url))
+            lost = FaultStore(open_store(table.url), {number: "answer_lost"})
+            assert exporter.export_format(TableContext(lost), head, format).version == table.version
+            table.export("iceberg")
+            table.export("delta")
+            check(table)
+        assert creates
+
+
+def test_versions_that_were_passed_over_are_exported_later(tmp_path: Path) -> None:
+    """[EX1] [EX2] [EX4]"""
+    path = str(tmp_path / "t")
+    mc.write(numbered(1), path)
+    table = mc.Table(path)
+    table.export("delta")
+    for number in range(5):
+        mc.write(numbered(number + 2), path)
+    table.export("delta")
+    table.export("iceberg")
+    for version in range(3, table.version + 1):
+        wanted, schema = expected(table, version)
+        for read in (ICEBERG["pyiceberg"], ICEBERG["DuckDB iceberg_scan"], DELTA["deltalake"], DELTA["DuckDB delta_scan"]):
+            assert rows(read(local(table), version), schema) == wanted
+
+
+# --- what is put --------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_versions_make_the_same_objects(tmp_path: Path) -> None:
+    """[EX5]"""
+    found = []
+    table = KINDS["removed from manifests"](str(tmp_path / "t"))
+    for _ in range(2):
+        for format in ("iceberg", "delta"):
+            table.export(format)
+        store = open_store(table.url)
+        found.append({name: store.get(name) for name in sorted(names(table.url))})
+        store.delete(found[0])
+    assert found[0] == found[1] and len(found[0]) > 5
+
+
+def test_a_manifest_is_exported_once(tmp_path: Path) -> None:
+    """[EX5]"""
+    table = KINDS["removed from manifests"](str(tmp_path / "t"))
+    table.export("iceberg")
+    before = names(table.url)
+    mc.write(pa.table({"n": [7], "part": ["new"]}), table.url)
+    table.export("iceberg")
+    new = sorted(name.rpartition("/")[2].partition("-")[0] for name in names(table.url) - before)
+    assert new == ["m", "snap", f"v{table.version}.metadata.json"]
+
+
+def test_keys_and_watermarks_are_in_the_summary(tmp_path: Path) -> None:
+    """[EX7]"""
+    path = str(tmp_path / "t")
+    mc.write(numbered(2), path, key="ü key", watermarks={"topic": (0, 17)})
+    table = mc.Table(path)
+    for format in ("iceberg", "delta"):
+        table.export(format)
+    from pyiceberg.table import StaticTable
+
+    summary = StaticTable.from_metadata(f"{local(table)}/_iceberg").current_snapshot().summary.additional_properties
+    assert json.loads(summary["manifestcommit.keys"]) == ["ü key"] and json.loads(summary["manifestcommit.watermarks"]) == {"topic": 17}
+    last = json.loads(open_store(path).get("_delta_log/00000000000000000002.json").splitlines()[0])["commitInfo"]
+    assert last["manifestcommit.keys"] == ["ü key"] and last["manifestcommit.watermarks"] == {"topic": 17}
+
+
+def test_tags_are_references(tmp_path: Path) -> None:
+    """[EX4]"""
+    table = exported(str(tmp_path / "t"))
+    table.tag("release ü", 2)
+    from pyiceberg.table import StaticTable
+
+    found = StaticTable.from_metadata(f"{local(table)}/_iceberg")
+    assert found.metadata.refs["release ü"].snapshot_id == 2 and found.metadata.refs["main"].snapshot_id == table.version
+
+
+def test_a_document_has_a_bounded_number_of_versions(tmp_path: Path) -> None:
+    """[EX4]"""
+    table = exported(str(tmp_path / "t"))
+    table.tag("old", 2)
+    for _ in range(40):
+        table.set_properties({"x": "y"})
+    document = json.loads((tmp_path / "t" / "_iceberg" / "metadata" / f"v{table.version}.metadata.json").read_text())
+    newest = range(table.version - 31, table.version + 1)
+    assert [each["snapshot-id"] for each in document["snapshots"]] == [2, *newest]
+
+
+def test_writers_of_delta_refuse_to_write(tmp_path: Path) -> None:
+    """[EX3]"""
+    table = exported(str(tmp_path / "t"))
+    mc.write(numbered(3), table.url, mode="overwrite")  # something to vacuum
+    found = deltalake.DeltaTable(local(table))
+    with pytest.raises(Exception, match="manifestcommit"):
+        deltalake.write_deltalake(found, numbered(1), mode="append")
+    with pytest.raises(Exception, match="manifestcommit"):
+        found.delete()
+    with pytest.raises(Exception, match="manifestcommit"):
+        found.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    check(table)
+
+
+# --- gc and verify ------------------------------------------------------------------------------------------------------
+
+
+def test_gc_leaves_what_readers_of_an_export_need_and_sweeps_the_rest(tmp_path: Path) -> None:
+    """[EX4]"""
+    table = exported(str(tmp_path / "t"))
+    for number in range(4):
+        mc.write(numbered(number + 3), table.url, mode="overwrite")
+    before = names(table.url)
+    for _ in range(2):
+        report = table.gc(grace="0s", keep_for="0s")
+    check(table)
+    assert report.foreign.count == 0 and report.unknown.count == 0
+    assert len(names(table.url)) < len(before)
+    mc.write(numbered(1), table.url)
+    check(table)
+    assert not [each for each in table.verify().findings if each.kind in ("foreign_files", "foreign_name")]
+
+
+def test_gc_deletes_nothing_that_the_newest_export_shows(tmp_path: Path) -> None:
+    """[EX4]"""
+    table = exported(str(tmp_path / "t"))
+    wanted, schema = expected(table)
+    table.add_column("odd", "interval day to second")  # what no format can express
+    mc.write(numbered(4), table.url)
+    table.gc(grace="0s", keep_for="0s", keep_versions=10)
+    with pytest.raises(mc.StoreError, match="gc deleted nothing"):
+        table.gc(grace="0s", keep_for="0s")
+    for read in (duckdb_iceberg, deltalake_query):
+        assert rows(read(local(table)), schema) == wanted
+    table.drop_column("odd")
+    table.gc(grace="0s", keep_for="0s")
+    check(table)
+
+
+def test_plan_gc_lists_objects_of_exports(tmp_path: Path) -> None:
+    """[EX4]"""
+    table = exported(str(tmp_path / "t"))
+    for number in range(3):
+        mc.write(numbered(number + 3), table.url, mode="overwrite")
+    table.gc(grace="0s", keep_for="0s")
+    mc.write(numbered(1), table.url, mode="overwrite")
+    plan = table.plan_gc(grace="0s", keep_for="0s").to_pylist()
+    assert any(each["name"].startswith("_iceberg/") and each["action"] == "delete" for each in plan)
+    assert not [each for each in plan if each["action"] == "leave"]
+
+
+def test_without_the_property_gc_leaves_exports(tmp_path: Path) -> None:
+    """[EX4]"""
+    path = str(tmp_path / "t")
+    mc.write(numbered(1), path)
+    mc.Table(path).export("iceberg")
+    mc.write(numbered(2), path, mode="overwrite")
+    before = names(path)
+    mc.Table(path).gc(grace="0s", keep_for="0s")
+    assert names(path) == before
+
+
+# --- what cannot be expressed -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("type", ["interval day to second", "void", "variant"])
+@pytest.mark.parametrize("format", ["iceberg", "delta"])
+def test_types_that_a_format_lacks_are_refused(tmp_path: Path, type: str, format: str) -> None:
+    """[EX9]"""
+    mc.write(numbered(1), str(tmp_path / "t"))
+    table = mc.Table(str(tmp_path / "t"))
+    table.add_column("odd", type)
+    with pytest.raises(mc.UnsupportedTypeError, match=f"column 'odd' has the type {type}"):
+        table.export(format)
+    with pytest.raises(mc.UnsupportedTypeError, match="column 'odd'"):
+        table.set_properties({"export.formats": format})
+    assert not names(table.url) and "export.formats" not in table.snapshot().properties
+
+
+def test_a_column_that_cannot_be_expressed_stops_exports_and_no_commit(tmp_path: Path) -> None:
+    """[EX2] [EX9]"""
+    table = exported(str(tmp_path / "t"))
+    assert table.add_column("odd", "interval day to second").committed
+    assert table.metrics().export_lag == {"iceberg": 1, "delta": 1}
+    table.drop_column("odd")
+    check(table)
+
+
+@pytest.mark.parametrize("name", ["a#b", "a%41", "a?b"])
+def test_a_path_that_readers_of_iceberg_misread_is_refused(tmp_path: Path, name: str) -> None:
+    """[EX9]"""
+    mc.write(numbered(1), str(tmp_path / name))
+    with pytest.raises(mc.UsageError, match="the table's path"):
+        mc.Table(str(tmp_path / name)).export("iceberg")
+
+
+def test_ids_that_iceberg_reserves_are_refused() -> None:
+    """[EX9]"""
+    from manifestcommit.interop.iceberg_schema import check_schema
+
+    check_schema(Schema(fields=(Field(id=2_147_483_446, name="a", type="long"),)))
+    with pytest.raises(mc.UsageError, match="reserves"):
+        check_schema(Schema(fields=(Field(id=2_147_483_447, name="a", type="long"),)))
+
+
+def test_the_property_is_refused_where_files_have_ids_of_their_own(tmp_path: Path) -> None:
+    """[EX9]"""
+    table = KINDS["adopted with ids"](str(tmp_path / "t"))
+    with pytest.raises(mc.UsageError, match="field ids of its own"):
+        table.set_properties({"export.formats": "delta,iceberg"})
+    assert "export.formats" not in table.snapshot().properties
+
+
+@pytest.mark.parametrize("value", ["", "hudi", "iceberg,iceberg", "iceberg delta"])
+def test_a_property_that_names_no_formats_is_refused(tmp_path: Path, value: str) -> None:
+    """[EX9]"""
+    mc.write(numbered(1), str(tmp_path / "t"))
+    with pytest.raises(mc.UsageError, match="split by commas"):
+        mc.Table(str(tmp_path / "t")).set_properties({"export.formats": value})
+    with pytest.raises(mc.UsageError, match="there is no property"):
+        mc.Table(str(tmp_path / "t")).set_properties({"export.others": value})
+
+
+def test_a_name_that_means_another_column_ends_what_is_shown(tmp_path: Path) -> None:
+    """[EX6]"""
+    path = str(tmp_path / "t")
+    foreign(path, "a.parquet", numbered(2))
+    mc.adopt(path)
+    table = mc.Table(path)
+    start = table.version
+    table.add_column("b", "string")
+    mc.write(numbered(1, b=["first"]), path)
+    table.rollback(start, reason="a test")
+    table.add_column("b", "string")
+    mc.write(numbered(1, b=["second"]), path)
+    table.export("iceberg")
+    check_schema = expected(table)
+    assert rows(duckdb_iceberg(local(table)), check_schema[1]) == check_schema[0]
+    document = json.loads(open_store(path).get(f"_iceberg/metadata/v{table.version}.metadata.json"))
+    shown = [each["snapshot-id"] for each in document["snapshots"]]
+    assert start in shown and start + 2 not in shown
