@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.schema.arrow_schema import FIELD_ID
-from ..core.schema.fields import Field, Schema, members
+from ..core.schema.fields import ArrayType, Field, MapType, Schema, members, walk
 from ..engine.metadata.table_context import TableContext
 from ..engine.runtime.checked_parquet import open_parquet
 from ..engine.runtime.concurrency import map_in_batches
@@ -23,8 +23,15 @@ from ..store.base import missing_file
 
 def check_ids(session: TableContext, entries: pa.Table, schema: Schema) -> None:
     """UsageError if the field ids in one of these files are not the table's. Files without any id
-    are read by the names in them. One request for each file of another program. [EX6] [EX9]"""
-    for path, columns in _columns_of_others(session, entries):
+    are read by the names in them. [EX6] [EX9]
+
+    One request for each file of another program; in a table with arrays or maps for each file,
+    since Spark's own writer gives their members no ids.
+    """
+    some = entries
+    if not any(isinstance(field.type, ArrayType | MapType) for _, field in walk(schema.fields)):
+        some = _of_others(entries)
+    for path, columns in _columns_of(session, some):
         if not any(_ids(field) for field in columns):
             continue
         wanted = {field.file_name: field for field in schema.fields}
@@ -32,8 +39,8 @@ def check_ids(session: TableContext, entries: pa.Table, schema: Schema) -> None:
             field = wanted.get(column.name)
             if field is not None and not _agrees(column, field):
                 raise UsageError(
-                    f"{session.store.url}/{path} has field ids of its own, by which readers of "
-                    f"Iceberg would not find column {column.name!r}: rewrite it first, such "
+                    f"{session.store.url}/{path} has other field ids than the table, by which "
+                    f"readers of Iceberg do not find column {column.name!r}: rewrite it first, "
                     "as by an overwrite with its own rows"
                 )
 
@@ -43,7 +50,7 @@ def check_partition_columns(session: TableContext, entries: pa.Table, names: lis
     One request for each file of another program. [EX9]"""
     if not names:
         return
-    for path, columns in _columns_of_others(session, entries):
+    for path, columns in _columns_of(session, _of_others(entries)):
         missing = sorted(set(names) - set(columns.names))
         if missing:
             raise UsageError(
@@ -52,8 +59,13 @@ def check_partition_columns(session: TableContext, entries: pa.Table, names: lis
             )
 
 
-def _columns_of_others(session: TableContext, entries: pa.Table) -> Iterator[tuple[str, pa.Schema]]:
-    others = entries.filter(pc.is_null(entries.column("digest"))).column("path").to_pylist()
+def _of_others(entries: pa.Table) -> pa.Table:
+    """The files that other programs wrote."""
+    return entries.filter(pc.is_null(entries.column("digest")))
+
+
+def _columns_of(session: TableContext, entries: pa.Table) -> Iterator[tuple[str, pa.Schema]]:
+    paths = entries.column("path").to_pylist()
 
     def columns(path: str) -> pa.Schema:
         try:
@@ -66,7 +78,7 @@ def _columns_of_others(session: TableContext, entries: pa.Table) -> Iterator[tup
                 f"{session.store.url}/{path} cannot be read as a Parquet file: {error}"
             ) from error
 
-    yield from zip(others, map_in_batches(session.store, columns, others), strict=True)
+    yield from zip(paths, map_in_batches(session.store, columns, paths), strict=True)
 
 
 def _ids(field: pa.Field) -> list[int]:

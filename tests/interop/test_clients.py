@@ -12,7 +12,7 @@ import manifestcommit as mc
 
 # What a format cannot express: kind -> the reason, in words of the error.
 REFUSED = {
-    "iceberg": {"adopted with ids": "field ids of its own"},
+    "iceberg": {"adopted with ids": "other field ids than the table"},
     "delta": {"adopted folders": "does not hold its partition column"},
 }
 # What a client does not read, or reads wrong, by its own fault, in tables of other writers too: (client, kind) -> words of its

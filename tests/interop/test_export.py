@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 from pathlib import Path
 
 import deltalake
 import pyarrow as pa
 import pytest
+from tests.budgets import budgets
 from tests.interop.clients import DELTA, ICEBERG, deltalake_query, duckdb_iceberg, expected, local, rows
 from tests.interop.kinds import KINDS, foreign, numbered
 
@@ -277,6 +279,39 @@ def test_gc_deletes_nothing_that_the_newest_export_shows(tmp_path: Path) -> None
     check(table)
 
 
+def test_gc_leaves_what_was_shown_within_the_grace_period(tmp_path: Path) -> None:
+    """[EX4]"""
+    table = exported(str(tmp_path / "t"))
+    mc.write(numbered(3), table.url)
+    before = names(table.url)
+    for info in (tmp_path / "t" / "_iceberg" / "metadata").iterdir():
+        os.utime(info, (1, 1))  # old, and the newest document until the next commit
+    mc.write(numbered(4), table.url)
+    table.gc(grace="1h", keep_for="0s")
+    kept = {name for name in before & names(table.url) if name.startswith("_iceberg/")}
+    document = json.loads(open_store(table.url).get("_iceberg/metadata/v3.metadata.json"))
+    needed = {each["manifest-list"].removeprefix(f"{table.url}/") for each in document["snapshots"]}
+    assert needed | {"_iceberg/metadata/v3.metadata.json"} <= kept
+    assert "_iceberg/metadata/v2.metadata.json" not in kept
+
+
+def test_a_manifest_that_was_forgotten_gets_another_name(tmp_path: Path) -> None:
+    """[EX4]"""
+    path = str(tmp_path / "t")
+    with budgets(inline_entry_bytes=100):
+        mc.create_table(path, numbered(0).schema, properties=BOTH)
+        for _ in range(3):
+            mc.write(numbered(2), path)
+        table = mc.Table(path)
+        full = table.version
+        before = {name for name in names(path) if "/m-" in name}
+        mc.write(numbered(0), path, mode="overwrite")
+        table.rollback(full, reason="a test")
+    new = {name for name in names(path) if "/m-" in name} - before
+    assert new and {name.partition("-")[2][:40] for name in new} & {name.partition("-")[2][:40] for name in before}
+    check(table)
+
+
 def test_plan_gc_lists_objects_of_exports(tmp_path: Path) -> None:
     """[EX4]"""
     table = exported(str(tmp_path / "t"))
@@ -346,7 +381,7 @@ def test_ids_that_iceberg_reserves_are_refused() -> None:
 def test_the_property_is_refused_where_files_have_ids_of_their_own(tmp_path: Path) -> None:
     """[EX9]"""
     table = KINDS["adopted with ids"](str(tmp_path / "t"))
-    with pytest.raises(mc.UsageError, match="field ids of its own"):
+    with pytest.raises(mc.UsageError, match="other field ids than the table"):
         table.set_properties({"export.formats": "delta,iceberg"})
     assert "export.formats" not in table.snapshot().properties
 

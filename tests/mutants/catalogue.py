@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tests.mutants.exports import EXPORTS
 from tests.mutants.guards import GUARDS
 from tests.mutants.mutant import Mutant
 from tests.mutants.protocol import PROTOCOL
 
-MUTANTS: Mapping[str, Mutant] = {each.name: each for each in (*PROTOCOL, *GUARDS)}
+MUTANTS: Mapping[str, Mutant] = {each.name: each for each in (*PROTOCOL, *GUARDS, *EXPORTS)}
 SIMULATED: Mapping[str, Mutant] = {name: each for name, each in MUTANTS.items() if each.theme}
 
-assert len(MUTANTS) == len(PROTOCOL) + len(GUARDS), "two mutants have one name"
+assert len(MUTANTS) == len(PROTOCOL) + len(GUARDS) + len(EXPORTS), "two mutants have one name"

@@ -1,0 +1,147 @@
+"""Safeguards of exports to other formats."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant, mutant
+
+_HOOK, _DOOR = "engine/metadata/exports.py", "interop/exporter.py"
+_ICEBERG, _MANIFESTS, _METADATA = "interop/iceberg_export.py", "interop/iceberg_manifests.py", "interop/iceberg_metadata.py"
+_DELTA, _LOG, _FILES = "interop/delta_export.py", "interop/delta_log.py", "interop/file_columns.py"
+_TESTS = "interop/test_export.py"
+_KINDS = "interop/test_clients.py::test_clients_get_the_rows_that_readers_get"
+_FILTERS = "interop/test_pruning.py::test_a_filter_finds_what_the_rows_say"
+
+EXPORTS: tuple[Mutant, ...] = (
+    mutant(
+        "failed export",
+        "An export that fails makes a commit fail that counts already.",
+        "EX2",
+        (_HOOK, "    except Exception as error:", "    except ZeroDivisionError as error:"),
+        tests=f"{_TESTS}::test_a_failed_export_fails_no_commit_and_the_next_one_catches_up",
+    ),
+    mutant(
+        "export without the property",
+        "Every commit of every table asks for exports.",
+        "EX2",
+        (_HOOK, "if head is None or PROPERTY not in head.snapshot.properties:", "if head is None:"),
+        (_DOOR, "for format in _known_formats(head.snapshot):", "for format in FORMATS:"),
+        tests=f"{_TESTS}::test_without_the_property_nothing_is_asked",
+    ),
+    mutant(
+        "hint before its document",
+        "A reader that follows the hint finds no document where the exporter died.",
+        "EX2",
+        (
+            _ICEBERG,
+            "    put_shared(session, metadata_name(head.version), data)\n    return _put_hint(store, head.version)",
+            "    made = _put_hint(store, head.version)\n    put_shared(session, metadata_name(head.version), data)\n    return made",
+        ),
+        tests=f"{_TESTS}::test_a_reader_finds_a_whole_version_wherever_an_exporter_dies",
+    ),
+    mutant(
+        "hint that went back",
+        "An exporter that was slow leaves readers with an older version.",
+        "EX2",
+        (_ICEBERG, "        if later is None:\n            break\n        version = later", "        break"),
+        tests=f"{_TESTS}::test_an_exporter_that_lags_shows_nothing_older",
+    ),
+    mutant(
+        "hole in the log",
+        "A Delta log lacks the versions that no exporter followed: rows are missing.",
+        "EX1 EX2",
+        (_DELTA, "newest is None or chain[0].version != newest", "newest is None"),
+        (_DELTA, "most = head.version - newest + 1 if follows and newest is not None else MOST_COMMITS", "most = 2"),
+        tests=f"{_TESTS}::test_versions_that_were_passed_over_are_exported_later",
+    ),
+    mutant(
+        "writer feature",
+        "Writers of Delta append to, vacuum and rewrite a table that is not theirs.",
+        "EX3",
+        (_LOG, "[*features, WRITER_FEATURE]", "features"),
+        tests=f"{_TESTS}::test_writers_of_delta_refuse_to_write",
+    ),
+    mutant(
+        "column mapping",
+        "Readers of Delta look for a renamed column by its new name, and show nulls.",
+        "EX3",
+        (_LOG, "mapped = any(field.physical is not None for field in schema.fields)", "mapped = False"),
+        tests=f"{_KINDS}[renamed-delta]",
+    ),
+    mutant(
+        "export that gc breaks",
+        "gc deletes files that the newest export shows, where a newer one could not be made.",
+        "EX4",
+        (_DOOR, "is_readable(decided, shown)", "shown"),
+        tests=f"{_TESTS}::test_gc_deletes_nothing_that_the_newest_export_shows",
+    ),
+    mutant(
+        "objects of a recent document",
+        "gc deletes what a reader of the document before needs, while it reads.",
+        "EX4",
+        (_ICEBERG, "if not 0 < next_s <= cut_s", "if next_s == math.inf"),
+        tests=f"{_TESTS}::test_gc_leaves_what_was_shown_within_the_grace_period",
+    ),
+    mutant(
+        "names of manifests",
+        "A rollback's export names a manifest again that gc is about to delete.",
+        "EX4",
+        (_METADATA, "m-{key}-{version:016x}.avro", "m-{key}-{0:016x}.avro"),
+        tests=f"{_TESTS}::test_a_manifest_that_was_forgotten_gets_another_name",
+    ),
+    mutant(
+        "name mapping",
+        "Columns of adopted files without ids read as nulls.",
+        "EX6",
+        (_METADATA, "_text(list(mapping.values()))", '"[]"'),
+        tests=f"{_KINDS}[adopted-iceberg]",
+    ),
+    mutant(
+        "name that means two columns",
+        "An old version shows the values of another column.",
+        "EX6",
+        (_METADATA, "or version not in versions or not agree", "or version not in versions"),
+        tests=f"{_TESTS}::test_a_name_that_means_another_column_ends_what_is_shown",
+    ),
+    mutant(
+        "upper bounds beside NaN in Iceberg",
+        "A filter of DuckDB skips files whose rows it selects: there NaN is above every number.",
+        "EX8",
+        (_MANIFESTS, '            known["max"] &= known["nans"] & (number["nans"] == 0)\n', ""),
+        tests=f"{_FILTERS}",
+    ),
+    mutant(
+        "upper bounds beside NaN in Delta",
+        "A filter skips files whose rows it selects: Delta orders NaN above every number.",
+        "EX8",
+        (_LOG, "return low, high if no_nans else None", "return low, high"),
+        tests=f"{_FILTERS}",
+    ),
+    mutant(
+        "cut bounds in Delta",
+        "A bound that is no value of the file is told as one.",
+        "EX8",
+        (_LOG, "upper = None if column.max_cut else column.max", "upper = column.max"),
+        tests="interop/test_pruning.py::test_deltas_bounds_are_values_of_the_file",
+    ),
+    mutant(
+        "foreign field ids",
+        "An adopted file with field ids of its own reads as nulls.",
+        "EX9",
+        (_FILES, "if field is not None and not _agrees(column, field):", "if False:"),
+        tests=f"{_KINDS}[adopted with ids-iceberg]",
+    ),
+    mutant(
+        "partition columns that only folders tell",
+        "The partition column reads as null in Delta.",
+        "EX9",
+        (_FILES, "        if missing:\n", "        if False:\n"),
+        tests=f"{_KINDS}[adopted folders-delta]",
+    ),
+    mutant(
+        "types that a format lacks",
+        "An interval is exported as something else, or as an error of each reader.",
+        "EX9",
+        (_LOG, "and kind not in _TYPES and", "and kind is None and"),
+        tests=f"{_TESTS}::test_types_that_a_format_lacks_are_refused",
+    ),
+)
