@@ -15,7 +15,8 @@ from ..engine.metadata.table_context import TableContext
 from ..engine.operations.row_change import RowOutcome, drop_removed
 from ..engine.row_changes.arrow_rows import ArrowRows
 from ..engine.row_changes.delete import delete_where
-from ..engine.row_changes.executor import Choice, RowExecutor
+from ..engine.row_changes.executor import FEW_BYTES, Choice, RowExecutor
+from ..engine.row_changes.merge import Actions, merge
 from ..engine.row_changes.update import update_where
 from ..engine.runtime.validation import Ranges, condition, optional, rows
 from ..job import is_spark_dataframe
@@ -174,7 +175,9 @@ class RowChanges:
                 default, "delete", or None: they stay.
             when_not_matched: what becomes of the source's other rows: "insert", the default, or
                 None: nothing.
-            spark: the session; by default the source's, or as for `read_committed`.
+            spark: the session that compares and rewrites; by default that of a DataFrame, and for
+                other sources this process does it, with the source's keys in memory, unless a
+                session is active and the table has more than 1 GB.
             key: an idempotency key: a rerun with the same key does nothing; by default none.
             fingerprint: declared with the key; by default nothing.
             reason: why; recorded in the history; by default nothing.
@@ -191,7 +194,7 @@ class RowChanges:
             WatermarkOverlapError: a range starts before the current watermark.
             KeyReusedError: the key was committed with another declaration.
             SchemaMismatchError: the source does not fit the table.
-            UsageError: the source has a key twice, or Spark is not installed.
+            UsageError: the source has a key twice.
             TableNotFoundError: there is no table at the path.
             OutcomeUnknownError: the store did not say whether it was committed.
 
@@ -200,11 +203,22 @@ class RowChanges:
 
         Spec: RC3, RC4, RC6, WM2.
         """
-        from ..spark.dataframe import active_session
-        from ..spark.operations.merge import merge  # late: pyspark is an extra
-
         is_spark = is_spark_dataframe(source)
-        return merge(
+        if spark is None and not is_spark and not self._is_for_an_active_session():
+            return merge(
+                self._session,
+                source,
+                on,
+                Actions(when_matched, when_not_matched),
+                key=key,
+                fingerprint=fingerprint,
+                reason=reason,
+                watermarks=watermarks,
+            )
+        from ..spark.dataframe import active_session  # late: pyspark is an extra
+        from ..spark.operations.merge import merge as merge_with_spark
+
+        return merge_with_spark(
             spark or (source.sparkSession if is_spark else active_session()),
             self._session,
             source,
@@ -218,6 +232,10 @@ class RowChanges:
             is_spark=is_spark,
             storage_options=self._storage_options,
         )
+
+    def _is_for_an_active_session(self) -> bool:
+        """Whether the table is so large that a merge is left to an active session. [RC8]"""
+        return has_active_session() and self._session.open().snapshot.totals.bytes > FEW_BYTES
 
     def _choice(self, spark: SparkSession | None) -> Choice:
         """Who does the work: this process, or Spark. [RC8]"""

@@ -436,7 +436,8 @@ FLOORS: dict[str, list[set[str]]] = {
     "engine.row_changes": [
         {"conditions", "removal"},
         {"arrow_rows", "assignments", "executor"},
-        {"delete", "update"},
+        {"delete", "merge_source", "update"},
+        {"merge"},
     ],
     "engine.runtime": [
         {"tuning", "checked_parquet", "concurrency", "environment", "job_metrics", "name_set", "validation"},

@@ -11,9 +11,8 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import msgspec
 from pyspark.sql import functions as F
 
 from manifestcommit.spark.runtime.task_errors import check_reachable
@@ -21,20 +20,18 @@ from manifestcommit.spark.write.arrow_writer import Written
 
 from ...core.filter.merge_keys import key_columns, may_hold, partitions_of_keys
 from ...core.format import manifest_table
-from ...core.schema import arrow_schema
-from ...core.schema.evolution import find_column, fit
-from ...core.schema.fields import Field, Schema
+from ...core.schema.fields import Field
 from ...core.schema.spark_json import from_spark, unpadded
-from ...core.table.entries import Entry
-from ...engine.datafile.arrow_stream import stream_batches
 from ...engine.datafile.rewrite_plan import check_rows
-from ...engine.datafile.writer import DataFileWriter, WritePlan
+from ...engine.datafile.writer import WritePlan
 from ...engine.metadata.table_context import TableContext
 from ...engine.operations.row_change import RowChange, RowOutcome
+from ...engine.row_changes.merge import Actions, Matched, Unmatched, begin_change, counts
+from ...engine.row_changes.merge_source import Staged, check_columns, keys_only, stage
 from ...engine.row_changes.removal import RowsToDelete, by_sources, finish
 from ...engine.runtime.validation import Ranges
 from ...engine.scan import planning
-from ...errors import SchemaMismatchError, UsageError
+from ...errors import UsageError
 from ..read.provenance import check_running
 from ..read.scan import quoted, read_files
 from .delete import Options, free_name, named_rows, rewrite_with, take
@@ -42,9 +39,6 @@ from .rewrite import write_entries
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-
-Matched = Literal["update", "delete"] | None
-Unmatched = Literal["insert"] | None
 
 
 def merge(
@@ -64,15 +58,13 @@ def merge(
 ) -> RowOutcome:
     """Merge the source's rows by key. is_spark: the source is a Spark DataFrame, else any object
     with an Arrow stream. [RC3]"""
-    _check_actions(when_matched, when_not_matched)
     check_running(spark)
     check_reachable(session.store.url)
-    names = [on] if isinstance(on, str) else list(on)
-    declared = ["on", *names, "matched", str(when_matched), "not matched", str(when_not_matched)]
-    change = RowChange(
+    actions = Actions(when_matched, when_not_matched)
+    change = begin_change(
         session,
-        "merge",
-        declared,
+        on,
+        actions,
         key=key,
         fingerprint=fingerprint,
         reason=reason,
@@ -81,15 +73,13 @@ def merge(
     if change.already_committed:
         return finish(change, session)
     assert change.snapshot.schema is not None
-    keys = key_columns(change.snapshot.schema, names)
-    staged = _stage(
-        session,
-        change,
-        source,
-        keys,
-        is_spark=is_spark,
-        only_keys=when_matched != "update" and when_not_matched is None,
-        storage_options=storage_options,
+    keys = key_columns(change.snapshot.schema, on)
+    plan = change.plan(sources=change.sources)
+    plan = keys_only(plan, keys) if actions.only_keys else plan
+    staged = (
+        _stage(session, plan, source, actions.only_keys, storage_options)
+        if is_spark
+        else _staged_here(session, plan, source, actions.only_keys)
     )
     work = _Merge(spark, session, change, keys, staged, storage_options)
     work.check_keys()
@@ -101,26 +91,10 @@ def merge(
     return work.run(when_matched, when_not_matched)
 
 
-def _check_actions(when_matched: Any, when_not_matched: Any) -> None:
-    known = when_matched in ("update", "delete", None) and when_not_matched in ("insert", None)
-    if not known or (when_matched is None and when_not_matched is None):
-        raise UsageError(
-            'when_matched is "update", "delete" or None, when_not_matched "insert" or None, '
-            f"and not both None; these are {when_matched!r} and {when_not_matched!r}"
-        )
+class SparkStaged(Staged, frozen=True, kw_only=True):
+    """written: the files as the tasks reported them."""
 
-
-class Staged(msgspec.Struct, frozen=True, kw_only=True):
-    """The source as files of this job, which nothing lists yet. files: all of them; written: the
-    same as the tasks reported it."""
-
-    plan: WritePlan
     written: Written
-    files: tuple[Entry, ...]
-
-    @property
-    def rows(self) -> int:
-        return sum(entry.rows for entry in self.files)
 
 
 class _Merge:
@@ -132,7 +106,7 @@ class _Merge:
         session: TableContext,
         change: RowChange,
         keys: tuple[Field, ...],
-        staged: Staged,
+        staged: SparkStaged,
         storage_options: Options,
     ) -> None:
         self._spark, self._session, self._change, self._keys, self._staged = (
@@ -219,9 +193,7 @@ class _Merge:
             self._session,
             going,
             executor="spark",
-            rows_deleted=going.rows if when_matched == "delete" else 0,
-            rows_updated=going.rows if when_matched == "update" else 0,
-            rows_inserted=staged.rows - keys if when_not_matched else 0,
+            **counts(Actions(when_matched, when_not_matched), going, staged.rows, keys),
         )
 
     def _add(
@@ -289,68 +261,25 @@ class _Merge:
 
 
 def _stage(
-    session: TableContext,
-    change: RowChange,
-    source: Any,
-    keys: tuple[Field, ...],
-    *,
-    is_spark: bool,
-    only_keys: bool,
-    storage_options: Options,
-) -> Staged:
-    """Write the source, evaluating it once; SchemaMismatchError before any of it runs. only_keys:
-    nothing else is needed. [RC4]"""
-    write = change.plan(sources=change.sources)
-    if only_keys:
-        fields = tuple(msgspec.structs.replace(field, nullable=True) for field in keys)
-        by = tuple(
-            field_id for field_id in write.partition_by if field_id in {field.id for field in keys}
-        )
-        write = msgspec.structs.replace(write, schema=Schema(fields=fields), partition_by=by)
-    if is_spark:
-        data = from_spark(source.schema.jsonValue())
-        chosen = _check_columns(write.schema, data, only_keys)
-        written = write_entries(
-            source.select(*map(quoted, chosen)), write, storage_options=storage_options
-        )
-    else:
-        given, batches = stream_batches(source)
-        chosen = _check_columns(
-            write.schema, arrow_schema.from_arrow(given, session.new_field_id), only_keys
-        )
-        with DataFileWriter(
-            session.store, write, task=0, attempt=session.env.randomness(8).hex()
-        ) as writer:
-            for batch in batches:
-                writer.write(batch.select(chosen))
-            written = Written(entries=writer.close(), tasks=1, intake=writer.intake)
+    session: TableContext, plan: WritePlan, source: Any, only_keys: bool, storage_options: Options
+) -> SparkStaged:
+    """Write a DataFrame, evaluating it once; SchemaMismatchError before any of it runs. [RC4]"""
+    chosen = check_columns(plan.schema, from_spark(source.schema.jsonValue()), only_keys)
+    written = write_entries(
+        source.select(*map(quoted, chosen)), plan, storage_options=storage_options
+    )
     files = list(written.entries)
     for ref in written.manifests:
-        table = session.manifests.manifest(ref, write.partition_by)
+        table = session.manifests.manifest(ref, plan.partition_by)
         files += manifest_table.from_table(
-            table, schema=write.schema, partition_by=write.partition_by, inherited=0
+            table, schema=plan.schema, partition_by=plan.partition_by, inherited=0
         )
-    return Staged(plan=write, written=written, files=tuple(files))
+    return SparkStaged(plan=plan, files=tuple(files), written=written)
 
 
-def _check_columns(table: Schema, data: Schema, only_keys: bool) -> list[str]:
-    """The source's columns that are needed, by name: all of the table's and no others, so that an
-    update loses none. [RC3]"""
-    chosen = []
-    for field in table.fields:
-        try:
-            chosen.append(find_column(data, field.name))
-        except UsageError:
-            what = "a merge compares" if only_keys else "a merge replaces whole rows"
-            raise SchemaMismatchError(
-                f"the source has no column {field.name!r}: {what}. Nothing was done."
-            ) from None
-    extra = [field.name for field in data.fields if field not in chosen]
-    if extra and not only_keys:
-        raise SchemaMismatchError(
-            "the source has columns that the table does not have: "
-            f"{', '.join(map(repr, extra[:10]))}. Drop them, or add them to the table "
-            "(add_column). Nothing was done."
-        )
-    fit(table, Schema(fields=tuple(chosen)), merge=False)
-    return [field.name for field in chosen]
+def _staged_here(
+    session: TableContext, plan: WritePlan, source: Any, only_keys: bool
+) -> SparkStaged:
+    staged = stage(session, plan, source, only_keys=only_keys)
+    written = Written(entries=staged.files, tasks=1, intake=staged.intake)
+    return SparkStaged(plan=plan, files=staged.files, intake=staged.intake, written=written)
