@@ -161,10 +161,10 @@ COMMITTING: tuple[Mutant, ...] = (
         "IV2 CM6 AB1",
         (
             _COMMIT,
-            "    return measured(outcome, meter, committers)\n\n\ndef measured",
+            "    outcome = measured(outcome, meter, committers)\n    if",
             '    if outcome.kind == "unknown":\n'
             "        session.store.delete([entry.path for entry in change.add])\n"
-            "    return measured(outcome, meter, committers)\n\n\ndef measured",
+            "    outcome = measured(outcome, meter, committers)\n    if",
         ),
         tests="faults/test_gc_races.py::test_a_commit_whose_answer_was_lost_loses_no_file_to_gc[True]",
         theme="everything",
