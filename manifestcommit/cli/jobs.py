@@ -1,5 +1,4 @@
-"""Commands about jobs: what became of one, finishing or aborting those that others have left, and
-setting a source back.
+"""Commands about jobs: what became of one, and finishing or aborting those that others have left.
 
 Not here: the calls behind them (job, table).
 """
@@ -8,113 +7,91 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..errors import UsageError
-from ..terminal.render import print_json, print_table, visible, were
-from .options import add_command, storage_options_of, table_of
+from ..terminal.render import age, counted
+from ..terminal.screen import print_table
+from .options import Commands, context_of, storage_options_of, table_of
+from .output import size_cell, size_text, written
+from .safety import Plan, add_safety, decided
 
 if TYPE_CHECKING:
-    from ..table import Resolution
+    from ..engine.job.two_phase import JobInfo
+    from ..table import Resolution, Table
+
+_SHORT = "a job id, or its last part's first digits, as `manifestcommit jobs` shows it"
+_OPEN = ("prepared", "published", "running")
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Register what decides jobs."""
-    resolve = add_command(
-        commands, "resolve", _resolve, "what became of a job; exit status 1 unless it is committed"
-    )
-    resolve.add_argument(
-        "job_id", metavar="JOB", help="a job id, as an OutcomeUnknownError names it"
-    )
-
-    add_command(
-        commands,
+    commands.add(
         "jobs",
         _jobs,
         "what jobs left for others: prepared, published, running, aborted, fenced",
+        ["jobs /lake/flights"],
     )
-
-    commit = add_command(
-        commands,
-        "commit",
-        _commit,
-        "commit a prepared job; exit status 1 where it conflicts, was aborted or is fenced",
+    resolve = commands.add(
+        "resolve", _resolve, "what became of a job", ["resolve /lake/flights 3f2a90c1"]
     )
-    commit.add_argument("job_id", metavar="JOB", help="a job id, as `manifestcommit jobs` shows it")
-
-    abort = add_command(
-        commands,
+    resolve.add_argument(
+        "job_id", metavar="JOB", help="a job id, as an OutcomeUnknownError names it, or a short one"
+    )
+    commit = commands.add(
+        "commit", _commit, "commit a prepared job", ["commit /lake/flights 3f2a90c1"]
+    )
+    commit.add_argument("job_id", metavar="JOB", help=_SHORT)
+    abort = commands.add(
         "abort",
         _abort,
-        "abort a job that others can finish, for good; exit status 1 if it has committed",
+        "abort a job that others can finish, for good",
+        ["abort /lake/flights 3f2a90c1 --dry-run"],
     )
-    abort.add_argument("job_id", metavar="JOB", help="a job id, as `manifestcommit jobs` shows it")
-
-    recover = add_command(
-        commands,
+    abort.add_argument("job_id", metavar="JOB", help=_SHORT)
+    add_safety(abort)
+    recover = commands.add(
         "recover",
         _recover,
-        ("commit every prepared job that nobody has decided; exit status 1 if one did not commit"),
+        "commit every prepared job that nobody has decided",
+        ["recover /lake/flights", "recover /lake/flights --abort --dry-run"],
     )
     recover.add_argument("--abort", action="store_true", help="abort each instead")
-
-
-def add_rewind(commands: Any) -> None:
-    """Register `rewind`."""
-    rewind = add_command(
-        commands,
-        "rewind",
-        _rewind,
-        "set a source's watermark back, and drop the keys whose work that undoes",
-    )
-    rewind.add_argument("source", metavar="SOURCE", help="as `manifestcommit watermarks` shows it")
-    target = rewind.add_mutually_exclusive_group(required=True)
-    target.add_argument(
-        "--to", metavar="POSITION", help="a number, or a text that was the watermark once"
-    )
-    target.add_argument(
-        "--forget", action="store_true", help="as if the source had never been read"
-    )
-    rewind.add_argument("--reason", required=True, metavar="TEXT", help="recorded in the history")
-    rewind.add_argument(
-        "--keep-keys",
-        action="store_true",
-        help="drop no key, where the history that shows which is expired",
-    )
+    add_safety(recover, dry_run="list the jobs, and change nothing")
 
 
 def _resolve(options: argparse.Namespace) -> int:
-    return _print_status(options, table_of(options).resolve(options.job_id), wanted="committed")
+    from .job_ids import full
+
+    table = table_of(options)
+    job = full(table, options.job_id, settled=True)
+    return _print_status(options, job, table.resolve(job), wanted="committed")
 
 
 def _jobs(options: argparse.Namespace) -> int:
+    from .job_ids import short
+
     jobs = table_of(options).jobs()
-    if options.json:
-        return print_json(
-            [
-                {
-                    **msgspec.to_builtins(each),
-                    "since": dt.datetime.fromtimestamp(each.since, dt.UTC),
-                }
-                for each in jobs
-            ]
-        )
+    document = [
+        {**msgspec.to_builtins(each), "since": dt.datetime.fromtimestamp(each.since, dt.UTC)}
+        for each in jobs
+    ]
+    if written(options, document):
+        return 0
     rows = [
         (
-            each.job,
+            short(each.job),
             each.state.replace("_", " "),
             each.version or "",
-            _ago(each.since),
-            f"{each.size_bytes:,}",
+            age(time.time() - each.since),  # the store's clock against ours
+            size_cell(options, each.size_bytes),
         )
         for each in jobs
     ]
     print_table(
-        ("job", "state", "version", "age", "bytes"),
+        ("job", "state", "version", "age", "size"),
         rows,
         "no job has left anything that others can finish",
     )
@@ -123,34 +100,90 @@ def _jobs(options: argparse.Namespace) -> int:
 
 def _commit(options: argparse.Namespace) -> int:
     from ..job import commit
+    from .job_ids import full
 
-    outcome = commit(
-        options.path, options.job_id, storage_options=storage_options_of(options.storage_options)
-    )
-    if options.json:
-        return print_json(
-            {
-                "job": options.job_id,
-                "version": outcome.version,
-                "already_committed": outcome.already_committed,
-            }
-        )
-    print(f"committed at version {outcome.version}")
+    job = full(table_of(options), options.job_id, settled=False)
+    outcome = commit(options.path, job, storage_options=storage_options_of(options.storage_options))
+    document = {
+        "job": job,
+        "version": outcome.version,
+        "already_committed": outcome.already_committed,
+    }
+    if not written(options, document):
+        print(f"committed at version {outcome.version}")
     return 0
 
 
 def _abort(options: argparse.Namespace) -> int:
     from ..table import abort
+    from .job_ids import full
 
-    status = abort(
-        options.path, options.job_id, storage_options=storage_options_of(options.storage_options)
+    table = table_of(options)
+    job = full(table, options.job_id, settled=False)
+    status = decided(options, lambda: _plan_abort(options, table, job), lambda: table.version)
+    if status is not None:
+        return status
+    found = abort(options.path, job, storage_options=storage_options_of(options.storage_options))
+    return _print_status(options, job, found, wanted="aborted")
+
+
+def _plan_abort(options: argparse.Namespace, table: Table, job: str) -> Plan | None:
+    waiting = [each for each in table.jobs() if each.job == job and each.state in _OPEN]
+    return _plan(options, table, waiting, f"abort job {job} for good") if waiting else None
+
+
+def _plan(options: argparse.Namespace, table: Table, jobs: list[JobInfo], what: str) -> Plan:
+    from ..engine.job.two_phase import read_prepared
+
+    context = context_of(options)
+    found = [read_prepared(context, each.job) for each in jobs]
+    changes = [each.change for each in found if each is not None]
+    entries = [each for change in changes for each in change.add]
+    spilled = [each for change in changes for each in change.add_manifests]
+    files = len(entries) + sum(each.files for each in spilled)
+    rows = sum(each.rows for each in entries) + sum(each.rows for each in spilled)
+    size = sum(each.bytes for each in entries) + sum(each.data_bytes for each in spilled)
+    oldest = max(time.time() - each.since for each in jobs)
+    unknown = len(jobs) - len(changes)
+    lost = f"{counted(files, 'file')} with {counted(rows, 'row')}, {size_text(options, size)}"
+    return Plan(
+        version=table.version,
+        what=what,
+        effects=[
+            f"{counted(len(jobs), 'job')}, the oldest {age(oldest)} old: "
+            + ", ".join(f"{each.job} ({each.state})" for each in jobs[:5])
+            + (", …" if len(jobs) > 5 else ""),
+            f"never in the table: {lost}"
+            + (f", and what {counted(unknown, 'job')} not yet prepared wrote" if unknown else ""),
+        ],
+        document={
+            "version": table.version,
+            "jobs": [each.job for each in jobs],
+            "files": files,
+            "rows": rows,
+            "bytes": size,
+            "not_prepared": unknown,
+        },
     )
-    return _print_status(options, status, wanted="aborted")
+
+
+def _plan_recover(options: argparse.Namespace, table: Table) -> Plan | None:
+    waiting = [each for each in table.jobs() if each.state == "prepared"]
+    what = "abort" if options.abort else "commit"
+    what = f"{what} {counted(len(waiting), 'prepared job')}"
+    return _plan(options, table, waiting, what) if waiting else None
 
 
 def _recover(options: argparse.Namespace) -> int:
-    results = table_of(options).recover(abort=options.abort)
-    rows = []
+    from .job_ids import short
+
+    table = table_of(options)
+    if options.abort or options.dry_run:
+        status = decided(options, lambda: _plan_recover(options, table), lambda: table.version)
+        if status is not None:
+            return status
+    results = table.recover(abort=options.abort)
+    rows: list[dict[str, Any]] = []
     for each in results:
         kind, version = (
             (each.outcome.kind, each.outcome.version) if each.outcome else ("undecided", None)
@@ -163,66 +196,24 @@ def _recover(options: argparse.Namespace) -> int:
                 "error": str(each.error) if each.error else None,
             }
         )
-    if options.json:
-        print_json(rows)
-    else:
+    if not written(options, rows):
         names = ("job", "status", "version", "error")
         shown = [
-            tuple(visible(str(row[name] or "").replace("_", " ")) for name in names) for row in rows
+            (
+                short(row["job"]),
+                row["status"].replace("_", " "),
+                row["version"] or "",
+                row["error"] or "",
+            )
+            for row in rows
         ]
         print_table(names, shown, "no job was waiting")
     return 1 if results.failed else 0
 
 
-def _rewind(options: argparse.Namespace) -> int:
-    table = table_of(options)
-    # What a watermark is decides how the argument is meant: "5" may be a text.
-    whole = isinstance(table.watermarks().get(options.source), int)
-    try:
-        to = None if options.forget else int(options.to) if whole else options.to
-    except ValueError:
-        raise UsageError(
-            f"invalid --to {options.to!r}: source {options.source!r} has numbers as positions"
-        ) from None
-    outcome = table.rewind(options.source, to, reason=options.reason, keep_keys=options.keep_keys)
-    if options.json:
-        return print_json(
-            {
-                "version": outcome.version,
-                "source": options.source,
-                "to": to,
-                "dropped_keys": outcome.dropped_keys,
-            }
-        )
-    state = "is forgotten" if to is None else f"is at {to!r}"
-    print(
-        f"version {outcome.version}: source {options.source!r} {state}; "
-        f"{were(len(outcome.dropped_keys), 'key')} dropped"
-    )
-    for key in outcome.dropped_keys:
-        print(f"  {visible(key)}")
-    print(
-        "rows read after that position stay in the table until they are overwritten or deleted",
-        file=sys.stderr,
-    )
-    return 0
-
-
-def _print_status(options: argparse.Namespace, status: Resolution, *, wanted: str) -> int:
+def _print_status(options: argparse.Namespace, job: str, status: Resolution, *, wanted: str) -> int:
     """What became of a job; 0 if it is what was wanted."""
-    if options.json:
-        print_json({"job": options.job_id, "status": str(status), "version": status.version})
-    else:
+    if not written(options, {"job": job, "status": str(status), "version": status.version}):
         said = status.replace("_", " ")
         print(f"{said} at version {status.version}" if status.version is not None else said)
     return 0 if status == wanted else 1
-
-
-def _ago(since: float) -> str:
-    """An age in its two largest units; the store's clock against ours."""
-    seconds = max(0, int(time.time() - since))
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= size:
-            smaller, name = {"d": (3600, "h"), "h": (60, "m"), "m": (1, "s")}[unit]
-            return f"{seconds // size} {unit} {seconds % size // smaller} {name}"
-    return f"{seconds} s"

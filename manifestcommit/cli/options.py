@@ -1,40 +1,94 @@
-"""What all commands share: the path, the store's options, and which version is meant.
+"""What all commands share: how one is added, the path, the store's options, which version is meant.
 
-Not here: the commands themselves (cli.queries, cli.jobs and their neighbours).
+Not here: the commands themselves (cli.inspect, cli.jobs, cli.change, cli.maintain, cli.check).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
+from .exit_codes import answers_no
 
 if TYPE_CHECKING:
+    from ..engine.metadata.table_context import TableContext
     from ..table import Table
 
 Run = Callable[[argparse.Namespace], int]
+FORMATS = ("table", "json", "jsonl", "csv")
 
 
-def add_command(commands: Any, name: str, run: Run, what: str) -> argparse.ArgumentParser:
-    command: argparse.ArgumentParser = commands.add_parser(
-        name, help=what, description=f"{what[0].upper()}{what[1:]}."
-    )
-    command.add_argument("path", metavar="PATH", help="the table's root: a local path or a URL")
-    command.add_argument("--json", action="store_true", help="one JSON document on standard output")
-    command.add_argument(
-        "--storage-options",
-        metavar="FILE",
-        help="a JSON file with the store's options: endpoint, secrets and so on",
-    )
-    # the list to which the command's own are added
-    command.set_defaults(run=run, open_table=table_of, actions=command._actions)
-    return command
+class Commands:
+    """The verbs by group, as the help shows them."""
+
+    def __init__(self, parsers: Any) -> None:
+        self._parsers = parsers
+        self.parsers: dict[str, argparse.ArgumentParser] = {}
+        self.groups: dict[str, dict[str, str]] = {}
+        self.group = ""
+
+    def begin(self, group: str) -> None:
+        """What is added next belongs to this group."""
+        self.group = group
+
+    def add_plain(
+        self, name: str, run: Run, what: str, examples: Sequence[str] = ()
+    ) -> argparse.ArgumentParser:
+        """A command that is about no table."""
+        shown = "".join(f"\n  manifestcommit {each}" for each in examples)
+        parser: argparse.ArgumentParser = self._parsers.add_parser(
+            name,
+            prog=f"manifestcommit {name}",
+            description=f"{what[0].upper()}{what[1:]}.",
+            epilog=f"examples:{shown}" if shown else None,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        parser.set_defaults(
+            run=run, command=name, parser=parser, commands=self, actions=parser._actions
+        )
+        self.parsers[name] = parser
+        self.groups.setdefault(self.group, {})[name] = what
+        return parser
+
+    def add(
+        self, name: str, run: Run, what: str, examples: Sequence[str] = ()
+    ) -> argparse.ArgumentParser:
+        """A command about one table."""
+        if no := answers_no(name):
+            what = f"{what}; exit status 1 {no}"
+        command = self.add_plain(name, run, what, examples)
+        command.add_argument("path", metavar="PATH", help="the table's root: a local path or a URL")
+        common = command.add_argument_group("options of every command")
+        common.add_argument(
+            "--format",
+            choices=FORMATS,
+            default="table",
+            help="table: for people; json: one document; jsonl: one line a row; csv",
+        )
+        common.add_argument(
+            "--json",
+            action="store_const",
+            dest="format",
+            const="json",
+            help="one JSON document on standard output, as --format json",
+        )
+        common.add_argument("--bytes", action="store_true", help="exact sizes, such as 1,048,576")
+        common.add_argument(
+            "--storage-options",
+            metavar="FILE",
+            help="a JSON file with the store's options: endpoint, secrets and so on",
+        )
+        common.add_argument(
+            "-v", "--verbose", action="store_true", help="with Spark's own messages and the log"
+        )
+        return command
 
 
 def add_choice(command: argparse.ArgumentParser) -> None:
+    """Options that choose one version."""
     choice = command.add_mutually_exclusive_group()
     choice.add_argument(
         "--version", type=positive, metavar="N", help="this version instead of the newest"
@@ -48,7 +102,7 @@ def add_choice(command: argparse.ArgumentParser) -> None:
 
 
 def positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
+    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"a number from 1 on, not {text!r}")
     return int(text)
 
@@ -57,6 +111,14 @@ def table_of(options: argparse.Namespace) -> Table:
     from ..table import Table  # late: `--version` and `--help` need no pyarrow
 
     return Table(options.path, storage_options_of(options.storage_options))
+
+
+def context_of(options: argparse.Namespace) -> TableContext:
+    """For what only the engine does: plans of changes."""
+    from ..engine.metadata.table_context import TableContext
+    from ..store import open_store
+
+    return TableContext(open_store(options.path, storage_options_of(options.storage_options)))
 
 
 def storage_options_of(file: str | None) -> dict[str, Any] | None:
@@ -82,5 +144,5 @@ def storage_options_of(file: str | None) -> dict[str, Any] | None:
     return given
 
 
-def chosen(options: argparse.Namespace) -> dict[str, Any]:
+def chosen(options: argparse.Namespace) -> Mapping[str, Any]:
     return {"version": options.version, "as_of": options.as_of, "tag": options.tag}

@@ -260,11 +260,10 @@ def prove(story: Story, spark: SparkSession, rows: dict[int, int]) -> None:
 def cleaned(story: Story) -> None:
     """gc at its strictest; then each object below the root is one that a readable version lists,
     and each of those is there."""
-    story.heading(
-        f"The cleaning: manifestcommit gc {story.table} --grace 0s --keep-for 0s --keep-versions 1"
-    )
+    keep = ("--grace", "0s", "--keep-for", "0s", "--keep-versions", "1", "--yes")
+    story.heading(f"The cleaning: manifestcommit gc {story.table} {' '.join(keep)}")
     before = objects(story.store)
-    result = command("gc", story.table, "--grace", "0s", "--keep-for", "0s", "--keep-versions", "1")
+    result = command("gc", story.table, *keep)
     for line in (result.stdout or result.stderr).splitlines():
         story.say(line)
     left, expected = objects(story.store), listed(story.table)

@@ -1,5 +1,8 @@
-"""Plain text tables for terminals: aligned columns, numbers to the right, control characters made
-visible. And JSON for scripts."""
+"""Text for people and programs: aligned tables, counts and sizes, control characters made visible,
+JSON and CSV.
+
+Not here: tables that fit a terminal, and colour (terminal.screen).
+"""
 
 from __future__ import annotations
 
@@ -9,22 +12,19 @@ import decimal
 import json
 import math
 import re
-import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+# a whole number with its thousands marked, or a size
+_NUMBER = re.compile(r"-?[0-9][0-9,]*|[0-9][0-9,]*(\.[0-9])? ([KMGTP]i)?B")
 
 
 def render_table(
     names: Sequence[str], rows: Sequence[Sequence[Any]], *, header: bool = True
 ) -> str:
     """The rows below their names; a column of numbers only is aligned to the right."""
-    cells = [[_cell(value) for value in row] for row in rows]
-    right = [
-        bool(rows)
-        and all(isinstance(row[i], int) or _is_number(cells[n][i]) for n, row in enumerate(rows))
-        for i in range(len(names))
-    ]
+    cells, right = laid_out(names, rows)
     lines = ([[visible(name) for name in names]] if header else []) + cells
     widths = [max((_width(line[i]) for line in lines), default=0) for i in range(len(names))]
     padded = [[_pad(text, widths[i], right[i]) for i, text in enumerate(line)] for line in lines]
@@ -33,18 +33,52 @@ def render_table(
     return "\n".join("  ".join(line).rstrip() for line in padded)
 
 
-def print_table(names: Sequence[str], rows: Sequence[Sequence[Any]], nothing: str = "") -> None:
-    """The table on standard output; where it has no rows, no bare names, but `nothing` on standard
-    error."""
-    if rows:
-        print(render_table(names, rows))
-    elif nothing:
-        print(nothing, file=sys.stderr)
+def laid_out(
+    names: Sequence[str], rows: Sequence[Sequence[Any]]
+) -> tuple[list[list[str]], list[bool]]:
+    """(the text of each cell, whether each column is of numbers only)."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    right = [
+        bool(rows)
+        and all(isinstance(row[i], int) or _is_number(cells[n][i]) for n, row in enumerate(rows))
+        for i in range(len(names))
+    ]
+    return cells, right
 
 
 def counted(count: int, noun: str) -> str:
     """`1 row`, `2 rows`, `1,000 rows`."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def size(count: int, *, exact: bool = False) -> str:
+    """`812 bytes`, `1.4 MiB`; exact: `1,467,293 bytes`."""
+    return counted(count, "byte") if exact or count < 1024 else _in_units(count)
+
+
+def short_size(count: int) -> str:
+    """A size for a column: `812 B`, `1.4 MiB`."""
+    return f"{count} B" if count < 1024 else _in_units(count)
+
+
+def _in_units(count: float) -> str:
+    units = ["KiB", "MiB", "GiB", "TiB", "PiB"]
+    while (count := count / 1024) >= 1023.95 and len(units) > 1:
+        del units[0]
+    return f"{count:,.1f} {units[0]}"
+
+
+def age(seconds: float) -> str:
+    """An age in its two largest units: `3 d 4 h`, `5 m 12 s`, `8 s`."""
+    whole = max(0, int(seconds))
+    for unit, length, smaller, name in (
+        ("d", 86_400, 3_600, "h"),
+        ("h", 3_600, 60, "m"),
+        ("m", 60, 1, "s"),
+    ):
+        if whole >= length:
+            return f"{whole // length} {unit} {whole % length // smaller} {name}"
+    return f"{whole} s"
 
 
 def were(count: int, noun: str) -> str:
@@ -79,15 +113,34 @@ def plain_text(value: Any) -> str:
     return "null" if value is None else str(value)
 
 
-def print_json(value: Any) -> int:
-    """One JSON document on standard output, by the standard's rules; 0, the exit status."""
-    text = json.dumps(_jsonable(value), ensure_ascii=False, indent=2, allow_nan=False)
+def print_json(value: Any, *, indent: int | None = 2) -> None:
+    """One JSON document on standard output, by the standard's rules."""
+    text = json.dumps(_jsonable(value), ensure_ascii=False, indent=indent, allow_nan=False)
     print(
         "".join(
             each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text
         )
     )
-    return 0
+
+
+def print_csv(rows: Sequence[Mapping[str, Any]]) -> None:
+    """The rows as CSV with a line of names, exactly as they are: null is nothing, an empty text is
+    in quotes, what has members is JSON."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    lines: list[list[Any]] = [[row.get(name) for name in names] for row in rows]
+    for line in [list(names), *lines] if names else []:
+        print(",".join(map(_csv_cell, line)), end="\r\n")
+
+
+def _csv_cell(value: Any) -> str:
+    if value is None:
+        return ""
+    plain = _jsonable(value)
+    if not isinstance(plain, str):
+        plain = json.dumps(plain, ensure_ascii=False, allow_nan=False)
+    if plain and not any(each in plain for each in ',"\r\n'):
+        return plain
+    return '"' + plain.replace('"', '""') + '"'
 
 
 def _cell(value: Any) -> str:
@@ -96,7 +149,7 @@ def _cell(value: Any) -> str:
 
 
 def _is_number(text: str) -> bool:
-    return re.fullmatch(r"-?[0-9][0-9,]*", text) is not None
+    return _NUMBER.fullmatch(text) is not None
 
 
 def _width(text: str) -> int:

@@ -19,7 +19,7 @@ import pyspark.sql.types
 import pytest
 
 import manifestcommit as mc
-from manifestcommit.cli import main as main_module
+from manifestcommit.cli import parser as main_module
 
 # What the modules import for type checkers only: in annotations they are names without a value.
 LATE = {
@@ -146,7 +146,8 @@ NAMES: dict[str, tuple[str | None, str | None]] = {
     "version": ("version", "--version"),
     "as_of": ("asOf", "--as-of"),
     "tag": ("tag", "--tag"),
-    "columns": ("columns", None),
+    "columns": ("columns", "--columns"),
+    "filter": (None, "--filter"),
     "partition_by": ("partitionBy", "--partition-by"),
     "key": ("key", "--key"),
     "fingerprint": ("fingerprint", None),
@@ -179,6 +180,8 @@ NAMES: dict[str, tuple[str | None, str | None]] = {
     "source": (None, "SOURCE"),
     "position": (None, "POSITION"),
     "name": (None, "NAME"),
+    "new_name": (None, "NEW"),
+    "type": (None, "TYPE"),
     "job_id": (None, "JOB"),
     "start_version": (None, "START"),
     "end_version": (None, "END"),
@@ -187,7 +190,17 @@ NAMES: dict[str, tuple[str | None, str | None]] = {
 # Spark's own, and those of streams, which only Spark has.
 ONLY_SPARK = {"checkpointLocation", "queryName", "startingVersion", "maxFilesPerTrigger", "onOverwrite"}
 # How the command shows what it found; and `to=None`, which no text can say.
-ONLY_COMMAND = {"--json", "--bounds", "--forget", "--help", "--output", "--open"}
+ONLY_COMMAND = {"--json", "--format", "--bytes", "--verbose", "--yes", "--bounds", "--forget", "--help", "--output", "--open"}
+# What a command adds to its call: filters of what the call returns, changes one by one, plans.
+ONLY_OF = {
+    "files": {"--partition", "--since", "--job", "--smaller", "--larger", "--limit"},
+    "head": {"--limit"},
+    "properties": {"--set", "--unset"},
+    **{name: {"--dry-run"} for name in ("rollback", "rewind", "abort", "recover", "drop-column", "untag")},
+}
+# Commands that are called something else in Python, and those about no table.
+CALLED = {"head": "to_arrow", "schema": "snapshot", "properties": "set_properties"}
+WITHOUT_TABLE = {"help", "completion", "man"}
 # A rehearsal that results in something else than the act is a call of its own.
 DRY_RUNS = {"gc": "plan_gc", "compact": "plan_compaction"}
 
@@ -216,7 +229,7 @@ def test_every_option_of_spark_is_a_parameter_of_python() -> None:
 
 
 def commands() -> dict[str, argparse.ArgumentParser]:
-    parser = main_module._parser()
+    parser = main_module.make_parser()
     (found,) = [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     return dict(found)
 
@@ -226,13 +239,16 @@ def test_every_command_and_its_arguments_are_calls_and_parameters_of_python() ->
     seen: set[str] = set()
     by_argument = {argument: name for name, (_, argument) in NAMES.items() if argument is not None}
     for command, parser in commands().items():
-        called = getattr(mc.Table, command.replace("-", "_"), None) or getattr(mc, command.replace("-", "_"))
+        if command in WITHOUT_TABLE:
+            continue
+        method = CALLED.get(command, command.replace("-", "_"))
+        called = getattr(mc.Table, method, None) or getattr(mc, method)
         taken = {*inspect.signature(called).parameters, *inspect.signature(mc.Table).parameters}
         if command in ("files", "watermarks"):  # of any version: `Table.snapshot` chooses it
             taken |= set(inspect.signature(mc.Table.snapshot).parameters)
         for action in parser._actions:
             argument = action.option_strings[-1] if action.option_strings else str(action.metavar)
-            if argument in ONLY_COMMAND:
+            if argument in ONLY_COMMAND | ONLY_OF.get(command, set()):
                 continue
             if argument == "--dry-run" and command in DRY_RUNS:
                 planned = set(inspect.signature(getattr(mc.Table, DRY_RUNS[command])).parameters)
@@ -247,5 +263,5 @@ def test_every_command_and_its_arguments_are_calls_and_parameters_of_python() ->
 def test_one_act_has_one_word() -> None:
     """To abort is to abort: in what people read, too."""
     texts = [inspect.getdoc(CALLABLES[name]) or "" for name in CALLABLES] + [parser.format_help() for parser in commands().values()]
-    for text in [*texts, main_module._parser().format_help()]:
+    for text in [*texts, main_module.make_parser().format_help()]:
         assert not re.search(r"\b(abandon|g[ia]ve[sn]? (it |them |each |a job )?up|cancel)", text), text

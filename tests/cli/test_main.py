@@ -18,11 +18,13 @@ import pyarrow as pa
 import pytest
 
 import manifestcommit as mc
+from manifestcommit.cli.exit_codes import MEANINGS
 from manifestcommit.cli.main import main
 
 COMMANDS = [
-    "history", "describe", "files", "watermarks", "changes", "lineage",
+    "history", "describe", "schema", "partitions", "files", "head", "watermarks", "changes", "lineage",
     "resolve", "rewind", "rollback", "tag", "recover", "metrics", "counts", "verify", "doctor", "compact", "delete", "report",
+    "add-column", "rename-column", "drop-column", "properties",
 ]  # fmt: skip
 ESCAPES = "\x1b[31m\x9b32m\x07\x7f\u202e"
 
@@ -289,8 +291,8 @@ def test_an_error_is_one_sentence_on_standard_error(run: Run, root: Path, argume
         (("compact", "--where", ""), "invalid --where '': expected"),
         (("gc", "--grace", "5"), "invalid --grace '5': expected a timedelta, or a number with a unit"),
         (("gc", "--keep-versions", "0"), "invalid --keep-versions 0: expected a whole number from 1 on"),
-        (("delete", "--where", " "), "invalid --where ' ': expected"),
-        (("rewind", "s", "--to", "1", "--reason", " "), "invalid --reason ' ': expected"),
+        (("delete", "--yes", "--where", " "), "invalid --where ' ': expected"),
+        (("rewind", "s", "--to", "1", "--reason", " ", "--yes"), "invalid --reason ' ': expected"),
         (("resolve", ""), "invalid JOB '': expected the id of a job"),
         (("lineage", "", "5"), "invalid SOURCE '': expected the name of a source"),
     ],
@@ -339,8 +341,10 @@ def test_help_explains_the_command_and_its_arguments(run: Run, command: str) -> 
 def test_help_lists_every_command_with_examples_and_exit_statuses(run: Run) -> None:
     found = run("--help")
     for command in COMMANDS:
-        assert f"    {command}" in found.out
-    assert "exit status: 0 done, 1 the answer is no, 2 usage, 3" in found.out and "manifestcommit history /lake" in found.out
+        assert f"\n  {command} " in found.out
+    for code, meaning in MEANINGS.items():
+        assert f"\n  {code:<4} {meaning}\n" in f"{found.out}\n"
+    assert "manifestcommit history /lake" in found.out
     assert run("--version").out.strip() == f"manifestcommit {mc.__version__}"
 
 
@@ -595,9 +599,9 @@ def test_a_delete_needs_spark_for_what_only_that_evaluates(tmp_path: Path) -> No
     mc.write(pa.table({"a": [1, 9, 10]}), tmp_path / "t")
     (tmp_path / "pyspark.py").write_text("raise ModuleNotFoundError(\"No module named 'pyspark'\", name='pyspark')")
     path = os.pathsep.join([str(tmp_path), str(Path(mc.__file__).parents[1])])
-    done = command("delete", tmp_path / "t", "--where", "a > 9", env={**BUFFERED, "PYTHONPATH": path})
+    done = command("delete", tmp_path / "t", "--yes", "--where", "a > 9", env={**BUFFERED, "PYTHONPATH": path})
     assert done.returncode == 0 and b"deleted 1 row" in done.stdout and not done.stderr
-    done = command("delete", tmp_path / "t", "--where", "a % 2 = 1", env={**BUFFERED, "PYTHONPATH": path})
+    done = command("delete", tmp_path / "t", "--yes", "--where", "a % 2 = 1", env={**BUFFERED, "PYTHONPATH": path})
     assert (done.returncode, done.stdout) == (2, b"") and b"invalid --where 'a % 2 = 1': '%" in done.stderr
     assert b"manifestcommit[spark]" in done.stderr and len(done.stderr.splitlines()) == 1
 

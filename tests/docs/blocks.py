@@ -134,9 +134,9 @@ def compare(printed: str, shown: str, where: str) -> None:
 
 
 def _timeless(text: str) -> str:
-    """A text in which all times, and all ids of tables and jobs, are the same."""
+    """A text in which all times, and all ids of tables and jobs, short ones too, are the same."""
     text = re.sub(r"\d{4}-\d\d-\d\d([ T])\d\d:\d\d:\d\d", r"2026-01-01\g<1>00:00:00", text)
-    return re.sub(r"\b[0-9a-f]{16}(?:-[0-9a-f]{32})?\b", lambda found: re.sub(r"\w", "0", found[0]), text)
+    return re.sub(r"\b[0-9a-f]{16}(?:-[0-9a-f]{32})?\b|\b[0-9a-f]{8}\b", lambda found: re.sub(r"\w", "0", found[0]), text)
 
 
 def _environment() -> dict[str, str]:

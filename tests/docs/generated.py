@@ -8,14 +8,14 @@ import re
 from collections.abc import Callable, Mapping
 from unittest import mock
 
-from manifestcommit.cli.main import _parser
+from manifestcommit.cli.parser import make_parser
 
 WIDTH = "86"  # of a block of code on the site, without scrolling
 
 
 def command_line() -> str:
     """A table of all commands, then each command's help as argparse prints it."""
-    parser = _parser()
+    parser = make_parser()
     (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     table = ["| command | |", "|---|---|"]
     table += [f"| [`{choice.dest}`](#{choice.dest}) | {choice.help} |" for choice in commands._choices_actions]

@@ -526,6 +526,34 @@ UNTRUSTED: tuple[Mutant, ...] = (
     ),
 )
 
+CONFIRMATION: tuple[Mutant, ...] = (
+    mutant(
+        "a change that nobody confirmed",
+        "A typing error in a script without a terminal rolls a table back.",
+        "SE4",
+        (
+            "cli/safety.py",
+            "        if not can_ask:\n            return _refused(options)\n",
+            "        if not can_ask:\n            return None\n",
+        ),
+        tests="cli/test_safety.py::test_without_a_terminal_it_refuses_and_says_what_to_type",
+    ),
+    mutant(
+        "an answer to another question",
+        "More is rolled back than was agreed to: others committed while the question was there.",
+        "SE4",
+        ("cli/safety.py", "        if newest() == found.version:\n", "        if True:\n"),
+        tests="cli/test_safety.py::test_the_question_is_put_again_where_the_table_has_changed",
+    ),
+    mutant(
+        "a rehearsal that is the act",
+        "What was only to be looked at is done.",
+        "SE4",
+        ("cli/safety.py", "    if options.dry_run:\n        return _shown(options, plan())\n", ""),
+        tests="cli/test_safety.py::test_a_dry_run_says_what_it_would_do_and_changes_nothing",
+    ),
+)
+
 SECRETS: tuple[Mutant, ...] = (
     mutant(
         "secrets in errors",
@@ -935,4 +963,4 @@ SPARK: tuple[Mutant, ...] = (
     ),
 )
 
-GUARDS: tuple[Mutant, ...] = (*STORES, *UNTRUSTED, *SECRETS, *FILES, *SPARK)
+GUARDS: tuple[Mutant, ...] = (*STORES, *UNTRUSTED, *SECRETS, *CONFIRMATION, *FILES, *SPARK)

@@ -29,6 +29,20 @@ def rewind(
     One request for each version back to the one that last had this watermark. It conflicts if the
     source moves meanwhile.
     """
+    head, back = plan_rewind(session, source, to, reason=reason, keep_keys=keep_keys)
+    outcome = commit(session, head, back)
+    return (
+        msgspec.structs.replace(outcome, dropped_keys=tuple(sorted(back.keys)))
+        if outcome.committed
+        else outcome
+    )
+
+
+def plan_rewind(
+    session: TableContext, source: str, to: Position, *, reason: str, keep_keys: bool = False
+) -> tuple[Head, Rewind]:
+    """The latest version, and the change that a rewind would commit now; nothing is written.
+    [WM5]"""
     check_reason("rewind", reason)
     head = session.open()
     have = head.snapshot.watermarks.get(source)
@@ -41,14 +55,8 @@ def rewind(
     keys = _undone_keys(session, head, source, to) if is_walked else frozenset[str]()
     keys = frozenset() if keep_keys else keys
     job = session.new_job(head)
-    back = Rewind(
+    return head, Rewind(
         job=job, birth=head.version, source=source, have=have, to=to, keys=keys, reason=reason
-    )
-    outcome = commit(session, head, back)
-    return (
-        msgspec.structs.replace(outcome, dropped_keys=tuple(sorted(keys)))
-        if outcome.committed
-        else outcome
     )
 
 

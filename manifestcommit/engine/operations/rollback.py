@@ -23,7 +23,7 @@ from ..commit.commit_loop import commit
 from ..metadata.manifests import KEY_RUN
 from ..metadata.table_context import TableContext
 from ..metadata.time_travel import choose_version
-from ..metadata.version_chain import raise_if_expired, read_version
+from ..metadata.version_chain import Head, raise_if_expired, read_version
 from ..runtime.outcome import Outcome
 from ..runtime.validation import check_reason
 from ..scan import planning
@@ -40,6 +40,20 @@ def rollback(
     One request for the target, and one for each manifest and run that only one of the two versions
     lists. Deletes nothing.
     """
+    head, back = plan_rollback(session, version, tag=tag, reason=reason)
+    outcome = commit(session, head, back)
+    return (
+        msgspec.structs.replace(outcome, dropped_keys=tuple(sorted(back.dropped)))
+        if outcome.committed
+        else outcome
+    )
+
+
+def plan_rollback(
+    session: TableContext, version: int | None = None, *, tag: str | None = None, reason: str
+) -> tuple[Head, Rollback]:
+    """The latest version, and the change that a rollback would commit now; nothing is written.
+    [CF13]"""
     check_reason("rollback", reason)
     head = session.open()
     chosen = choose_version(session.store, head, version=version, as_of=None, tag=tag)
@@ -54,7 +68,7 @@ def rollback(
     with raise_if_expired(session.store, head.version), raise_if_expired(session.store, chosen):
         taken, given = _differing(session, head.snapshot, target)
         dropped, dropped_before = _dropped_keys(session, head.snapshot, target)
-    back = Rollback(
+    return head, Rollback(
         job=session.new_job(head),
         birth=head.version,
         target=target,
@@ -64,12 +78,6 @@ def rollback(
         dropped=dropped,
         dropped_before=dropped_before,
         reason=reason,
-    )
-    outcome = commit(session, head, back)
-    return (
-        msgspec.structs.replace(outcome, dropped_keys=tuple(sorted(dropped)))
-        if outcome.committed
-        else outcome
     )
 
 

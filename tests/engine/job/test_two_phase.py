@@ -678,7 +678,7 @@ def test_the_command_commits_and_tells_the_same_again(root: str, run: Run) -> No
 def test_the_command_gives_up_and_then_refuses_to_commit(root: str, run: Run) -> None:
     """[AB4]"""
     job = prepared(root, 7)
-    assert run("abort", root, job) == (0, "aborted\n", "")
+    assert run("abort", root, job, "--yes") == (0, "aborted\n", "")
     status, out, _ = run("abort", root, job, "--json")
     assert (status, json.loads(out)) == (0, {"job": job, "status": "aborted", "version": None})
     status, out, err = run("commit", root, job)
@@ -705,9 +705,9 @@ def test_the_command_lists_jobs(root: str, run: Run) -> None:
     status, out, err = run("jobs", root)
     assert (status, err) == (0, "")
     lines = out.splitlines()
-    assert re.split(r"  +", lines[0].strip()) == ["job", "state", "version", "age", "bytes"]
+    assert re.split(r"  +", lines[0].strip()) == ["job", "state", "version", "age", "size"]
     for job, state in ((first, "committed"), (second, "aborted"), (third, "prepared")):
-        (line,) = [line for line in lines if line.startswith(job)]
+        (line,) = [line for line in lines if line.startswith(job[-32:-24])]
         assert state in line and re.search(r"\b\d+ s\b", line)
     status, out, _ = run("jobs", root, "--json")
     document = json.loads(out)
@@ -748,7 +748,7 @@ def test_the_command_explains_itself(run: Run, command: str) -> None:
     words = " ".join(out.split())
     assert (status, err) == (0, "") and "PATH the table's root" in words and "--storage-options FILE a JSON file" in words
     assert ("JOB a job id" in words) == (command != "jobs")
-    assert f"    {command}" in run("--help")[1]
+    assert f"\n  {command} " in run("--help")[1]
 
 
 def test_both_phases_on_a_real_object_store(rgw: Any, tmp_path: Path, run: Run) -> None:

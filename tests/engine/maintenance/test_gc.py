@@ -455,14 +455,14 @@ def test_the_command_shows_a_plan_path_by_path_and_then_what_went(root: str, cap
     assert main(["gc", root, "--dry-run", "--json", *harsh]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert {each["action"] for each in plan} == {"delete", "leave"} and files(root) == before
-    assert main(["gc", root, *harsh]) == 0
+    assert main(["gc", root, "--yes", *harsh]) == 0
     told = capsys.readouterr()
     assert "deleted: data file" in told.out and "foreign: notes é.csv" in told.err and "unless --foreign" in told.err
     Path(root, "_SUCCESS").touch()
-    assert main(["gc", root, "--json", "--foreign", *harsh]) == 0
+    assert main(["gc", root, "--json", "--yes", "--foreign", *harsh]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["deleted"]["foreign file"]["count"] == 1
-    assert main(["gc", root, "--foreign", *harsh]) == 0
+    assert main(["gc", root, "--yes", "--foreign", *harsh]) == 0
     told = capsys.readouterr()
     assert "foreign: _SUCCESS" in told.err and "hidden ones" in told.err and "unless --foreign" not in told.err
     assert main(["gc", root, "--grace", "soon"]) == 2
@@ -476,7 +476,7 @@ def test_the_command_keeps_the_versions_ages_tags_and_keys_that_it_is_told_to(ro
     mc.write(rows([6], day="x"), root, key="k 2")
 
     def collected(*options: str) -> int:
-        assert main(["gc", root, "--json", *options]) == 0
+        assert main(["gc", root, "--json", "--yes", *options]) == 0
         return int(json.loads(capsys.readouterr().out)["expired"])
 
     assert main(["tag", root, "keep é", "--version", "2"]) == 0

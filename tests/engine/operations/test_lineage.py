@@ -494,9 +494,9 @@ def test_rewind_and_lineage_on_the_command_line(tmp_path: Path, capsys: pytest.C
     status, out, _ = run(capsys, "lineage", root, "5", "10")
     assert status == 1 and "no version" in out
     assert run(capsys, "rewind", root, "5", "--to", "ten", "--reason", "x")[0] == 2
-    status, out, err = run(capsys, "rewind", root, "5", "--to", "0", "--reason", "why %")
+    status, out, err = run(capsys, "rewind", root, "5", "--to", "0", "--reason", "why %", "--yes")
     assert status == 0 and "1 key was dropped" in out and "\x1b" not in out and "stay in the table" in err
-    status, out, _ = run(capsys, "rewind", root, "texts", "--to", "1", "--reason", "why", "--json")
+    status, out, _ = run(capsys, "rewind", root, "texts", "--to", "1", "--reason", "why", "--json", "--yes")
     assert status == 0 and json.loads(out) == {
         "version": mc.Table(root).snapshot().version,
         "source": "texts",
@@ -505,5 +505,5 @@ def test_rewind_and_lineage_on_the_command_line(tmp_path: Path, capsys: pytest.C
     }
     status, out, _ = run(capsys, "history", root, "--json")
     assert [row["reason"] for row in json.loads(out)][:2] == ["why", "why %"]
-    assert run(capsys, "rewind", root, "5", "--forget", "--reason", "x", "--json")[0] == 0
+    assert run(capsys, "rewind", root, "5", "--forget", "--reason", "x", "--json", "--yes")[0] == 0
     assert mc.Table(root).watermarks() == {"texts": "1"}

@@ -686,10 +686,10 @@ def test_rollback_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
     assert run(capsys, "rollback", root, "3")[0] == run(capsys, "rollback", root, "--reason", "x")[0] == 2
     assert run(capsys, "rollback", root, "4", "--reason", "x")[0] == run(capsys, "rollback", root, "²", "--reason", "x")[0] == 2
     assert run(capsys, "rollback", root, "9", "--reason", "x")[0] == 3
-    status, out, err = run(capsys, "rollback", root, "2", "--reason", "why %\x1b[1m")
+    status, out, err = run(capsys, "rollback", root, "2", "--reason", "why %\x1b[1m", "--yes")
     assert status == 0 and "what it was at version 2" in out and "2 keys were dropped" in out and "\x1b" not in out and "deleted" in err
     mc.Table(root).tag("good é%", 4)
-    status, out, _ = run(capsys, "rollback", root, "--tag", "good é%", "--reason", "back", "--json")
+    status, out, _ = run(capsys, "rollback", root, "--tag", "good é%", "--reason", "back", "--json", "--yes")
     found = json.loads(out)
     assert status == 0 and (found["version"], found["restored"], found["files"], found["removed_files"]) == (7, 4, 2, 0)
     assert found["dropped_keys"] == [] and mc.Table(root).watermarks() == {"s": 3}

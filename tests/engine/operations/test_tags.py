@@ -286,8 +286,8 @@ def test_tags_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert run(capsys, "files", root, "--tag", NAME)[0] == 0
     assert run(capsys, "tag", root, "x", "--keep-for", "long")[0] == run(capsys, "tag", root, "a\x1b[1m")[0] == 2
     assert run(capsys, "untag", root, NAME, "--version", "2")[0] == 2
-    status, out, _ = run(capsys, "untag", root, NAME)
+    status, out, _ = run(capsys, "untag", root, NAME, "--yes")
     assert status == 0 and "is gone" in out
-    status, out, _ = run(capsys, "untag", root, "newest", "--json")
+    status, out, _ = run(capsys, "untag", root, "newest", "--json", "--yes")
     assert status == 0 and json.loads(out) == {"version": 7, "tag": "newest", "tagged": None, "until": None}
     assert run(capsys, "untag", root, NAME)[0] == 3 and run(capsys, "tag", root, "x", "--version", "99")[0] == 3

@@ -8,27 +8,29 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..terminal.progress import Steps
-from ..terminal.render import counted, print_json, render_table, visible
+from ...terminal.progress import Steps
+from ...terminal.render import counted, visible
+from ...terminal.screen import print_table
+from ..options import Commands, table_of
+from ..output import written
 
 if TYPE_CHECKING:
-    from ..engine.inspection.verify import VerifyReport
+    from ...engine.inspection.verify import VerifyReport
 
 _SHOWN = 1000  # findings in the table for people; --json has all
 
 
-def add_commands(commands: Any, command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Adds the command to the parser."""
-    made = command(
-        commands,
+def add_commands(commands: Commands) -> None:
+    """Register `verify`."""
+    made = commands.add(
         "verify",
         _verify,
-        "whether everything that a table lists is there and whole; exit status 1 if not",
+        "whether everything that a table lists is there and whole",
+        ["verify /lake/flights --deep"],
     )
     made.add_argument(
         "--deep",
@@ -37,25 +39,24 @@ def add_commands(commands: Any, command: Callable[..., argparse.ArgumentParser])
     )
 
 
-def print_report(report: VerifyReport, *, as_json: bool) -> int:
+def print_report(options: argparse.Namespace, report: VerifyReport) -> int:
     """What was found; 1 if something is damaged."""
-    if as_json:
-        print_json({**msgspec.to_builtins(report), "is_sound": report.is_sound})
+    document = {**msgspec.to_builtins(report), "is_sound": report.is_sound}
+    if written(options, document, document["findings"]):
         return 0 if report.is_sound else 1
     if report.findings:
         rows = [
             (each.severity, each.kind.replace("_", " "), each.object, each.problem)
             for each in report.findings[:_SHOWN]
         ]
-        print(render_table(("", "what", "object", "problem"), rows) + "\n")
+        print_table(("severity", "what", "object", "problem"), rows)
+        print()
         shown = {each.kind: each.remedy for each in report.findings}
-        print(
-            render_table(
-                ("what", "remedy"),
-                [(kind.replace("_", " "), remedy) for kind, remedy in shown.items()],
-            )
-            + "\n"
+        print_table(
+            ("what", "remedy"),
+            [(kind.replace("_", " "), remedy) for kind, remedy in shown.items()],
         )
+        print()
     how = "read and compared" if report.deep else "there with their lengths"
     objects = (
         "1 manifest or run" if report.manifests == 1 else f"{report.manifests:,} manifests and runs"
@@ -75,5 +76,5 @@ def print_report(report: VerifyReport, *, as_json: bool) -> int:
 
 def _verify(options: argparse.Namespace) -> int:
     with Steps() as steps:
-        report = options.open_table(options).verify(deep=options.deep, progress=steps)
-    return print_report(report, as_json=options.json)
+        report = table_of(options).verify(deep=options.deep, progress=steps)
+    return print_report(options, report)

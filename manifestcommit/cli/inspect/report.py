@@ -7,23 +7,21 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from ..errors import UsageError
-from ..terminal.render import counted, print_json
+from ...errors import UsageError
+from ..options import Commands, positive, table_of
+from ..output import size_text, written
 from .metrics import read_ends
-from .options import positive, table_of
 
 
-def add_commands(commands: Any, command: Callable[..., argparse.ArgumentParser]) -> None:
+def add_commands(commands: Commands) -> None:
     """Register `report`."""
-    report = command(
-        commands,
+    report = commands.add(
         "report",
         _report,
         "pictures of a table as one HTML page, without script and network; changes nothing",
+        ["report /lake/flights -o report.html --open"],
     )
     report.add_argument(
         "-o", "--output", metavar="FILE", help="the page's file (default: standard output)"
@@ -48,8 +46,9 @@ def add_commands(commands: Any, command: Callable[..., argparse.ArgumentParser])
 
 def _report(options: argparse.Namespace) -> int:
     file: str | None = options.output
-    if file is None and (options.open or options.json):
-        raise UsageError(f"--{'open' if options.open else 'json'} needs --output FILE")
+    if file is None and (options.open or options.format != "table"):
+        what = "open" if options.open else options.format
+        raise UsageError(f"--{what} needs --output FILE")
     made = table_of(options).report(
         file, last=options.last, gc=options.gc, ends=read_ends(options.ends)
     )
@@ -61,7 +60,7 @@ def _report(options: argparse.Namespace) -> int:
         import webbrowser  # late: most runs do without
 
         webbrowser.open(Path(file).absolute().as_uri())
-    if options.json:
-        return print_json({"file": file, "version": made.version, "bytes": size})
-    print(f"version {made.version:,}: {counted(size, 'byte')} in {file}", file=sys.stderr)
+    if not written(options, {"file": file, "version": made.version, "bytes": size}):
+        what = f"version {made.version:,}: {size_text(options, size)} in {file}"
+        print(what, file=sys.stderr)
     return 0

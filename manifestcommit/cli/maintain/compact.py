@@ -9,27 +9,33 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..terminal.progress import Steps
-from ..terminal.render import counted, print_json, print_table, render_table, visible
+from ...terminal.progress import Steps
+from ...terminal.render import counted, visible
+from ...terminal.screen import print_table
+from ..options import Commands, table_of
+from ..output import size_cell, size_text, written
+from ..spark_session import start_spark
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ..engine.maintenance.compaction import Compaction
+    from ...engine.maintenance.compaction import Compaction
 
 
-def add_commands(commands: Any, command: Callable[..., argparse.ArgumentParser]) -> None:
+def add_commands(commands: Commands) -> None:
     """Register `compact`."""
-    compact = command(
-        commands,
+    compact = commands.add(
         "compact",
         _compact,
         "rewrite small files together with Spark, and merge small manifests; no row changes",
+        [
+            "compact /lake/flights --dry-run",
+            "compact /lake/flights --where \"day >= '2013-12-01'\"",
+        ],
     )
     compact.add_argument(
         "--target-file-size",
@@ -62,24 +68,25 @@ def add_commands(commands: Any, command: Callable[..., argparse.ArgumentParser])
     )
 
 
-def print_plan(plan: pa.Table, *, as_json: bool) -> int:
+def print_plan(options: argparse.Namespace, plan: pa.Table) -> int:
     """What would be rewritten, and what would be left for the next run."""
-    if as_json:
-        return print_json(plan.to_pylist())
+    if written(options, plan.to_pylist()):
+        return 0
     names = ("action", "files", "rows", "bytes", "partition", "reason")
     rows = plan.select(names).to_pylist()
-    print_table(names, [tuple(row.values()) for row in rows])
+    shown = [tuple({**row, "bytes": size_cell(options, row["bytes"])}.values()) for row in rows]
+    print_table(["size" if name == "bytes" else name for name in names], shown)
     done = [row for row in rows if row["action"] == "rewrite"]
     files, size = sum(row["files"] for row in done), sum(row["bytes"] for row in done)
-    what = f"{counted(files, 'file')}, {counted(size, 'byte')}"
+    what = f"{counted(files, 'file')}, {size_text(options, size)}"
     print(f"{what} would become {counted(len(done), 'file')}; nothing was changed", file=sys.stderr)
     return 0
 
 
-def print_report(report: Compaction, *, as_json: bool) -> int:
+def print_report(options: argparse.Namespace, report: Compaction) -> int:
     """What was rewritten, what others were faster at, and what is left."""
-    if as_json:
-        return print_json(msgspec.to_builtins(report))
+    if written(options, msgspec.to_builtins(report)):
+        return 0
     if report.version is None:
         found = report.lost or report.left_groups or report.left_manifests
         print(
@@ -93,10 +100,14 @@ def print_report(report: Compaction, *, as_json: bool) -> int:
     else:
         rows = [
             ("files", report.files_before, report.files_after),
-            ("bytes", report.bytes_before, report.bytes_after),
+            (
+                "size",
+                size_cell(options, report.bytes_before),
+                size_cell(options, report.bytes_after),
+            ),
             ("manifests", report.manifests_before, report.manifests_after),
         ]
-        print(render_table(("", "before", "after"), rows))
+        print_table(("", "before", "after"), rows)
         groups, rewritten, commits = (
             counted(report.groups, "group"),
             counted(report.rows, "row"),
@@ -107,7 +118,7 @@ def print_report(report: Compaction, *, as_json: bool) -> int:
         what = f"{counted(each.files, 'file')} of {visible(each.partition)}"
         print(f"left as it was: {what}: {visible(each.why)} ({each.rule})", file=sys.stderr)
     if report.left_groups or report.left_manifests:
-        groups, size = counted(report.left_groups, "group"), counted(report.left_bytes, "byte")
+        groups, size = counted(report.left_groups, "group"), size_text(options, report.left_bytes)
         print(
             (
                 f"left for the next run: {groups}, {size}; "
@@ -119,15 +130,22 @@ def print_report(report: Compaction, *, as_json: bool) -> int:
 
 
 def _compact(options: argparse.Namespace) -> int:
-    table = options.open_table(options)
-    which = {
+    from ...engine.runtime.validation import size as byte_count  # late, as pyarrow is
+
+    table = table_of(options)
+    which: dict[str, Any] = {
         "target_file_size": options.target_file_size,
         "where": options.where,
         "only_manifests": options.only_manifests,
         **({} if options.max_bytes is None else {"max_bytes": options.max_bytes}),
     }
+    for name in ("target_file_size", "max_bytes"):
+        if name in which and which[name] is not None:
+            which[name] = byte_count(name, which[name])
+    if options.where is not None or not (options.dry_run or options.only_manifests):
+        start_spark(options, table, where=options.where)
     if options.dry_run:
-        return print_plan(table.plan_compaction(**which), as_json=options.json)
+        return print_plan(options, table.plan_compaction(**which))
     with Steps() as steps:
         made = table.compact(**which, sort_by=options.sort_by, progress=steps)
-    return print_report(made, as_json=options.json)
+    return print_report(options, made)

@@ -1,0 +1,1 @@
+"""Commands that change a table: its rows, columns, properties, tags and watermarks."""

@@ -1,0 +1,61 @@
+"""The exit codes of the `manifestcommit` command: one table for the code, the help and the page.
+
+Not here: what a command prints (cli.output).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..errors import (
+    CommitConflictError,
+    JobAbortedError,
+    JobFencedError,
+    KeyReusedError,
+    ManifestCommitError,
+    UnsafeStoreError,
+    UsageError,
+    WatermarkError,
+)
+
+DONE, NO, USAGE, UNANSWERED, INTERRUPTED = 0, 1, 2, 3, 130
+
+MEANINGS: Mapping[int, str] = {
+    DONE: "done",
+    NO: "the answer is no: a conflict, damage, a refused confirmation",
+    USAGE: "wrong usage, or a change that nobody confirmed; nothing was changed",
+    UNANSWERED: "it could not be answered: no such table or version, or the store failed",
+    INTERRUPTED: "interrupted",
+}
+# Command -> when its answer is no.
+_NO_OF: Mapping[str, str] = {
+    "abort": "if it has committed",
+    "commit": "where it conflicts, was aborted or is fenced",
+    "counts": "if not",
+    "doctor": "if not",
+    "lineage": "if none does",
+    "recover": "if one did not commit",
+    "resolve": "unless it is committed",
+    "verify": "if not",
+}
+# The first that an error is an instance of.
+_OF_ERRORS: tuple[tuple[type[ManifestCommitError], int], ...] = (
+    (UsageError, USAGE),
+    (CommitConflictError, NO),
+    (JobAbortedError, NO),
+    (JobFencedError, NO),
+    (KeyReusedError, NO),
+    (UnsafeStoreError, NO),
+    (WatermarkError, NO),
+    (ManifestCommitError, UNANSWERED),
+)
+
+
+def answers_no(command: str) -> str:
+    """When a command's exit code is 1; empty where only errors make it so."""
+    return _NO_OF.get(command, "")
+
+
+def exit_code(error: type[ManifestCommitError]) -> int:
+    """The exit code of an error."""
+    return next(code for kind, code in _OF_ERRORS if issubclass(error, kind))

@@ -1,0 +1,1 @@
+"""Commands that show a table and change nothing."""

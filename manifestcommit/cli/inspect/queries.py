@@ -1,0 +1,191 @@
+"""Commands that show what was committed: history, describe, watermarks, changes, lineage.
+
+Not here: what they print, as Python callers get it (table), files and rows (cli.inspect.contents).
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import msgspec
+
+from ...terminal.render import counted, plain_text
+from ...terminal.screen import print_table
+from ..options import Commands, add_choice, chosen, positive, table_of
+from ..output import size_text, written
+from .contents import print_columns, print_files
+
+
+def add_commands(commands: Commands) -> None:
+    """Register the commands."""
+    history = commands.add(
+        "history",
+        _history,
+        "the commits, newest first, back to the oldest readable version",
+        ["history /lake/flights -n 5", "history /lake/flights --format csv"],
+    )
+    history.add_argument(
+        "-n", "--limit", type=positive, metavar="N", help="only the newest N commits"
+    )
+
+    describe = commands.add(
+        "describe",
+        _describe,
+        "one version: schema, partitioning, totals, commits, properties, tags",
+        ["describe /lake/flights --as-of 2013-01-31T12:00:00Z"],
+    )
+    add_choice(describe)
+
+    watermarks = commands.add(
+        "watermarks",
+        _watermarks,
+        "how far every source has been read",
+        ["watermarks /lake/flights --json"],
+    )
+    add_choice(watermarks)
+
+    changes = commands.add(
+        "changes",
+        _changes,
+        "the files added and removed after version START, up to version END",
+        ["changes /lake/flights 3 5"],
+    )
+    changes.add_argument("start_version", type=positive, metavar="START")
+    changes.add_argument(
+        "end_version", type=positive, metavar="END", nargs="?", help="default: the newest version"
+    )
+
+    lineage = commands.add(
+        "lineage",
+        _lineage,
+        "which version and files hold a position of a source",
+        ["lineage /lake/flights faa 27004"],
+    )
+    lineage.add_argument("source", metavar="SOURCE")
+    lineage.add_argument("position", metavar="POSITION")
+
+
+def _history(options: argparse.Namespace) -> int:
+    from ..job_ids import short  # late: `--help` needs no pyarrow
+
+    rows = table_of(options).history(options.limit)
+    if written(options, rows):
+        return 0
+    why = any(row["reason"] for row in rows)
+    print_table(
+        (
+            "version",
+            "committed at (UTC)",
+            "operation",
+            "key",
+            "+files",
+            "-files",
+            "+rows",
+            "total rows",
+            "job",
+            *["reason"] * why,
+        ),
+        [
+            (
+                row["version"],
+                f"{row['committed_at']:%Y-%m-%d %H:%M:%S}",
+                row["operation"]
+                if row["restored"] is None
+                else f"{row['operation']} to {row['restored']}",
+                row["key"] or "",
+                row["summary"].get("files", 0),
+                row["summary"].get("removed_files", 0),
+                row["summary"].get("rows", 0),
+                row["totals"].get("rows", 0),
+                short(row["job"]),
+                *[row["reason"] or ""] * why,
+            )
+            for row in rows
+        ],
+    )
+    return 0
+
+
+def _describe(options: argparse.Namespace) -> int:
+    from ..job_ids import short
+
+    document = table_of(options).describe(**chosen(options))
+    if written(options, document):
+        return 0
+    columns = document.pop("columns")
+    commits = document.pop("commits")
+    document["size"] = size_text(options, document.pop("bytes"))
+    simple = [
+        (name, f"{value:,}" if name in ("files", "rows", "sources") else plain_text(value))
+        for name, value in document.items()
+    ]
+    print_table(("", ""), simple, header=False)
+    print("\ncolumns")
+    print_columns(columns)
+    print("\ncommits")
+    rows = [
+        (
+            c["operation"],
+            c["key"] or "",
+            short(c["job"]),
+            "; ".join(c["touched"][:4]) + (" …" if len(c["touched"]) > 4 else ""),
+        )
+        for c in commits
+    ]
+    print_table(("operation", "key", "job", "touched"), rows)
+    return 0
+
+
+def _watermarks(options: argparse.Namespace) -> int:
+    snapshot = table_of(options).snapshot(**chosen(options))
+    marks = {
+        source: {"position": position, "origin": snapshot.origins.get(source)}
+        for source, position in sorted(snapshot.watermarks.items())
+    }
+    if written(options, marks, [{"source": source, **each} for source, each in marks.items()]):
+        return 0
+    rows = [
+        (source, plain_text(each["origin"]), plain_text(each["position"]))
+        for source, each in marks.items()
+    ]
+    print_table(("source", "origin", "position"), rows, "no source has a watermark")
+    return 0
+
+
+def _changes(options: argparse.Namespace) -> int:
+    changes = table_of(options).changes(options.start_version, options.end_version)
+    document = {name: table.to_pylist() for name, table in changes.items()}
+    lines = [{"change": name, **row} for name, rows in document.items() for row in rows]
+    if written(options, document, lines):
+        return 0
+    for name, table in changes.items():
+        print(
+            f"{name}: {counted(table.num_rows, 'file')}, "
+            f"{counted(sum(table.column('rows').to_pylist()), 'row')}"
+        )
+        print_files(options, table, bounds=False)
+    return 0
+
+
+def _lineage(options: argparse.Namespace) -> int:
+    try:
+        position = int(options.position)
+    except ValueError:
+        position = options.position  # the library says why not
+    found = table_of(options).lineage(options.source, position)
+    document = msgspec.to_builtins(found)
+    if written(options, document, document["files"] if document else []):
+        pass
+    elif found is None:
+        print(f"no version holds position {options.position} of {options.source!r}")
+    else:
+        print(
+            f"version {found.version}"
+            + ("" if found.exact else "; its files do not say what they hold: any of them may")
+        )
+        files = [
+            (each.version, plain_text(each.start), plain_text(each.end), each.path)
+            for each in found.files
+        ]
+        print_table(("version", "start", "end", "path"), files, "no live file came with it")
+    return 0 if found is not None else 1

@@ -1,0 +1,53 @@
+"""Short job ids: the first digits of the random part, accepted where they mean one job.
+
+A job id is `v<base version>-<table id>-<32 hex digits>`: its beginning is the same for many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..core.table.object_names import is_job_id
+from ..errors import UsageError
+from ..table import Table
+
+_DIGITS = 8  # shown
+_LEAST = 4  # taken
+_SHOWN = 10
+
+
+def short(job: str) -> str:
+    """A job id as tables for people show it."""
+    return job.rpartition("-")[2][:_DIGITS]
+
+
+def full(table: Table, given: str, *, settled: bool) -> str:
+    """The job id that a short one means; a full one, and what is no beginning of one, as it is.
+
+    settled: look for jobs of the history, too, which is a request for each version.
+    UsageError where several jobs begin so, or none.
+    """
+    if is_job_id(given) or not _is_short(given):
+        return given
+    known = {each.job for each in table.jobs()}
+    if settled:
+        known |= {row["job"] for row in table.history()}
+    return chosen(known, given)
+
+
+def chosen(known: Iterable[str], given: str) -> str:
+    """The one of these jobs that begins so."""
+    found = sorted(job for job in known if job.rpartition("-")[2].startswith(given.lower()))
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise UsageError(
+            f"invalid JOB {given!r}: no known job begins so; `manifestcommit jobs` and "
+            "`manifestcommit history --json` list them"
+        )
+    names = ", ".join(found[:_SHOWN]) + (", …" if len(found) > _SHOWN else "")
+    raise UsageError(f"invalid JOB {given!r}: {len(found)} jobs begin so: {names}")
+
+
+def _is_short(text: str) -> bool:
+    return _LEAST <= len(text) <= 32 and all(each in "0123456789abcdefABCDEF" for each in text)

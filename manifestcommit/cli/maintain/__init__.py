@@ -1,0 +1,1 @@
+"""Commands that look after a table: compaction, garbage collection, adoption."""

@@ -1,0 +1,258 @@
+"""`manifestcommit gc`: what would go, path by path with its reason, or what has gone, by kind.
+[GC5]
+
+Not here: what may go (engine.maintenance.gc).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ...errors import UsageError
+from ...terminal.progress import Steps
+from ...terminal.render import counted, visible
+from ...terminal.screen import print_table
+from ..options import Commands, table_of
+from ..output import size_cell, size_text, written
+from ..safety import Plan, add_safety, decided
+from ..spark_session import start_spark
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ...engine.maintenance.gc import GcReport
+    from ...table import Table
+
+_SHOWN = 10  # foreign files named for people; --json has the first 100, --dry-run all
+_EPILOG = """\
+Kept: the last --keep-versions, every version that was the newest within --keep-for, tagged
+versions, the files that one of these lists, idempotency keys and watermarks. --grace must be
+longer than the longest job: jobs that began earlier are fenced (JobFencedError), prepared jobs
+after 7 days. Orphan files are removed by the second run, a grace period later. gc may run at any
+time, beside any job.
+
+With --foreign, or where it is to keep less than by default, gc asks first; a daily run does not.
+
+An AGE is a number and a unit: 90m, 24h, 7d, 2w.
+
+  manifestcommit gc PATH --dry-run                 list what would be removed, and why
+  manifestcommit gc PATH                           usually once a day
+  manifestcommit gc PATH --keep-for 30d            a month of versions to read and to roll back to
+  manifestcommit tag PATH NAME --version 7         keep one version, whatever its age
+  manifestcommit gc PATH --grace 0s --keep-for 0s  nothing else writes: keep the newest version only
+"""
+_GRACE, _KEEP_FOR, _KEEP_KEYS = "24h", "7d", 10_000
+_FIRST = 100  # names of a plan that Spark made: it may have millions
+
+
+def add_commands(commands: Commands) -> None:
+    """Register `gc`."""
+    gc = commands.add(
+        "gc",
+        _gc,
+        (
+            "expire old versions, and delete what no readable version lists and no job can "
+            "commit any more"
+        ),
+    )
+    gc.epilog = _EPILOG
+    add_safety(gc, dry_run="write and delete nothing; list what would go, and what is foreign")
+    _add_retention(gc)
+    gc.add_argument(
+        "--foreign",
+        action="store_true",
+        help=(
+            "delete old files, too, that something else wrote and no version lists, but no "
+            "hidden ones"
+        ),
+    )
+    gc.add_argument(
+        "--spark",
+        action="store_true",
+        help="list, compare and delete in Spark's tasks, for tables of many million files",
+    )
+
+
+def _add_retention(gc: argparse.ArgumentParser) -> None:
+    gc.add_argument(
+        "--grace",
+        default=_GRACE,
+        metavar="AGE",
+        help="jobs that began longer ago are fenced (default: 24h)",
+    )
+    gc.add_argument(
+        "--keep-versions",
+        type=int,
+        default=1,
+        metavar="N",
+        help="keep the last N versions readable (default: 1)",
+    )
+    gc.add_argument(
+        "--keep-for",
+        default=_KEEP_FOR,
+        metavar="AGE",
+        help="keep readable what was the newest version so long ago (default: 7d)",
+    )
+    gc.add_argument(
+        "--keep-keys",
+        type=int,
+        default=_KEEP_KEYS,
+        metavar="N",
+        help="remember the last N keys at least (default: 10000)",
+    )
+
+
+def print_plan(options: argparse.Namespace, plan: pa.Table) -> int:
+    """What would go, and what would be left though the table does not know it."""
+    rows = plan.to_pylist()
+    if not written(options, rows):
+        _print_rows(options, rows)
+        gone = [each["bytes"] for each in rows if each["action"] == "delete"]
+        _print_total(options, len(gone), sum(gone))
+    return 0
+
+
+def _print_rows(options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
+    shown = [
+        (each["action"], size_cell(options, each["bytes"]), each["name"], each["reason"])
+        for each in rows
+    ]
+    print_table(("action", "size", "name", "reason"), shown)
+
+
+def _print_total(options: argparse.Namespace, count: int, total: int) -> None:
+    what = f"{counted(count, 'object')}, {size_text(options, total)}"
+    print(f"{what} would be deleted; nothing was changed", file=sys.stderr)
+
+
+def print_spark_plan(options: argparse.Namespace, plan: Any) -> int:
+    """How much would go and how much is left, and the first names. plan: a Spark DataFrame."""
+    plan.persist()  # else the table would be listed twice
+    try:
+        tallies = _tallies_of_spark(plan)
+        first = [row.asDict() for row in plan.orderBy("name").limit(_FIRST).collect()]
+    finally:
+        plan.unpersist()
+    if written(options, {**tallies, "first": first}, first):
+        return 0
+    _print_rows(options, first)
+    gone, left = tallies["delete"], tallies["leave"]
+    if gone["count"] + left["count"] > len(first):
+        print(
+            (
+                f"the first {len(first)} of {gone['count'] + left['count']:,}; "
+                "mc.plan_gc(…, spark=…) has all"
+            ),
+            file=sys.stderr,
+        )
+    _print_total(options, gone["count"], gone["bytes"])
+    return 0
+
+
+def _tallies_of_spark(plan: Any) -> dict[str, dict[str, int]]:
+    rows = plan.groupBy("action").agg({"name": "count", "bytes": "sum"}).collect()
+    found = {
+        row["action"]: {"count": row["count(name)"], "bytes": row["sum(bytes)"]} for row in rows
+    }
+    return {action: found.get(action, {"count": 0, "bytes": 0}) for action in ("delete", "leave")}
+
+
+def print_report(options: argparse.Namespace, report: GcReport) -> int:
+    """What was deleted, and what is left."""
+    if written(options, msgspec.to_builtins(report)):
+        return 0
+    tallies = [(f"deleted: {kind}", tally) for kind, tally in report.deleted.items()]
+    tallies += [("kept", report.kept)]
+    tallies += [
+        (f"left: {name}", each)
+        for name, each in (("foreign", report.foreign), ("unknown", report.unknown))
+        if each.count
+    ]
+    rows = [(what, each.count, size_cell(options, each.bytes)) for what, each in tallies]
+    print_table(("", "objects", "size"), rows)
+    print(
+        f"\nversion {report.version}: readable from {report.expired} on; jobs that began "
+        f"below version {report.fence} are fenced"
+    )
+    for name in report.foreign_names[:_SHOWN]:
+        print(f"  foreign: {visible(name)}", file=sys.stderr)
+    if report.foreign.count:
+        which = (
+            "hidden ones (_ or .) and young ones are left"
+            if options.foreign
+            else "they are left unless --foreign is given"
+        )
+        print(f"foreign files: {which}; --dry-run lists all of them", file=sys.stderr)
+    return 0
+
+
+def _gc(options: argparse.Namespace) -> int:
+    table = table_of(options)
+    if options.spark:
+        start_spark(options, table)
+    if options.dry_run:
+        made = _called(options, table.plan_gc)
+        return (print_spark_plan if options.spark else print_plan)(options, made)
+    if _keeps_less(options):
+        status = decided(options, lambda: _plan(options, table), lambda: table.version)
+        if status is not None:
+            return status
+    return print_report(options, _called(options, table.gc))
+
+
+def _called(options: argparse.Namespace, call: Any) -> Any:
+    with Steps() as steps:
+        return call(
+            grace=options.grace,
+            keep_versions=options.keep_versions,
+            keep_for=options.keep_for,
+            keep_keys=options.keep_keys,
+            foreign=options.foreign,
+            spark=options.spark or None,
+            progress=steps,
+        )
+
+
+def _keeps_less(options: argparse.Namespace) -> bool:
+    """Whether it deletes what a daily run keeps."""
+    from ...engine.metadata.time_travel import parse_age  # late: `--help` needs no pyarrow
+
+    try:
+        ages = (
+            parse_age(options.grace) < parse_age(_GRACE),
+            parse_age(options.keep_for) < parse_age(_KEEP_FOR),
+        )
+    except UsageError:  # gc itself says so
+        return False
+    return options.foreign or any(ages) or options.keep_keys < _KEEP_KEYS
+
+
+def _plan(options: argparse.Namespace, table: Table) -> Plan:
+    version = table.version
+    found = _called(options, table.plan_gc)
+    if options.spark:
+        gone = _tallies_of_spark(found)["delete"]
+        count, total, reasons = gone["count"], gone["bytes"], Counter[str]()
+    else:
+        rows = [each for each in found.to_pylist() if each["action"] == "delete"]
+        count, total = len(rows), sum(each["bytes"] for each in rows)
+        reasons = Counter(each["reason"] for each in rows)
+    kept = (
+        f"--keep-versions {options.keep_versions}, --keep-for {options.keep_for}, "
+        f"--grace {options.grace}, --keep-keys {options.keep_keys}"
+    )
+    return Plan(
+        version=version,
+        what=f"delete for good what {options.path} no longer needs",
+        effects=[
+            f"deleted: {counted(count, 'object')}, {size_text(options, total)}",
+            *(f"  {number:,}: {reason}" for reason, number in reasons.most_common(10)),
+            f"kept: {kept}",
+        ],
+        document={"version": version, "objects": count, "bytes": total},
+    )

@@ -1,0 +1,213 @@
+"""What only gc could make final is asked about first: on a real terminal, and refused where nobody can be asked. [SE4]"""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.cli.on_terminal import run
+
+import manifestcommit as mc
+from manifestcommit.cli.main import main
+from manifestcommit.cli.parser import make_parser
+
+DAYS = pa.table({"day": ["2013-01-01", "2013-01-02"], "flight": [1545, 1714]})
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Versions 1 to 3 with rows, a tag of version 2, a column more, and two prepared jobs."""
+    root = tmp_path_factory.mktemp("safety") / "a b%é"
+    mc.write(DAYS, root, partition_by="day", key="flights:1", watermarks={"faa": (0, 2)})
+    mc.write(DAYS, root, key="flights:2", watermarks={"faa": (2, 4)})
+    table = mc.Table(root)
+    table.tag("first load", 2)
+    table.add_column("gate", "string")
+    for number in (1, 2):
+        job = mc.begin(root, key=f"prepared {number}")
+        job.write(DAYS.append_column("gate", pa.array([None, None], pa.string())))
+        job.prepare()
+    return root
+
+
+@pytest.fixture
+def root(original: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(original, tmp_path / "a b%é"))
+
+
+def prepared(root: Path) -> str:
+    return next(each.job for each in mc.Table(root).jobs() if each.state == "prepared")
+
+
+def commands(root: Path) -> dict[str, tuple[list[str], str]]:
+    """Each command that asks, and a number that its question has to name."""
+    where = str(root)
+    return {
+        "rollback": (["rollback", where, "2", "--reason", "x"], "no longer in the table: 2 files with 2 rows"),
+        "rewind": (["rewind", where, "faa", "--to", "2", "--reason", "x"], "2 positions to read again"),
+        "abort": (["abort", where, prepared(root)], "never in the table: 2 files with 2 rows"),
+        "recover": (["recover", where, "--abort"], "2 prepared jobs"),
+        "drop-column": (["drop-column", where, "gate"], "4 files, 4 rows"),
+        "untag": (["untag", where, "first load"], "0 files with 0 rows"),
+        "gc --foreign": (["gc", where, "--foreign"], "deleted: 0 objects"),
+        "gc --grace": (["gc", where, "--grace", "1h"], "--grace 1h"),
+        "gc --keep-for": (["gc", where, "--keep-for", "0s"], "--keep-for 0s"),
+        "gc --keep-keys": (["gc", where, "--keep-keys", "1"], "--keep-keys 1"),
+    }
+
+
+ASKING = [
+    "rollback", "rewind", "abort", "recover", "drop-column", "untag", "gc --foreign", "gc --grace", "gc --keep-for", "gc --keep-keys",
+]  # fmt: skip
+
+
+def content(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_without_a_terminal_it_refuses_and_says_what_to_type(
+    root: Path, name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[SE4]"""
+    arguments, _ = commands(root)[name]
+    before = content(root)
+    assert main(arguments) == 2
+    found = capsys.readouterr()
+    assert found.out == "" and "has to be confirmed" in found.err and content(root) == before
+    line = shlex.split(found.err.splitlines()[-1])
+    assert line == ["manifestcommit", *arguments, "--yes"]
+    assert main(line[1:]) == 0
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_a_dry_run_says_what_it_would_do_and_changes_nothing(root: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """[SE4]"""
+    arguments, number = commands(root)[name]
+    before = content(root)
+    assert main([*arguments, "--dry-run"]) == 0
+    found = capsys.readouterr()
+    assert content(root) == before and "nothing was changed" in found.err
+    if not name.startswith("gc"):
+        assert number in found.out
+    assert main([*arguments, "--dry-run", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert name.startswith("gc") or (document["dry_run"] is True and document["version"] == 5)
+    assert content(root) == before
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_a_terminal_is_asked_and_only_yes_is_yes(root: Path, name: str) -> None:
+    """[SE4]"""
+    arguments, number = commands(root)[name]
+    before = content(root)
+    for answer in ("\n", "n\n", "what?\n", "\x04"):
+        found = run(*arguments, answers=[answer])
+        assert (found.status, found.asked) == (1, 1) and content(root) == before
+        assert number in found.shown and found.shown.endswith("nothing was changed\n")
+    found = run(*arguments, answers=["y\n"])
+    assert (found.status, found.asked) == (0, 1)
+    assert content(root) != before or name.startswith("gc"), "there is nothing to collect yet"
+
+
+def test_yes_asks_nothing_on_a_terminal_either(root: Path) -> None:
+    found = run("rollback", root, 2, "--reason", "x", "--yes")
+    assert (found.status, found.asked) == (0, 0) and mc.Table(root).version == 6
+
+
+def test_the_question_is_put_again_where_the_table_has_changed(root: Path) -> None:
+    """What was agreed to is what is done. [SE4]"""
+
+    def somebody_writes() -> str:
+        mc.write(DAYS, root)
+        return "yes\n"
+
+    found = run("rollback", root, 2, "--reason", "x", answers=[somebody_writes, "n\n"])
+    assert (found.status, found.asked) == (1, 2) and mc.Table(root).version == 6
+    assert "2 files with 2 rows" in found.shown and "4 files with 4 rows" in found.shown
+
+
+@pytest.mark.parametrize("arguments", [["gc"], ["gc", "--keep-for", "30d", "--grace", "48h"], ["recover"], ["commit"]], ids=" ".join)
+def test_a_daily_run_asks_nothing(root: Path, arguments: list[str]) -> None:
+    """gc by a scheduler, and whatever only adds. [SE4]"""
+    more = [prepared(root)] if arguments == ["commit"] else []
+    found = run(arguments[0], root, *more, *arguments[1:])
+    assert (found.status, found.asked) == (0, 0)
+
+
+def test_what_changes_nothing_is_not_asked_about(root: Path) -> None:
+    """A job that has committed cannot be aborted; no prepared job, nothing to abort."""
+    job = mc.Table(root).history()[-2]["job"]
+    found = run("abort", root, job)
+    assert (found.status, found.asked) == (1, 0) and "committed at version 2" in found.shown
+    assert run("recover", root, "--abort", "--yes").status == 0
+    assert run("recover", root, "--abort").asked == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["rollback", "ROOT", "99", "--reason", "x"], 3, "no version 99"),
+        (["rollback", "ROOT", "5", "--reason", "x"], 2, "the newest already"),
+        (["rollback", "ROOT", "2", "--reason", " "], 2, "invalid --reason"),
+        (["rewind", "ROOT", "nope", "--to", "1", "--reason", "x"], 2, "knows no source 'nope'"),
+        (["drop-column", "ROOT", "day"], 2, "partitions the table"),
+        (["drop-column", "ROOT", "nope"], 2, "nope"),
+        (["untag", "ROOT", "nope"], 3, "no tag 'nope'"),
+        (["gc", "ROOT", "--grace", "soon"], 2, "invalid --grace 'soon'"),
+    ],
+)
+def test_what_cannot_be_done_is_an_error_and_no_question(root: Path, arguments: list[str], status: int, message: str) -> None:
+    given = [str(root) if each == "ROOT" else each for each in arguments]
+    for more in ([], ["--dry-run"], ["--yes"]):
+        found = run(*given, *more)
+        assert (found.status, found.asked) == (status, 0) and message in found.shown.replace("\n", ""), more
+
+
+def test_every_command_that_changes_something_for_good_can_be_rehearsed() -> None:
+    """--dry-run and --yes come together. [SE4]"""
+    found = {}
+    for name, parser in make_parser().commands.parsers.items():  # type: ignore[union-attr]
+        options = {option for action in parser._actions for option in action.option_strings}
+        found[name] = options & {"--dry-run", "--yes"}
+    both = {name for name, options in found.items() if "--yes" in options}
+    assert both == {"rollback", "rewind", "delete", "abort", "recover", "drop-column", "untag", "gc"}
+    assert all("--dry-run" in found[name] for name in both)
+
+
+@pytest.mark.parametrize("text", ["x\x1b[31m\n'\"\\", "--", "é 日本", "$(rm -rf x)", "`x`", ""])
+def test_the_line_to_type_means_the_same_to_a_shell(root: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Hostile text is escaped, and the shell gives it back."""
+    arguments = ["rollback", str(root), "2", f"--reason=x{text}"]
+    assert main(arguments) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.isprintable()
+    script = f"manifestcommit() {{ printf '%s\\0' \"$@\"; }}; {line}"
+    got = subprocess.run(["bash", "-c", script], capture_output=True, check=True, env={**os.environ, "LC_ALL": "C.UTF-8"}).stdout
+    assert got.decode().split("\0")[:-1] == [*arguments, "--yes"]
+
+
+def test_a_process_on_a_terminal_of_its_own_asks(root: Path) -> None:
+    """As people run it: another process, whose terminal is a real one."""
+    pid, master = pty.fork()
+    if not pid:  # pragma: no cover
+        os.execv(sys.executable, [sys.executable, "-m", "manifestcommit", "untag", str(root), "first load"])
+    shown = b""
+    while b"[y/N] " not in shown:
+        shown += os.read(master, 4096)
+    os.write(master, b"y\n")
+    try:
+        while data := os.read(master, 4096):
+            shown += data
+    except OSError:  # the terminal is gone
+        pass
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert b"is gone" in shown and mc.Table(root).snapshot().tags == {}
