@@ -363,7 +363,10 @@ class Job:
             )
             return
         schema, batches = stream_batches(data)
-        with Progress(f"writing to {self._job.url}") as progress:
+        total = getattr(data, "num_rows", None)  # of a pyarrow table, not of a stream
+        with Progress(
+            f"writing to {self._job.url}", total if isinstance(total, int) else None
+        ) as progress:
             self._job.write_stream(schema, batches, progress=progress, **options)
 
     @checked()

@@ -35,18 +35,18 @@ def full(table: Table, given: str, *, settled: bool) -> str:
     return chosen(known, given)
 
 
-def chosen(known: Iterable[str], given: str) -> str:
-    """The one of these jobs that begins so."""
+def chosen(known: Iterable[str], given: str, name: str = "JOB") -> str:
+    """The one of these jobs that begins so. name: of the argument."""
     found = sorted(job for job in known if job.rpartition("-")[2].startswith(given.lower()))
     if len(found) == 1:
         return found[0]
     if not found:
         raise UsageError(
-            f"invalid JOB {given!r}: no known job begins so; `manifestcommit jobs` and "
+            f"invalid {name} {given!r}: no known job begins so; `manifestcommit jobs` and "
             "`manifestcommit history --json` list them"
         )
     names = ", ".join(found[:_SHOWN]) + (", …" if len(found) > _SHOWN else "")
-    raise UsageError(f"invalid JOB {given!r}: {len(found)} jobs begin so: {names}")
+    raise UsageError(f"invalid {name} {given!r}: {len(found)} jobs begin so: {names}")
 
 
 def _is_short(text: str) -> bool:

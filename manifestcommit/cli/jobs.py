@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..table import Resolution, Table
 
 _SHORT = "a job id, or its last part's first digits, as `manifestcommit jobs` shows it"
+_ABORTED = "never in the table"
 _OPEN = ("prepared", "published", "running")
 
 
@@ -129,10 +130,13 @@ def _abort(options: argparse.Namespace) -> int:
 
 def _plan_abort(options: argparse.Namespace, table: Table, job: str) -> Plan | None:
     waiting = [each for each in table.jobs() if each.job == job and each.state in _OPEN]
-    return _plan(options, table, waiting, f"abort job {job} for good") if waiting else None
+    what = f"abort job {job} for good"
+    return _plan(options, table, waiting, what, _ABORTED) if waiting else None
 
 
-def _plan(options: argparse.Namespace, table: Table, jobs: list[JobInfo], what: str) -> Plan:
+def _plan(
+    options: argparse.Namespace, table: Table, jobs: list[JobInfo], what: str, then: str
+) -> Plan:
     from ..engine.job.two_phase import read_prepared
 
     context = context_of(options)
@@ -145,7 +149,7 @@ def _plan(options: argparse.Namespace, table: Table, jobs: list[JobInfo], what: 
     size = sum(each.bytes for each in entries) + sum(each.data_bytes for each in spilled)
     oldest = max(time.time() - each.since for each in jobs)
     unknown = len(jobs) - len(changes)
-    lost = f"{counted(files, 'file')} with {counted(rows, 'row')}, {size_text(options, size)}"
+    content = f"{counted(files, 'file')} with {counted(rows, 'row')}, {size_text(options, size)}"
     return Plan(
         version=table.version,
         what=what,
@@ -153,7 +157,7 @@ def _plan(options: argparse.Namespace, table: Table, jobs: list[JobInfo], what: 
             f"{counted(len(jobs), 'job')}, the oldest {age(oldest)} old: "
             + ", ".join(f"{each.job} ({each.state})" for each in jobs[:5])
             + (", …" if len(jobs) > 5 else ""),
-            f"never in the table: {lost}"
+            f"{then}: {content}"
             + (f", and what {counted(unknown, 'job')} not yet prepared wrote" if unknown else ""),
         ],
         document={
@@ -171,7 +175,8 @@ def _plan_recover(options: argparse.Namespace, table: Table) -> Plan | None:
     waiting = [each for each in table.jobs() if each.state == "prepared"]
     what = "abort" if options.abort else "commit"
     what = f"{what} {counted(len(waiting), 'prepared job')}"
-    return _plan(options, table, waiting, what) if waiting else None
+    then = _ABORTED if options.abort else "in the table then"
+    return _plan(options, table, waiting, what, then) if waiting else None
 
 
 def _recover(options: argparse.Namespace) -> int:

@@ -57,6 +57,9 @@ def _completion(options: argparse.Namespace) -> int:
             "completion needs shtab, which is not installed: pip install "
             "'manifestcommit[completion]'"
         ) from error
+    for action in options.top._actions:
+        if action.metavar == "COMMAND":
+            action.help = "the command"  # the help shows groups instead, which hides it from shtab
     for parser in options.commands.parsers.values():
         for action in parser._actions:
             if action.metavar == "PATH" or action.dest in ("storage_options", "ends", "output"):

@@ -41,6 +41,7 @@ class Commands:
         shown = "".join(f"\n  manifestcommit {each}" for each in examples)
         parser: argparse.ArgumentParser = self._parsers.add_parser(
             name,
+            help=what,  # for completion; the help itself shows groups
             prog=f"manifestcommit {name}",
             description=f"{what[0].upper()}{what[1:]}.",
             epilog=f"examples:{shown}" if shown else None,
@@ -82,7 +83,7 @@ class Commands:
             help="a JSON file with the store's options: endpoint, secrets and so on",
         )
         common.add_argument(
-            "-v", "--verbose", action="store_true", help="with Spark's own messages and the log"
+            "-v", "--verbose", action="store_true", help="with Spark's own messages"
         )
         return command
 

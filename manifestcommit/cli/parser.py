@@ -33,7 +33,7 @@ _GROUPS = {
     "check": (verify, store),
     "help": (manual,),
 }
-_EXAMPLES = """examples:
+EXAMPLES = """examples:
   manifestcommit history /lake/flights               what was committed, newest first
   manifestcommit head /lake/flights -n 5             a few rows
   manifestcommit files /lake/flights --version 3     which files version 3 lists
@@ -56,14 +56,15 @@ class Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
         self.description = textwrap.fill(" ".join((self.description or "").split()), _room())
         if self.commands is not None:
-            self.epilog = "\n\n".join([_grouped(self.commands), _EXAMPLES, exit_codes()])
+            self.epilog = "\n\n".join([_grouped(self.commands), EXAMPLES, exit_codes()])
         return super().format_help()
 
     def error(self, message: str) -> NoReturn:
         text = re.sub(r"://[^@'\s]*@", "://...@", message)
         choice = re.search(r"invalid choice: '([^']*)'", message)
         if choice and "COMMAND" in message and self.commands is not None:
-            text = f"there is no command {re.sub('://[^@]*@', '://...@', choice[1])!r}"
+            shown = re.sub(r"://[^@]*@", "://...@", choice[1])
+            text = f"there is no command '{shown}'"
             text += hint("command", choice[1]) or meant(choice[1], self.commands.parsers)
         super().error(visible(text))
 

@@ -26,7 +26,7 @@ def render_table(
     """The rows below their names; a column of numbers only is aligned to the right."""
     cells, right = laid_out(names, rows)
     lines = ([[visible(name) for name in names]] if header else []) + cells
-    widths = [max((_width(line[i]) for line in lines), default=0) for i in range(len(names))]
+    widths = [max((text_width(line[i]) for line in lines), default=0) for i in range(len(names))]
     padded = [[_pad(text, widths[i], right[i]) for i, text in enumerate(line)] for line in lines]
     if header:
         padded.insert(1, ["-" * width for width in widths])
@@ -152,7 +152,8 @@ def _is_number(text: str) -> bool:
     return _NUMBER.fullmatch(text) is not None
 
 
-def _width(text: str) -> int:
+def text_width(text: str) -> int:
+    """How many places of a terminal the text takes."""
     return sum(
         2 if unicodedata.east_asian_width(each) in "WF" else 0 if unicodedata.combining(each) else 1
         for each in text
@@ -160,7 +161,7 @@ def _width(text: str) -> int:
 
 
 def _pad(text: str, width: int, right: bool) -> str:
-    space = " " * (width - _width(text))
+    space = " " * (width - text_width(text))
     return space + text if right else text + space
 
 

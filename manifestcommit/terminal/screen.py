@@ -12,9 +12,11 @@ import sys
 from collections.abc import Sequence
 from typing import IO, Any
 
-from .render import laid_out, render_table, visible
+from .render import laid_out, render_table, text_width, visible
 
 _MOST = 1000  # rows that are fitted to the terminal
+_SHORT, _LEAST, _GAP = 20, 12, 2  # characters: never wrapped, the least of others, between two
+_HEIGHT = 25
 _WIDTH = 80  # where a terminal does not say
 # What a column of one of these names says is coloured: never a value of the table's own.
 _STATES = ("state", "status", "result", "severity")
@@ -42,6 +44,11 @@ def is_terminal(stream: IO[str]) -> bool:
         return False
 
 
+def can_rewrite(stream: IO[str]) -> bool:
+    """Whether someone looks at a terminal on which a line can be replaced."""
+    return is_terminal(stream) and os.environ.get("TERM") not in ("dumb", "unknown")
+
+
 def columns_of(stream: IO[str]) -> int:
     """How wide a terminal is: what COLUMNS says, or the terminal itself."""
     given = os.environ.get("COLUMNS", "")
@@ -60,21 +67,30 @@ def print_table(
     *,
     header: bool = True,
     file: IO[str] | None = None,
+    spare: Sequence[str] = (),
 ) -> None:
     """The table on standard output, or in `file`; where it has no rows, no bare names, but
-    `nothing` on standard error."""
+    `nothing` on standard error.
+
+    spare: columns that a narrow terminal does without, the first one first.
+    """
     stream = file or sys.stdout
     if not rows:
         if nothing:
             print(nothing, file=sys.stderr)
     elif is_terminal(stream) and len(rows) <= _MOST:
-        _print_fitted(names, rows, header=header, stream=stream)
+        _print_fitted(names, rows, header=header, stream=stream, spare=spare)
     else:
         print(render_table(names, rows, header=header), file=stream)
 
 
 def _print_fitted(
-    names: Sequence[str], rows: Sequence[Sequence[Any]], *, header: bool, stream: IO[str]
+    names: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    *,
+    header: bool,
+    stream: IO[str],
+    spare: Sequence[str],
 ) -> None:
     from rich import box  # late: most runs are not looked at
     from rich.console import Console
@@ -82,28 +98,52 @@ def _print_fitted(
     from rich.text import Text
 
     cells, right = laid_out(names, rows)
+    width = columns_of(stream)
+    natural = [
+        max(text_width(text) for text in (visible(name), *(line[i] for line in cells)))
+        for i, name in enumerate(names)
+    ]
+    fixed = [number or most <= _SHORT for number, most in zip(right, natural, strict=True)]
+    least = [most if is_fixed else _LEAST for most, is_fixed in zip(natural, fixed, strict=True)]
+    kept = _kept(names, least, spare, width)
     table = Table(
         box=box.SIMPLE_HEAD,
         show_header=header,
         show_edge=False,
         pad_edge=False,
-        padding=(0, 2, 0, 0),
+        padding=(0, 1, 0, 0),
         header_style="bold",
     )
-    for name, is_number in zip(names, right, strict=True):
+    for i in kept:
         table.add_column(
-            Text(visible(name)),
-            justify="right" if is_number else "left",
-            no_wrap=is_number,
+            Text(visible(names[i])),
+            justify="right" if right[i] else "left",
+            no_wrap=fixed[i],
+            min_width=least[i],
             overflow="fold",
         )
     for line in cells:
         table.add_row(
-            *(
-                Text(text, _STYLES.get(text, "") if name in _STATES else "")
-                for name, text in zip(names, line, strict=True)
-            )
+            *(Text(line[i], _STYLES.get(line[i], "") if names[i] in _STATES else "") for i in kept)
         )
-    Console(
-        file=stream, width=columns_of(stream), highlight=False, markup=False, emoji=False
-    ).print(table)
+    # with a height, too: Rich takes a terminal that is called dumb for 80 columns otherwise
+    console = Console(
+        file=stream, width=width, height=_HEIGHT, highlight=False, markup=False, emoji=False
+    )
+    console.print(table)
+    if left := [name for i, name in enumerate(names) if i not in kept]:
+        what = f"{', '.join(left)} {'has' if len(left) == 1 else 'have'} no room"
+        print(f"{what}: use a wider terminal, or --format csv", file=sys.stderr)
+
+
+def _kept(
+    names: Sequence[str], least: Sequence[int], spare: Sequence[str], width: int
+) -> list[int]:
+    """The columns for which there is room, by number."""
+    kept = list(range(len(names)))
+    for name in spare:
+        if sum(least[i] for i in kept) + _GAP * (len(kept) - 1) <= width:
+            break
+        if name in names:
+            kept.remove(list(names).index(name))
+    return kept

@@ -29,19 +29,37 @@ class OnTerminal:
 def run(*arguments: Any, answers: Sequence[Answer] = (), columns: int = 80) -> OnTerminal:
     """Run the command with all three streams on a terminal of that width. Each answer is typed when a question is there; a function is
     called first, while the question waits. Where the answers are used up, the end of the file is typed."""
+    status = 0
+
+    def command() -> None:
+        nonlocal status
+        try:
+            status = main([str(each) for each in arguments])
+        except SystemExit as left:  # argparse leaves this way
+            status = int(left.code or 0)
+
+    screen = _on_terminal(command, answers, columns)
+    return OnTerminal(status, screen.shown.decode(), screen.asked)
+
+
+def shown(work: Callable[[], object], columns: int = 80) -> str:
+    """All that some work shows on a terminal of that width."""
+    return _on_terminal(work, (), columns).shown.decode().replace("\r\n", "\n")
+
+
+def _on_terminal(work: Callable[[], object], answers: Sequence[Answer], columns: int) -> _Screen:
     with _terminal(columns) as (master, streams):
         screen = _Screen(master, answers)
         before = sys.stdin, sys.stdout, sys.stderr
         sys.stdin, sys.stdout, sys.stderr = streams
         try:
-            status = main([str(each) for each in arguments])
-        except SystemExit as left:  # argparse leaves this way
-            status = int(left.code or 0)
+            work()
         finally:
             sys.stdin, sys.stdout, sys.stderr = before
-            for stream in streams[1:]:
-                stream.flush()
-        return OnTerminal(status, screen.ended(streams), screen.asked)
+            for stream in streams:
+                stream.close()
+            screen.end()
+        return screen
 
 
 @contextlib.contextmanager
@@ -62,25 +80,23 @@ def _terminal(columns: int) -> Iterator[tuple[int, tuple[Any, ...]]]:
 
 
 class _Screen:
-    """Collects what is shown, and types."""
+    """Collects what is shown, and types. shown: so far; asked: how many questions there were."""
 
     def __init__(self, master: int, answers: Sequence[Answer]) -> None:
-        self._master, self._answers, self._shown = master, list(answers), b""
-        self.asked = 0
+        self._master, self._answers = master, list(answers)
+        self.shown, self.asked = b"", 0
         self._thread = threading.Thread(target=self._read)
         self._thread.start()
 
-    def ended(self, streams: Sequence[Any]) -> str:
-        for stream in streams:
-            stream.close()
+    def end(self) -> None:
+        """Wait until all is read; the other end is closed."""
         self._thread.join()
-        return self._shown.decode()
 
     def _read(self) -> None:
         with contextlib.suppress(OSError):  # the other end is closed
             while data := os.read(self._master, 65_536):
-                self._shown += data
-                while self._shown.count(QUESTION.encode()) > self.asked:
+                self.shown += data
+                while self.shown.count(QUESTION.encode()) > self.asked:
                     self.asked += 1
                     self._type()
 

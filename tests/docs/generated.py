@@ -8,21 +8,23 @@ import re
 from collections.abc import Callable, Mapping
 from unittest import mock
 
-from manifestcommit.cli.parser import make_parser
+from manifestcommit.cli.parser import EXAMPLES, make_parser
 
 WIDTH = "86"  # of a block of code on the site, without scrolling
 
 
 def command_line() -> str:
-    """A table of all commands, then each command's help as argparse prints it."""
-    parser = make_parser()
-    (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    table = ["| command | |", "|---|---|"]
-    table += [f"| [`{choice.dest}`](#{choice.dest}) | {choice.help} |" for choice in commands._choices_actions]
-    examples = f"```text\n{(parser.epilog or '').strip()}\n```"
+    """Tables of all commands by group, then each command's help as argparse prints it."""
+    commands = make_parser().commands
+    assert commands is not None
+    tables = [
+        "\n".join([f"| {group} | |", "|---|---|", *(f"| [`{name}`](#{name}) | {what} |" for name, what in members.items())])
+        for group, members in commands.groups.items()
+    ]
+    examples = f"```text\n{EXAMPLES}\n```"
     with mock.patch.dict(os.environ, {"COLUMNS": WIDTH}):
-        parts = [f"## {name}\n\n{_help(command)}" for name, command in commands.choices.items()]
-    return "\n\n".join(["\n".join(table), examples, *parts])
+        parts = [f"## {name}\n\n{_help(command)}" for name, command in commands.parsers.items()]
+    return "\n\n".join([*tables, examples, *parts])
 
 
 def _help(parser: argparse.ArgumentParser) -> str:

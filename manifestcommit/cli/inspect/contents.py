@@ -171,7 +171,7 @@ def _filtered(options: argparse.Namespace, found: pa.Table) -> pa.Table:
     wanted = dict(_partition_value(each, found) for each in options.partition)
     job = None
     if options.job is not None:
-        job = one_of(set(found.column("job").to_pylist()), options.job.rpartition("-")[2])
+        job = one_of(set(found.column("job").to_pylist()), options.job.rpartition("-")[2], "--job")
 
     def is_wanted(row: Mapping[str, Any]) -> bool:
         return (
@@ -222,5 +222,5 @@ def print_rows(options: argparse.Namespace, table: pa.Table, names: list[str]) -
         )
         for row in table.select(names).to_pylist()
     ]
-    heads = ["size" if name == "bytes" else name.replace("_", " ") for name in names]
-    print_table(heads, rows)
+    heads = {"bytes": "size", "added_version": "added"}
+    print_table([heads.get(name, name) for name in names], rows, spare=("added",))

@@ -102,6 +102,7 @@ def _history(options: argparse.Namespace) -> int:
             )
             for row in rows
         ],
+        spare=("-files", "job", "total rows", "+files"),
     )
     return 0
 
@@ -114,9 +115,10 @@ def _describe(options: argparse.Namespace) -> int:
         return 0
     columns = document.pop("columns")
     commits = document.pop("commits")
-    document["size"] = size_text(options, document.pop("bytes"))
     simple = [
-        (name, f"{value:,}" if name in ("files", "rows", "sources") else plain_text(value))
+        ("size", size_text(options, value))
+        if name == "bytes"
+        else (name, f"{value:,}" if name in ("files", "rows", "sources") else plain_text(value))
         for name, value in document.items()
     ]
     print_table(("", ""), simple, header=False)

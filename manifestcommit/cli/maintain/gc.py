@@ -7,6 +7,7 @@ Not here: what may go (engine.maintenance.gc).
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -241,7 +242,7 @@ def _plan(options: argparse.Namespace, table: Table) -> Plan:
     else:
         rows = [each for each in found.to_pylist() if each["action"] == "delete"]
         count, total = len(rows), sum(each["bytes"] for each in rows)
-        reasons = Counter(each["reason"] for each in rows)
+        reasons = Counter(re.sub(r"\d[\d,]*", "…", each["reason"]) for each in rows)
     kept = (
         f"--keep-versions {options.keep_versions}, --keep-for {options.keep_for}, "
         f"--grace {options.grace}, --keep-keys {options.keep_keys}"

@@ -56,7 +56,7 @@ from .task_recovery import Recovery, intake_of
 from .two_phase import put_prepared, seal
 
 LOG = logging.getLogger("manifestcommit.jobs")
-Progress = Callable[[int, int], None]  # rows, files so far
+Progress = Callable[[int, int], None]  # rows, bytes so far
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
@@ -407,7 +407,7 @@ class Transaction:
                 self.id,
             )
         attempt = self._session.env.randomness(8).hex()
-        rows = 0
+        rows = size = 0
         with files.DataFileWriter(
             self._session.store, plan, task=self._tasks, attempt=attempt
         ) as writer:
@@ -415,7 +415,8 @@ class Transaction:
                 writer.write(batch)
                 rows += batch.num_rows
                 if progress is not None:
-                    progress(rows, 0)
+                    size += batch.nbytes
+                    progress(rows, size)
             entries = writer.close()
             if work is None:
                 self.add_written(entries, intake=writer.intake)

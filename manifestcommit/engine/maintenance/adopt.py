@@ -55,7 +55,7 @@ _NAMED = 10  # files that an error names
 _SKIPS_KEPT = 100
 _TRIES = 5
 
-Progress = Callable[[int, int], None]  # called with rows and files so far
+Progress = Callable[[int, int], None]  # called with rows and bytes so far
 
 
 class SkippedFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,7 +206,7 @@ class _Pending:
                 continue
             self._take(info.name, facts)
             if progress is not None:
-                progress(self._gathered.rows, self._gathered.files)
+                progress(self._gathered.rows, self._gathered.bytes)
         if unreadable:
             what = (
                 "a table's folder holds Parquet files only. Move these away, or give them a name "

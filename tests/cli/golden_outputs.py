@@ -1,0 +1,152 @@
+"""What every command shows on a terminal of 80 and of 120 columns, kept in tests/cli/golden: a file for each command.
+
+python -m tests.cli.golden_outputs     run all of them, and rewrite the files; look at the difference before it is committed
+
+Ids are drawn from a fixed sequence. Times, ages, sizes and latencies are those of any run: their digits are replaced.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+import random
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from unittest import mock
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tests.cli.on_terminal import run
+
+import manifestcommit as mc
+from manifestcommit.engine.runtime.environment import SystemEnv
+from manifestcommit.store import open_store
+
+FOLDER = Path(__file__).with_name("golden")
+WIDTHS = (80, 120)
+JOB = "<the prepared job>"
+Answers = Sequence[str]
+# Command -> its arguments after the path, and what is answered to its question.
+CASES: dict[str, list[tuple[list[str], Answers]]] = {
+    "history": [([], ()), (["-n", "1"], ())],
+    "describe": [([], ())],
+    "schema": [([], ()), (["--version", "2", "--json"], ())],
+    "partitions": [([], ()), (["--format", "csv", "--version", "1"], ())],
+    "files": [([], ()), (["--partition", "day=2013-01-02", "--bounds"], ()), (["--larger", "1GiB"], ())],
+    "head": [(["-n", "3"], ()), (["--columns", "flight,note", "--format", "jsonl", "--version", "2"], ())],
+    "watermarks": [([], ()), (["--version", "1"], ())],
+    "changes": [(["2", "3"], ())],
+    "lineage": [(["faa", "1"], ()), (["faa", "99"], ())],
+    "metrics": [([], ())],
+    "report": [(["--output", os.devnull], ())],
+    "jobs": [([], ())],
+    "resolve": [([JOB], ()), (["abcdef"], ())],
+    "commit": [([JOB], ())],
+    "abort": [([JOB], ["n\n"]), ([JOB, "--yes"], ())],
+    "recover": [(["--dry-run"], ()), (["--abort"], ["y\n"])],
+    "delete": [(["--where", " ", "--yes"], ())],
+    "add-column": [(["gate", "string"], ()), (["gate", "long"], ())],
+    "rename-column": [(["note", "remark"], ())],
+    "drop-column": [(["note", "--dry-run"], ()), (["note"], ["y\n"])],
+    "properties": [(["--set", "owner=air traffic"], ()), (["--unset", "owner"], ())],
+    "rewind": [(["faa", "--to", "2", "--reason", "day 2 again"], ["y\n"])],
+    "rollback": [(["2", "--reason", "the parser lost the delays", "--dry-run"], ()), (["2", "--reason", "lost delays"], ["no\n"])],
+    "tag": [(["2013 q1", "--version", "2"], ())],
+    "untag": [(["first load"], ["y\n"])],
+    "compact": [(["--only-manifests", "--dry-run"], ()), (["--only-manifests"], ())],
+    "gc": [(["--dry-run"], ()), ([], ()), (["--keep-for", "0s", "--foreign"], ["n\n"])],
+    "adopt": [([], ())],
+    "verify": [([], ())],
+    "counts": [([], ())],
+    "doctor": [([], ())],
+}
+# Those that are about no table.
+PLAIN: dict[str, list[list[str]]] = {
+    "help": [["help"], ["help", "rollback"], ["help", "rolback"]],
+    "completion": [["completion", "fish"]],
+    "man": [["man", "extra"]],
+}
+_NUMBER = itertools.count()
+
+
+def outputs(name: str, columns: int) -> str:
+    """What a command shows, all its cases one below the other."""
+    with _same_everywhere(columns):
+        if name in PLAIN:
+            return "\n".join(_shown(arguments, (), columns) for arguments in PLAIN[name])
+        url = f"memory://lake{next(_NUMBER):03}/flights"
+        job = _parquet(url) if name == "adopt" else _table(url)
+        parts = []
+        for more, answers in CASES[name]:
+            given = [job if each == JOB else each for each in more]
+            parts.append(_shown([name, url, *given], answers, columns))
+        return "\n".join(parts)
+
+
+def _shown(arguments: Sequence[str], answers: Answers, columns: int) -> str:
+    found = run(*arguments, answers=answers, columns=columns)
+    text = re.sub(r"\x1b\[2K|\x1b\[\d*A|\r", "", found.shown)
+    line = " ".join(f"'{each}'" if re.search(r"[\s;<>]", each) else each for each in arguments)
+    return _any_run(f"$ manifestcommit {line}\n{text.rstrip()}\nexit code {found.status}\n")
+
+
+def _any_run(text: str) -> str:
+    """The text with the digits of what differs from run to run replaced."""
+    text = re.sub(r"lake\d{3}", "lake000", text)
+    text = re.sub(r"manifestcommit \d+\.\d+\.\d+", "manifestcommit 0.0.0", text)
+    text = re.sub(r"\d{4}-\d\d-\d\d([ T])\d\d:\d\d:\d\d", r"2026-01-01\g<1>00:00:00", text)
+    text = re.sub(r"(?<=00:00:00)\.\d+", ".000000", text)
+    text = re.sub(r"\b\d+ (?=s\b)", "0 ", text)
+    text = re.sub(r"([1-9][\d,.]*)(?= ([KMGTP]iB|B|bytes)\b)", lambda found: re.sub(r"\d", "9", found[1]), text)
+    text = re.sub(r"request +median ms +worst ms\n─+\n(\w+ +[\d.,]+ +[\d.,]+ *\n)+", "<how long requests took>\n", text)
+    return "\n".join(line.rstrip() for line in text.split("\n"))
+
+
+def _table(url: str) -> str:
+    """Versions 1 to 4 with hostile values, a tag, and a prepared job, whose short id is returned."""
+    first = pa.table({"day": ["2013-01-01", "2013-01-02", None], "flight": [1545, 1714, 1141], "note": ["[bold]late", "", None]})
+    mc.write(first, url, partition_by="day", key="flights:1 \x1b[31m", watermarks={"faa": (0, 3), "nws": (None, "2013-01-01T05")})
+    second = pa.table({"day": ["2013-01-02"] * 3000, "flight": range(3000), "note": ["on time"] * 3000})
+    mc.write(second, url, key="flights:2, all of the second day, by the corrected parser", watermarks={"faa": (3, 3003)})
+    mc.Table(url).tag("first load", 2)
+    with mc.begin(url) as job:
+        job.write(first)
+        return str(job.prepare())[-32:-24]
+
+
+def _parquet(url: str) -> str:
+    """A folder of Parquet files, and one file that is none."""
+    store = open_store(url)
+    for day in (1, 2):
+        buffer = io.BytesIO()
+        pq.write_table(pa.table({"flight": [1545, 1714]}), buffer)
+        store.put(f"day=2013-01-0{day}/part.parquet", buffer.getvalue())
+    store.put("_SUCCESS", b"")
+    return ""
+
+
+@contextmanager
+def _same_everywhere(columns: int) -> Iterator[None]:
+    """Ids from a fixed sequence; a terminal without colour."""
+    drawn = random.Random(19)
+    environment = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": str(columns)}
+    randomness: Callable[..., bytes] = lambda self, count: drawn.randbytes(count)  # noqa: E731
+    with mock.patch.dict(os.environ, environment), mock.patch.object(SystemEnv, "randomness", randomness):
+        yield
+
+
+def document(name: str) -> str:
+    """The file of a command."""
+    return "\n".join(f"=== {columns} columns\n\n{outputs(name, columns)}" for columns in WIDTHS)
+
+
+if __name__ == "__main__":
+    for path in FOLDER.glob("*.txt"):
+        path.unlink()
+    for each in [*CASES, *PLAIN]:
+        (FOLDER / f"{each}.txt").write_text(document(each), "utf-8")
+        print(each, file=sys.stderr)

@@ -1,0 +1,35 @@
+"""Every command on a terminal of 80 and of 120 columns, as it was when someone last looked at it. `python -m tests.cli.golden_outputs`
+rewrites the files."""
+
+from __future__ import annotations
+
+import pytest
+from tests.cli.golden_outputs import CASES, FOLDER, PLAIN, WIDTHS, document
+
+from manifestcommit.cli.parser import make_parser
+from manifestcommit.terminal.render import text_width
+
+COMMANDS = make_parser().commands
+
+
+@pytest.mark.parametrize("name", [*CASES, *PLAIN])
+def test_a_command_shows_what_it_did(name: str) -> None:
+    assert document(name) == (FOLDER / f"{name}.txt").read_text("utf-8"), "python -m tests.cli.golden_outputs; then look at the difference"
+
+
+def test_every_command_has_a_file() -> None:
+    assert COMMANDS is not None
+    assert {*CASES, *PLAIN} == set(COMMANDS.parsers) == {path.stem for path in FOLDER.glob("*.txt")}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_tables_fit_and_nothing_hostile_is_sent(name: str) -> None:
+    """Lines of tables, that is: sentences are left to the terminal. [LY1]"""
+    text = (FOLDER / f"{name}.txt").read_text("utf-8")
+    assert all(each.isprintable() or each == "\n" for each in text)
+    for width, part in zip(WIDTHS, text.split("=== ")[1:], strict=True):
+        lines = part.splitlines()
+        for at, line in enumerate(lines):
+            if set(line) == {"─"}:
+                table = lines[at - 1 : next((n for n in range(at, len(lines)) if not lines[n]), len(lines))]
+                assert text_width(line) <= width and text_width(table[0]) <= width

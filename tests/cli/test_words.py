@@ -1,0 +1,193 @@
+"""Finding one's way: help by groups, what was meant, short job ids, exit codes, completion and the manual page."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import manifestcommit as mc
+from manifestcommit import errors
+from manifestcommit.cli import job_ids
+from manifestcommit.cli.exit_codes import MEANINGS, exit_code
+from manifestcommit.cli.main import main
+from manifestcommit.cli.parser import make_parser
+
+REPO = Path(__file__).resolve().parents[2]
+COMMANDS = make_parser().commands
+assert COMMANDS is not None
+VERBS = sorted(COMMANDS.parsers)
+
+
+def left(*arguments: str) -> int:
+    try:
+        return main(list(arguments))
+    except SystemExit as end:
+        return int(end.code or 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["hsitory", "."], "there is no command 'hsitory'; did you mean history?"),
+        (["rolback", "."], "there is no command 'rolback'; did you mean rollback?"),
+        (["help", "file"], "there is no command 'file'; did you mean files?"),
+        (["xyzzy"], "there is no command 'xyzzy'"),
+        (["history", ".", "--limt", "3"], "unrecognized arguments: --limt 3; did you mean --limit?"),
+        (["gc", ".", "--keepfor=1d"], "unrecognized arguments: --keepfor=1d; did you mean --keep-for or --keep-keys?"),
+        (["history", ".", "more"], "unrecognized arguments: more"),
+        (["x\x1b[31m"], "there is no command 'x\\x1b[31m'"),
+        (["s3://AKIA:hunter2@bucket"], "there is no command 's3://...@bucket'"),
+    ],
+)
+def test_a_word_that_is_not_known_names_the_nearest(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert left(*arguments) == 2
+    found = capsys.readouterr()
+    assert found.out == "" and found.err.rstrip("\n").endswith(said)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_verb_is_the_help_of_the_verb(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With an example that is one of its own."""
+    assert left("help", verb) == 0
+    shown = capsys.readouterr().out
+    assert left(verb, "--help") == 0 and capsys.readouterr().out == shown
+    assert f"\n  manifestcommit {verb}" in shown.partition("\n\n")[2]
+
+
+def test_help_alone_has_every_verb_in_one_group(capsys: pytest.CaptureFixture[str]) -> None:
+    assert left("help") == 0
+    shown = capsys.readouterr().out
+    assert re.findall(r"^(\w+):$", shown, re.MULTILINE) == ["options", "inspect", "jobs", "change", "maintain", "check", "help", "examples"]
+    for verb in VERBS:
+        assert len(re.findall(rf"^  {verb} ", shown, re.MULTILINE)) == 1
+
+
+@pytest.mark.parametrize("columns", ["70", "80", "120"])
+def test_help_is_as_wide_as_the_terminal(columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    left("help")
+    groups = capsys.readouterr().out.partition("examples:")[0]
+    assert max(map(len, groups.splitlines())) <= int(columns)
+
+
+# --- exit codes --------------------------------------------------------------------------------------------------------------
+
+
+EXPECTED = {
+    1: "CommitConflictError JobAbortedError JobFencedError KeyReusedError UnsafeStoreError WatermarkError WatermarkGapError "
+       "WatermarkMismatchError WatermarkOverlapError",
+    2: "UsageError UnsupportedTypeError SchemaMismatchError",
+}  # fmt: skip
+
+
+def test_every_error_has_the_exit_code_of_the_table() -> None:
+    """What is neither the answer no nor wrong usage could not be answered."""
+    kinds = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, errors.ManifestCommitError)}
+    found: dict[int, set[str]] = {}
+    for name, kind in kinds.items():
+        found.setdefault(exit_code(kind), set()).add(name)
+    assert set(found) == {1, 2, 3} and sum(map(len, found.values())) == len(kinds)
+    assert found[1] == {name for name in EXPECTED[1].split() if name in kinds}
+    assert "UsageError" in found[2] and {"TableNotFoundError", "OutcomeUnknownError", "CorruptMetadataError"} <= found[3]
+
+
+def test_the_page_has_the_table_of_exit_codes() -> None:
+    page = (REPO / "docs" / "reference" / "command-line.md").read_text("utf-8")
+    rows = dict(re.findall(r"^\| (\d+) \| (.*) \|$", page, re.MULTILINE))
+    assert rows == {str(code): meaning for code, meaning in MEANINGS.items()}
+
+
+# --- short job ids -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_short_job_id_is_taken_where_it_means_one_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """[CM10]"""
+    root = str(tmp_path / "t")
+    first = mc.write(pa.table({"a": [1]}), root).job_id
+    with mc.begin(root) as job:
+        job.write(pa.table({"a": [2]}))
+        second = job.prepare()
+    assert main(["jobs", root]) == 0 and capsys.readouterr().out.splitlines()[-1].startswith(job_ids.short(second))
+    assert main(["history", root]) == 0 and job_ids.short(first) in capsys.readouterr().out
+    assert main(["resolve", root, job_ids.short(first)]) == 0 and capsys.readouterr().out == "committed at version 2\n"
+    assert main(["resolve", root, job_ids.short(second).upper()]) == 1 and capsys.readouterr().out == "pending\n"
+    assert main(["commit", root, second[-32:-28]]) == 0 and capsys.readouterr().out == "committed at version 3\n"
+    assert main(["abort", root, second[-32:-20]]) == 1 and capsys.readouterr().out == "committed at version 3\n"
+
+
+@pytest.mark.parametrize("given", ["0000", "abc", "zzzz", "v1", "0" * 33, ""])
+def test_what_begins_no_job_is_an_error(tmp_path: Path, given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """As before: four digits are the least, and a whole id is never searched for."""
+    mc.write(pa.table({"a": [1]}), tmp_path / "t")
+    assert main(["resolve", str(tmp_path / "t"), given]) == 2
+    assert "job" in capsys.readouterr().err.lower()
+
+
+def test_an_ambiguous_one_lists_the_candidates() -> None:
+    jobs = [f"v{number}-{'a' * 16}-beef{number:028x}" for number in range(12)]
+    with pytest.raises(mc.UsageError, match=r"invalid JOB 'beef': 12 jobs begin so: v0-a.*, …$") as caught:
+        job_ids.chosen(jobs, "beef")
+    assert all(job in str(caught.value) for job in sorted(jobs)[:10])
+    assert job_ids.chosen(jobs, f"BEEF{5:028x}") == jobs[5]
+    with pytest.raises(mc.UsageError, match="no known job begins so"):
+        job_ids.chosen(jobs, "dead")
+
+
+# --- completion and the manual page ------------------------------------------------------------------------------------------
+
+
+def test_bash_completes_commands_and_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """In a real bash."""
+    assert main(["completion", "bash"]) == 0
+    (tmp_path / "complete").write_text(capsys.readouterr().out, "utf-8")
+    ask = """
+source complete
+name=$(complete -p manifestcommit | sed 's/.*-F \\([^ ]*\\).*/\\1/')
+ask() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); $name; echo "${COMPREPLY[@]}"; }
+ask manifestcommit ro
+ask manifestcommit gc . --keep
+"""
+    done = subprocess.run(["bash", "-c", ask], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert [line.split() for line in done.stdout.splitlines()] == [["rollback"], ["--keep-versions", "--keep-for", "--keep-keys"]]
+
+
+def test_zsh_has_every_command_and_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "zsh"]) == 0
+    script = capsys.readouterr().out
+    assert script.startswith("#compdef manifestcommit")
+    for verb in VERBS:
+        assert f"\n    {verb}:" in script
+    assert "--keep-versions" in script and "--dry-run" in script
+    if zsh := shutil.which("zsh"):
+        subprocess.run([zsh, "-n", "-c", script], check=True)
+
+
+def test_completion_says_how_to_get_it(tmp_path: Path) -> None:
+    (tmp_path / "shtab.py").write_text("raise ModuleNotFoundError(\"No module named 'shtab'\", name='shtab')")
+    environment = {"PYTHONPATH": f"{tmp_path}:{REPO}", "PATH": "/usr/bin:/bin"}
+    done = subprocess.run([sys.executable, "-m", "manifestcommit", "completion", "bash"], env=environment, capture_output=True, text=True)
+    assert done.returncode == 2 and "pip install 'manifestcommit[completion]'" in done.stderr and done.stdout == ""
+
+
+def test_the_manual_page_has_every_command_option_and_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["man"]) == 0
+    page = capsys.readouterr().out
+    assert page.startswith(".TH MANIFESTCOMMIT 1 ")
+    plain = page.replace("\\-", "-")
+    for verb in VERBS:
+        assert f"\n.SS {verb}\n" in plain
+    for code, meaning in MEANINGS.items():
+        assert f"\n.B {code}\n{meaning}\n" in plain
+    for option in ("--dry-run", "--keep-versions N", "-y, --yes", "--format {table,json,jsonl,csv}"):
+        assert f"\n.B {option}\n" in plain
+    requests = {line.split()[0] for line in page.splitlines() if line.startswith((".", "'"))}
+    assert requests <= {".TH", ".SH", ".SS", ".TP", ".B", ".PP", ".nf", ".fi"}, "no text is taken for a request"
+    if groff := shutil.which("groff"):
+        done = subprocess.run([groff, "-man", "-Tascii", "-ww"], input=page, capture_output=True, text=True, check=True)
+        assert done.stderr == "" and "EXIT STATUS" in re.sub(".\x08", "", done.stdout)
