@@ -649,8 +649,8 @@ class Table(RowChanges, TableReads):
         """
         return committed_or_raise(alter.set_properties(self._session, properties), self.url)
 
-    @checked(format=one_of("iceberg", "delta"))
-    def export(self, format: str) -> Export:
+    @checked(to=one_of("iceberg", "delta"))
+    def export(self, to: str) -> Export:
         """Export the newest version to other engines, as an Iceberg table or a Delta table.
 
         Metadata of the format is put beside the data files, which are not copied. Readers see this
@@ -658,7 +658,7 @@ class Table(RowChanges, TableReads):
         engines the right to read only.
 
         Args:
-            format: "iceberg" (version 2 of the format) or "delta".
+            to: "iceberg" (version 2 of the format) or "delta".
 
         Returns:
             The exported version, and where readers of the format find it.
@@ -676,7 +676,7 @@ class Table(RowChanges, TableReads):
         """
         from ..interop.exporter import export_format  # late: most programs do without
 
-        return export_format(self._session, self._session.open(), format)
+        return export_format(self._session, self._session.open(), to)
 
     @checked()
     def adopt(self, *, partition_by: list[str] | str | None = None) -> Adoption:

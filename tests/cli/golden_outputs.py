@@ -60,6 +60,7 @@ CASES: dict[str, list[tuple[list[str], Answers]]] = {
     "compact": [(["--only-manifests", "--dry-run"], ()), (["--only-manifests"], ())],
     "gc": [(["--dry-run"], ()), ([], ()), (["--keep-for", "0s", "--foreign"], ["n\n"])],
     "adopt": [([], ())],
+    "export": [(["--to", "iceberg,delta"], ()), (["--to", "hudi"], ())],
     "verify": [([], ())],
     "counts": [([], ())],
     "doctor": [([], ())],

@@ -415,9 +415,9 @@ def test_every_command_takes_storage_options(run: Run, rgw: Any, options_file: P
     url = f"s3://{rgw.bucket()}/t"
     mc.write(pa.table({"a": [1, 2]}), url, key="k", watermarks={"s": (0, 2)}, storage_options=rgw.storage_options)
     job = mc.Table(url, rgw.storage_options).history()[0]["job"]
-    more = {"changes": ["1"], "resolve": [job], "lineage": ["s", "1"], "rewind": ["s", "--to", "0", "--reason", "x"]}
+    more = {"changes": ["1"], "resolve": [job], "lineage": ["s", "1"], "rewind": ["s", "--to", "0", "--reason", "x", "--yes"]}
     more |= {
-        "rollback": ["2", "--reason", "x"],
+        "rollback": ["2", "--reason", "x", "--yes"],
         "tag": ["a tag é%"],
         "compact": ["--only-manifests"],
         "delete": ["--where", "a > 9", "--dry-run"],

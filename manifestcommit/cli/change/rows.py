@@ -95,14 +95,10 @@ def _run(options: argparse.Namespace, table: Table, *, dry_run: bool) -> RowOutc
 def _start(options: argparse.Namespace, table: Table) -> None:
     """Start Spark where this process cannot evaluate the condition. Where that fails, the delete
     says what it needs Spark for. [RC8]"""
-    from ...core.filter.sql_syntax import NotUnderstoodError  # late, as pyarrow is
-    from ...engine.row_changes.conditions import understand
+    from ...engine.row_changes.conditions import is_understood  # late, as pyarrow is
 
     schema = table.snapshot().schema
-    try:
-        if schema is not None:
-            understand(options.where, schema, "where")
-    except NotUnderstoodError:
+    if schema is not None and not is_understood(options.where, schema, "where"):
         with contextlib.suppress(UsageError):
             start_spark(options, table, where=options.where)
 
