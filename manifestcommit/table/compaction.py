@@ -1,27 +1,37 @@
-"""`Table.compact` with Spark, and `Table.plan_compaction`. [GC11] [GC16]
+"""`Table.compact` and `Table.plan_compaction`. [GC11] [GC16]
 
 Internal: import from `manifestcommit`. Not here: which files and what is committed
-(engine.maintenance.compaction), the rewriting itself (spark.operations.rewrite).
+(engine.maintenance.compaction), the rewriting itself (engine.row_changes.compaction,
+spark.operations.rewrite).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..core.commit.compaction_plan import Group
 from ..core.schema import evolution
 from ..core.schema.fields import Schema
+from ..core.table.snapshot import Snapshot
+from ..engine.datafile.writer import target_file_size_of
 from ..engine.maintenance import compaction as engine
 from ..engine.maintenance.compaction import Choose, Compaction, CompactionOptions
 from ..engine.metadata.table_context import TableContext
+from ..engine.row_changes.compaction import choose_by_sql, rewriter, sorts_here
+from ..engine.row_changes.executor import FEW_BYTES
 from ..store import StorageOptions
 from .conditions import check_spark
+from .row_changes import has_active_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+LOG = logging.getLogger("manifestcommit.row_changes")
 
 
 def compact(
@@ -34,15 +44,24 @@ def compact(
     storage_options: StorageOptions,
     progress: Callable[[str], None],
 ) -> Compaction:
-    """Rewrite small files through Spark, then merge small manifests. [GC11]"""
-    from ..spark.operations.rewrite import rewriter  # late: pyspark is an extra
-
+    """Rewrite small files together, then merge small manifests. [GC11] [RC8]"""
     names = [sort_by] if isinstance(sort_by, str) else sort_by or []
-    schema = session.open().snapshot.schema or Schema(fields=())
+    snapshot = session.open().snapshot
+    schema = snapshot.schema or Schema(fields=())
     columns = [evolution.find_column(schema, name).name for name in names]
-    spark = _session(spark)
-    rewrite = rewriter(spark, sort_by=columns, storage_options=storage_options)
-    return engine.compact(session, aim, rewrite, choose=chosen(where, spark), progress=progress)
+    target = target_file_size_of(snapshot) if aim.target is None else aim.target
+    sorted_bytes = min(target, snapshot.totals.bytes)
+    is_large = snapshot.totals.bytes > FEW_BYTES and has_active_session()
+    if spark is None and not is_large and sorts_here(schema, columns, sorted_bytes):
+        LOG.info("compact: files are read and rewritten by this process")
+        rewrite = rewriter(session, sort_by=columns)
+    else:
+        from ..spark.operations.rewrite import rewriter as with_spark  # late: an extra
+
+        spark = _session(spark)
+        rewrite = with_spark(spark, sort_by=columns, storage_options=storage_options)
+    choose = chosen(where, spark, snapshot)
+    return engine.compact(session, aim, rewrite, choose=choose, progress=progress)
 
 
 def plan_compaction(
@@ -55,22 +74,28 @@ def plan_compaction(
 ) -> pa.Table:
     """What a compaction would do now, group by group; nothing is changed. [GC16]"""
     snapshot = session.open().snapshot
-    groups = (
-        () if only_manifests else engine.find_groups(session, snapshot, aim, chosen(where, spark))
-    )
+    groups: Iterable[Group] = ()
+    if not only_manifests:
+        groups = engine.find_groups(session, snapshot, aim, chosen(where, spark, snapshot))
     return engine.describe_plan(session, snapshot, groups)
 
 
-def chosen(where: Any, spark: SparkSession | None) -> Choose | None:
-    """Which partitions a condition chooses; a pyarrow expression needs no Spark."""
+def chosen(where: Any, spark: SparkSession | None, snapshot: Snapshot) -> Choose | None:
+    """Which partitions a condition chooses; Spark evaluates it if it was given or is needed."""
     if where is None:
         return None
     if isinstance(where, pc.Expression):
         return engine.choose_by(where)
-    check_spark("where", where)
-    from ..spark.operations.rewrite import choose_with  # these two are Spark's to understand
 
-    return choose_with(_session(spark), where)
+    def with_spark() -> Choose:
+        check_spark("where", where)
+        from ..spark.operations.rewrite import choose_with
+
+        return choose_with(_session(spark), where)
+
+    if spark is None and isinstance(where, str):
+        return choose_by_sql(where, snapshot, with_spark)
+    return with_spark()
 
 
 def _session(spark: SparkSession | None) -> SparkSession:

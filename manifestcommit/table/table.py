@@ -459,9 +459,10 @@ class Table(RowChanges, TableReads):
             sort_by: sort the rows of each new file by these columns, nulls first; by default not.
             max_bytes: bytes, or a text, that one run rewrites at most; by default 64 GiB.
                 `left_groups` of the result is what the next run will do.
-            only_manifests: merge manifests only: no data file is read, and no Spark is needed; by
-                default False.
-            spark: as for `read_committed`.
+            only_manifests: merge manifests only: no data file is read; by default False.
+            spark: the session that rewrites; by default this process does, in streams, but for a
+                table of more than 1 GB while a session is active, what only Spark can evaluate,
+                and `sort_by` with files of more than 128 MB or nested columns.
             progress: called with what is done next; by default nothing is.
 
         Returns:
@@ -473,7 +474,7 @@ class Table(RowChanges, TableReads):
             TableNotFoundError: there is no table at the path.
             DataFileMissingError: a file of the table is gone.
 
-        Spec: GC11, GC16.
+        Spec: GC11, GC16, RC8.
         """
         progress = progress or (lambda _: None)
         if only_manifests:

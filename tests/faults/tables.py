@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -15,11 +15,11 @@ from manifestcommit.core.commit.change import Write
 from manifestcommit.core.format import codec
 from manifestcommit.core.table import object_names
 from manifestcommit.core.table.snapshot import Commit, Snapshot
-from manifestcommit.engine.datafile.writer import DataFileWriter
-from manifestcommit.engine.maintenance.compaction import NewFiles, Rewrite, Rewriting
+from manifestcommit.engine.maintenance.compaction import Rewrite
 from manifestcommit.engine.metadata.job_and_key_lookup import find_key
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.metadata.version_chain import Head, list_versions, open_head, read_object
+from manifestcommit.engine.row_changes.compaction import rewriter
 from manifestcommit.engine.runtime.environment import SystemEnv
 from manifestcommit.engine.runtime.outcome import Outcome
 from manifestcommit.engine.scan import planning
@@ -190,15 +190,5 @@ def change_of(job: Job) -> Write:
 
 
 def rewrite_here(store: Store) -> Rewrite:
-    """What Spark does for a compaction, done in this process."""
-
-    def rewrite(snapshot: Snapshot, groups: Sequence[Rewriting]) -> Iterator[NewFiles]:
-        for group in groups:
-            batches = open_dataset(session(store), snapshot, group.entries).to_batches()
-            with DataFileWriter(store, group.plan, task=0, attempt=secrets.token_hex(8)) as writer:
-                for batch in batches:
-                    writer.write(batch)
-                entries = writer.close()
-            yield NewFiles(entries=entries, intake=writer.intake)
-
-    return rewrite
+    """What a compaction does without Spark."""
+    return rewriter(session(store))

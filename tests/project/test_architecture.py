@@ -145,6 +145,7 @@ ARROWS: dict[str, set[str]] = {
         "core.schema",
         "core.table",
         "engine.datafile",
+        "engine.maintenance",
         "engine.metadata",
         "engine.operations",
         "engine.runtime",
@@ -292,6 +293,7 @@ ARROWS: dict[str, set[str]] = {
         "core.filter",
         "core.schema",
         "core.table",
+        "engine.datafile",
         "engine.inspection",
         "engine.job",
         "engine.maintenance",
@@ -456,7 +458,7 @@ FLOORS: dict[str, list[set[str]]] = {
     "engine.row_changes": [
         {"conditions", "removal"},
         {"arrow_rows", "assignments", "executor"},
-        {"delete", "merge_source", "update"},
+        {"compaction", "delete", "merge_source", "update"},
         {"merge"},
     ],
     "engine.runtime": [
