@@ -24,6 +24,7 @@ Counts: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
 BLOCK_ROWS = 8192
+_LEVEL = 1  # a higher one takes three times as long, for a tenth fewer bytes
 _MOST_BYTES = 256 << 20  # of a container once decompressed
 
 
@@ -115,15 +116,8 @@ def joined(columns: Sequence[Pieces]) -> Pieces:
     """The columns side by side: the pieces of each row one after the other."""
     if len(columns) == 1:
         return columns[0]
-    sizes: Counts = np.add.reduce([column.sizes for column in columns])
-    row_starts: Counts = np.cumsum(sizes) - sizes
-    data = np.empty(int(sizes.sum()), np.uint8)
-    for column in columns:
-        own_starts = np.cumsum(column.sizes) - column.sizes
-        at = np.repeat(row_starts - own_starts, column.sizes)
-        data[at + np.arange(len(column.data))] = column.data
-        row_starts = row_starts + column.sizes
-    return Pieces(data, sizes)
+    rows = [_array(column) for column in columns]
+    return plain(pc.binary_join_element_wise(*rows, pa.scalar(b"", pa.large_binary())))
 
 
 def container(
@@ -141,7 +135,7 @@ def container(
     for start in range(0, rows, BLOCK_ROWS):
         end = min(start + BLOCK_ROWS, rows)
         plain = joined([column.rows(start, end) for column in columns]).data.tobytes()
-        packer = zlib.compressobj(6, zlib.DEFLATED, -zlib.MAX_WBITS)
+        packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
         blocks.append((end - start, packer.compress(plain) + packer.flush()))
     sync = hashlib.sha256(repr(sorted(header.items())).encode()).digest()[:_SYNC_BYTES]
     written = [_MAGIC, long_bytes(len(header))]
@@ -233,6 +227,12 @@ class _Reader:
             found = self.bytes()
             return found.decode() if name == "string" else found
         raise ValueError(f"it has values of the type {name!r}")
+
+
+def _array(column: Pieces) -> pa.Array:
+    offsets = np.concatenate(([0], np.cumsum(column.sizes, dtype=np.int64)))
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(column.data))]
+    return pa.Array.from_buffers(pa.large_binary(), len(column.sizes), buffers)
 
 
 def long_bytes(number: int) -> bytes:

@@ -12,9 +12,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 
-from ..core.format import manifest_table
 from ..core.schema.fields import Schema
-from ..core.table.entries import Entry
 from ..core.table.snapshot import Snapshot
 from ..engine.metadata.table_context import TableContext
 from ..engine.metadata.version_chain import Head, raise_if_expired, read_version, walk_back
@@ -154,8 +152,7 @@ class _Log:
             self.put_checkpoint(after)
             return
         check_files(self._session, added, after)
-        paths = removed.column("path").to_pylist()
-        data = commit_bytes(before, after, paths, _entries(added, after))
+        data = commit_bytes(before, after, removed, added)
         put_shared(self._session, commit_name(after.version), data)
 
     def put_checkpoint(self, snapshot: Snapshot) -> None:
@@ -163,7 +160,7 @@ class _Log:
         made = Checkpoint(snapshot)
         for table in self._tables(snapshot):
             check_files(self._session, table, snapshot)
-            made.add(_entries(table, snapshot))
+            made.add(table)
         put_shared(self._session, checkpoint_name(snapshot.version), made.close())
         hint = last_checkpoint_bytes(snapshot.version, made.actions)
         self._session.store.put(LAST_CHECKPOINT, hint)
@@ -180,11 +177,3 @@ class _Log:
 
 
 _NONE = Schema(fields=())
-
-
-def _entries(table: pa.Table, snapshot: Snapshot) -> list[Entry]:
-    if snapshot.schema is None:
-        return []
-    return manifest_table.from_table(
-        table, schema=snapshot.schema, partition_by=snapshot.partition_by, inherited=0
-    )

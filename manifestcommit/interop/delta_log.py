@@ -9,17 +9,12 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import uuid
-from collections.abc import Iterable, Iterator
 from typing import Any
-from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..core.schema import values
-from ..core.schema.evolution import Leaf, leaves
 from ..core.schema.fields import (
     ArrayType,
     Field,
@@ -32,9 +27,9 @@ from ..core.schema.fields import (
     type_text,
     walk,
 )
-from ..core.table.entries import ColumnStats, Entry
 from ..core.table.snapshot import REPLACE, Snapshot
 from ..errors import UnsupportedTypeError
+from .delta_files import ADD, TEXTS, adds, paths
 
 FOLDER = "_delta_log/"
 LAST_CHECKPOINT = f"{FOLDER}_last_checkpoint"
@@ -47,8 +42,7 @@ _TYPES = frozenset(
 )
 _MAPPED = "columnMapping"
 _NTZ = "timestampNtz"
-_STATS = ("minValues", "maxValues", "nullCount")
-_EXACT_DIGITS = 15  # of a decimal that readers keep who parse JSON numbers as floats
+_GROUP_ROWS = 50_000  # of a checkpoint
 
 
 def commit_name(version: int) -> str:
@@ -115,10 +109,9 @@ def head_actions(snapshot: Snapshot) -> list[dict[str, Any]]:
     ]
 
 
-def commit_bytes(
-    before: Snapshot, after: Snapshot, removed: Iterable[str], added: Iterable[Entry]
-) -> bytes:
-    """The actions that lead from one version to the next. [EX5]"""
+def commit_bytes(before: Snapshot, after: Snapshot, removed: pa.Table, added: pa.Table) -> bytes:
+    """The actions that lead from one version to the next. removed, added: entries as a manifest's
+    table. [EX5]"""
     milliseconds = after.committed_at // 1000
     changes = any(commit.operation != REPLACE for commit in after.commits)
     operations = ",".join(commit.operation for commit in after.commits)
@@ -133,33 +126,15 @@ def commit_bytes(
     if after.watermarks != before.watermarks:
         info["manifestcommit.watermarks"] = after.watermarks
     actions: list[dict[str, Any]] = [{"commitInfo": info}]
+    heads = zip(head_actions(before), head_actions(after), strict=True)
+    actions += [new for old, new in heads if new != old]
     actions += [
-        new
-        for old, new in zip(head_actions(before), head_actions(after), strict=True)
-        if new != old
+        {"remove": {"path": path, "deletionTimestamp": milliseconds, "dataChange": changes}}
+        for path in paths(removed.column("path")).to_pylist()
     ]
-    actions += [
-        {"remove": {"path": _path(path), "deletionTimestamp": milliseconds, "dataChange": changes}}
-        for path in removed
-    ]
-    actions += [{"add": action} for action in adds(after, added, changes=changes)]
+    files = adds(added, after.schema or Schema(fields=()), milliseconds, changes=changes)
+    actions += [{"add": action | {"partitionValues": {}}} for action in files.to_pylist()]
     return b"".join(_text(action).encode() + b"\n" for action in actions)
-
-
-def adds(
-    snapshot: Snapshot, entries: Iterable[Entry], *, changes: bool
-) -> Iterator[dict[str, Any]]:
-    """The action that adds each of these files."""
-    known = leaves(snapshot.schema or Schema(fields=()))
-    for entry in entries:
-        yield {
-            "path": _path(entry.path),
-            "partitionValues": {},
-            "size": entry.bytes,
-            "modificationTime": snapshot.committed_at // 1000,
-            "dataChange": changes,
-            "stats": _text(_stats(entry, known)),
-        }
 
 
 class Checkpoint:
@@ -169,24 +144,28 @@ class Checkpoint:
         self._snapshot = snapshot
         self._sink = io.BytesIO()
         self._writer = pq.ParquetWriter(self._sink, _CHECKPOINT, compression="zstd")
-        protocol, metadata = head_actions(snapshot)
-        self.actions = 2
-        self._write([protocol, metadata])
+        heads = head_actions(snapshot)
+        self.actions = len(heads)
+        self._writer.write_table(pa.Table.from_pylist(heads, schema=_CHECKPOINT))
 
-    def add(self, entries: Iterable[Entry]) -> None:
-        """Add these files, as one row group."""
-        made = [{"add": action} for action in adds(self._snapshot, entries, changes=False)]
-        self.actions += len(made)
-        self._write(made)
+    def add(self, entries: pa.Table) -> None:
+        """Add these files, entries as a manifest's table."""
+        schema = self._snapshot.schema or Schema(fields=())
+        committed_ms = self._snapshot.committed_at // 1000
+        for start in range(0, entries.num_rows, _GROUP_ROWS):
+            some = entries.slice(start, _GROUP_ROWS)
+            files = adds(some, schema, committed_ms, changes=False)
+            columns = [
+                files if field.name == "add" else pa.nulls(len(files), field.type)
+                for field in _CHECKPOINT
+            ]
+            self._writer.write_table(pa.Table.from_arrays(columns, schema=_CHECKPOINT))
+            self.actions += len(files)
 
     def close(self) -> bytes:
         """The checkpoint's bytes."""
         self._writer.close()
         return self._sink.getvalue()
-
-    def _write(self, actions: list[dict[str, Any]]) -> None:
-        if actions:
-            self._writer.write_table(pa.Table.from_pylist(actions, schema=_CHECKPOINT))
 
 
 def last_checkpoint_bytes(version: int, actions: int) -> bytes:
@@ -196,10 +175,6 @@ def last_checkpoint_bytes(version: int, actions: int) -> bytes:
 
 def _text(document: Any) -> str:
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
-
-
-def _path(path: str) -> str:
-    return quote(path, safe="/=")
 
 
 def _field(field: Field, *, is_mapped: bool) -> dict[str, Any]:
@@ -235,79 +210,10 @@ def _type(kind: FieldType, *, is_mapped: bool) -> Any:
             return kind
 
 
-def _stats(entry: Entry, known: Iterable[Leaf]) -> dict[str, Any]:
-    """What Delta's readers may know of a file: nothing that they could take for more than it
-    is. [EX8]"""
-    stats: dict[str, Any] = {"numRecords": entry.rows}
-    for leaf in known:
-        column = entry.columns.get(leaf.id)
-        if column is None:
-            continue
-        lower, upper = _bounds(column, leaf.type)
-        for name, value in (
-            ("minValues", lower),
-            ("maxValues", upper),
-            ("nullCount", column.nulls),
-        ):
-            if value is not None:
-                place = stats.setdefault(name, {})
-                for part in leaf.path[:-1]:
-                    place = place.setdefault(part, {})
-                place[leaf.path[-1]] = value
-    return stats
-
-
-def _bounds(column: ColumnStats, kind: FieldType) -> tuple[Any, Any]:
-    """The bounds as JSON, those that are exact: some readers answer `max(…)` from them."""
-    lower = None if column.min_cut else column.min
-    upper = None if column.max_cut else column.max
-    if kind in ("boolean", "binary"):
-        return None, None
-    if kind in ("float", "double"):
-        finite = [
-            bound if isinstance(bound, float | int) and math.isfinite(bound) else None
-            for bound in (lower, upper)
-        ]
-        no_nans = column.nans == 0  # Delta orders NaN above every number
-        low = -0.0 if finite[0] == 0 else finite[0]
-        high = 0.0 if finite[1] == 0 else finite[1]
-        return low, high if no_nans else None
-    return _bound(lower, kind), _bound(upper, kind)
-
-
-def _bound(bound: Any, kind: FieldType) -> Any:
-    if bound is None:
-        return None
-    if isinstance(kind, str) and (parts := decimal_parts(kind)) is not None:
-        return float(bound) if parts[0] <= _EXACT_DIGITS else None
-    if kind == "date":
-        return None if bound.startswith("@") else bound
-    if kind in ("timestamp", "timestamp_ntz"):
-        moment = values.decode(bound, kind)
-        if isinstance(moment, int):
-            return None  # beyond the years that texts have
-        text = moment.replace(tzinfo=None).isoformat(timespec="microseconds")
-        return f"{text}Z" if kind == "timestamp" else text
-    return bound
-
-
-_TEXTS = pa.map_(pa.string(), pa.string())
 _CHECKPOINT = pa.schema(
     [
         ("txn", pa.struct([("appId", pa.string()), ("version", pa.int64())])),
-        (
-            "add",
-            pa.struct(
-                [
-                    ("path", pa.string()),
-                    ("partitionValues", _TEXTS),
-                    ("size", pa.int64()),
-                    ("modificationTime", pa.int64()),
-                    ("dataChange", pa.bool_()),
-                    ("stats", pa.string()),
-                ]
-            ),
-        ),
+        ("add", ADD),
         (
             "remove",
             pa.struct(
@@ -325,10 +231,10 @@ _CHECKPOINT = pa.schema(
                     ("id", pa.string()),
                     ("name", pa.string()),
                     ("description", pa.string()),
-                    ("format", pa.struct([("provider", pa.string()), ("options", _TEXTS)])),
+                    ("format", pa.struct([("provider", pa.string()), ("options", TEXTS)])),
                     ("schemaString", pa.string()),
                     ("partitionColumns", pa.list_(pa.string())),
-                    ("configuration", _TEXTS),
+                    ("configuration", TEXTS),
                     ("createdTime", pa.int64()),
                 ]
             ),

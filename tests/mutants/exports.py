@@ -6,7 +6,8 @@ from tests.mutants.mutant import Mutant, mutant
 
 _HOOK, _DOOR = "engine/metadata/exports.py", "interop/exporter.py"
 _ICEBERG, _MANIFESTS, _METADATA = "interop/iceberg_export.py", "interop/iceberg_manifests.py", "interop/iceberg_metadata.py"
-_DELTA, _LOG, _FILES = "interop/delta_export.py", "interop/delta_log.py", "interop/file_columns.py"
+_DELTA, _LOG, _STATS = "interop/delta_export.py", "interop/delta_log.py", "interop/delta_files.py"
+_FILES = "interop/file_columns.py"
 _TESTS = "interop/test_export.py"
 _KINDS = "interop/test_clients.py::test_clients_get_the_rows_that_readers_get"
 _FILTERS = "interop/test_pruning.py::test_a_filter_finds_what_the_rows_say"
@@ -113,14 +114,14 @@ EXPORTS: tuple[Mutant, ...] = (
         "upper bounds beside NaN in Delta",
         "A filter skips files whose rows it selects: Delta orders NaN above every number.",
         "EX8",
-        (_LOG, "return low, high if no_nans else None", "return low, high"),
+        (_STATS, "            known = pc.and_(known, pc.fill_null(pc.equal(nans, 0), False))\n", ""),
         tests=f"{_FILTERS}",
     ),
     mutant(
         "cut bounds in Delta",
         "A bound that is no value of the file is told as one.",
         "EX8",
-        (_LOG, "upper = None if column.max_cut else column.max", "upper = column.max"),
+        (_STATS, "known = pc.fill_null(pc.equal(cuts, 0), True)", "known = pc.is_valid(bound)"),
         tests="interop/test_pruning.py::test_deltas_bounds_are_values_of_the_file",
     ),
     mutant(

@@ -441,8 +441,8 @@ FLOORS: dict[str, list[set[str]]] = {
         {"exports", "job_and_key_lookup", "removed_table", "table_root"},
     ],
     "interop": [
-        {"avro", "delta_log", "export", "file_columns", "iceberg_schema", "shared_objects"},
-        {"iceberg_manifests", "iceberg_metadata"},
+        {"avro", "delta_files", "export", "file_columns", "iceberg_schema", "shared_objects"},
+        {"delta_log", "iceberg_manifests", "iceberg_metadata"},
         {"delta_export", "iceberg_export"},
         {"exporter"},
     ],
