@@ -654,9 +654,8 @@ class Table(RowChanges, TableReads):
     def export(self, to: str) -> Export:
         """Export the newest version to other engines, as an Iceberg table or a Delta table.
 
-        Metadata of the format is put beside the data files, which are not copied. Readers see this
-        version until the next export; the property `export.formats` exports each commit. Give other
-        engines the right to read only.
+        Metadata is put beside the data files, which are not copied. Readers see this version until
+        the next export; the property `export.formats` exports each commit. They must only read.
 
         Args:
             to: "iceberg" (version 2 of the format) or "delta".

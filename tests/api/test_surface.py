@@ -185,7 +185,6 @@ NAMES: dict[str, tuple[str | None, str | None]] = {
     "job_id": (None, "JOB"),
     "start_version": (None, "START"),
     "end_version": (None, "END"),
-    "format": (None, "--format"),
 }
 # Spark's own, and those of streams, which only Spark has.
 ONLY_SPARK = {"checkpointLocation", "queryName", "startingVersion", "maxFilesPerTrigger", "onOverwrite"}
