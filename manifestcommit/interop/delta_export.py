@@ -33,7 +33,7 @@ from .delta_log import (
 )
 from .shared_objects import put_shared
 
-MOST_COMMITS = 32  # versions that the log gets as commits when it begins, or after a gap
+MOST_COMMITS = 20  # versions that the log gets as commits when it begins, or after a gap
 MOST_CAUGHT_UP = 100  # versions that follow the log's newest one as commits
 MOST_ACTIONS = 100_000  # of a commit; a version with more of them becomes a checkpoint
 

@@ -27,7 +27,7 @@ from .iceberg_schema import (
 FOLDER = "_iceberg/metadata/"
 HINT = f"{FOLDER}version-hint.text"
 DIGITS = 40  # of a digest in a name
-MAX_SNAPSHOTS = 32  # newest versions that a document has, beside tagged ones
+MAX_SNAPSHOTS = 20  # newest versions that a document has, beside tagged ones
 _MAX_TEXT = 2000  # characters of the watermarks in a summary
 _NAMESPACE = uuid.UUID("6f3d2c0e-6a53-4d8e-9c39-0f1c9a1f5b77")
 _PHYSICAL = "manifestcommit.physical-names"
@@ -141,8 +141,13 @@ def read_document(data: bytes) -> Document:
             last_column=found["last-column-id"],
         )
         made = msgspec.convert(msgspec.to_builtins(made), Document)
-        if any(entry["schema-id"] not in made.schemas for entry in made.entries.values()):
-            raise ValueError("a version's schema is not in it")
+        for entry in made.entries.values():
+            number = entry["schema-id"]
+            name_mapping(made.schemas[number], made.physical.get(number, {}))
+            if not isinstance(entry["manifest-list"], str) or not entry["timestamp-ms"] >= 0:
+                raise ValueError("a version is not described as it should be")
+        highest_id(made.schemas.values())
+        [len(spec["fields"]) for spec in made.specs.values()]
     except (KeyError, TypeError, AttributeError, RecursionError, ValueError) as error:
         raise ValueError(f"it is no table metadata of this library: {error!r}") from None
     return made
@@ -210,9 +215,6 @@ def _summary(snapshot: Snapshot) -> dict[str, str]:
         "total-data-files": snapshot.totals.files,
         "total-records": snapshot.totals.rows,
         "total-files-size": snapshot.totals.bytes,
-        "total-delete-files": 0,
-        "total-position-deletes": 0,
-        "total-equality-deletes": 0,
     }
     summary = {
         "operation": operations.pop() if len(operations) == 1 else "overwrite",
