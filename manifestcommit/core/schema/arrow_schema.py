@@ -239,13 +239,24 @@ def _from_type(type: pa.DataType, new_id: Callable[[], int], path: tuple[str, ..
     if pa.types.is_decimal(type) and 0 <= type.scale <= type.precision <= 38:
         return f"decimal({type.precision},{type.scale})"
     if pa.types.is_timestamp(type):
-        return "timestamp_ntz" if type.tz is None else "timestamp"
+        return "timestamp" if _has_zone(type, path) else "timestamp_ntz"
     if pa.types.is_fixed_size_binary(type):
         return "binary"
     raise UnsupportedTypeError(
         f"Column {show_path(path)} has the Arrow type {type}, which cannot be stored so that every "
         "reader gets it back. Cast it to a supported type or drop it before writing."
     )
+
+
+def _has_zone(type: pa.DataType, path: tuple[str, ...]) -> bool:
+    """Whether a timestamp has a time zone; a damaged schema may name one that is not text."""
+    try:
+        return type.tz is not None
+    except UnicodeDecodeError:
+        raise UnsupportedTypeError(
+            f"Column {show_path(path)} is a timestamp whose time zone is not UTF-8. Write it again "
+            "with the name of a time zone, such as UTC."
+        ) from None
 
 
 def _spark_metadata(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:

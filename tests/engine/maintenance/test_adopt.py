@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import datetime as dt
 import json
@@ -26,7 +27,15 @@ from manifestcommit.core.schema import hive
 from manifestcommit.engine.maintenance import adopt as adopting
 from manifestcommit.engine.maintenance.adopt import KEY, UNFINISHED, adopt
 from manifestcommit.engine.metadata.version_chain import list_versions, open_head
-from manifestcommit.errors import CommitConflictError, ManifestCommitError, NotATableError, SchemaMismatchError, StoreError, UsageError
+from manifestcommit.errors import (
+    CommitConflictError,
+    ManifestCommitError,
+    NotATableError,
+    SchemaMismatchError,
+    StoreError,
+    UnsupportedTypeError,
+    UsageError,
+)
 from manifestcommit.store import LocalStore, MemoryStore, Store, open_store
 from manifestcommit.testing.faults import Died, Fault, FaultStore
 
@@ -717,3 +726,17 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     told = capsys.readouterr().err
     assert "notes.txt cannot be read as a Parquet file" in told and "todo.txt" in told and "\\n" not in told
     assert KEY in mc.Table(tmp_path / "a").snapshot().keys
+
+
+def test_a_time_zone_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    """A damaged Arrow schema in the footer, of which pyarrow decodes the zone only when it is asked for. [AF3]"""
+    file = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"at": pa.array([1], pa.timestamp("us", tz="Europe/Berlin"))}), file)
+    data, stored = file.read_bytes(), pq.read_metadata(file).metadata[b"ARROW:schema"]
+    damaged = base64.b64decode(stored).replace(b"Europe", b"Europ\xff")
+    file.write_bytes(data.replace(stored, base64.b64encode(damaged)))
+    with pytest.raises(
+        UnsupportedTypeError, match=r"x\.parquet: Column 'at' is a timestamp whose time zone is not UTF-8"
+    ):
+        mc.adopt(tmp_path)
+    assert [each.name for each in tmp_path.iterdir()] == ["x.parquet"]
