@@ -1,6 +1,7 @@
-"""Starts Spark for one command: says so, and keeps Spark's own messages off the screen unless -v.
+"""Spark on the command line: that a session starts is said, and what Spark itself says is not shown
+unless -v is given.
 
-Not here: sessions of programs (spark.dataframe).
+Not here: which calls need Spark (table), and how its session starts (spark.dataframe).
 """
 
 from __future__ import annotations
@@ -11,61 +12,64 @@ import logging
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
-from typing import IO, TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ..table import Table
+from ..errors import ManifestCommitError
 
 _LOG = logging.getLogger("manifestcommit.spark")
+_STARTS = "active_session"  # the function that starts one warns before it does
 
 
-def start_spark(options: argparse.Namespace, table: Table, **conditions: str | None) -> None:
-    """A session is active afterwards. UsageError where Spark is not installed; a wrong path or an
-    empty condition is reported before.
-
-    What the JVM and its workers write to standard error, as long as they run, is kept for the case
-    that the start fails.
-    """
-    from ..engine.runtime.validation import condition  # late, as pyarrow is
-
-    for name, value in conditions.items():
-        if value is not None:
-            condition(name, value)
-    table.snapshot()
-    # late: pyspark is an extra
-    from ..spark.dataframe import active_session, has_active_session
-
-    if has_active_session():
-        return
-    remote = os.environ.get("SPARK_REMOTE")
-    what = "connecting to Spark" if remote else "starting a Spark session, which takes seconds"
-    print(f"manifestcommit: {what}", file=sys.stderr, flush=True)
-    level = _LOG.level
-    if not options.verbose:
-        _LOG.setLevel(logging.ERROR)  # that no session was active is known here
+@contextlib.contextmanager
+def quiet_spark(options: argparse.Namespace) -> Iterator[None]:
+    """A session may start inside. What its JVM, and the JVM's workers, write to standard error for
+    as long as they run is kept for an error that is not the library's own."""
+    _LOG.addFilter(_said)
     try:
-        with tempfile.TemporaryFile() as kept:
+        if options.verbose:
+            yield
+            return
+        with tempfile.TemporaryFile() as kept, _stderr_of_processes(kept.fileno()):
             try:
-                with contextlib.nullcontext() if options.verbose else _stderr_into(kept):
-                    active_session()
+                with warnings.catch_warnings():
+                    warnings.filterwarnings("ignore", module="pyspark")
+                    yield
+            except ManifestCommitError:
+                raise
             except Exception:
                 kept.seek(0)
                 print(kept.read().decode("utf-8", "replace"), end="", file=sys.stderr)
                 raise
     finally:
-        _LOG.setLevel(level)
+        _LOG.removeFilter(_said)
+
+
+def _said(record: logging.LogRecord) -> bool:
+    """Say in one line that a session starts, in place of the warning for programs."""
+    if record.funcName != _STARTS:
+        return True
+    what = "connecting to Spark" if "SPARK_REMOTE" in os.environ else "starting a Spark session"
+    print(f"manifestcommit: {what}, which takes seconds", file=sys.stderr, flush=True)
+    return False
 
 
 @contextlib.contextmanager
-def _stderr_into(file: IO[bytes]) -> Iterator[None]:
-    """Processes that are started inside write their errors into this file."""
-    sys.stderr.flush()
+def _stderr_of_processes(file: int) -> Iterator[None]:
+    """Processes that are started inside write their errors into this file; this one does not."""
+    mine = sys.stderr
+    mine.flush()
+    encoding, errors = mine.encoding, mine.errors
+    is_real = mine is sys.__stderr__
     before = os.dup(2)
     try:
-        os.dup2(file.fileno(), 2)
+        os.dup2(file, 2)
+        if is_real:
+            sys.stderr = os.fdopen(os.dup(before), "w", encoding=encoding, errors=errors)
         yield
     finally:
-        sys.stderr.flush()
+        if sys.stderr is not mine:
+            sys.stderr.close()
+            sys.stderr = mine
         os.dup2(before, 2)
         os.close(before)

@@ -34,13 +34,6 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("manifestcommit.spark")
 
 
-def has_active_session() -> bool:
-    """Whether a Spark session is active, classic or Connect."""
-    from pyspark.sql import SparkSession
-
-    return SparkSession.getActiveSession() is not None
-
-
 def active_session() -> SparkSession:
     """The active Spark session, classic or Connect, or a new one where there is none: on a Java
     that it can start on, and with this interpreter for its tasks. UsageError where the one that

@@ -46,6 +46,15 @@ def test_the_command_line_loads_a_table_only_for_a_command(arguments: list[str])
     assert not found & {"manifestcommit.api", "manifestcommit.table", "manifestcommit.job"}
 
 
+def test_rich_is_loaded_for_a_terminal_only(tmp_path: Path) -> None:
+    """Neither a write nor a command whose output nobody looks at loads it."""
+    found = loaded(
+        f"import manifestcommit as mc, pyarrow as pa\nmc.write(pa.table({{'a': [1]}}), {str(tmp_path / 't')!r})\n"
+        f"from manifestcommit.cli.main import main\nfor verb in ('history', 'describe', 'verify'): main([verb, {str(tmp_path / 't')!r}])"
+    )
+    assert "manifestcommit.terminal.screen" in found and not roots(found) & {"rich", "IPython", "shtab"}
+
+
 def test_the_first_name_loads_no_extra() -> None:
     found = loaded("import manifestcommit\nmanifestcommit.write")
     assert "pyarrow" in found

@@ -7,15 +7,13 @@ program's.
 from __future__ import annotations
 
 import argparse
-import contextlib
 from typing import TYPE_CHECKING
 
-from ...errors import UsageError
 from ...terminal.render import counted
 from ..options import Commands, table_of
 from ..output import written
 from ..safety import Plan, add_safety, decided
-from ..spark_session import start_spark
+from ..spark_session import quiet_spark
 
 if TYPE_CHECKING:
     from ...engine.operations.row_change import RowOutcome
@@ -92,29 +90,15 @@ def _run(options: argparse.Namespace, table: Table, *, dry_run: bool) -> RowOutc
     return table.delete(options.where, key=options.key, reason=options.reason, dry_run=dry_run)
 
 
-def _start(options: argparse.Namespace, table: Table) -> None:
-    """Start Spark where this process cannot evaluate the condition. Where that fails, the delete
-    says what it needs Spark for. [RC8]"""
-    from ...engine.row_changes.conditions import is_understood  # late, as pyarrow is
-
-    schema = table.snapshot().schema
-    if schema is not None and not is_understood(options.where, schema, "where"):
-        with contextlib.suppress(UsageError):
-            start_spark(options, table, where=options.where)
-
-
 def _delete(options: argparse.Namespace) -> int:
     table = table_of(options)
-    if options.dry_run:
-        _start(options, table)
-        return print_outcome(options, _run(options, table, dry_run=True))
-
-    def plan() -> Plan | None:
-        _start(options, table)
-        return _plan(options, table)
-
-    status = decided(options, plan, lambda: table.version, is_costly=True)
-    if status is not None:
-        return status
-    _start(options, table)
-    return print_outcome(options, _run(options, table, dry_run=False))
+    table.snapshot()  # a wrong path is reported before Spark starts
+    with quiet_spark(options):
+        if options.dry_run:
+            return print_outcome(options, _run(options, table, dry_run=True))
+        status = decided(
+            options, lambda: _plan(options, table), lambda: table.version, is_costly=True
+        )
+        if status is None:
+            status = print_outcome(options, _run(options, table, dry_run=False))
+    return status

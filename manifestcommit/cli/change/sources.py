@@ -1,6 +1,6 @@
 """`manifestcommit rewind`: setting a source's watermark back. [WM5]
 
-Not here: what it does (engine.operations.lineage).
+Not here: what it does (engine.operations.rewind).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from ...terminal.render import counted, plain_text, quoted
 from ...terminal.screen import print_table
 from ..options import Commands, add_choice, chosen, positive, table_of
 from ..output import size_cell, size_text, written
-from ..spark_session import start_spark
+from ..spark_session import quiet_spark
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -142,9 +142,9 @@ def _cell(value: Any) -> str:
 
 def _files(options: argparse.Namespace) -> int:
     table = table_of(options)
-    if options.filter is not None:
-        start_spark(options, table, filter=options.filter)
-    found = table.files(options.filter, **chosen(options)).sort_by("path")
+    table.snapshot(**chosen(options))  # a wrong path is reported before Spark starts
+    with quiet_spark(options):
+        found = table.files(options.filter, **chosen(options)).sort_by("path")
     found = _filtered(options, found)
     if written(options, found.to_pylist()):
         return 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,7 +18,7 @@ from ...terminal.render import counted, visible
 from ...terminal.screen import print_table
 from ..options import Commands, table_of
 from ..output import size_cell, size_text, written
-from ..spark_session import start_spark
+from ..spark_session import quiet_spark
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +31,7 @@ def add_commands(commands: Commands) -> None:
     compact = commands.add(
         "compact",
         _compact,
-        "rewrite small files together with Spark, and merge small manifests; no row changes",
+        "rewrite small files together, and merge small manifests; no row changes",
         [
             "compact /lake/flights --dry-run",
             "compact /lake/flights --where \"day >= '2013-12-01'\"",
@@ -130,22 +130,18 @@ def print_report(options: argparse.Namespace, report: Compaction) -> int:
 
 
 def _compact(options: argparse.Namespace) -> int:
-    from ...engine.runtime.validation import size as byte_count  # late, as pyarrow is
-
     table = table_of(options)
-    which: dict[str, Any] = {
+    which = {
         "target_file_size": options.target_file_size,
         "where": options.where,
         "only_manifests": options.only_manifests,
         **({} if options.max_bytes is None else {"max_bytes": options.max_bytes}),
     }
-    for name in ("target_file_size", "max_bytes"):
-        if name in which and which[name] is not None:
-            which[name] = byte_count(name, which[name])
-    if options.where is not None or not (options.dry_run or options.only_manifests):
-        start_spark(options, table, where=options.where)
+    table.snapshot()  # a wrong path is reported before Spark starts
     if options.dry_run:
-        return print_plan(options, table.plan_compaction(**which))
-    with Steps() as steps:
+        with quiet_spark(options):
+            plan = table.plan_compaction(**which)
+        return print_plan(options, plan)
+    with quiet_spark(options), Steps() as steps:
         made = table.compact(**which, sort_by=options.sort_by, progress=steps)
     return print_report(options, made)

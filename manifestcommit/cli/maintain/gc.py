@@ -21,7 +21,7 @@ from ...terminal.screen import print_table
 from ..options import Commands, table_of
 from ..output import size_cell, size_text, written
 from ..safety import Plan, add_safety, decided
-from ..spark_session import start_spark
+from ..spark_session import quiet_spark
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -195,7 +195,13 @@ def print_report(options: argparse.Namespace, report: GcReport) -> int:
 def _gc(options: argparse.Namespace) -> int:
     table = table_of(options)
     if options.spark:
-        start_spark(options, table)
+        table.snapshot()  # a wrong path is reported before Spark starts
+        with quiet_spark(options):
+            return _collect(options, table)
+    return _collect(options, table)
+
+
+def _collect(options: argparse.Namespace, table: Table) -> int:
     if options.dry_run:
         made = _called(options, table.plan_gc)
         return (print_spark_plan if options.spark else print_plan)(options, made)

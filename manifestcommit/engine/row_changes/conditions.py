@@ -47,15 +47,6 @@ def text_of(condition: Any) -> str:
     return f"spark {condition}"
 
 
-def is_understood(condition: Any, schema: Schema, argument: str) -> bool:
-    """Whether this process can evaluate the condition, so that no Spark is needed. [RC8]"""
-    try:
-        understand(condition, schema, argument)
-    except NotUnderstoodError:
-        return False
-    return True
-
-
 def understand(condition: Any, schema: Schema, argument: str) -> Condition:
     """SQL or a pyarrow expression over tables of this schema. NotUnderstoodError where only Spark
     can evaluate it; UsageError, with the name of the argument, if it is not a condition. [RC8]"""
