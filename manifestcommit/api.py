@@ -21,6 +21,7 @@ from .engine.maintenance.compaction import Compaction, LostGroup
 from .engine.maintenance.gc import GcReport, ObjectTotals
 from .engine.operations.lineage import FileRange, Lineage
 from .engine.operations.row_change import RowOutcome
+from .engine.row_changes.clauses import Delete, Insert, Update
 from .engine.runtime.job_metrics import JobMetrics
 from .engine.runtime.outcome import JobResult, JobResults, Outcome
 from .errors import (
@@ -98,6 +99,7 @@ __all__ = [
     "CountMismatch",
     "CountReport",
     "DataFileMissingError",
+    "Delete",
     "DoctorCheck",
     "DoctorLatency",
     "DoctorReport",
@@ -105,6 +107,7 @@ __all__ = [
     "Export",
     "FileRange",
     "GcReport",
+    "Insert",
     "Job",
     "JobAbortedError",
     "JobFencedError",
@@ -138,6 +141,7 @@ __all__ = [
     "UnsafeStoreError",
     "UnsupportedFormatError",
     "UnsupportedTypeError",
+    "Update",
     "UsageError",
     "VerifyFinding",
     "VerifyReport",

@@ -129,8 +129,6 @@ RULES: dict[str, Rule] = {
     "type": column_type,
     "version": optional(whole(None)),
     "watermarks": ranges,
-    "when_matched": optional(one_of("update", "delete")),
-    "when_not_matched": optional(one_of("insert")),
     "where": optional(condition),
     "writer": one_of("arrow", "jvm"),
 }

@@ -14,11 +14,21 @@ from ..argument_checks import REASON, checked, part_of
 from ..engine.metadata.table_context import TableContext
 from ..engine.operations.row_change import RowOutcome, drop_removed
 from ..engine.row_changes.arrow_rows import ArrowRows
+from ..engine.row_changes.clauses import (
+    Clauses,
+    Delete,
+    Insert,
+    Update,
+    as_clauses,
+    check_not_empty,
+)
 from ..engine.row_changes.delete import delete_where
 from ..engine.row_changes.executor import FEW_BYTES, Choice, RowExecutor
 from ..engine.row_changes.merge import Actions, merge
+from ..engine.row_changes.merge_clauses import merge_clauses
 from ..engine.row_changes.update import update_where
-from ..engine.runtime.validation import Ranges, condition, optional, rows
+from ..engine.runtime.validation import Ranges, anything, condition, optional, rows
+from ..errors import UsageError
 from ..job import is_spark_dataframe
 from ..store import StorageOptions
 from .conditions import Condition
@@ -31,6 +41,11 @@ def has_active_session() -> bool:
     """Whether a Spark session is active; Spark is not loaded for that."""
     sql = sys.modules.get("pyspark.sql")
     return sql is not None and sql.SparkSession.getActiveSession() is not None
+
+
+def is_simple(given: Any) -> bool:
+    """Whether whole rows are meant, or nothing."""
+    return given is None or isinstance(given, str)
 
 
 @part_of("Table")
@@ -148,14 +163,29 @@ class RowChanges:
             dry_run=dry_run,
         )
 
-    @checked(source=rows, reason=optional(REASON))
+    @checked(
+        source=rows,
+        reason=optional(REASON),
+        when_matched=anything,
+        when_not_matched=anything,
+        when_not_matched_by_source=anything,
+    )
     def merge(
         self,
         source: Any,
         on: Sequence[str] | str,
         *,
-        when_matched: Literal["update", "delete"] | None = "update",
-        when_not_matched: Literal["insert"] | None = "insert",
+        when_matched: Literal["update", "delete"]
+        | Update
+        | Delete
+        | Sequence[Update | Delete]
+        | None = "update",
+        when_not_matched: Literal["insert"] | Insert | Sequence[Insert] | None = "insert",
+        when_not_matched_by_source: Literal["update", "delete"]
+        | Update
+        | Delete
+        | Sequence[Update | Delete]
+        | None = None,
         spark: SparkSession | None = None,
         key: str | None = None,
         fingerprint: str | None = None,
@@ -172,9 +202,13 @@ class RowChanges:
                 columns, or with at least `on` where rows are only deleted.
             on: the columns of the key; a null in one is equal to nothing.
             when_matched: what becomes of the table's rows whose key the source has: "update", the
-                default, "delete", or None: they stay.
-            when_not_matched: what becomes of the source's other rows: "insert", the default, or
-                None: nothing.
+                default: they become the source's rows; "delete"; None: they stay; or `Update(…)`
+                and `Delete(…)`, one or a list: the first whose condition is true applies.
+            when_not_matched: what becomes of the source's other rows: "insert", the default; None:
+                nothing; or `Insert(…)`, one or a list.
+            when_not_matched_by_source: what becomes of the table's other rows: None, the default:
+                they stay; "delete"; or `Update(…)` and `Delete(…)`, one or a list. The whole table
+                is read then.
             spark: the session that compares and rewrites; by default that of a DataFrame, and for
                 other sources this process does it, with the source's keys in memory, unless a
                 session is active and the table has more than 1 GB.
@@ -201,20 +235,27 @@ class RowChanges:
         Example:
             `table.merge(corrections, on=["day", "flight"], key="corrections:7")`
 
-        Spec: RC3, RC4, RC6, WM2.
+        Spec: RC3, RC4, RC6, RC8, RC9, WM2.
         """
         is_spark = is_spark_dataframe(source)
+        declared: Any = {"key": key, "fingerprint": fingerprint, "reason": reason}
+        declared["watermarks"] = watermarks
+        clauses = Clauses(
+            as_clauses("when_matched", when_matched, (Update, Delete)),
+            as_clauses("when_not_matched", when_not_matched, (Insert,)),
+            as_clauses("when_not_matched_by_source", when_not_matched_by_source, (Update, Delete)),
+        )
+        check_not_empty(clauses)
+        if not (is_simple(when_matched) and is_simple(when_not_matched) and not clauses.by_source):
+            if is_spark or spark is not None:
+                raise UsageError(
+                    "clauses of a merge are evaluated in this process; nothing was done. Give a "
+                    "source of Arrow data, such as df.toArrow(), and no spark="
+                )
+            return merge_clauses(self._session, source, on, clauses, **declared)
+        actions: Any = Actions(when_matched, when_not_matched)  # type: ignore[arg-type]  # simple
         if spark is None and not is_spark and not self._is_for_an_active_session():
-            return merge(
-                self._session,
-                source,
-                on,
-                Actions(when_matched, when_not_matched),
-                key=key,
-                fingerprint=fingerprint,
-                reason=reason,
-                watermarks=watermarks,
-            )
+            return merge(self._session, source, on, actions, **declared)
         from ..spark.dataframe import active_session  # late: pyspark is an extra
         from ..spark.operations.merge import merge as merge_with_spark
 
@@ -223,12 +264,9 @@ class RowChanges:
             self._session,
             source,
             on,
-            when_matched=when_matched,
-            when_not_matched=when_not_matched,
-            key=key,
-            fingerprint=fingerprint,
-            reason=reason,
-            watermarks=watermarks,
+            when_matched=actions.matched,
+            when_not_matched=actions.unmatched,
+            **declared,
             is_spark=is_spark,
             storage_options=self._storage_options,
         )

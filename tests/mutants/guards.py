@@ -954,6 +954,24 @@ SPARK: tuple[Mutant, ...] = (
         tests="engine/row_changes/test_merge.py::test_a_key_is_found_by_all_of_its_columns",
     ),
     mutant(
+        "first clause that applies",
+        "A row that an earlier clause of a merge has taken is taken by a later one, too.",
+        "RC9",
+        ("engine/row_changes/merge_clauses.py", "            open_rows &= ~chosen\n", ""),
+        tests="engine/row_changes/test_merge_clauses.py::test_it_leaves_what_duckdb_leaves",
+    ),
+    mutant(
+        "rows that no row of the source matches",
+        "A merge that deletes what its source lacks counts as having read the source's partitions only.",
+        "RC9 CF16",
+        (
+            "engine/row_changes/merge_clauses.py",
+            "self._change.read(({},) if self._by_source else partitions)",
+            "self._change.read(partitions)",
+        ),
+        tests="engine/row_changes/test_merge_clauses.py::test_what_it_has_read_is_its_keys_partitions_or_all",
+    ),
+    mutant(
         "keys that come twice",
         "A merge takes a source that has a key twice: which row counts is chance.",
         "RC3",

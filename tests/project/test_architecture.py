@@ -323,6 +323,7 @@ ARROWS: dict[str, set[str]] = {
         "engine.job",
         "engine.maintenance",
         "engine.operations",
+        "engine.row_changes",
         "engine.runtime",
         "errors",
         "interop",
@@ -458,8 +459,8 @@ FLOORS: dict[str, list[set[str]]] = {
     "engine.row_changes": [
         {"conditions", "removal"},
         {"arrow_rows", "assignments", "executor"},
-        {"compaction", "delete", "merge_source", "update"},
-        {"merge"},
+        {"clauses", "compaction", "delete", "merge_source", "update"},
+        {"merge", "merge_clauses"},
     ],
     "engine.runtime": [
         {"tuning", "checked_parquet", "concurrency", "environment", "job_metrics", "name_set", "validation"},

@@ -25,10 +25,17 @@ class Assignments:
     """The values of `set`: column -> SQL, a pyarrow expression, or a value of Python."""
 
     def __init__(
-        self, given: Mapping[str, Any], schema: Schema, resolve: Resolve, inputs: pa.Schema
+        self,
+        given: Mapping[str, Any],
+        schema: Schema,
+        resolve: Resolve,
+        inputs: pa.Schema,
+        *,
+        stays: str | None = "",
     ) -> None:
         """schema: the table's; resolve: the names that SQL may use; inputs: the columns of the rows
-        that expressions are evaluated for."""
+        that expressions are evaluated for; stays: with this before its name, a column that is not
+        set is among them; None: it becomes null."""
         pairs = [(find_column(schema, name), value) for name, value in given.items()]
         if not pairs or len({field.id for field, _ in pairs}) < len(pairs):
             raise UsageError(
@@ -36,7 +43,12 @@ class Assignments:
             )
         compiled = {field.name: _compiled(field, value, resolve, inputs) for field, value in pairs}
         self._columns = {
-            field.name: compiled.get(field.name, pc.field(field.name)) for field in schema.fields
+            field.name: compiled[field.name]
+            if field.name in compiled
+            else pc.scalar(pa.scalar(None, arrow_type(field.type)))
+            if stays is None
+            else pc.field(stays + field.name)
+            for field in schema.fields
         }
         self._text = ", ".join(f"{field.name} = {value_text(value)}" for field, value in pairs)
         self.changed(inputs.empty_table())  # types are checked before any row is read

@@ -51,6 +51,15 @@ class TouchedFiles(NamedTuple):
         return self.entries
 
 
+class ChangedFiles(NamedTuple):
+    """Files that a change removes; partly: those of which rows are in new files then. rows_kept:
+    rows of these that are as they were."""
+
+    entries: pa.Table
+    partly: pa.Table
+    rows_kept: int
+
+
 def touched_files(entries: pa.Table, rows: Mapping[str, int]) -> TouchedFiles:
     """The files with rows that change. rows: path -> how many of its rows."""
     paths = pa.array([path for path, count in rows.items() if count], pa.string())
@@ -125,7 +134,7 @@ def needed_columns(schema: Schema, predicate: Predicate) -> list[str]:
 def finish(
     change: RowChange,
     session: TableContext,
-    going: RowsToDelete | TouchedFiles | None = None,
+    going: RowsToDelete | TouchedFiles | ChangedFiles | None = None,
     *,
     executor: Executor | None = None,
     planned: bool = False,

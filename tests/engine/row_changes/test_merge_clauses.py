@@ -1,0 +1,224 @@
+"""The whole MERGE in this process, against DuckDB's as the model. [RC9] [RC3]"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from tests.faults.tables import begin, check_table, memory, read_ids, rows, session, write
+from tests.faults.test_crashes import KEY, every_fault, full, small, tight  # noqa: F401  # tight: a fixture
+from tests.row_tables import content, copy, make_base, shown
+from tests.sizes import rest_thorough, rounds
+
+import manifestcommit as mc
+from manifestcommit.engine.row_changes import arrow_rows
+from manifestcommit.engine.row_changes.clauses import Clauses
+from manifestcommit.engine.row_changes.merge_clauses import begin_merge_clauses
+from manifestcommit.engine.runtime.outcome import Outcome, committed_or_raise
+from manifestcommit.errors import CommitConflictError
+from manifestcommit.store import Store
+from manifestcommit.table import Table
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, pa.Table]]:
+    return make_base(tmp_path_factory)
+
+
+SOURCE = pa.table(
+    {
+        "op": ["u", "d", "u", "u", "i", "i", None, "u"],
+        "id": pa.array([1, 2, 13, 24, 41, 42, None, 35], pa.int64()),
+        "x": [0.5, None, 2.5, None, 1.0, None, 9.0, 3.5],
+        "text": ["one", "two", None, "it's", "new", "neu ü", "no key", "x"],
+    }
+)
+U, D, I = mc.Update, mc.Delete, mc.Insert  # noqa: E741  # as in the table below
+
+MERGES: dict[str, tuple[dict[str, Any], str]] = {
+    "some columns with expressions": (
+        {"when_matched": U(set={"x": "target.x + source.x", "text": "source.text || '!'"}), "when_not_matched": None},
+        "WHEN MATCHED THEN UPDATE SET x = target.x + source.x, text = source.text || '!'",
+    ),
+    "several clauses in order": (
+        {
+            "when_matched": [D(where="op = 'd'"), U(set={"x": "source.x"}, where="source.x > 1"), U(set={"text": "'rest'"})],
+            "when_not_matched": [
+                I(values={"id": "id", "text": "concat('<', text, '>')"}, where="op = 'i' AND x IS NULL"),
+                I(values={"id": "id", "x": 7}, where="op = 'i'"),
+            ],
+        },
+        """WHEN MATCHED AND op = 'd' THEN DELETE
+        WHEN MATCHED AND source.x > 1 THEN UPDATE SET x = source.x
+        WHEN MATCHED THEN UPDATE SET text = 'rest'
+        WHEN NOT MATCHED AND op = 'i' AND source.x IS NULL THEN INSERT (id, text) VALUES (source.id, '<' || source.text || '>')
+        WHEN NOT MATCHED AND op = 'i' THEN INSERT (id, x) VALUES (source.id, 7)""",
+    ),
+    "a source with some columns": (
+        {"when_matched": U(), "when_not_matched": I()},
+        """WHEN MATCHED THEN UPDATE SET id = source.id, x = source.x, text = source.text
+        WHEN NOT MATCHED THEN INSERT (id, x, text) VALUES (source.id, source.x, source.text)""",
+    ),
+    "not matched by source": (
+        {
+            "when_matched": None,
+            "when_not_matched": None,
+            "when_not_matched_by_source": [U(set={"text": "'gone'", "day": "NULL"}, where="id > 20"), D(where="x > 1")],
+        },
+        """WHEN NOT MATCHED BY SOURCE AND target.id > 20 THEN UPDATE SET text = 'gone', day = NULL
+        WHEN NOT MATCHED BY SOURCE AND target.x > 1 THEN DELETE""",
+    ),
+    "all of them": (
+        {
+            "when_matched": [U(set={"day": "'a b%20'", "id": "target.id + 100"}, where="target.day IS NOT NULL"), D()],
+            "when_not_matched": "insert",
+            "when_not_matched_by_source": "delete",
+        },
+        """WHEN MATCHED AND target.day IS NOT NULL THEN UPDATE SET day = 'a b%20', id = target.id + 100
+        WHEN MATCHED THEN DELETE
+        WHEN NOT MATCHED THEN INSERT (id, x, text) VALUES (source.id, source.x, source.text)
+        WHEN NOT MATCHED BY SOURCE THEN DELETE""",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MERGES)
+@pytest.mark.parametrize("name", rest_thorough(["plain", "partitioned"], "partitioned"))
+def test_it_leaves_what_duckdb_leaves(base: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, case: str) -> None:
+    """Null keys, rows that move to another partition, columns that only the source has. [RC9] [RC3]"""
+    monkeypatch.setattr(arrow_rows, "_BATCH_ROWS", 3)
+    table, data = copy(base, name, tmp_path)
+    arguments, sql = MERGES[case]
+    outcome = table.merge(SOURCE, on="ID", **arguments)
+    with duckdb.connect() as model:
+        model.register("rows", data)
+        model.register("source", SOURCE)
+        model.execute("CREATE TABLE target AS SELECT * FROM rows")
+        model.execute(f"MERGE INTO target USING source ON target.id = source.id {sql}")
+        expected = model.sql("SELECT * FROM target").to_arrow_table().cast(data.schema)
+    assert content(table) == shown(expected)
+    assert outcome.committed and (outcome.executor, table.history(1)[0]["operation"]) == ("arrow", "merge")
+    assert len(data) + outcome.rows_inserted - outcome.rows_deleted == len(expected)
+    assert table.verify(deep=True).is_sound and table.counts().all_match
+
+
+def test_a_pyarrow_expression_names_both_sides(base: Any, tmp_path: Path) -> None:
+    """[RC9]"""
+    table, _ = copy(base, "plain", tmp_path)
+    source = pa.table({"id": [1, 2, 3], "plus": [10.0, 20.0, 30.0]})
+    clause = mc.Update(set={"x": pc.field("target.x") + pc.field("source.plus")}, where=pc.field("source.plus") > 15)
+    assert table.merge(source, on="id", when_matched=clause, when_not_matched=None).rows_updated == 2
+    assert table.to_arrow(["id", "x"], filter=pc.field("id") < 4).to_pylist()[1:] == [
+        {"id": 1, "x": -0.0},
+        {"id": 2, "x": None},
+        {"id": 3, "x": 31.5},
+    ]
+
+
+def test_an_empty_source_deletes_all_or_nothing(base: Any, tmp_path: Path) -> None:
+    """[RC9]"""
+    table, data = copy(base, "plain", tmp_path)
+    none = SOURCE.slice(0, 0)
+    assert table.merge(none, on="id", when_matched=mc.Update()).kind == "unchanged"
+    assert table.merge(none, on="id", when_not_matched_by_source=mc.Delete(where="id < 5")).rows_deleted == 5
+    outcome = table.merge(none, on="id", when_not_matched_by_source="delete", key="k")
+    assert (outcome.rows_deleted, outcome.files_rewritten, content(table)) == (len(data) - 5, 0, [])
+    again = table.merge(none, on="id", when_not_matched_by_source="delete", key="k")
+    assert again.already_committed
+    with pytest.raises(mc.KeyReusedError):
+        table.merge(none, on="id", when_not_matched_by_source=mc.Delete(where="id < 5"), key="k")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"when_matched": "upsert"}, "(?s)invalid when_matched 'upsert': expected 'update' or 'delete', Update"),
+        ({"when_matched": mc.Insert()}, "invalid when_matched"),
+        ({"when_not_matched": [mc.Insert(), "delete"]}, "invalid when_not_matched"),
+        ({"when_not_matched_by_source": 5}, "invalid when_not_matched_by_source"),
+        ({"when_matched": [], "when_not_matched": None}, "nothing would be done"),
+        ({"when_matched": mc.Update(set={"x": "x"})}, "(?s)both sides have the column 'x'.*target.x or source.x"),
+        ({"when_matched": mc.Update(set={"nope": "1"})}, "nope"),
+        ({"when_matched": mc.Update(set={"x": "nope"})}, "nope"),
+        ({"when_matched": mc.Update(set={})}, "one or more columns"),
+        ({"when_matched": mc.Delete(where="source.id")}, "neither true nor false"),
+        ({"when_matched": mc.Delete(where="lower(op) = 'd'")}, "without Spark"),
+        ({"when_matched": mc.Delete(where=pc.field("op") == "d")}, "op"),
+        ({"when_not_matched": mc.Insert(values={"x": "target.x"})}, "no row of the target"),
+        ({"when_not_matched_by_source": mc.Delete(where="source.x > 1")}, "no row of the source"),
+        ({"when_matched": mc.Update(set={"text": "source.x"})}, "(?s)set 'text'"),
+        ({"when_matched": mc.Update(set={"x": "source.x / 0"})}, "(?s)cannot be evaluated.*divide by zero"),
+    ],
+)
+def test_a_clause_that_is_none_is_refused_and_nothing_is_committed(base: Any, tmp_path: Path, arguments: dict[str, Any], says: str) -> None:
+    """[RC9]"""
+    table, data = copy(base, "plain", tmp_path)
+    with pytest.raises(mc.UsageError, match=says):
+        table.merge(SOURCE, on="id", **arguments)
+    assert content(table) == shown(data)
+
+
+def test_the_source_has_its_keys_and_fits_the_table(base: Any, tmp_path: Path) -> None:
+    """[RC3] [RC9]"""
+    table, data = copy(base, "plain", tmp_path)
+    for source in (SOURCE.drop_columns(["id"]), SOURCE.set_column(2, "x", SOURCE.column("text")), pa.concat_tables([SOURCE, SOURCE])):
+        with pytest.raises((mc.SchemaMismatchError, mc.UsageError), match=r"'id'|\bx\b|rows with the key id=1;"):
+            table.merge(source, on="id", when_matched=mc.Update())
+    assert content(table) == shown(data)
+
+
+# --- crashes, and beside others ------------------------------------------------------------------------------------------
+
+CLAUSES = Clauses(
+    (mc.Delete(where="source.id = 1"), mc.Update(set={"id": "target.id + 1000"})), (mc.Insert(),), (mc.Delete(where="id = 2"),)
+)
+
+
+def merge(store: Store) -> Outcome:
+    source = rows([1, 6, 77], day="a").select(["id", "day"])
+    return committed_or_raise(begin_merge_clauses(session(store), source, "id", CLAUSES, key=KEY).change.commit(), "the table")
+
+
+@pytest.mark.usefixtures("tight")
+@pytest.mark.parametrize(("prepare", "step"), [(small, 5), (full, 11)])
+def test_a_merge_that_dies_anywhere_is_done_or_not_and_a_rerun_completes_it(prepare: Any, step: int) -> None:
+    """[IV3] [RC1] [RC9] [KY3]"""
+    every_fault(prepare, merge, memory, step=rounds(step, 1))
+
+
+@pytest.mark.parametrize("by_source", [False, True])
+def test_what_it_has_read_is_its_keys_partitions_or_all(by_source: bool) -> None:
+    """Rows that no row of the source matches can be anywhere. [CF16] [RC9]"""
+    clauses = Clauses((mc.Update(set={"id": "target.id + 10"}),), (), (mc.Delete(where="id = 9"),) if by_source else ())
+    for day in "ab":
+        store = memory()
+        for each in "ab":
+            write(store, rows([1, 2], day=each), partition_by=["day"])
+        source = rows([1], day="a").select(["id", "day"])
+        mine = begin_merge_clauses(session(store), source, ["day", "id"], clauses).change
+        with begin(store) as theirs:
+            theirs.write(rows([3], day=day))
+        if day == "b" and not by_source:
+            assert committed_or_raise(mine.commit(), "t").committed and read_ids(store) == [1, 2, 2, 3, 11]
+        else:
+            with pytest.raises(CommitConflictError) as caught:
+                committed_or_raise(mine.commit(), "t")
+            assert caught.value.rule == "read_partition_was_touched" and read_ids(store) == [1, 1, 2, 2, 3]
+        check_table(store)
+
+
+def test_new_rows_say_their_own_ranges_and_changed_ones_those_of_their_files(tmp_path: Path) -> None:
+    """[RC5] [WM2]"""
+    mc.write(pa.table({"id": range(10)}), tmp_path / "t", watermarks={"s": (0, 10)})
+    table = Table(tmp_path / "t")
+    clause = mc.Update(set={"id": "target.id + 100"})
+    outcome = table.merge(pa.table({"id": [5, 40]}), "id", when_matched=clause, watermarks={"changes": (0, 2)}, key="k")
+    assert (outcome.rows_updated, outcome.rows_inserted, outcome.rows_rewritten) == (1, 1, 9)
+    assert table.watermarks() == {"s": 10, "changes": 2}
+    kept, new = table.lineage("s", 5), table.lineage("changes", 1)
+    assert kept is not None and {(each.start, each.end) for each in kept.files} == {(0, 10)}
+    assert new is not None and {(each.start, each.end) for each in new.files} == {(0, 2)}
