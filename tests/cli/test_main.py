@@ -421,6 +421,9 @@ def test_every_command_takes_storage_options(run: Run, rgw: Any, options_file: P
         "tag": ["a tag é%"],
         "compact": ["--only-manifests"],
         "delete": ["--where", "a > 9", "--dry-run"],
+        "add-column": ["b", "long"],
+        "rename-column": ["b", "c"],
+        "drop-column": ["c", "--yes"],
     }
     for command in COMMANDS:
         found = run(command, url, *more.get(command, []), "--storage-options", options_file)

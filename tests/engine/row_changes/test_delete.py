@@ -171,7 +171,7 @@ def test_no_spark_is_loaded_for_it(tmp_path: Path) -> None:
     code = f"""
 import sys
 from manifestcommit.cli.main import main
-assert main(["delete", {str(tmp_path / "t")!r}, "--where", "id = 2"]) == 0
+assert main(["delete", {str(tmp_path / "t")!r}, "--where", "id = 2", "--yes"]) == 0
 assert not any(name.partition(".")[0] in ("pyspark", "py4j") for name in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
