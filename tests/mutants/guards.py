@@ -979,6 +979,22 @@ SPARK: tuple[Mutant, ...] = (
         tests="spark/operations/test_row_changes.py::test_a_key_that_comes_twice_is_named",
         needs="spark",
     ),
+    mutant(
+        "what a Spark lacks",
+        "A version of Spark that lacks what was asked for goes on to an error of its own, or to less than was asked for.",
+        "SP45",
+        ("spark/runtime/versions.py", "    if not has(name):\n        feature", "    if False:\n        feature"),
+        tests="spark/runtime/test_versions.py::test_what_a_version_lacks_is_refused_with_the_version_that_has_it",
+        needs="spark",
+    ),
+    mutant(
+        "lists without offsets",
+        "A task's process crashes at an empty list inside another, which Spark before 4.2 hands over without its offsets.",
+        "SP45",
+        ("spark/runtime/versions.py", "SPARK >= (4, 2) or not any(map(pa.types.is_nested", "True or not any(map(pa.types.is_nested"),
+        tests="spark/runtime/test_versions.py::test_lists_without_offsets_are_made_whole",
+        needs="spark",
+    ),
 )
 
 GUARDS: tuple[Mutant, ...] = (*STORES, *UNTRUSTED, *SECRETS, *CONFIRMATION, *FILES, *SPARK)

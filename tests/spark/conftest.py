@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.spark.clusters import HOSTILE, Driver, clear_traps, environment, python_path, standalone_cluster
 
+from manifestcommit.spark.runtime.versions import FEATURES, has
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 TOLERATED = (
     "ignore:PySpark does not yet fully support pandas:FutureWarning",
     "ignore:unclosed:ResourceWarning",
+    "ignore:distutils Version classes are deprecated:DeprecationWarning",  # Spark 3.5
 )
 
 
@@ -26,6 +29,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(here):
             for warning in TOLERATED:
                 item.add_marker(pytest.mark.filterwarnings(warning))
+            for name in (name for mark in item.iter_markers("needs") for name in mark.args):
+                if not has(name):
+                    feature = FEATURES[name]
+                    item.add_marker(pytest.mark.skip(f"{feature.what} is of Spark {'.'.join(map(str, feature.since))}"))
 
 
 @pytest.fixture(scope="session")

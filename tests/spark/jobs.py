@@ -43,6 +43,7 @@ def write_and_fail(spark: Any, path: str, task: int, tasks: int = 4, rows: int =
 
 def save(spark: Any, path: str, tasks: int = 4, rows: int = 250, start: int = 0, key: str = "k", mode: str = "append") -> None:
     """The same rows through `format("manifestcommit")`."""
+    find_format(spark)
     numbers(spark, tasks=tasks, rows=rows, start=start, key=key).write.format("manifestcommit").option("key", key).mode(mode).save(path)
 
 
@@ -71,6 +72,14 @@ def register(spark: Any, **options: Any) -> None:
     mc.register(spark, storage_options=options)
 
 
+def find_format(spark: Any) -> None:
+    """Spark finds the format by itself, but for 4.0."""
+    from manifestcommit.spark.runtime.versions import has
+
+    if not has("discovery"):
+        register(spark)
+
+
 def read(spark: Any, path: str, **options: Any) -> list[list[Any]]:
     """All rows by the library call, in order."""
     import manifestcommit as mc
@@ -87,6 +96,7 @@ def read_where(spark: Any, path: str, column: str, value: str | None, **options:
 
 def load(spark: Any, path: str, **options: Any) -> list[list[Any]]:
     """All rows by `format("manifestcommit")`, in order."""
+    find_format(spark)
     return sorted(list(row) for row in spark.read.format("manifestcommit").options(**options).load(path).collect())
 
 

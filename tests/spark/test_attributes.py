@@ -20,6 +20,7 @@ from tests.spark.clusters import Driver, release, set_trap, sprung, wait_for
 
 import manifestcommit as mc
 
+pytestmark = pytest.mark.versions
 OLD = [(n, f"2013-01-0{n % 2 + 1}", "old") for n in range(5000, 5010)]
 TASKS, ROWS = 4, 250
 
@@ -166,6 +167,7 @@ def woken_at_the_end(trap: Path) -> Iterator[Any]:
 
 
 @pytest.mark.thorough
+@pytest.mark.needs("format")
 @pytest.mark.parametrize(("point", "committed"), [("commit-before-create", False), ("commit-after-create", True)])
 def test_atomic_commit_of_the_data_source(spark, driver: Driver, table: str, point: str, committed: bool) -> None:
     """[SP3] The process in which Spark runs the data source's commit is killed: Spark fails the write and calls abort, which must not

@@ -24,6 +24,8 @@ def rows(count: int, key: str) -> list[list[object]]:
     return [[n, f"2013-01-0{n % 2 + 1}", key] for n in range(count)]
 
 
+@pytest.mark.versions
+@pytest.mark.needs("format")
 def test_a_connect_client_writes_and_reads(client: Driver, root: str) -> None:
     """[SP1] [SP4] [SP5] [SP6] The library call from a Connect client: typed outcomes, exactly once, hostile root."""
     assert "recoverable=True is not available in Spark Connect" in client.run("recoverable", path=root)

@@ -236,16 +236,25 @@ def row_groups(table: pa.Table, row_group_bytes: int = ROW_GROUP_BYTES) -> Itera
         yield table.slice(start, size)
 
 
+def bytes_of(batch: pa.RecordBatch) -> int:
+    """The size of the rows in memory; that of the buffers where pyarrow (before 24) cannot measure
+    views."""
+    try:
+        return int(batch.nbytes)
+    except pa.ArrowTypeError:
+        return int(batch.get_total_buffer_size())
+
+
 def pieces(
     batch: pa.RecordBatch, row_group_bytes: int = ROW_GROUP_BYTES
 ) -> Iterator[pa.RecordBatch]:
     """Slices of the batch, none larger than a row group, so that no copy of it is either; no slice
     if it is empty."""
-    rows = batch.num_rows
+    rows, size_bytes = batch.num_rows, bytes_of(batch)
     size = (
         ROW_GROUP_ROWS
-        if not batch.nbytes
-        else max(1, min(ROW_GROUP_ROWS, rows * row_group_bytes // batch.nbytes))
+        if not size_bytes
+        else max(1, min(ROW_GROUP_ROWS, rows * row_group_bytes // size_bytes))
     )
     # Arrow cannot cast a large_string that lies beyond 2 GiB in its buffer to string, however short
     # the slice is: copy such slices.

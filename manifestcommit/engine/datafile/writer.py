@@ -76,6 +76,8 @@ _WRITER_OPTIONS: dict[str, Any] = {
     "store_decimal_as_integer": True,
 }
 _MIN_ROW_GROUP_BYTES = 16 * 1024
+# Older ones write the same files without Bloom filters. [DF11]
+WRITES_BLOOM_FILTERS = int(pa.__version__.partition(".")[0]) >= 24
 _BLOOM_TYPES = frozenset(
     {"byte", "short", "integer", "long", "string", "binary", "date", "timestamp", "timestamp_ntz"}
 )
@@ -194,7 +196,7 @@ class DataFileWriter:
         """Write rows, with the table's column names; a null in a column that is not nullable is
         refused. [DF3]"""
         self._check_open("write")
-        self._bytes += batch.nbytes
+        self._bytes += row_buffer.bytes_of(batch)
         try:
             for piece in row_buffer.pieces(batch, self._row_group_bytes):
                 self._rows += piece.num_rows
@@ -350,7 +352,9 @@ class _FileSet:
         # As many values as rows: the rows of a group are known before they are written, the number
         # of distinct values is not.
         blooms = {name: {"ndv": group.num_rows, "fpp": _BLOOM_FPP} for name in self._blooms}
-        options = {"use_dictionary": self._dictionaries, "bloom_filter_options": blooms or None}
+        options: dict[str, Any] = {"use_dictionary": self._dictionaries}
+        if blooms and WRITES_BLOOM_FILTERS:
+            options["bloom_filter_options"] = blooms
         self._open[values] = file = _DataFile(
             self._store, path, values, self._plan.job, self._schema, self._leaves, options
         )

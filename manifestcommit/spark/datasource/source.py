@@ -13,7 +13,6 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from manifestcommit.core.commit.change_feed import ON_OVERWRITE
@@ -43,6 +42,11 @@ from manifestcommit.spark.read.scan import spark_schema
 from manifestcommit.spark.read.task_reader import FilesReader
 from manifestcommit.spark.runtime.registered_options import StoreSource
 from manifestcommit.spark.runtime.task_errors import check_reachable
+from manifestcommit.spark.runtime.versions import (
+    DataSourceArrowWriter,
+    WriterCommitMessage,
+    check_feature,
+)
 from manifestcommit.spark.write.arrow_writer import (
     TaskMessage,
     TaskWritten,
@@ -461,6 +465,8 @@ def _stream_options(options: Mapping[str, str]) -> StreamOptions:
     )
     if most is not None and most < 1:
         raise UsageError(f'option("maxFilesPerTrigger", ...) is a number above 0, not {most}')
+    if most is not None:
+        check_feature("limit")
     return StreamOptions(starting_version=starting, max_files=most, on_overwrite=on_overwrite)  # type: ignore[arg-type]  # one of its words
 
 

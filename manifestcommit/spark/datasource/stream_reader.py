@@ -13,13 +13,6 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxFiles,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from manifestcommit.core.commit.change_feed import Offset, OnOverwrite, parse_offset
@@ -28,6 +21,14 @@ from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.scan.change_feed import Feed
 from manifestcommit.errors import UsageError
 from manifestcommit.spark.read.task_reader import FileGroup, FilesReader, pack
+from manifestcommit.spark.runtime.versions import (
+    DataSourceStreamReader,
+    InputPartition,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
 from manifestcommit.store import StorageOptions, open_store
 
 
@@ -64,9 +65,11 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.options = options
         self.storage_options = storage_options
         self._feed: Feed | None = None
+        self._at: dict[str, Any] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        return _dict(self.feed.beginning(self.options.starting_version))
+        self._at = _dict(self.feed.beginning(self.options.starting_version))
+        return self._at
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
         return (
@@ -76,14 +79,20 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
         self.feed.stop_at_head()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
+    def latestOffset(  # noqa: N802  # Spark's name
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        # Before 4.2 Spark does not say where the stream is: there it is where its last batch ended,
+        # which Spark plans once more, without any file, when it starts a query again.
+        at = start or self._at or self.initialOffset()
         return _dict(
             self.feed.advance(
-                _offset(start), limit.max_files if isinstance(limit, ReadMaxFiles) else None
+                _offset(at), limit.max_files if isinstance(limit, ReadMaxFiles) else None
             )
         )
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        self._at = end
         files = self.feed.between(_offset(start), _offset(end))
         constants = self.feed.constants(files)
         return [FileGroup(group, constants.of(group)) for group in pack(files)]

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
-from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from manifestcommit.core.commit.change import StreamBatch, Write
 from manifestcommit.core.commit.stream_batches import judge, record_of
@@ -30,6 +29,10 @@ from manifestcommit.engine.job.job import Transaction
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.runtime.outcome import committed_or_raise
 from manifestcommit.errors import StoreError, UsageError
+from manifestcommit.spark.runtime.versions import (
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 from manifestcommit.spark.write.arrow_writer import (
     TaskMessage,
     TaskWritten,

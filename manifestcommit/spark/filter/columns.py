@@ -39,6 +39,7 @@ from ...core.schema.spark_json import CHAR_VARCHAR, has_collation
 from ...errors import UsageError
 from ..runtime.registered_options import is_connect
 from ..runtime.spark_internals import ConnectNode, java_expression
+from ..runtime.versions import has_column_nodes
 
 _COMPARISONS: dict[str, Op] = {
     "=": "=",
@@ -50,6 +51,39 @@ _COMPARISONS: dict[str, Op] = {
     ">=": ">=",
 }
 _MIRRORED: dict[Op, Op] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_CATALYST = {
+    "And": "and",
+    "Or": "or",
+    "Not": "not",
+    "EqualTo": "=",
+    "EqualNullSafe": "<=>",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "In": "in",
+    "IsNull": "isnull",
+    "IsNotNull": "isnotnull",
+}
+# Type names in literals of SQL -> the class with that name in Python.
+_SQL_KINDS = {
+    "void": "NullType",
+    "boolean": "BooleanType",
+    "byte": "ByteType",
+    "tinyint": "ByteType",
+    "short": "ShortType",
+    "smallint": "ShortType",
+    "integer": "IntegerType",
+    "int": "IntegerType",
+    "long": "LongType",
+    "bigint": "LongType",
+    "double": "DoubleType",
+    "string": "StringType",
+    "binary": "BinaryType",
+    "date": "DateType",
+    "timestamp": "TimestampType",
+    "timestamp_ntz": "TimestampNTZType",
+}
 _MAX_DEPTH = 100  # of nested functions, except one long chain of `&` or `|`
 _EPOCH = datetime(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
@@ -68,6 +102,8 @@ def from_column(column: Column) -> Predicate:
     try:
         if is_connect(column):
             return translate(ConnectNode.of(column), _read_connect)
+        if not has_column_nodes():
+            return translate(java_expression(column), read_expression)
         return translate(java_expression(column), _read_classic)
     except Exception as error:  # any error of private trees: the cost is a file too many
         return Unknown(why=f"a Spark Column: {type(error).__name__}")
@@ -225,6 +261,35 @@ def _classic_value(value: Any) -> Node:
             )
         case name:
             return Opaque(name)
+
+
+def read_expression(node: Any) -> Node:
+    """One node of an expression as Spark's parser makes them."""
+    kind = node.getClass().getSimpleName()
+    match kind:
+        case "UnresolvedAttribute":
+            return Attribute(tuple(_items(node.nameParts())))
+        case "Literal":
+            return _sql_literal(node)
+        case "Like" if node.escapeChar() == "\\":
+            return Function("like", _items(node.children()))
+        case "UnresolvedFunction" if not node.isDistinct() and node.filter().isEmpty():
+            return Function(".".join(_items(node.nameParts())).lower(), _items(node.children()))
+        case _ if kind in _CATALYST:
+            return Function(_CATALYST[kind], _items(node.children()))
+        case _:
+            return Opaque(kind)
+
+
+def _sql_literal(node: Any) -> Node:
+    kind, value = node.dataType().typeName(), node.value()
+    if value is None:
+        return Value(None)
+    if kind.startswith("decimal("):
+        return Value(value.toJavaBigDecimal())
+    if kind == "string":  # without a collation of its own
+        return Value(value.toString())
+    return internal_value(value, _SQL_KINDS.get(kind, kind))
 
 
 def _member(child: Node, key: Node) -> Node:

@@ -19,7 +19,6 @@ from pyspark.errors import (
     NumberFormatException,
     SparkRuntimeException,
 )
-from pyspark.logger import PySparkLogger
 from pyspark.sql import functions as F
 
 from ...core.filter.arrow_expression import parse_expression
@@ -28,6 +27,7 @@ from ...core.schema import arrow_schema
 from ...core.schema.fields import Schema
 from ...errors import UsageError
 from ..read.scan import spark_schema
+from ..runtime.versions import query_loggers
 from .columns import from_column, to_column
 from .sql import from_sql
 
@@ -62,7 +62,7 @@ def told_once() -> Iterator[None]:
     """Inside this block, a condition that Spark refuses raises one error: Spark would log it as
     well, with a hundred lines of Java's stack."""
     here = threading.get_ident()
-    logs = [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
+    logs = query_loggers()
 
     def of_others(record: logging.LogRecord) -> bool:
         return record.thread != here
@@ -86,14 +86,14 @@ def understand(
             condition, arrow_schema.arrow_schema(schema, physical=False, ids=False), argument
         )
         return Condition(predicate=predicate, column=to_column(predicate, schema))
-    made = Condition(
-        predicate=from_sql(spark, condition)
-        if isinstance(condition, str)
-        else from_column(condition),
-        column=F.expr(condition) if isinstance(condition, str) else condition,
-    )
     try:
         with told_once():
+            made = Condition(
+                predicate=from_sql(spark, condition)
+                if isinstance(condition, str)
+                else from_column(condition),
+                column=F.expr(condition) if isinstance(condition, str) else condition,
+            )
             spark.createDataFrame([], spark_schema(schema)).filter(made.column).schema  # noqa: B018  # a Connect session analyses here
     except AnalysisException as error:
         raise UsageError(f"{_cannot(condition, error)}; nothing was done") from error

@@ -46,7 +46,7 @@ from manifestcommit.spark.operations.distributed_listing import (
 )
 from manifestcommit.spark.runtime import registered_options
 from manifestcommit.spark.runtime.task_errors import check_reachable, raising_ours
-from manifestcommit.spark.write.recoverable import check_pandas
+from manifestcommit.spark.runtime.versions import check_pandas
 from manifestcommit.store import ObjectInfo, StorageOptions
 
 if TYPE_CHECKING:

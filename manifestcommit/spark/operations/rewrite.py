@@ -25,6 +25,7 @@ from ..dataframe import read_snapshot
 from ..filter.condition import told_once
 from ..read.scan import quoted
 from ..runtime.registered_options import is_connect
+from ..runtime.versions import frame_of
 from ..write.arrow_writer import Written, write_dataframe
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def choose_with(spark: SparkSession, condition: Any) -> Choose:
         try:
             with told_once():
                 rows = (
-                    spark.createDataFrame(numbered)
+                    frame_of(spark, numbered)
                     .filter(condition)
                     .select(F.col(quoted(number)))
                     .collect()

@@ -8,6 +8,7 @@ Not here: which files a snapshot lists and how they are pruned (engine.scan.plan
 from __future__ import annotations
 
 import base64
+import functools
 import logging
 import os
 import re
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
+import pyarrow as pa
 import zstandard
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
@@ -28,10 +30,12 @@ from manifestcommit.core.schema.fields import Schema, walk
 from manifestcommit.core.schema.spark_json import to_spark
 from manifestcommit.engine.scan.constant_columns import Constants
 from manifestcommit.errors import StoreError, UsageError
-from manifestcommit.spark.read.task_reader import FilesReader
+from manifestcommit.spark.read.task_reader import FileGroup, FilesReader
+from manifestcommit.spark.runtime import without_sources
 from manifestcommit.spark.runtime.registered_options import StoreSource, is_connect, registered_name
 from manifestcommit.spark.runtime.spark_internals import java_frame, java_session, jvm
 from manifestcommit.spark.runtime.task_errors import check_reachable
+from manifestcommit.spark.runtime.versions import UNREAD_TYPES, check_feature, has
 from manifestcommit.store import StorageOptions, open_store
 from manifestcommit.store.base import check_files
 
@@ -119,7 +123,7 @@ def read_files(
         predicate="" if predicate is None else spell_predicate(predicate),
     )
     own = [file for file in files if file[0] not in plan.constants.values]
-    base = _native_base(spark, root_url, own)
+    base = _native_base(spark, root_url, own, schema)
     if base is None:
         return _read_in_tasks(spark, plan, given)
     scanned = _scan(spark, base, own, schema, _scan_options(schema, trust_footers))
@@ -162,6 +166,8 @@ def read_named(
 
 def spark_schema(schema: Schema, *, physical: bool = False) -> StructType:
     """The table's columns as Spark shows them: all nullable, as in any file source."""
+    if any(field.type == "variant" for _, field in walk(schema.fields)):
+        check_feature("variant")
     return StructType.fromJson(to_spark(schema, physical=physical, relaxed=True))
 
 
@@ -169,11 +175,14 @@ def spark_schema(schema: Schema, *, physical: bool = False) -> StructType:
 
 
 def _native_base(
-    spark: SparkSession, root_url: str, files: Sequence[tuple[str, int]]
+    spark: SparkSession, root_url: str, files: Sequence[tuple[str, int]], schema: Schema
 ) -> str | None:
     """The table path in Hadoop's form, if Spark itself can read all of these files; None if it
     cannot, or there are none."""
     if not files or is_connect(spark) or any(_spark_skips(path) for path, _ in files):
+        return None
+    types = {field.type for _, field in walk(schema.fields) if isinstance(field.type, str)}
+    if types & UNREAD_TYPES:
         return None
     return _hadoop_base(spark, root_url, files[0])
 
@@ -381,8 +390,37 @@ def _read_in_tasks(
     packed = base64.b64encode(
         zstandard.ZstdCompressor().compress(msgspec.json.encode(plan))
     ).decode()
+    if not has("format"):
+        return _read_without_source(spark, packed, storage_options)
     return (
         spark.read.format(registered_name(spark, PlannedRead, storage_options))
         .option("plan", packed)
         .load()
     )
+
+
+class _Group(msgspec.Struct, frozen=True):
+    """What one task reads."""
+
+    files: tuple[tuple[str, int], ...]
+    constants: Constants
+
+
+def _read_without_source(
+    spark: SparkSession, packed: str, storage_options: StorageOptions
+) -> DataFrame:
+    """The same where Spark has no Python data sources. [SP45]"""
+    source = PlannedRead(options={"plan": packed})
+    struct = source.schema()
+    reader = source.reader(struct)
+    reader.storage_options = storage_options
+    groups = [part for part in reader.partitions() if isinstance(part, FileGroup)]
+    items = [msgspec.json.encode(_Group(part.files, part.constants)) for part in groups]
+    read = functools.partial(_read_group, reader)
+    return without_sources.rows_of(spark, items, read, struct, storage_options)
+
+
+def _read_group(reader: FilesReader, item: bytes) -> Iterator[pa.RecordBatch]:
+    """In a task: the rows of these files."""
+    group = msgspec.json.decode(item, type=_Group)
+    return reader.read(FileGroup(group.files, group.constants))

@@ -13,8 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from manifestcommit.core.filter.predicate import Predicate
@@ -26,6 +24,11 @@ from manifestcommit.engine.scan.constant_columns import Constants
 from manifestcommit.engine.scan.parallel_decode import DECODED_BYTES, decode_ahead
 from manifestcommit.engine.scan.prefetch import Portion, read_ahead
 from manifestcommit.engine.scan.row_group_pruning import matching_groups
+from manifestcommit.spark.runtime.versions import (
+    DataSourceReader,
+    InputPartition,
+    arrow_schema_of,
+)
 from manifestcommit.store import StorageOptions, open_store
 
 # How Spark packs files into partitions (spark.sql.files.maxPartitionBytes and openCostInBytes).
@@ -92,7 +95,7 @@ class FilesReader(DataSourceReader):
         if not isinstance(partition, FileGroup):  # Spark's plan if there are no files at all
             return
         store, constants = open_store(self.url, self.storage_options), partition.constants
-        target = to_arrow_schema(self.struct, timezone="UTC")
+        target = arrow_schema_of(self.struct)
         types = {field.file_name: field.type for field in self.schema.fields}
 
         def choose(file: pq.ParquetFile) -> tuple[Sequence[int], Sequence[str]]:

@@ -19,10 +19,10 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from pyspark import cloudpickle
-from pyspark.sql.datasource import DataSource
 
 from manifestcommit.errors import UsageError
 from manifestcommit.spark.runtime.spark_internals import has_java_session, java_session, jvm
+from manifestcommit.spark.runtime.versions import DataSource
 from manifestcommit.store import StorageOptions
 
 # no module can have this name, so that the class is pickled by value

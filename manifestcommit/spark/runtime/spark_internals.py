@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from manifestcommit.spark.runtime import versions
+
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
     from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -28,6 +30,18 @@ def java_session(spark: SparkSession) -> Any:
 def has_java_session(spark: Any) -> bool:
     """Whether the session is a classic one, with a JVM beside this process."""
     return hasattr(spark, "_jsparkSession")
+
+
+def settings_of(spark: SparkSession) -> dict[str, str]:
+    """All settings of the session that were given; those of Spark 3.5 only its JVM shows."""
+    found = getattr(spark.conf, "getAll", None)
+    if found is not None:
+        return dict(found)
+    settings, entries = {}, java_session(spark).conf().getAll().iterator()
+    while entries.hasNext():
+        entry = entries.next()
+        settings[entry._1()] = entry._2()
+    return settings
 
 
 def java_frame(df: DataFrame) -> Any:
@@ -72,7 +86,8 @@ def has_thread_of_its_own(context: SparkContext) -> bool:
 
 def java_expression(column: Column) -> Any:
     """The tree of a classic Column, in the JVM."""
-    return column._jc.node()  # type: ignore[operator]  # private, so without types
+    tree = column._jc
+    return tree.node() if versions.has_column_nodes() else tree.expr()  # type: ignore[operator]  # private, so without types
 
 
 class ConnectNode:

@@ -9,6 +9,7 @@ commit (engine.commit.commit_loop), the data source that users name in `format(.
 from __future__ import annotations
 
 import contextlib
+import functools
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from manifestcommit.core.format.codec import (
     MAX_OBJECT_BYTES,
@@ -39,8 +39,15 @@ from manifestcommit.engine.metadata.manifests import ManifestReader, write_manif
 from manifestcommit.engine.runtime.environment import SystemEnv
 from manifestcommit.engine.runtime.job_metrics import InputTotals
 from manifestcommit.errors import StoreError, UsageError
+from manifestcommit.spark.runtime import without_sources
 from manifestcommit.spark.runtime.registered_options import StoreSource, registered_name
 from manifestcommit.spark.runtime.task_errors import check_reachable, raising_ours
+from manifestcommit.spark.runtime.versions import (
+    DataSourceArrowWriter,
+    WriterCommitMessage,
+    has,
+    sound,
+)
 from manifestcommit.spark.write.batch_sizing import paced, without_fillers
 from manifestcommit.store import StorageOptions, open_store
 from manifestcommit.store.base import retries_of
@@ -119,12 +126,31 @@ def write_dataframe(
     check_reachable(plan.url)
     given = StorageOptions(storage_options)
     store = open_store(plan.url, given)
-    name = registered_name(df.sparkSession, PlannedWrite, given)
     write_id = secrets.token_hex(16)
+    if not has("format"):
+        return _write_without_source(df, plan, given, write_id)
+    name = registered_name(df.sparkSession, PlannedWrite, given)
     options = {"plan": msgspec.json.encode(plan).decode(), "writeId": write_id}
     with raising_ours(), paced(df, _filler(write_id)) as frame:
         frame.write.format(name).options(**options).mode("append").save()
     return _take_written(store, plan, write_id)
+
+
+def _write_without_source(
+    df: DataFrame, plan: WritePlan, given: StorageOptions, write_id: str
+) -> Written:
+    """The same where Spark has no Python data sources: the tasks' messages come as rows. [SP45]"""
+    task = functools.partial(_message_of, plan, given, _filler(write_id))
+    with raising_ours(), paced(df, _filler(write_id)) as frame:
+        found = without_sources.messages_of(frame, task, given)
+    return collect(plan, [TaskMessage(data) for data in found], given)
+
+
+def _message_of(
+    plan: WritePlan, given: StorageOptions, filler: str, batches: Iterable[RecordBatch]
+) -> bytes:
+    """In a task: make its rows durable, in files of this attempt."""
+    return write_task(plan, without_fillers(batches, filler), given).data
 
 
 def write_task(
@@ -136,7 +162,7 @@ def write_task(
     store = open_store(plan.url, storage_options)
     with DataFileWriter(store, plan, task=task, attempt=secrets.token_hex(8)) as writer:
         for batch in batches:
-            writer.write(batch)
+            writer.write(sound(batch))
         entries = writer.close()
     intake = writer.intake + InputTotals(retries=retries_of(store))
     return task_message(store, plan, TaskWritten(task=task, entries=entries, intake=intake))

@@ -19,7 +19,13 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from manifestcommit.spark.runtime.registered_options import is_connect
-from manifestcommit.spark.runtime.spark_internals import has_thread_of_its_own, java_frame, jvm
+from manifestcommit.spark.runtime.spark_internals import (
+    has_thread_of_its_own,
+    java_frame,
+    jvm,
+    settings_of,
+)
+from manifestcommit.spark.runtime.versions import NEWER_PATTERNS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -79,13 +85,7 @@ _OPERATORS = frozenset(
         "Window",
     }
 )
-_HIDING = (
-    "PYTHON_UDF",
-    "TRANSPILED_PYTHON_UDF",
-    "EVAL_PYTHON_UDF",
-    "EVAL_PYTHON_UDTF",
-    "PLAN_EXPRESSION",
-)
+_HIDING = ("PYTHON_UDF", "EVAL_PYTHON_UDF", "PLAN_EXPRESSION", *NEWER_PATTERNS)
 
 
 @contextlib.contextmanager
@@ -127,7 +127,7 @@ def without_fillers(batches: Iterable[pa.RecordBatch], filler: str) -> Iterator[
 def _share(df: DataFrame) -> int | None:
     """The bytes of long values that one row of a batch may hold; None if they cannot be measured,
     or the setting is not ours to change."""
-    given = df.sparkSession.conf.getAll
+    given = settings_of(df.sparkSession)
     try:
         rows = int(df.sparkSession.conf.get(_ROWS) or "")
     except ValueError:

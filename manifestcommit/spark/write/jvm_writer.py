@@ -59,6 +59,7 @@ from manifestcommit.spark.runtime.spark_internals import (
     jvm,
 )
 from manifestcommit.spark.runtime.task_errors import raising_ours
+from manifestcommit.spark.runtime.versions import check_feature
 from manifestcommit.spark.write.arrow_writer import (
     TaskMessage,
     TaskWritten,
@@ -114,6 +115,7 @@ def check_own_writer(
 ) -> None:
     """UsageError if Spark's own writer does not support the request; nothing has been done then.
     [SP13] [SP5]"""
+    check_feature("own writer")
     remedy = "Nothing was done; leave writer out."
     if not job_url.startswith("file:"):
         raise UsageError(
@@ -134,6 +136,8 @@ def check_own_writer(
         )
     for field in from_spark(df.schema.jsonValue()).fields:
         _check_writable(field)
+    if next(_observing(java_frame(df)), None) is not None:
+        check_feature("observed")
     if df.sparkSession.sparkContext.getConf().get(_COORDINATED, "true") != "true":
         raise UsageError(
             f'writer="jvm" needs {_COORDINATED}=true: without it two attempts of a task may '
@@ -359,19 +363,19 @@ def _observers(df: DataFrame, frame: DataFrame) -> list[tuple[Any, Any]]:
     """The caller's own observations of the data: each in the form of the writing session, and in
     that which the caller waits for in another session."""
     here, theirs = (java_frame(data).sparkSession().observationManager() for data in (frame, df))
-    patterns = jvm(df.sparkSession).org.apache.spark.sql.catalyst.trees.TreePattern
-    observing = patterns.COLLECT_METRICS()
-    found, plans = [], [java_frame(frame).queryExecution().analyzed()]
+    known = [(plan.name(), plan.dataframeId()) for plan in _observing(java_frame(frame))]
+    return [(here.getOrNewObservation(*one), theirs.getOrNewObservation(*one)) for one in known]
+
+
+def _observing(frame: Any) -> Iterator[Any]:
+    """The nodes of the plan that observe rows."""
+    plans = [frame.queryExecution().analyzed()]
     while plans:
         plan = plans.pop()
-        if not plan.containsPattern(observing):
-            continue
         if plan.nodeName() == "CollectMetrics":
-            known = plan.name(), plan.dataframeId()
-            found.append((here.getOrNewObservation(*known), theirs.getOrNewObservation(*known)))
+            yield plan
         children = plan.children()
         plans += [children.apply(at) for at in range(children.size())]
-    return found
 
 
 def _parts(scratch: str) -> list[str]:

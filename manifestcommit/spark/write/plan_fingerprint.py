@@ -20,7 +20,12 @@ import msgspec
 from py4j.protocol import Py4JError
 
 from manifestcommit.spark.runtime.python_code_digest import NotUnderstoodError, code_digest
-from manifestcommit.spark.runtime.spark_internals import java_frame, java_session, jvm
+from manifestcommit.spark.runtime.spark_internals import (
+    java_frame,
+    java_session,
+    jvm,
+    settings_of,
+)
 
 _SPARK = "org.apache.spark.sql."
 _EXEC = f"{_SPARK}execution."
@@ -107,7 +112,7 @@ def plan_fingerprint(frame: Any) -> str:
         plan = java_frame(frame).queryExecution().executedPlan()
         if plan.getClass().getSimpleName() != "MapInArrowExec":
             raise NotUnderstoodError(f"the plan begins with {plan.getClass().getSimpleName()}")
-        reader = _PlanReader(spark, settings := dict(spark.conf.getAll))
+        reader = _PlanReader(spark, settings := settings_of(spark))
         said, _, _ = reader.plan(plan.child())
         machine = _machine(spark, settings)
     except Py4JError as error:

@@ -26,8 +26,13 @@ from manifestcommit.errors import StoreError, UsageError
 from manifestcommit.spark.runtime import registered_options
 from manifestcommit.spark.runtime.python_code_digest import NotUnderstoodError
 from manifestcommit.spark.runtime.registered_options import is_connect
-from manifestcommit.spark.runtime.spark_internals import broadcast_threshold_bytes, java_rdd
+from manifestcommit.spark.runtime.spark_internals import (
+    broadcast_threshold_bytes,
+    java_rdd,
+    settings_of,
+)
 from manifestcommit.spark.runtime.task_errors import check_reachable, raising_ours
+from manifestcommit.spark.runtime.versions import check_feature, check_pandas
 from manifestcommit.spark.write.arrow_writer import (
     PlannedWrite,
     TaskMessage,
@@ -52,7 +57,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 LOG = logging.getLogger("manifestcommit.spark")
-_OLDEST_PANDAS = (2, 2)
 _AQE = "spark.sql.adaptive.enabled"
 _PIPELINED = "spark.python.udf.pipelined.enabled"
 _PLANNING = threading.Lock()
@@ -61,28 +65,13 @@ _ROOM_BYTES = 64 * 1024  # what Spark adds to a pickled function
 
 def check_recoverable(df: DataFrame) -> None:
     """UsageError if tasks cannot be chosen one by one; nothing has been done then."""
+    check_feature("recoverable")
     if is_connect(df):
         raise UsageError(
             "recoverable=True is not available in Spark Connect sessions, which cannot run chosen "
             "tasks only; nothing was done. Leave it out, or run the job in a classic session."
         )
     check_pandas("recoverable=True writes through")
-
-
-def check_pandas(what: str) -> None:
-    """UsageError if Spark's tasks cannot receive Arrow batches; nothing has been done then. what:
-    the feature that needs them."""
-    try:
-        import pandas
-
-        found = tuple(int(part) for part in pandas.__version__.split(".")[:2])
-    except ImportError:
-        found = ()
-    if found < _OLDEST_PANDAS:
-        raise UsageError(
-            f"{what} Spark's mapInArrow, which needs pandas 2.2 or newer; nothing was done: "
-            "pip install 'pandas>=2.2,<3'"
-        )
 
 
 def write_recoverable(
@@ -151,7 +140,7 @@ def _planned(
         frame = numbered.mapInArrow(
             _checked(context, task, carrier.storage_options), "message binary"
         )
-        if dict(session.conf.getAll).get(_PIPELINED, "false").lower() != "false":
+        if settings_of(session).get(_PIPELINED, "false").lower() != "false":
             raise NotUnderstoodError(
                 f"with {_PIPELINED} a task that fails may look finished to what follows in it"
             )
@@ -240,7 +229,7 @@ def _planned_alike(session: Any) -> Iterator[None]:
     """Plans without adaptive execution, whose partitions depend on measured sizes; one plan at a
     time."""
     with _PLANNING:  # the setting belongs to the session, which threads share
-        given = dict(session.conf.getAll).get(_AQE)
+        given = settings_of(session).get(_AQE)
         session.conf.set(_AQE, "false")
         try:
             yield

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import duckdb
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -214,7 +215,7 @@ def test_a_lossy_value_is_refused_by_name(array: pa.Array, type: str) -> None:
         (pa.array([1, None], pa.int8()), "long"),
         (pa.array([1], pa.uint64()), "byte"),
         (pa.array([2**64 - 1], pa.uint64()), "decimal(20,0)"),
-        (pa.array([1.5], pa.float16()), "double"),
+        (pa.array([np.float16(1.5)], pa.float16()), "double"),
         (pa.array([1.5], pa.float32()), "double"),
         (pa.array([Decimal("1.20")]), "decimal(10,4)"),
         (pa.array([Decimal("1.2000")]), "decimal(3,1)"),

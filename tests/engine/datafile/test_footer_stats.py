@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -299,7 +300,7 @@ MISFITS = {
     "unknown member": ({**NEED, "st": [{"x": 1.0, "y": 1}, None]}, "'st.y'"),
     "array for a struct": ({**NEED, "st": [[1.0], None]}, "'st'"),
     "time of day": ({**NEED, "n": pa.array([1, 2], pa.time64("us"))}, "'n'"),
-    "half floats": ({**NEED, "st": pa.array([{"x": 1.0}, None], pa.struct([("x", pa.float16())]))}, "'st.x'"),
+    "half floats": ({**NEED, "st": pa.array([{"x": np.float16(1.0)}, None], pa.struct([("x", pa.float16())]))}, "'st.x'"),
 }
 
 

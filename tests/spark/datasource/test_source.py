@@ -62,6 +62,8 @@ def tasks_started(spark) -> Callable[[], int]:
 # --- writing --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.versions
+@pytest.mark.needs("format")
 def test_append_commits_once_per_key(spark, table: str) -> None:
     """[SP1] [KY2] One version per write; the same key again changes nothing, whatever rows come with it."""
     assert load(spark, table) == rows(0, 10)
@@ -86,6 +88,8 @@ def test_the_partitioning_option_is_the_tables(spark, table: str, tmp_path: Path
     assert mc.Table(other).files().column("path").to_pylist()[0].startswith("a,b=1/c=x/")
 
 
+@pytest.mark.versions
+@pytest.mark.needs("format")
 def test_overwrite_replaces_what_is_said(spark, table: str) -> None:
     """[CF3] [CF4] [CF5] The partitions written, those named, or everything."""
     one_day = spark.createDataFrame([(100, "2013-01-01")], "n long, day string")
@@ -99,6 +103,8 @@ def test_overwrite_replaces_what_is_said(spark, table: str) -> None:
     assert load(spark, table, version=mc.Table(table).snapshot().version - 1) != load(spark, table)
 
 
+@pytest.mark.versions
+@pytest.mark.needs("format")
 def test_a_gap_is_told_and_nothing_is_committed(spark, table: str) -> None:
     """[WM2] The commit runs in a process of Spark's; its refusal reaches the user with our words."""
     version = mc.Table(table).snapshot().version
@@ -360,6 +366,8 @@ def test_both_ways_of_reading_agree(spark, table: str) -> None:
     assert pq.read_schema(next(Path(table).rglob("day=*/*.parquet"))).names[0] == "n"
 
 
+@pytest.mark.versions
+@pytest.mark.needs("discovery")
 @pytest.mark.thorough
 def test_the_format_is_found_without_registering(spark, table: str) -> None:
     """A new session knows the format by the module `pyspark_manifestcommit` on its path."""

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from pyspark.sql.datasource import CaseInsensitiveDict
 from tests.faults.tables import begin, change_of, put_version, session
 from tests.spark.clusters import REPO, end, environment, wait_for
 
@@ -90,6 +89,8 @@ def offsets(checkpoint: Path) -> list[str]:
 # --- each file once -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.versions
+@pytest.mark.needs("format")
 def test_a_running_query_is_given_each_file_once_as_versions_come(spark, root: str, tmp_path: Path) -> None:
     """Stopped and started again, too: it goes on where the checkpoint says. [SP8]"""
     for first in (0, 10, 20):
@@ -182,6 +183,8 @@ query.awaitTermination()
 """
 
 
+@pytest.mark.versions
+@pytest.mark.needs("limit")
 def test_a_driver_that_is_killed_in_its_first_batch_loses_and_doubles_nothing(spark, root: str, tmp_path: Path) -> None:
     """kill -9 of the driver and its JVM when Spark has planned the batch; then the table gets other files. [SP8]"""
     for first in (0, 10):
@@ -309,6 +312,13 @@ def test_columns_change_under_a_running_stream(spark, root: str, tmp_path: Path)
     ]
 
 
+def options_of(given: dict[str, str]) -> Any:
+    """As Spark hands them to a source."""
+    from pyspark.sql.datasource import CaseInsensitiveDict  # not in Spark 3.5
+
+    return CaseInsensitiveDict(given)
+
+
 REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "version": ({"version": "2"}, ("no version", "startingVersion")),
     "tag and time": ({"asOf": "2113-01-01"}, ("no asOf", "startingVersion")),
@@ -323,7 +333,7 @@ def test_what_a_stream_does_not_take_is_refused(root: str, name: str) -> None:
     """By the call with which Spark begins to plan a query. [SP5]"""
     add(root, 0)
     options, said = REFUSED[name]
-    source = ManifestCommitDataSource(CaseInsensitiveDict({"path": root, **options}))
+    source = ManifestCommitDataSource(options_of({"path": root, **options}))
     with pytest.raises(UsageError) as raised:
         source.streamReader(source.schema())
     assert all(each in str(raised.value) for each in said)
@@ -332,7 +342,7 @@ def test_what_a_stream_does_not_take_is_refused(root: str, name: str) -> None:
 def test_a_table_without_columns_cannot_be_streamed_yet(root: str) -> None:
     """Its stream would never show any. [SP5]"""
     create_table(session(open_store(root)), schema=None, partition_by=(), properties={})
-    source = ManifestCommitDataSource(CaseInsensitiveDict({"path": root}))
+    source = ManifestCommitDataSource(options_of({"path": root}))
     with pytest.raises(UsageError, match="has no columns yet"):
         source.streamReader(source.schema())
 

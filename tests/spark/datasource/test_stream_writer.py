@@ -84,6 +84,8 @@ def forget_the_commit_of(checkpoint: str, batch: int) -> None:
 # --- one batch, one commit ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.versions
+@pytest.mark.needs("format")
 def test_each_batch_is_one_commit_of_one_object(spark, root: str, source: Path, checkpoint: str) -> None:
     """[SP7] [KY6] [CM11] Besides its data files a batch leaves one version: no manifest, no object of its job."""
     feed(source, 0, 1)
@@ -102,6 +104,8 @@ def test_each_batch_is_one_commit_of_one_object(spark, root: str, source: Path, 
     assert Table(root).watermarks() == {}
 
 
+@pytest.mark.versions
+@pytest.mark.needs("format")
 def test_a_replayed_batch_is_recognised_before_anything_is_written(spark, root: str, source: Path, checkpoint: str) -> None:
     """[KY6] [SP7] Spark runs a batch again that the table holds: no version, and no file of any task."""
     feed(source, 0, 1)
@@ -116,6 +120,8 @@ def test_a_replayed_batch_is_recognised_before_anything_is_written(spark, root: 
     assert numbers(root) == list(range(30))
 
 
+@pytest.mark.versions
+@pytest.mark.needs("format")
 def test_a_checkpoint_that_was_deleted_is_an_error_where_there_is_a_key(spark, root: str, source: Path, checkpoint: str) -> None:
     """[KY6] A new query under the key of an old one would read its input again: nothing is written, both are named."""
     feed(source, 0, 1)
@@ -329,6 +335,8 @@ def new_driver(tmp_path: Path) -> Iterator[Any]:
         driver.close()
 
 
+@pytest.mark.versions
+@pytest.mark.needs("limit")
 @pytest.mark.thorough
 def test_every_row_once_whatever_is_killed(new_driver: Any, root: str, source: Path, checkpoint: str) -> None:
     """[SP7] [SP8] [KY6] [IV3] One query fills a table, another one reads that into a second table, while what runs them is killed.

@@ -69,6 +69,8 @@ def files(table: Table) -> list[str]:
     return table.files().column("path").to_pylist()
 
 
+@pytest.mark.versions
+@pytest.mark.needs("format")
 def test_every_row_is_there_once_whatever_its_values(spark, table) -> None:
     """[GC11] In a file for each partition; gc then leaves exactly what is listed."""
     before = rows(table)

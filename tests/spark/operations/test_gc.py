@@ -85,8 +85,9 @@ def session(root: str) -> TableContext:
 
 def told(plan: Any) -> list[tuple[Any, ...]]:
     """A plan's rows, in the order of their names."""
-    columns = plan.toArrow() if hasattr(plan, "toArrow") else plan
-    return sorted(tuple(row.values()) for row in columns.to_pylist())
+    if hasattr(plan, "collect"):
+        return sorted(tuple(row) for row in plan.collect())
+    return sorted(tuple(row.values()) for row in plan.to_pylist())
 
 
 def counted(report: GcReport) -> GcReport:
@@ -97,6 +98,7 @@ def counted(report: GcReport) -> GcReport:
     return msgspec.structs.replace(report, url="", kept=kept, deleted=deleted)
 
 
+@pytest.mark.versions
 def test_spark_deletes_what_one_process_deletes(spark: Any, root: str, tmp_path: Path, small_parts: None) -> None:
     """[GC13] [GC5] [GC6] [GC7] The same plan, the same report, the same files left, on hostile names; then foreign files as well."""
     make_table(root)
@@ -128,6 +130,7 @@ def test_spark_deletes_what_one_process_deletes(spark: Any, root: str, tmp_path:
     assert {"notes é.csv", "zz/ü/ü.bin", "+"}.isdisjoint(left) and {"inner/x.csv", "_SUCCESS"} <= left
 
 
+@pytest.mark.versions
 def test_the_command_and_the_call_run_on_the_active_session(spark: Any, root: str, capsys: pytest.CaptureFixture[str]) -> None:
     """[GC13] [GC5]"""
     for number in range(3):

@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import AnalysisException
-from pyspark.logger import PySparkLogger
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from tests.row_tables import CONDITIONS, MERGES, NAN, changed, content, copy, ids, make_base, merged, rows, shown
@@ -23,6 +22,7 @@ from tests.sizes import rest_thorough, some
 import manifestcommit as mc
 from manifestcommit.cli.main import main
 from manifestcommit.core.schema.spark_json import CHAR_VARCHAR
+from manifestcommit.spark.runtime.versions import frame_of, query_loggers
 from manifestcommit.table import Table
 
 
@@ -51,6 +51,7 @@ def test_exactly_the_rows_that_match_go(spark: Any, base: Any, tmp_path: Path, n
 # --- what a deletion says, and what it leaves alone ----------------------------------------------------------------------
 
 
+@pytest.mark.versions
 def test_where_partition_values_tell_no_file_is_read(spark: Any, base: Any, tmp_path: Path) -> None:
     """A day of a thousand files goes by one commit, however large they are: here their bytes are gone already. [RC2]"""
     table, data = copy(base, "partitioned", tmp_path)
@@ -62,6 +63,7 @@ def test_where_partition_values_tell_no_file_is_read(spark: Any, base: Any, tmp_
     assert table.delete("true", spark=spark).rows_deleted == 32 and ids(table) == []
 
 
+@pytest.mark.versions
 def test_conditions_of_all_kinds_mean_the_same(spark: Any, base: Any, tmp_path: Path) -> None:
     """[RC2] [RD7]"""
     table, _ = copy(base, "plain", tmp_path)
@@ -97,6 +99,7 @@ def test_what_matches_nothing_commits_nothing_but_a_key(spark: Any, base: Any, t
     assert table.delete("id = 77", spark=spark, key="k").already_committed and 77 in ids_of(table)
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize("condition", ["no such column = 1", "nope = 1", "id", pc.field("nope") == 1])
 def test_a_condition_that_is_none_is_refused_by_name(spark: Any, base: Any, tmp_path: Path, condition: Any) -> None:
     """[RC2] [SP5]"""
@@ -123,7 +126,7 @@ def test_a_refused_condition_is_told_without_pages_of_a_stack(spark: Any, base: 
     logged: list[logging.LogRecord] = []
     seen = logging.Handler()
     seen.emit = logged.append  # type: ignore[method-assign]  # what is left after filters
-    logs = [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
+    logs = query_loggers()
     for log in logs:
         log.addHandler(seen)
     try:
@@ -178,6 +181,7 @@ def test_the_command_counts_deletes_and_says_so(spark: Any, base: Any, tmp_path:
 # --- merge ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize(("name", "on", "matched", "unmatched"), rest_thorough(some(MERGES, 4), MERGES[0], MERGES[-1]))
 def test_a_merge_leaves_what_it_should_row_by_row(
     spark: Any, base: Any, tmp_path: Path, name: str, on: list[str], matched: str | None, unmatched: str | None
@@ -190,7 +194,7 @@ def test_a_merge_leaves_what_it_should_row_by_row(
         twice, source = (each.append_column("late", pa.nulls(len(each), pa.int32())) for each in (twice, source))
     mc.write(twice, table.url)
     data = pa.concat_tables([data, twice])
-    given = spark.createDataFrame(source) if matched == "update" else source
+    given = frame_of(spark, source) if matched == "update" else source
     outcome = table.merge(given, on, when_matched=matched, when_not_matched=unmatched, spark=spark)  # type: ignore[arg-type]
     expected = merged(data, source, [each.lower() for each in on], matched, unmatched)
     assert content(table) == expected
@@ -207,6 +211,7 @@ def test_a_source_that_says_something_else_each_time_is_asked_once(spark: Any, r
     assert ids(Table(root)) == list(range(2_000))
 
 
+@pytest.mark.versions
 def test_a_key_that_comes_twice_is_named(spark: Any, base: Any, tmp_path: Path) -> None:
     """[RC3]"""
     table, data = copy(base, "partitioned", tmp_path)

@@ -104,6 +104,8 @@ def table(spark, tmp_path_factory: pytest.TempPathFactory) -> str:
     return path
 
 
+@pytest.mark.versions
+@pytest.mark.needs("format", "variant")
 def test_spark_reads_back_what_it_wrote(spark, table: str) -> None:
     """[SC2] Values, types, and metadata such as char lengths and collations; by its own scan and by the data source."""
     written = frame(spark)
@@ -167,6 +169,8 @@ def test_pyarrow_reads_the_values(table: str) -> None:
         assert rows[1]["variant"].keys() == {"value", "metadata"}
 
 
+@pytest.mark.versions
+@pytest.mark.needs("variant")
 def test_duckdb_reads_the_values(table: str) -> None:
     """[RD7] DuckDB knows nothing of us: its own Parquet reader on our files, and on the dataset."""
     dataset = mc.Table(table).dataset()  # noqa: F841  # DuckDB finds it by its name

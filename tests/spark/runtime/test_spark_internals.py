@@ -63,6 +63,11 @@ def java_observation(spark: SparkSession) -> None:
         assert spark_internals.java_observation(observation) is not None and observation.get == {"rows": 4}
 
 
+def settings_of(spark: SparkSession) -> None:
+    with part("RuntimeConfig.getAll"):
+        assert spark_internals.settings_of(spark)["spark.app.name"] == spark.conf.get("spark.app.name")
+
+
 def is_stopped(spark: SparkSession) -> None:
     """Of a context that was stopped, its `_jsc` is None: that is what `SparkContext.stop` leaves."""
     with part("SparkContext._jsc"):
@@ -105,6 +110,7 @@ CHECKS: dict[str, Callable[[Any], None]] = {
         java_frame,
         java_rdd,
         java_observation,
+        settings_of,
         is_stopped,
         broadcast_threshold_bytes,
         has_stopped_a_session,

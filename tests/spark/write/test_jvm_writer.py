@@ -124,6 +124,8 @@ def files_of(root: str) -> set[str]:
     return {str(path.relative_to(root)) for path in Path(root).rglob("*") if path.is_file() and "_manifest/versions" not in str(path)}
 
 
+@pytest.mark.versions
+@pytest.mark.needs("own writer")
 def test_every_row_is_committed_once_in_its_own_partition(spark: Any, root: str) -> None:
     """[SP13] [DF1] [DF3] [PT2] Hostile partitions, two columns deep, every kind of type; nothing but the data files remains."""
     data = everything(spark)

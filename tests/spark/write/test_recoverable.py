@@ -117,6 +117,8 @@ def waits(run: Run, root: str, tasks: int) -> None:
     wait_for(there, seconds=120, what=f"{tasks} tasks to be finished")
 
 
+@pytest.mark.versions
+@pytest.mark.needs("recoverable")
 def test_a_killed_driver_and_its_rerun_computes_the_rest(start: Callable[..., Run], root: str) -> None:
     """30 of 40 tasks are finished when the driver is killed with its executors; 10 are computed by the rerun. [AB6] [IV3] [SP2]
 

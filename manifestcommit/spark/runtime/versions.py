@@ -1,0 +1,295 @@
+"""What differs between versions of Spark, in one place: which version has a feature, and the
+classes and signatures that have moved. [SP45]
+
+Not here: private parts of Spark (spark.runtime.spark_internals), the ways of a Spark without Python
+data sources (spark.runtime.without_sources).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+import pyarrow as pa
+import pyspark
+
+from manifestcommit.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = [
+    "FEATURES",
+    "NEWER_PATTERNS",
+    "OLDEST",
+    "SPARK",
+    "UNREAD_TYPES",
+    "DataSource",
+    "DataSourceArrowWriter",
+    "DataSourceReader",
+    "DataSourceStreamArrowWriter",
+    "DataSourceStreamReader",
+    "Feature",
+    "InputPartition",
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxFiles",
+    "SupportsTriggerAvailableNow",
+    "WriterCommitMessage",
+    "arrow_schema_of",
+    "check_feature",
+    "check_pandas",
+    "frame_of",
+    "has",
+    "has_column_nodes",
+    "query_loggers",
+    "sound",
+    "version_of",
+]
+
+Version = tuple[int, int]
+Name = Literal[
+    "library",
+    "row changes",
+    "own writer",
+    "recoverable",
+    "format",
+    "discovery",
+    "observed",
+    "limit",
+    "variant",
+]
+
+
+class Feature(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that not every supported Spark can do. what: as users name it; since: the first
+    version; instead: the way round; connect: whether Spark Connect sessions have it, too."""
+
+    what: str
+    since: Version
+    instead: str
+    connect: bool = True
+
+
+OLDEST: Version = (3, 5)
+FEATURES: dict[Name, Feature] = {
+    "library": Feature(
+        what="`mc.write`, `mc.read_committed`, also in `foreachBatch`", since=OLDEST, instead=""
+    ),
+    "row changes": Feature(
+        what="`delete`, `merge`, `compact`, `gc` with Spark's tasks", since=OLDEST, instead=""
+    ),
+    "recoverable": Feature(
+        what="`recoverable=True`",
+        since=(4, 0),
+        instead="leave it out: a rerun computes all tasks",
+        connect=False,
+    ),
+    "own writer": Feature(
+        what='`writer="jvm"`', since=(4, 0), instead="leave writer out", connect=False
+    ),
+    "observed": Feature(
+        what='`writer="jvm"` for a DataFrame with an `Observation`',
+        since=(4, 1),
+        instead="leave writer out, or observe nothing",
+        connect=False,
+    ),
+    "format": Feature(
+        what='`format("manifestcommit")`, for batches and for streams as sink and source',
+        since=(4, 0),
+        instead="use mc.write, in foreachBatch with a key, and mc.read_committed",
+    ),
+    "limit": Feature(
+        what='`option("maxFilesPerTrigger", …)` of a stream that reads a table',
+        since=(4, 2),
+        instead="leave it out: a batch takes all files that are there",
+    ),
+    "discovery": Feature(
+        what='`format("manifestcommit")` without `mc.register(spark)`',
+        since=(4, 1),
+        instead="call mc.register(spark) once for each session",
+    ),
+    "variant": Feature(
+        what="columns of the type variant",
+        since=(4, 0),
+        instead="keep the JSON text in a column of the type string",
+    ),
+}
+# From which version of pandas on Spark's tasks receive Arrow batches.
+_PANDAS: tuple[tuple[Version, Version], ...] = (
+    ((4, 1), (2, 2)),
+    ((4, 0), (2, 0)),
+    (OLDEST, (1, 0)),
+)
+
+
+def version_of(text: str) -> Version:
+    """The first two numbers of a version."""
+    found = re.match(r"(\d+)\.(\d+)", text)
+    if found is None:
+        raise ValueError(text)
+    return int(found[1]), int(found[2])
+
+
+SPARK = version_of(pyspark.__version__)
+# Types that this Spark's own scan of Parquet refuses, so that tasks read them.
+UNREAD_TYPES = frozenset(
+    name for name, since in (("void", (4, 1)), ("variant", (4, 1))) if since > SPARK
+)
+# Patterns of plans with Python in them, besides those that all versions have.
+NEWER_PATTERNS = tuple(
+    name
+    for name, since in (("EVAL_PYTHON_UDTF", (4, 1)), ("TRANSPILED_PYTHON_UDF", (4, 3)))
+    if since <= SPARK
+)
+
+
+def has(name: Name) -> bool:
+    """Whether this Spark has the feature."""
+    return FEATURES[name].since <= SPARK
+
+
+def check_feature(name: Name) -> None:
+    """UsageError if this Spark lacks the feature: which one it needs, and what to do instead.
+    [SP45]"""
+    if not has(name):
+        feature = FEATURES[name]
+        raise UsageError(
+            f"{feature.what.replace('`', '')} needs Spark {_shown(feature.since)} or newer, and "
+            f"this is Spark {pyspark.__version__}; nothing was done. Use a newer one, or "
+            f"{feature.instead}."
+        )
+
+
+def check_pandas(what: str) -> None:
+    """UsageError if Spark's tasks cannot receive Arrow batches; nothing has been done then. what:
+    the feature that needs them."""
+    try:
+        import pandas
+
+        found = version_of(pandas.__version__)
+    except ImportError:
+        found = (0, 0)
+    oldest = next(pandas for spark, pandas in _PANDAS if spark <= SPARK)
+    if found < oldest:
+        shown = _shown(oldest)
+        raise UsageError(
+            f"{what} Spark's mapInArrow, which needs pandas {shown} or newer; nothing was done: "
+            f"pip install 'pandas>={shown},<3'"
+        )
+
+
+def _shown(version: Version) -> str:
+    return ".".join(map(str, version))
+
+
+# --- What has moved -------------------------------------------------------------------------------
+
+if TYPE_CHECKING or SPARK >= (4, 0):
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceArrowWriter,
+        DataSourceReader,
+        DataSourceStreamReader,
+        InputPartition,
+        WriterCommitMessage,
+    )
+else:
+
+    class DataSource:
+        """In place of Spark's own: what our sources use of it."""
+
+        def __init__(self, options: dict[str, str]) -> None:
+            self.options = options
+
+    class DataSourceArrowWriter: ...
+
+    class DataSourceReader: ...
+
+    class DataSourceStreamReader: ...
+
+    class InputPartition: ...
+
+    class WriterCommitMessage: ...
+
+
+if TYPE_CHECKING or SPARK >= (4, 1):
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+elif SPARK >= (4, 0):
+    from pyspark.sql.datasource import DataSourceStreamWriter
+
+    class DataSourceStreamArrowWriter(DataSourceStreamWriter, DataSourceArrowWriter):
+        """Spark 4.0 gives Arrow batches to every writer of this second kind, also to a stream's."""
+
+else:
+
+    class DataSourceStreamArrowWriter: ...
+
+
+if TYPE_CHECKING or SPARK >= (4, 2):
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxFiles,
+        SupportsTriggerAvailableNow,
+    )
+else:
+
+    class ReadLimit: ...
+
+    class ReadAllAvailable(ReadLimit): ...
+
+    class ReadMaxFiles(ReadLimit): ...
+
+    class SupportsTriggerAvailableNow: ...
+
+
+def arrow_schema_of(struct: StructType) -> pa.Schema:
+    """The Arrow schema in which Spark takes rows of these columns from tasks."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    if SPARK >= (4, 2):
+        return to_arrow_schema(struct, timezone="UTC")
+    return to_arrow_schema(struct)  # in UTC always
+
+
+def sound(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows that a task was given, in buffers that pyarrow can measure. Before 4.2 Spark leaves
+    out the offsets of lists and maps inside others that are empty: pyarrow's `nbytes` crashes."""
+    if SPARK >= (4, 2) or not any(map(pa.types.is_nested, batch.schema.types)):
+        return batch
+    every = pa.array(range(batch.num_rows), pa.int64())
+    columns = [
+        column.take(every) if pa.types.is_nested(column.type) else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def frame_of(spark: SparkSession, table: pa.Table, struct: StructType | None = None) -> Any:
+    """A small DataFrame of an Arrow table. struct: its columns; by default Spark's form of the
+    table's."""
+    if SPARK >= (4, 0):
+        return spark.createDataFrame(table, *([] if struct is None else [struct]))
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    return spark.createDataFrame(rows, struct or from_arrow_schema(table.schema))
+
+
+def has_column_nodes() -> bool:
+    """Whether a classic Column is a tree of nodes of its own; in Spark 3.5 it is an expression as
+    the parser makes them."""
+    return SPARK >= (4, 0)
+
+
+def query_loggers() -> list[logging.Logger]:
+    """Where this Spark's Python logs conditions that it refuses."""
+    if SPARK < (4, 0):
+        return []
+    from pyspark.logger import PySparkLogger
+
+    return [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]

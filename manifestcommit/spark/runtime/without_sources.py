@@ -1,0 +1,85 @@
+"""Runs a write or a read in tasks where Spark has no Python data sources (3.5): through mapInArrow.
+[SP45]
+
+Not here: what a task writes (spark.write.arrow_writer) and reads (spark.read.task_reader).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark import cloudpickle
+
+from manifestcommit.errors import UsageError
+from manifestcommit.spark.runtime.registered_options import unlogged
+from manifestcommit.spark.runtime.versions import check_pandas
+from manifestcommit.store import StorageOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+Batches = Iterable[pa.RecordBatch]
+# of a function: from 1 MiB on Spark writes it, and the options with it, to files
+_LARGEST_BYTES = 512 * 1024
+
+
+def check_sent(function: Any, options: StorageOptions, remedy: str) -> None:
+    """UsageError if Spark would write the function, and the options with it, to files. [SE1]"""
+    if options and len(cloudpickle.dumps(function)) > _LARGEST_BYTES:  # type: ignore[no-untyped-call]  # pyspark's copy of it has no types
+        raise UsageError(
+            f"Spark would send the storage options through files; nothing was done. {remedy}"
+        )
+
+
+def messages_of(
+    df: DataFrame, write: Callable[[Batches], bytes], options: StorageOptions
+) -> list[bytes]:
+    """The message of each task that `write` has given the rows to: one of each task, whatever was
+    repeated. [SP2]"""
+    check_pandas("on this Spark a write uses")
+    check_sent(write, options, "Let the environment say how the store is reached.")
+    # Spark takes a dot in a column's name for a member's
+    numbered = df.toDF(*(f"c{index}" for index in range(len(df.columns))))
+    task = partial(_written, tuple(df.columns), write)
+    with unlogged():
+        rows = numbered.mapInArrow(task, "message binary").collect()
+    return [bytes(row[0]) for row in rows]
+
+
+def rows_of(
+    spark: SparkSession,
+    items: Sequence[bytes],
+    read: Callable[[bytes], Iterator[pa.RecordBatch]],
+    struct: StructType,
+    options: StorageOptions,
+) -> DataFrame:
+    """A DataFrame of the rows that `read` gives for each of the items. [SP4]"""
+    check_pandas("on this Spark this read uses")
+    check_sent(read, options, "Let the environment say how the store is reached.")
+    if not items:
+        return spark.createDataFrame([], struct)
+    work = spark.createDataFrame([(item,) for item in items], "item binary")
+    with unlogged():
+        return work.repartition(len(items)).mapInArrow(partial(_rows, read), struct)
+
+
+# --- In tasks -------------------------------------------------------------------------------------
+
+
+def _written(
+    names: tuple[str, ...], write: Callable[[Batches], bytes], batches: Batches
+) -> Iterator[pa.RecordBatch]:
+    message = write(batch.rename_columns(list(names)) for batch in batches)
+    yield pa.RecordBatch.from_arrays([pa.array([message], pa.binary())], ["message"])
+
+
+def _rows(
+    read: Callable[[bytes], Iterator[pa.RecordBatch]], batches: Batches
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for item in batch.column(0).to_pylist():
+            yield from read(item)
