@@ -85,8 +85,9 @@ proof: $(VENV)/dev.stamp  ## hours: every test at its full size, the model at it
 	$(BIN)/python -m tests.mutants || failed="$$failed mutants"; \
 	$(BIN)/python -m tests.fuzz --minutes 30 || failed="$$failed fuzzing"; \
 	$(BIN)/python -m tests.fuzz --target parquet --rounds 20000 || failed="$$failed fuzzing-of-Parquet"; \
+	$(BIN)/python -m tests.versions || failed="$$failed versions"; \
 	if [ -n "$$failed" ]; then echo "--- FAILED:$$failed" >&2; exit 1; fi; \
-	echo "--- passed: all tests at their full size, chaos, races, mutants, fuzzing"
+	echo "--- passed: all tests at their full size, chaos, races, mutants, fuzzing, versions"
 
 chaos: $(VENV)/dev.stamp  ## ten minutes of kills, stops and lost answers on a local disk, then on S3; CHAOS_ARGS="--minutes 10 --seed 7"
 	@$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
@@ -103,7 +104,7 @@ format: $(VENV)/dev.stamp  ## put the code into its standard form
 bench: $(VENV)/bench.stamp  ## every benchmark, one after another; BENCH_ARGS=--quick for a first look
 	@$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
-.PHONY: test-lowest test-newest changelog release-check
+.PHONY: test-lowest test-newest test-versions changelog release-check
 
 # Tests of the core, the engine and the API, without a Spark session; the tools that run them are not the lowest.
 LOWEST_TESTS ?= tests/core tests/engine tests/api
@@ -125,6 +126,12 @@ test-newest: $(BIN)/python  ## tests of others' private parts and of the core on
 	@.venv-newest/bin/python -m pip --disable-pip-version-check list --format freeze
 	PYSPARK_PYTHON=$(abspath .venv-newest/bin/python) .venv-newest/bin/python -m pytest -p no:cacheprovider $(PYTEST_ARGS) $(NEWEST_TESTS)
 
+# A chosen part of the tests with each Spark, the lowest versions of everything and each Python, each in an environment of its own
+# below .venv-versions; what they found goes into docs/reference/supported.md.
+VERSIONS ?=
+test-versions: $(VENV)/dev.stamp  ## tests with each Spark, the lowest of everything, each Python: VERSIONS="4.0 lowest" picks some
+	@$(BIN)/python -m tests.versions $(VERSIONS)
+
 changelog: $(VENV)/dev.stamp  ## collect changelog.d into CHANGELOG.md as VERSION=X.Y.Z; without VERSION, print the draft
 	@$(BIN)/towncrier build $(if $(VERSION),--yes --version $(VERSION),--draft --version next)
 
@@ -132,7 +139,7 @@ release-check: $(VENV)/dev.stamp  ## build the distributions, install them outsi
 	@$(BIN)/python -m tests.project.release_check
 
 clean:  ## remove .venv and everything that tools left behind
-	@rm -rf $(VENV) .venv-lowest .venv-newest .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse metastore_db derby.log
+	@rm -rf $(VENV) .venv-lowest .venv-newest .venv-versions .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse metastore_db derby.log
 	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 # One stamp per set of extras: pip runs again only when pyproject.toml has changed.
