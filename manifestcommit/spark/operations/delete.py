@@ -23,6 +23,7 @@ from ...engine.scan.constant_columns import constants_in
 from ..filter.condition import evaluating, understand
 from ..read.provenance import check_running
 from ..read.scan import read_named, spark_schema
+from ..runtime.versions import frame_of
 from ..write.arrow_writer import Written
 from .rewrite import read_entries, write_entries
 
@@ -56,7 +57,7 @@ class SparkRows:
         columns = partitions.select([field.name for field in schema.fields])
         rows = columns.add_column(0, number, numbers)
         with evaluating(condition.given):
-            df = self._spark.createDataFrame(rows, struct).filter(condition.form.column)
+            df = frame_of(self._spark, rows, struct).filter(condition.form.column)
             hits = {row[0] for row in df.select(F.col(number)).collect()}
         return [row in hits for row in range(partitions.num_rows)]
 
