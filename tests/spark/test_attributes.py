@@ -201,7 +201,7 @@ def doomed(tmp_path: Path) -> Iterator[Driver]:
     ("point", "committed"),
     [
         pytest.param("task-1-after-put", False, marks=pytest.mark.proof),  # test_recoverable kills a driver amid its tasks, too
-        ("commit-before-create", False),
+        pytest.param("commit-before-create", False, marks=pytest.mark.thorough),
         ("commit-after-create", True),
     ],
 )

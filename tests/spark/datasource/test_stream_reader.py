@@ -89,6 +89,7 @@ def offsets(checkpoint: Path) -> list[str]:
 # --- each file once -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.versions
 @pytest.mark.needs("format")
 def test_a_running_query_is_given_each_file_once_as_versions_come(spark, root: str, tmp_path: Path) -> None:
@@ -183,6 +184,7 @@ query.awaitTermination()
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.versions
 @pytest.mark.needs("limit")
 def test_a_driver_that_is_killed_in_its_first_batch_loses_and_doubles_nothing(spark, root: str, tmp_path: Path) -> None:

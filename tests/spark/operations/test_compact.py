@@ -69,6 +69,7 @@ def files(table: Table) -> list[str]:
     return table.files().column("path").to_pylist()
 
 
+@pytest.mark.thorough
 @pytest.mark.versions
 @pytest.mark.needs("format")
 def test_every_row_is_there_once_whatever_its_values(spark, table) -> None:

@@ -150,6 +150,7 @@ def test_an_abort_deletes_nothing(spark, root: str) -> None:
     assert kept.startswith("00000-") and pq.read_table(Path(root) / kept).num_rows == 1
 
 
+@pytest.mark.thorough
 def test_a_task_with_very_many_files_sends_a_manifest(spark, root: str) -> None:
     """[SP9] [OB6] Messages stay small: more than a megabyte of entries travels as a manifest."""
     pads = [f"repeat('{n:02d}', 50) as pad{n}" for n in range(30)]  # long bounds make long entries

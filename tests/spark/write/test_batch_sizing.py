@@ -34,6 +34,7 @@ def seen_in_tasks(df: Any) -> list[tuple[int, int, str | None]]:
     return [tuple(row) for row in df.mapInArrow(look, "bytes long, rows long, bound string").collect()]
 
 
+@pytest.mark.thorough
 def test_a_batch_of_long_rows_does_not_outgrow_memory(spark) -> None:
     """[SP40] 7,000 rows of 20 kB are 140 MB in one batch of 10,000 rows."""
     rows = 7_000

@@ -124,6 +124,7 @@ def files_of(root: str) -> set[str]:
     return {str(path.relative_to(root)) for path in Path(root).rglob("*") if path.is_file() and "_manifest/versions" not in str(path)}
 
 
+@pytest.mark.thorough
 @pytest.mark.versions
 @pytest.mark.needs("own writer")
 def test_every_row_is_committed_once_in_its_own_partition(spark: Any, root: str) -> None:

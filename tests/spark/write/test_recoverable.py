@@ -254,6 +254,7 @@ def test_rows_that_python_has_moved_are_computed_anew(spark, root: str, said: Ca
     assert finished(root) == [] and "moves rows by Python's results" in said()[-1]
 
 
+@pytest.mark.thorough
 def test_the_callers_word_is_believed(spark, root: str, tmp_path: Path, said: Callable[[], list[str]]) -> None:
     """For a plan that is not understood, and for a plan that is another, as of newer software. [AB6]"""
     df = spark.createDataFrame(spark.sparkContext.parallelize([(n,) for n in range(10)], 3), "n long")
@@ -337,6 +338,7 @@ def test_a_refusal_in_a_task_keeps_its_type(spark, root: str) -> None:
     assert len(finished(root)) <= 1, "the task that was refused is not finished"
 
 
+@pytest.mark.thorough
 def test_a_part_of_a_task_is_never_taken_for_all_of_it(spark, root: str, tmp_path: Path) -> None:
     """Where what feeds a task fails, what follows in it sees its input end, and would be done. [AB6] [SP2] [AB2]"""
     folder = str(tmp_path)
