@@ -24,7 +24,6 @@ def rows(count: int, key: str) -> list[list[object]]:
     return [[n, f"2013-01-0{n % 2 + 1}", key] for n in range(count)]
 
 
-@pytest.mark.thorough
 @pytest.mark.versions
 @pytest.mark.needs("format")
 def test_a_connect_client_writes_and_reads(client: Driver, root: str) -> None:

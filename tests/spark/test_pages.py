@@ -11,7 +11,7 @@ from tests.sizes import rest_thorough
 NAMES = {page.relative_to(REPO).as_posix(): page for page in pages() if needs(page)}
 
 
-@pytest.mark.parametrize("name", rest_thorough(NAMES, "docs/tutorials/stream.md", "README.md"))
+@pytest.mark.parametrize("name", rest_thorough(NAMES, "docs/tutorials/stream.md"))
 def test_a_page_runs_as_it_stands(
     spark, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
