@@ -61,6 +61,8 @@ def write(
     recoverable: bool = False,
     writer: Writer = "arrow",
     based_on: int | None = None,
+    message: str | None = None,
+    metadata: Mapping[str, str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Outcome:
     """Write rows and commit them with their watermarks, atomically and exactly once.
@@ -107,6 +109,11 @@ def write(
             `format("manifestcommit")`, and Arrow data of `Table.dataset` and `Table.to_arrow`,
             carry it, also after transformations. Rows that went through pandas, Polars, DuckDB, an
             RDD or a checkpoint do not.
+        message: what the commit is for, a text of up to 2,000 characters, kept in the commit's
+            record and shown by `Table.history`; by default none.
+        metadata: name -> text, such as {"airflow_run": "…", "git": "…"}, kept and shown likewise;
+            by default none. Up to 32 entries of 8 KiB together. Neither is declared with
+            the key. What looks like a credential is refused.
         storage_options: what reaches the object store, as for s3fs, adlfs or gcsfs; by default the
             environment. They reach Spark's tasks, and no plan, log, manifest or error.
 
@@ -129,7 +136,7 @@ def write(
     Example:
         `write(df, "/lake/flights", key="flights:2013-01", watermarks={"faa": (0, 27004)})`
 
-    Spec: CM1, CM10, CF17, KY1, WM2.
+    Spec: CM1, CM10, CF17, KY1, OB15, SE5, WM2.
     """
     if mode == "append" and overwrite is not None:
         raise UsageError(
@@ -144,6 +151,8 @@ def write(
         "fingerprint": fingerprint,
         "recoverable": recoverable,
         "based_on": based_on,
+        "message": message,
+        "metadata": metadata,
         "storage_options": storage_options,
     }
     with begin(path, key=key, **options) as job:
@@ -172,6 +181,8 @@ def begin(
     recoverable: bool = False,
     fingerprint: str | None = None,
     based_on: int | None = None,
+    message: str | None = None,
+    metadata: Mapping[str, str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Job:
     """Begin a job: leaving its `with` block commits, leaving it by an exception aborts.
@@ -188,6 +199,8 @@ def begin(
         fingerprint: declared with the key, as for `write`; by default nothing.
         based_on: the version of the table that the job's rows were read from, as for `write`; by
             default what the rows carry.
+        message: what the commit is for, as for `write`; `Job.note` sets it later.
+        metadata: name -> text, as for `write`; `Job.note` adds to it later.
         storage_options: what reaches the object store; by default the environment.
 
     Returns:
@@ -201,9 +214,9 @@ def begin(
     Example:
         `with begin("/lake/flights", key="2013-01-02") as job: job.write(rows)`
 
-    Spec: CM1, AB1, AB6, CF17.
+    Spec: CM1, AB1, AB6, CF17, OB15.
     """
-    session = TableContext(open_store(path, storage_options))
+    session = TableContext(open_store(path, storage_options)).noting(message, metadata)
     job = engine_job.Transaction.begin(
         session, key=key, fingerprint=fingerprint, recoverable=recoverable, based_on=based_on
     )
@@ -422,6 +435,26 @@ class Job:
         Spec: WM2.
         """
         self._job.advance(source, start, end)
+
+    @checked()
+    def note(
+        self, message: str | None = None, *, metadata: Mapping[str, str] | None = None
+    ) -> None:
+        """Record what the job's commit is for, before it is committed or prepared.
+
+        What is only known once the work is done, such as how many rows were rejected, can be
+        recorded so. Another process that commits the prepared job records the same.
+
+        Args:
+            message: as for the function `write`, in place of the one before; by default that stays.
+            metadata: as for the function `write`, added to the entries before; by default nothing.
+
+        Raises:
+            UsageError: an argument is wrong, or the job is over.
+
+        Spec: OB15, SE5.
+        """
+        self._job.note(message, metadata or {})
 
     def commit(self) -> Outcome:
         """Commit now instead of on leaving the block.

@@ -14,7 +14,7 @@ import msgspec
 
 from ..terminal.render import age, counted
 from ..terminal.screen import print_table
-from .options import Commands, context_of, storage_options_of, table_of
+from .options import Commands, add_note, context_of, note_of, storage_options_of, table_of
 from .output import size_cell, size_text, written
 from .safety import Plan, add_safety, decided
 
@@ -53,6 +53,7 @@ def add_commands(commands: Commands) -> None:
     )
     abort.add_argument("job_id", metavar="JOB", help=_SHORT)
     add_safety(abort)
+    add_note(abort)
     recover = commands.add(
         "recover",
         _recover,
@@ -124,7 +125,12 @@ def _abort(options: argparse.Namespace) -> int:
     status = decided(options, lambda: _plan_abort(options, table, job), lambda: table.version)
     if status is not None:
         return status
-    found = abort(options.path, job, storage_options=storage_options_of(options.storage_options))
+    found = abort(
+        options.path,
+        job,
+        **note_of(options),
+        storage_options=storage_options_of(options.storage_options),
+    )
     return _print_status(options, job, found, wanted="aborted")
 
 

@@ -102,6 +102,33 @@ def add_choice(command: argparse.ArgumentParser) -> None:
     choice.add_argument("--tag", metavar="NAME", help="the version with this tag")
 
 
+def add_note(command: argparse.ArgumentParser) -> None:
+    """What a command that commits takes for the commit's record; `note_of` returns it."""
+    command.add_argument("--message", metavar="TEXT", help="what for; recorded in the history")
+    command.add_argument(
+        "--metadata",
+        action="append",
+        type=_pair,
+        metavar="NAME=VALUE",
+        help="recorded in the history, such as git=4d6b4d9; may be given again; no secrets",
+    )
+
+
+def note_of(options: argparse.Namespace) -> dict[str, Any]:
+    """The arguments `message` and `metadata` of the call."""
+    pairs = options.metadata or []
+    if len(dict(pairs)) < len(pairs):
+        raise UsageError("invalid --metadata: a name is given twice; nothing was done")
+    return {"message": options.message, "metadata": dict(pairs) or None}
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign:
+        raise argparse.ArgumentTypeError("expected NAME=VALUE")  # not repeated: it may be a secret
+    return name, value
+
+
 def positive(text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"a number from 1 on, not {text!r}")

@@ -16,7 +16,8 @@ import msgspec
 import pyarrow as pa
 
 from ..core.schema.fields import Field, Schema, type_text
-from ..core.table.snapshot import Snapshot
+from ..core.table.snapshot import Commit, Snapshot
+from ..engine.inspection.describe import author_text, said_of
 from ..terminal.render import plain_text
 
 BUCKETS = 180  # of versions, in charts
@@ -28,19 +29,22 @@ JOBS = 50
 CHANGES = 25  # of schemas, each with as many lines
 TAGS = 200
 REASONS = 20
+_TEXT = 400  # characters of a text that is kept
 Group = tuple[tuple[Any, ...], int, int, int]  # partition values; files, rows, bytes
 # upper ends of the classes of file sizes, in bytes; the last class has none
 SIZE_CLASSES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
 
 
 class CommitRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One commit, as the table of commits shows it. committed_at: microseconds since the epoch."""
+    """One commit, as the table of commits shows it. committed_at: microseconds since the epoch;
+    why: its reason, message and metadata. [OB15]"""
 
     version: int
     committed_at: int
     operation: str
     key: str | None
-    reason: str | None
+    author: str
+    why: str
     job: str
     rows: int
     files: int
@@ -207,7 +211,8 @@ class HistoryReducer:
                         committed_at=snapshot.committed_at,
                         operation=commit.operation,
                         key=commit.key,
-                        reason=commit.reason,
+                        author=author_text(said_of(commit)["author"])[:_TEXT],
+                        why=_why(commit),
                         job=commit.job,
                         rows=summary.rows - summary.removed_rows,
                         files=summary.files - summary.removed_files,
@@ -278,6 +283,11 @@ class HistoryReducer:
                     more=max(0, len(lines) - CHANGES),
                 )
             )
+
+
+def _why(commit: Commit) -> str:
+    pairs = [f"{name}={value}" for name, value in commit.metadata.items()]
+    return " · ".join(text for text in (commit.reason, commit.message, *pairs) if text)[:_TEXT]
 
 
 def differing_columns(before: Schema, after: Schema) -> Iterator[tuple[str, str]]:

@@ -76,13 +76,15 @@ def register(spark: SparkSession, storage_options: Mapping[str, Any] | None = No
 
     Calling it again replaces what was registered; Spark says so in its log.
     """
+    from manifestcommit.engine.runtime.environment import SystemEnv
+    from manifestcommit.spark.datasource.source import ManifestCommitDataSource as Source
+    from manifestcommit.spark.runtime.registered_options import register_with
     from manifestcommit.spark.runtime.versions import check_feature
 
     check_feature("format")
-    from manifestcommit.spark.datasource.source import ManifestCommitDataSource as Source
-    from manifestcommit.spark.runtime.registered_options import register_with
 
-    register_with(spark, Source, StorageOptions(storage_options), Source.format_name)
+    options, author = StorageOptions(storage_options), SystemEnv().author()
+    register_with(spark, Source, options, Source.format_name, author)
 
 
 def _candidates(configured: str | None, on_path: str | None) -> list[Path]:

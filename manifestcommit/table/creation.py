@@ -33,6 +33,8 @@ def create_table(
     partition_by: list[str] | str | None = None,
     properties: Mapping[str, str] | None = None,
     sources: Mapping[str, int | str | None] | None = None,
+    message: str | None = None,
+    metadata: Mapping[str, str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Table:
     """Create an empty table, or open the one that is there already.
@@ -46,6 +48,8 @@ def create_table(
             starts there can be its first. Of any other source, and by default of all, the first
             range to be committed says where it begins. In a table that is there already, sources
             that it does not know are declared by a commit.
+        message: as for `write`; by default none.
+        metadata: as for `write`; by default none.
         storage_options: what reaches the object store, as for s3fs, adlfs or gcsfs; by default the
             environment.
 
@@ -62,7 +66,7 @@ def create_table(
     """
     table = Table(path, storage_options)
     alter.create(
-        table._session,
+        table._session.noting(message, metadata),
         _schema_of(schema),
         [partition_by] if isinstance(partition_by, str) else partition_by or [],
         properties or {},
@@ -76,6 +80,8 @@ def adopt(
     path: Path,
     *,
     partition_by: list[str] | str | None = None,
+    message: str | None = None,
+    metadata: Mapping[str, str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Adoption:
     """Make a table of a folder of Parquet files, where they are, in one commit.
@@ -89,6 +95,8 @@ def adopt(
         path: the folder, a local path or a URL.
         partition_by: the columns that partition it; by default those of the `name=value` folders,
             typed as Spark infers them. A column of folders need not be in the files.
+        message: as for `write`; by default none.
+        metadata: as for `write`; by default none.
         storage_options: what reaches the object store; by default the environment.
 
     Returns:
@@ -101,7 +109,9 @@ def adopt(
 
     Spec: AF2.
     """
-    return Table(path, storage_options).adopt(partition_by=partition_by)
+    return Table(path, storage_options).adopt(
+        partition_by=partition_by, message=message, metadata=metadata
+    )
 
 
 def _schema_of(schema: Any) -> Schema:

@@ -109,7 +109,12 @@ def resolve(
 
 @checked()
 def abort(
-    path: Path, job_id: str, *, storage_options: Mapping[str, Any] | None = None
+    path: Path,
+    job_id: str,
+    *,
+    message: str | None = None,
+    metadata: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Resolution:
     """Abort a prepared, published or recoverable job for good, from any process.
 
@@ -119,6 +124,8 @@ def abort(
     Args:
         path: the table's root, a local path or a URL.
         job_id: the job's id, as `Job.prepare` returned it and `Table.jobs` lists it.
+        message: as for `write`, for the commit that aborts the job; by default none.
+        metadata: as for `write`, likewise; by default none.
         storage_options: what reaches the object store; by default the environment.
 
     Returns:
@@ -131,7 +138,7 @@ def abort(
 
     Spec: AB3, AB4.
     """
-    session = TableContext(open_store(path, storage_options))
+    session = TableContext(open_store(path, storage_options)).noting(message, metadata)
     outcome = give_up(session, job_id)
     if outcome.kind in ("aborted", "fenced"):  # fenced: it can not commit any more, and never did
         return Resolution("aborted")
@@ -148,6 +155,8 @@ def gc(
     keep_keys: int = 10_000,
     foreign: bool = False,
     spark: SparkSession | Literal[True] | None = None,
+    message: str | None = None,
+    metadata: Mapping[str, str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> GcReport:
     """Expire old versions, and remove orphan files, which no version lists and no live job wrote.
@@ -170,6 +179,8 @@ def gc(
             default False: they are skipped and reported.
         spark: a session, or True for the active one, whose tasks list, compare and delete; by
             default this process does.
+        message: as for `write`; by default none.
+        metadata: as for `write`; by default none.
         storage_options: what reaches the object store; by default the environment.
 
     Returns:
@@ -190,6 +201,8 @@ def gc(
         keep_keys=keep_keys,
         foreign=foreign,
         spark=spark,
+        message=message,
+        metadata=metadata,
     )
 
 

@@ -19,7 +19,7 @@ from ..core.schema import arrow_schema, evolution
 from ..core.schema.fields import Schema
 from ..core.schema.read_mark import arrow_metadata, mark_of
 from ..core.table.snapshot import Snapshot
-from ..engine.inspection.describe import describe, values
+from ..engine.inspection.describe import author_text, describe, said_of, values
 from ..engine.metadata.table_context import TableContext
 from ..engine.metadata.time_travel import choose_version, to_datetime
 from ..engine.metadata.version_chain import Head, read_version, walk_back
@@ -41,7 +41,10 @@ if TYPE_CHECKING:
 class History(Rows):
     """Commits, newest first."""
 
-    columns = ("version", "committed_at", "operation", "key", "+files", "+rows", "rows", "reason")
+    columns = (
+        *("version", "committed_at", "operation", "key"),
+        *("+files", "+rows", "rows", "author", "message"),
+    )
 
     def _value(self, row: Mapping[str, Any], name: str) -> Any:
         if name in ("+files", "+rows"):
@@ -50,6 +53,10 @@ class History(Rows):
             return (row.get("totals") or {}).get("rows", "")
         if name == "committed_at":
             return f"{row[name]:%Y-%m-%d %H:%M:%S}" if name in row else ""
+        if name == "author":
+            return author_text(row.get(name) or {})
+        if name == "message":
+            return ": ".join(text for text in (row.get("reason"), row.get(name)) if text)
         return super()._value(row, name)
 
 
@@ -425,12 +432,13 @@ class TableReads:
 
         Returns:
             A list, which prints as a table, of one dict for each commit: version, committed_at,
-            operation, key, job, reason, restored, summary, totals and writer.
+            operation, key, job, reason, message, metadata, author (a dict of what is known of
+            user, host, program and software), restored, summary, totals and writer.
 
         Raises:
             TableNotFoundError: there is no table at the path.
 
-        Spec: RD3.
+        Spec: RD3, OB15.
         """
         return History(itertools.islice(self._history(), limit))
 
@@ -548,6 +556,7 @@ class TableReads:
                     "key": commit.key,
                     "job": commit.job,
                     "reason": commit.reason,
+                    **said_of(commit),
                     "restored": commit.restored,
                     "summary": values(commit.summary),
                     "totals": values(snapshot.totals),

@@ -65,6 +65,8 @@ class RowChanges:
         fingerprint: str | None = None,
         reason: str | None = None,
         dry_run: bool = False,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> RowOutcome:
         """Delete exactly the rows for which a condition is true, in one commit.
 
@@ -82,6 +84,8 @@ class RowChanges:
             fingerprint: declared with the key, beside the condition; by default nothing.
             reason: why; recorded in the history; by default nothing.
             dry_run: count only, and change nothing; by default False.
+            message: as for the function `write`; by default none.
+            metadata: as for the function `write`; by default none.
 
         Returns:
             What was deleted. Where no row matches and there is no key to be recorded, nothing is
@@ -98,10 +102,11 @@ class RowChanges:
 
         Spec: RC2, RC6, RC8.
         """
+        session = self._session.noting(message, metadata)
         return delete_where(
-            self._session,
+            session,
             where,
-            self._choice(spark),
+            self._choice(spark, session),
             key=key,
             fingerprint=fingerprint,
             reason=reason,
@@ -118,6 +123,8 @@ class RowChanges:
         fingerprint: str | None = None,
         reason: str | None = None,
         dry_run: bool = False,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> RowOutcome:
         """Set columns of exactly the rows for which a condition is true, in one commit.
 
@@ -135,6 +142,8 @@ class RowChanges:
                 nothing.
             reason: why; recorded in the history; by default nothing.
             dry_run: count only, and change nothing; by default False.
+            message: as for the function `write`; by default none.
+            metadata: as for the function `write`; by default none.
 
         Returns:
             What was updated. Where no row matches and there is no key to be recorded, nothing is
@@ -154,7 +163,7 @@ class RowChanges:
         Spec: RC7, RC6, RC8.
         """
         return update_where(
-            self._session,
+            self._session.noting(message, metadata),
             set,
             where,
             key=key,
@@ -191,6 +200,8 @@ class RowChanges:
         fingerprint: str | None = None,
         reason: str | None = None,
         watermarks: Ranges | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> RowOutcome:
         """Merge rows by key (upsert), in one commit.
 
@@ -217,6 +228,8 @@ class RowChanges:
             reason: why; recorded in the history; by default nothing.
             watermarks: source -> (start, end), half-open, as for `write`: they advance with the
                 commit; by default none.
+            message: as for the function `write`; by default none.
+            metadata: as for the function `write`; by default none.
 
         Returns:
             What was deleted, updated and inserted.
@@ -238,6 +251,7 @@ class RowChanges:
         Spec: RC3, RC4, RC6, RC8, RC9, WM2.
         """
         is_spark = is_spark_dataframe(source)
+        session = self._session.noting(message, metadata)
         declared: Any = {"key": key, "fingerprint": fingerprint, "reason": reason}
         declared["watermarks"] = watermarks
         clauses = Clauses(
@@ -252,16 +266,16 @@ class RowChanges:
                     "clauses of a merge are evaluated in this process; nothing was done. Give a "
                     "source of Arrow data, such as df.toArrow(), and no spark="
                 )
-            return merge_clauses(self._session, source, on, clauses, **declared)
+            return merge_clauses(session, source, on, clauses, **declared)
         actions: Any = Actions(when_matched, when_not_matched)  # type: ignore[arg-type]  # simple
         if spark is None and not is_spark and not self._is_for_an_active_session():
-            return merge(self._session, source, on, actions, **declared)
+            return merge(session, source, on, actions, **declared)
         from ..spark.dataframe import active_session  # late: pyspark is an extra
         from ..spark.operations.merge import merge as merge_with_spark
 
         return merge_with_spark(
             spark or (source.sparkSession if is_spark else active_session()),
-            self._session,
+            session,
             source,
             on,
             when_matched=actions.matched,
@@ -275,27 +289,37 @@ class RowChanges:
         """Whether the table is so large that a merge is left to an active session. [RC8]"""
         return has_active_session() and self._session.open().snapshot.totals.bytes > FEW_BYTES
 
-    def _choice(self, spark: SparkSession | None) -> Choice:
+    def _choice(self, spark: SparkSession | None, session: TableContext) -> Choice:
         """Who does the work: this process, or Spark. [RC8]"""
 
         def with_spark() -> RowExecutor:
             from ..spark.dataframe import active_session  # late: pyspark is an extra
             from ..spark.operations.delete import SparkRows
 
-            return SparkRows(spark or active_session(), self._session, self._storage_options)
+            return SparkRows(spark or active_session(), session, self._storage_options)
 
         return Choice(
-            ArrowRows(self._session),
+            ArrowRows(session),
             with_spark,
             is_given=spark is not None,
             is_active=has_active_session(),
         )
 
-    def drop_removed(self) -> int:
+    @checked()
+    def drop_removed(
+        self,
+        *,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> int:
         """Rewrite each manifest from which files were removed, so that none names them any more.
 
         For forgetting rows: a manifest goes on to hold the bounds and partitions of files that were
         removed from it. Changes no row.
+
+        Args:
+            message: as for the function `write`, for each of its commits; by default none.
+            metadata: as for the function `write`, likewise; by default none.
 
         Returns:
             How many manifests were rewritten.
@@ -307,4 +331,4 @@ class RowChanges:
 
         Spec: GC17.
         """
-        return drop_removed(self._session)
+        return drop_removed(self._session.noting(message, metadata))

@@ -1,13 +1,13 @@
 """`Table`: what is kept, undone and looked after. [RD1] [WM5] [CF13] [GC1]
 
-Internal: import from `manifestcommit`. Not here: reading (table.reading), single rows
-(table.row_changes), creating tables (table.creation), the protocol (engine).
+Internal: import from `manifestcommit`. Not here: reading (table.reading), columns and properties
+(table.columns), single rows (table.row_changes), creating tables (table.creation), the protocol
+(engine).
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,7 +17,6 @@ import pyarrow as pa
 from ..argument_checks import age, checked
 from ..core.commit.compaction_plan import DEFAULT_MAX_BYTES
 from ..core.commit.retention import Policy
-from ..core.schema import arrow_schema, evolution
 from ..engine.inspection.count_audit import CountReport, compare
 from ..engine.inspection.table_metrics import TableMetrics, table_metrics
 from ..engine.inspection.verify import VerifyReport, verify
@@ -29,7 +28,6 @@ from ..engine.maintenance.adopt import adopt as _adopt
 from ..engine.maintenance.compaction import Compaction, CompactionOptions, merge_manifests
 from ..engine.maintenance.gc import GcReport
 from ..engine.metadata.time_travel import parse_age
-from ..engine.operations import alter
 from ..engine.operations.rewind import rewind
 from ..engine.operations.rollback import rollback
 from ..engine.operations.tags import tag, untag
@@ -39,6 +37,7 @@ from ..former_names import with_former_names
 from ..store.probes.doctor import DoctorReport, examine
 from ..telemetry import record_table
 from ..terminal.progress import Progress
+from .columns import ColumnChanges
 from .compaction import compact, plan_compaction
 from .conditions import Condition
 from .reading import TableReads
@@ -57,7 +56,7 @@ def spark_of_gc(name: str, value: Any) -> Any:
 
 
 @with_former_names("Table")
-class Table(RowChanges, TableReads):
+class Table(ColumnChanges, RowChanges, TableReads):
     """A table at a path. Every method looks at the newest version as of its call.
 
     Spec: RD1.
@@ -65,7 +64,14 @@ class Table(RowChanges, TableReads):
 
     @checked(keep_keys=flag)
     def rewind(
-        self, source: str, to: int | str | None, *, reason: str, keep_keys: bool = False
+        self,
+        source: str,
+        to: int | str | None,
+        *,
+        reason: str,
+        keep_keys: bool = False,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> Outcome:
         """Set a source's watermark back, so that it can be read again from there.
 
@@ -79,6 +85,8 @@ class Table(RowChanges, TableReads):
             to: the position; None: as if the source had never been read.
             reason: why; recorded in the history.
             keep_keys: drop no key, where the history that shows which is expired; by default False.
+            message: as for the function `write`; by default none.
+            metadata: as for the function `write`; by default none.
 
         Returns:
             The outcome; `dropped_keys` are the keys that are dropped.
@@ -92,13 +100,20 @@ class Table(RowChanges, TableReads):
 
         Spec: WM5, WM6, KY7.
         """
+        session = self._session.noting(message, metadata)
         return committed_or_raise(
-            rewind(self._session, source, to, reason=reason, keep_keys=keep_keys), self.url
+            rewind(session, source, to, reason=reason, keep_keys=keep_keys), self.url
         )
 
     @checked()
     def rollback(
-        self, version: int | None = None, *, tag: str | None = None, reason: str
+        self,
+        version: int | None = None,
+        *,
+        tag: str | None = None,
+        reason: str,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> Outcome:
         """Make the table what it was at a readable version, in a commit of its own.
 
@@ -111,6 +126,8 @@ class Table(RowChanges, TableReads):
             version: the version's number; by default `tag` names it.
             tag: a tag of the version; by default `version` names it.
             reason: why; recorded in the history.
+            message: as for the function `write`; by default none.
+            metadata: as for the function `write`; by default none.
 
         Returns:
             The outcome; `dropped_keys` are the keys that are dropped.
@@ -125,13 +142,18 @@ class Table(RowChanges, TableReads):
 
         Spec: CF13, WM6, KY7.
         """
-        return committed_or_raise(
-            rollback(self._session, version, tag=tag, reason=reason), self.url
-        )
+        session = self._session.noting(message, metadata)
+        return committed_or_raise(rollback(session, version, tag=tag, reason=reason), self.url)
 
     @checked(keep_for=optional(age))
     def tag(
-        self, name: str, version: int | None = None, keep_for: str | dt.timedelta | None = None
+        self,
+        name: str,
+        version: int | None = None,
+        keep_for: str | dt.timedelta | None = None,
+        *,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> Outcome:
         """Keep a version readable under a name; a tag of that name moves.
 
@@ -140,6 +162,8 @@ class Table(RowChanges, TableReads):
             version: the version's number; by default the newest.
             keep_for: for how long: a timedelta or a text such as "30d", after which gc may delete
                 tag and version; by default they stay until `untag`.
+            message: as for the function `write`; by default none.
+            metadata: as for the function `write`; by default none.
 
         Returns:
             The outcome of the commit that sets the tag.
@@ -152,14 +176,23 @@ class Table(RowChanges, TableReads):
 
         Spec: GC10, RD5.
         """
-        return committed_or_raise(tag(self._session, name, version, keep_for=keep_for), self.url)
+        session = self._session.noting(message, metadata)
+        return committed_or_raise(tag(session, name, version, keep_for=keep_for), self.url)
 
     @checked()
-    def untag(self, name: str) -> Outcome:
+    def untag(
+        self,
+        name: str,
+        *,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Outcome:
         """Delete a tag; its version is kept no longer than others are.
 
         Args:
             name: the tag.
+            message: as for the function `write`; by default none.
+            metadata: as for the function `write`; by default none.
 
         Returns:
             The outcome of the commit that deletes the tag.
@@ -171,7 +204,7 @@ class Table(RowChanges, TableReads):
 
         Spec: GC10.
         """
-        return committed_or_raise(untag(self._session, name), self.url)
+        return committed_or_raise(untag(self._session.noting(message, metadata), name), self.url)
 
     @checked()
     def resolve(self, job_id: str) -> Resolution:
@@ -354,6 +387,8 @@ class Table(RowChanges, TableReads):
         foreign: bool = False,
         spark: SparkSession | Literal[True] | None = None,
         progress: Callable[[str], None] | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> GcReport:
         """Expire old versions and delete what nothing needs any more, as the function `gc` does.
 
@@ -365,6 +400,8 @@ class Table(RowChanges, TableReads):
             foreign: as for the function `gc`.
             spark: as for the function `gc`.
             progress: called with what is done next; by default nothing is.
+            message: as for the function `write`; by default none.
+            metadata: as for the function `write`; by default none.
 
         Returns:
             What was deleted and what stays.
@@ -377,7 +414,7 @@ class Table(RowChanges, TableReads):
         Spec: GC1, GC5, GC9.
         """
         return gc_engine.run(
-            self._session,
+            self._session.noting(message, metadata),
             _policy(grace, keep_versions, keep_for, keep_keys),
             foreign=foreign,
             executor=self._gc_executor(spark),
@@ -444,6 +481,8 @@ class Table(RowChanges, TableReads):
         only_manifests: bool = False,
         spark: SparkSession | None = None,
         progress: Callable[[str], None] | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> Compaction:
         """Rewrite small files together, partition by partition, and merge small manifests.
 
@@ -464,6 +503,8 @@ class Table(RowChanges, TableReads):
                 table of more than 1 GB while a session is active, what only Spark can evaluate,
                 and `sort_by` with files of more than 128 MB or nested columns.
             progress: called with what is done next; by default nothing is.
+            message: as for the function `write`, for each of its commits; by default none.
+            metadata: as for the function `write`, likewise; by default none.
 
         Returns:
             What was done.
@@ -477,10 +518,11 @@ class Table(RowChanges, TableReads):
         Spec: GC11, GC16, RC8.
         """
         progress = progress or (lambda _: None)
+        session = self._session.noting(message, metadata)
         if only_manifests:
-            return merge_manifests(self._session, progress=progress)
+            return merge_manifests(session, progress=progress)
         return compact(
-            self._session,
+            session,
             _goals(target_file_size, max_bytes),
             where=where,
             sort_by=sort_by,
@@ -548,108 +590,6 @@ class Table(RowChanges, TableReads):
         """
         return examine(self._session.store, progress=progress)
 
-    @checked()
-    def add_column(self, name: str, type: str | pa.DataType) -> Outcome:
-        """Add a nullable column; it is null in every row that is there.
-
-        Args:
-            name: the column's name.
-            type: a pyarrow type, or the name of a type of Spark, such as "decimal(10,2)".
-
-        Returns:
-            The outcome of the commit.
-
-        Raises:
-            UsageError: the table has a column of that name.
-            UnsupportedTypeError: values of that type cannot be stored.
-            TableNotFoundError: there is no table at the path.
-            OutcomeUnknownError: the store did not say whether it was committed.
-
-        Spec: SC6.
-        """
-        kind: Any = type
-        if isinstance(type, pa.DataType):
-            kind = (
-                arrow_schema.from_arrow(pa.schema([(name, type)]), itertools.count(1).__next__)
-                .fields[0]
-                .type
-            )
-        return self._alter(
-            lambda schema, _: evolution.add_column(
-                schema, name, kind, new_id=self._session.new_field_id
-            )
-        )
-
-    @checked()
-    def rename_column(self, name: str, new_name: str) -> Outcome:
-        """Rename a column; its values stay, in old files and new ones.
-
-        Args:
-            name: the column's name now.
-            new_name: its name then.
-
-        Returns:
-            The outcome of the commit.
-
-        Raises:
-            UsageError: there is no such column, or one that has the new name.
-            TableNotFoundError: there is no table at the path.
-            OutcomeUnknownError: the store did not say whether it was committed.
-
-        Spec: SC6.
-        """
-        return self._alter(lambda schema, _: evolution.rename_column(schema, name, new_name))
-
-    @checked()
-    def drop_column(self, name: str) -> Outcome:
-        """Drop a column; a later column of the same name does not show its values.
-
-        Args:
-            name: the column's name.
-
-        Returns:
-            The outcome of the commit.
-
-        Raises:
-            UsageError: there is no such column, or it partitions the table.
-            TableNotFoundError: there is no table at the path.
-            OutcomeUnknownError: the store did not say whether it was committed.
-
-        Spec: SC6.
-        """
-        return self._alter(
-            lambda schema, partition_by: evolution.drop_column(
-                schema, name, partition_by=partition_by
-            )
-        )
-
-    @checked()
-    def set_properties(self, properties: Mapping[str, str | None]) -> Outcome:
-        """Set properties of the table.
-
-        Known: `write.target-file-size-bytes`; `write.bounds-columns`, how many columns have bounds;
-        `write.bloom-filter-columns`, split by commas: new files carry Bloom filters of these, by
-        which Spark and DuckDB skip row groups; `write.missing-columns`: data that lacks a column is
-        refused ("error"), or the column is null ("null"; by default so, but for overwrites of the
-        whole table); `export.formats`: "iceberg", "delta" or both, in which commits are exported.
-
-        Args:
-            properties: name -> value; None removes the property.
-
-        Returns:
-            The outcome of the commit.
-
-        Raises:
-            UsageError: a known property has a value that it cannot have, or a format of
-                `export.formats` cannot express the table.
-            UnsupportedTypeError: a format of `export.formats` does not have a column's type.
-            TableNotFoundError: there is no table at the path.
-            OutcomeUnknownError: the store did not say whether it was committed.
-
-        Spec: CM9, DF11, SC8, EX2, EX9.
-        """
-        return committed_or_raise(alter.set_properties(self._session, properties), self.url)
-
     @checked(to=one_of("iceberg", "delta"))
     def export(self, to: str) -> Export:
         """Export the newest version to other engines, as an Iceberg table or a Delta table.
@@ -679,11 +619,19 @@ class Table(RowChanges, TableReads):
         return export_format(self._session, self._session.open(), to)
 
     @checked()
-    def adopt(self, *, partition_by: list[str] | str | None = None) -> Adoption:
+    def adopt(
+        self,
+        *,
+        partition_by: list[str] | str | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Adoption:
         """Make this folder of Parquet files a table, as the function `adopt` does.
 
         Args:
             partition_by: as for the function `adopt`.
+            message: as for the function `write`; by default none.
+            metadata: as for the function `write`; by default none.
 
         Returns:
             What was adopted, and what was skipped.
@@ -697,10 +645,8 @@ class Table(RowChanges, TableReads):
         """
         names = [partition_by] if isinstance(partition_by, str) else partition_by
         with Progress(f"reading the footers of {self.url}") as progress:
-            return _adopt(self._session, partition_by=names, progress=progress)
-
-    def _alter(self, edit: alter.Editing) -> Outcome:
-        return committed_or_raise(alter.edit_schema(self._session, edit), self.url)
+            session = self._session.noting(message, metadata)
+            return _adopt(session, partition_by=names, progress=progress)
 
 
 def _policy(

@@ -176,6 +176,8 @@ NAMES: dict[str, tuple[str | None, str | None]] = {
     "gc": (None, "--gc"),
     "abort": (None, "--abort"),
     "reason": (None, "--reason"),
+    "message": ("message", "--message"),
+    "metadata": ("metadata", "--metadata"),
     "to": (None, "--to"),
     "source": (None, "SOURCE"),
     "position": (None, "POSITION"),

@@ -23,11 +23,13 @@ import pyarrow.parquet as pq
 from tests.cli.on_terminal import run
 
 import manifestcommit as mc
+from manifestcommit.core.table.authorship import Author
 from manifestcommit.engine.runtime.environment import SystemEnv
 from manifestcommit.store import open_store
 
 FOLDER = Path(__file__).with_name("golden")
 WIDTHS = (80, 120)
+AUTHOR = Author(user="ada", host="laptop", program="load.py", software="manifestcommit 0.1.0")
 JOB = "<the prepared job>"
 Answers = Sequence[str]
 # Command -> its arguments after the path, and what is answered to its question.
@@ -112,7 +114,8 @@ def _table(url: str) -> str:
     first = pa.table({"day": ["2013-01-01", "2013-01-02", None], "flight": [1545, 1714, 1141], "note": ["[bold]late", "", None]})
     mc.write(first, url, partition_by="day", key="flights:1 \x1b[31m", watermarks={"faa": (0, 3), "nws": (None, "2013-01-01T05")})
     second = pa.table({"day": ["2013-01-02"] * 3000, "flight": range(3000), "note": ["on time"] * 3000})
-    mc.write(second, url, key="flights:2, all of the second day, by the corrected parser", watermarks={"faa": (3, 3003)})
+    more = {"message": "all of the second day", "metadata": {"git": "4d6b4d9"}}
+    mc.write(second, url, key="flights:2, all of the second day, by the corrected parser", watermarks={"faa": (3, 3003)}, **more)
     mc.Table(url).tag("first load", 2)
     with mc.begin(url) as job:
         job.write(first)
@@ -136,7 +139,11 @@ def _same_everywhere(columns: int) -> Iterator[None]:
     drawn = random.Random(19)
     environment = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": str(columns)}
     randomness: Callable[..., bytes] = lambda self, count: drawn.randbytes(count)  # noqa: E731
-    with mock.patch.dict(os.environ, environment), mock.patch.object(SystemEnv, "randomness", randomness):
+    with (
+        mock.patch.dict(os.environ, environment),
+        mock.patch.object(SystemEnv, "randomness", randomness),
+        mock.patch.object(SystemEnv, "author", return_value=AUTHOR),
+    ):
         yield
 
 

@@ -32,6 +32,7 @@ import manifestcommit as mc
 from manifestcommit.core.commit.change import StreamBatch
 from manifestcommit.core.filter.merge_keys import key_columns, may_hold, partitions_of_keys
 from manifestcommit.core.table import object_names
+from manifestcommit.core.table.authorship import Author
 from manifestcommit.core.table.snapshot import Snapshot
 from manifestcommit.engine.datafile.writer import DataFileWriter
 from manifestcommit.engine.job.job import Transaction
@@ -74,6 +75,9 @@ class MadeUp(SystemEnv):
 
     def jitter(self) -> float:
         return 0.5
+
+    def author(self) -> Author:
+        return Author()
 
 
 class Life:

@@ -24,6 +24,7 @@ import msgspec
 from manifestcommit.core.commit.change import Write
 from manifestcommit.core.format import codec
 from manifestcommit.core.schema.fields import Field, Schema
+from manifestcommit.core.table.authorship import Author
 from manifestcommit.core.table.entries import Entry
 from manifestcommit.engine.commit.commit_loop import commit
 from manifestcommit.engine.commit.create_version import create_table
@@ -102,6 +103,9 @@ class Outside:
 
     def jitter(self) -> float:
         return self.random.random()
+
+    def author(self) -> Author:
+        return Author()
 
 
 class FarStore:

@@ -58,6 +58,7 @@ ARROWS: dict[str, set[str]] = {
         "store",
         "store.backends",
         "terminal",
+        "version",
     },
     "engine.metadata": {
         "core.commit",
@@ -232,6 +233,7 @@ ARROWS: dict[str, set[str]] = {
         "core.filter",
         "core.schema",
         "core.table",
+        "engine.runtime",
         "engine.scan",
         "errors",
         "spark.datasource",
@@ -403,7 +405,7 @@ FLOORS: dict[str, list[set[str]]] = {
         {"hive"},
     ],
     "core.table": [
-        {"bin_packing", "entries", "object_names", "partition_pattern", "paths", "row_bitmap", "watermark"},
+        {"authorship", "bin_packing", "entries", "object_names", "partition_pattern", "paths", "row_bitmap", "watermark"},
         {"snapshot"},
         {"clock_skew"},
     ],

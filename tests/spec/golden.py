@@ -19,6 +19,7 @@ from manifestcommit.core.format.recovery_objects import FinishedTask, KeyMark
 from manifestcommit.core.schema.evolution import SchemaEdit
 from manifestcommit.core.schema.fields import ArrayType, Field, MapType, Schema, StructType
 from manifestcommit.core.table import object_names, row_bitmap
+from manifestcommit.core.table.authorship import Author
 from manifestcommit.core.table.entries import ColumnStats, Entry, ManifestRef, SourceRange
 from manifestcommit.core.table.snapshot import Commit, DisputedTime, KeyRecord, RunRef, Snapshot, StreamRecord, Summary, Tag, Totals
 from manifestcommit.core.table.watermark import Advance
@@ -390,6 +391,25 @@ def folders() -> Snapshot:
     )
 
 
+MESSAGE, METADATA = "late corrections\n\tof May é", {"airflow_run": "manual__2013-01-02", "git %+=#": "", "ünïcode": "'\"&<b>"}
+AUTHOR = Author(user="etl é", host="worker-3", program="load_flights.py", software="manifestcommit 0.1.0")
+
+
+def authored() -> Snapshot:
+    """Version 7, whose record says who made it and what for."""
+    job = f"v6-{TABLE_ID}-{'7' * 32}"
+    record = Commit(job=job, commit_id=f"{job}.0000000000000000", operation="append", message=MESSAGE, metadata=METADATA, author=AUTHOR)
+    return msgspec.structs.replace(
+        minimal(), version=7, parent_digest="sha256:" + "7" * 64, commits=(record,), properties={"write.author": "host,user"}
+    )
+
+
+def authored_job() -> Prepared:
+    """A prepared job that says who made it and what for."""
+    change = Write(job=JOB, birth=40, operation="append", message=MESSAGE, metadata=METADATA, author=AUTHOR)
+    return Prepared(format_version=1, change=change, prepared_at=1_794_000_000_000_001, writer="manifestcommit 0.1.0")
+
+
 def prepared() -> Prepared:
     """A prepared job: every member that this version of the format has."""
     return Prepared(
@@ -444,7 +464,7 @@ UNKNOWN = {"from": "2.0", "nested": [{"a": None}, 1.5, "é"]}
 def places(document: Any) -> list[dict[str, Any]]:
     """Every JSON object of a snapshot's document whose members this format names: not the mappings with names of users' or ids."""
     found = [document, *document["commits"], *document.get("manifests", []), document.get("totals", {})]
-    found += [commit["summary"] for commit in document["commits"] if "summary" in commit]
+    found += [commit[name] for commit in document["commits"] for name in ("summary", "author") if name in commit]
     for name in ("removed_runs", "key_runs", "job_runs"):
         found += document.get(name, [])
     for name in ("keys", "streams", "tags"):
@@ -503,6 +523,8 @@ def write() -> None:
         "prepared-based-on": to_json(plain(based())),
         "snapshot-clocks": to_json(plain(clocks())),
         "snapshot-folders": to_json(plain(folders())),
+        "snapshot-authored": to_json(plain(authored())),
+        "prepared-authored": to_json(plain(authored_job())),
     }
     for name, document in documents.items():
         (FOLDER / f"{name}.json.zst").write_bytes(codec.compress(document))

@@ -38,6 +38,7 @@ NAMES = (
     "snapshot-marked",
     "snapshot-clocks",
     "snapshot-folders",
+    "snapshot-authored",
     "snapshot-future",
 )
 SCHEMAS = golden.FOLDER.parent / "schemas"
@@ -81,6 +82,7 @@ def test_the_golden_objects_are_those_that_were_once_written() -> None:
         ("snapshot-marked", golden.marked()),
         ("snapshot-clocks", golden.clocks()),
         ("snapshot-folders", golden.folders()),
+        ("snapshot-authored", golden.authored()),
     ],
 )
 def test_a_golden_snapshot_means_what_it_always_meant(name: str, expected: Snapshot) -> None:
@@ -106,7 +108,7 @@ def test_a_snapshot_of_a_later_release_is_written_again_with_all_that_it_holds()
     assert json.loads(zstandard.ZstdDecompressor().decompress(encoded)) == document("snapshot-future")
 
 
-@pytest.mark.parametrize("name", [*NAMES, "prepared", "prepared-based-on", "intent", "task", "key"])
+@pytest.mark.parametrize("name", [*NAMES, "prepared", "prepared-based-on", "prepared-authored", "intent", "task", "key"])
 def test_the_readable_copy_says_what_the_object_says(name: str) -> None:
     """[CP3]"""
     assert json.loads((golden.FOLDER / f"{name}.json").read_text("utf-8")) == document(name)
@@ -212,11 +214,18 @@ def test_a_golden_prepared_job_that_is_based_on_a_version_means_what_it_always_m
     assert golden.based().change.since == 37
 
 
+def test_a_golden_prepared_job_that_says_who_made_it_means_what_it_always_meant() -> None:
+    """[AB3] [OB15] [CP1]"""
+    assert codec.decode_prepared(stored("prepared-authored"), name=object_names.prepared_name(golden.JOB)) == golden.authored_job()
+    assert codec.decompress(codec.encode_prepared(golden.authored_job()), name="x") == golden.to_json(document("prepared-authored"))
+    PREPARED.validate(document("prepared-authored"))
+
+
 def test_the_golden_prepared_job_has_every_member() -> None:
     """But for what no prepared job may hold: a batch of a stream, and a reason. [AB3]"""
     alone = {"reason", "stream"}
     members = set(msgspec.structs.asdict(golden.prepared().change)) - alone
-    later = {"based_on"}  # of an example of its own
+    later = {"based_on", "message", "metadata", "author"}  # of examples of their own
     assert set(document("prepared")["change"]) | later == members == set(PREPARED.schema["$defs"]["change"]["properties"])
     assert set(document("prepared")) == set(msgspec.structs.asdict(golden.prepared())) == set(PREPARED.schema["properties"])
 
@@ -248,6 +257,8 @@ WRONG_PREPARED: dict[str, Callable[[Any], None]] = {
     "an unknown kind of edit": lambda wrong: wrong["change"]["edits"][0].update(kind="fold"),
     "an unknown conflict": lambda wrong: wrong["change"]["overwrite"].update(conflict="never"),
     "a position that is a fraction": lambda wrong: wrong["change"]["advances"][0].update(end=1.5),
+    "a message that is too long": lambda wrong: wrong["change"].update(message="a" * 2001),
+    "a value that is too long": lambda wrong: wrong["change"].update(metadata={"run": "a" * 1001}),
     "a key without a version": lambda wrong: wrong["done"].pop("version"),
 }
 
@@ -323,7 +334,9 @@ def test_the_json_schema_accepts_the_golden_snapshots(name: str) -> None:
     VALIDATOR.validate(document(name))
 
 
-@pytest.mark.parametrize("snapshot", [golden.full(), golden.minimal(), golden.shared(), golden.clocks(), golden.folders()])
+@pytest.mark.parametrize(
+    "snapshot", [golden.full(), golden.minimal(), golden.shared(), golden.clocks(), golden.folders(), golden.authored()]
+)
 def test_the_json_schema_accepts_what_is_written_now(snapshot: Snapshot) -> None:
     """[OB2]"""
     VALIDATOR.validate(json.loads(codec.decompress(codec.encode_snapshot(snapshot), name="x")))
@@ -388,6 +401,9 @@ WRONG = {
     "a store twice": _set("proven", ["s3://lake", "s3://lake"]),
     "a stream without a query": _set("streams", {"flights": {"batch": 1, "version": 2}}),
     "a batch below -1": _set("streams", {"flights": {"query": "q", "batch": -2, "version": 2}}),
+    "a message that is no text": _set("commits", 0, "message", 1),
+    "metadata that are no texts": _set("commits", 0, "metadata", {"run": 1}),
+    "an author whose host is no text": _set("commits", 0, "author", {"host": None}),
     "a rollback to version 0": _set("commits", 0, "restored", 0),
     "an advance without an end": _set("commits", 0, "advanced", {"MyTopic:0": [1]}),
     "an advance to nowhere": _set("commits", 0, "advanced", {"MyTopic:0": [1, None]}),

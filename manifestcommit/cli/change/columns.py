@@ -12,7 +12,7 @@ from ...core.schema.fields import type_text
 from ...errors import UsageError
 from ...terminal.render import counted, visible
 from ...terminal.screen import print_table
-from ..options import Commands, table_of
+from ..options import Commands, add_note, note_of, table_of
 from ..output import size_text, written
 from ..safety import Plan, add_safety, decided
 
@@ -58,15 +58,17 @@ def add_commands(commands: Commands) -> None:
     properties.add_argument(
         "--unset", action="append", default=[], metavar="NAME", help="may be given again"
     )
+    for each in (add, rename, drop, properties):
+        add_note(each)
 
 
 def _add(options: argparse.Namespace) -> int:
-    outcome = table_of(options).add_column(options.name, options.type)
+    outcome = table_of(options).add_column(options.name, options.type, **note_of(options))
     return _altered(options, outcome, f"column {options.name!r} is there")
 
 
 def _rename(options: argparse.Namespace) -> int:
-    outcome = table_of(options).rename_column(options.name, options.new_name)
+    outcome = table_of(options).rename_column(options.name, options.new_name, **note_of(options))
     return _altered(options, outcome, f"column {options.name!r} is now {options.new_name!r}")
 
 
@@ -111,7 +113,8 @@ def _drop(options: argparse.Namespace) -> int:
     status = decided(options, lambda: _plan_drop(options), lambda: table.version)
     if status is not None:
         return status
-    return _altered(options, table.drop_column(options.name), f"column {options.name!r} is dropped")
+    outcome = table.drop_column(options.name, **note_of(options))
+    return _altered(options, outcome, f"column {options.name!r} is dropped")
 
 
 def _properties(options: argparse.Namespace) -> int:
@@ -123,7 +126,7 @@ def _properties(options: argparse.Namespace) -> int:
             raise UsageError(f"invalid --set {each!r}: expected a name and a value, NAME=VALUE")
         changes[name] = value
     if changes:
-        table.set_properties(changes)
+        table.set_properties(changes, **note_of(options))
     found = dict(sorted(table.snapshot().properties.items()))
     rows = [{"name": name, "value": value} for name, value in found.items()]
     if not written(options, found, rows):

@@ -10,7 +10,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ...terminal.render import counted
-from ..options import Commands, table_of
+from ..options import Commands, add_note, note_of, table_of
 from ..output import written
 from ..safety import Plan, add_safety, decided
 from ..spark_session import quiet_spark
@@ -41,6 +41,7 @@ def add_commands(commands: Commands) -> None:
     )
     made.add_argument("--reason", metavar="TEXT", help="recorded in the history")
     add_safety(made, dry_run="count what would go, and change nothing")
+    add_note(made)
 
 
 def print_outcome(options: argparse.Namespace, outcome: RowOutcome) -> int:
@@ -87,7 +88,13 @@ def _plan(options: argparse.Namespace, table: Table) -> Plan | None:
 
 
 def _run(options: argparse.Namespace, table: Table, *, dry_run: bool) -> RowOutcome:
-    return table.delete(options.where, key=options.key, reason=options.reason, dry_run=dry_run)
+    return table.delete(
+        options.where,
+        key=options.key,
+        reason=options.reason,
+        dry_run=dry_run,
+        **note_of(options),
+    )
 
 
 def _delete(options: argparse.Namespace) -> int:

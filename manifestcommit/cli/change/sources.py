@@ -10,7 +10,7 @@ import sys
 
 from ...errors import UsageError
 from ...terminal.render import counted, visible, were
-from ..options import Commands, context_of, table_of
+from ..options import Commands, add_note, context_of, note_of, table_of
 from ..output import written
 from ..safety import Plan, add_safety, decided
 
@@ -38,6 +38,7 @@ def add_commands(commands: Commands) -> None:
         help="drop no key, where the history that shows which is expired",
     )
     add_safety(rewind)
+    add_note(rewind)
 
 
 def _plan(options: argparse.Namespace, to: int | str | None) -> Plan:
@@ -91,7 +92,13 @@ def _rewind(options: argparse.Namespace) -> int:
     status = decided(options, lambda: _plan(options, to), lambda: table.version)
     if status is not None:
         return status
-    outcome = table.rewind(options.source, to, reason=options.reason, keep_keys=options.keep_keys)
+    outcome = table.rewind(
+        options.source,
+        to,
+        reason=options.reason,
+        keep_keys=options.keep_keys,
+        **note_of(options),
+    )
     document = {
         "version": outcome.version,
         "source": options.source,

@@ -10,7 +10,7 @@ import argparse
 import sys
 
 from ...terminal.render import counted, visible, were
-from ..options import Commands, context_of, positive, table_of
+from ..options import Commands, add_note, context_of, note_of, positive, table_of
 from ..output import size_text, written
 from ..safety import Plan, add_safety, decided
 
@@ -55,6 +55,8 @@ def add_commands(commands: Commands) -> None:
     )
     untag.add_argument("name", metavar="NAME")
     add_safety(untag)
+    for each in (back, tag, untag):
+        add_note(each)
 
 
 def _plan_rollback(options: argparse.Namespace) -> Plan:
@@ -111,7 +113,9 @@ def _rollback(options: argparse.Namespace) -> int:
     status = decided(options, lambda: _plan_rollback(options), lambda: table.version)
     if status is not None:
         return status
-    outcome = table.rollback(options.version, tag=options.tag, reason=options.reason)
+    outcome = table.rollback(
+        options.version, tag=options.tag, reason=options.reason, **note_of(options)
+    )
     done = next(
         each for each in table.snapshot(outcome.version).commits if each.job == outcome.job_id
     )
@@ -145,7 +149,9 @@ def _tag(options: argparse.Namespace) -> int:
     from ...engine.metadata.time_travel import to_datetime  # late: `--version` needs no pyarrow
 
     table = table_of(options)
-    outcome = table.tag(options.name, options.version, keep_for=options.keep_for)
+    outcome = table.tag(
+        options.name, options.version, keep_for=options.keep_for, **note_of(options)
+    )
     made = table.snapshot(outcome.version).tags[options.name]
     until = None if made.until is None else to_datetime(made.until).isoformat(timespec="seconds")
     document = {
@@ -205,7 +211,7 @@ def _untag(options: argparse.Namespace) -> int:
     status = decided(options, lambda: _plan_untag(options), lambda: table.version)
     if status is not None:
         return status
-    outcome = table.untag(options.name)
+    outcome = table.untag(options.name, **note_of(options))
     document = {"version": outcome.version, "tag": options.name, "tagged": None, "until": None}
     if not written(options, document):
         print(f"version {outcome.version}: the tag {visible(options.name)!r} is gone")

@@ -6,14 +6,20 @@ Not here: what they print, as Python callers get it (table), files and rows (cli
 from __future__ import annotations
 
 import argparse
+from operator import itemgetter
+from typing import Any
 
 import msgspec
 
+from ...terminal.notebook import cut
 from ...terminal.render import counted, plain_text
 from ...terminal.screen import print_table
 from ..options import Commands, add_choice, chosen, positive, table_of
 from ..output import size_text, written
 from .contents import print_columns, print_files
+
+# What a commit's record says of who made it, and what for.
+_SAID = ("author", "reason", "message", "metadata")
 
 
 def add_commands(commands: Commands) -> None:
@@ -71,7 +77,7 @@ def _history(options: argparse.Namespace) -> int:
     rows = table_of(options).history(options.limit)
     if written(options, rows):
         return 0
-    why = any(row["reason"] for row in rows)
+    more = [name for name in _SAID if any(map(itemgetter(name), rows))]
     print_table(
         (
             "version",
@@ -83,7 +89,7 @@ def _history(options: argparse.Namespace) -> int:
             "+rows",
             "total rows",
             "job",
-            *["reason"] * why,
+            *more,
         ),
         [
             (
@@ -98,13 +104,21 @@ def _history(options: argparse.Namespace) -> int:
                 row["summary"].get("rows", 0),
                 row["totals"].get("rows", 0),
                 short(row["job"]),
-                *[row["reason"] or ""] * why,
+                *[_said(row, name) for name in more],
             )
             for row in rows
         ],
-        spare=("-files", "job", "total rows", "+files"),
+        spare=("metadata", "-files", "job", "author", "total rows", "+files"),
     )
     return 0
+
+
+def _said(row: dict[str, Any], name: str) -> str:
+    """What a commit's record says of it, short enough for a line."""
+    from ...engine.inspection.describe import author_text  # late: `--help` needs no pyarrow
+
+    text = author_text(row[name]) if name == "author" else plain_text(row[name] or "")
+    return cut(text)
 
 
 def _describe(options: argparse.Namespace) -> int:
@@ -125,16 +139,19 @@ def _describe(options: argparse.Namespace) -> int:
     print("\ncolumns")
     print_columns(columns)
     print("\ncommits")
+    more = [name for name in _SAID if any(map(itemgetter(name), commits))]
     rows = [
         (
             c["operation"],
             c["key"] or "",
             short(c["job"]),
             "; ".join(c["touched"][:4]) + (" …" if len(c["touched"]) > 4 else ""),
+            *[_said(c, name) for name in more],
         )
         for c in commits
     ]
-    print_table(("operation", "key", "job", "touched"), rows)
+    names = ("operation", "key", "job", "touched", *more)
+    print_table(names, rows, spare=("metadata", "author", "job"))
     return 0
 
 
@@ -185,6 +202,9 @@ def _lineage(options: argparse.Namespace) -> int:
             f"version {found.version}"
             + ("" if found.exact else "; its files do not say what they hold: any of them may")
         )
+        told = {name: getattr(found, name) for name in _SAID if getattr(found, name, None)}
+        if told:
+            print_table(list(told), [[_said(told, name) for name in told]])
         files = [
             (each.version, plain_text(each.start), plain_text(each.end), each.path)
             for each in found.files

@@ -14,7 +14,7 @@ import msgspec
 
 from ...terminal.render import counted, visible
 from ...terminal.screen import print_table
-from ..options import Commands, table_of
+from ..options import Commands, add_note, note_of, table_of
 from ..output import size_text, written
 
 if TYPE_CHECKING:
@@ -34,12 +34,13 @@ def add_commands(commands: Commands) -> None:
         metavar="A,B",
         help="the columns that partition it; default: those of its name=value folders; '' for none",
     )
+    add_note(parser)
 
 
 def _adopt(options: argparse.Namespace) -> int:
     given = options.partition_by
     names = None if given is None else [name.strip() for name in given.split(",") if name.strip()]
-    found: Adoption = table_of(options).adopt(partition_by=names)
+    found: Adoption = table_of(options).adopt(partition_by=names, **note_of(options))
     if written(options, msgspec.to_builtins(found)):
         return 0
     if found.already_adopted:

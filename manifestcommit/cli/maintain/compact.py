@@ -16,7 +16,7 @@ import msgspec
 from ...terminal.progress import Steps
 from ...terminal.render import counted, visible
 from ...terminal.screen import print_table
-from ..options import Commands, table_of
+from ..options import Commands, add_note, note_of, table_of
 from ..output import size_cell, size_text, written
 from ..spark_session import quiet_spark
 
@@ -66,6 +66,7 @@ def add_commands(commands: Commands) -> None:
         action="store_true",
         help="change nothing; list the groups that would become one file each",
     )
+    add_note(compact)
 
 
 def print_plan(options: argparse.Namespace, plan: pa.Table) -> int:
@@ -143,5 +144,5 @@ def _compact(options: argparse.Namespace) -> int:
             plan = table.plan_compaction(**which)
         return print_plan(options, plan)
     with quiet_spark(options), Steps() as steps:
-        made = table.compact(**which, sort_by=options.sort_by, progress=steps)
+        made = table.compact(**which, sort_by=options.sort_by, progress=steps, **note_of(options))
     return print_report(options, made)

@@ -18,7 +18,7 @@ from ...errors import UsageError
 from ...terminal.progress import Steps
 from ...terminal.render import counted, visible
 from ...terminal.screen import print_table
-from ..options import Commands, table_of
+from ..options import Commands, add_note, note_of, table_of
 from ..output import size_cell, size_text, written
 from ..safety import Plan, add_safety, decided
 from ..spark_session import quiet_spark
@@ -64,6 +64,7 @@ def add_commands(commands: Commands) -> None:
     gc.epilog = _EPILOG
     add_safety(gc, dry_run="write and delete nothing; list what would go, and what is foreign")
     _add_retention(gc)
+    add_note(gc)
     gc.add_argument(
         "--foreign",
         action="store_true",
@@ -209,10 +210,10 @@ def _collect(options: argparse.Namespace, table: Table) -> int:
         status = decided(options, lambda: _plan(options, table), lambda: table.version)
         if status is not None:
             return status
-    return print_report(options, _called(options, table.gc))
+    return print_report(options, _called(options, table.gc, **note_of(options)))
 
 
-def _called(options: argparse.Namespace, call: Any) -> Any:
+def _called(options: argparse.Namespace, call: Any, **note: Any) -> Any:
     with Steps() as steps:
         return call(
             grace=options.grace,
@@ -222,6 +223,7 @@ def _called(options: argparse.Namespace, call: Any) -> Any:
             foreign=options.foreign,
             spark=options.spark or None,
             progress=steps,
+            **note,
         )
 
 

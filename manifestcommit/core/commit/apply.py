@@ -14,6 +14,7 @@ from ..schema.evolution import apply_edits
 from ..schema.fields import Schema
 from ..schema.partitioning import folder_columns
 from ..table import clock_skew, row_bitmap
+from ..table.authorship import Author, Note, allowed
 from ..table.entries import Entry, ManifestRef
 from ..table.partition_pattern import Matcher, PartitionPattern, bounded, of_partition
 from ..table.snapshot import (
@@ -44,6 +45,7 @@ from .change import (
 from .rolled_back import free_name, rolled_back
 
 _STORES_KEPT = 8
+_NO_NOTE = Note()
 
 
 def create(
@@ -59,17 +61,27 @@ def create(
     now_us: int,
     writer: str,
     store: str = "",
+    note: Note = _NO_NOTE,
+    author: Author | None = None,
 ) -> Snapshot:
     """Build version 1: the table's id, its partitioning, its schema if known, and the start
     positions of its sources. [CM13] [WM7]"""
     origins = dict(sources or {})
+    record = Commit(
+        job=job,
+        commit_id=commit_id,
+        operation="create",
+        message=note.message,
+        metadata=note.metadata,
+        author=allowed(author, properties),
+    )
     return Snapshot(
         format_version=FORMAT_VERSION,
         table_id=table_id,
         version=1,
         committed_at=now_us,
         writer=writer,
-        commits=(Commit(job=job, commit_id=commit_id, operation="create"),),
+        commits=(record,),
         schema=schema,
         partition_by=partition_by,
         properties=dict(properties),
@@ -100,9 +112,16 @@ def apply(
     store that the commit goes through. [ST12]
     """
     record = Commit(
-        job=change.job, commit_id=commit_id, operation=change.operation, summary=change.summary
+        job=change.job,
+        commit_id=commit_id,
+        operation=change.operation,
+        message=change.message,
+        metadata=change.metadata,
+        summary=change.summary,
     )
     made, record = _changed(head, change, inputs, record)
+    # also where the change was prepared before the property was set
+    record = msgspec.structs.replace(record, author=allowed(change.author, made.properties))
     return msgspec.structs.replace(
         made,
         version=head.version + 1,

@@ -13,6 +13,7 @@ import msgspec
 
 from ..schema.evolution import SchemaEdit
 from ..schema.fields import Schema
+from ..table.authorship import Author
 from ..table.entries import Entry, ManifestRef
 from ..table.partition_pattern import PartitionPattern
 from ..table.snapshot import REPLACE, KeyRecord, RunRef, Snapshot, Summary, Totals
@@ -56,7 +57,8 @@ class _OfJob(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
     """What every change says: whose it is. birth: the job's base version, the latest when it began;
-    operation: the kind of work, as the version records it.
+    operation: the kind of work, as the version records it; message, metadata, author: what the
+    caller says of it, and who made it: those of the process that made the change. [OB15]
 
     Each kind has a `summary` of its own, as its last member: prepared jobs are stored in the order
     of the members. [AB3]
@@ -65,6 +67,9 @@ class _OfJob(
     job: str
     birth: int
     operation: str
+    message: str | None = None
+    metadata: dict[str, str] = {}
+    author: Author | None = None
 
     @property
     def since(self) -> int:

@@ -21,6 +21,7 @@ from ..commit.change import Prepared
 from ..schema.fields import Schema, check_schema
 from ..schema.partitioning import is_folder_column
 from ..table import row_bitmap
+from ..table.authorship import check_author, check_message, check_metadata
 from ..table.entries import Entry, ManifestRef
 from ..table.object_names import (
     MANIFESTS,
@@ -152,6 +153,10 @@ def _prepared(raw: bytes, name: str, name_of: Callable[[str], str]) -> Prepared:
             )
         if change.stream is not None or change.reason is not None:
             raise ValueError("it holds what only a commit of its own can do")
+        if change.message is not None:
+            check_message(change.message)
+        check_metadata(change.metadata)
+        check_author(change.author)
         if (change.key is not None and not change.declared) or (
             prepared.done is not None and not prepared.done.digest
         ):

@@ -12,6 +12,7 @@ import msgspec
 
 from ..schema.fields import Schema
 from ..schema.wire import WireValue
+from .authorship import Author
 from .entries import Entry, ManifestRef
 
 FORMAT_VERSION = 1
@@ -61,9 +62,10 @@ class Commit(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
     """One job that this version carries. commit_id begins with the job id; touched: the partitions
-    added to or removed from; reason: a text from a person; restored: the target of a rollback;
-    advanced: source -> start and end, where the version's watermarks do not show it: for each of
-    several commits, and for a single one that leaves a watermark unchanged. [OB10] [CM24]"""
+    added to or removed from; reason: a text from a person; message, metadata: what the caller says
+    of it; author: who made it; restored: the target of a rollback; advanced: source -> start and
+    end, where the version's watermarks do not show it: for each of several commits, and for a
+    single one that leaves a watermark unchanged. [OB10] [OB15] [CM24]"""
 
     job: str
     commit_id: str
@@ -71,6 +73,9 @@ class Commit(
     operation: Operation
     touched: tuple[Touch, ...] = ()
     reason: str | None = None
+    message: str | None = None
+    metadata: dict[str, str] = {}
+    author: Author | None = None
     restored: int | None = None
     advanced: dict[str, tuple[int | str | None, int | str]] = {}
     summary: Summary = Summary()

@@ -52,17 +52,19 @@ def commit(
     *,
     committers: Committers = Committers.GROUP,
     meter: Meter | None = None,
+    is_signed: bool = False,
 ) -> Outcome:
     """Commit the change once, whatever else commits beside it, or say why not. [CM1]-[CM8] [CM19]
     [CM21]
 
     committers: who else may commit the same job; meter: what measures this call, if not one of its
-    own.
+    own; is_signed: another process made the change, and said who it is. [OB15]
 
     One create, one list and one put of the hint if nobody is in the way and nothing spills. A crash
     at any point leaves the table at its old state or at its new one.
     """
     limits = limits or session.tuning.limits
+    change = change if is_signed else session.signed(change, head.snapshot.properties)
     meter = meter or session.meter(
         change.job, change.operation, change.summary, "second" if committers.is_shared else "both"
     )

@@ -55,6 +55,8 @@ def create_table(
         now_us=session.commit_time_us(0),
         writer=session.writer,
         store=session.store.identity,
+        note=session.note,
+        author=session.who(),
     )
     data = codec.encode_snapshot(snapshot)
     put_marker(session.store, table_id, session.env)

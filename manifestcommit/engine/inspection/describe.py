@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from ...core.commit.conflict import describe_touch
 from ...core.schema.fields import type_text
-from ...core.table.snapshot import Snapshot
+from ...core.table.authorship import known_parts
+from ...core.table.snapshot import Commit, Snapshot
 from ..metadata.time_travel import to_datetime
 
 
@@ -52,12 +54,30 @@ def describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
                 "job": commit.job,
                 "operation": commit.operation,
                 "key": commit.key,
+                "reason": commit.reason,
+                **said_of(commit),
                 "touched": [describe_touch(snapshot, touch) for touch in commit.touched],
                 "summary": values(commit.summary),
             }
             for commit in snapshot.commits
         ],
     }
+
+
+def said_of(commit: Commit) -> dict[str, Any]:
+    """Who made a commit and what for: `message`, `metadata`, and the parts of `author` that are
+    known. [OB15]"""
+    return {
+        "message": commit.message,
+        "metadata": dict(commit.metadata),
+        "author": known_parts(commit.author),
+    }
+
+
+def author_text(author: Mapping[str, str]) -> str:
+    """An author on one line: `user@host program`. [OB15]"""
+    place = "@".join(author[part] for part in ("user", "host") if part in author)
+    return " ".join(text for text in (place, author.get("program")) if text)
 
 
 def values(struct: msgspec.Struct) -> dict[str, Any]:

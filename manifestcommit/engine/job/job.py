@@ -50,6 +50,7 @@ from ..metadata.version_chain import Head
 from ..runtime.job_metrics import InputTotals, JobMetrics, Meter, WriteTotals
 from ..runtime.outcome import Outcome, error_of
 from ..runtime.validation import Ranges, advance_of, check_work, source_ranges_of, wrong
+from ..runtime.validation import metadata as check_metadata
 from .commit_order import check_turn
 from .state import Act, JobState, after
 from .task_recovery import Recovery, intake_of
@@ -127,6 +128,7 @@ class Transaction:
         """Begin a job under the latest version, and look whether its key is committed already. A
         table that does not exist is not created. [KY3] [LY6]"""
         check_work(key=key, fingerprint=fingerprint)
+        session.who()  # a switch that is misspelled is told before anything is written
         key = None if key is None else str(key)
         fingerprint = None if fingerprint is None else str(fingerprint)
         recovery = Recovery(session, key, fingerprint) if recoverable else None
@@ -266,6 +268,13 @@ class Transaction:
             [other._advances for other in earlier if other.url == self.url],
         )
 
+    def note(self, message: str | None, metadata: Mapping[str, str]) -> None:
+        """Replace the message, and add to the metadata, that its commit carries. [OB15] [SE5]"""
+        self._check_open()
+        before = self._session.note
+        together = check_metadata("metadata", {**before.metadata, **metadata})
+        self._session = self._session.noting(message or before.message, together)
+
     def take_batch(self, batch: StreamBatch) -> None:
         """This job is one batch of a streaming query: committed at most once, and after the one
         before it. [KY6]"""
@@ -285,6 +294,7 @@ class Transaction:
                 "committed. Run it again."
             )
         self._start = msgspec.structs.replace(self._start, job=planned.job)
+        self._session = self._session.signing_as(planned)
         self._ledger = WriteTotals(self._session.tally, self._session.env.now_us, began_us=began_us)
         self._layout = Layout(
             schema=planned.schema,
@@ -517,7 +527,9 @@ class Transaction:
             self._meter = self._session.meter(
                 self.ensure_id(), self._mode, self._ledger.summary(self._tasks), "first"
             )
-            self._sealed = seal(self._session, self.change(), self._record)
+            change, head = self.change(), self._table(None, ())
+            signed = self._session.signed(change, head.snapshot.properties)
+            self._sealed = seal(self._session, signed, self._record)
         self._enter(Act.SEAL)
         put_prepared(self._session, self.id, self._sealed)
         self._enter(Act.PREPARE)

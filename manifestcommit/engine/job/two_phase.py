@@ -112,12 +112,24 @@ def commit_prepared(session: TableContext, job: str) -> Outcome:
             return measured(_missing(session, job), meter)
         meter.learn(published.change.operation, published.change.summary)
         return commit(
-            session, head, published.change, committers=Committers.ANY_WRITER, meter=meter
+            session,
+            head,
+            published.change,
+            committers=Committers.ANY_WRITER,
+            meter=meter,
+            is_signed=True,
         )
     if prepared.done is not None:
         return measured(found_outcome(session, head, prepared.change), meter)
     meter.learn(prepared.change.operation, prepared.change.summary)
-    return commit(session, head, prepared.change, committers=Committers.ANY_PROCESS, meter=meter)
+    return commit(
+        session,
+        head,
+        prepared.change,
+        committers=Committers.ANY_PROCESS,
+        meter=meter,
+        is_signed=True,
+    )
 
 
 def give_up(session: TableContext, job: str) -> Outcome:

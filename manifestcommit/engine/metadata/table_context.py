@@ -5,10 +5,16 @@ Not here: any rule. This value holds everything that the engine's functions shar
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
+import msgspec
+
+from ...core.commit.change import Change
 from ...core.table import clock_skew, object_names
+from ...core.table.authorship import Author, Note, allowed
 from ...core.table.snapshot import Summary
 from ...store import Store
 from ...store.base import now_of
@@ -24,13 +30,27 @@ from .version_chain import Head, open_above
 LOG = logging.getLogger("manifestcommit.jobs")
 
 _NO_SUMMARY = Summary()
+_NO_NOTE = Note()
+_Change = TypeVar("_Change", bound=Change)
 
 
 class TableContext:
     """A store with its environment, a manifest cache, and the newest version that this process has
-    seen. Not shared between threads."""
+    seen. Not shared between threads.
 
-    def __init__(self, store: Store, env: Env | None = None, tuning: Tuning | None = None) -> None:
+    note: what the caller says of the commits that are made with it; author: who makes them, if not
+    this process.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        env: Env | None = None,
+        tuning: Tuning | None = None,
+        *,
+        note: Note = _NO_NOTE,
+        author: Author | None = None,
+    ) -> None:
         self.store = store
         self._tuning = tuning
         # a simulated store brings its own environment
@@ -44,6 +64,8 @@ class TableContext:
         self._has_proven = False
         self.tally = StoreCounters(store)
         self.writer = WRITER
+        self.note = note
+        self.author = author
         self._warned: set[str] = set()
 
     @property
@@ -58,6 +80,36 @@ class TableContext:
     def new_job(self, head: Head) -> str:
         """A new unique id of a job whose base version is this head. [LY4] [CM15]"""
         return object_names.job_id(head.version, head.snapshot.table_id, self.env.randomness(16))
+
+    def noting(self, message: str | None, metadata: Mapping[str, str] | None) -> TableContext:
+        """This context for one call, whose commits carry this note. What is cached is shared.
+        [OB15]"""
+        if message is None and metadata is None:
+            return self
+        other = copy.copy(self)
+        other.note = Note(message=message, metadata=dict(metadata or {}))
+        return other
+
+    def signed(self, change: _Change, properties: Mapping[str, str]) -> _Change:
+        """The change with what the caller says of it, and who makes it, as far as a table with
+        these properties records that. [OB15]"""
+        return msgspec.structs.replace(
+            change,
+            message=self.note.message,
+            metadata=self.note.metadata,
+            author=allowed(self.who(), properties),
+        )
+
+    def signing_as(self, change: Change) -> TableContext:
+        """This context for what the process that signed this change began. [OB15]"""
+        other = copy.copy(self)
+        other.note = Note(message=change.message, metadata=change.metadata)
+        other.author = change.author or Author()
+        return other
+
+    def who(self) -> Author:
+        """Who makes the changes that this process commits. [OB15]"""
+        return self.env.author() if self.author is None else self.author
 
     def meter(
         self, job: str, operation: str = "", summary: Summary = _NO_SUMMARY, phase: Phase = "both"

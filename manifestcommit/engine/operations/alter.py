@@ -12,6 +12,7 @@ from ...core.schema import partitioning
 from ...core.schema.evolution import SchemaEdit, assign_new_ids
 from ...core.schema.fields import Schema, type_text
 from ...core.schema.text import is_text, is_unicode, shown
+from ...core.table.authorship import AUTHOR_PROPERTY, parts_of
 from ...core.table.snapshot import Snapshot
 from ...core.table.watermark import Advance, Position
 from ...errors import SchemaMismatchError, UsageError
@@ -32,7 +33,14 @@ from ..runtime.outcome import Outcome, committed_or_raise
 from ..runtime.validation import origins_of
 
 # the properties that have a meaning in this release
-KNOWN = (TARGET_FILE_SIZE, BOUNDS_COLUMNS, BLOOM_COLUMNS, MISSING_COLUMNS, exports.PROPERTY)
+KNOWN = (
+    TARGET_FILE_SIZE,
+    BOUNDS_COLUMNS,
+    BLOOM_COLUMNS,
+    MISSING_COLUMNS,
+    AUTHOR_PROPERTY,
+    exports.PROPERTY,
+)
 Editing = Callable[[Schema, tuple[int, ...]], tuple[SchemaEdit, ...]]
 
 
@@ -198,11 +206,20 @@ def _check_properties(
             continue
         if name == BLOOM_COLUMNS:
             _check_bloom_columns(value or "", schema)
+        elif name == AUTHOR_PROPERTY:
+            _check_author_parts(value)
         elif name == MISSING_COLUMNS:
             if value not in ("error", "null", None):
                 raise UsageError(f'property {name!r} is "error" or "null", not {value!r}')
         elif value is not None and not (value.isascii() and value.isdecimal() and int(value) > 0):
             raise UsageError(f"property {name!r} is a number above 0, not {value!r}")
+
+
+def _check_author_parts(value: str | None) -> None:
+    try:
+        parts_of("none" if value is None else value)
+    except ValueError as error:
+        raise UsageError(f"property {AUTHOR_PROPERTY!r} is {value!r}: {error}") from None
 
 
 def _check_bloom_columns(value: str, schema: Schema | None) -> None:

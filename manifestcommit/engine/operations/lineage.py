@@ -6,12 +6,15 @@ Not here: what an advance is and when it applies (core.table.watermark), setting
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import msgspec
 
 from ...core.format import manifest_table
 from ...core.schema.text import shown
+from ...core.table.authorship import known_parts
 from ...core.table.entries import SourceRange
 from ...core.table.snapshot import REPLACE, Commit, Snapshot
 from ...core.table.watermark import Position
@@ -50,6 +53,9 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True):
         version: the version that added it or, if that history is expired, the one that has
             rewritten its file since.
         files: the live files that hold it.
+        message: what its commit is for; None: nothing was said, or it is expired.
+        metadata: what else its commit says.
+        author: what is known of the user, host, program and software that made its commit.
         exact: whether every file records the range that it holds; False: some were only added by
             that version and record nothing.
 
@@ -59,6 +65,9 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     position: int
     version: int
+    message: str | None = None
+    metadata: dict[str, str] = {}
+    author: dict[str, str] = {}
     files: tuple[FileRange, ...] = ()
     exact: bool = False
 
@@ -76,8 +85,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 def trace(session: TableContext, source: str, position: int) -> Lineage | None:
     """The version and the live files that hold this position; None: no version does. [RD9]
 
-    One request per manifest; if no file records its ranges, one more per version back to the one
-    that added the position.
+    One request per manifest, and one for the version; if no file records its ranges, one for each
+    version back to the one that added the position.
     """
     if isinstance(position, bool) or not isinstance(position, int):
         raise UsageError(
@@ -98,7 +107,7 @@ def trace(session: TableContext, source: str, position: int) -> Lineage | None:
         ranges = tuple(span for span, _ in holding)
         newest = max(span.version for span in ranges)
         commits = frozenset((newest, job) for span, job in holding if span.version == newest)
-        step = None if have is None else _before_compaction(session, head, source, position, newest)
+        step = _brought_by(session, head, source, position, commits)
         version = newest if step is None else step.version
         silent = _brought(
             entries, commits if step is None else commits | {(step.version, step.commit.job)}
@@ -107,6 +116,7 @@ def trace(session: TableContext, source: str, position: int) -> Lineage | None:
             source=source,
             position=position,
             version=version,
+            **_said_of(step),
             files=(*ranges, *silent),
             exact=not silent,
         )
@@ -118,7 +128,20 @@ def trace(session: TableContext, source: str, position: int) -> Lineage | None:
     if step is None:
         return None
     files = _brought(entries, frozenset({(step.version, step.commit.job)}))
-    return Lineage(source=source, position=position, version=step.version, files=files)
+    return Lineage(
+        source=source, position=position, version=step.version, files=files, **_said_of(step)
+    )
+
+
+def _said_of(step: Step | None) -> dict[str, Any]:
+    if step is None:
+        return {}
+    commit = step.commit
+    return {
+        "message": commit.message,
+        "metadata": commit.metadata,
+        "author": known_parts(commit.author),
+    }
 
 
 def _moved_over(session: TableContext, head: Head, source: str, position: int) -> Step | None:
@@ -133,18 +156,24 @@ def _moved_over(session: TableContext, head: Head, source: str, position: int) -
     return None
 
 
-def _before_compaction(
-    session: TableContext, head: Head, source: str, position: int, version: int
+def _brought_by(
+    session: TableContext, head: Head, source: str, position: int, commits: _Commits
 ) -> Step | None:
-    """If that version only replaced files: the commit that added their rows, as far as the history
-    goes. [GC11]"""
+    """The commit of these, which are of one version; if that version only replaced files: the one
+    that added their rows, as far as the history goes. None: the version is expired. [GC11]"""
+    version = max(version for version, _ in commits)
     try:
         snapshot = read_version(session.store, head, version).snapshot
-        if all(commit.operation == REPLACE for commit in snapshot.commits):
-            return _moved_over(session, head, source, position)
     except SnapshotExpiredError:
-        pass
-    return None
+        return None
+    own = next((each for each in snapshot.commits if (version, each.job) in commits), None)
+    if source in head.snapshot.watermarks and all(
+        each.operation == REPLACE for each in snapshot.commits
+    ):
+        with contextlib.suppress(SnapshotExpiredError):
+            if (step := _moved_over(session, head, source, position)) is not None:
+                return step
+    return None if own is None else Step(version=version, commit=own, start=None, end=None)
 
 
 def steps(session: TableContext, head: Head, source: str) -> Iterator[Step]:

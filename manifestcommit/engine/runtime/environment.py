@@ -1,15 +1,26 @@
-"""The environment of the engine, besides a store: time, randomness, waiting. It is one value, so
-that a simulator can replace it.
+"""The environment of the engine, besides a store: time, randomness, waiting, and who runs it. It is
+one value, so that a simulator can replace it.
 
 Not here: any decision.
 """
 
 from __future__ import annotations
 
+import functools
+import getpass
+import os
 import random
 import secrets
+import socket
+import sys
 import time
 from typing import Protocol
+
+from ...core.table.authorship import PARTS, Author, limited, parts_of
+from ...errors import UsageError
+from ...version import WRITER
+
+AUTHOR_VARIABLE = "MANIFESTCOMMIT_AUTHOR"
 
 
 class Env(Protocol):
@@ -31,6 +42,10 @@ class Env(Protocol):
         """A number in [0, 1)."""
         ...
 
+    def author(self) -> Author:
+        """Who runs this process, as far as it may be recorded."""
+        ...
+
 
 class SystemEnv:
     """The environment of a real process."""
@@ -46,3 +61,39 @@ class SystemEnv:
 
     def jitter(self) -> float:
         return random.random()
+
+    def author(self) -> Author:
+        return limited(_runner(), _recorded())
+
+
+def _recorded() -> frozenset[str]:
+    """The parts of the author that this process' environment lets be recorded: a switch that is
+    misspelled is an error, not a name in a table for good. [OB15]"""
+    text = os.environ.get(AUTHOR_VARIABLE)
+    if text is None:
+        return frozenset(PARTS)
+    try:
+        return parts_of(text)
+    except ValueError as error:
+        raise UsageError(f"the environment's {AUTHOR_VARIABLE}: {error}") from None
+
+
+@functools.cache
+def _runner() -> Author:
+    return Author(user=_user(), host=socket.gethostname(), program=_program(), software=WRITER)
+
+
+def _user() -> str | None:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a container whose user has no name
+        return None
+
+
+def _program() -> str:
+    """The module, script or command that runs: never its arguments, which may hold secrets."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    if spec is not None and spec.name:  # python -m
+        return str(spec.name).removesuffix(".__main__")
+    name = os.path.basename(sys.argv[0] if sys.argv else "")
+    return "python" if name in ("", "-c", "-") else name

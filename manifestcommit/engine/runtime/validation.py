@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from ...core.schema.fields import ArrayType, MapType, StructType
 from ...core.schema.text import is_text, is_unicode, shown
+from ...core.table.authorship import Note, check_message, check_metadata, find_credential
 from ...core.table.entries import SourceRange
 from ...core.table.watermark import Advance, Position, check_advance
 from ...errors import UsageError
@@ -293,6 +294,41 @@ def ranges(name: str, value: Any) -> Any:
     """Ranges of sources, well-formed. [WM3]"""
     advances_of(value)
     return value
+
+
+def message(name: str, value: Any) -> str:
+    """What a commit is for, in a text that can be recorded and holds no credential. [OB15] [SE5]"""
+    try:
+        checked = check_message(value)
+    except ValueError as error:
+        raise _unfit(name, str(error), "'late corrections of May'") from None
+    _check_secrets(name, Note(message=checked))
+    return checked
+
+
+def metadata(name: str, value: Any) -> dict[str, str]:
+    """Names with values that can be recorded and hold no credential. [OB15] [SE5]"""
+    try:
+        checked = check_metadata(value)
+    except ValueError as error:
+        raise _unfit(name, str(error), "{'airflow_run': 'manual__2013-01-02'}") from None
+    _check_secrets(name, Note(metadata=checked))
+    return checked
+
+
+def _check_secrets(name: str, note: Note) -> None:
+    if (found := find_credential(note)) is not None:
+        raise _unfit(
+            name,
+            f"{found}, and everybody who reads the table could read it for as long as it exists. "
+            "Nothing was done: leave it out",
+        )
+
+
+def _unfit(name: str, why: str, example: str = "") -> UsageError:
+    error = UsageError(f"invalid {name} {why}" + (f", such as {example}" if example else ""))
+    error.argument = name
+    return error
 
 
 def check_work(*, key: object, fingerprint: object) -> None:

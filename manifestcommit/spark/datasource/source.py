@@ -26,7 +26,7 @@ from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.metadata.time_travel import choose_version
 from manifestcommit.engine.metadata.version_chain import read_version
 from manifestcommit.engine.runtime.outcome import committed_or_raise
-from manifestcommit.engine.runtime.validation import size, whole
+from manifestcommit.engine.runtime.validation import message, metadata, size, whole
 from manifestcommit.engine.scan.constant_columns import constants_in
 from manifestcommit.engine.scan.planning import entries_table
 from manifestcommit.errors import UsageError
@@ -74,6 +74,8 @@ WRITE_OPTIONS = (
     "basedOn",
     "mergeSchema",
     "targetFileSize",
+    "message",
+    "metadata",
 )
 STREAM_WRITE_OPTIONS = (
     "path",
@@ -84,6 +86,8 @@ STREAM_WRITE_OPTIONS = (
     "conflict",
     "mergeSchema",
     "targetFileSize",
+    "message",
+    "metadata",
 )
 READ_OPTIONS = ("path", "version", "asOf", "tag", "columns")
 STREAM_READ_OPTIONS = ("path", "startingVersion", "maxFilesPerTrigger", "onOverwrite", "columns")
@@ -97,17 +101,18 @@ class ManifestCommitDataSource(StoreSource):
 
     Write options: path (from `save`), partitionBy (`a,b` or a JSON list), key, fingerprint,
     watermarks (JSON: source to [start, end]), basedOn (the version of the table that the rows were
-    read from, [CF17]), mergeSchema, targetFileSize (bytes, or a text such as 128MB); with
-    mode("overwrite") also conflict and overwrite ("all", "dynamic" or JSON: column to value). A
-    streaming query's: path (from `start`), partitionBy, key, mergeSchema, targetFileSize; with
+    read from, [CF17]), mergeSchema, targetFileSize (bytes, or a text such as 128MB), message and
+    metadata (JSON: name to text) for the commit's record ([OB15]); with mode("overwrite") also
+    conflict and overwrite ("all", "dynamic" or JSON: column to value). A streaming query's: path
+    (from `start`), partitionBy, key, mergeSchema, targetFileSize, message, metadata; with
     outputMode("complete") also conflict. Read options: version, asOf, tag, columns (`a,b` or a JSON
     list): no others are read from the files. Spark does not tell a Python data source which columns
     a query uses, and filters are not taken from it ([SP12]); `manifestcommit.read_committed(path,
     columns=..., filter=...)` skips files by both. A stream's: startingVersion (the first whose
     added files are given; without it all live files come first), maxFilesPerTrigger, columns,
     onOverwrite (at a commit that removed rows "fail"; "files": give those that it added; "skip":
-    skip it). At a rollback that brings back files from before the stream began, "files" fails,
-    too. Object stores are reached as the environment of Spark's processes says (AWS_ACCESS_KEY_ID,
+    skip it). At a rollback that brings back files from before the stream began, "files" fails, too.
+    Object stores are reached as the environment of Spark's processes says (AWS_ACCESS_KEY_ID,
     AWS_ENDPOINT_URL, profiles, instance roles), or with what `manifestcommit.register(spark,
     storage_options={...})` was given. Never by an option here: Spark shows options in plans. [SE1]
     """
@@ -244,7 +249,8 @@ class ManifestCommitDataSource(StoreSource):
                 "manifestcommit.register(spark, storage_options={...}), or the environment."
             )
         check_reachable(path)
-        return TableContext(open_store(path, self._options_for(path)))
+        session = TableContext(open_store(path, self._options_for(path)), author=self.author)
+        return session.noting(*_note(self.options))
 
     def _pinned_version(self) -> int:
         if self._pinned is None:
@@ -429,6 +435,20 @@ def _overwrite_option(
             f'"2013-01-01"}}, not {text}'
         )
     return values
+
+
+def _note(options: Mapping[str, str]) -> tuple[str | None, dict[str, str] | None]:
+    said, given = options.get("message"), options.get("metadata")
+    try:
+        pairs = None if given is None else json.loads(given)
+    except (ValueError, RecursionError):  # not repeated: it may be a secret
+        raise UsageError(
+            'option("metadata", ...) is a JSON object of texts, such as {"git": "4d6b4d9"}'
+        ) from None
+    return (
+        None if said is None else message("message", said),
+        None if given is None else metadata("metadata", pairs),
+    )
 
 
 def _watermarks(text: str | None) -> dict[str, tuple[int | str | None, int | str]]:

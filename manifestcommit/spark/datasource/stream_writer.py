@@ -163,7 +163,8 @@ def plan_batch(
         streams = {key: streams[key]} if key in streams else streams
     if len(streams) > _STREAMS_TOLD:  # it only saves tasks their work
         streams = dict(sorted(streams.items(), key=lambda item: item[1].version)[-_STREAMS_TOLD:])
-    return PlannedBatch(plan=plan, change=job.change(), began_us=began_us, key=key, streams=streams)
+    change = session.signed(job.change(), session.known.snapshot.properties)
+    return PlannedBatch(plan=plan, change=change, began_us=began_us, key=key, streams=streams)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):

@@ -72,9 +72,10 @@ def is_connect(spark: Any) -> bool:
 
 class StoreSource(DataSource):
     """A data source that opens stores with the options of its class; without any, with the
-    environment's."""
+    environment's. author: who registered it, since Spark commits in processes of its own. [OB15]"""
 
     format_name: ClassVar[str] = ""
+    author: ClassVar[Any] = None
     storage_options: ClassVar[StorageOptions] = StorageOptions()
 
     @classmethod
@@ -103,21 +104,21 @@ def registered_name(spark: Any, source: type[StoreSource], options: StorageOptio
 
 
 def register_with(
-    spark: Any, source: type[StoreSource], options: StorageOptions, name: str
+    spark: Any, source: type[StoreSource], options: StorageOptions, name: str, author: Any = None
 ) -> None:
     """Register the source with these options under a name, in place of any source that has it.
     [SE1]"""
-    made = with_options(source, options, name)
+    made = with_options(source, options, name, author)
     with unlogged():
         spark.dataSource.register(made)
 
 
 def with_options(
-    source: type[StoreSource], options: StorageOptions, name: str
+    source: type[StoreSource], options: StorageOptions, name: str, author: Any = None
 ) -> type[StoreSource]:
-    """The source as a class of its own, which carries the options wherever it and its objects are
-    pickled to. [SE1]"""
-    if not options:
+    """The source as a class of its own, which carries the options, and who registers it, wherever
+    it and its objects are pickled to. [SE1] [OB15]"""
+    if not options and author is None:
         return source
     size = 0
     for option, value in options.items():
@@ -133,5 +134,10 @@ def with_options(
     return type(
         source.__name__,
         (source,),
-        {"__module__": _NOWHERE, "format_name": name, "storage_options": options},
+        {
+            "__module__": _NOWHERE,
+            "format_name": name,
+            "storage_options": options,
+            "author": author,
+        },
     )

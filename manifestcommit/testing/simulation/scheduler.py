@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 
+from ...core.table.authorship import Author
 from ..choices import Choices
 
 STALLS = (0, 3, 10, 30, 100, 1000)  # for how many steps of the others an actor may be stalled
@@ -76,6 +77,10 @@ class Actor:
 
     def jitter(self) -> float:
         return 0.5
+
+    def author(self) -> Author:
+        """Whose records they are."""
+        return Author(user=self.name)
 
     @property
     def is_here(self) -> bool:
