@@ -31,7 +31,7 @@ from .row_changes import has_active_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LOG = logging.getLogger("manifestcommit.row_changes")
+LOG = logging.getLogger("manifestcommit.jobs")
 
 
 def compact(

@@ -20,7 +20,7 @@ from ...errors import UsageError
 from ..operations.row_change import Executor, RowChange
 from .conditions import Condition
 
-LOG = logging.getLogger("manifestcommit.row_changes")
+LOG = logging.getLogger("manifestcommit.jobs")
 # Bytes of the files that may have to be rewritten. With less, one machine does well; what is more
 # is left to an active session.
 FEW_BYTES = 1 << 30

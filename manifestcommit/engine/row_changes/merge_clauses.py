@@ -48,7 +48,7 @@ from .conditions import evaluating, mask_of, shown
 from .merge_source import KeyIndex, Staged, keys_only, staged_rows
 from .removal import ChangedFiles, by_sources, finish
 
-LOG = logging.getLogger("manifestcommit.row_changes")
+LOG = logging.getLogger("manifestcommit.jobs")
 _NOTHING = Schema(fields=())
 
 

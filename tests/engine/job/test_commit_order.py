@@ -375,5 +375,5 @@ def test_recover_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     told = {row["job"]: row for row in json.loads(capsys.readouterr().out)}
     assert told[good]["status"] == "committed" and told[gap]["status"] == "undecided" and "50" in told[gap]["error"]
     assert main(["recover", str(root), "--abort", "--yes"]) == 0
-    assert gap in capsys.readouterr().out
+    assert gap[-32:-24] in capsys.readouterr().out
     assert main(["recover", str(root)]) == 0

@@ -148,7 +148,7 @@ def test_large_files_are_shared_among_threads_and_lose_no_row(base: Any, tmp_pat
 
 def test_what_is_large_is_left_to_an_active_session_and_is_said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """And to no other. [RC8]"""
-    caplog.set_level(logging.INFO, "manifestcommit.row_changes")
+    caplog.set_level(logging.INFO, "manifestcommit.jobs")
     store = memory()
     write(store, small_rows(range(10)))
     each = session(store)
