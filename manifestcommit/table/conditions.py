@@ -13,14 +13,27 @@ import pyarrow.compute as pc
 
 from ..core.filter.arrow_expression import parse_expression
 from ..core.filter.predicate import Predicate
+from ..core.filter.sql_syntax import NotUnderstoodError
 from ..core.schema import arrow_schema
 from ..core.table.snapshot import Snapshot
+from ..engine.row_changes.conditions import understand as understand_here
 from ..errors import UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
 Condition: TypeAlias = "str | pc.Expression | Column"
+
+
+def without_spark(name: str, condition: Any, snapshot: Snapshot) -> Any:
+    """SQL as the pyarrow expression that this process evaluates; what only Spark can evaluate, and
+    anything else, as it is. UsageError where it is not a condition. [RC8]"""
+    if not isinstance(condition, str) or snapshot.schema is None:
+        return condition
+    try:
+        return understand_here(condition, snapshot.schema, name).form
+    except NotUnderstoodError:
+        return condition
 
 
 def is_for_spark(condition: Any) -> bool:

@@ -29,7 +29,7 @@ from ..errors import UsageError
 from ..job import Path
 from ..store import StorageOptions, open_store
 from ..terminal.notebook import Rows, html_members
-from .conditions import Condition, is_for_spark, predicate_of
+from .conditions import Condition, is_for_spark, predicate_of, without_spark
 
 if TYPE_CHECKING:
     import pandas
@@ -171,8 +171,7 @@ class TableReads:
 
         Args:
             filter: a condition on the table's columns: a pyarrow expression, a Spark Column, or
-                SQL, which Spark's parser reads. Files that cannot hold a matching row are left out;
-                by default none.
+                SQL. Files that cannot hold a matching row are left out; by default none.
             version: as for `snapshot`.
             as_of: as for `snapshot`.
             tag: as for `snapshot`.
@@ -190,9 +189,8 @@ class TableReads:
         Spec: RD6, RD41.
         """
         snapshot = self.snapshot(version, as_of, tag)
-        entries = planning.entries_table(
-            self._session, snapshot, predicate_of("filter", filter, snapshot), in_order=False
-        )
+        predicate = predicate_of("filter", without_spark("filter", filter, snapshot), snapshot)
+        entries = planning.entries_table(self._session, snapshot, predicate, in_order=False)
         return planning.describe_files(entries, snapshot)
 
     @checked()
@@ -279,8 +277,9 @@ class TableReads:
 
         Args:
             columns: the columns to read, in this order; by default all.
-            filter: which rows: a pyarrow expression, a Spark Column, or SQL; by default all. The
-                latter two are evaluated by Spark, with Spark's meaning, in the active session.
+            filter: which rows: a pyarrow expression, a Spark Column, or SQL, with Spark's meaning;
+                by default all. Columns, and SQL that only Spark can evaluate, are evaluated by
+                Spark in the active session.
             version: as for `snapshot`.
             as_of: as for `snapshot`.
             tag: as for `snapshot`.
@@ -307,6 +306,7 @@ class TableReads:
         if names is not None:
             known = snapshot.schema or Schema(fields=())
             names = [evolution.find_column(known, name).name for name in names]
+        filter = without_spark("filter", filter, snapshot)
         if is_for_spark(filter) and snapshot.schema is not None:
             return self._through_spark(names, filter, snapshot)
         entries = planning.entries_table(

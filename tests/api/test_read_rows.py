@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import duckdb
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -176,9 +177,21 @@ def test_rows_are_read_without_the_libraries_that_are_not_asked_for(table: mc.Ta
     assert without("pyspark", "pandas", "polars", call="print(t.to_arrow('flight').num_rows)", table=table) == f"{len(HOSTILE) + 1}\n"
 
 
-@pytest.mark.parametrize("call", ["t.files('flight = 1')", "t.to_arrow(filter='flight = 1')", "t.plan_compaction(where='place = 1')"])
+def test_sql_is_evaluated_here_with_sparks_meaning(table: mc.Table) -> None:
+    """No row is added by a null, and files are chosen by the same condition. [RC8] [RD7]"""
+    everything = table.to_arrow()
+    for sql in ("flight = 1 OR flight > 3", "NOT (flight > 2)", "place IS NULL", "place LIKE '%''%' AND flight IS NOT NULL"):
+        model = duckdb.from_arrow(everything).filter(sql).select("flight", "place").fetchall()
+        call = f"print(repr(sorted(map(repr, t.to_arrow(['flight', 'place'], filter={sql!r}).to_pylist()))), t.files({sql!r}).num_rows > 0)"
+        expected = sorted(repr({"flight": flight, "place": place}) for flight, place in model)
+        assert model and without("pyspark", call=call, table=table) == f"{expected!r} True\n"
+
+
+@pytest.mark.parametrize(
+    "call", ["t.files('flight % 2 = 1')", "t.to_arrow(filter='flight % 2 = 1')", "t.plan_compaction(where='hash(place) = 1')"]
+)
 def test_sql_without_spark_is_refused_by_the_name_of_the_argument(table: mc.Table, call: str) -> None:
-    """[SE3]"""
+    """SQL that only Spark can evaluate. [SE3]"""
     told = without("pyspark", call=call, table=table)
     assert told.startswith("invalid ") and "SQL is evaluated by Spark, which is not installed" in told and "pyarrow.compute.field" in told
 
