@@ -17,6 +17,7 @@ _OPTIONS, _WRITER, _READER, _OWN_WRITER = (
     "spark/read/scan.py",
     "spark/write/jvm_writer.py",
 )
+_AUTHORSHIP = "core/table/authorship.py"
 _DURABLE = "store/test_local.py::test_every_new_folder_and_file_is_synced_before_a_call_returns"
 _TAKEN_IN = "spark/write/test_jvm_writer.py::test_what_is_taken_in_is_durable_and_takes_no_one_elses_name"
 
@@ -410,6 +411,41 @@ UNTRUSTED: tuple[Mutant, ...] = (
         "LY1 SE2",
         ("core/table/paths.py", "    reason = _objection(path)\n", "    reason = None\n"),
         tests="spec/test_format.py::test_a_snapshot_that_lists_a_path_outside_is_damaged",
+    ),
+    mutant(
+        "own author",
+        "Who commits another process' prepared job signs it, and takes away what that process said.",
+        "OB15 AB3",
+        ("engine/commit/commit_loop.py", "    change = change if is_signed else session.signed(", "    change = session.signed("),
+        tests="engine/commit/test_authorship.py::test_another_process_that_commits_a_prepared_job_adds_nothing_of_its_own",
+    ),
+    mutant(
+        "parts that a table withholds",
+        "A user or a host is recorded for good though the table's owner forbids it.",
+        "OB15",
+        (_AUTHORSHIP, "withheld = {part: None for part in PARTS if part not in parts}", "withheld: dict[str, None] = {}"),
+        tests="engine/commit/test_authorship.py::test_the_environment_and_the_table_withhold_parts_of_the_author",
+    ),
+    mutant(
+        "long messages",
+        "A message of megabytes is in every head and intent.",
+        "OB15 OB4",
+        (_AUTHORSHIP, "or len(message) > MAX_MESSAGE or", "or"),
+        tests="core/table/test_authorship.py::test_a_message_that_cannot_be_recorded_is_refused",
+    ),
+    mutant(
+        "credentials in notes",
+        "A message with a password in a URL is committed, where nobody can take it back.",
+        "SE5 SE1",
+        (_AUTHORSHIP, '    kind = _secret_in(note.message or "")\n', "    kind = None\n"),
+        tests="core/table/test_authorship.py::test_a_credential_is_found_and_not_repeated",
+    ),
+    mutant(
+        "names of credentials",
+        "A password is committed as the value of the name password.",
+        "SE5 SE1",
+        (_AUTHORSHIP, "        if _SECRET_NAME.search(name):\n", "        if False:\n"),
+        tests="core/table/test_authorship.py::test_the_name_of_a_credential_is_found",
     ),
     mutant(
         "paths in a manifest",
