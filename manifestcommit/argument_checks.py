@@ -22,6 +22,7 @@ from .engine.runtime.validation import (
     anything,
     column_type,
     condition,
+    duckdb_connection,
     flag,
     function,
     mapping,
@@ -80,7 +81,16 @@ REASON = text(
     blank=False,
 )
 _WORK = text("a non-empty text that is the same on every rerun of this work", "'flights:2013-01'")
-_FLAGS = ("abort", "deep", "dry_run", "foreign", "merge_schema", "only_manifests", "recoverable")
+_FLAGS = (
+    "abort",
+    "deep",
+    "dry_run",
+    "foreign",
+    "lazy",
+    "merge_schema",
+    "only_manifests",
+    "recoverable",
+)
 _OTHERWISE_CHECKED = ("data", "jobs", "schema")  # by what they mean, where it is known
 
 RULES: dict[str, Rule] = {
@@ -90,6 +100,7 @@ RULES: dict[str, Rule] = {
     "as_of": optional(moment),
     "columns": optional(names),
     "conflict": one_of(*get_args(ConflictChoice)),
+    "connection": optional(duckdb_connection),
     "end_version": optional(whole(1)),
     "end": position,
     "ends": optional(mapping("a mapping of each source to its end", "{'topic:0': 12345}")),

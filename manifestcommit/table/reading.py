@@ -10,7 +10,7 @@ import contextlib
 import datetime as dt
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import pyarrow as pa
 
@@ -32,6 +32,7 @@ from ..terminal.notebook import Rows, html_members
 from .conditions import Condition, is_for_spark, predicate_of, without_spark
 
 if TYPE_CHECKING:
+    import duckdb
     import pandas
     import polars
     import pyarrow.dataset as ds
@@ -302,10 +303,7 @@ class TableReads:
         from ..engine.scan.arrow_dataset import open_dataset  # late: pyarrow.dataset loads pandas
 
         snapshot = self.snapshot(version, as_of, tag)
-        names = [columns] if isinstance(columns, str) else columns
-        if names is not None:
-            known = snapshot.schema or Schema(fields=())
-            names = [evolution.find_column(known, name).name for name in names]
+        names = _chosen(snapshot, columns)
         filter = without_spark("filter", filter, snapshot)
         if is_for_spark(filter) and snapshot.schema is not None:
             return self._through_spark(names, filter, snapshot)
@@ -351,6 +349,30 @@ class TableReads:
             import pandas  # noqa: F401  # before anything is read
         return self.to_arrow(columns, filter, version, as_of, tag).to_pandas()
 
+    @overload
+    def to_polars(
+        self,
+        columns: list[str] | str | None = ...,
+        filter: Condition | None = ...,
+        version: int | None = ...,
+        as_of: str | dt.datetime | None = ...,
+        tag: str | None = ...,
+        *,
+        lazy: Literal[False] = ...,
+    ) -> polars.DataFrame: ...
+
+    @overload
+    def to_polars(
+        self,
+        columns: list[str] | str | None = ...,
+        filter: None = ...,
+        version: int | None = ...,
+        as_of: str | dt.datetime | None = ...,
+        tag: str | None = ...,
+        *,
+        lazy: Literal[True],
+    ) -> polars.LazyFrame: ...
+
     @checked()
     def to_polars(
         self,
@@ -359,35 +381,100 @@ class TableReads:
         version: int | None = None,
         as_of: str | dt.datetime | None = None,
         tag: str | None = None,
-    ) -> polars.DataFrame:
-        """Read the rows of one version into memory, as a Polars DataFrame.
+        *,
+        lazy: bool = False,
+    ) -> polars.DataFrame | polars.LazyFrame:
+        """Read the rows of one version into a Polars DataFrame, or open them as a LazyFrame.
 
-        Polars keeps no metadata: give `write` the version with `based_on` if these rows are to
-        replace others. For a lazy frame use `polars.scan_pyarrow_dataset(table.dataset())`.
+        A LazyFrame reads with Polars' own Parquet reader where that shows the same rows, and
+        through `dataset` elsewhere, as `duckdb` does. Polars keeps no metadata: give `write` the
+        version with `based_on` if these rows are to replace others.
 
         Args:
             columns: as for `to_arrow`.
-            filter: as for `to_arrow`.
+            filter: as for `to_arrow`; a LazyFrame has a `filter` of its own.
+            version: as for `snapshot`.
+            as_of: as for `snapshot`.
+            tag: as for `snapshot`.
+            lazy: open a LazyFrame, and read nothing before it is collected; by default False.
+
+        Returns:
+            A `polars.DataFrame`; with `lazy=True` a `polars.LazyFrame`.
+
+        Raises:
+            UsageError: Polars is not installed, or `filter` was given with `lazy=True`; or as for
+                `to_arrow`.
+            VersionNotFoundError: as for `snapshot`.
+            TableNotFoundError: there is no table at the path.
+            DataFileMissingError: a file of the version is gone.
+
+        Spec: RD2, RD7, RD42.
+        """
+        with _needed("polars", "to_polars"):
+            import polars
+        if not lazy:
+            found = polars.from_arrow(self.to_arrow(columns, filter, version, as_of, tag))
+            assert isinstance(found, polars.DataFrame)
+            return found
+        if filter is not None:
+            raise UsageError(
+                "invalid filter: with lazy=True the frame filters by itself, so call its method: "
+                "table.to_polars(lazy=True).filter(polars.col('flight') == 1545)"
+            )
+        from .engine_readers import polars_frame  # late: Polars is not always there
+
+        snapshot = self.snapshot(version, as_of, tag)
+        names = _chosen(snapshot, columns)
+        frame = polars_frame(self._session, snapshot)
+        return frame if names is None else frame.select(names)
+
+    @checked()
+    def duckdb(
+        self,
+        connection: duckdb.DuckDBPyConnection | None = None,
+        version: int | None = None,
+        as_of: str | dt.datetime | None = None,
+        tag: str | None = None,
+    ) -> duckdb.DuckDBPyRelation:
+        """Open one version as a relation of DuckDB, which reads it with its own Parquet reader.
+
+        It has exactly the rows, names and types of `dataset`. DuckDB reads the listed files itself
+        where this library wrote them, on a file system, and their types are DuckDB's: up to 10,000
+        of them, or 1,000 of a partitioned table. Everything else goes through `dataset`, which
+        skips partitions before it opens a file. A file that is gone is an error of DuckDB that
+        names it, never fewer rows.
+
+        Args:
+            connection: DuckDB's connection that the relation belongs to; by default the one of the
+                module `duckdb`.
             version: as for `snapshot`.
             as_of: as for `snapshot`.
             tag: as for `snapshot`.
 
         Returns:
-            A `polars.DataFrame`.
+            A `duckdb.DuckDBPyRelation`; `create_view` gives it a name in SQL. DuckDB keeps no
+            metadata: give `write` the version with `based_on` if its rows are to replace others.
 
         Raises:
-            UsageError: Polars is not installed; or as for `to_arrow`.
+            UsageError: DuckDB is not installed, or the table has no columns yet.
             VersionNotFoundError: as for `snapshot`.
             TableNotFoundError: there is no table at the path.
             DataFileMissingError: a file of the version is gone.
 
-        Spec: RD2, RD7.
+        Example:
+            `table.duckdb(connection).aggregate("day, count(*)")`
+
+        Spec: RD2, RD42.
         """
-        with _needed("polars", "to_polars"):
-            import polars
-        found = polars.from_arrow(self.to_arrow(columns, filter, version, as_of, tag))
-        assert isinstance(found, polars.DataFrame)
-        return found
+        with _needed("duckdb", "duckdb"):
+            import duckdb
+        from .engine_readers import duckdb_relation  # late: DuckDB is not always there
+
+        return duckdb_relation(
+            self._session,
+            self.snapshot(version, as_of, tag),
+            duckdb.connect(":default:") if connection is None else connection,
+        )
 
     @checked()
     def read(
@@ -595,6 +682,13 @@ class TableReads:
             schema = pa.schema([schema.field(name) for name in columns])
         mark = arrow_metadata(mark_of(snapshot.table_id, self.url, snapshot.version))
         return found.cast(schema).replace_schema_metadata(mark)
+
+
+def _chosen(snapshot: Snapshot, columns: list[str] | str | None) -> list[str] | None:
+    """The columns as the table names them; None: all. UsageError where it has no such column."""
+    names = [columns] if isinstance(columns, str) else columns
+    known = snapshot.schema or Schema(fields=())
+    return names and [evolution.find_column(known, name).name for name in names]
 
 
 def _arrow_schema(snapshot: Snapshot) -> pa.Schema:

@@ -9,6 +9,7 @@ import typing
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import duckdb
 import msgspec
 import pandas
 import polars
@@ -32,10 +33,25 @@ LATE = {
     "SparkSession": pyspark.sql.SparkSession,
     "StructType": pyspark.sql.types.StructType,
     "ds": pyarrow.dataset,
+    "duckdb": duckdb,
     "pandas": pandas,
     "polars": polars,
 }
-ELSEWHERE = ("builtins", "collections", "datetime", "os", "pathlib", "types", "typing", "pyarrow", "pyspark", "pandas", "polars")
+ELSEWHERE = (
+    "builtins",
+    "collections",
+    "datetime",
+    "os",
+    "pathlib",
+    "types",
+    "typing",
+    "pyarrow",
+    "pyspark",
+    "pandas",
+    "polars",
+    "duckdb",
+    "_duckdb",
+)
 # Its members are those of the object that the specification describes (OB2); no signature names their types.
 OF_THE_FORMAT = {mc.Snapshot}
 

@@ -220,6 +220,15 @@ def condition(name: str, value: Any) -> Any:
     return value
 
 
+def duckdb_connection(name: str, value: Any) -> Any:
+    """A connection of DuckDB, checked without importing it."""
+    if type(value).__name__ != "DuckDBPyConnection":
+        raise wrong(
+            name, value, "a connection of DuckDB, or None for the module's own", "duckdb.connect()"
+        )
+    return value
+
+
 def spark_session(name: str, value: Any) -> Any:
     """A Spark session, classic or Connect."""
     if not is_spark(value, "SparkSession"):

@@ -1,0 +1,210 @@
+"""One version as a relation of DuckDB or a lazy frame of Polars: these engines read its files with
+their own Parquet readers. [RD2] [RD42]
+
+Internal: import from `manifestcommit`. Not here: which files a snapshot lists
+(engine.scan.planning), the dataset that takes over elsewhere (engine.scan.arrow_dataset).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..core.schema import arrow_schema
+from ..core.schema.fields import (
+    ArrayType,
+    FieldType,
+    MapType,
+    Schema,
+    StructType,
+    decimal_parts,
+    members,
+    walk,
+)
+from ..core.table.snapshot import Snapshot
+from ..engine.metadata.table_context import TableContext
+from ..engine.scan import planning
+from ..errors import UsageError
+from ..store.base import check_files
+
+if TYPE_CHECKING:
+    import duckdb
+    import polars
+
+# An engine gets the names of all files with each query: more of them are planned as a dataset.
+MOST_FILES = 10_000
+# An engine opens each file to learn its partition; a dataset knows the partitions beforehand.
+MOST_PARTITIONED_FILES = 1_000
+# Older releases of DuckDB do not add a member to a struct, and older ones of Polars no column.
+STRUCTS_IN_DUCKDB = (1, 5)
+OLDEST_POLARS = (2, 0)
+_GLOB = re.compile(r"[*?\[\]{}\\]")  # DuckDB takes such a name for a pattern
+
+# What both engines read as Arrow does, in DuckDB's words; decimals, and what is made of these, too.
+_TYPES = {
+    "boolean": "BOOLEAN",
+    "byte": "TINYINT",
+    "short": "SMALLINT",
+    "integer": "INTEGER",
+    "long": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "string": "VARCHAR",
+    "binary": "BLOB",
+    "date": "DATE",
+    "timestamp": "TIMESTAMP WITH TIME ZONE",
+    "timestamp_ntz": "TIMESTAMP",
+}
+
+
+def duckdb_relation(
+    session: TableContext, snapshot: Snapshot, connection: duckdb.DuckDBPyConnection
+) -> duckdb.DuckDBPyRelation:
+    """Exactly the rows of the snapshot, with the columns and types that its dataset has. [RD42]"""
+    if snapshot.schema is None:
+        raise UsageError(
+            f"{session.store.url} has no columns yet, and DuckDB knows no relation without any; "
+            "write into the table first"
+        )
+    schema = snapshot.schema
+    paths, others = _split(session, snapshot, lambda kind: _duckdb_reads(kind, _release("duckdb")))
+    if any(map(_GLOB.search, paths)) or not _may_open_files(connection):
+        paths, others = [], planning.entries_table(session, snapshot)
+    parts = []
+    if paths:
+        query = (
+            f"SELECT * FROM read_parquet([{', '.join(map(_literal, paths))}], {_options(schema)})"
+        )
+        parts.append(connection.sql(query))
+    if others.num_rows or not paths:
+        from ..engine.scan.arrow_dataset import open_dataset  # late: pyarrow.dataset loads pandas
+
+        parts.append(connection.from_arrow(open_dataset(session, snapshot, others)))
+    return parts[0] if len(parts) == 1 else parts[0].union(parts[1])
+
+
+def polars_frame(session: TableContext, snapshot: Snapshot) -> polars.LazyFrame:
+    """Exactly the rows of the snapshot, with the columns and types that its dataset has. [RD42]"""
+    import polars
+
+    schema = snapshot.schema or Schema(fields=())
+    paths, others = _split(session, snapshot, _polars_reads)
+    parts = []
+    if paths:
+        shown = polars.from_arrow(
+            arrow_schema.arrow_schema(schema, physical=False, ids=False).empty_table()
+        )
+        assert isinstance(shown, polars.DataFrame)
+        frame = polars.scan_parquet(
+            paths,
+            schema={field.file_name: shown.schema[field.name] for field in schema.fields},
+            glob=False,
+            hive_partitioning=False,
+            missing_columns="insert",
+            extra_columns="ignore",
+            cast_options=polars.ScanCastOptions(
+                integer_cast="upcast", float_cast="upcast", missing_struct_fields="insert"
+            ),
+        )
+        renamed = (polars.col(field.file_name).alias(field.name) for field in schema.fields)
+        parts.append(
+            frame.select(*renamed) if any(field.physical for field in schema.fields) else frame
+        )
+    if others.num_rows or not paths:
+        from ..engine.scan.arrow_dataset import open_dataset  # late: pyarrow.dataset loads pandas
+
+        parts.append(polars.scan_pyarrow_dataset(open_dataset(session, snapshot, others)))
+    return parts[0] if len(parts) == 1 else polars.concat(parts)
+
+
+def _split(
+    session: TableContext, snapshot: Snapshot, reads: Callable[[FieldType], bool]
+) -> tuple[list[str], pa.Table]:
+    """The paths of the files that an engine's own reader can read, and the entries of all others.
+
+    Its own can read what this library wrote, whose files have field ids and the table's types, on a
+    file system, in a number that it plans in a moment. [AF3] [DF5]
+    """
+    from pyarrow.fs import LocalFileSystem  # late: only readers need it
+
+    entries = planning.entries_table(session, snapshot)
+    filesystem, base = session.store.filesystem()
+    schema = snapshot.schema or Schema(fields=())
+    most = MOST_PARTITIONED_FILES if snapshot.partition_by else MOST_FILES
+    if (
+        not isinstance(filesystem, LocalFileSystem)
+        or entries.num_rows > most
+        or not all(reads(field.type) for _, field in walk(schema.fields))
+    ):
+        return [], entries
+    own = pc.is_valid(entries.column("digest"))
+    paths = entries.filter(own).column("path").to_pylist()
+    check_files(session.store, paths, must_exist=True)
+    return [f"{base}/{path}" for path in paths], entries.filter(pc.invert(own))
+
+
+def _release(package: str) -> tuple[int, int]:
+    import importlib.metadata
+
+    major, minor = importlib.metadata.version(package).split(".")[:2]
+    return int(major), int(minor)
+
+
+def _polars_reads(kind: FieldType) -> bool:
+    return _release("polars") >= OLDEST_POLARS and (
+        not isinstance(kind, str) or kind in _TYPES or decimal_parts(kind) is not None
+    )
+
+
+# --- DuckDB ---------------------------------------------------------------------------------------
+
+
+def _duckdb_reads(kind: FieldType, release: tuple[int, int]) -> bool:
+    if isinstance(kind, StructType):
+        return release >= STRUCTS_IN_DUCKDB
+    return not isinstance(kind, str) or kind in _TYPES or decimal_parts(kind) is not None
+
+
+def _may_open_files(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Whether the connection may open files itself: it may have been made without that right."""
+    ((allowed,),) = connection.sql("SELECT current_setting('enable_external_access')").fetchall()
+    return bool(allowed)
+
+
+def _options(schema: Schema) -> str:
+    """How `read_parquet` reads the files: columns by field id, whatever they are called in a file;
+    one that a file lacks is null. [SC4] [SC6]"""
+    columns = (
+        f"{field.id}: {{name: {_literal(field.name)}, type: {_literal(_duckdb_type(field.type))}, "
+        "default_value: NULL}"
+        for field in schema.fields
+    )
+    return f"schema = MAP {{{', '.join(columns)}}}, binary_as_string = false"
+
+
+def _duckdb_type(kind: FieldType) -> str:
+    inner = [_duckdb_type(field.type) for field in members(kind)]
+    match kind:
+        case StructType(fields=fields):
+            named = zip(fields, inner, strict=True)
+            return (
+                f"STRUCT({', '.join(f'{_identifier(field.name)} {each}' for field, each in named)})"
+            )
+        case ArrayType():
+            return f"{inner[0]}[]"
+        case MapType():
+            return f"MAP({inner[0]}, {inner[1]})"
+        case _:
+            return _TYPES.get(kind) or kind.upper()
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
