@@ -156,6 +156,7 @@ VALID: dict[str, Callable[[World], Any]] = {
     "properties": lambda world: {"mine": "1"},
     "start_version": lambda world: 1,
     "where": lambda world: "id = 1",
+    "set": lambda world: {"day": "'x'"},
     "on": lambda world: "id",
     "paths": lambda world: [],
     "start": lambda world: 20,
@@ -168,6 +169,7 @@ VALID: dict[str, Callable[[World], Any]] = {
 ALSO: dict[str, dict[str, Callable[[World], Any]]] = {
     "Table.add_column": {"name": lambda world: "new"},
     "Table.tag": {"name": lambda world: "other"},
+    "Table.export": {"to": lambda world: "iceberg"},
     "Table.untag": {"name": lambda world: "kept"},
     "Table.rollback": {"version": lambda world: 1},
     "Table.merge": {"source": lambda world: ROWS},

@@ -51,12 +51,25 @@ READ_BY: Mapping[str, tuple[str, str]] = {
     "engine/scan/prefetch.py:_Held._range": ("data file, by its parts", "parquet"),
     "engine/job/task_recovery.py:_read": ("finished task", "task"),
     "engine/inspection/verify.py:_check_hint": ("hint", "hint"),
+    "interop/file_columns.py:_columns_of": ("data file of others", "export"),
+    "interop/iceberg_export.py:_Manifests.know": ("manifest list of an export", "export"),
+    "interop/iceberg_export.py:_document": ("document of an export", "export"),
+    "interop/iceberg_export.py:_listed_by": ("documents and manifest lists of an export", "export"),
+    "interop/iceberg_export.py:exported_version": ("hint of an export", "export"),
     "spark/write/arrow_writer.py:_take_written": ("what Spark's tasks wrote", "written"),
 }
 
-# Where bytes are only counted, compared with bytes of one's own, or looked at for four letters.
+# Where bytes are only counted, compared with bytes of one's own, or looked at for four letters; and rows that the call itself has just
+# written.
 NOT_READ = frozenset(
-    {"engine/metadata/manifests.py:create_own", "engine/job/task_recovery.py:_is_there", "engine/metadata/table_root.py:_holds_parquet"}
+    {
+        "engine/metadata/manifests.py:create_own",
+        "engine/job/task_recovery.py:_is_there",
+        "engine/metadata/table_root.py:_holds_parquet",
+        "engine/row_changes/merge_source.py:staged_rows",
+        "interop/iceberg_export.py:_has_document",
+        "interop/shared_objects.py:put_shared",
+    }
 )
 
 

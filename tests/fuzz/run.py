@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 import pyarrow as pa
-from tests.fuzz import folders, targets
+from tests.fuzz import exports, folders, targets
 from tests.fuzz.child import Ended, each_in_child
 from tests.fuzz.folders import HOSTILE_FOLDERS
 from tests.fuzz.parquet import fuzz_parquet, prepare_parquet
@@ -20,7 +20,7 @@ from tests.fuzz.targets import HOSTILE_OBJECTS, SOUND, Table, without_waiting
 import manifestcommit as mc
 
 SECONDS = 60.0  # of a round on the processor
-KINDS = (*HOSTILE_OBJECTS, *HOSTILE_FOLDERS)  # what is run in any process
+KINDS = (*HOSTILE_OBJECTS, *HOSTILE_FOLDERS, "export")  # what is run in any process
 EVERY = (*KINDS, "parquet")
 # What callers do wrong is theirs to see as these; hostile bytes are never the caller's mistake.
 ALLOWED = (mc.ManifestCommitError,)
@@ -45,6 +45,7 @@ def fuzz_apart(seeds: Sequence[int], kinds: Sequence[str]) -> Iterator[tuple[int
     """The same in child processes, many rounds in each: for each seed how that ended, and how much memory it took."""
     _table()
     folders.folder()
+    exports.exported()
     prepare_parquet()
     return each_in_child(lambda seed: [(*finding.place, finding.text) for finding in fuzz(seed, kinds)], seeds, SECONDS)
 
@@ -65,6 +66,11 @@ def fuzz(seed: int, kinds: Sequence[str]) -> Iterator[Finding]:
 
 def _world(kind: str, dice: random.Random) -> Mapping[str, Callable[[], Any]]:
     """The hostile object, put where it is read, and who reads it."""
+    if kind == "export":
+        exported = exports.exported()
+        exported.restore()
+        exports.hostile_export(exported, dice)
+        return exports.readers(exported)
     if kind in HOSTILE_FOLDERS:
         place = folders.folder()
         place.restore()

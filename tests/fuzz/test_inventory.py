@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from tests.fuzz import folders, inventory, parquet, run, targets
+from tests.fuzz import exports, folders, inventory, parquet, run, targets
 from tests.fuzz.inventory import NOT_READ, PACKAGE, READ_BY
 from tests.fuzz.targets import without_waiting
 
@@ -34,6 +34,10 @@ def sound(target: str) -> Mapping[str, Callable[[], Any]]:
         place.restore()
         of_manifest = {f"manifest: {name}": reader for name, reader in place.of_manifest(lambda data: data, 0).items()}
         return {**place.of_data(parquet._files()[0]), **of_manifest}
+    if target == "export":
+        exported = exports.exported()
+        exported.restore()
+        return exports.readers(exported)
     if target in folders.HOSTILE_FOLDERS:
         folder = folders.folder()
         folder.restore()

@@ -17,6 +17,8 @@ from ...core.filter.sql_syntax import NotUnderstoodError
 from ...core.schema.arrow_schema import arrow_schema, arrow_type
 from ...core.schema.evolution import find_column
 from ...core.schema.fields import Field, Schema, type_text
+from ...core.schema.text import is_text
+from ...core.schema.text import shown as text
 from ...errors import UsageError
 from .conditions import evaluating, mask_of, shown, text_of
 
@@ -36,6 +38,7 @@ class Assignments:
         """schema: the table's; resolve: the names that SQL may use; inputs: the columns of the rows
         that expressions are evaluated for; stays: with this before its name, a column that is not
         set is among them; None: it becomes null."""
+        _check_names(given)
         pairs = [(find_column(schema, name), value) for name, value in given.items()]
         if not pairs or len({field.id for field, _ in pairs}) < len(pairs):
             raise UsageError(
@@ -64,7 +67,20 @@ class Assignments:
 
 def declared_set(given: Mapping[str, Any]) -> list[str]:
     """`set` as it is declared with a key, in whatever order it was given. [RC6]"""
+    _check_names(given)
     return [text for name in sorted(given) for text in (name, value_text(given[name]))]
+
+
+def _check_names(given: Mapping[str, Any]) -> None:
+    """UsageError unless columns are named by texts."""
+    for name in given:
+        if not is_text(name):
+            refusal = UsageError(
+                f"invalid set: expected names of columns, with a value for each, not {text(name)}; "
+                "nothing was done"
+            )
+            refusal.argument = "set"
+            raise refusal
 
 
 def value_text(value: Any) -> str:

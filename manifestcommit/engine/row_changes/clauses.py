@@ -14,6 +14,7 @@ from ...core.filter.sql_expression import Resolve, columns_of
 from ...core.filter.sql_syntax import NotUnderstoodError
 from ...core.schema.evolution import find_column
 from ...core.schema.fields import Field, Schema
+from ...core.schema.text import shown
 from ...errors import UsageError
 from .assignments import declared_set
 from .conditions import text_of
@@ -100,7 +101,7 @@ def as_clauses(name: str, given: Any, kinds: tuple[type[Clause], ...]) -> tuple[
     if not all(isinstance(each, kinds) for each in found):
         names = " or ".join(f"{kind.__name__}(…)" for kind in kinds)
         refusal = UsageError(
-            f"invalid {name} {given!r}: expected {' or '.join(map(repr, known))}, {names}, "
+            f"invalid {name} {shown(given)}: expected {' or '.join(map(repr, known))}, {names}, "
             "several of these in a list, or None"
         )
         refusal.argument = name

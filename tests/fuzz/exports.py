@@ -1,0 +1,88 @@
+"""Exports of a table whose objects others have changed, and a file of another program that they describe. [EX2] [EX4] [OB4]
+
+Allowed are an export as if nothing had been there, and the library's own errors. Not here: what sound exports show (tests/interop).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tests.fuzz.mutate import HOSTILE, mutate_bytes, mutate_document
+
+import manifestcommit as mc
+from manifestcommit.engine.metadata.exports import is_export
+from manifestcommit.store import MemoryStore
+
+FORMATS = ("iceberg", "delta")
+FOREIGN = "day=1/foreign.parquet"
+
+
+def _row(number: int) -> pa.Table:
+    return pa.table({"id": pa.array([number], pa.int64()), "day": pa.array([number], pa.int32())})
+
+
+class Exported:
+    """An adopted table with four exported versions."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore("fuzz-exports")
+        self.url = self.store.url
+        self.store.delete([info.name for info in self.store.list("")])
+        sink = io.BytesIO()
+        pq.write_table(pa.table({"id": pa.array([1, 2], pa.int64())}), sink)
+        self.store.put(FOREIGN, sink.getvalue())
+        mc.adopt(self.url)
+        table = mc.Table(self.url)
+        table.set_properties({"export.formats": "iceberg"})
+        mc.write(_row(3), self.url, key="more", watermarks={"s": (0, 1)})
+        table.tag("kept", table.version)
+        self._objects = {info.name: self.store.get(info.name) for info in self.store.list("")}
+        self.exports = sorted(name for name in self._objects if is_export(name))
+
+    def restore(self) -> None:
+        """As it was."""
+        self.store.delete([info.name for info in self.store.list("") if info.name not in self._objects])
+        for name, data in self._objects.items():
+            self.store.put(name, data)
+
+
+@cache
+def exported() -> Exported:
+    return Exported()
+
+
+def hostile_export(place: Exported, dice: random.Random) -> None:
+    """One object of an export with other bytes, another document or none at all; or another program's data file."""
+    name = dice.choice([*place.exports, *place.exports, FOREIGN])
+    data = place.store.get(name)
+    what = dice.randrange(5)
+    if what == 0:
+        place.store.delete([name])
+    elif what == 1 and name.endswith(".json"):
+        document = mutate_document(json.loads(data), dice) if dice.random() < 0.9 else dice.choice(HOSTILE)
+        place.store.put(name, json.dumps(document).encode())
+    elif what == 2 and name.endswith((".json", ".text")):
+        depth = dice.choice([10, 1_000, 100_000])
+        place.store.put(name, dice.choice([b"[" * depth + b"]" * depth, b"9" * 30, b"0", b"", b"\xff", b"3 x", "٣".encode()]))
+    else:
+        place.store.put(name, mutate_bytes(data, dice))
+
+
+def readers(place: Exported) -> dict[str, Callable[[], Any]]:
+    """Everything that looks at an export, or at what it describes."""
+    url = place.url
+    return {
+        "metrics": lambda: mc.Table(url).metrics(),
+        "write": lambda: mc.write(_row(4), url),
+        **{each: lambda each=each: mc.Table(url).export(each) for each in FORMATS},
+        "plan of gc": lambda: mc.plan_gc(url, grace="0s", keep_for="0s"),
+        "gc": lambda: mc.gc(url, grace="0s", keep_for="0s"),
+        "verify": lambda: mc.Table(url).verify(),
+    }
