@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from pathlib import Path
 
@@ -61,3 +62,16 @@ def test_the_command_writes_the_page(root: Path, tmp_path: Path, capsys: pytest.
     assert "The newest 3 of 7 readable versions" in page.text("growth") and len(page.of_class("commit")) == 3
     assert main(["report", str(root)]) == 0
     assert Page(capsys.readouterr().out).tiles["version"] == "7"
+
+
+def test_the_page_and_lineage_say_who_committed_and_what_for(tmp_path: Path) -> None:
+    """[OB15]"""
+    table = mc.Table(tmp_path / "t")
+    note = {"message": "late rows <b>", "metadata": {"git": "4d6b4d9"}}
+    mc.write(pa.table({"a": [1, 2]}), table.url, watermarks={"s": (0, 2)}, **note)
+    author = table.history(1)[0]["author"]
+    page = table.report().html
+    assert "late rows &lt;b&gt;" in page and "4d6b4d9" in page and html.escape(author["program"]) in page
+    found = table.lineage("s", 1)
+    assert found is not None and (found.message, found.metadata) == ("late rows <b>", {"git": "4d6b4d9"})
+    assert found.author == author

@@ -65,14 +65,17 @@ def tasks_started(spark) -> Callable[[], int]:
 @pytest.mark.versions
 @pytest.mark.needs("format")
 def test_append_commits_once_per_key(spark, table: str) -> None:
-    """[SP1] [KY2] One version per write; the same key again changes nothing, whatever rows come with it."""
+    """[SP1] [KY2] [OB15] One version per write; the same key again changes nothing, whatever rows come with it."""
     assert load(spark, table) == rows(0, 10)
     version = mc.Table(table).snapshot().version
     writer = frame(spark, 10, 20).write.format(FORMAT).mode("append")
+    writer = writer.option("message", "ten more").option("metadata", json.dumps({"Git": "4d6b4d9"}))
     writer.option("key", "second").option("watermarks", json.dumps({"numbers": [10, 20]})).save(table)
     assert load(spark, table) == rows(0, 20)
     snapshot = mc.Table(table).snapshot()
     assert snapshot.version == version + 1
+    said = mc.Table(table).history(1)[0]
+    assert (said["message"], said["metadata"]) == ("ten more", {"Git": "4d6b4d9"}) and said["author"]["program"]
     assert mc.Table(table).watermarks() == {"numbers": 20}
     writer.option("key", "second").option("watermarks", json.dumps({"numbers": [10, 20]})).save(table)
     assert mc.Table(table).snapshot().version == version + 1
