@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from ..errors import ManifestCommitError, UsageError
 from ..terminal.render import visible
 from .exit_codes import DONE, INTERRUPTED, exit_code
-from .options import Run
+from .options import Run, check_note
 from .parser import make_parser
 
 
@@ -33,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.typed, options.top = typed, parser
     run: Run = options.run
     try:
+        check_note(options)
         status = run(options)
         sys.stdout.flush()  # a closed pipe shows here, not when the interpreter ends
         return status

@@ -122,6 +122,19 @@ def note_of(options: argparse.Namespace) -> dict[str, Any]:
     return {"message": options.message, "metadata": dict(pairs) or None}
 
 
+def check_note(options: argparse.Namespace) -> None:
+    """Refuse a note that cannot be recorded before the command runs: one that has to be confirmed
+    repeats what was typed. [SE5]"""
+    if "metadata" not in options or not (options.metadata or options.message is not None):
+        return
+    from ..engine.runtime import validation  # late: `--help` needs no pyarrow
+
+    note = note_of(options)
+    if note["message"] is not None:
+        validation.message("message", note["message"])
+    validation.metadata("metadata", note["metadata"] or {})
+
+
 def _pair(text: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not sign:

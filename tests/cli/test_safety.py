@@ -88,6 +88,21 @@ def test_without_a_terminal_it_refuses_and_says_what_to_type(
     assert main(line[1:]) == 0
 
 
+@pytest.mark.parametrize("note", [["--metadata", "api_key=hunter2 %é"], ["--message", "pwd=hunter2 %é"]], ids=lambda note: note[0])
+@pytest.mark.parametrize("name", [name for name in ASKING if name != "recover"])
+def test_a_credential_in_a_note_is_not_repeated_to_whoever_has_to_confirm(
+    root: Path, name: str, note: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor shown as part of the line to type, nor committed. [SE5] [SE4]"""
+    arguments, _ = commands(root)[name]
+    before = content(root)
+    for more in ([], ["--dry-run"], ["--yes"]):
+        assert main([*arguments, *note, *more]) == 2
+        found = capsys.readouterr()
+        assert f"invalid {note[0]} " in found.err and "hunter2" not in found.out + found.err, more
+    assert content(root) == before
+
+
 @pytest.mark.parametrize("name", ASKING)
 def test_a_dry_run_says_what_it_would_do_and_changes_nothing(root: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """[SE4]"""

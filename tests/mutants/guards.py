@@ -588,6 +588,13 @@ CONFIRMATION: tuple[Mutant, ...] = (
         ("cli/safety.py", "    if options.dry_run:\n        return _shown(options, plan())\n", ""),
         tests="cli/test_safety.py::test_a_dry_run_says_what_it_would_do_and_changes_nothing",
     ),
+    mutant(
+        "a note that is repeated before it is checked",
+        "A password in --metadata is shown in the line to type, and in the log of the script.",
+        "SE5 SE4",
+        ("cli/main.py", "        check_note(options)\n", ""),
+        tests="cli/test_safety.py::test_a_credential_in_a_note_is_not_repeated_to_whoever_has_to_confirm",
+    ),
 )
 
 SECRETS: tuple[Mutant, ...] = (

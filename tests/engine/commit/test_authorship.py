@@ -91,6 +91,31 @@ def test_a_writer_that_carries_an_intent_records_what_stands_in_it() -> None:
     assert outcome.committed and other.open().snapshot.commits[0].author == Author(user="ann")
 
 
+def change_rows(table: mc.Table, name: str, note: dict[str, Any]) -> object:
+    """A change of rows or of their files, in this process."""
+    if name == "update":
+        return table.update({"flight": 1}, **note)
+    if name == "delete":
+        return table.delete("flight = 1545", **note)
+    if name == "merge":
+        return table.merge(ROWS, on="flight", **note)
+    if name == "merge with clauses":
+        return table.merge(ROWS, on="flight", when_matched=mc.Update(set={"flight": 2}), **note)
+    return table.compact(**note)
+
+
+@pytest.mark.parametrize("name", ["update", "delete", "merge", "merge with clauses", "compact"])
+def test_a_change_of_rows_without_spark_says_what_for(tmp_path: Path, name: str) -> None:
+    """[OB15] [RC8]"""
+    table = mc.Table(tmp_path / "t")
+    for _ in range(3):
+        mc.write(ROWS, table.url)
+    before = table.version
+    change_rows(table, name, {"message": "why é", "metadata": HOSTILE})
+    made = [row for row in table.history() if row["version"] > before]
+    assert made and all((row["message"], row["metadata"]) == ("why é", HOSTILE) for row in made)
+
+
 def test_a_retry_from_another_host_is_the_same_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither note nor author is declared with the key. [OB15] [KY1]"""
     root = tmp_path / "t"
