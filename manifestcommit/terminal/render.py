@@ -33,6 +33,9 @@ def render_table(
     return "\n".join("  ".join(line).rstrip() for line in padded)
 
 
+_TEXTS = frozenset({"job", "key"})  # of which some are digits only
+
+
 def laid_out(
     names: Sequence[str], rows: Sequence[Sequence[Any]]
 ) -> tuple[list[list[str]], list[bool]]:
@@ -40,6 +43,7 @@ def laid_out(
     cells = [[_cell(value) for value in row] for row in rows]
     right = [
         bool(rows)
+        and names[i] not in _TEXTS
         and all(isinstance(row[i], int) or _is_number(cells[n][i]) for n, row in enumerate(rows))
         for i in range(len(names))
     ]

@@ -75,3 +75,10 @@ def test_a_name_that_is_given_twice_is_refused(original: Path, capsys: pytest.Ca
     before = mc.Table(original).version
     assert main(["tag", str(original), "x", "--metadata", "run=1", "--metadata", "run=2"]) == 2
     assert "invalid --metadata" in capsys.readouterr().err and mc.Table(original).version == before
+
+
+def test_a_note_without_a_change_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It would be in no commit. [OB15] [SE3]"""
+    mc.write(DAYS, tmp_path / "t")
+    assert main(["properties", str(tmp_path / "t"), "--message", "why"]) == 2
+    assert "--message and --metadata go with --set or --unset" in capsys.readouterr().err and mc.Table(tmp_path / "t").version == 2

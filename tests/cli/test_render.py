@@ -102,3 +102,10 @@ def _screen(line: str) -> list[str]:
             continue
         places += [each, ""] if unicodedata.east_asian_width(each) in "WF" else [each]
     return places
+
+
+@pytest.mark.parametrize("name", ["job", "key"])
+def test_ids_of_digits_only_are_aligned_as_others_are(name: str) -> None:
+    """One short job id in some forty has no letter."""
+    wide = render_table((f"{name} 2", name), [["a", "7"], ["b", "88888888"]]).splitlines()
+    assert wide[-2].split() == ["a", "7"] and wide[-2].rstrip().endswith("7") and wide[-2].index("7") == wide[-1].index("8")

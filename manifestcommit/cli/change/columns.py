@@ -125,6 +125,8 @@ def _properties(options: argparse.Namespace) -> int:
         if not equals or not name:
             raise UsageError(f"invalid --set {each!r}: expected a name and a value, NAME=VALUE")
         changes[name] = value
+    if not changes and (options.message is not None or options.metadata):
+        raise UsageError("--message and --metadata go with --set or --unset; nothing was done")
     if changes:
         table.set_properties(changes, **note_of(options))
     found = dict(sorted(table.snapshot().properties.items()))
