@@ -116,12 +116,14 @@ def before_deletion(session: TableContext, head: Head) -> None:
 def unreached(
     session: TableContext, decided: Snapshot, cut_s: float
 ) -> Iterator[tuple[ObjectInfo, str]]:
-    """Commits and checkpoints below the newest checkpoint that is no later than the oldest readable
-    version, if that is older than `cut_s`. [EX4]"""
+    """Commits and checkpoints below the newest checkpoint that is older than `cut_s` and no later
+    than the oldest readable version. [EX4]
+
+    Younger ones do not count: each gc that expires a version puts one.
+    """
     commits, checkpoints = _objects(session.store)
-    start = max((each for each in checkpoints if each <= decided.expired), default=0)
-    if not start or not 0 < checkpoints[start].modified <= cut_s:
-        return
+    old = [each for each, info in checkpoints.items() if 0 < info.modified <= cut_s]
+    start = max((each for each in old if each <= decided.expired), default=0)
     for objects in (commits, checkpoints):
         for version, info in sorted(objects.items()):
             if version < start and 0 < info.modified <= cut_s:

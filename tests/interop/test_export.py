@@ -435,3 +435,20 @@ def test_a_name_that_means_another_column_ends_what_is_shown(tmp_path: Path) -> 
     document = json.loads(open_store(path).get(f"_iceberg/metadata/v{table.version}.metadata.json"))
     shown = [each["snapshot-id"] for each in document["snapshots"]]
     assert start in shown and start + 2 not in shown
+
+
+def test_regular_gcs_leave_nothing_of_rows_that_are_gone_for_good(tmp_path: Path) -> None:
+    """Each gc that expires a version puts a young checkpoint: the older one before it is what the log begins with. [EX4] [GC5]"""
+    url = str(tmp_path / "t")
+    people = pa.table({"name": ["Ada Lovelace", "Grace"]})
+    mc.create_table(url, people.schema, properties=BOTH)
+    mc.write(people, url)
+    table = mc.Table(url)
+    table.delete("name = 'Ada Lovelace'")
+    table.drop_removed()
+    for _ in range(4):
+        planned = table.plan_gc(grace="0s", keep_for="0s").num_rows
+        deleted = table.gc(grace="0s", keep_for="0s").deleted
+        assert sum(each.count for each in deleted.values()) >= planned > 0
+    log = [each for each in (tmp_path / "t").rglob("*") if each.is_file() and "_manifest" not in each.parts]
+    assert len(log) > 4 and not [each.name for each in log if b"Lovelace" in each.read_bytes()]
