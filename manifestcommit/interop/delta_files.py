@@ -98,7 +98,9 @@ def _member(name: str, texts: Any) -> pa.Array:
 
 
 def _braced(members: Sequence[pa.Array]) -> pa.Array:
-    inner = pc.binary_join_element_wise(*members, ",", null_handling="skip")
+    # With nulls skipped, pyarrow's join leaves out a row of nulls only: an empty text begins each.
+    joined = pc.binary_join_element_wise("", *members, ",", null_handling="skip")
+    inner = pc.utf8_slice_codeunits(joined, 1)
     return pc.binary_join_element_wise("{", inner, "}", "")
 
 

@@ -452,3 +452,16 @@ def test_regular_gcs_leave_nothing_of_rows_that_are_gone_for_good(tmp_path: Path
         assert sum(each.count for each in deleted.values()) >= planned > 0
     log = [each for each in (tmp_path / "t").rglob("*") if each.is_file() and "_manifest" not in each.parts]
     assert len(log) > 4 and not [each.name for each in log if b"Lovelace" in each.read_bytes()]
+
+
+def test_files_of_before_a_column_was_added_have_no_bounds_of_it(tmp_path: Path) -> None:
+    """Not even where none of a struct's members has one in some of the files. [EX1] [EX8]"""
+    url = str(tmp_path / "t")
+    table = exported(url)
+    struct = pa.array([{"x": 1, "y": "a"}, {"x": None, "y": None}], pa.struct([("x", pa.int64()), ("y", pa.string())]))
+    mc.write(numbered(2).append_column("s", struct), url, merge_schema=True)
+    table.delete("s.x = 1 OR s IS NULL", key="mixed")
+    mc.write(numbered(2), url)
+    table.compact()
+    assert table.metrics().export_lag == {"iceberg": 0, "delta": 0}
+    check(table)
