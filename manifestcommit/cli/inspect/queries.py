@@ -202,9 +202,9 @@ def _lineage(options: argparse.Namespace) -> int:
             f"version {found.version}"
             + ("" if found.exact else "; its files do not say what they hold: any of them may")
         )
-        told = {name: getattr(found, name) for name in _SAID if getattr(found, name, None)}
-        if told:
-            print_table(list(told), [[_said(told, name) for name in told]])
+        known = {name: getattr(found, name) for name in _SAID if getattr(found, name, None)}
+        if known:
+            print_table(list(known), [[_said(known, name) for name in known]])
         files = [
             (each.version, plain_text(each.start), plain_text(each.end), each.path)
             for each in found.files

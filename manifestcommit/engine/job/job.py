@@ -128,7 +128,7 @@ class Transaction:
         """Begin a job under the latest version, and look whether its key is committed already. A
         table that does not exist is not created. [KY3] [LY6]"""
         check_work(key=key, fingerprint=fingerprint)
-        session.who()  # a switch that is misspelled is told before anything is written
+        session.who()  # a misspelled switch is an error before anything is written
         key = None if key is None else str(key)
         fingerprint = None if fingerprint is None else str(fingerprint)
         recovery = Recovery(session, key, fingerprint) if recoverable else None

@@ -33,7 +33,7 @@ def is_export(name: str) -> bool:
 
 
 def after_commit(session: TableContext) -> None:
-    """Export the newest version that this process knows; whatever happens, the commit stands.
+    """Export the newest version that this process knows. A failed export never fails the commit.
     Without the property, nothing is asked or loaded. [EX2]"""
     head = session.known
     if head is None or PROPERTY not in head.snapshot.properties:
