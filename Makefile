@@ -41,8 +41,9 @@ docs: $(VENV)/docs.stamp  ## the site, in build/docs/site: whatever leads nowher
 	@$(BIN)/python -m tests.docs.site
 
 # Two runs instead of pytest-xdist's groups: under pytest 9.2, xdist 3.8 takes `--dist loadgroup` and groups nothing, silently, and
-# two workers with a session and a cluster each are too much for two cores. The runs go side by side, since each waits for much;
-# what the one with Spark says is printed when the other is done. Both are made, whatever either says, and both end if make does.
+# two workers with a session and a cluster each are too much for two cores. The runs go side by side, with three
+# workers on two cores, since each waits for much; what the one with Spark says is printed when the other is done. Both are made,
+# whatever either says, and both end if make does.
 #
 # First the real servers that tests run against, and what lets Spark start quickly: installing them may take minutes, once, and no
 # test's time limit covers that.
@@ -54,8 +55,8 @@ define run_tests
 	@failed=; said=$$(mktemp); \
 	$(BIN)/python -m pytest -m "spark and $(1)" --at-least $(3) $(PYTEST_ARGS) tests/spark >"$$said" 2>&1 & spark=$$!; \
 	trap 'kill $$spark 2>/dev/null; rm -f "$$said"' EXIT; trap 'exit 130' INT TERM; \
-	echo "--- tests without Spark ($(1)), on two workers, beside those with Spark, one after another"; \
-	$(BIN)/python -m pytest -n 2 -m "not spark and $(1)" --at-least $(2) $(PYTEST_ARGS) || failed="$$failed tests-without-Spark"; \
+	echo "--- tests without Spark ($(1)), on three workers, beside those with Spark, one after another"; \
+	$(BIN)/python -m pytest -n 3 -m "not spark and $(1)" --at-least $(2) $(PYTEST_ARGS) || failed="$$failed tests-without-Spark"; \
 	wait $$spark || failed="$$failed tests-with-Spark"; \
 	echo "--- tests with Spark ($(1))"; cat "$$said"; \
 	if [ -n "$$failed" ]; then echo "--- FAILED:$$failed" >&2; exit 1; fi; \

@@ -4,6 +4,7 @@ of clauses."""
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -52,6 +53,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item.get_closest_marker("proof") is None]
     config.stash[COLLECTED] = collected(items)
     write_down(config.stash[COLLECTED])
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Python's garbage collector passes over the hundreds of thousands of objects that the collected tests are: each of its full runs, the
+    tests' own among them, then costs what a test has made."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _freeze_garbage_collector() -> Iterator[None]:
+    """And over what the modules before have left, such as caches and tables in memory."""
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

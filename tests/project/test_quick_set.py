@@ -74,7 +74,7 @@ def runs(target: str) -> list[tuple[str, int]]:
     env = {name: text for name, text in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     command = ["make", "-n", "--no-print-directory", target]
     said = subprocess.run(command, cwd=REPO, env=env, capture_output=True, text=True, check=True).stdout
-    return [(mark, int(least)) for mark, least in re.findall(r'-m pytest (?:-n 2 )?-m "([^"]+)" --at-least (\d+)', said)]
+    return [(mark, int(least)) for mark, least in re.findall(r'-m pytest (?:-n 3 )?-m "([^"]+)" --at-least (\d+)', said)]
 
 
 @pytest.mark.parametrize(("target", "mark"), [("test", "not thorough"), ("test-rest", "thorough")])
