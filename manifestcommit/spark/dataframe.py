@@ -21,6 +21,7 @@ from ..core.schema.fields import Schema, walk
 from ..core.schema.read_mark import mark_of
 from ..core.table.snapshot import Snapshot
 from ..engine.scan.constant_columns import constants_in
+from ..engine.scan.partition_folders import folders_in
 from ..errors import UsageError
 from .read.provenance import check_running, marked
 from .read.scan import quoted, read_files
@@ -91,6 +92,7 @@ def read_snapshot(
         columns=None if wanted is None else _looked_at(schema, wanted, predicate),
         trust_footers=only_own or not has_floats,
         constants=constants_in(entries, schema, snapshot.partition_by),
+        folders=folders_in(entries, schema, snapshot.partition_by),
         predicate=predicate,
         storage_options=storage_options,
     )

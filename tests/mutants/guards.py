@@ -1037,6 +1037,29 @@ SPARK: tuple[Mutant, ...] = (
         needs="spark",
     ),
     mutant(
+        "partition values from paths",
+        "Spark reads a value from a folder's name that is not the one which was written, such as a long text that was cut.",
+        "RD43",
+        (
+            "spark/read/scan.py",
+            "if planned == len(files) and spark_agrees(df, base, folders):",
+            "if planned == len(files):",
+        ),
+        tests="spark/read/test_partition_pruning.py::test_every_value_is_that_of_the_entry",
+        needs="spark",
+    ),
+    mutant(
+        "folders that show no other value",
+        "Spark reads null from the folder of an empty text.",
+        "RD43",
+        (
+            "engine/scan/partition_folders.py",
+            'if folder(schema, ids, found) != f"{name}/" or not all(map(_is_plain, found, types)):',
+            "if False:",
+        ),
+        tests="engine/scan/test_partition_folders.py::test_a_text_that_may_be_taken_for_null_does_not_qualify",
+    ),
+    mutant(
         "what a Spark lacks",
         "A version of Spark that lacks what was asked for goes on to an error of its own, or to less than was asked for.",
         "SP45",

@@ -29,7 +29,9 @@ from manifestcommit.core.filter.predicate_json import parse_predicate, spell_pre
 from manifestcommit.core.schema.fields import Schema, walk
 from manifestcommit.core.schema.spark_json import to_spark
 from manifestcommit.engine.scan.constant_columns import Constants
+from manifestcommit.engine.scan.partition_folders import PartitionFolders
 from manifestcommit.errors import StoreError, UsageError
+from manifestcommit.spark.read.partition_pruning import PRUNING_OPTIONS, spark_agrees
 from manifestcommit.spark.read.task_reader import FileGroup, FilesReader
 from manifestcommit.spark.runtime import without_sources
 from manifestcommit.spark.runtime.registered_options import StoreSource, is_connect, registered_name
@@ -96,6 +98,7 @@ def read_files(
     columns: Sequence[str] | None = None,
     trust_footers: bool = True,
     constants: Constants | None = None,
+    folders: PartitionFolders | None = None,
     predicate: Predicate | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
@@ -106,7 +109,8 @@ def read_files(
     the schema's names, types and metadata, and are nullable; one that a file lacks is null there,
     unless `constants` has its value. Files with constants are read in tasks. Nothing is listed:
     10,000 files plan in about half a second. columns: all that the caller will use; others may be
-    omitted. predicate: the caller's filter; rows that it excludes may be omitted, too. [RD13]
+    omitted. folders: those of the files without constants, if Spark may prune by them [RD43].
+    predicate: the caller's filter; rows that it excludes may be omitted, too. [RD13]
     trust_footers: False if a file of another writer has float columns, whose footers omit NaN.
     """
     check_reachable(root_url)
@@ -126,7 +130,7 @@ def read_files(
     base = _native_base(spark, root_url, own, schema)
     if base is None:
         return _read_in_tasks(spark, plan, given)
-    scanned = _scan(spark, base, own, schema, _scan_options(schema, trust_footers))
+    scanned = _scan(spark, base, own, schema, _scan_options(schema, trust_footers), folders)
     if len(own) == len(files):
         return scanned
     adopted = tuple(file for file in files if file[0] in plan.constants.values)
@@ -198,8 +202,13 @@ def _scan(
     files: Sequence[tuple[str, int]],
     schema: Schema,
     options: Mapping[str, str],
+    folders: PartitionFolders | None,
 ) -> DataFrame:
     physical = spark_schema(schema, physical=True)
+    if folders is not None:
+        pruned = _partitioned(spark, base, files, physical, options, folders)
+        if pruned is not None:
+            return _named(pruned, schema)
     df, planned = _through_sink_log(spark, base, files, physical, options)
     if planned != len(files):
         # spark.sql.streaming.fileStreamSink.ignoreMetadata is set, or this Spark reads the log
@@ -218,8 +227,11 @@ def _scan(
             f"{len(files)}; nothing was read. Read with "
             'spark.read.format("manifestcommit").load(path) instead.'
         )
-    if all(field.physical is None for field in schema.fields):
-        return df
+    return df if all(field.physical is None for field in schema.fields) else _named(df, schema)
+
+
+def _named(df: DataFrame, schema: Schema) -> DataFrame:
+    """The table's columns, in its order and under its names."""
     named = zip(schema.fields, spark_schema(schema).fields, strict=True)
     return df.select(
         *(
@@ -227,6 +239,32 @@ def _scan(
             for field, shown in named
         )
     )
+
+
+def _partitioned(
+    spark: SparkSession,
+    base: str,
+    files: Sequence[tuple[str, int]],
+    physical: StructType,
+    options: Mapping[str, str],
+    folders: PartitionFolders,
+) -> DataFrame | None:
+    """The scan with partition columns, which prunes folders by later filters and joins; None where
+    Spark reads a name otherwise than it was written. [RD43]"""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        df, planned = _through_sink_log(
+            spark, base, files, physical, {**options, **PRUNING_OPTIONS}
+        )
+        if planned == len(files) and spark_agrees(df, base, folders):
+            return df
+    except (Py4JError, PySparkException) as error:  # such as a folder above called "=x"
+        LOG.debug(
+            "Spark reads no partitions from the folders of %s: %s", base, type(error).__name__
+        )
+    return None
 
 
 def _through_sink_log(

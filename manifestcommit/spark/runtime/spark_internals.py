@@ -49,6 +49,11 @@ def java_frame(df: DataFrame) -> Any:
     return df._jdf
 
 
+def file_index(df: DataFrame) -> Any:
+    """What a DataFrame of `spark.read` knows of its files, in the JVM."""
+    return java_frame(df).queryExecution().analyzed().relation().location()
+
+
 def java_rdd(rdd: RDD[Any]) -> Any:
     """The RDD as the JVM has it."""
     return rdd._jrdd.rdd()

@@ -1,0 +1,74 @@
+"""The folders whose names an engine may read partition values from, so that its own filters prune
+files. [RD43] [PT2]
+
+Not here: what Spark makes of the names (spark.read.partition_pruning).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...core.schema.fields import FieldType, Schema
+from ...core.schema.partitioning import folder
+from ...core.schema.spark_json import has_own_order
+from ...core.schema.values import from_array
+from ...core.schema.wire import WireValue
+
+# A timestamp's folder is in UTC and read in the session's time zone; decimals, booleans and
+# narrow integers are not worth the doubt.
+_TYPES = frozenset({"integer", "long", "string", "date"})
+
+
+class PartitionFolders(msgspec.Struct, frozen=True, kw_only=True):
+    """The partition columns as (name in files, type), outermost first, and each folder's values."""
+
+    columns: tuple[tuple[str, str], ...]
+    values: dict[str, tuple[WireValue, ...]]
+
+
+def folders_in(
+    entries: pa.Table, schema: Schema, partition_by: Sequence[int]
+) -> PartitionFolders | None:
+    """The folders of these entries' files; None if one of them does not show the values that its
+    entries hold. [RD43]
+
+    entries: as a manifest's table. Files of other programs are left out: their columns may be
+    missing, and their folders were never ours.
+    """
+    ids = tuple(partition_by)
+    by_id = {field.id: field for field in schema.fields}
+    fields = [by_id[id] for id in ids]
+    if not ids or len(ids) == len(by_id):  # Spark needs a column that is not in the path
+        return None
+    if not all(field.type in _TYPES and not has_own_order(field) for field in fields):
+        return None
+    own = entries.filter(pc.is_valid(entries.column("digest")))
+    # without its files' rows, Spark may count such a partition (spark.sql.optimizer.metadataOnly)
+    if not own.num_rows or pc.any(pc.equal(own.column("rows"), 0)).as_py():
+        return None
+    columns = [from_array(own.column(f"partition.{field.id}"), field.type) for field in fields]
+    types = [field.type for field in fields]
+    values: dict[str, tuple[WireValue, ...]] = {}
+    for path, found in zip(own.column("path").to_pylist(), zip(*columns, strict=True), strict=True):
+        name = path.rpartition("/")[0]
+        if name not in values:
+            if folder(schema, ids, found) != f"{name}/" or not all(map(_is_plain, found, types)):
+                return None
+            values[name] = found
+        elif values[name] != found:
+            return None
+    shown = tuple((field.file_name, str(field.type)) for field in fields)
+    return PartitionFolders(columns=shown, values=values)
+
+
+def _is_plain(value: WireValue, type: FieldType) -> bool:
+    """Whether the folder of this value shows no other. Null has the folder of the empty string; a
+    date outside the years 1 to 9999 is a number of days; and no comparison with what Spark shows
+    tells the text "null" from null."""
+    if type == "date":
+        return value is None or not str(value).startswith("@")
+    return value not in ("", "null")
