@@ -120,6 +120,12 @@ class Instruments:
             "{position}",
             "How far the table is behind the end of a source",
         )
+        self._export_lag = gauge(
+            "manifestcommit.export.lag", "{version}", "Versions that an export is behind"
+        )
+        self._export_age = gauge(
+            "manifestcommit.export.age", "s", "Time since the first version that an export lacks"
+        )
 
     def record(self, figures: JobMetrics) -> None:
         """A job that ended. What the first of two phases has reported is not reported again by the
@@ -151,6 +157,11 @@ class Instruments:
         for source, lag in figures.lag.items():
             if lag is not None:
                 self._lag.set(lag, {**base, "manifestcommit.source": source})
+        for format, behind in figures.export_lag.items():
+            if behind is not None:
+                told = {**base, "manifestcommit.format": format}
+                self._export_lag.set(behind, told)
+                self._export_age.set(figures.export_age_s[format] or 0.0, told)
 
 
 def count(figures: JobMetrics) -> None:

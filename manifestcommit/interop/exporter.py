@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from types import ModuleType
 
+import msgspec
+
 from ..core.commit.conflict import is_readable
 from ..core.schema.fields import Schema
 from ..core.table.snapshot import Snapshot
-from ..engine.metadata.exports import PROPERTY
+from ..engine.metadata.exports import PROPERTY, ExportLag
 from ..engine.metadata.table_context import TableContext
-from ..engine.metadata.version_chain import Head
+from ..engine.metadata.version_chain import Head, read_object, read_version
 from ..engine.scan.planning import entries_table
 from ..errors import StoreError, UsageError
 from ..store import ObjectInfo
@@ -23,12 +25,35 @@ from .export import Export
 FORMATS: dict[str, ModuleType] = {"iceberg": iceberg_export, "delta": delta_export}
 
 
-def export_format(session: TableContext, head: Head, format: str) -> Export:
-    """Export the head in one format."""
-    check_columns(session, head.snapshot.schema)
+def export_format(
+    session: TableContext, head: Head, format: str, chosen: int | None = None
+) -> Export:
+    """Export the head in one format, or the chosen version of it."""
     exporter = FORMATS[format]
+    if chosen is not None:
+        head = _older(session, head, format, chosen)
+    check_columns(session, head.snapshot.schema)
     version = exporter.export(session, head)
     return Export(format=format, version=version, location=exporter.location(session.store))
+
+
+def _older(session: TableContext, head: Head, format: str, chosen: int) -> Head:
+    """A readable version, with the tags and the expiry of the head; UsageError if the export shows
+    a later one: what it shows as the newest never goes back. [EX2]"""
+    old = read_version(session.store, head, chosen)
+    shown = FORMATS[format].exported_version(session.store, chosen)
+    if shown is not None and shown > chosen:
+        raise UsageError(
+            f"version {chosen} cannot be the newest that others see: the export of "
+            f"{session.store.url} to {format} shows version {shown} already, and never goes back. "
+            "Its readers find an older version by time travel; to take back what was committed "
+            "since, roll the table back, which commits a new version"
+        )
+    tags = {name: tag for name, tag in head.snapshot.tags.items() if tag.version <= chosen}
+    expired = max(old.snapshot.expired, head.snapshot.expired)
+    return msgspec.structs.replace(
+        old, snapshot=msgspec.structs.replace(old.snapshot, tags=tags, expired=expired)
+    )
 
 
 def export_formats(session: TableContext, head: Head) -> list[Export]:
@@ -80,13 +105,21 @@ def check_formats(
             )
 
 
-def lags(session: TableContext, snapshot: Snapshot) -> dict[str, int | None]:
-    """Format -> how many versions its export is behind; None: there is none. [EX2]"""
-    behind: dict[str, int | None] = {}
-    for format in _known_formats(snapshot):
-        version = FORMATS[format].exported_version(session.store, snapshot.version)
-        behind[format] = None if version is None else max(0, snapshot.version - version)
-    return behind
+def lags(session: TableContext, snapshot: Snapshot) -> dict[str, ExportLag]:
+    """Format -> how far its export is behind. [EX2]"""
+    return {format: _lag(session, snapshot, format) for format in _known_formats(snapshot)}
+
+
+def _lag(session: TableContext, snapshot: Snapshot, format: str) -> ExportLag:
+    version = FORMATS[format].exported_version(session.store, snapshot.version)
+    if version is None:
+        return ExportLag()
+    behind, age_s = max(0, snapshot.version - version), 0.0
+    if behind:
+        lacking = read_object(session.store, max(version + 1, snapshot.expired))
+        since_us = (snapshot if lacking is None else lacking.snapshot).committed_at
+        age_s = round(max(0.0, (session.env.now_us() - since_us) / 1e6), 3)
+    return ExportLag(version=version, behind=behind, age_s=age_s)
 
 
 def keep_whole(session: TableContext, decided: Snapshot) -> None:

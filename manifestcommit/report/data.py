@@ -113,6 +113,16 @@ class GcRow(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
 
 
+class ExportRow(msgspec.Struct, frozen=True, kw_only=True):
+    """An export of the property `export.formats`: the newest version that it shows, how many that
+    is behind, and for how many seconds. None: nothing is exported. [EX2]"""
+
+    format: str
+    version: int | None
+    behind: int | None
+    age_s: float | None
+
+
 class HistoryView(msgspec.Struct, frozen=True, kw_only=True):
     """The newest versions, reduced. first, last: the versions that were read; oldest: the oldest
     readable one; commits: the newest; commit_count: of all that were read."""
@@ -163,6 +173,7 @@ class ReportData(msgspec.Struct, frozen=True, kw_only=True):
     sources: tuple[SourceRow, ...]
     jobs: tuple[JobRow, ...]
     job_states: dict[str, int]
+    exports: tuple[ExportRow, ...]
     gc: tuple[GcRow, ...] | None
 
 

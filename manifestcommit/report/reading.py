@@ -19,12 +19,14 @@ from ..core.table.snapshot import Snapshot
 from ..engine.inspection.table_metrics import lag_of
 from ..engine.job.two_phase import list_jobs
 from ..engine.maintenance import gc
+from ..engine.metadata import exports
 from ..engine.metadata.table_context import TableContext
 from ..engine.metadata.version_chain import raise_if_expired, walk_back
 from .data import (
     JOBS,
     SIZE_CLASSES,
     TAGS,
+    ExportRow,
     FilesReducer,
     FilesView,
     Group,
@@ -84,6 +86,10 @@ def read_report(
         ),
         jobs=jobs,
         job_states=states,
+        exports=tuple(
+            ExportRow(format=format, version=lag.version, behind=lag.behind, age_s=lag.age_s)
+            for format, lag in exports.lags(session, snapshot).items()
+        ),
         gc=gc_rows(gc.plan(session, Policy())) if with_gc else None,
     )
 

@@ -591,20 +591,25 @@ class Table(ColumnChanges, RowChanges, TableReads):
         return examine(self._session.store, progress=progress)
 
     @checked(to=one_of("iceberg", "delta"))
-    def export(self, to: str) -> Export:
-        """Export the newest version to other engines, as an Iceberg table or a Delta table.
+    def export(self, to: str, version: int | None = None) -> Export:
+        """Export a version to other engines, as an Iceberg table or a Delta table.
 
         Metadata is put beside the data files, which are not copied. Readers see this version until
         the next export; the property `export.formats` exports each commit. They must only read.
+        What an export shows as the newest never goes back.
 
         Args:
             to: "iceberg" (version 2 of the format) or "delta".
+            version: a readable version; by default the newest.
 
         Returns:
             The exported version, and where readers of the format find it.
 
         Raises:
-            UsageError: the format cannot express the table.
+            UsageError: the format cannot express the table, or shows a later version than the given
+                one already.
+            VersionNotFoundError: there is no such version.
+            SnapshotExpiredError: the version was expired.
             UnsupportedTypeError: the format does not have a column's type.
             TableNotFoundError: there is no table at the path.
             StoreError: the store failed; export again.
@@ -616,7 +621,7 @@ class Table(ColumnChanges, RowChanges, TableReads):
         """
         from ..interop.exporter import export_format  # late: most programs do without
 
-        return export_format(self._session, self._session.open(), to)
+        return export_format(self._session, self._session.open(), to, version)
 
     @checked()
     def adopt(

@@ -271,6 +271,18 @@ def test_a_tables_gauges_are_set_when_its_figures_are_asked_for(root: Path, metr
     assert metrics.points()["table.oldest_prepared_age"][0][1] == 0
 
 
+def test_the_lag_of_exports_is_a_gauge(root: Path, metrics: Metrics) -> None:
+    """[EX2]"""
+    mc.create_table(root, ROWS.schema, properties={"export.formats": "delta"})
+    table = mc.Table(root)
+    table.export("delta")
+    table.add_column("odd", "interval day to second")  # what Delta cannot express
+    table.metrics()
+    points = metrics.points()
+    assert points["export.lag"] == [({"table": table.url, "format": "delta"}, 1)]
+    assert 0 <= points["export.age"][0][1] < 60
+
+
 def test_every_metric_has_a_unit_a_description_and_a_name_of_ours() -> None:
     """By OpenTelemetry's conventions: one namespace, lower case, UCUM units, and no name that is also a namespace."""
     found = Metrics()
@@ -278,12 +290,13 @@ def test_every_metric_has_a_unit_a_description_and_a_name_of_ours() -> None:
     many = {name: 2 for name, kind in JobMetrics.__annotations__.items() if kind in ("int", "int | None")}
     instruments.record(JobMetrics(table="t", job="j", kind="committed", **many))
     instruments.record(JobMetrics(table="t", job="j", kind="prepared", phase="first"))
-    instruments.record_table(TableMetrics(table="t", version=1, head_age_s=1, files=1, rows=1, bytes=1, lag={"s": 1}))
+    exports = {"export_lag": {"delta": 3}, "export_age_s": {"delta": 1.5}}
+    instruments.record_table(TableMetrics(table="t", version=1, head_age_s=1, files=1, rows=1, bytes=1, lag={"s": 1}, **exports))
     data = found.reader.get_metrics_data()
     assert data is not None
     metrics = [metric for resource in data.resource_metrics for scope in resource.scope_metrics for metric in scope.metrics]
     names = {metric.name for metric in metrics}
-    assert len(metrics) == len(names) == 19
+    assert len(metrics) == len(names) == 21
     assert all(metric.unit in ("s", "By") or metric.unit.startswith("{") for metric in metrics)
     assert all(metric.description and metric.name.startswith("manifestcommit.") and metric.name.islower() for metric in metrics)
     assert not [(one, other) for one in names for other in names if other.startswith(f"{one}.")]

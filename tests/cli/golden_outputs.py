@@ -62,7 +62,12 @@ CASES: dict[str, list[tuple[list[str], Answers]]] = {
     "compact": [(["--only-manifests", "--dry-run"], ()), (["--only-manifests"], ())],
     "gc": [(["--dry-run"], ()), ([], ()), (["--keep-for", "0s", "--foreign"], ["n\n"])],
     "adopt": [([], ())],
-    "export": [(["--to", "iceberg,delta"], ()), (["--to", "hudi"], ())],
+    "export": [
+        (["--to", "delta", "--version", "3"], ()),
+        (["--to", "iceberg,delta"], ()),
+        (["--to", "delta", "--version", "3"], ()),
+        (["--to", "hudi"], ()),
+    ],
     "verify": [([], ())],
     "counts": [([], ())],
     "doctor": [([], ())],

@@ -6,6 +6,8 @@ import contextlib
 import json
 import logging
 import os
+import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from tests.interop.clients import DELTA, ICEBERG, deltalake_query, duckdb_iceber
 from tests.interop.kinds import KINDS, foreign, numbered
 
 import manifestcommit as mc
+from manifestcommit.cli.main import main
 from manifestcommit.core.schema.fields import Field, Schema
 from manifestcommit.engine.metadata.exports import is_export
 from manifestcommit.engine.metadata.table_context import TableContext
@@ -166,6 +169,80 @@ def test_versions_that_were_passed_over_are_exported_later(tmp_path: Path) -> No
         wanted, schema = expected(table, version)
         for read in (ICEBERG["pyiceberg"], ICEBERG["DuckDB iceberg_scan"], DELTA["deltalake"], DELTA["DuckDB delta_scan"]):
             assert rows(read(local(table), version), schema) == wanted
+
+
+def test_an_older_version_is_exported_as_the_newest_until_a_later_one_is(tmp_path: Path) -> None:
+    """[EX1] [EX2] [EX4]"""
+    path = str(tmp_path / "t")
+    mc.write(numbered(1), path)
+    table = mc.Table(path)
+    for number in range(4):
+        mc.write(numbered(number + 2), path)
+    table.tag("kept", 2)
+    for version in (3, 3, 4, None):
+        for format in ("iceberg", "delta"):
+            assert table.export(format, version).version == (version or table.version)
+        check(table, version)
+    before = names(path)
+    for format in ("iceberg", "delta"):
+        with pytest.raises(
+            mc.UsageError, match=f"version 4 cannot be the newest .* to {format} shows version {table.version} already, and never goes back"
+        ):
+            table.export(format, version=4)
+        with pytest.raises(mc.VersionNotFoundError, match="has no version 99"):
+            table.export(format, version=99)
+    assert names(path) == before
+    check(table)
+
+
+def test_a_version_that_only_a_tag_keeps_is_exported_and_an_expired_one_is_not(tmp_path: Path) -> None:
+    """[EX2] [EX4]"""
+    path = str(tmp_path / "t")
+    mc.write(numbered(1), path)
+    table = mc.Table(path)
+    for number in range(4):
+        mc.write(numbered(number + 2), path, mode="overwrite")
+    table.tag("kept", 3)
+    table.gc(grace="0s", keep_for="0s")
+    for format in ("iceberg", "delta"):
+        with pytest.raises(mc.SnapshotExpiredError):
+            table.export(format, 2)
+        assert table.export(format, 3).version == 3
+    check(table, 3)
+    from pyiceberg.table import StaticTable
+
+    assert set(StaticTable.from_metadata(f"{path}/_iceberg").metadata.refs) == {"kept", "main"}
+    for format in ("iceberg", "delta"):
+        table.export(format)
+    check(table)
+
+
+def test_how_far_an_export_is_behind_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In versions, and since when. [EX2]"""
+    path = str(tmp_path / "t")
+    table = exported(path)
+    told = table.metrics()
+    assert (told.export_lag, told.export_age_s) == ({"iceberg": 0, "delta": 0}, {"iceberg": 0.0, "delta": 0.0})
+    assert "export_is_behind" not in {each.kind for each in table.verify().findings}
+    table.add_column("odd", "interval day to second")  # what no format can express
+    lacking = time.time()
+    mc.write(numbered(1), path)
+    time.sleep(0.05)
+    told = table.metrics()
+    assert told.export_lag == {"iceberg": 2, "delta": 2}
+    assert all(0.05 <= age <= time.time() - lacking + 1 for age in told.export_age_s.values()), told
+    found = [each for each in table.verify().findings if each.kind == "export_is_behind"]
+    assert [each.severity for each in found] == ["note", "note"] and table.verify().is_sound
+    assert "the export to iceberg shows version 2, 2 behind the newest, for" in found[0].problem
+    assert main(["metrics", path]) == 0 and re.search(r"^delta +2 +0 s$", capsys.readouterr().out, re.MULTILINE)
+    page = table.report().html
+    assert '<section id="exports">' in page and ">delta<" in page
+    open_store(path).delete(names(path))
+    told = table.metrics()
+    assert told.export_lag == told.export_age_s == {"iceberg": None, "delta": None}
+    assert {each.problem for each in table.verify().findings} >= {"nothing is exported to delta yet"}
+    assert main(["metrics", path]) == 0 and "nothing is exported" in capsys.readouterr().out
+    assert '<td class="n">none</td>' in table.report().html
 
 
 # --- what is put --------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import msgspec
 
 from manifestcommit.core.schema.fields import Field, Schema
 from manifestcommit.core.table.snapshot import Commit, Snapshot, Summary, Totals
-from manifestcommit.report.data import FilesReducer, GcRow, HistoryReducer, JobRow, ReportData, SourceRow
+from manifestcommit.report.data import ExportRow, FilesReducer, GcRow, HistoryReducer, JobRow, ReportData, SourceRow
 
 HOUR_US = 3_600_000_000
 BEGUN_US = 1_700_000_000_000_000
@@ -82,5 +82,6 @@ def data_of(
         ),
         jobs=(JobRow(job=text or "v7-x", state="prepared", since=newest.committed_at / 1e6, size_bytes=700),),
         job_states={"prepared": 1},
+        exports=(ExportRow(format=text or "iceberg", version=newest.version - 1, behind=1, age_s=90.0),),
         gc=(GcRow(reason=text or "orphan", objects=3, bytes=5_000),),
     )

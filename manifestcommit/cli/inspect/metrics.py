@@ -80,4 +80,13 @@ def _metrics(options: argparse.Namespace) -> int:
         ]
         print()
         print_table(("source", "position", "lag"), marks)
+    if figures.export_lag:
+        exports = [
+            (format, "nothing is exported", "")
+            if behind is None
+            else (format, f"{behind:,}", age(figures.export_age_s[format] or 0.0))
+            for format, behind in figures.export_lag.items()
+        ]
+        print()
+        print_table(("export", "versions behind", "for"), exports)
     return 0

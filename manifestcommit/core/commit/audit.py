@@ -47,6 +47,7 @@ Kind = Literal[
     "foreign_name",
     "intent",
     "hint_is_off",
+    "export_is_behind",
     "probes",
     "orphans",
     "unlisted",
@@ -62,6 +63,7 @@ NOTES: frozenset[Kind] = frozenset(
         "foreign_name",
         "intent",
         "hint_is_off",
+        "export_is_behind",
         "probes",
         "orphans",
         "unlisted",
@@ -149,6 +151,10 @@ REMEDIES: Mapping[Kind, str] = {
     "foreign_name": "Nothing reads it; remove it by hand if nobody needs it.",
     "intent": _BY_GC,
     "hint_is_off": "The next commit writes it again; readers find the latest version without it.",
+    "export_is_behind": (
+        "Other engines see an older version, not a wrong one: `manifestcommit export` exports the "
+        "newest, or says why it cannot."
+    ),
     "probes": "Probes of `doctor`: `manifestcommit gc` removes them, and anyone may.",
     "orphans": "`manifestcommit gc` removes them; `gc --dry-run` names them.",
     "unlisted": (

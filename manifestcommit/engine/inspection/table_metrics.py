@@ -41,6 +41,8 @@ class TableMetrics(Shown, msgspec.Struct, frozen=True, kw_only=True):
             differ.
         export_lag: format of the property `export.formats` -> how many versions its export is
             behind; None: nothing is exported yet.
+        export_age_s: format -> seconds since the first version that its export lacks was committed,
+            0.0 if it lacks none; None: nothing is exported yet.
 
     Spec: WM1, EX2.
     """
@@ -58,6 +60,7 @@ class TableMetrics(Shown, msgspec.Struct, frozen=True, kw_only=True):
     watermarks: dict[str, int | str] = {}
     lag: dict[str, int | None] = {}
     export_lag: dict[str, int | None] = {}
+    export_age_s: dict[str, float | None] = {}
 
 
 def table_metrics(session: TableContext, ends: Mapping[str, Any] | None = None) -> TableMetrics:
@@ -72,6 +75,7 @@ def table_metrics(session: TableContext, ends: Mapping[str, Any] | None = None) 
     snapshot = session.known.snapshot
     prepared = [job for job in jobs if job.state == "prepared"]
     now_us = session.env.now_us()
+    behind = exports.lags(session, snapshot)
     return TableMetrics(
         table=session.store.url,
         version=snapshot.version,
@@ -85,7 +89,8 @@ def table_metrics(session: TableContext, ends: Mapping[str, Any] | None = None) 
         running_jobs=sum(job.state in ("running", "published") for job in jobs),
         watermarks=snapshot.watermarks,
         lag=lag_of(snapshot.watermarks, known),
-        export_lag=exports.lags(session, snapshot),
+        export_lag={format: lag.behind for format, lag in behind.items()},
+        export_age_s={format: lag.age_s for format, lag in behind.items()},
     )
 
 

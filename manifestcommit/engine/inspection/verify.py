@@ -7,7 +7,7 @@ Not here: the rules between versions (core.commit.audit), the listing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import msgspec
@@ -26,6 +26,8 @@ from ...core.table.snapshot import Snapshot
 from ...errors import CorruptMetadataError, StoreError, TableNotFoundError, UnsupportedFormatError
 from ...store import Store
 from ...terminal.notebook import Shown, changed, html_members, html_table, line
+from ...terminal.render import age
+from ..metadata import exports
 from ..metadata.table_context import TableContext
 from ..metadata.table_marker import misplaced
 from ..metadata.version_chain import Head, list_above, list_versions, open_head, read_object
@@ -142,7 +144,7 @@ def verify(
                 damages=findings.damages,
                 findings=findings.ordered(),
             )
-        report = _verify(session.store, head, findings, deep, say)
+        report = _verify(session, head, findings, deep, say)
         if report.is_sound or not _has_expired_since(session.store, head.snapshot):
             return report
     raise StoreError(
@@ -189,8 +191,9 @@ def _has_expired_since(store: Store, head: Snapshot) -> bool:
 
 
 def _verify(
-    store: Store, head: Head, findings: Findings, deep: bool, say: Progress
+    session: TableContext, head: Head, findings: Findings, deep: bool, say: Progress
 ) -> VerifyReport:
+    store = session.store
     inventory = Inventory(store, head.snapshot, say)
     existing = _chosen(inventory, head.snapshot, findings)
     contents = Contents(store, head.snapshot, inventory, findings.add, deep=deep, progress=say)
@@ -198,6 +201,7 @@ def _verify(
     contents.finish()
     findings.add(*inventory.findings, *inventory.left_over())
     _check_hint(store, inventory, findings)
+    findings.add(*_exports_behind(session, head.snapshot))
     if inventory.youngest.birth > head.version and inventory.youngest.birth > max(
         list_versions(store, head.version), default=0
     ):
@@ -319,6 +323,19 @@ def _read(store: Store, version: int) -> Head | str | None:
         return read_object(store, version)
     except (CorruptMetadataError, UnsupportedFormatError) as error:
         return reason(error)
+
+
+def _exports_behind(session: TableContext, head: Snapshot) -> Iterator[VerifyFinding]:
+    """The exports that do not show the newest version, although each commit is exported. [EX2]"""
+    for format, lag in exports.lags(session, head).items():
+        if lag.behind is None:
+            yield finding("export_is_behind", "", f"nothing is exported to {format} yet")
+        elif lag.behind:
+            text = (
+                f"the export to {format} shows version {lag.version}, {lag.behind:,} behind the "
+                f"newest, for {age(lag.age_s or 0.0)}"
+            )
+            yield finding("export_is_behind", "", text)
 
 
 def _check_hint(store: Store, inventory: Inventory, findings: Findings) -> None:

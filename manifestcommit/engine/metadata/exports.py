@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
+import msgspec
+
 from ...core.schema.fields import Schema
 from ...core.table.snapshot import Snapshot
 from ...store import ObjectInfo
@@ -25,6 +27,16 @@ _OBJECT = re.compile(
     r"|_delta_log/(?:_last_checkpoint|\d{20}\.(?:json|checkpoint\.parquet))",
     re.ASCII,
 )
+
+
+class ExportLag(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an export is behind the table. version: the newest one that it shows; behind: how
+    many versions that is; age_s: seconds since the first version that it lacks was committed, 0.0
+    if it lacks none. None: there is no export."""
+
+    version: int | None = None
+    behind: int | None = None
+    age_s: float | None = None
 
 
 def is_export(name: str) -> bool:
@@ -58,18 +70,18 @@ def check_property(
     _door().check_formats(session, snapshot, schema, value)
 
 
-def lags(session: TableContext, snapshot: Snapshot) -> dict[str, int | None]:
-    """Format -> how many versions its export is behind; None: there is none. At most two requests
-    for each format of the property. [EX2]"""
+def lags(session: TableContext, snapshot: Snapshot) -> dict[str, ExportLag]:
+    """Format of the property -> how far its export is behind. At most two requests for each, and
+    one more where it is behind. [EX2]"""
     if PROPERTY not in snapshot.properties:
         return {}
-    found: dict[str, int | None] = _door().lags(session, snapshot)
+    found: dict[str, ExportLag] = _door().lags(session, snapshot)
     return found
 
 
 def before_deletion(session: TableContext, decided: Snapshot) -> None:
-    """Export the newest version; StoreError, if after that an export still shows a version that is
-    no longer readable: then nothing may be deleted. [EX4]"""
+    """Export the newest version of a table with the property; StoreError, if after that an export
+    still shows a version that is no longer readable: then nothing may be deleted. [EX4]"""
     if PROPERTY in decided.properties:
         _door().keep_whole(session, decided)
 
