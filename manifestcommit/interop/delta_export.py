@@ -7,7 +7,7 @@ objects hold (interop.delta_log).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from ..core.schema.fields import Schema
 from ..core.table.snapshot import Snapshot
 from ..engine.metadata.table_context import TableContext
 from ..engine.metadata.version_chain import Head, raise_if_expired, read_version, walk_back
+from ..engine.runtime.checked_parquet import open_parquet
 from ..engine.scan.planning import differing_entries
 from ..errors import UnsupportedTypeError
 from ..store import ObjectInfo, Store
@@ -29,9 +30,11 @@ from .delta_log import (
     commit_bytes,
     commit_name,
     last_checkpoint_bytes,
+    metadata_id,
+    table_in,
     version_of,
 )
-from .shared_objects import put_shared
+from .shared_objects import not_ours, put_shared
 
 MOST_COMMITS = 20  # versions that the log gets as commits when it begins, or after a gap
 MOST_CAUGHT_UP = 100  # versions that follow the log's newest one as commits
@@ -49,6 +52,28 @@ def check_files(session: TableContext, entries: pa.Table, snapshot: Snapshot) ->
     by_id = {field.id: field.file_name for field in (snapshot.schema or _NONE).fields}
     names = [by_id[field_id] for field_id in snapshot.partition_by]
     file_columns.check_partition_columns(session, entries, names)
+
+
+def check_owner(session: TableContext, snapshot: Snapshot) -> None:
+    """UsageError if the log is another table's. [EX9]"""
+    newest = exported_version(session.store, snapshot.version)
+    if newest is not None and not _is_ours(session.store, newest, snapshot.table_id):
+        raise not_ours(session.store, FOLDER)
+
+
+def _is_ours(store: Store, version: int, table_id: str) -> bool:
+    """Whether this version of the log is of this table. One request, if it is a commit."""
+    try:
+        return table_in(store.get(commit_name(version), 0, 256)) == table_id
+    except FileNotFoundError:
+        pass
+    try:
+        with store.open_input(checkpoint_name(version)) as stream:
+            heads = open_parquet(stream).read_row_group(0, columns=["metaData.id"])
+        ids = {row["metaData"]["id"] for row in heads.to_pylist() if row["metaData"] is not None}
+    except (pa.ArrowException, OSError, KeyError, TypeError):
+        return False
+    return ids == {metadata_id(table_id)}
 
 
 def location(store: Store) -> str:
@@ -71,6 +96,8 @@ def export(session: TableContext, head: Head) -> int:
     """Export this version and those since the log's newest one, unless the log has it; returns the
     newest exported one. [EX1] [EX2]"""
     newest = exported_version(session.store, head.version)
+    if newest is not None and not _is_ours(session.store, newest, head.snapshot.table_id):
+        raise not_ours(session.store, FOLDER)
     if newest is not None and newest >= head.version:
         return newest
     check(session, head.snapshot.schema)
@@ -107,21 +134,31 @@ def before_deletion(session: TableContext, head: Head) -> None:
     """Begin the log with the oldest readable version: a checkpoint there, unless one is there or
     the log begins later. [EX4]"""
     oldest = head.snapshot.expired
-    commits, checkpoints = _objects(session.store)
+    commits, checkpoints, _ = _objects(session.store)
     starts = [version for version in (*commits, *checkpoints) if version < oldest]
     if starts and oldest in commits and oldest not in checkpoints:
         _Log(session).put_checkpoint(read_version(session.store, head, oldest).snapshot)
 
 
 def unreached(
-    session: TableContext, decided: Snapshot, cut_s: float
+    session: TableContext, decided: Snapshot, cut_s: float, is_dead: Callable[[int], bool]
 ) -> Iterator[tuple[ObjectInfo, str]]:
     """Commits and checkpoints below the newest checkpoint that is older than `cut_s` and no later
-    than the oldest readable version. [EX4]
+    than the oldest readable version; all of the log, where its newest version is dead; none of
+    another table's. [EX4]
 
     Younger ones do not count: each gc that expires a version puts one.
     """
-    commits, checkpoints = _objects(session.store)
+    commits, checkpoints, hint = _objects(session.store)
+    newest = max((*commits, *checkpoints), default=0)
+    if not newest or not _is_ours(session.store, newest, decided.table_id):
+        return
+    latest = [objects[newest] for objects in (commits, checkpoints) if newest in objects]
+    if max(info.modified for info in latest) <= cut_s and is_dead(newest):
+        for info in (*hint, *commits.values(), *checkpoints.values()):
+            if 0 < info.modified <= cut_s:
+                yield info, f"version {newest}, which the Delta log shows, is expired"
+        return
     old = [each for each, info in checkpoints.items() if 0 < info.modified <= cut_s]
     start = max((each for each in old if each <= decided.expired), default=0)
     for objects in (commits, checkpoints):
@@ -130,14 +167,19 @@ def unreached(
                 yield info, f"the Delta log begins with the checkpoint of version {start}"
 
 
-def _objects(store: Store) -> tuple[dict[int, ObjectInfo], dict[int, ObjectInfo]]:
-    """Commits and checkpoints in the log, by version."""
+def _objects(
+    store: Store,
+) -> tuple[dict[int, ObjectInfo], dict[int, ObjectInfo], list[ObjectInfo]]:
+    """Commits and checkpoints in the log, by version, and the object that names a checkpoint."""
+    hint: list[ObjectInfo] = []
     commits: dict[int, ObjectInfo] = {}
     checkpoints: dict[int, ObjectInfo] = {}
     for info in store.list(FOLDER):
         if (version := version_of(info.name)) is not None:
             (commits if info.name == commit_name(version) else checkpoints)[version] = info
-    return commits, checkpoints
+        elif info.name == LAST_CHECKPOINT:
+            hint.append(info)
+    return commits, checkpoints, hint
 
 
 class _Log:

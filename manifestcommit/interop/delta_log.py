@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import uuid
 from typing import Any
 
@@ -42,6 +43,8 @@ _TYPES = frozenset(
 )
 _MAPPED = "columnMapping"
 _NTZ = "timestampNtz"
+_TABLE_ID = "manifestcommit.table-id"
+_TABLE = re.compile(rb'\{"commitInfo":\{"manifestcommit\.table-id":"([0-9A-Za-z-]{1,100})",')
 _GROUP_ROWS = 50_000  # of a checkpoint
 
 
@@ -62,6 +65,18 @@ def version_of(name: str) -> int | None:
         return None
     version = int(digits)
     return version if name in (commit_name(version), checkpoint_name(version)) else None
+
+
+def metadata_id(table_id: str) -> str:
+    """The id that a log has in its metadata."""
+    return str(uuid.uuid5(_NAMESPACE, table_id))
+
+
+def table_in(start: bytes) -> str | None:
+    """The id of the table whose commit begins with these bytes; None: it is no commit of this
+    library."""
+    found = _TABLE.match(start)
+    return None if found is None else found[1].decode()
 
 
 def check_schema(schema: Schema) -> None:
@@ -97,7 +112,7 @@ def head_actions(snapshot: Snapshot) -> list[dict[str, Any]]:
         "fields": [_field(field, is_mapped=mapped) for field in schema.fields],
     }
     metadata = {
-        "id": str(uuid.uuid5(_NAMESPACE, snapshot.table_id)),
+        "id": metadata_id(snapshot.table_id),
         "format": {"provider": "parquet", "options": {}},
         "schemaString": _text(columns),
         "partitionColumns": [],
@@ -116,6 +131,7 @@ def commit_bytes(before: Snapshot, after: Snapshot, removed: pa.Table, added: pa
     changes = any(commit.operation != REPLACE for commit in after.commits)
     operations = ",".join(commit.operation for commit in after.commits)
     info: dict[str, Any] = {
+        _TABLE_ID: after.table_id,  # first: see `table_in`
         "timestamp": milliseconds,
         "operation": operations,
         "operationParameters": {},

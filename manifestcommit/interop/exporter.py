@@ -12,6 +12,7 @@ import msgspec
 
 from ..core.commit.conflict import is_readable
 from ..core.schema.fields import Schema
+from ..core.table import object_names
 from ..core.table.snapshot import Snapshot
 from ..engine.metadata.exports import PROPERTY, ExportLag
 from ..engine.metadata.table_context import TableContext
@@ -99,6 +100,8 @@ def check_formats(
     for format in parse_formats(value):
         exporter = FORMATS[format]
         exporter.check(session, schema)
+        if snapshot is not None:
+            exporter.check_owner(session, snapshot)
         if snapshot is not None and snapshot.schema is not None:
             exporter.check_files(
                 session, entries_table(session, snapshot, in_order=False), snapshot
@@ -123,8 +126,8 @@ def _lag(session: TableContext, snapshot: Snapshot, format: str) -> ExportLag:
 
 
 def keep_whole(session: TableContext, decided: Snapshot) -> None:
-    """Export the newest version. StoreError if an export then shows a version that gc may delete
-    files of. [EX4]"""
+    """Export the newest version in the formats of the property. StoreError if an export then shows
+    a version that gc may delete files of. [EX4]"""
     failure: Exception | None = None
     for format in _known_formats(decided):
         exporter = FORMATS[format]
@@ -149,8 +152,27 @@ def unreached(
     session: TableContext, decided: Snapshot, cut_s: float
 ) -> Iterator[tuple[ObjectInfo, str]]:
     """Objects of exports that no exported version needs any more. [EX4]"""
-    for format in _known_formats(decided):
-        yield from FORMATS[format].unreached(session, decided, cut_s)
+
+    def is_dead(shown: int) -> bool:
+        return _was_unreadable(session, decided, shown, cut_s)
+
+    for format, exporter in FORMATS.items():
+        exported = format in _known_formats(decided)
+        yield from exporter.unreached(
+            session, decided, cut_s, (lambda _: False) if exported else is_dead
+        )
+
+
+def _was_unreadable(session: TableContext, decided: Snapshot, version: int, cut_s: float) -> bool:
+    """Whether a version was not readable at `cut_s` already: an exporter that began later does not
+    build on what shows it. [EX4]"""
+    if is_readable(decided, version):
+        return False
+    name = object_names.version_name(decided.expired)
+    there = [info for info in session.store.list(name) if info.name == name]
+    oldest = read_object(session.store, decided.expired)
+    is_old = any(0 < info.modified <= cut_s for info in there)
+    return oldest is not None and is_old and not is_readable(oldest.snapshot, version)
 
 
 def _known_formats(snapshot: Snapshot) -> Sequence[str]:

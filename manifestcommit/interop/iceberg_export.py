@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import logging
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -43,7 +43,7 @@ from .iceberg_metadata import (
     version_of_list,
 )
 from .iceberg_schema import check_schema, schema_json, spec_json
-from .shared_objects import put_shared
+from .shared_objects import not_ours, put_shared
 
 LOG = logging.getLogger("manifestcommit.jobs")
 _LAYOUT = "1"  # of manifests: another one gives them other names
@@ -67,6 +67,18 @@ def check(session: TableContext, schema: Schema | None) -> None:
 def check_files(session: TableContext, entries: pa.Table, snapshot: Snapshot) -> None:
     """UsageError if one of these files cannot be read through Iceberg. [EX6] [EX9]"""
     file_columns.check_ids(session, entries, snapshot.schema or Schema(fields=()))
+
+
+def check_owner(session: TableContext, snapshot: Snapshot) -> None:
+    """UsageError if the newest document is another table's. Two requests. [EX9]"""
+    version = exported_version(session.store)
+    if version is not None:
+        _check_ours(session.store, _document(session.store, version), snapshot)
+
+
+def _check_ours(store: Store, document: Document | None, snapshot: Snapshot) -> None:
+    if document is not None and document.table_id != snapshot.table_id:
+        raise not_ours(store, FOLDER)
 
 
 def location(store: Store) -> str:
@@ -94,6 +106,7 @@ def export(session: TableContext, head: Head) -> int:
     store, snapshot = session.store, head.snapshot
     before = exported_version(store)
     document = _document(store, before) if before is not None else None
+    _check_ours(store, document, snapshot)
     if before is not None and document is not None and before >= head.version:
         return before
     check(session, snapshot.schema)
@@ -157,10 +170,11 @@ def before_deletion(session: TableContext, head: Head) -> None:
 
 
 def unreached(
-    session: TableContext, decided: Snapshot, cut_s: float
+    session: TableContext, decided: Snapshot, cut_s: float, is_dead: Callable[[int], bool]
 ) -> Iterator[tuple[ObjectInfo, str]]:
-    """Objects that no document needs which was the newest one since `cut_s`. Where such a document
-    or a list of it cannot be read, none. [EX4]"""
+    """Objects that no document needs which was the newest one since `cut_s`; all of them, where
+    that one's version is dead. Where such a document or a list of it cannot be read, or is another
+    table's, none. [EX4]"""
     listed = [info for info in session.store.list(FOLDER) if is_export(info.name)]
     documents = sorted(
         (version, info) for info in listed if (version := version_of_document(info.name))
@@ -168,26 +182,30 @@ def unreached(
     later = [info.modified for _, info in documents[1:]] + [math.inf]
     kept = [
         version
-        for (version, _), next_s in zip(documents, later, strict=True)
+        for (version, _), next_s in zip(documents, later, strict=False)  # no document: nothing
         if not 0 < next_s <= cut_s
     ]
-    needed = {HINT, *map(metadata_name, kept)}
+    needed, reason = {HINT, *map(metadata_name, kept)}, "no exported version needs it"
     try:
-        needed |= _listed_by(session, kept)
+        needed |= _listed_by(session, decided, kept)
+        if documents and documents[-1][1].modified <= cut_s and is_dead(documents[-1][0]):
+            needed, reason = set(), f"version {documents[-1][0]}, which it shows, is expired"
     except (FileNotFoundError, ValueError) as error:
         LOG.warning("%r: nothing of its Iceberg export is removed: %s", session.store.url, error)
         return
-    for info in sorted(listed, key=lambda info: not info.name.endswith(".json")):
+    for info in sorted(listed, key=lambda info: info.name.endswith(".avro")):
         if info.name not in needed and 0 < info.modified <= cut_s:
-            yield info, "no exported version of the Iceberg metadata needs it"
+            yield info, f"of the Iceberg export: {reason}"
 
 
-def _listed_by(session: TableContext, versions: Iterable[int]) -> set[str]:
+def _listed_by(session: TableContext, decided: Snapshot, versions: Iterable[int]) -> set[str]:
     """The manifest lists of these documents, and their manifests. One request for each document
     and each list."""
     root, lists, found = f"{data_url(session.store)}/", set[str](), set[str]()
     for version in versions:
         document = read_document(session.store.get(metadata_name(version), 0, _MOST_BYTES))
+        if document.table_id != decided.table_id:
+            raise ValueError("it is of another table")
         lists |= {entry["manifest-list"] for entry in document.entries.values()}
     for each in sorted(lists):
         name = each.removeprefix(root)

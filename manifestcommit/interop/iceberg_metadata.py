@@ -31,6 +31,7 @@ MAX_SNAPSHOTS = 20  # newest versions that a document has, beside tagged ones
 _MAX_TEXT = 2000  # characters of the watermarks in a summary
 _NAMESPACE = uuid.UUID("6f3d2c0e-6a53-4d8e-9c39-0f1c9a1f5b77")
 _PHYSICAL = "manifestcommit.physical-names"
+_TABLE_ID = "manifestcommit.table-id"
 _OPERATIONS = {"append": "append", "adopt": "append", REPLACE: "replace", "delete": "delete"}
 
 
@@ -79,13 +80,15 @@ def chosen_versions(head: Snapshot) -> list[int]:
 
 class Document(msgspec.Struct, kw_only=True):
     """What one document carries on to the next. entries: version to its entry; schemas, specs: by
-    their ids; physical: id of a schema to the names in files that differ from its names."""
+    their ids; physical: id of a schema to the names in files that differ from its names; table_id:
+    of the table that it is of."""
 
     entries: dict[int, dict[str, Any]] = {}
     schemas: dict[int, dict[str, Any]] = {}
     specs: dict[int, dict[str, Any]] = {}
     physical: dict[int, dict[str, str]] = {}
     last_column: int = 0
+    table_id: str = ""
 
     def add(self, snapshot: Snapshot, manifest_list: str) -> None:
         """Add a version. manifest_list: where its list of manifests is."""
@@ -139,6 +142,7 @@ def read_document(data: bytes) -> Document:
             specs={spec["spec-id"]: spec for spec in found["partition-specs"]},
             physical={int(number): each for number, each in physical.items()},
             last_column=found["last-column-id"],
+            table_id=found["properties"][_TABLE_ID],
         )
         made = msgspec.convert(msgspec.to_builtins(made), Document)
         for entry in made.entries.values():
@@ -178,7 +182,7 @@ def document_bytes(document: Document, head: Snapshot, url: str) -> bytes:
         "properties": {
             "gc.enabled": "false",
             "schema.name-mapping.default": _text(list(mapping.values())),
-            "manifestcommit.table-id": head.table_id,
+            _TABLE_ID: head.table_id,
             _PHYSICAL: _text({str(number): each for number, each in document.physical.items()}),
         },
         "current-snapshot-id": head.version,

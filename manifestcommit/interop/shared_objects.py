@@ -1,12 +1,23 @@
-"""Objects that several exporters may create at once, with the same meaning. [EX2]"""
+"""Objects that several exporters may create at once, with the same meaning; the error where others
+have put theirs. [EX2] [EX9]"""
 
 from __future__ import annotations
 
 from ..engine.metadata.table_context import TableContext
-from ..errors import StoreUnclearError
+from ..errors import StoreUnclearError, UsageError
+from ..store import Store
 
 _TRIES = 8
 _PAUSE_S = 0.05
+
+
+def not_ours(store: Store, folder: str) -> UsageError:
+    """The error for metadata of the format that this table's exports have not put. [EX9]"""
+    return UsageError(
+        f"{store.url}/{folder.partition('/')[0]} is of another table or program: an export would "
+        "mix the two. Nothing was changed. Move the folder away, or delete it if nobody reads it, "
+        "and export again"
+    )
 
 
 def put_shared(session: TableContext, name: str, data: bytes) -> int:

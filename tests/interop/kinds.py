@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 from collections.abc import Callable
 from decimal import Decimal
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.budgets import budgets
 
 import manifestcommit as mc
+from manifestcommit.store import open_store
 
 HOSTILE = ["", " ", "a b", "%41", "+", "=", "#?&", "ü𝄞", "'\"`\\", "null", "__HIVE_DEFAULT_PARTITION__", "\n\t\x01", "a/b", "x" * 300, None]
 KINDS: dict[str, Callable[[str], mc.Table]] = {}
@@ -244,6 +245,30 @@ def removed_from_manifests(path: str) -> mc.Table:
 
 
 @kind
+def rows_changed(path: str) -> mc.Table:
+    """Deleted, updated and merged; some of the files are rewritten, and keep the rows that nobody changed."""
+    data = numbered(9, text=pa.array(["a", None, "b"] * 3), part=pa.array(["p", "p", "p", "q", "q", "q", None, None, None]))
+    mc.write(data, path, partition_by=["part"])
+    table = mc.Table(path)
+    table.delete("n = 1 OR n = 4")
+    table.update({"text": "'ü b'"}, "text = 'b'")
+    changed = pa.table({"n": [0, 100], "text": [None, "new"], "part": ["p", None]})
+    table.merge(changed, on=["n"])
+    return table
+
+
+@kind
+def compacted(path: str) -> mc.Table:
+    for number in range(4):
+        data = pa.table({"n": [number, number + 10], "part": ["p q", None]})
+        mc.write(data, path, **({"partition_by": ["part"]} if number == 0 else {}))
+    table = mc.Table(path)
+    table.rename_column("n", "number")
+    assert table.compact().version == table.version
+    return table
+
+
+@kind
 def rolled_back(path: str) -> mc.Table:
     for _ in range(3):
         mc.write(numbered(2), path)
@@ -262,9 +287,9 @@ def merged_manifests(path: str) -> mc.Table:
 
 
 def foreign(path: str, name: str, data: pa.Table, **options: object) -> None:
-    file = Path(path) / name
-    file.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(data, file, **options)
+    sink = io.BytesIO()
+    pq.write_table(data, sink, **options)
+    open_store(path).put(name, sink.getvalue())
 
 
 @kind

@@ -22,6 +22,7 @@ FAULTS = {
     ("Polars scan_delta", "renamed"): UNMAPPED,
     ("Polars scan_delta", "dropped and added again"): UNMAPPED,
     ("Polars scan_delta", "adopted and renamed"): UNMAPPED,
+    ("Polars scan_delta", "compacted"): UNMAPPED,
     ("Polars scan_delta", "path with spaces"): "No such file or directory",
     ("DuckDB delta_scan", "path with spaces"): "Cannot open file .*: No such file or directory",
     ("pyiceberg", "null list of structs"): "assert",

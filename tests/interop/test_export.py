@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -422,15 +423,67 @@ def test_plan_gc_lists_objects_of_exports(tmp_path: Path) -> None:
     assert not [each for each in plan if each["action"] == "leave"]
 
 
-def test_without_the_property_gc_leaves_exports(tmp_path: Path) -> None:
-    """[EX4]"""
+def test_gc_sweeps_what_exports_by_hand_have_left(tmp_path: Path) -> None:
+    """What the newest one shows stays as long as it is readable; then all of it goes. [EX4]"""
     path = str(tmp_path / "t")
     mc.write(numbered(1), path)
-    mc.Table(path).export("iceberg")
-    mc.write(numbered(2), path, mode="overwrite")
-    before = names(path)
-    mc.Table(path).gc(grace="0s", keep_for="0s")
-    assert names(path) == before
+    table = mc.Table(path)
+    for _ in range(3):
+        for format in ("iceberg", "delta"):
+            table.export(format)
+        mc.write(numbered(2), path, mode="overwrite")
+    shown = table.version - 1
+    table.tag("shown to others", shown)
+    for _ in range(3):
+        planned = {each["name"] for each in table.plan_gc(grace="0s", keep_for="0s").to_pylist()}
+        before = names(path)
+        table.gc(grace="0s", keep_for="0s")
+        gone = before - names(path)
+        assert gone == {name for name in planned if is_export(name)}
+        check(table, shown)
+    assert "_iceberg/metadata/v2.metadata.json" not in names(path)
+    table.untag("shown to others")
+    table.gc(grace="1h", keep_for="0s")
+    assert names(path)
+    table.gc(grace="0s", keep_for="0s")
+    assert not names(path)
+    for format in ("iceberg", "delta"):
+        table.export(format)
+    mc.write(numbered(1), path)
+    mc.write(numbered(1), path)
+    table.gc(grace="0s", keep_for="0s")
+    assert names(path), "an exporter that began when the version was readable may build on it"
+    mc.write(numbered(1), path)
+    table.gc(grace="0s", keep_for="0s")
+    assert not names(path)
+    for format in ("iceberg", "delta"):
+        table.export(format)
+    check(table)
+
+
+def test_a_log_or_metadata_of_another_table_is_left_alone(tmp_path: Path) -> None:
+    """As after a table was removed and made again in its place, or adopted from Delta. [EX1] [EX4] [EX9]"""
+    path, other, third = (str(tmp_path / name) for name in ("t", "other", "third"))
+    for url, rows_of in ((other, 3), (path, 1), (third, 2)):
+        mc.write(numbered(rows_of), url)
+    mc.Table(other).export("iceberg")
+    deltalake.write_deltalake(other, numbered(7))
+    mc.Table(third).export("delta")  # a log that is a checkpoint alone
+    table = mc.Table(path)
+    for folder in ("other/_iceberg", "other/_delta_log", "third/_delta_log"):
+        place = tmp_path / "t" / folder.partition("/")[2]
+        (tmp_path / folder).rename(place)
+        before = {each: each.read_bytes() for each in place.rglob("*.*")}
+        format = place.name.removeprefix("_").removesuffix("_log")
+        with pytest.raises(mc.UsageError, match=f"t/{place.name} is of another table or program"):
+            table.export(format)
+        with pytest.raises(mc.UsageError, match=f"t/{place.name} is of another table or program"):
+            table.set_properties({"export.formats": format})
+        for _ in range(3):
+            mc.write(numbered(1), path, mode="overwrite")
+            table.gc(grace="0s", keep_for="0s")
+        assert before and before == {each: each.read_bytes() for each in place.rglob("*.*")}
+        shutil.rmtree(place)
 
 
 # --- what cannot be expressed -------------------------------------------------------------------------------------------

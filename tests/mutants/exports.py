@@ -47,6 +47,13 @@ EXPORTS: tuple[Mutant, ...] = (
         tests=f"{_TESTS}::test_an_exporter_that_lags_shows_nothing_older",
     ),
     mutant(
+        "export of an older version",
+        "What others have seen as the newest version goes back.",
+        "EX2",
+        (_DOOR, "if shown is not None and shown > chosen:", "if False:"),
+        tests=f"{_TESTS}::test_an_older_version_is_exported_as_the_newest_until_a_later_one_is",
+    ),
+    mutant(
         "hole in the log",
         "A Delta log lacks the versions that no exporter followed: rows are missing.",
         "EX1 EX2",
@@ -74,6 +81,28 @@ EXPORTS: tuple[Mutant, ...] = (
         "EX4",
         (_DOOR, "is_readable(decided, shown)", "shown"),
         tests=f"{_TESTS}::test_gc_deletes_nothing_that_the_newest_export_shows",
+    ),
+    mutant(
+        "export that an exporter may build on",
+        "gc deletes an export by hand while an exporter builds the next one on it.",
+        "EX4",
+        (_DOOR, "return oldest is not None and is_old and not is_readable(oldest.snapshot, version)", "return True"),
+        tests=f"{_TESTS}::test_gc_sweeps_what_exports_by_hand_have_left",
+    ),
+    mutant(
+        "log of another table",
+        "An export adds this table's files to a Delta log of other rows, or takes it for its own.",
+        "EX1 EX9",
+        (_DELTA, "return ids == {metadata_id(table_id)}", "return True"),
+        (_DELTA, ", 0, 256)) == table_id", ', 0, 256)) != ""'),
+        tests=f"{_TESTS}::test_a_log_or_metadata_of_another_table_is_left_alone",
+    ),
+    mutant(
+        "Iceberg metadata of another table",
+        "A table that was made again in the same place shows the rows of the one before it.",
+        "EX1 EX9",
+        (_ICEBERG, "if document is not None and document.table_id != snapshot.table_id:", "if False:"),
+        tests=f"{_TESTS}::test_a_log_or_metadata_of_another_table_is_left_alone",
     ),
     mutant(
         "objects of a recent document",

@@ -90,9 +90,8 @@ def unreached(
     session: TableContext, decided: Snapshot, cut_s: float
 ) -> Iterator[tuple[ObjectInfo, str]]:
     """Objects of exports that no exported version needs, and have been so since before `cut_s`,
-    each with the reason. [EX4]"""
-    if PROPERTY in decided.properties:
-        yield from _door().unreached(session, decided, cut_s)
+    each with the reason. One list request for each format where there is nothing. [EX4]"""
+    yield from _door().unreached(session, decided, cut_s)
 
 
 def _door() -> Any:
