@@ -1,7 +1,7 @@
 """`Table.compact` and `Table.plan_compaction`. [GC11] [GC16]
 
 Internal: import from `manifestcommit`. Not here: which files and what is committed
-(engine.maintenance.compaction), the rewriting itself (engine.row_changes.compaction,
+(engine.maintenance.compaction), the rewriting itself (engine.maintenance.arrow_rewrite,
 spark.operations.rewrite).
 """
 
@@ -20,9 +20,9 @@ from ..core.schema.fields import Schema
 from ..core.table.snapshot import Snapshot
 from ..engine.datafile.writer import target_file_size_of
 from ..engine.maintenance import compaction as engine
+from ..engine.maintenance.arrow_rewrite import choose_by_sql, rewriter, sorts_here
 from ..engine.maintenance.compaction import Choose, Compaction, CompactionOptions
 from ..engine.metadata.table_context import TableContext
-from ..engine.row_changes.compaction import choose_by_sql, rewriter, sorts_here
 from ..engine.row_changes.executor import FEW_BYTES
 from ..store import StorageOptions
 from .conditions import check_spark

@@ -1,4 +1,5 @@
-"""Row changes of a table: `Table.delete`, `Table.update`, `Table.merge`. [RC1]-[RC8]
+"""Row changes of a table: `Table.delete`, `Table.update`, `Table.merge`, `Table.overwrite_where`.
+[RC1]-[RC10]
 
 Internal: import from `manifestcommit`. Not here: which rows go and come (engine.row_changes,
 spark.operations.merge), the commit (engine.operations.row_change).
@@ -26,6 +27,7 @@ from ..engine.row_changes.delete import delete_where
 from ..engine.row_changes.executor import FEW_BYTES, Choice, RowExecutor
 from ..engine.row_changes.merge import Actions, merge
 from ..engine.row_changes.merge_clauses import merge_clauses
+from ..engine.row_changes.overwrite import arrow_data, overwrite_where
 from ..engine.row_changes.update import update_where
 from ..engine.runtime.validation import Ranges, anything, condition, optional, rows
 from ..errors import UsageError
@@ -283,6 +285,80 @@ class RowChanges:
             **declared,
             is_spark=is_spark,
             storage_options=self._storage_options,
+        )
+
+    @checked(data=rows, where=condition, reason=optional(REASON))
+    def overwrite_where(
+        self,
+        data: Any,
+        where: Condition,
+        *,
+        spark: SparkSession | None = None,
+        key: str | None = None,
+        fingerprint: str | None = None,
+        reason: str | None = None,
+        watermarks: Ranges | None = None,
+        based_on: int | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> RowOutcome:
+        """Replace exactly the rows for which a condition is true, in one commit (`replaceWhere`).
+
+        Every row of the data has to match, too: a row for which the condition is false or null is
+        an error before anything is visible, because a rerun would duplicate it. A row of the table
+        for which it is null stays.
+
+        Args:
+            data: as for the function `write`; without a row, it only deletes.
+            where: SQL, a pyarrow expression or a Spark Column, as for `delete`.
+            spark: as for `delete`; by default that of a DataFrame.
+            key: an idempotency key: a rerun with the same key does nothing; by default none.
+            fingerprint: declared with the key, beside the condition; by default nothing.
+            reason: why; recorded in the history; by default nothing.
+            watermarks: as for `merge`; by default none.
+            based_on: the version that the rows were read from, as for the function `write`; by
+                default what the data carries.
+            message: as for the function `write`; by default none.
+            metadata: as for the function `write`; by default none.
+
+        Returns:
+            What was deleted and inserted.
+
+        Raises:
+            CommitConflictError: as for `delete`.
+            WatermarkGapError: a range starts after the current watermark.
+            WatermarkOverlapError: a range starts before the current watermark.
+            KeyReusedError: the key was committed with another declaration.
+            SchemaMismatchError: the data does not fit the table.
+            UsageError: a row of the data does not match, or the condition cannot be understood.
+            VersionNotFoundError: of `based_on`.
+            JobFencedError: `based_on` is below the table's fence.
+            TableNotFoundError: there is no table at the path.
+            OutcomeUnknownError: the store did not say whether it was committed.
+
+        Example:
+            `table.overwrite_where(may, "day >= '2013-05-01' AND day < '2013-06-01'", key="may:2")`
+
+        Spec: RC10, RC6, RC8, CF16, CF17, WM2.
+        """
+        session = self._session.noting(message, metadata)
+        if is_spark_dataframe(data):
+            from ..spark.operations.overwrite import spark_data  # late: pyspark is an extra
+
+            spark = spark or data.sparkSession
+            new = spark_data(session, data, storage_options=self._storage_options)
+        else:
+            new = arrow_data(session, data)
+        return overwrite_where(
+            session,
+            new,
+            where,
+            self._choice(spark, session),
+            key=key,
+            fingerprint=fingerprint,
+            reason=reason,
+            watermarks=watermarks,
+            based_on=based_on,
         )
 
     def _is_for_an_active_session(self) -> bool:

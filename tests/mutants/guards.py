@@ -997,6 +997,20 @@ SPARK: tuple[Mutant, ...] = (
         tests="engine/row_changes/test_update.py::test_a_value_that_is_none_is_refused_and_nothing_is_committed",
     ),
     mutant(
+        "data outside of the condition",
+        "Rows that a condition does not select are added beside those that it replaces: a rerun adds them again.",
+        "RC10",
+        ("engine/row_changes/overwrite.py", "    if outside:\n", "    if False:\n"),
+        tests="engine/row_changes/test_overwrite.py::test_a_row_for_which_the_condition_is_null_is_outside",
+    ),
+    mutant(
+        "what rows for a condition were read from",
+        "Rows that were read from the table, changed and written back by a condition undo what others committed meanwhile.",
+        "CF17 RC10",
+        ("engine/row_changes/overwrite.py", "    change.rest_on(told)\n", "    pass\n"),
+        tests="engine/row_changes/test_overwrite.py::test_rows_that_were_read_from_the_table_are_compared_with_every_commit_since",
+    ),
+    mutant(
         "keys that come twice, without Spark",
         "A merge takes a source that has a key twice: which row counts is chance.",
         "RC3",

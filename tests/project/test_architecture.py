@@ -116,6 +116,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "engine.maintenance": {
         "core.commit",
+        "core.filter",
         "core.format",
         "core.schema",
         "core.table",
@@ -123,6 +124,7 @@ ARROWS: dict[str, set[str]] = {
         "engine.datafile",
         "engine.job",
         "engine.metadata",
+        "engine.row_changes",
         "engine.runtime",
         "engine.scan",
         "errors",
@@ -142,11 +144,13 @@ ARROWS: dict[str, set[str]] = {
         "errors",
     },
     "engine.row_changes": {
+        "core.commit",
         "core.filter",
+        "core.format",
         "core.schema",
         "core.table",
+        "engine.commit",
         "engine.datafile",
-        "engine.maintenance",
         "engine.metadata",
         "engine.operations",
         "engine.runtime",
@@ -432,7 +436,7 @@ FLOORS: dict[str, list[set[str]]] = {
     "engine.maintenance": [
         {"folder_scan", "reachable_files", "small_files", "spilled_file_list"},
         {"adopt", "compaction"},
-        {"gc_decision"},
+        {"arrow_rewrite", "gc_decision"},
         {"gc"},
     ],
     "engine.metadata": [
@@ -461,7 +465,7 @@ FLOORS: dict[str, list[set[str]]] = {
     "engine.row_changes": [
         {"conditions", "removal"},
         {"arrow_rows", "assignments", "executor"},
-        {"clauses", "compaction", "delete", "merge_source", "update"},
+        {"clauses", "delete", "merge_source", "overwrite", "update"},
         {"merge", "merge_clauses"},
     ],
     "engine.runtime": [

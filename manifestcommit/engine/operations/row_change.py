@@ -1,5 +1,5 @@
-"""One attempt to delete, update or merge rows: from a base version it names the files to remove and
-those to add, in one commit. [RC1] [CF16]
+"""One attempt to delete, update, merge or overwrite rows: from a base version it names the files to
+remove and those to add, in one commit. [RC1] [CF16]
 
 No Spark here: `plan` says how files must be written, `take` registers the result. Not here: which
 rows change (spark.operations.delete).
@@ -19,6 +19,7 @@ from ...core.table.entries import MAX_SOURCES, Entry, ManifestRef, SourceRange
 from ...core.table.partition_pattern import PartitionPattern, bounded, dedupe, of_partition
 from ...core.table.snapshot import Snapshot
 from ...errors import UsageError
+from ..commit.based_on import BasedOn, below, check_based_on
 from ..commit.commit_loop import commit, measured
 from ..commit.settled import found_outcome
 from ..datafile.rewrite_plan import plan_rewrite
@@ -29,7 +30,7 @@ from ..runtime.job_metrics import InputTotals, JobMetrics, WriteTotals
 from ..runtime.outcome import Outcome, committed_or_raise
 from ..runtime.validation import Ranges, advances_of, check_reason, check_work
 
-Operation = Literal["delete", "merge", "update"]
+Operation = Literal["delete", "merge", "overwrite", "update"]
 Executor = Literal["arrow", "spark"]
 _TRIES = 20
 
@@ -97,6 +98,7 @@ class RowChange:
         )
         self.id = session.new_job(self.head)
         self._reads: tuple[PartitionPattern, ...] = ()
+        self._based_on: int | None = None
         self._removed: dict[str, int] = {}
         self._entries: list[Entry] = []
         self._manifests: list[ManifestRef] = []
@@ -147,6 +149,13 @@ class RowChange:
         """Record that rows of these partitions decide what changes: concurrent writes to them
         conflict. [CF16]"""
         self._reads = bounded((*self._reads, *partitions))
+
+    def rest_on(self, told: BasedOn) -> None:
+        """Record the version that the new rows were read from, after `read`: commits since then
+        conflict likewise, and those that are there do so now. [CF17]"""
+        version = told.version(self.head, self._session.store.url)
+        self._based_on = below(version, self.head.version, None, self._reads)
+        check_based_on(self._session, self.head, self.change())
 
     def plan(self, *, sources: tuple[SourceRange, ...] = ()) -> WritePlan:
         """Plan how its files are written: with the columns and the partitioning of the snapshot.
@@ -201,6 +210,7 @@ class RowChange:
             touched=tuple(self._touched),
             remove=frozenset(self._removed),
             reads=self._reads,
+            based_on=self._based_on,
             advances=self._advances,
             reason=self._reason,
             summary=self._ledger.summary(self._tasks),

@@ -395,7 +395,8 @@ def _refuse_other_overwrites(options: Mapping[str, str]) -> None:
     if options.get("replaceWhere") is not None:
         raise UsageError(
             'replaceWhere is not supported; nothing was written. Use option("overwrite", '
-            '\'{"day": "2013-01-01"}\') to replace partitions.'
+            '\'{"day": "2013-01-01"}\') to replace partitions, or Table.overwrite_where(df, "…"), '
+            "which takes any condition."
         )
     if options.get(_OVERWRITE_MODE) is not None:
         raise UsageError(

@@ -14,7 +14,10 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
+from ...core.format import manifest_table
 from ...core.schema.fields import Schema
+from ...core.table.entries import Entry
+from ...engine.datafile.writer import WritePlan
 from ...engine.metadata.table_context import TableContext
 from ...engine.operations.row_change import Executor, RowChange, ranges_of
 from ...engine.row_changes.conditions import Condition
@@ -111,6 +114,17 @@ def take(change: RowChange, written: Written) -> int:
         intake=written.intake,
     )
     return sum(entry.rows for entry in written.entries) + sum(ref.rows for ref in written.manifests)
+
+
+def files_of(session: TableContext, plan: WritePlan, written: Written) -> list[Entry]:
+    """Every file that was written, those in manifests, too."""
+    files = list(written.entries)
+    for ref in written.manifests:
+        table = session.manifests.manifest(ref, plan.partition_by)
+        files += manifest_table.from_table(
+            table, schema=plan.schema, partition_by=plan.partition_by, inherited=0
+        )
+    return files
 
 
 def named_rows(

@@ -19,7 +19,6 @@ from manifestcommit.spark.runtime.task_errors import check_reachable
 from manifestcommit.spark.write.arrow_writer import Written
 
 from ...core.filter.merge_keys import key_columns, may_hold, partitions_of_keys
-from ...core.format import manifest_table
 from ...core.schema.fields import Field
 from ...core.schema.spark_json import from_spark, unpadded
 from ...engine.datafile.rewrite_plan import check_rows
@@ -34,7 +33,7 @@ from ...engine.scan import planning
 from ...errors import UsageError
 from ..read.provenance import check_running
 from ..read.scan import quoted, read_files
-from .delete import Options, free_name, named_rows, rewrite_with, take
+from .delete import Options, files_of, free_name, named_rows, rewrite_with, take
 from .rewrite import write_entries
 
 if TYPE_CHECKING:
@@ -268,13 +267,8 @@ def _stage(
     written = write_entries(
         source.select(*map(quoted, chosen)), plan, storage_options=storage_options
     )
-    files = list(written.entries)
-    for ref in written.manifests:
-        table = session.manifests.manifest(ref, plan.partition_by)
-        files += manifest_table.from_table(
-            table, schema=plan.schema, partition_by=plan.partition_by, inherited=0
-        )
-    return SparkStaged(plan=plan, files=tuple(files), written=written)
+    files = tuple(files_of(session, plan, written))
+    return SparkStaged(plan=plan, files=files, written=written)
 
 
 def _staged_here(

@@ -48,6 +48,42 @@ def test_exactly_the_rows_that_match_go(spark: Any, base: Any, tmp_path: Path, n
     assert touched == outcome.files_removed + outcome.files_rewritten
 
 
+@pytest.mark.versions
+@pytest.mark.parametrize("name", rest_thorough(["partitioned", "plain"], "plain"))
+def test_a_dataframe_replaces_exactly_the_rows_that_match(spark: Any, base: Any, tmp_path: Path, name: str) -> None:
+    """By a condition that only Spark evaluates; other rows of the data are refused. [RC10] [RC8]"""
+    table, data = copy(base, name, tmp_path)
+    condition = "coalesce(x, 1.0) > 0 AND octet_length(text) > 3"
+    inside, outside = changed([7, None, 8]), changed([9]).set_column(4, "text", pa.array([None], pa.string()))
+    for given, wrong, of in ((outside, 1, 1), (pa.concat_tables([inside, outside]), 1, 4)):
+        with pytest.raises(mc.UsageError, match=f"{wrong} of the {of} rows .* nothing was committed"):
+            table.overwrite_where(frame_of(spark, given), condition)
+    assert content(table) == shown(data)
+    reordered = frame_of(spark, inside).select("text", "id", "day", "x", "dec").repartition(2)
+    outcome = table.overwrite_where(reordered, condition, key="k")
+    model = duckdb.sql(
+        "SELECT * FROM data WHERE NOT coalesce((coalesce(x, 1.0) > 0 AND octet_length(encode(text)) > 3), false)"
+    ).to_arrow_table()
+    assert content(table) == shown(pa.concat_tables([model.cast(data.schema), inside], promote_options="default"))
+    assert (outcome.executor, outcome.rows_deleted, outcome.rows_inserted) == ("spark", len(data) - len(model), 3)
+    assert table.overwrite_where(reordered, condition, key="k").already_committed
+    assert table.overwrite_where(changed([20]), F.col("id") == 20).executor == "spark", "of Arrow data, by a Column"
+    assert table.verify(deep=True).is_sound and table.counts().all_match
+
+
+def test_a_dataframe_of_the_table_itself_is_compared_from_the_version_that_it_shows(spark: Any, base: Any, tmp_path: Path) -> None:
+    """[CF17] [RC10]"""
+    table, _ = copy(base, "partitioned", tmp_path)
+    day = F.col("day") == "k=v#x?"
+    mine = mc.read_committed(table.url, spark=spark).filter(day).withColumn("id", F.col("id") + 100)
+    mc.write(changed([5]), table.url)
+    with pytest.raises(mc.errors.CommitConflictError) as caught:
+        table.overwrite_where(mine, "day = 'k=v#x?'")
+    assert caught.value.rule == "read_partition_was_touched"
+    again = mc.read_committed(table.url, spark=spark).filter(day).withColumn("id", F.col("id") + 100)
+    assert table.overwrite_where(again, "day = 'k=v#x?'").rows_inserted == 9
+
+
 # --- what a deletion says, and what it leaves alone ----------------------------------------------------------------------
 
 

@@ -19,9 +19,9 @@ from ...core.schema.fields import Schema
 from ...core.schema.spark_json import has_own_order
 from ...core.table.snapshot import Snapshot
 from ...errors import UsageError
-from ..maintenance.compaction import Choose, NewFiles, Rewrite, Rewriting, choose_by, misplaced
 from ..metadata.table_context import TableContext
-from .arrow_rows import scan, write_rows
+from ..row_changes.arrow_rows import scan, write_rows
+from .compaction import Choose, NewFiles, Rewrite, Rewriting, choose_by, misplaced
 
 _MOST_AT_ONCE = 2  # groups; each takes a reader's and a writer's memory
 MOST_SORTED = 128 << 20  # bytes of files whose rows are sorted in memory, several times as many
