@@ -37,6 +37,7 @@ from ..former_names import with_former_names
 from ..store.probes.doctor import DoctorReport, examine
 from ..telemetry import record_table
 from ..terminal.progress import Progress
+from .change_reads import ChangeReads
 from .columns import ColumnChanges
 from .compaction import compact, plan_compaction
 from .conditions import Condition
@@ -56,7 +57,7 @@ def spark_of_gc(name: str, value: Any) -> Any:
 
 
 @with_former_names("Table")
-class Table(ColumnChanges, RowChanges, TableReads):
+class Table(ColumnChanges, RowChanges, ChangeReads, TableReads):
     """A table at a path. Every method looks at the newest version as of its call.
 
     Spec: RD1.

@@ -157,6 +157,16 @@ ARROWS: dict[str, set[str]] = {
         "engine.scan",
         "errors",
     },
+    "engine.row_feed": {
+        "core.commit",
+        "core.filter",
+        "core.schema",
+        "core.table",
+        "engine.metadata",
+        "engine.row_changes",
+        "engine.scan",
+        "errors",
+    },
     "spark.read": {
         "core.filter",
         "core.schema",
@@ -306,6 +316,7 @@ ARROWS: dict[str, set[str]] = {
         "engine.metadata",
         "engine.operations",
         "engine.row_changes",
+        "engine.row_feed",
         "engine.runtime",
         "engine.scan",
         "errors",
@@ -409,7 +420,7 @@ FLOORS: dict[str, list[set[str]]] = {
         {"hive"},
     ],
     "core.table": [
-        {"authorship", "bin_packing", "entries", "object_names", "partition_pattern", "paths", "row_bitmap", "watermark"},
+        {"authorship", "bin_packing", "entries", "object_names", "partition_pattern", "paths", "row_bitmap", "row_identity", "watermark"},
         {"snapshot"},
         {"clock_skew"},
     ],

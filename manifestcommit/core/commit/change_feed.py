@@ -1,7 +1,8 @@
-"""A stream's position in a table's history, and which commits bring it new data. [SP8]
+"""A stream's position in a table's history, and which commits bring it new data; the
+columns of changed rows. [SP8] [CH2]
 
 Pure. Not here: the files of a batch (engine.scan.change_feed), Spark's interface to it
-(spark.datasource.stream_reader).
+(spark.datasource.stream_reader), which rows changed (engine.row_feed).
 """
 
 from __future__ import annotations
@@ -11,12 +12,21 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from ...errors import UsageError
 from ..schema.evolution import can_widen
-from ..schema.fields import ArrayType, Field, FieldType, MapType, StructType, type_text
+from ..schema.fields import ArrayType, Field, FieldType, MapType, StructType, type_text, walk
 from ..table.snapshot import REPLACE, Commit
 
 OnOverwrite = Literal["fail", "files", "skip"]
 ON_OVERWRITE: tuple[str, ...] = get_args(OnOverwrite)
+
+# What happened to a row, and the columns that tell it: the names that Delta's change data feed has.
+ChangeType = Literal["insert", "delete", "update_preimage", "update_postimage"]
+INSERT: ChangeType = "insert"
+DELETE: ChangeType = "delete"
+PREIMAGE: ChangeType = "update_preimage"
+POSTIMAGE: ChangeType = "update_postimage"
+CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
 class Offset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -121,6 +131,38 @@ def unreadable_columns(
                 f"{type_text(column.type)} in the stream"
             )
     return reasons
+
+
+def check_change_columns(columns: Iterable[Field]) -> None:
+    """UsageError if one of the columns has a name that changed rows need for themselves. [CH2]"""
+    for column in columns:
+        if column.name.lower() in CHANGE_COLUMNS:
+            raise UsageError(
+                f"the table has a column {column.name!r}, and changes have one of that name, "
+                "for what happened to a row; nothing was read. Rename the table's column "
+                "(rename_column), or leave it out (columns=…)."
+            )
+
+
+def changes_every_row(
+    columns: Iterable[Field],
+    before: Sequence[Field],
+    there: Sequence[Field],
+    commits: Sequence[Commit],
+) -> bool:
+    """Whether a version may change these columns in rows whose files it leaves alone, since it
+    dropped one of them, or brought one back. before, there: the columns of the version before, and
+    of it. [CH6]
+
+    Only a rollback brings a column back that files hold; a new one is null in them.
+    """
+    shown = _ids(columns)
+    old, new = shown & _ids(before), shown & _ids(there)
+    return bool(old - new) or (new > old and any(commit.restored is not None for commit in commits))
+
+
+def _ids(fields: Iterable[Field]) -> set[int]:
+    return {field.id for _, field in walk(tuple(fields))}
 
 
 def _reads_as(file: FieldType, column: FieldType) -> bool:

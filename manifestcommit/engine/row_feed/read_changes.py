@@ -1,0 +1,156 @@
+"""The rows that were inserted, deleted and updated from one version to another, as Arrow's batches.
+[CH1]-[CH6]
+
+Not here: which files (engine.row_feed.version_changes), what differs between them
+(engine.row_feed.bag_difference).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+import pyarrow as pa
+
+from ...core.commit.change_feed import (
+    CHANGE_COLUMNS,
+    DELETE,
+    INSERT,
+    ChangeType,
+    check_change_columns,
+)
+from ...core.filter.merge_keys import key_columns
+from ...core.schema.arrow_schema import arrow_schema
+from ...core.schema.evolution import find_column
+from ...core.schema.fields import Field, Schema
+from ...core.schema.read_mark import arrow_metadata, mark_of
+from ...core.table.snapshot import Snapshot
+from ...errors import DataFileMissingError, UsageError
+from ..metadata.table_context import TableContext
+from ..metadata.version_chain import open_head
+from ..row_changes.arrow_rows import scan
+from .bag_difference import bag_difference
+from .later_columns import as_columns
+from .version_changes import (
+    Files,
+    VersionChange,
+    check_all_readable,
+    check_columns,
+    snapshots_between,
+    version_changes,
+)
+
+Batches = Iterator[pa.RecordBatch]
+_TYPES = (pa.string(), pa.int64(), pa.timestamp("us", "UTC"))
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """Changes that are to be read. end: the version whose columns they have; columns: those that
+    are compared and shown; on: those of the key."""
+
+    start: int
+    end: Snapshot
+    columns: tuple[Field, ...]
+    on: tuple[str, ...]
+    versions: tuple[VersionChange, ...]
+
+
+def plan_changes(
+    session: TableContext,
+    start: int,
+    end: int | None,
+    *,
+    on: Sequence[str] | str | None,
+    columns: Sequence[str] | str | None,
+) -> Plan:
+    """What is to be read, or the error that says why not; no data file was opened. [CH1] [CH6]"""
+    snapshots = snapshots_between(session, start, end)
+    last = snapshots[-1]
+    shown, keys = chosen_columns(last.schema or Schema(fields=()), on, columns)
+    versions = version_changes(session, snapshots, shown)
+    if not shown and versions:
+        raise UsageError(
+            f"version {last.version} of {session.store.url} has no columns; nothing was read. Read "
+            "the changes up to another version"
+        )
+    check_columns(session.store.url, shown, last.version, versions)
+    return Plan(start=start, end=last, columns=shown, on=keys, versions=tuple(versions))
+
+
+def chosen_columns(
+    schema: Schema, on: Sequence[str] | str | None, columns: Sequence[str] | str | None
+) -> tuple[tuple[Field, ...], tuple[str, ...]]:
+    """The columns to compare and to show, and the names of the key's columns. [CH2] [CH4]"""
+    names = [columns] if isinstance(columns, str) else columns
+    shown = tuple(schema.fields if names is None else [find_column(schema, name) for name in names])
+    check_change_columns(shown)
+    keys = () if on is None else key_columns(schema, on)
+    for key in keys:
+        if all(column.id != key.id for column in shown):
+            raise UsageError(
+                f"on: the column {key.name!r} is not among the columns that are read; nothing was "
+                "read. Name it in columns, too"
+            )
+    return shown, tuple(key.name for key in keys)
+
+
+def changes_schema(shown: pa.Schema) -> pa.Schema:
+    """The columns of changed rows, behind those of the table. [CH2]"""
+    for name, kind in zip(CHANGE_COLUMNS, _TYPES, strict=True):
+        shown = shown.append(pa.field(name, kind))
+    return shown
+
+
+def read_changes(session: TableContext, plan: Plan) -> pa.RecordBatchReader:
+    """The rows, version by version, and within a version in no particular order. [CH2]"""
+    mark = arrow_metadata(mark_of(plan.end.table_id, session.store.url, plan.end.version))
+    shown = arrow_schema(Schema(fields=plan.columns), physical=False, ids=False)
+    schema = changes_schema(shown).with_metadata(mark)
+    return pa.RecordBatchReader.from_batches(schema, _rows(session, plan, schema))
+
+
+def _rows(session: TableContext, plan: Plan, schema: pa.Schema) -> Batches:
+    try:
+        for each in plan.versions:
+            removed, added = (
+                _rows_of(session, plan, files) for files in (each.removed, each.added)
+            )
+            yield from told(each.version, each.committed_at, removed, added, plan.on, schema)
+    except DataFileMissingError:
+        head = open_head(session.store).snapshot
+        check_all_readable(session.store.url, head, plan.start, plan.end.version)
+        raise
+
+
+def told(
+    version: int,
+    committed_at: int,
+    removed: Iterable[pa.RecordBatch] | None,
+    added: Iterable[pa.RecordBatch] | None,
+    on: Sequence[str],
+    schema: pa.Schema,
+) -> Batches:
+    """The changed rows of one version with the columns that say what happened. None: no file was
+    removed, or added. [CH2] [CH3]"""
+    changes: Iterator[tuple[ChangeType, pa.RecordBatch]]
+    if removed is None or added is None:
+        kind, rows = (INSERT, added) if removed is None else (DELETE, removed)
+        changes = ((kind, batch) for batch in rows or ())
+    else:
+        changes = bag_difference(removed, added, on)
+    for kind, batch in changes:
+        if batch.num_rows:
+            values = zip((kind, version, committed_at), _TYPES, strict=True)
+            more = [pa.repeat(pa.scalar(value, type), batch.num_rows) for value, type in values]
+            yield pa.RecordBatch.from_arrays([*batch.columns, *more], schema=schema)
+
+
+def _rows_of(session: TableContext, plan: Plan, files: Files) -> Batches | None:
+    """The rows of files as the version that lists them has them, in the columns of the last one.
+    None: there is no file. [CH6]"""
+    if not files.entries.num_rows:
+        return None
+    columns = {field.id: field for field in (files.snapshot.schema or Schema(fields=())).fields}
+    names = [columns[field.id].name for field in plan.columns if field.id in columns]
+    rows = scan(session, files.snapshot, files.entries, names)
+    return (as_columns(batch, columns, plan.columns) for batch in rows)

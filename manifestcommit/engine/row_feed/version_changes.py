@@ -1,0 +1,166 @@
+"""Which files each version took away and brought, from one version to another. [CH1]
+
+Not here: their rows (engine.row_feed.read_changes), the same for streams (engine.scan.change_feed).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import msgspec
+import pyarrow as pa
+
+from ...core.commit.change_feed import changes_every_row, unreadable_columns
+from ...core.commit.conflict import is_readable
+from ...core.schema.fields import Field
+from ...core.table.snapshot import REPLACE, Snapshot
+from ...errors import (
+    CorruptMetadataError,
+    SchemaMismatchError,
+    SnapshotExpiredError,
+    TableNotFoundError,
+    UsageError,
+)
+from ..metadata.table_context import TableContext
+from ..metadata.version_chain import (
+    Head,
+    missing_version,
+    newest_above,
+    read_object,
+    read_version,
+)
+from ..scan.planning import differing_entries, entries_table
+
+
+class Files(msgspec.Struct, frozen=True, kw_only=True):
+    """Entries as a manifest's table, and the version that lists them."""
+
+    snapshot: Snapshot
+    entries: pa.Table
+
+
+class VersionChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the files at one version. committed_at: in microseconds since the epoch."""
+
+    version: int
+    committed_at: int
+    removed: Files
+    added: Files
+
+
+def snapshots_between(session: TableContext, start: int, end: int | None) -> list[Snapshot]:
+    """Each version from `start` to `end`, one request each. start: 0: before the first version;
+    end: None: the newest version. [CH1]
+
+    SnapshotExpiredError if one of them may not be read any more. [RD3]
+    """
+    head = session.open()
+    last = head if end is None else read_version(session.store, head, end)
+    if start > last.version:
+        raise UsageError(
+            f"changes lead from an older version to a newer one, and version {start} is newer than "
+            f"{last.version}"
+        )
+    check_all_readable(session.store.url, head.snapshot, start, last.version)
+    try:
+        found = [_stored(session, version) for version in range(max(start, 1), last.version)]
+    except CorruptMetadataError:
+        confirm(session, head, start, last.version)  # what is missing may have expired
+        raise
+    found.append(last.snapshot)
+    confirm(session, head, start, last.version)
+    return found if start else [empty_before(found[0]), *found]
+
+
+def version_changes(
+    session: TableContext, snapshots: Sequence[Snapshot], columns: Sequence[Field]
+) -> list[VersionChange]:
+    """What became of the files at each version but the first; versions that changed none are left
+    out. Manifests that both of two neighbours list are not read. [CH1]"""
+    found = [
+        change_between(session, before, snapshot, columns)
+        for before, snapshot in itertools.pairwise(snapshots)
+        if not is_unchanged(snapshot)
+    ]
+    return [each for each in found if each.removed.entries.num_rows or each.added.entries.num_rows]
+
+
+def is_unchanged(snapshot: Snapshot) -> bool:
+    """Whether a version changes no row, whatever files it has: compaction made it. [GC11]"""
+    return all(commit.operation == REPLACE for commit in snapshot.commits)
+
+
+def change_between(
+    session: TableContext, before: Snapshot, snapshot: Snapshot, columns: Sequence[Field]
+) -> VersionChange:
+    """What became of the files from one version to the next one: all of them change where these
+    columns do without any file. [CH6]"""
+    if changes_every_row(columns, _fields(before), _fields(snapshot), snapshot.commits):
+        removed, added = (entries_table(session, each) for each in (before, snapshot))
+    else:
+        removed, added = differing_entries(session, before, snapshot)
+    return VersionChange(
+        version=snapshot.version,
+        committed_at=snapshot.committed_at,
+        removed=Files(snapshot=before, entries=removed),
+        added=Files(snapshot=snapshot, entries=added),
+    )
+
+
+def empty_before(first: Snapshot) -> Snapshot:
+    """The state before a table's first version."""
+    return msgspec.structs.replace(
+        first, manifests=(), added=(), removed={}, removed_runs=(), schema=None, partition_by=()
+    )
+
+
+def check_all_readable(url: str, head: Snapshot, start: int, end: int) -> None:
+    """SnapshotExpiredError unless each version from `start` to `end` may be read. [CH1] [RD3]"""
+    for version in range(max(start, 1), min(end, head.expired - 1) + 1):
+        if not is_readable(head, version):
+            raise SnapshotExpiredError(
+                f"the changes of rows from version {start} to {end} of {url} need all versions "
+                f"from {max(start, 1)} on, and version {version} was expired; changes can be read "
+                f"from version {head.expired} on. Nothing was read. Copy the rows of one of those "
+                "versions, and follow the changes from it."
+            )
+
+
+def check_columns(
+    url: str, columns: Sequence[Field], end: int, changes: Sequence[VersionChange]
+) -> None:
+    """SchemaMismatchError if files of one of the versions cannot be read as these columns of the
+    version `end`. [CH6]"""
+    for each in changes:
+        for files in (each.removed, each.added):
+            reasons = unreadable_columns(columns, _fields(files.snapshot), later=False)
+            if reasons and files.entries.num_rows:
+                raise SchemaMismatchError(
+                    f"version {files.snapshot.version} of {url} has files that cannot be read as "
+                    f"the columns of version {end}: {'; '.join(reasons)}. Nothing was read. A "
+                    "rollback took back what a column had become: copy the rows of version "
+                    f"{end}, and follow the changes from it."
+                )
+
+
+def confirm(session: TableContext, head: Head, start: int, end: int) -> None:
+    """Check that what was read was readable, according to the latest version read afterwards.
+    [RD3]"""
+    newest = newest_above(session.store, head.version, head)
+    if newest is None or newest.snapshot.table_id != head.snapshot.table_id:
+        raise TableNotFoundError(
+            f"the table at {session.store.url} was removed while its changes were read"
+        )
+    check_all_readable(session.store.url, newest.snapshot, start, end)
+
+
+def _stored(session: TableContext, version: int) -> Snapshot:
+    stored = read_object(session.store, version)
+    if stored is None:
+        raise missing_version(version)
+    return stored.snapshot
+
+
+def _fields(snapshot: Snapshot) -> tuple[Field, ...]:
+    return snapshot.schema.fields if snapshot.schema is not None else ()

@@ -1,0 +1,372 @@
+"""The rows that changed between versions: applied to the rows of the first one they give those of the last. [CH1]-[CH6]"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.faults.tables import session
+from tests.sizes import rounds
+
+import manifestcommit as mc
+from manifestcommit.engine.commit.create_version import create_table
+from manifestcommit.errors import SchemaMismatchError, SnapshotExpiredError, UsageError, VersionNotFoundError
+from manifestcommit.store import open_store
+
+KIND = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("day", pa.string()),
+        ("x", pa.float64()),
+        ("dec", pa.decimal128(9, 2)),
+        ("tags", pa.list_(pa.string())),
+        ("s", pa.struct([("a", pa.int32()), ("b", pa.list_(pa.float32()))])),
+        ("m", pa.map_(pa.string(), pa.int64())),
+    ]
+)
+DAYS = ["a b%20", "k=v#x?", "'\"ü漢+", None, ""]
+XS = [math.nan, -0.0, 0.0, None, 1.5, math.inf]
+TAGS: list[Any] = [None, [], [None], ["a", ""], ["a"]]
+STRUCTS: list[Any] = [None, {"a": None, "b": None}, {"a": 1, "b": []}, {"a": 1, "b": [None, -0.0]}]
+MAPS: list[Any] = [None, [], [("é", None)], [("a", 1), ("b", 2)]]
+
+
+def rows(*numbers: int | None) -> pa.Table:
+    """One row with what is easily mistaken for each number, which is its id; the same number is the same row."""
+    found = [
+        {
+            "id": number,
+            "day": DAYS[(number or 0) % 5],
+            "x": XS[(number or 0) % 6],
+            "dec": None if number is None else Decimal(number).scaleb(-2),
+            "tags": TAGS[(number or 0) % 5],
+            "s": STRUCTS[(number or 0) % 4],
+            "m": MAPS[(number or 0) % 4],
+        }
+        for number in numbers
+    ]
+    return pa.Table.from_pylist(found, schema=KIND)
+
+
+def bag(table: pa.Table) -> Counter[str]:
+    """repr tells NaN, -0.0, None and "" apart."""
+    return Counter(repr(tuple(row.values())) for row in table.to_pylist())
+
+
+def rows_at(table: mc.Table, version: int, shown_at: int) -> Counter[str]:
+    """The rows of a version in the columns of another, by their ids."""
+    there, shown = (table.snapshot(each).schema for each in (version, shown_at))
+    data = table.to_arrow(version=version) if version else pa.table({})
+    names = {field.id: field.name for field in there.fields} if there else {}
+    kinds = table.to_arrow(version=shown_at).schema
+    columns = [
+        data.column(names[field.id]) if field.id in names else pa.nulls(len(data), kinds.field(field.name).type)
+        for field in (shown.fields if shown else ())
+    ]
+    return bag(pa.table(columns, names=[field.name for field in shown.fields] if shown else []))
+
+
+def check(table: mc.Table, start: int, end: int, on: str | None = None) -> list[dict[str, Any]]:
+    """Version by version the changes lead from the rows before to the rows after, and say no more than what differs."""
+    found = table.read_changes(start, end, on=on).read_all()
+    changes = found.select(found.schema.names[:-3])
+    told = found.select(found.schema.names[-3:]).to_pylist()
+    now = rows_at(table, start, end) if start else Counter()
+    seen = [row["_commit_version"] for row in told]
+    assert seen == sorted(seen), "version by version"
+    for version in range(start + 1, end + 1):
+        here = [index for index, each in enumerate(seen) if each == version]
+        gone, come = (
+            bag(changes.take(pa.array([index for index in here if told[index]["_change_type"] in kinds], pa.int64())))
+            for kinds in (("delete", "update_preimage"), ("insert", "update_postimage"))
+        )
+        assert not gone & come, "a row that goes and comes did not change"
+        assert gone <= now
+        now = now - gone + come
+        assert now == rows_at(table, version, end), version
+        if here:
+            assert {told[index]["_commit_timestamp"].isoformat() for index in here} == {
+                next(each["committed_at"] for each in table.history() if each["version"] == version).isoformat()
+            }
+    return [row | change for row, change in zip(changes.to_pylist(), told, strict=True)]
+
+
+def new_table(folder: Path | str, *, by_day: bool = True) -> mc.Table:
+    root = f"{folder}/t a%20b+=#'é"
+    mc.create_table(root, KIND, partition_by=["day"] if by_day else None)
+    return mc.Table(root)
+
+
+# --- any history --------------------------------------------------------------------------------------------------------
+
+NUMBERS = st.lists(st.none() | st.integers(0, 9), min_size=1, max_size=5).map(lambda found: rows(*found))
+OPERATIONS: list[Any] = [
+    st.tuples(st.just("append"), NUMBERS),
+    st.tuples(st.just("overwrite"), NUMBERS),
+    st.tuples(st.just("delete"), st.integers(0, 9)),
+    st.tuples(st.just("update"), st.integers(0, 9)),
+    st.tuples(st.just("merge"), st.lists(st.integers(0, 9), min_size=1, max_size=4, unique=True)),
+    st.tuples(st.just("compact"), st.none()),
+    st.tuples(st.just("rollback"), st.integers(0, 20)),
+    st.tuples(st.just("columns"), st.integers(0, 5)),
+]
+
+
+def overwrite(table: mc.Table, data: pa.Table) -> None:
+    job = mc.begin(table.url)
+    job.overwrite()
+    job.write(data)
+    job.commit()
+
+
+def alter(table: mc.Table, number: int) -> None:
+    names = table.schema.names
+    if "new" not in names:
+        table.add_column("new", pa.int16())
+    elif number % 2:
+        table.rename_column("new", f"new {number}")
+    else:
+        table.drop_column("new")
+    if number == 5 and "x" in names:
+        table.drop_column("x")
+
+
+def apply(table: mc.Table, kind: str, value: Any) -> None:
+    match kind:
+        case "append" | "overwrite":
+            known = [name for name in value.schema.names if name in table.schema.names]
+            data = value.select(known)
+            if kind == "append":
+                mc.write(data, table.url)
+            else:
+                for name in table.schema.names:
+                    if name not in known:
+                        data = data.append_column(name, pa.nulls(len(data), table.schema.field(name).type))
+                overwrite(table, data)
+        case "delete":
+            table.delete(f"id = {value}")
+        case "update":
+            table.update({"dec": "dec + 1", "day": "'moved'"}, f"id = {value}")
+        case "merge":
+            source = rows(*value)
+            source = source.set_column(3, "dec", pa.array([Decimal("9.99")] * len(source), pa.decimal128(9, 2)))
+            for name in set(source.schema.names) - set(table.schema.names):
+                source = source.drop_columns([name])
+            for name in table.schema.names:
+                if name not in source.schema.names:
+                    source = source.append_column(name, pa.array([7] * len(source), table.schema.field(name).type))
+            table.merge(source.select(table.schema.names), on="id")
+        case "compact":
+            table.compact()
+        case "rollback":
+            if target := value % table.version:
+                table.rollback(target, reason="any")
+        case "columns":
+            alter(table, value)
+
+
+@given(st.lists(st.one_of(OPERATIONS), min_size=1, max_size=8), st.booleans(), st.data())
+@settings(max_examples=rounds(12, 300), deadline=None)
+def test_any_history_is_followed_exactly(operations: list[tuple[str, Any]], by_day: bool, data: st.DataObject) -> None:
+    """From any version to any later one, after rewrites, compaction, rollbacks and dropped columns. [CH1] [CH3] [CH6]"""
+    with tempfile.TemporaryDirectory() as folder:
+        table = new_table(folder, by_day=by_day)
+        for kind, value in [("append", rows(0, 1, 2, 2, None)), *operations]:
+            apply(table, kind, value)
+        end = data.draw(st.integers(2, table.version))
+        check(table, data.draw(st.integers(0, end)), end, data.draw(st.sampled_from([None, "id"])))
+
+
+# --- what each operation gives ------------------------------------------------------------------------------------------
+
+
+def kinds(changes: list[dict[str, Any]]) -> Counter[tuple[str, int | None]]:
+    return Counter((row["_change_type"], row["id"]) for row in changes)
+
+
+@pytest.mark.parametrize("by_day", [True, False])
+def test_each_operation_gives_what_it_changed_and_no_more(tmp_path: Path, by_day: bool) -> None:
+    """[CH1] [CH2] [CH3] [CH4]"""
+    table = new_table(tmp_path, by_day=by_day)
+    steps: list[tuple[Callable[[], Any], Counter[tuple[str, int | None]] | None]] = [
+        (lambda: mc.write(rows(1, 2, 2, None), table.url), Counter({("insert", 1): 1, ("insert", 2): 2, ("insert", None): 1})),
+        (lambda: mc.write(rows(3, 6, 11), table.url), Counter({("insert", 3): 1, ("insert", 6): 1, ("insert", 11): 1})),
+        (lambda: table.delete("id = 1"), Counter({("delete", 1): 1})),
+        (lambda: table.compact(), Counter()),
+        (lambda: table.update({"x": "7.5"}, "id = 3"), Counter({("update_preimage", 3): 1, ("update_postimage", 3): 1})),
+        (lambda: table.update({"day": "'moved'"}, "id = 6"), Counter({("update_preimage", 6): 1, ("update_postimage", 6): 1})),
+        (lambda: table.update({"x": "8.5"}, "id = 2"), Counter({("delete", 2): 2, ("insert", 2): 2})),
+        (lambda: table.update({"x": "8.5"}, "id IS NULL"), Counter({("delete", None): 1, ("insert", None): 1})),
+        (lambda: table.rollback(4, reason="again"), None),
+        (lambda: overwrite(table, rows(2, 2, 3, 6, 12)), Counter({("delete", None): 1, ("delete", 11): 1, ("insert", 12): 1})),
+        (lambda: overwrite(table, rows(2, 3, 3, 6, 12)), Counter({("delete", 2): 1, ("insert", 3): 1})),
+        (lambda: table.set_properties({"owner": "é"}), Counter()),
+    ]
+    rolled_back = 0
+    for step, expected in steps:
+        before = table.version
+        step()
+        found = check(table, before, table.version, "id")
+        assert expected is None or kinds(found) == expected, before
+        rolled_back = rolled_back or (expected is None and table.version)
+    back = kinds(check(table, rolled_back - 1, rolled_back, "id"))
+    assert back[("update_postimage", 3)] == back[("update_preimage", 6)] == 1 and ("insert", 1) not in back
+    assert ("update_preimage", 3) not in kinds(check(table, 4, rolled_back))
+    check(table, 0, table.version, "id")
+
+
+def test_the_row_that_differs_only_by_its_sign_of_zero_or_its_nan_is_told_apart(tmp_path: Path) -> None:
+    """[CH3]"""
+    table = new_table(tmp_path)
+    mc.write(rows(0, 1, 2), table.url)  # NaN, -0.0, 0.0
+    table.update({"x": "0.0"}, "id = 1")
+    (old, new) = check(table, 2, 3, "id")
+    assert math.copysign(1, old["x"]) == -1 and math.copysign(1, new["x"]) == 1
+    table.update({"x": "x"}, "id < 3")
+    assert check(table, 3, 4) == []
+
+
+# --- columns ------------------------------------------------------------------------------------------------------------
+
+
+def test_rows_have_the_columns_of_the_last_version(tmp_path: Path) -> None:
+    """A column that was dropped is not shown, and what changed in it alone is no change; one that a rollback brought back is. [CH6]"""
+    table = new_table(tmp_path)
+    mc.write(rows(1, 2), table.url)
+    table.update({"dec": Decimal("5.00")}, "id = 1")
+    table.rename_column("x", "Der Wert, %")
+    table.add_column("late", pa.int32())
+    table.update({"late": "3"}, "id = 2")
+    table.drop_column("dec")
+    assert [(row["_commit_version"], row["late"]) for row in check(table, 2, 7, "id")] == [(6, None), (6, 3)]
+    assert "Der Wert, %" in table.read_changes(2).schema.names and "dec" not in table.read_changes(2).schema.names
+    table.add_column("dec", pa.string())
+    mc.write(rows(4).drop_columns(["x"]).set_column(2, "dec", pa.array(["another"])), table.url)
+    assert [row["dec"] for row in check(table, 2, 9) if row["_commit_version"] == 9] == ["another"]
+    table.rollback(3, reason="dropped by mistake")
+    back = check(table, 7, 10, "id")
+    assert {(row["id"], row["_change_type"], row["dec"] is None) for row in back} >= {
+        (1, "update_postimage", False),
+        (1, "update_preimage", True),
+        (2, "update_preimage", True),
+    }
+    check(table, 2, 10, "id")
+
+
+def test_members_of_structs_are_matched_by_id(tmp_path: Path) -> None:
+    """Also the one that has the name of another, which a rollback took back. [CH6]"""
+    root = str(tmp_path / "t")
+    mc.write(pa.table({"id": [1], "s": [{"a": 1}]}), root)
+    table = mc.Table(root)
+    mc.write(pa.table({"id": [2], "s": [{"a": 2, "b": "text"}]}), root, merge_schema=True)
+    table.rollback(2, reason="b is a number")
+    mc.write(pa.table({"id": [3], "s": [{"a": 3, "b": 7}]}), root, merge_schema=True)
+    found = table.read_changes(1, 5).read_all().to_pylist()
+    assert [(row["id"], row["s"]) for row in found] == [
+        (1, {"a": 1, "b": None}),
+        (2, {"a": 2, "b": None}),
+        (2, {"a": 2, "b": None}),
+        (3, {"a": 3, "b": 7}),
+    ]
+    assert [row["s"] for row in table.read_changes(1, 3).read_all().to_pylist()] == [{"a": 1, "b": None}, {"a": 2, "b": "text"}]
+
+
+def test_a_column_that_was_widened_is_shown_as_it_is_now_and_one_that_a_rollback_narrowed_is_an_error(tmp_path: Path) -> None:
+    """[CH6]"""
+    root = str(tmp_path / "t")
+    mc.write(pa.table({"id": pa.array([1], pa.int32()), "l": pa.array([[1]], pa.list_(pa.int8()))}), root)
+    wide = pa.table({"id": pa.array([1 << 40], pa.int64()), "l": pa.array([[1 << 20]], pa.list_(pa.int32()))})
+    mc.write(wide, root, merge_schema=True)
+    table = mc.Table(root)
+    assert [row["id"] for row in check(table, 1, 3)] == [1, 1 << 40]
+    assert table.read_changes(1).schema.field("id").type == pa.int64()
+    table.rollback(2, reason="too wide")
+    with pytest.raises(SchemaMismatchError, match=r"version 3 .*columns of version 4.*'id' is long there and integer"):
+        table.read_changes(1)
+    assert [row["id"] for row in check(table, 1, 3)] == [1, 1 << 40]
+    assert check(table, 4, 4) == []
+
+
+def test_columns_can_be_chosen_and_names_that_collide_are_refused(tmp_path: Path) -> None:
+    """[CH2] [CH4]"""
+    root = str(tmp_path / "t")
+    mc.write(pa.table({"id": [1, 2], "x": [1, 2], "_Change_Type": ["a", "b"]}), root)
+    table = mc.Table(root)
+    with pytest.raises(UsageError, match=r"a column '_Change_Type', .*rename_column.*columns="):
+        table.read_changes(1)
+    table.update({"x": "x + 1"}, "id = 1")
+    found = table.read_changes(2, columns=["x", "ID"], on="id").read_all()
+    assert found.schema.names == ["x", "id", "_change_type", "_commit_version", "_commit_timestamp"]
+    assert [row["x"] for row in found.to_pylist()] == [1, 2]
+    assert table.read_changes(2, columns="id").read_all().num_rows == 0, "x alone changed"
+    with pytest.raises(UsageError, match="on: the column 'id' is not among the columns that are read"):
+        table.read_changes(2, columns=["x"], on="id")
+    with pytest.raises(UsageError, match="no column 'none'"):
+        table.read_changes(2, columns=["none"])
+    with pytest.raises(UsageError, match="on names one or more columns"):
+        table.read_changes(2, columns=["x"], on=[])
+
+
+# --- versions -----------------------------------------------------------------------------------------------------------
+
+
+def test_versions_that_are_not_there_or_expired_are_errors_that_name_what_is_left(tmp_path: Path) -> None:
+    """[CH1] [RD3]"""
+    table = new_table(tmp_path)
+    for number in range(4):
+        mc.write(rows(number), table.url)
+    assert table.read_changes(5).read_all().num_rows == 0
+    assert table.read_changes(0, 0 + 1).read_all().num_rows == 0
+    with pytest.raises(UsageError, match="version 6 is newer than 5"):
+        table.read_changes(6)
+    with pytest.raises(UsageError, match="version 4 is newer than 3"):
+        table.read_changes(4, 3)
+    with pytest.raises(VersionNotFoundError, match="no version 9; it has 1 to 5"):
+        table.read_changes(2, 9)
+    with pytest.raises(UsageError, match="start_version"):
+        table.read_changes(-1)
+    reading = table.read_changes(2, 5)
+    table.tag("kept", 2)
+    table.gc(keep_versions=2, keep_for="0s", grace="0s")
+    expired = table.snapshot().expired
+    assert expired > 3
+    for start in (0, 2, 3):
+        with pytest.raises(SnapshotExpiredError, match=rf"need all versions from {max(start, 1)} on.* from version {expired} on"):
+            table.read_changes(start, expired)
+    check(table, expired, table.version)
+    assert reading.read_all().num_rows == 3, "no file was removed, and what was planned can be read"
+
+
+def test_a_file_that_gc_deleted_meanwhile_is_an_error_that_says_so(tmp_path: Path) -> None:
+    """[CH1] [RD2] [RD3]"""
+    table = new_table(tmp_path, by_day=False)
+    mc.write(rows(1, 2, 3), table.url)
+    table.delete("id = 1")
+    reading = table.read_changes(2, 3)
+    for _ in range(2):
+        table.gc(keep_versions=1, keep_for="0s", grace="0s")
+    with pytest.raises(SnapshotExpiredError, match="need all versions from 2 on"):
+        reading.read_all()
+
+
+def test_a_table_without_columns_has_no_changes_and_an_empty_one_gives_its_columns(tmp_path: Path) -> None:
+    """[CH1] [CH2]"""
+    root = str(tmp_path / "t")
+    create_table(session(open_store(root)), schema=None, partition_by=(), properties={})
+    assert mc.Table(root).read_changes(0).read_all().schema.names[0] == "_change_type"
+    mc.write(rows(), root)
+    assert mc.Table(root).read_changes(0).read_all().schema.names[:7] == KIND.names
+    mc.write(rows(1), root)
+    mc.Table(root).rollback(1, reason="to the time before there was a column")
+    assert kinds(check(mc.Table(root), 0, 4)) == Counter({("insert", 1): 1})
+    with pytest.raises(UsageError, match=r"version 5 .* has no columns"):
+        mc.Table(root).read_changes(0)
