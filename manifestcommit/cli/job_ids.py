@@ -25,10 +25,15 @@ def full(table: Table, given: str, *, settled: bool) -> str:
     """The job id that a short one means; a full one, and what is no beginning of one, as it is.
 
     settled: look for jobs of the history, too, which is a request for each version.
-    UsageError where several jobs begin so, or none.
+    UsageError where several jobs begin so, or none, and for fewer digits than may mean one.
     """
-    if is_job_id(given) or not _is_short(given):
+    if is_job_id(given) or not _is_digits(given):
         return given
+    if len(given) < _LEAST:
+        raise UsageError(
+            f"invalid JOB {given!r}: expected at least {_LEAST} of the digits that "
+            "`manifestcommit jobs` shows, or a whole job id"
+        )
     known = {each.job for each in table.jobs()}
     if settled:
         known |= {row["job"] for row in table.history()}
@@ -49,5 +54,5 @@ def chosen(known: Iterable[str], given: str, name: str = "JOB") -> str:
     raise UsageError(f"invalid {name} {given!r}: {len(found)} jobs begin so: {names}")
 
 
-def _is_short(text: str) -> bool:
-    return _LEAST <= len(text) <= 32 and all(each in "0123456789abcdefABCDEF" for each in text)
+def _is_digits(text: str) -> bool:
+    return 1 <= len(text) <= 32 and all(each in "0123456789abcdefABCDEF" for each in text)

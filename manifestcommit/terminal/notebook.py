@@ -17,6 +17,7 @@ from .render import render_table, visible
 
 LINE = 100  # characters of a repr
 _CELL = 60
+_TEXT, _ID = 32, 52  # characters of a text in a repr; of one for which there is room, such as an id
 _ROWS = 20
 
 
@@ -35,8 +36,9 @@ def line(name: str, members: Iterable[tuple[str, Any]]) -> str:
     for member, value in members:
         if value is None or value == "" or value == () or value == {} or value is False:
             continue
-        part = f"{member}={_short(value)}"
-        if len(part) + 2 > room:
+        fitting = (f"{member}={_short(value, limit)}" for limit in (_ID, _TEXT))
+        part = next((each for each in fitting if len(each) + 2 <= room), None)
+        if part is None:
             left = True
             continue
         parts.append(part)
@@ -110,10 +112,9 @@ class Rows(list[dict[str, Any]]):
         return "" if value is None else value
 
 
-def _short(value: Any) -> str:
+def _short(value: Any, limit: int = _TEXT) -> str:
     if isinstance(value, str):
-        text = visible(value[:33])
-        return repr(text if len(value) <= 32 and len(text) <= 32 else f"{text[:31]}…")
+        return repr(cut(value, limit))
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, msgspec.Struct):

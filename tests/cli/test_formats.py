@@ -27,7 +27,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("formats") / "flights"
     rows = pa.table({"p": [HOSTILE, "", None, "null", "a=b"], "v": [1, 2, 3, None, 5], "text": [HOSTILE, None, "", "z", "[bold]y"]})
     mc.write(rows, root, partition_by="p", key=HOSTILE, watermarks={HOSTILE: (0, 5)})
-    mc.write(pa.table({"p": ["a=b"] * 5000, "v": range(5000), "text": ["t"] * 5000}), root, key="second")
+    mc.write(
+        pa.table({"p": ["a=b"] * 5000, "v": range(5000), "text": ["t"] * 5000}), root, key="second", message='late\n"corrections", all'
+    )
     mc.Table(root).set_properties({"owner": HOSTILE})
     with mc.begin(root) as job:
         job.write(rows)

@@ -187,6 +187,39 @@ def test_what_cannot_be_done_is_an_error_and_no_question(root: Path, arguments: 
         assert (found.status, found.asked) == (status, 0) and message in found.shown.replace("\n", ""), more
 
 
+def test_gc_counts_objects_by_the_kind_of_reason(tmp_path: Path) -> None:
+    """Not by job: ids of jobs are no reason. [GC5]"""
+    root = tmp_path / "t"
+    for number in range(5):
+        mc.write(DAYS, root, mode="overwrite", key=f"day {number}")
+    found = run("gc", root, "--grace", "0s", "--keep-for", "0s", answers=["n\n"])
+    reasons = [line.strip() for line in found.shown.splitlines() if line.startswith("    ")]
+    assert len(reasons) == 2 and not any(job[:8] in found.shown for job in jobs_of(root))
+    assert any(line.endswith(": no readable version lists it") for line in reasons)
+    assert any(line.endswith(": version … is below …, the oldest readable one") for line in reasons)
+
+
+def jobs_of(root: Path) -> list[str]:
+    return [row["job"].rpartition("-")[2] for row in mc.Table(root).history()]
+
+
+def test_a_rollback_over_a_rewind_says_where_the_watermarks_go(root: Path) -> None:
+    """Forward, or to be known again. [CF13]"""
+    table = mc.Table(root)
+    table.rewind("faa", 2, reason="day 2 again")
+    before = table.version - 1
+    found = run("rollback", root, before, "--reason", "x", answers=["n\n"])
+    assert "moved: 1 watermark: 'faa' from 2 to 4" in found.shown and "back" not in found.shown.partition("moved")[2]
+    table.rewind("faa", None, reason="from the start")
+    found = run("rollback", root, before, "--reason", "x", "--dry-run")
+    assert "moved: 1 watermark: 'faa' from unknown to 4" in found.shown
+    found = run("rollback", root, 1, "--reason", "x", "--dry-run")
+    assert "moved: 0 watermarks" in found.shown
+    run("rollback", root, before, "--reason", "x", "--yes")
+    found = run("rollback", root, 1, "--reason", "x", "--dry-run")
+    assert "moved: 1 watermark: 'faa' from 4 to its origin" in found.shown
+
+
 def test_every_command_that_changes_something_for_good_can_be_rehearsed() -> None:
     """--dry-run and --yes come together. [SE4]"""
     found = {}

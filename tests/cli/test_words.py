@@ -129,6 +129,15 @@ def test_what_begins_no_job_is_an_error(tmp_path: Path, given: str, capsys: pyte
     assert "job" in capsys.readouterr().err.lower()
 
 
+@pytest.mark.parametrize("command", ["resolve", "commit", "abort"])
+def test_too_few_digits_are_no_job_id(tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """[SE3]"""
+    job = mc.write(pa.table({"a": [1]}), tmp_path / "t").job_id
+    given = job_ids.short(job)[:3]
+    assert main([command, str(tmp_path / "t"), given]) == 2
+    assert f"invalid JOB '{given}': expected at least 4 of the digits" in capsys.readouterr().err
+
+
 def test_an_ambiguous_one_lists_the_candidates() -> None:
     jobs = [f"v{number}-{'a' * 16}-beef{number:028x}" for number in range(12)]
     with pytest.raises(mc.UsageError, match=r"invalid JOB 'beef': 12 jobs begin so: v0-a.*, …$") as caught:

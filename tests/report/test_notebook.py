@@ -51,6 +51,15 @@ def test_a_value_is_one_line_in_a_repl(made: tuple[mc.Table, mc.Outcome, str]) -
     assert repr(outcome).startswith("Outcome(kind='committed', version=2, rows=2, files=1, attempts=1, seconds=")
 
 
+def test_a_waiting_job_shows_the_id_that_finishes_it(tmp_path: Path) -> None:
+    with mc.begin(tmp_path / "t") as job:
+        job.write(pa.table({"a": [1]}))
+        prepared = job.prepare()
+    (found,) = mc.Table(tmp_path / "t").jobs()
+    assert repr(found).startswith(f"JobInfo(job='{prepared}', state='prepared', ") and len(repr(found)) <= 100
+    assert prepared in Tables(found._repr_html_()).cells
+
+
 def test_a_value_is_a_small_table_in_a_notebook(made: tuple[mc.Table, mc.Outcome, str]) -> None:
     table, outcome, text = made
     for value in (outcome, outcome.metrics, table.gc(), table.verify(), table.counts(), table.metrics(), table, table.history()):

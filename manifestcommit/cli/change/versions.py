@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 from ...terminal.render import counted, visible, were
 from ..options import Commands, add_note, context_of, note_of, positive, table_of
@@ -70,7 +72,7 @@ def _plan_rollback(options: argparse.Namespace) -> Plan:
     target, keys = back.target.version, sorted(back.dropped)
     undone = head.version - target
     before, after = head.snapshot.watermarks, back.target.watermarks
-    moved = sorted(name for name in before if before[name] != after.get(name))
+    moved = sorted(name for name in before | after if before.get(name) != after.get(name))
     taken, given = (
         f"{counted(each.files, 'file')} with {counted(each.rows, 'row')}, "
         f"{size_text(options, each.bytes)}"
@@ -84,7 +86,7 @@ def _plan_rollback(options: argparse.Namespace) -> Plan:
             f"no longer in the table: {taken}",
             f"back in the table: {given}",
             f"dropped: {_named(keys, 'key')}",
-            f"set back: {_named(moved, 'watermark')}",
+            f"moved: {_moved(before, after, moved)}",
         ],
         document={
             "version": head.version,
@@ -100,6 +102,21 @@ def _plan_rollback(options: argparse.Namespace) -> Plan:
             "watermarks": moved,
         },
     )
+
+
+def _moved(before: Mapping[str, Any], after: Mapping[str, Any], names: list[str]) -> str:
+    """How many watermarks move, and from where to where the first of them do: forward, too, where a
+    rewind is undone."""
+    shown = [
+        f"{name!r} from {_or(before.get(name), 'unknown')} to {_or(after.get(name), 'its origin')}"
+        for name in names[:5]
+    ]
+    rest = ["…"] * (len(names) > 5)
+    return counted(len(names), "watermark") + (f": {', '.join([*shown, *rest])}" if shown else "")
+
+
+def _or(position: Any, other: str) -> str:
+    return other if position is None else repr(position)
 
 
 def _named(names: list[str], noun: str) -> str:

@@ -241,6 +241,11 @@ def _keeps_less(options: argparse.Namespace) -> bool:
     return options.foreign or any(ages) or options.keep_keys < _KEEP_KEYS
 
 
+def _kind(reason: str) -> str:
+    """The reason without the job and the versions, which differ from object to object."""
+    return re.sub(r"\d+", "…", reason.partition("; job ")[0])
+
+
 def _plan(options: argparse.Namespace, table: Table) -> Plan:
     version = table.version
     found = _called(options, table.plan_gc)
@@ -250,7 +255,7 @@ def _plan(options: argparse.Namespace, table: Table) -> Plan:
     else:
         rows = [each for each in found.to_pylist() if each["action"] == "delete"]
         count, total = len(rows), sum(each["bytes"] for each in rows)
-        reasons = Counter(re.sub(r"\d[\d,]*", "…", each["reason"]) for each in rows)
+        reasons = Counter(_kind(each["reason"]) for each in rows)
     kept = (
         f"--keep-versions {options.keep_versions}, --keep-for {options.keep_for}, "
         f"--grace {options.grace}, --keep-keys {options.keep_keys}"

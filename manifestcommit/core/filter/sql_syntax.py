@@ -43,6 +43,10 @@ class NotUnderstoodError(UsageError):
     """A text in SQL has a part that only Spark understands, or none does."""
 
 
+class IncompleteError(UsageError):
+    """A text in SQL ends too early, or a quote or parenthesis has no other: no program reads it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Literal:
     """A value and the name of its type; "void": null without a type."""
@@ -77,7 +81,8 @@ class _Token:
 
 
 def parse(text: str) -> Node:
-    """The tree of an expression; NotUnderstoodError names the part that is not understood."""
+    """The tree of an expression. NotUnderstoodError names the part that is not understood;
+    IncompleteError where no part can make the text an expression."""
     parser = _Parser(text, _tokens(text))
     node = parser.expression()
     parser.expect_end()
@@ -88,6 +93,8 @@ def _tokens(text: str) -> list[_Token]:
     tokens, at = [], 0
     while at < len(text):
         found = _TOKEN.match(text, at)
+        if found is None and text[at] in "'\"`":
+            raise IncompleteError(f"the quote before {text[at + 1 : at + 20]!r} is not closed")
         if found is None or text.startswith(("--", "/*"), at):
             raise NotUnderstoodError(f"{text[at : at + 20]!r} is not understood without Spark")
         kind = "number" if found.lastgroup == "suffix" else str(found.lastgroup)
@@ -116,6 +123,8 @@ class _Parser:
         return terms[0] if len(terms) == 1 else Call("or", tuple(terms))
 
     def expect_end(self) -> None:
+        if self._next() == ")":
+            raise IncompleteError("it closes a parenthesis that it does not open")
         if self._at < len(self._tokens):
             raise self._unclear()
 
@@ -307,9 +316,9 @@ class _Parser:
         if self._take(word) is None:
             raise self._unclear()
 
-    def _unclear(self) -> NotUnderstoodError:
+    def _unclear(self) -> UsageError:
         if self._at >= len(self._tokens):
-            return NotUnderstoodError(f"{self._text!r} ends too early")
+            return IncompleteError("it ends too early")
         return NotUnderstoodError(f"{self._tokens[self._at].text!r} is not understood there")
 
 

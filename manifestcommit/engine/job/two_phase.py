@@ -26,7 +26,7 @@ from ...errors import (
     WatermarkGapError,
 )
 from ...store import ObjectInfo
-from ...terminal.notebook import Shown
+from ...terminal.notebook import Shown, line
 from ..commit.commit_loop import commit, measured, record_abort
 from ..commit.group_commit import Committers, read_intent
 from ..commit.settled import fenced_outcome, found_outcome
@@ -63,6 +63,16 @@ class JobInfo(Shown, msgspec.Struct, frozen=True, kw_only=True):
     version: int | None = None
     since: float
     size_bytes: int
+
+    def __repr__(self) -> str:
+        names = (
+            "job",
+            "state",
+            "version",
+            "size_bytes",
+            "since",
+        )  # what is typed again comes first
+        return line("JobInfo", [(name, getattr(self, name)) for name in names])
 
 
 def seal(session: TableContext, change: Write, done: KeyRecord | None) -> bytes:

@@ -21,6 +21,7 @@ from ...core.table.snapshot import Snapshot
 from ...errors import UsageError
 from ..metadata.table_context import TableContext
 from ..row_changes.arrow_rows import scan, write_rows
+from ..row_changes.conditions import complete
 from .compaction import Choose, NewFiles, Rewrite, Rewriting, choose_by, misplaced
 
 _MOST_AT_ONCE = 2  # groups; each takes a reader's and a writer's memory
@@ -72,10 +73,13 @@ def choose_by_sql(text: str, snapshot: Snapshot, spark: Callable[[], Choose]) ->
 
     def choose(partitions: pa.Table) -> Sequence[bool]:
         try:
-            form = compile_condition(text, by)
+            with complete(text, "where"):
+                form = compile_condition(text, by)
         except NotUnderstoodError:
             return spark()(partitions)
         except UsageError as error:
+            if error.argument is not None:
+                raise
             raise UsageError(misplaced(partitions, str(error))) from None
         return choose_by(form)(partitions)
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from ...core.filter.arrow_expression import parse_expression
 from ...core.filter.sql_expression import Resolve, compile_value, literal, number_as, to_type
-from ...core.filter.sql_syntax import NotUnderstoodError
+from ...core.filter.sql_syntax import IncompleteError, NotUnderstoodError
 from ...core.schema.arrow_schema import arrow_schema, arrow_type
 from ...core.schema.evolution import find_column
 from ...core.schema.fields import Field, Schema, type_text
@@ -119,7 +119,7 @@ def _compiled(field: Field, value: Any, resolve: Resolve, inputs: pa.Schema) -> 
         if found.is_literal and _is_number(arrow_type(found.type)) and _is_number(kind):
             return pc.scalar(pa.scalar(found.value, arrow_type(found.type)).cast(kind))
         return to_type(found, field.type)
-    except (NotUnderstoodError, pa.ArrowException, OverflowError) as error:
+    except (IncompleteError, NotUnderstoodError, pa.ArrowException, OverflowError) as error:
         kind_text = type_text(field.type)
         raise UsageError(
             f"set {field.name!r}: {shown(value)} is no value of the type {kind_text}: {error}; "

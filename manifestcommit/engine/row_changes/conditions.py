@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from ...core.filter.arrow_expression import parse_expression, spell
 from ...core.filter.predicate import Predicate
 from ...core.filter.sql_expression import compile_condition
-from ...core.filter.sql_syntax import NotUnderstoodError
+from ...core.filter.sql_syntax import IncompleteError, NotUnderstoodError
 from ...core.schema import arrow_schema
 from ...core.schema.fields import Schema
 from ...errors import UsageError
@@ -55,11 +55,24 @@ def understand(condition: Any, schema: Schema, argument: str) -> Condition:
     columns = arrow_schema.arrow_schema(schema, physical=False, ids=False)
     form = condition
     if isinstance(condition, str):
-        form = compile_condition(condition, schema)
+        with complete(condition, argument):
+            form = compile_condition(condition, schema)
     predicate = parse_expression(form, columns, argument)
     with evaluating(condition):  # its types are checked before any row is read
         mask_of(columns.empty_table(), form)
     return Condition(given=condition, predicate=predicate, form=form)
+
+
+@contextmanager
+def complete(text: str, argument: str) -> Iterator[None]:
+    """Inside this block, a text is compiled; UsageError, with the name of the argument, where it is
+    no whole expression."""
+    try:
+        yield
+    except IncompleteError as error:
+        refusal = UsageError(f"invalid {argument} {shown(text)}: {error}; nothing was done")
+        refusal.argument = argument
+        raise refusal from error
 
 
 def mask_of(rows: pa.Table, form: pc.Expression) -> pa.ChunkedArray:

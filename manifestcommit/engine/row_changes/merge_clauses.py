@@ -44,7 +44,7 @@ from .clauses import (
     given_values,
     source_values,
 )
-from .conditions import evaluating, mask_of, shown
+from .conditions import complete, evaluating, mask_of, shown
 from .merge_source import KeyIndex, Staged, keys_only, staged_rows
 from .removal import ChangedFiles, by_sources, finish
 
@@ -204,6 +204,8 @@ class _Merge:
         self._unmatched = [
             _Rule(each, table, source, resolve_theirs, theirs) for each in clauses.unmatched
         ]
+        for each in clauses.unmatched:
+            _check_partitions(each, table, source, change.snapshot.partition_by)
         self.counts = {"rows_deleted": 0, "rows_updated": 0, "rows_inserted": 0}
 
     def use(self, staged: Staged) -> None:
@@ -370,6 +372,23 @@ class _Merge:
         return made, np.flatnonzero(gone)
 
 
+def _check_partitions(
+    clause: Clause, table: Schema, source: Schema, partition_by: Sequence[int]
+) -> None:
+    """SchemaMismatchError where inserted rows would lack a partition column, as for an append.
+    [SC8] [RC9]"""
+    values = given_values(clause)
+    names = source_values(table, source) if values is None else values
+    given = {find_column(table, name).id for name in names}
+    lacking = [field.name for field in table.fields if field.id in {*partition_by} - given]
+    if lacking:
+        raise SchemaMismatchError(
+            f"Column {lacking[0]!r} partitions the table and Insert gives it no value: all new "
+            "rows would go to the partition of null. Nothing was done. Add it to the source, or "
+            f"give it in values; where they are to go there, as {{{lacking[0]!r}: None}}."
+        )
+
+
 def _inputs(table: Schema, source: Schema) -> pa.Schema:
     """The columns of a row that clauses see."""
     return pa.schema(
@@ -385,7 +404,8 @@ def _condition(condition: Any, resolve: Resolve, inputs: pa.Schema) -> pc.Expres
     form = condition
     try:
         if isinstance(condition, str):
-            found = compile_value(condition, resolve)
+            with complete(condition, "where"):
+                found = compile_value(condition, resolve)
             if found.type != "boolean":
                 raise NotUnderstoodError("it is neither true nor false")
             form = found.expression

@@ -64,10 +64,14 @@ def check_columns(table: Schema, data: Schema, only_keys: bool) -> list[str]:
         try:
             chosen.append(find_column(data, field.name))
         except UsageError:
-            what = "a merge compares" if only_keys else "a merge replaces whole rows"
-            raise SchemaMismatchError(
-                f"the source has no column {field.name!r}: {what}. Nothing was done."
-            ) from None
+            what = (
+                "a merge compares. Nothing was done."
+                if only_keys
+                else "a merge replaces whole rows. Nothing was done. Add the column, or merge the "
+                "source's columns only, from Arrow data: when_matched=mc.Update(), "
+                "when_not_matched=mc.Insert()"
+            )
+            raise SchemaMismatchError(f"the source has no column {field.name!r}: {what}") from None
     extra = [field.name for field in data.fields if field not in chosen]
     if extra and not only_keys:
         raise SchemaMismatchError(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifestcommit.core.filter.sql_expression import columns_of, compile_condition, compile_value, literal
-from manifestcommit.core.filter.sql_syntax import Literal, NotUnderstoodError, parse
+from manifestcommit.core.filter.sql_syntax import IncompleteError, Literal, NotUnderstoodError, parse
 from manifestcommit.core.schema.fields import Field, Schema
 from manifestcommit.core.schema.spark_json import CHAR_VARCHAR
 from manifestcommit.errors import UsageError
@@ -32,11 +32,7 @@ SCHEMA = Schema(
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "i =",
         "i = 1 2",
-        "(i = 1",
-        "i = 1)",
         "i == = 1",
         "i",
         "'x'",
@@ -73,8 +69,28 @@ SCHEMA = Schema(
     ],
 )
 def test_what_only_spark_may_know_is_not_understood(text: str) -> None:
-    """A session's zone, a collation, a cast of a text, a subquery, half a condition. [RC8]"""
+    """A session's zone, a collation, a cast of a text, a subquery. [RC8]"""
     with pytest.raises(NotUnderstoodError):
+        compile_condition(text, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "ends too early"),
+        ("i =", "ends too early"),
+        ("i = 1 AND", "ends too early"),
+        ("(i = 1", "ends too early"),
+        ("i IN (1, ", "ends too early"),
+        ("i = 1)", "parenthesis"),
+        ("s = 'a", "quote before 'a'"),
+        ("s = \"a'", "quote before"),
+        ("`i = 1", "quote before 'i = 1'"),
+    ],
+)
+def test_half_a_condition_is_none_for_spark_either(text: str, says: str) -> None:
+    """So that it is refused here, and no session is started to hear the same. [RC8]"""
+    with pytest.raises(IncompleteError, match=says):
         compile_condition(text, SCHEMA)
 
 

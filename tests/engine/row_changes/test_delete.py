@@ -101,6 +101,7 @@ def test_a_rerun_with_the_key_does_nothing_whoever_did_it_first(base: Any, tmp_p
         ("nope = 1", "no column 'nope'"),
         ("lower(text) = 'x'", "(?s)without Spark.*pyarrow.*pip install"),
         ("day = 2013-01-01", "(?s)without Spark.*pyarrow.*pip install"),
+        ("id = ", "^invalid where 'id = ': it ends too early; nothing was done$"),
         ("id", "(?s)neither true nor false"),
         ("id / 0 = 1", "(?s)cannot be evaluated.*divide by zero.*nothing was done"),
         ("id + 9223372036854775807 > 0", "(?s)cannot be evaluated.*overflow"),

@@ -35,6 +35,7 @@ SOURCE = pa.table(
         "id": pa.array([1, 2, 13, 24, 41, 42, None, 35], pa.int64()),
         "x": [0.5, None, 2.5, None, 1.0, None, 9.0, 3.5],
         "text": ["one", "two", None, "it's", "new", "neu ü", "no key", "x"],
+        "day": ["a b%20", None, "k=v#x?", "", "'\"ü漢+", "2013", "a b%20", "%"],
     }
 )
 U, D, I = mc.Update, mc.Delete, mc.Insert  # noqa: E741  # as in the table below
@@ -48,20 +49,21 @@ MERGES: dict[str, tuple[dict[str, Any], str]] = {
         {
             "when_matched": [D(where="op = 'd'"), U(set={"x": "source.x"}, where="source.x > 1"), U(set={"text": "'rest'"})],
             "when_not_matched": [
-                I(values={"id": "id", "text": "concat('<', text, '>')"}, where="op = 'i' AND x IS NULL"),
-                I(values={"id": "id", "x": 7}, where="op = 'i'"),
+                I(values={"id": "id", "day": "day", "text": "concat('<', text, '>')"}, where="op = 'i' AND x IS NULL"),
+                I(values={"id": "id", "day": None, "x": 7}, where="op = 'i'"),
             ],
         },
         """WHEN MATCHED AND op = 'd' THEN DELETE
         WHEN MATCHED AND source.x > 1 THEN UPDATE SET x = source.x
         WHEN MATCHED THEN UPDATE SET text = 'rest'
-        WHEN NOT MATCHED AND op = 'i' AND source.x IS NULL THEN INSERT (id, text) VALUES (source.id, '<' || source.text || '>')
+        WHEN NOT MATCHED AND op = 'i' AND source.x IS NULL THEN
+            INSERT (id, day, text) VALUES (source.id, source.day, '<' || source.text || '>')
         WHEN NOT MATCHED AND op = 'i' THEN INSERT (id, x) VALUES (source.id, 7)""",
     ),
     "a source with some columns": (
         {"when_matched": U(), "when_not_matched": I()},
-        """WHEN MATCHED THEN UPDATE SET id = source.id, x = source.x, text = source.text
-        WHEN NOT MATCHED THEN INSERT (id, x, text) VALUES (source.id, source.x, source.text)""",
+        """WHEN MATCHED THEN UPDATE SET id = source.id, x = source.x, text = source.text, day = source.day
+        WHEN NOT MATCHED THEN INSERT (id, x, text, day) VALUES (source.id, source.x, source.text, source.day)""",
     ),
     "not matched by source": (
         {
@@ -80,7 +82,7 @@ MERGES: dict[str, tuple[dict[str, Any], str]] = {
         },
         """WHEN MATCHED AND target.day IS NOT NULL THEN UPDATE SET day = 'a b%20', id = target.id + 100
         WHEN MATCHED THEN DELETE
-        WHEN NOT MATCHED THEN INSERT (id, x, text) VALUES (source.id, source.x, source.text)
+        WHEN NOT MATCHED THEN INSERT (id, x, text, day) VALUES (source.id, source.x, source.text, source.day)
         WHEN NOT MATCHED BY SOURCE THEN DELETE""",
     ),
 }
@@ -169,6 +171,32 @@ def test_the_source_has_its_keys_and_fits_the_table(base: Any, tmp_path: Path) -
         with pytest.raises((mc.SchemaMismatchError, mc.UsageError), match=r"'id'|\bx\b|rows with the key id=1;"):
             table.merge(source, on="id", when_matched=mc.Update())
     assert content(table) == shown(data)
+
+
+@pytest.mark.parametrize("clause", ["insert", mc.Insert(), mc.Insert(values={"id": "id"}), [mc.Insert(where="x > 1"), mc.Insert()]])
+def test_new_rows_name_their_partition_as_those_of_an_append(base: Any, tmp_path: Path, clause: Any) -> None:
+    """Left out, the partition column would be null for all of them; said, it may be. [RC9] [SC8]"""
+    table, data = copy(base, "partitioned", tmp_path)
+    source = pa.table({"id": pa.array([1, 77], pa.int64()), "x": [0.5, 2.5]})
+    clauses: dict[str, Any] = {"when_matched": mc.Update(), "when_not_matched": clause}
+    with pytest.raises(mc.SchemaMismatchError, match=r"(?s)'day' partitions the table.*\{'day': None\}"):
+        table.merge(source, on="id", **clauses)
+    assert content(table) == shown(data)
+    said = mc.Insert(values={"DAY": None, "id": "id"})
+    assert table.merge(source, on="id", when_matched=None, when_not_matched=said).rows_inserted == 1
+    assert table.dataset().to_table(filter=pc.field("id") == 77).column("day").to_pylist() == [None]
+
+
+def test_a_merge_of_whole_rows_says_how_some_columns_are_merged(base: Any, tmp_path: Path) -> None:
+    """[RC3]"""
+    table, data = copy(base, "partitioned", tmp_path)
+    source = pa.table({"id": pa.array([1], pa.int64()), "x": [0.5]})
+    with pytest.raises(mc.SchemaMismatchError, match=r"(?s)mc\.Update\(\).*mc\.Insert\(\)"):
+        table.merge(source, on="id")
+    with pytest.raises(mc.SchemaMismatchError, match=r"a merge compares. Nothing was done.$"):
+        table.merge(source, on="text", when_matched="delete", when_not_matched=None)
+    assert table.merge(source, on="id", when_matched=mc.Update(), when_not_matched=None).rows_updated == 1
+    assert content(table) != shown(data)
 
 
 # --- crashes, and beside others ------------------------------------------------------------------------------------------
