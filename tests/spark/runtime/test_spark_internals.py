@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,14 @@ def has_java_session(spark: SparkSession) -> None:
 def java_frame(spark: SparkSession) -> None:
     with part("DataFrame._jdf"):
         assert spark_internals.java_frame(spark.range(3)).queryExecution().logical().nodeName() == "Range"
+
+
+def file_index(spark: SparkSession) -> None:
+    with part("LogicalRelation.location"), tempfile.TemporaryDirectory() as parent:
+        folder = f"{parent}/days"
+        spark.range(3).selectExpr("id", "id as day").write.partitionBy("day").parquet(folder)
+        spec = spark_internals.file_index(spark.read.parquet(folder)).partitionSpec()
+        assert spec.partitions().length() == 3 and "day" in spec.partitionColumns().json()
 
 
 def java_rdd(spark: SparkSession) -> None:
@@ -108,6 +117,7 @@ CHECKS: dict[str, Callable[[Any], None]] = {
         java_session,
         has_java_session,
         java_frame,
+        file_index,
         java_rdd,
         java_observation,
         settings_of,
