@@ -52,6 +52,20 @@ def test_commits_beside_each_other_in_either_order() -> None:
     assert check([append(0, 10, 3, "a"), append(1, 9, 2, "b"), read(5, 2, "b"), read(11, 3, "a", "b")]) is None
 
 
+def test_a_version_that_nobody_claims_may_be_what_a_killed_process_did() -> None:
+    """A rollback tells its job when it is done; if its process dies before, the table's own history names a job that nobody knows."""
+    commits = [append(0, 1, 1, "a", advances={"s": (0, 5)}), append(2, 3, 2, "b", advances={"s": (5, 9)})]
+    killed = op("rollback", 4, None, "unknown", restores=1)
+    after = append(6, 7, 4, "c", advances={"s": (5, 7)}, birth=3)
+    unclaimed = op("history", 0, 9, "committed", 3, job="v2-who")
+    assert check([*commits, killed, unclaimed, after]) is None
+    assert "while it is at 9" in found(*commits, unclaimed, after).problem, "nobody has rolled back"
+    tag = op("tag", 4, 5, "committed", 3, job="v2-who", birth=2)
+    assert "while it is at 9" in found(*commits, killed, tag, after).problem, "somebody else made version 3"
+    other = msgspec.structs.replace(killed, job="v2-other")
+    assert "while it is at 9" in found(*commits, other, unclaimed, after).problem, "another job made version 3"
+
+
 def test_an_unknown_outcome_may_be_either() -> None:
     lost = append(0, 1, None, "x", outcome="unknown")
     assert check([lost, append(2, 3, 2, "b"), read(4, 2, "b")]) is None

@@ -127,6 +127,12 @@ class Operation(
         return not does and self.key is None and self.restores is None
 
     @property
+    def is_unclaimed(self) -> bool:
+        """Return whether only a reader of the table's history reported its commit, so that it may
+        be any operation whose process died before it learned its job."""
+        return self.is_idle and self.is_plain and self.birth is None
+
+    @property
     def until(self) -> float:
         """Return the latest time at which it could have had an effect."""
         return (

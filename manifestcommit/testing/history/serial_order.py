@@ -252,6 +252,8 @@ class Search:
                     yield [*base, *due, operation]
             for count in range(2, len(plain) + 1):
                 yield [*base, *due, *plain[:count]]
+        if not due and len(known) == 1 and known[0].is_unclaimed:
+            yield from ([one] for one in others if not (one.is_plain or one.job))
 
     def _is_due(self, operation: Operation, version: int) -> bool:
         _, last, is_shown = self.windows[operation.id]
