@@ -46,7 +46,7 @@ from .iceberg_schema import check_schema, schema_json, spec_json
 from .shared_objects import not_ours, put_shared
 
 LOG = logging.getLogger("manifestcommit.jobs")
-_LAYOUT = "1"  # of manifests: another one gives them other names
+_LAYOUT = "2"  # of manifests: another one gives them other names
 _MOST_BYTES = 256 << 20
 _TRIES = 5  # to find that the hint names the newest document
 

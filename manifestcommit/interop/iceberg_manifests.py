@@ -8,6 +8,7 @@ here: their names and where they are put (interop.iceberg_export).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from .avro import Pieces
 from .iceberg_schema import FIRST_PARTITION_ID, schema_json, spec_json
 
 _FLOATS = ("float", "double")
+_NO_NAME = re.compile("^[0-9]|[^A-Za-z0-9_]")  # what no name in Avro may have
 _AVRO_TYPES: dict[str, Any] = {
     "boolean": "boolean",
     "byte": "int",
@@ -316,12 +318,13 @@ def _map_type(key_id: int, value_id: int, value: str) -> dict[str, Any]:
 
 def _entry_schema(schema: Schema, partition_by: Sequence[int]) -> dict[str, Any]:
     types = {field.id: field.type for field in schema.fields}
+    names = _partition_names(schema, partition_by)
     partition = {
         "type": "record",
         "name": "r102",
         "fields": [
-            _maybe(FIRST_PARTITION_ID + at, f"p{at}", _partition_type(types[field_id], at))
-            for at, field_id in enumerate(partition_by)
+            _maybe(FIRST_PARTITION_ID + at, name, _partition_type(types[field_id], at))
+            for at, (name, field_id) in enumerate(zip(names, partition_by, strict=True))
         ],
     }
     data_file = {
@@ -352,6 +355,19 @@ def _entry_schema(schema: Schema, partition_by: Sequence[int]) -> dict[str, Any]
             _field(2, "data_file", data_file),
         ],
     }
+
+
+def _partition_names(schema: Schema, partition_by: Sequence[int]) -> list[str]:
+    """The names of partition columns as Avro can have them: some readers find columns by name."""
+    by_id = {field.id: field.name for field in schema.fields}
+    names = [_NO_NAME.sub(_escaped, by_id[field_id]) for field_id in partition_by]
+    if len(set(names)) < len(names):
+        return [f"p{at}" for at in range(len(names))]
+    return names
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"_{found[0]}" if found[0].isdecimal() and found[0].isascii() else f"_x{ord(found[0]):X}"
 
 
 def _partition_type(kind: FieldType, at: int) -> Any:

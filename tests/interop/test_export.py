@@ -18,6 +18,7 @@ import pytest
 from tests.budgets import budgets
 from tests.interop.clients import DELTA, ICEBERG, deltalake_query, duckdb_iceberg, expected, local, rows
 from tests.interop.kinds import KINDS, foreign, numbered
+from tests.simulator.avro_rows import avro_rows
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
@@ -271,6 +272,25 @@ def test_a_manifest_is_exported_once(tmp_path: Path) -> None:
     table.export("iceberg")
     new = sorted(name.rpartition("/")[2].partition("-")[0] for name in names(table.url) - before)
     assert new == ["m", "snap", f"v{table.version}.metadata.json"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "names"),
+    [
+        (["part", "a b", "1st"], ["part", "a_x20b", "_1st"]),
+        (["ü", "𝄞", "a.b"], ["_xFC", "_x1D11E", "a_x2Eb"]),
+        (["a b", "a_x20b"], ["p0", "p1"]),
+    ],
+)
+def test_partition_values_have_the_names_of_their_columns(tmp_path: Path, columns: list[str], names: list[str]) -> None:
+    """By which some readers find them, and else read nulls; as far as Avro can have them. [EX1] [EX5]"""
+    table = mc.write(pa.table({"n": [1], **{name: ["x"] for name in columns}}), str(tmp_path / "t"), partition_by=columns)
+    mc.Table(str(tmp_path / "t")).export("iceberg")
+    (manifest,) = (tmp_path / "t" / "_iceberg" / "metadata").glob("m-*.avro")
+    (entry,) = avro_rows(manifest.read_bytes())
+    assert table.committed and entry["data_file"]["partition"] == dict.fromkeys(names, "x")
+    wanted, schema = expected(mc.Table(str(tmp_path / "t")))
+    assert rows(duckdb_iceberg(str(tmp_path / "t")), schema) == wanted
 
 
 def test_keys_and_watermarks_are_in_the_summary(tmp_path: Path) -> None:
