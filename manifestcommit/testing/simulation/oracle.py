@@ -18,6 +18,7 @@ from ...core.format import codec
 from ...core.table import object_names
 from ...core.table.snapshot import Snapshot
 from ...core.table.watermark import Position
+from ...engine.metadata.exports import is_export
 from ...engine.metadata.manifests import JOB_RUN, KEY_RUN
 from ...engine.metadata.table_context import TableContext
 from ...engine.metadata.version_chain import Head
@@ -427,7 +428,8 @@ class Oracle:
                 for name in there
                 if retention.is_of_another_table(name, self.head.snapshot.table_id)
             }
-        if dead := there - needed - stale - {object_names.HINT}:
+        exported = set(filter(is_export, there))
+        if dead := there - needed - stale - exported - {object_names.HINT}:
             self._fail(
                 f"{len(dead)} dead objects are left after two gcs, such as {min(dead)} [GC5] [GC7]"
             )
