@@ -116,7 +116,7 @@ RULES: dict[str, Rule] = {
     "max_bytes": size,
     "message": optional(message),
     "metadata": optional(metadata),
-    "mode": one_of("append", "overwrite"),
+    "mode": one_of("append", "overwrite", "error", "ignore"),
     "name": text("a name, as a text", "'flight'"),
     "new_name": text("a name, as a text", "'flight'"),
     "on": names,

@@ -49,7 +49,7 @@ def write(
     data: Any,
     path: Path,
     *,
-    mode: Literal["append", "overwrite"] = "append",
+    mode: Literal["append", "overwrite", "error", "ignore"] = "append",
     partition_by: list[str] | str | None = None,
     overwrite: Overwritten = None,
     conflict: Literal["serializable", "blind", "fail"] = "serializable",
@@ -77,7 +77,10 @@ def write(
             is replaced; another one that is missing is null, unless the property
             `write.missing-columns` says otherwise.
         path: the table's root, a local path or a URL; the first write makes it a table.
-        mode: "append", the default, or "overwrite".
+        mode: "append", the default; "overwrite"; "error": fail if the table exists; "ignore": do
+            nothing then. Of several such first writes at once one creates the table. It exists once
+            anything was committed to it, even if it is empty; what a first write that has not
+            committed left behind does not count.
         partition_by: the columns that partition the table, for its first write; by default none, or
             those that it has.
         overwrite: what mode="overwrite" replaces: the whole table (None, the default), the
@@ -119,13 +122,15 @@ def write(
 
     Returns:
         The outcome: the version that holds the rows, and whether an earlier run committed them.
+        With mode="ignore", where the table exists: of the kind "unchanged", with its version.
 
     Raises:
         UsageError: an argument is wrong; no task has started.
         SchemaMismatchError: the data does not fit the table; no task has started.
         VersionNotFoundError: of `based_on`; no task has started.
         NotATableError: the folder holds files but no table.
-        CommitConflictError: others committed what this overwrite depends on; nothing is committed.
+        CommitConflictError: others committed what this overwrite depends on, or mode is "error" and
+            the table exists (`rule` "table_exists"); nothing is committed.
         WatermarkGapError: a range starts after the current watermark; nothing is committed.
         WatermarkOverlapError: a range starts before the current watermark; nothing is committed.
         KeyReusedError: the key was committed with another declaration.
@@ -136,16 +141,16 @@ def write(
     Example:
         `write(df, "/lake/flights", key="flights:2013-01", watermarks={"faa": (0, 27004)})`
 
-    Spec: CM1, CM10, CF17, KY1, OB15, SE5, WM2.
+    Spec: CM1, CM10, CF17, CF18, KY1, OB15, SE5, WM2.
     """
-    if mode == "append" and overwrite is not None:
+    if mode != "overwrite" and overwrite is not None:
         raise UsageError(
-            'overwrite=… names what mode="overwrite" replaces; with mode="append" leave it out'
+            f'overwrite=… names what mode="overwrite" replaces; with mode="{mode}" leave it out'
         )
-    if mode == "append" and conflict != "serializable":
+    if mode != "overwrite" and conflict != "serializable":
         raise UsageError(
-            f'conflict={conflict!r} says when mode="overwrite" aborts; an append conflicts '
-            "with nothing that was written"
+            f'conflict={conflict!r} says when mode="overwrite" aborts; with mode="{mode}" leave it '
+            "out"
         )
     options: dict[str, Any] = {
         "fingerprint": fingerprint,
@@ -155,20 +160,29 @@ def write(
         "metadata": metadata,
         "storage_options": storage_options,
     }
-    with begin(path, key=key, **options) as job:
-        if mode == "overwrite":
-            job.overwrite(overwrite, conflict=conflict)
-        for each in advances_of(watermarks):
-            job.advance(each.source, each.start, each.end)
-        # All rows of the job come from these ranges, and its files say so, unless that would make
-        # each entry long.
-        sources = watermarks if watermarks and len(watermarks) <= MAX_SOURCES else None
-        options = {
-            "merge_schema": merge_schema,
-            "target_file_size": target_file_size,
-            "sources": sources,
-        }
-        job.write(data, partition_by=partition_by, writer=writer, **options)
+    job = begin(path, key=key, **options)
+    # All rows of the job come from these ranges, and its files say so, unless that would make each
+    # entry long.
+    sources = watermarks if watermarks and len(watermarks) <= MAX_SOURCES else None
+    options = {
+        "merge_schema": merge_schema,
+        "target_file_size": target_file_size,
+        "sources": sources,
+    }
+    try:
+        with job:
+            if mode == "overwrite":
+                job.overwrite(overwrite, conflict=conflict)
+            elif mode != "append":
+                job._job.be_first(mode)
+            for each in advances_of(watermarks):
+                job.advance(each.source, each.start, each.end)
+            job.write(data, partition_by=partition_by, writer=writer, **options)
+    except CommitConflictError as error:
+        if mode != "ignore" or error.rule != "table_exists":
+            raise
+        version = TableContext(open_store(path, storage_options)).open().version
+        return Outcome(kind="unchanged", job_id=job._job.id, version=version)
     assert job.outcome is not None
     return job.outcome
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -66,3 +70,128 @@ def test_the_id_of_a_job_stays_what_it_was_when_asked_for(tmp_path: Path) -> Non
         assert job.id == asked
     assert job.outcome is not None and mc.resolve(tmp_path / "t", asked) == "committed"
     assert mc.resolve(tmp_path / "t", asked).version == job.outcome.version
+
+
+# --- mode="error" and mode="ignore" ------------------------------------------------------------------------------------------
+
+
+def while_read(act: Callable[[], Any]) -> pa.RecordBatchReader:
+    """MENDED, as a stream during which something else happens."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        act()
+        yield from MENDED.to_batches()
+
+    return pa.RecordBatchReader.from_batches(MENDED.schema, batches())
+
+
+def never() -> pa.RecordBatchReader:
+    return while_read(lambda: pytest.fail("the data was read"))
+
+
+@pytest.mark.parametrize("mode", ["error", "ignore"])
+def test_a_first_write_creates_the_table_and_a_second_one_does_not_look_at_its_data(tmp_path: Path, mode: Any) -> None:
+    """Whatever columns that has. [CF18]"""
+    root = tmp_path / "t a%20b+=#'é"
+    assert mc.write(MENDED, root, mode=mode, partition_by="day").committed
+    other = pa.RecordBatchReader.from_batches(pa.schema([("x", pa.int8())]), (pytest.fail("read") for _ in range(1)))
+    for data in (never(), other):
+        if mode == "error":
+            with pytest.raises(mc.CommitConflictError, match="the table exists, at version 2") as caught:
+                mc.write(data, root, mode=mode)
+            assert caught.value.rule == "table_exists"
+        else:
+            outcome = mc.write(data, root, mode=mode)
+            assert (outcome.kind, outcome.committed, outcome.version) == ("unchanged", False, 2)
+    table = mc.Table(root)
+    assert table.to_arrow().num_rows == 2 and [each["operation"] for each in table.history()] == ["append", "create"]
+
+
+@pytest.mark.parametrize("mode", ["error", "ignore"])
+def test_a_table_exists_once_anything_was_committed_to_it(tmp_path: Path, mode: Any) -> None:
+    """An empty one, too; what a failed first write left behind is none. [CF18] [CM13]"""
+
+    def exists(root: Path) -> bool:
+        try:
+            return not mc.write(MENDED, root, mode=mode).committed
+        except mc.CommitConflictError as error:
+            return error.rule == "table_exists"
+
+    mc.create_table(tmp_path / "made", MENDED.schema)
+    assert exists(tmp_path / "made")
+    mc.write(MENDED, tmp_path / "emptied")
+    mc.Table(tmp_path / "emptied").delete("true")
+    assert exists(tmp_path / "emptied")
+    assert mc.begin(tmp_path / "begun").id  # another job has a name in it
+    assert exists(tmp_path / "begun")
+    with pytest.raises(mc.SchemaMismatchError):
+        mc.write(BROKEN, tmp_path / "failed", partition_by="day")
+    assert mc.Table(tmp_path / "failed").version == 1 and not exists(tmp_path / "failed")
+    assert mc.Table(tmp_path / "failed").to_arrow().num_rows == 2
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "x.csv").write_text("x")
+    with pytest.raises(mc.errors.NotATableError):
+        exists(tmp_path / "files")
+
+
+@pytest.mark.parametrize("theirs", ["error", "ignore", "append", "overwrite", "create", "property"])
+@pytest.mark.parametrize("mode", ["error", "ignore"])
+def test_whoever_comes_first_meanwhile_has_created_the_table(tmp_path: Path, mode: Any, theirs: Any) -> None:
+    """Nothing of the other becomes visible, though both began where there was no table. [CF18]"""
+    root, new = tmp_path / "t", pa.table({"day": ["c"], "at": [3]})
+
+    def other() -> None:
+        match theirs:
+            case "create":  # version 1 is of the write that reads this; what is made here is committed on top
+                mc.write(new, root)
+                mc.create_table(root, MENDED.schema)
+            case "property":
+                mc.Table(root).set_properties({"owner": "x"})
+            case _:
+                mc.write(new, root, mode=theirs)
+
+    rows = [] if theirs == "property" else [3]
+    if mode == "error":
+        with pytest.raises(mc.CommitConflictError) as caught:
+            mc.write(while_read(other), root, mode=mode)
+        assert caught.value.rule == "table_exists"
+    else:
+        outcome = mc.write(while_read(other), root, mode=mode)
+        assert (outcome.kind, outcome.version) == ("unchanged", 2)
+    assert mc.Table(root).to_arrow()["at"].to_pylist() == rows
+
+
+def test_of_many_at_once_one_creates_the_table(tmp_path: Path) -> None:
+    """[CF18] [CM13]"""
+    start, count = Barrier(8), 8
+
+    def one(number: int) -> str:
+        start.wait()
+        try:
+            return mc.write(pa.table({"n": [number]}), tmp_path / "t", mode="error" if number % 2 else "ignore").kind
+        except mc.CommitConflictError as error:
+            return error.rule
+
+    with ThreadPoolExecutor(count) as pool:
+        told = list(pool.map(one, range(count)))
+    (winner,) = (number for number, each in enumerate(told) if each == "committed")
+    assert mc.Table(tmp_path / "t").to_arrow()["n"].to_pylist() == [winner]
+    assert all(each == ("table_exists" if number % 2 else "unchanged") for number, each in enumerate(told) if number != winner)
+
+
+def test_a_rerun_of_its_key_returns_the_first_version(tmp_path: Path) -> None:
+    """Though the table exists then. [KY3] [CF18]"""
+    for mode in ("error", "ignore"):
+        root: Any = tmp_path / mode
+        first = mc.write(MENDED, root, mode=mode, key="k")  # type: ignore[arg-type]  # a mode
+        again = mc.write(never(), root, mode=mode, key="k")  # type: ignore[arg-type]  # a mode
+        assert again.already_committed and again.version == first.version
+        with pytest.raises(mc.KeyReusedError):
+            mc.write(MENDED, root, key="k")
+
+
+@pytest.mark.parametrize("options", [{"overwrite": "dynamic"}, {"conflict": "fail"}])
+def test_what_is_for_overwrites_is_refused(tmp_path: Path, options: Any) -> None:
+    """[SE3]"""
+    with pytest.raises(mc.UsageError, match='mode="error" leave it out'):
+        mc.write(MENDED, tmp_path / "t", mode="error", **options)

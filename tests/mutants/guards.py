@@ -997,6 +997,13 @@ SPARK: tuple[Mutant, ...] = (
         tests="engine/row_changes/test_update.py::test_a_value_that_is_none_is_refused_and_nothing_is_committed",
     ),
     mutant(
+        "first write that is second",
+        "Of two jobs that are each to create the table both commit: it holds the rows of both.",
+        "CF18",
+        ("core/commit/conflict.py", "    if not change.first or is_unborn(head):\n", "    if True:\n"),
+        tests="api/test_first_write.py::test_of_many_at_once_one_creates_the_table",
+    ),
+    mutant(
         "data outside of the condition",
         "Rows that a condition does not select are added beside those that it replaces: a rerun adds them again.",
         "RC10",

@@ -222,8 +222,8 @@ def test_a_golden_prepared_job_that_says_who_made_it_means_what_it_always_meant(
 
 
 def test_the_golden_prepared_job_has_every_member() -> None:
-    """But for what no prepared job may hold: a batch of a stream, and a reason. [AB3]"""
-    alone = {"reason", "stream"}
+    """But for what no prepared job may hold: a batch of a stream, a reason, and that it is to be the first. [AB3]"""
+    alone = {"first", "reason", "stream"}
     members = set(msgspec.structs.asdict(golden.prepared().change)) - alone
     later = {"based_on", "message", "metadata", "author"}  # of examples of their own
     assert set(document("prepared")["change"]) | later == members == set(PREPARED.schema["$defs"]["change"]["properties"])

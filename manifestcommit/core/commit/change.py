@@ -86,7 +86,7 @@ class Write(_OfJob, frozen=True, kw_only=True):
     the added files; remove: paths that it replaces; reads: the partitions whose rows it read to
     decide what to remove and add; based_on: the version below `birth` that its rows were read from
     [CF17]; declared: digest of what the caller declared with the key; stream: the streaming batch
-    that it is; reason: a text for people.
+    that it is; first: nothing may have been committed before [CF18]; reason: a text for people.
     """
 
     key: str | None = None
@@ -105,6 +105,7 @@ class Write(_OfJob, frozen=True, kw_only=True):
     advances: tuple[Advance, ...] = ()
     properties: dict[str, str | None] = {}
     stream: StreamBatch | None = None
+    first: bool = False
     reason: str | None = None
     summary: Summary = Summary()
 

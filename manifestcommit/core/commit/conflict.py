@@ -85,6 +85,24 @@ def needs_winners(change: Change) -> bool:
             return isinstance(change, Rewind)
 
 
+def is_unborn(head: Snapshot) -> bool:
+    """Whether a first write created the table, and nothing has been committed since. [CF18]"""
+    return head.provisional and head.schema is not None
+
+
+def table_exists(
+    head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
+) -> Conflict | None:
+    """The job is to be the first, and another commit was. [CF18]"""
+    if not change.first or is_unborn(head):
+        return None
+    return Conflict(
+        rule="table_exists",
+        mine='is to create the table (mode="error" or "ignore")',
+        winner=f"the table exists, at version {head.version}",
+    )
+
+
 def schema_is_other(
     head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
 ) -> Conflict | None:
@@ -498,6 +516,7 @@ RULES: Mapping[type[Any], tuple[Rule, ...]] = {
     MergeManifests: (replaced_file_is_gone,),
     Write: (
         path_is_condemned,
+        table_exists,
         source_was_set_back,
         key_was_set_back,
         stream_was_set_back,

@@ -89,6 +89,7 @@ def carries_others(change: Change) -> TypeGuard[Write]:
         and change.overwrite is None
         and not change.remove
         and not change.reads
+        and not change.first
     )
 
 

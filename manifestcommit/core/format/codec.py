@@ -151,7 +151,7 @@ def _prepared(raw: bytes, name: str, name_of: Callable[[str], str]) -> Prepared:
             raise ValueError(
                 f"it is based on version {change.based_on}, and began at {change.birth}"
             )
-        if change.stream is not None or change.reason is not None:
+        if change.stream is not None or change.reason is not None or change.first:
             raise ValueError("it holds what only a commit of its own can do")
         if change.message is not None:
             check_message(change.message)

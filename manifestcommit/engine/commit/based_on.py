@@ -15,7 +15,7 @@ from ...core.table.partition_pattern import PartitionPattern
 from ...errors import JobFencedError, VersionNotFoundError
 from ..metadata.table_context import TableContext
 from ..metadata.version_chain import Head
-from ..runtime.outcome import Outcome, error_of
+from ..runtime.outcome import Outcome, committed_or_raise
 from .conflict_inputs import find_winners, load_conflict_inputs
 
 
@@ -97,6 +97,4 @@ def check_based_on(session: TableContext, head: Head, change: Write) -> None:
         "partition_was_touched",
         "read_partition_was_touched",
     ):
-        error = error_of(Outcome(kind="conflict", job_id=change.job, conflict=conflict), url)
-        assert error is not None
-        raise error
+        committed_or_raise(Outcome(kind="conflict", job_id=change.job, conflict=conflict), url)

@@ -48,7 +48,7 @@ from ..metadata.table_context import TableContext
 from ..metadata.table_root import open_or_free
 from ..metadata.version_chain import Head
 from ..runtime.job_metrics import InputTotals, JobMetrics, Meter, WriteTotals
-from ..runtime.outcome import Outcome, error_of
+from ..runtime.outcome import Outcome, committed_or_raise
 from ..runtime.validation import Ranges, advance_of, check_work, source_ranges_of, wrong
 from ..runtime.validation import metadata as check_metadata
 from .commit_order import check_turn
@@ -58,6 +58,7 @@ from .two_phase import put_prepared, seal
 
 LOG = logging.getLogger("manifestcommit.jobs")
 Progress = Callable[[int, int], None]  # rows, bytes so far
+_FINAL_EARLY = ("partition_is_filled", "table_exists", "watermark_overlap")
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +101,7 @@ class Transaction:
         self._mode = "append"
         self._overwrite: Mapping[str, Any] | Literal["dynamic"] | None = None
         self._conflict: ConflictChoice = "serializable"
+        self._first: Literal["error", "ignore"] | None = None
         self._layout = Layout()
         self._entries: list[Entry] = []
         self._found: list[str] = []  # files of others, whose columns were not compared yet
@@ -246,6 +248,11 @@ class Transaction:
         )
         self._check_missing()
 
+    def be_first(self, mode: Literal["error", "ignore"]) -> None:
+        """Commit as the table's first, or not at all. mode: as declared with the key. [CF18]"""
+        self._check_open()
+        self._first = mode
+
     def advance(self, source: str, start: int | str | None, end: int | str) -> None:
         """Move a source's watermark from `start` to `end` together with the data. [WM2]"""
         self._check_open()
@@ -324,7 +331,7 @@ class Transaction:
         self._check_open()
         names = [partition_by] if isinstance(partition_by, str) else partition_by
         head = self._table(data, tuple(names or ()))
-        if head.snapshot.schema is None:
+        if head.snapshot.schema is None and self._first is None:
             head = self._first_schema(head, data, tuple(names or ()))
         self._check_early(head)
         new_id = self._session.new_field_id
@@ -576,7 +583,7 @@ class Transaction:
             operation=self._mode,
             key=self._key,
             declared=declaration(
-                mode=self._mode,
+                mode=self._first or self._mode,
                 scope=declared_scope(overwrite),
                 advances=advances,
                 fingerprint=self._fingerprint,
@@ -592,6 +599,7 @@ class Transaction:
             overwrite=overwrite,
             advances=advances,
             stream=self._stream,
+            first=self._first is not None,
             summary=self._ledger.summary(self._tasks),
         )
 
@@ -667,9 +675,7 @@ class Transaction:
                     winner=f"a rollback up to version {found.version} took them back",
                 )
                 outcome = Outcome(kind="conflict", job_id=self.id, conflict=taken_back)
-            error = error_of(outcome, self.url)
-            assert error is not None
-            raise error
+            committed_or_raise(outcome, self.url)
         assert self._start is not None
         # the job's base version stays what its id says
         self._start = msgspec.structs.replace(self._start, head=found)
@@ -677,7 +683,7 @@ class Transaction:
 
     def _check_early(self, head: Head) -> None:
         """Refuse now, before any task starts, what no later commit of others can make right. [SC3]
-        [WM2] [CF5]
+        [WM2] [CF5] [CF18]
 
         A gap may close while this job runs; an overlap stays. What holds files already will not be
         empty.
@@ -685,16 +691,14 @@ class Transaction:
         if self.based_on.version(head, self.url) is not None:
             check_based_on(self._session, head, self.change())
         misfit = find_misfit(head.snapshot.watermarks, head.snapshot.origins, self._advances)
-        change = self.change() if misfit is not None or self._conflict == "fail" else None
-        if change is None:
+        if misfit is None and self._first is None and self._conflict != "fail":
             return
-        conflict = find_conflict(
-            head.snapshot, change, (), load_conflict_inputs(self._session, head, change)
-        )
-        if conflict is not None and conflict.rule in ("watermark_overlap", "partition_is_filled"):
-            error = error_of(Outcome(kind="conflict", job_id=self.id, conflict=conflict), self.url)
-            assert error is not None
-            raise error
+        change = self.change()
+        inputs = load_conflict_inputs(self._session, head, change)
+        conflict = find_conflict(head.snapshot, change, (), inputs)
+        if conflict is not None and conflict.rule in _FINAL_EARLY:
+            outcome = Outcome(kind="conflict", job_id=self.id, conflict=conflict)
+            committed_or_raise(outcome, self.url)
 
     def _check_open(self) -> None:
         self._enter(Act.WORK)

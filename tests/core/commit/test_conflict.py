@@ -44,6 +44,14 @@ def overwrite(*scope: dict[int, Any], choice: str = "serializable") -> Change:
     return change(operation="overwrite", overwrite=Overwrite(scope=scope, conflict=choice))  # type: ignore[arg-type]
 
 
+def test_a_first_write_clashes_with_everything_but_the_trace_of_another_one() -> None:
+    """[CF18]"""
+    first = change(first=True)
+    assert rule(first, at=head(provisional=True)) is None
+    assert rule(first, at=head()) == rule(first, at=head(schema=None, partition_by=(), provisional=True)) == "table_exists"
+    assert rule(change(), at=head()) is None
+
+
 @pytest.mark.parametrize(
     ("scope", "touched", "clashes"),
     [
