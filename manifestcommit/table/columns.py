@@ -17,6 +17,8 @@ from ..core.schema import arrow_schema, evolution
 from ..engine.metadata.table_context import TableContext
 from ..engine.operations import alter
 from ..engine.runtime.outcome import Outcome, committed_or_raise
+from ..engine.runtime.validation import message as note
+from ..engine.runtime.validation import optional
 
 
 @part_of("Table")
@@ -53,13 +55,7 @@ class ColumnChanges:
 
         Spec: SC6.
         """
-        kind: Any = type
-        if isinstance(type, pa.DataType):
-            kind = (
-                arrow_schema.from_arrow(pa.schema([(name, type)]), itertools.count(1).__next__)
-                .fields[0]
-                .type
-            )
+        kind = _kind_of(name, type)
         return self._alter(
             lambda schema, _: evolution.add_column(
                 schema, name, kind, new_id=self._session.new_field_id
@@ -96,6 +92,83 @@ class ColumnChanges:
         """
         return self._alter(
             lambda schema, _: evolution.rename_column(schema, name, new_name),
+            self._session.noting(message, metadata),
+        )
+
+    @checked()
+    def widen_column(
+        self,
+        name: str,
+        type: str | pa.DataType,
+        *,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Outcome:
+        """Widen a column's type; no file is rewritten, and no value changes.
+
+        byte → short → integer → long, float → double, and a decimal to more digits before the point
+        and as many after it. A write with `merge_schema=True` does the same for its own data.
+
+        Args:
+            name: the column's name.
+            type: the wider type, as for `add_column`.
+            message: as for the function `write`; by default none.
+            metadata: as for the function `write`; by default none.
+
+        Returns:
+            The outcome of the commit.
+
+        Raises:
+            UsageError: there is no such column, or its type does not widen to that one.
+            UnsupportedTypeError: values of that type cannot be stored.
+            CommitConflictError: others gave the column another type meanwhile.
+            TableNotFoundError: there is no table at the path.
+            OutcomeUnknownError: the store did not say whether it was committed.
+
+        Example:
+            `table.widen_column("flight", "long")`
+
+        Spec: SC5.
+        """
+        kind = _kind_of(name, type)
+        return self._alter(
+            lambda schema, _: evolution.widen_column(schema, name, kind),
+            self._session.noting(message, metadata),
+        )
+
+    @checked(comment=optional(note))
+    def comment_column(
+        self,
+        name: str,
+        comment: str | None,
+        *,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Outcome:
+        """Set a column's comment, for people; it stays when the column is renamed.
+
+        Spark's DataFrames of the table have it as theirs, and comments of a DataFrame that brings a
+        column are taken over.
+
+        Args:
+            name: the column's name.
+            comment: a text of up to 2,000 characters without credentials; None removes it.
+            message: as for the function `write`; by default none.
+            metadata: as for the function `write`; by default none.
+
+        Returns:
+            The outcome of the commit.
+
+        Raises:
+            UsageError: there is no such column, or the text is none.
+            CommitConflictError: others set another comment meanwhile.
+            TableNotFoundError: there is no table at the path.
+            OutcomeUnknownError: the store did not say whether it was committed.
+
+        Spec: SC9.
+        """
+        return self._alter(
+            lambda schema, _: evolution.comment_column(schema, name, comment),
             self._session.noting(message, metadata),
         )
 
@@ -171,3 +244,11 @@ class ColumnChanges:
 
     def _alter(self, edit: alter.Editing, session: TableContext) -> Outcome:
         return committed_or_raise(alter.edit_schema(session, edit), session.store.url)
+
+
+def _kind_of(name: str, type: str | pa.DataType) -> Any:
+    """The type of a column, as a schema holds it."""
+    if not isinstance(type, pa.DataType):
+        return type
+    named = arrow_schema.from_arrow(pa.schema([(name, type)]), itertools.count(1).__next__)
+    return named.fields[0].type

@@ -197,6 +197,7 @@ NAMES: dict[str, tuple[str | None, str | None]] = {
     "to": (None, "--to"),
     "source": (None, "SOURCE"),
     "position": (None, "POSITION"),
+    "comment": (None, "TEXT"),
     "name": (None, "NAME"),
     "new_name": (None, "NEW"),
     "type": (None, "TYPE"),

@@ -53,6 +53,8 @@ CASES: dict[str, list[tuple[list[str], Answers]]] = {
     "delete": [(["--where", " ", "--yes"], ())],
     "add-column": [(["gate", "string"], ()), (["gate", "long"], ())],
     "rename-column": [(["note", "remark"], ())],
+    "widen-column": [(["flight", "long"], ()), (["flight", "integer"], ())],
+    "comment-column": [(["flight", "[bold]as sold, é"], ()), (["flight"], ())],
     "drop-column": [(["note", "--dry-run"], ()), (["note"], ["y\n"])],
     "properties": [(["--set", "owner=air traffic"], ()), (["--unset", "owner"], ())],
     "rewind": [(["faa", "--to", "2", "--reason", "day 2 again"], ["y\n"])],

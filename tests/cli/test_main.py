@@ -24,7 +24,7 @@ from manifestcommit.cli.main import main
 COMMANDS = [
     "history", "describe", "schema", "partitions", "files", "head", "watermarks", "changes", "lineage",
     "resolve", "rewind", "rollback", "tag", "recover", "metrics", "counts", "verify", "doctor", "compact", "delete", "report",
-    "add-column", "rename-column", "drop-column", "properties",
+    "add-column", "rename-column", "widen-column", "comment-column", "drop-column", "properties",
 ]  # fmt: skip
 ESCAPES = "\x1b[31m\x9b32m\x07\x7f\u202e"
 
@@ -423,6 +423,8 @@ def test_every_command_takes_storage_options(run: Run, rgw: Any, options_file: P
         "delete": ["--where", "a > 9", "--dry-run"],
         "add-column": ["b", "long"],
         "rename-column": ["b", "c"],
+        "widen-column": ["c", "long"],
+        "comment-column": ["c", "a comment é"],
         "drop-column": ["c", "--yes"],
     }
     for command in COMMANDS:
@@ -659,6 +661,7 @@ def test_message_and_metadata_are_in_the_history(run: Run, tmp_path: Path) -> No
     commands = [
         ["add-column", root, "b", "long"],
         ["rename-column", root, "b", "c"],
+        ["comment-column", root, "c", "x"],
         ["drop-column", root, "c", "--yes"],
         ["properties", root, "--set", "mine=1"],
         ["tag", root, "x"],

@@ -13,13 +13,14 @@ import manifestcommit as mc
 from manifestcommit.cli.main import main
 from manifestcommit.cli.parser import make_parser
 
-DAYS = pa.table({"day": ["2013-01-01", "2013-01-02"], "flight": [1545, 1714]})
+DAYS = pa.table({"day": ["2013-01-01", "2013-01-02"], "flight": pa.array([1545, 1714], pa.int32())})
 NOTE = ["--message", "late & 'é'", "--metadata", "run %+=#=a=b", "--metadata", "empty="]
 # Each command that commits something of its own, with its arguments after the path.
 COMMITTING = {
     "abort": ["JOB", "--yes"],
     "add-column": ["gate", "string"],
     "adopt": [],
+    "comment-column": ["flight", "as sold"],
     "compact": [],
     "delete": ["--where", "flight = 1545", "--yes"],
     "drop-column": ["flight", "--yes"],
@@ -30,6 +31,7 @@ COMMITTING = {
     "rollback": ["2", "--reason", "wrong", "--yes"],
     "tag": ["newest"],
     "untag": ["first", "--yes"],
+    "widen-column": ["flight", "long"],
 }
 
 

@@ -153,6 +153,7 @@ VALID: dict[str, Callable[[World], Any]] = {
     "name": lambda world: "id",
     "new_name": lambda world: "number",
     "type": lambda world: "string",
+    "comment": lambda world: "of a flight",
     "properties": lambda world: {"mine": "1"},
     "start_version": lambda world: 1,
     "where": lambda world: "id = 1",
@@ -168,10 +169,12 @@ VALID: dict[str, Callable[[World], Any]] = {
 # ... and where one door needs others.
 ALSO: dict[str, dict[str, Callable[[World], Any]]] = {
     "Table.add_column": {"name": lambda world: "new"},
+    "Table.widen_column": {"type": lambda world: "long"},
     "Table.tag": {"name": lambda world: "other"},
     "Table.export": {"to": lambda world: "iceberg"},
     "Table.untag": {"name": lambda world: "kept"},
     "Table.rollback": {"version": lambda world: 1},
+    "Table.overwrite_where": {"where": lambda world: "id > 0 OR id <= 0 OR id IS NULL"},
     "Table.merge": {"source": lambda world: ROWS},
     "adopt": {"path": lambda world: world.url},
 }

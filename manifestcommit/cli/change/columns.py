@@ -1,4 +1,4 @@
-"""`manifestcommit add-column`, `rename-column`, `drop-column` and `properties`. [SC6] [CM9]
+"""`manifestcommit add-column` and its neighbours, and `properties`. [SC5] [SC6] [SC9] [CM9]
 
 Not here: which edits are possible (core.schema.evolution, engine.operations.alter).
 """
@@ -37,6 +37,34 @@ def add_commands(commands: Commands) -> None:
     rename.add_argument("name", metavar="NAME", help="the column's name now")
     rename.add_argument("new_name", metavar="NEW", help="its name then")
 
+    for each in (add, rename, *_add_in_place(commands), *_add_last(commands)):
+        add_note(each)
+
+
+def _add_in_place(commands: Commands) -> list[argparse.ArgumentParser]:
+    """The commands that change what a column says of itself."""
+    widen = commands.add(
+        "widen-column",
+        _widen,
+        "widen a column's type, such as integer to long; no file is rewritten",
+        ["widen-column /lake/flights flight long"],
+    )
+    widen.add_argument("name", metavar="NAME")
+    widen.add_argument("type", metavar="TYPE", help="the wider type, as Spark names it")
+
+    comment = commands.add(
+        "comment-column",
+        _comment,
+        "set a column's comment, which `schema` shows; without a text, remove it",
+        ["comment-column /lake/flights delay 'minutes, at arrival'"],
+    )
+    comment.add_argument("name", metavar="NAME")
+    comment.add_argument("comment", metavar="TEXT", nargs="?", help="by default none")
+
+    return [widen, comment]
+
+
+def _add_last(commands: Commands) -> list[argparse.ArgumentParser]:
     drop = commands.add(
         "drop-column",
         _drop,
@@ -58,8 +86,7 @@ def add_commands(commands: Commands) -> None:
     properties.add_argument(
         "--unset", action="append", default=[], metavar="NAME", help="may be given again"
     )
-    for each in (add, rename, drop, properties):
-        add_note(each)
+    return [drop, properties]
 
 
 def _add(options: argparse.Namespace) -> int:
@@ -70,6 +97,18 @@ def _add(options: argparse.Namespace) -> int:
 def _rename(options: argparse.Namespace) -> int:
     outcome = table_of(options).rename_column(options.name, options.new_name, **note_of(options))
     return _altered(options, outcome, f"column {options.name!r} is now {options.new_name!r}")
+
+
+def _widen(options: argparse.Namespace) -> int:
+    outcome = table_of(options).widen_column(options.name, options.type, **note_of(options))
+    return _altered(options, outcome, f"column {options.name!r} is {options.type} now")
+
+
+def _comment(options: argparse.Namespace) -> int:
+    comment = options.comment or None
+    outcome = table_of(options).comment_column(options.name, comment, **note_of(options))
+    said = "has no comment now" if comment is None else f"has the comment {comment!r}"
+    return _altered(options, outcome, f"column {options.name!r} {said}")
 
 
 def _altered(options: argparse.Namespace, outcome: Any, said: str) -> int:

@@ -100,9 +100,14 @@ def _schema(options: argparse.Namespace) -> int:
 
 def print_columns(columns: list[dict[str, object]]) -> None:
     """The columns of a table, as `describe` has them."""
+    said = any(column["comment"] is not None for column in columns)
+    names = ("id", "name", "type", "nullable", *(["comment"] if said else []))
     print_table(
-        ("id", "name", "type", "nullable"),
-        [(str(c["id"]), c["name"], c["type"], plain_text(c["nullable"])) for c in columns],
+        names,
+        [
+            ["" if each[name] is None else plain_text(each[name]) for name in names]
+            for each in columns
+        ],
         "the table has no columns yet",
     )
 

@@ -32,6 +32,7 @@ from manifestcommit.core.schema.fields import (
     walk,
 )
 from manifestcommit.core.schema.schema_builder import Draft, SchemaConflict
+from manifestcommit.core.schema.spark_json import comment_of, with_comment
 from manifestcommit.core.schema.text import shown
 from manifestcommit.errors import SchemaMismatchError, UsageError
 
@@ -43,6 +44,7 @@ __all__ = [
     "apply_edits",
     "assign_new_ids",
     "can_widen",
+    "comment_column",
     "drop_column",
     "find_column",
     "fit",
@@ -64,10 +66,10 @@ class SchemaEdit(
 
     id: the field that changes (add: the id of the new one); column: its path, for messages; field:
     add: the whole new field; parent: add: the struct field that receives it, None for the table;
-    was, to: widen: type names, rename: column names.
+    was, to: widen: type names, rename: column names, comment: the texts, None for none.
     """
 
-    kind: Literal["add", "widen", "rename", "drop", "relax"]
+    kind: Literal["add", "widen", "rename", "drop", "relax", "comment"]
     id: int
     column: str
     field: Field | None = None
@@ -193,18 +195,30 @@ def drop_column(
     return (SchemaEdit(kind="drop", id=field.id, column=field.name),)
 
 
-def widen_column(schema: Schema, name: str, to: str) -> tuple[SchemaEdit, ...]:
+def widen_column(schema: Schema, name: str, to: FieldType) -> tuple[SchemaEdit, ...]:
     """The edit that widens a column's type. Files of the old type stay, and are read as the new
     one. [SC5]"""
     field = find_column(schema, name)
     if field.type == to:
         return ()
-    if not isinstance(field.type, str) or not can_widen(field.type, to):
+    old = field.type
+    if not (isinstance(old, str) and isinstance(to, str) and can_widen(old, to)):
+        wanted = shown(to) if isinstance(to, str) else type_text(to)
         raise UsageError(
-            f"The column {field.name!r} cannot become {to} from {type_text(field.type)} "
-            "without rewriting its files."
+            f"The column {field.name!r} cannot become {wanted} from {type_text(old)} "
+            "without rewriting its files. A type widens from byte over short and integer to long, "
+            "from float to double, and from a decimal to one with more digits before the point."
         )
-    return (SchemaEdit(kind="widen", id=field.id, column=field.name, was=field.type, to=to),)
+    return (SchemaEdit(kind="widen", id=field.id, column=field.name, was=old, to=to),)
+
+
+def comment_column(schema: Schema, name: str, comment: str | None) -> tuple[SchemaEdit, ...]:
+    """The edit that sets a column's comment, or removes it. It is kept as Spark keeps it. [SC9]"""
+    field = find_column(schema, name)
+    was = comment_of(field)
+    if was == comment:
+        return ()
+    return (SchemaEdit(kind="comment", id=field.id, column=field.name, was=was, to=comment),)
 
 
 def relax_column(schema: Schema, name: str) -> tuple[SchemaEdit, ...]:
@@ -276,7 +290,7 @@ class _Fitting:
             shown = ", ".join(show_path((*parent, data[at].name)) for at in extra[:10])
             raise SchemaMismatchError(
                 f"The data has columns that the table does not have: {shown}. Drop them, or "
-                "add them to the table (merge_schema=True)."
+                "add them to the table (merge_schema=True, or add_column)."
             )
         for at in extra:
             yield _addition(
@@ -313,9 +327,7 @@ class _Fitting:
         wider = _wider(table.type, data.type)
         replaceable = table.type == "void" and len(path) == 1
         if not self._merge or (wider is None and not replaceable):
-            raise SchemaMismatchError(
-                _remedy(table, data, path, mergeable=wider is not None or replaceable)
-            )
+            raise SchemaMismatchError(_remedy(table, data, path, wider, replaceable=replaceable))
         if wider is not None:
             yield SchemaEdit(
                 kind="widen", id=table.id, column=".".join(path), was=str(table.type), to=wider
@@ -375,11 +387,12 @@ def _wider(table: FieldType, data: FieldType) -> str | None:
     return f"decimal({precision},{have[1]})" if have[0] < precision <= MAX_PRECISION else None
 
 
-def _remedy(table: Field, data: Field, path: Path, *, mergeable: bool) -> str:
+def _remedy(table: Field, data: Field, path: Path, wider: str | None, *, replaceable: bool) -> str:
     old, new = type_text(table.type), type_text(data.type)
     problem = f"Column {show_path(path)} is {old} in the table and {new} in the data"
-    if mergeable:
-        return f"{problem}. Cast the data, or let the table change (merge_schema=True)."
+    if wider is not None or replaceable:
+        alone = f", or widen_column({path[0]!r}, {wider!r})" if wider and len(path) == 1 else ""
+        return f"{problem}. Cast the data, or let the table change (merge_schema=True{alone})."
     if {old, new} == {"timestamp", "timestamp_ntz"}:
         return f"{problem}: only one of them has a time zone. Convert the data explicitly."
     if table.type == "void":
@@ -389,7 +402,7 @@ def _remedy(table: Field, data: Field, path: Path, *, mergeable: bool) -> str:
         )
     return (
         f"{problem}. Cast the data to {old}, or drop the column, and the values that it has, and "
-        f"add it again as {new}."
+        f"add it again as {new} (drop_column, add_column)."
     )
 
 
@@ -469,6 +482,15 @@ def _rename(draft: Draft, edit: SchemaEdit) -> None:
     draft.rename(field, edit.to)
 
 
+def _comment(draft: Draft, edit: SchemaEdit) -> None:
+    field = draft.find(edit.id, edit.column)
+    if comment_of(field) == edit.to:
+        return
+    if comment_of(field) != edit.was:
+        raise SchemaConflict(f"the column {edit.column!r} has got another comment meanwhile")
+    draft.put(msgspec.structs.replace(field, metadata=with_comment(field.metadata, edit.to)))
+
+
 def _drop(draft: Draft, edit: SchemaEdit) -> None:
     draft.drop(draft.find(edit.id, edit.column))
 
@@ -483,4 +505,5 @@ _APPLY: dict[str, Callable[[Draft, SchemaEdit], None]] = {
     "rename": _rename,
     "drop": _drop,
     "relax": _relax,
+    "comment": _comment,
 }

@@ -30,6 +30,7 @@ from manifestcommit.errors import SchemaMismatchError, UnsupportedTypeError
 
 COLLATIONS = "__COLLATIONS"
 CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
+_COMMENT = "comment"
 
 # Metadata that only Spark's own catalog may use, and the mark that our readers put on a DataFrame.
 # A default kept here would fill files that lack the column, where the specification wants null; a
@@ -91,6 +92,18 @@ def rename_metadata(metadata: dict[str, Any], old: str, new: str) -> dict[str, A
         for path, collation in collations.items()
     }
     return {**metadata, COLLATIONS: renamed}
+
+
+def comment_of(field: Field) -> str | None:
+    """A column's comment, as Spark keeps it; None: it has none. [SC9]"""
+    comment = field.metadata.get(_COMMENT)
+    return comment if isinstance(comment, str) else None
+
+
+def with_comment(metadata: dict[str, Any], comment: str | None) -> dict[str, Any]:
+    """A field's metadata with this comment, or without one. [SC9]"""
+    others = {key: value for key, value in metadata.items() if key != _COMMENT}
+    return others if comment is None else {**others, _COMMENT: comment}
 
 
 def has_collation(field: Field) -> bool:

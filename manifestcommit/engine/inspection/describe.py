@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from ...core.commit.conflict import describe_touch
-from ...core.schema.fields import type_text
+from ...core.schema.fields import Field, type_text
+from ...core.schema.spark_json import comment_of
 from ...core.table.authorship import known_parts
 from ...core.table.snapshot import Commit, Snapshot
 from ..metadata.time_travel import to_datetime
@@ -45,10 +46,7 @@ def describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
             for name, tag in snapshot.tags.items()
         },
         "properties": snapshot.properties,
-        "columns": [
-            {"id": f.id, "name": f.name, "type": type_text(f.type), "nullable": f.nullable}
-            for f in fields
-        ],
+        "columns": [_column(field) for field in fields],
         "commits": [
             {
                 "job": commit.job,
@@ -61,6 +59,16 @@ def describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
             }
             for commit in snapshot.commits
         ],
+    }
+
+
+def _column(field: Field) -> dict[str, Any]:
+    return {
+        "id": field.id,
+        "name": field.name,
+        "type": type_text(field.type),
+        "nullable": field.nullable,
+        "comment": comment_of(field),
     }
 
 

@@ -23,6 +23,7 @@ from manifestcommit.core.schema.evolution import (
     apply_edits,
     assign_new_ids,
     can_widen,
+    comment_column,
     drop_column,
     fit,
     leaves,
@@ -426,12 +427,16 @@ def change(schema: Schema, kind: str, target: str, name: str, type: str, new_id:
             return rename_column(schema, target, name)
         case "widen":
             return widen_column(schema, target, type)
+        case "comment":
+            return comment_column(schema, target, name)
         case _:
             return relax_column(schema, target)
 
 
 @given(
-    schemas(), st.lists(st.tuples(st.sampled_from(["add", "drop", "rename", "widen", "relax"]), names, primitives), max_size=8), st.data()
+    schemas(),
+    st.lists(st.tuples(st.sampled_from(["add", "drop", "rename", "widen", "relax", "comment"]), names, primitives), max_size=8),
+    st.data(),
 )
 def test_one_name_inside_files_is_one_column_for_ever(start: Schema, plan: list[tuple[str, str, str]], data: st.DataObject) -> None:
     """[SC6] Through any history of changes made one after another."""

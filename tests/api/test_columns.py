@@ -1,0 +1,193 @@
+"""Columns widened and commented by operations of their own. [SC5] [SC9]"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import manifestcommit as mc
+from manifestcommit.cli.main import main
+from manifestcommit.core.schema.spark_json import from_spark, to_spark
+from manifestcommit.table import Table
+
+NAME = "a b%20+=#'\"é漢"
+
+
+def comments(table: Table) -> dict[str, str]:
+    return {each["name"]: each["comment"] for each in table.describe()["columns"] if each["comment"] is not None}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """Partitioned by a number that widens, too."""
+    columns = {
+        "part": pa.array([1, None], pa.int8()),
+        NAME: pa.array([7, None], pa.int32()),
+        "f": pa.array([0.1, None], pa.float32()),
+        "d": pa.array([Decimal("1.5"), None], pa.decimal128(3, 1)),
+        "s": pa.array(["x", None]),
+    }
+    mc.write(pa.table(columns), tmp_path / "t", partition_by="part")
+    return Table(tmp_path / "t")
+
+
+@pytest.mark.parametrize(
+    ("name", "to", "kind"),
+    [
+        (NAME, "long", pa.int64()),
+        (NAME.upper(), pa.int64(), pa.int64()),
+        ("part", "integer", pa.int32()),
+        ("f", pa.float64(), pa.float64()),
+        ("d", "decimal(12,1)", pa.decimal128(12, 1)),
+    ],
+)
+def test_a_column_widens_and_no_value_changes(table: Table, name: str, to: Any, kind: pa.DataType) -> None:
+    """Files stay; data of the old type still fits, and such of the new one does without `merge_schema`. [SC5]"""
+    files, rows, before = table.files()["path"].to_pylist(), table.to_arrow(), table.version
+    job = mc.begin(table.url)
+    job.write(rows)
+    outcome = table.widen_column(name, to, message="wider")
+    assert outcome.committed and (outcome.version, table.history(1)[0]["message"]) == (before + 1, "wider")
+    (field,) = (each for each in table.schema if each.name.lower() == name.lower())
+    assert field.type == kind and table.files()["path"].to_pylist() == files
+    assert table.to_arrow().cast(rows.schema).sort_by(NAME).equals(rows.sort_by(NAME)), "each value as it was"
+    assert table.to_arrow(version=before).schema.equals(rows.schema)
+    assert job.commit().committed, "files of the narrower type still fit [CF8]"
+    mc.write(table.to_arrow(), table.url)
+    assert table.to_arrow().num_rows == 8 and table.verify(deep=True).is_sound
+    assert table.delete("part = 1").rows_deleted == 4
+    again = table.widen_column(name, to)
+    assert again.already_committed and table.version == again.version
+
+
+@pytest.mark.parametrize(
+    ("name", "to", "says"),
+    [
+        (NAME, "short", "cannot become 'short' from integer .*byte over short"),
+        (NAME, "string", "cannot become 'string' from integer"),
+        ("d", "decimal(12,2)", "cannot become"),
+        ("d", "decimal(39,1)", "decimal"),
+        ("f", "float32", "cannot become 'float32'"),
+        ("s", pa.large_string(), None),
+        ("s", pa.struct([("a", pa.int8())]), "cannot become struct<a: byte>"),
+        ("s", "long", "cannot become 'long' from string"),
+        ("nope", "long", "no column 'nope'"),
+        ("s", 7, "type"),
+    ],
+)
+def test_what_does_not_widen_is_refused(table: Table, name: str, to: Any, says: str | None) -> None:
+    """[SC5]"""
+    before = table.version
+    if says is None:  # the same type, by another name
+        assert table.widen_column(name, to).already_committed
+    else:
+        with pytest.raises(mc.errors.ManifestCommitError, match=says):
+            table.widen_column(name, to)
+    assert table.version == before
+
+
+def test_a_write_that_would_change_a_type_says_which_operation_does(table: Table) -> None:
+    """[SC3]"""
+    for data, ways in (
+        ({"part": pa.array([1], pa.int8()), NAME: pa.array([1 << 40])}, [repr(NAME), "merge_schema=True", "widen_column(", "'long')"]),
+        ({"part": pa.array([1], pa.int8()), "s": [1.5]}, ["drop_column, add_column"]),
+        ({"part": pa.array([1], pa.int8()), "new": [1]}, ["merge_schema=True, or add_column"]),
+    ):
+        with pytest.raises(mc.SchemaMismatchError) as caught:
+            mc.write(pa.table(data), table.url)
+        assert all(way in str(caught.value) for way in ways), caught.value
+    table.widen_column(NAME, "long")
+    assert mc.write(pa.table({"part": pa.array([1], pa.int8()), NAME: pa.array([1 << 40])}), table.url).committed
+
+
+def test_a_comment_stays_with_its_column(table: Table) -> None:
+    """Through a rename, a widening and a write; None removes it. Spark has it where it keeps its own. [SC9] [SC6]"""
+    text = "minutes, at arrival: 'é' \"%+=#\" <b>漢</b>\nline 2"
+    assert table.comment_column(NAME.upper(), text).committed and comments(table) == {NAME: text}
+    assert table.comment_column(NAME, text).already_committed
+    table.rename_column(NAME, "late")
+    table.widen_column("late", "long")
+    mc.write(table.to_arrow(), table.url)
+    assert comments(table) == {"late": text} and table.schema.field("late").metadata is None
+    schema = table.snapshot().schema
+    assert schema is not None
+    spark = json.loads(json.dumps(to_spark(schema, physical=False)))
+    assert [each["metadata"] for each in spark["fields"] if each["name"] == "late"] == [{"comment": text}]
+    assert {each.name: each.metadata for each in from_spark(spark).fields}["late"] == {"comment": text}
+    assert table.comment_column("late", "other").committed and comments(table) == {"late": "other"}
+    assert table.comment_column("late", None).committed and comments(table) == {}
+    assert [each["operation"] for each in table.history(2)] == ["schema", "schema"] and table.verify(deep=True).is_sound
+
+
+@pytest.mark.parametrize(
+    ("name", "comment", "says"),
+    [
+        ("nope", "x", "no column 'nope'"),
+        ("s", "\x1b[31m", "comment"),
+        ("s", "x" * 2001, "comment"),
+        ("s", 7, "comment"),
+        ("s", "", "comment"),
+        ("s", "password=hunter2hunter2", "comment"),
+    ],
+)
+def test_a_comment_that_is_none_is_refused(table: Table, name: str, comment: Any, says: str) -> None:
+    """What a terminal would act upon, and what looks like a credential. [SC9] [SE5]"""
+    before = table.version
+    with pytest.raises(mc.UsageError, match=says):
+        table.comment_column(name, comment)
+    assert table.version == before
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "clash"),
+    [
+        (lambda t: t.comment_column("s", "a"), lambda t: t.comment_column("s", "b"), True),
+        (lambda t: t.comment_column("s", "a"), lambda t: t.comment_column("s", "a"), False),
+        (lambda t: t.comment_column("s", "a"), lambda t: t.rename_column("s", "r"), False),
+        (lambda t: t.comment_column("s", "a"), lambda t: t.drop_column("s"), True),
+        (lambda t: t.comment_column("s", "a"), lambda t: t.comment_column("f", "b"), False),
+        (lambda t: t.widen_column(NAME, "long"), lambda t: t.widen_column(NAME, "long"), False),
+        (lambda t: t.widen_column("d", "decimal(9,1)"), lambda t: t.widen_column("d", "decimal(8,1)"), True),
+    ],
+)
+def test_two_edits_at_once_commute_or_one_is_told(
+    table: Table, monkeypatch: pytest.MonkeyPatch, mine: Callable[[Table], mc.Outcome], theirs: Callable[[Table], Any], clash: bool
+) -> None:
+    """[CF8] [SC9] [SC5]"""
+    other, session = Table(table.url), table._session
+    opened = session.open
+
+    def open_and_lose() -> Any:
+        head = opened()
+        monkeypatch.setattr(session, "open", opened)
+        theirs(other)
+        return head
+
+    monkeypatch.setattr(type(session), "noting", lambda self, *_: self)
+    monkeypatch.setattr(session, "open", open_and_lose)
+    if clash:
+        with pytest.raises(mc.CommitConflictError) as caught:
+            mine(table)
+        assert caught.value.rule == "schema"
+    else:
+        assert mine(table).committed
+    assert table.verify().is_sound
+
+
+def test_the_command_line_widens_comments_and_shows(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+    """[SC5] [SC9]"""
+    for arguments in (["comment-column", table.url, "f", "as [bold]sold"], ["widen-column", table.url, "f", "double"]):
+        assert main(arguments) == 0
+    assert main(["schema", table.url]) == 0
+    said = capsys.readouterr().out
+    assert "as [bold]sold" in said and "double" in said
+    assert main(["schema", table.url, "--json"]) == 0
+    assert [each["comment"] for each in json.loads(capsys.readouterr().out)] == [None, None, "as [bold]sold", None, None]
+    assert main(["comment-column", table.url, "f"]) == 0 and comments(table) == {}
+    assert main(["widen-column", table.url, "f", "float"]) == 2
