@@ -55,6 +55,7 @@ from .errors import (
 from .interop.export import Export
 from .job import DroppedJobWarning, Job, begin, commit, commit_all, write
 from .report.page import Report
+from .spark_sql.door import attach, sql
 from .store.probes.doctor import DoctorCheck, DoctorLatency, DoctorReport
 from .table import Table, abort, gc, plan_gc, read_committed, resolve
 from .table.creation import adopt, create_table
@@ -154,6 +155,7 @@ __all__ = [
     "__version__",
     "abort",
     "adopt",
+    "attach",
     "begin",
     "commit",
     "commit_all",
@@ -163,5 +165,6 @@ __all__ = [
     "read_committed",
     "register",
     "resolve",
+    "sql",
     "write",
 ]

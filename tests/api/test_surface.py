@@ -136,9 +136,9 @@ def test_no_bool_is_positional(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, found in CALLABLES.items() if inspect.isfunction(found) and "." not in name])
 def test_a_table_is_named_by_its_path_first(name: str) -> None:
-    """The data alone comes before it; what takes jobs or a session needs none."""
+    """The data alone comes before it; what takes jobs needs none, and what acts in a session begins with that."""
     first = [each for each in inspect.signature(CALLABLES[name]).parameters if each not in ("data", "self")]
-    assert first[0] == "path" or name in ("commit_all", "register")
+    assert first[0] == "path" or name in ("attach", "commit_all", "register", "sql")
 
 
 def test_the_old_name_of_the_path_is_taken_with_a_warning(tmp_path: Any) -> None:

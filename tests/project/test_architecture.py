@@ -332,6 +332,19 @@ ARROWS: dict[str, set[str]] = {
         "telemetry",
         "terminal",
     },
+    "spark_sql": {
+        "argument_checks",
+        "core.schema",
+        "core.table",
+        "engine.row_changes",
+        "engine.runtime",
+        "errors",
+        "job",
+        "spark.read",
+        "spark.runtime",
+        "store",
+        "table",
+    },
     "api": {
         "argument_checks",
         "core.commit",
@@ -347,6 +360,7 @@ ARROWS: dict[str, set[str]] = {
         "job",
         "report",
         "spark",
+        "spark_sql",
         "store.probes",
         "table",
         "version",
@@ -469,6 +483,14 @@ FLOORS: dict[str, list[set[str]]] = {
         {"drawing", "reading"},
         {"page"},
     ],
+    "spark_sql": [
+        {"scanner"},
+        {"names", "queries"},
+        {"reading", "statements"},
+        {"inserting"},
+        {"execution"},
+        {"door"},
+    ],
     "engine.operations": [
         {"alter", "lineage", "rollback", "row_change", "tags"},
         {"rewind"},
@@ -508,6 +530,7 @@ PYSPARK_GUESTS = {
     "job": {"late", "typing"},
     "table": {"late", "typing"},
     "api": {"typing"},
+    "spark_sql": {"typing"},
     "demo": {"late", "typing"},
 }
 

@@ -156,3 +156,11 @@ class ConnectNode:
     def data_type(self) -> str:
         """LiteralExpression: the class' name of its type."""
         return type(self._node._dataType).__name__
+
+
+def session_of(spark: Any) -> tuple[Any, str]:
+    """What lives as long as the session, and which of its sessions this is: Python may have
+    several objects for one session of the JVM."""
+    if has_java_session(spark):
+        return spark.sparkContext, str(java_session(spark).sessionUUID())
+    return spark, ""

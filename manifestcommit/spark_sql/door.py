@@ -1,0 +1,156 @@
+"""`attach` and `sql`: the public calls. [SP46] [SP48]
+
+Not here: everything that needs Spark or sqlglot, which are extras and loaded when one is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..argument_checks import checked
+from ..engine.runtime.validation import Ranges, optional, root, text, wrong
+from ..job import Path
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_NAME = text("a name for the table in SQL", "'flights'", blank=False)
+
+
+def named_paths(name: str, value: Any) -> Any:
+    """A mapping of names to paths."""
+    if not isinstance(value, Mapping) or not value:
+        raise wrong(name, value, "a mapping of names to paths", "{'flights': '/lake/flights'}")
+    return {_NAME(name, each): root(name, path) for each, path in value.items()}
+
+
+def one_or_several(name: str, value: Any) -> Any:
+    """A path, or a mapping of names to paths."""
+    return named_paths(name, value) if isinstance(value, Mapping) else root(name, value)
+
+
+@checked(tables=one_or_several, name=optional(_NAME))
+def attach(
+    spark: SparkSession,
+    tables: Mapping[str, Path] | Path,
+    name: str | None = None,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+) -> dict[str, int]:
+    """Name tables in a Spark session, for SQL.
+
+    Each name becomes a temporary view, which shows the newest version as of this call and nothing
+    later, with its true size. `mc.sql` knows the names, too, and reads the newest version each
+    time. Attach a table again, or `REFRESH TABLE`, and the view shows the version that is newest
+    then. Names live as long as the session, and no other session knows them.
+
+    Args:
+        spark: the session.
+        tables: name -> path, such as {"flights": "/lake/flights"}; or one path, with `name`.
+        name: the name of the one table; by default the mapping has the names.
+        storage_options: what reaches the object stores of these tables, as for s3fs, adlfs or
+            gcsfs; by default the environment.
+
+    Returns:
+        Name -> the version that its view shows.
+
+    Raises:
+        TableNotFoundError: there is no table at a path; no name is known then.
+        UsageError: an argument is wrong, or Spark is not installed.
+
+    Example:
+        `attach(spark, {"flights": "/lake/flights", "planes": "/lake/planes"})`
+
+    Spec: SP46.
+    """
+    if isinstance(tables, Mapping) == (name is not None):
+        raise wrong(
+            "name",
+            name,
+            "a name beside one path, and none beside a mapping, which has its own",
+            "mc.attach(spark, '/lake/flights', 'flights')",
+        )
+    from .names import attach_all  # late: pyspark is an extra
+
+    several = tables if isinstance(tables, Mapping) else {str(name): tables}
+    return attach_all(spark, several, storage_options)
+
+
+@checked(
+    statement=text("a statement in SQL", "'SELECT * FROM flights'", blank=False),
+    tables=optional(named_paths),
+)
+def sql(
+    spark: SparkSession,
+    statement: str,
+    *,
+    key: str | None = None,
+    watermarks: Ranges | None = None,
+    based_on: int | None = None,
+    tables: Mapping[str, Path] | None = None,
+    message: str | None = None,
+    metadata: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Any:
+    """Run one statement in Spark's SQL over the tables that `attach` has named.
+
+    A query reads each table at one version for the whole statement, the newest one by default.
+    Statements that change a table are this library's own operations, atomic and with typed
+    outcomes: INSERT, DELETE, UPDATE, MERGE, CREATE TABLE … AS SELECT, ALTER TABLE, OPTIMIZE,
+    VACUUM. What is not understood is refused before anything is done. Other names are Spark's.
+
+    Args:
+        spark: the session.
+        statement: the statement. A table is an attached name, or a path as in
+            ``manifestcommit.`/lake/flights` ``.
+        key: an idempotency key for INSERT, DELETE, UPDATE, MERGE and CREATE TABLE: a rerun with the
+            same key does nothing; by default none.
+        watermarks: source -> (start, end), half-open, as for `write`, for INSERT, MERGE and CREATE
+            TABLE: they advance with the commit; by default none.
+        based_on: as for `write`, for INSERT; by default what the rows carry: the version that the
+            query reads.
+        tables: name -> path: more names, for this statement only; by default none.
+        message: as for `write`, for statements that commit; by default none.
+        metadata: as for `write`, likewise; by default none.
+        storage_options: what reaches the object stores of paths in `tables` and in the statement;
+            by default the environment.
+
+    Returns:
+        For a query a Spark DataFrame. For changes of rows and columns the outcome, for the others
+        what the method of `Table` returns: `history`, `compact`, `gc`, and `plan_gc` for DRY RUN;
+        for REFRESH what `attach` returns.
+
+    Raises:
+        UsageError: the statement is not understood, changes a table that is not attached, or an
+            argument does not belong to it; or sqlglot is not installed.
+        TableNotFoundError: there is no table at a path.
+        VersionNotFoundError: there is no such version or tag.
+        SchemaMismatchError: rows do not fit the table.
+        CommitConflictError: as for `write` and the methods of `Table`.
+        KeyReusedError: the key was committed with another declaration.
+        WatermarkGapError: a range starts after the current watermark.
+        WatermarkOverlapError: a range starts before the current watermark.
+        OutcomeUnknownError: the store did not say whether it was committed.
+
+    Example:
+        `sql(spark, "INSERT INTO flights SELECT * FROM staged", key="flights:2013-01-02")`
+
+    Spec: SP47, SP48, SP49.
+    """
+    from .scanner import check_installed
+
+    check_installed()
+    from .execution import Execution  # late: pyspark and sqlglot are extras
+    from .names import Names
+    from .statements import parse
+
+    declared = {
+        "key": key,
+        "watermarks": watermarks,
+        "based_on": based_on,
+        "message": message,
+        "metadata": metadata,
+    }
+    understood = parse(statement)
+    return Execution(spark, Names(spark, tables, storage_options), declared).run(understood)

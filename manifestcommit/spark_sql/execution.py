@@ -1,0 +1,294 @@
+"""Statements as calls of this library, one each. [SP48]
+
+Not here: what a text means (spark_sql.statements), what is read (spark_sql.reading).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from .. import job
+from ..core.schema.fields import Schema
+from ..core.table.snapshot import Snapshot
+from ..engine.row_changes.clauses import Delete, Insert, Update
+from ..engine.runtime.outcome import Outcome
+from ..errors import TableNotFoundError, UsageError
+from ..table import Table
+from ..table.conditions import is_for_spark, without_spark
+from . import statements as sql
+from .inserting import check_partition, column_type, replaced_partitions, rows_to_insert
+from .names import Names, Place, attach_all
+from .reading import Reads
+from .scanner import refusal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
+_NOTED = ("message", "metadata")
+# What may be declared with a statement; the others are refused, not ignored.
+_DECLARED: dict[type, tuple[str, ...]] = {
+    sql.Insert: ("key", "watermarks", "based_on", *_NOTED),
+    sql.CreateAs: ("key", "watermarks", *_NOTED),
+    sql.Merge: ("key", "watermarks", *_NOTED),
+    sql.Delete: ("key", *_NOTED),
+    sql.Update: ("key", *_NOTED),
+    sql.AddColumn: _NOTED,
+    sql.RenameColumn: _NOTED,
+    sql.DropColumn: _NOTED,
+    sql.WidenColumn: _NOTED,
+    sql.SetProperties: _NOTED,
+    sql.Optimize: _NOTED,
+    sql.Vacuum: _NOTED,
+}
+
+
+class Execution:
+    """One statement in a session. declared: what is declared with it, by the arguments' names; only
+    what is given."""
+
+    def __init__(self, spark: SparkSession, names: Names, declared: Mapping[str, Any]) -> None:
+        self._spark, self._names = spark, names
+        self._declared = {name: value for name, value in declared.items() if value is not None}
+        self._reads = Reads(spark, names)
+
+    def run(self, statement: sql.Statement) -> Any:
+        """Do it, and return what the call of the library returns."""
+        for name in self._declared:
+            if name not in _DECLARED.get(type(statement), ()):
+                raise UsageError(
+                    f"{name}=… is not declared with this statement "
+                    f"({type(statement).__name__.lower()}); nothing was done. Leave it out"
+                )
+        return _DONE_BY[type(statement)](self, statement)
+
+    def select(self, statement: sql.Select) -> DataFrame:
+        return self._reads.query(statement.query)
+
+    def insert(self, statement: sql.Insert) -> Outcome:
+        place = self._names.changed(statement.target)
+        snapshot = self._reads.snapshot(place)
+        schema = _schema(place, snapshot)
+        check_partition(statement, schema, snapshot.partition_by)
+        df = rows_to_insert(self._reads.query(statement.query), statement, schema)
+        options: dict[str, Any] = {}
+        if statement.overwrite:
+            mode = str(self._spark.conf.get(_OVERWRITE_MODE, "static"))
+            dynamic = mode.lower() == "dynamic" and bool(snapshot.partition_by)
+            replaced = replaced_partitions(statement, schema, dynamic)
+            options = {"mode": "overwrite", "overwrite": replaced}
+        return self._write(df, place, **options)
+
+    def create(self, statement: sql.CreateAs) -> Outcome:
+        place = self._created(statement)
+        if (head := _version(place)) > 1 and not self._is_committed(place):
+            if statement.if_not_exists:
+                return Outcome(kind="unchanged", job_id="", version=head)
+            raise UsageError(
+                f"there is a table at {place.table().url} already; nothing was done. Add rows with "
+                "INSERT INTO, replace them with INSERT OVERWRITE, or say IF NOT EXISTS"
+            )
+        df = self._reads.query(statement.query)
+        # of two at once only one creates it
+        made = self._write(
+            df,
+            place,
+            mode="overwrite",
+            conflict="fail",
+            partition_by=list(statement.partition_by) or None,
+        )
+        if len(statement.target) == 1:
+            attach_all(self._spark, {statement.target[0]: place.path}, place.options)
+        return made
+
+    def delete(self, statement: sql.Delete) -> Outcome:
+        place = self._names.changed(statement.target)
+        spark = self._needed("where", statement.where, self._reads.snapshot(place))
+        return place.table().delete(statement.where, spark=spark, **self._declared)
+
+    def update(self, statement: sql.Update) -> Outcome:
+        table = self._names.changed(statement.target).table()
+        return table.update(dict(statement.values), statement.where, **self._declared)
+
+    def merge(self, statement: sql.Merge) -> Outcome:
+        place = self._names.changed(statement.target)
+        snapshot, table = self._reads.snapshot(place), place.table()
+        source = self._reads.query(statement.source)
+        if self._reads.reads(source, snapshot, table.url):
+            raise refusal(
+                "the source of the MERGE reads the table that it changes, of which another version "
+                "may be newest by then",
+                "a source without it, or mc.write(df, path, mode='overwrite', based_on=version)",
+            )
+        clauses = (statement.matched, statement.unmatched, statement.by_source)
+        if any(
+            clause.values is None and clause.kind != "delete" for some in clauses for clause in some
+        ):
+            _check_all_columns(source, _schema(place, snapshot))
+        simple = [len(some) < 2 and all(each.is_simple for each in some) for some in clauses]
+        if all(simple) and not statement.by_source:
+            matched, unmatched = (
+                some[0].kind if some else None for some in (statement.matched, statement.unmatched)
+            )
+            found: Any = {"when_matched": matched, "when_not_matched": unmatched}
+            return table.merge(
+                source, list(statement.on), spark=self._spark, **found, **self._declared
+            )
+        matched_by, unmatched_by, by_source = (
+            [_clause(each) for each in some] or None for some in clauses
+        )
+        found = {"when_matched": matched_by, "when_not_matched": unmatched_by}
+        found["when_not_matched_by_source"] = by_source
+        return table.merge(_arrow(source), list(statement.on), **found, **self._declared)
+
+    def add_column(self, statement: sql.AddColumn) -> Outcome:
+        instead = "mc.Table(path).add_column(name, type)"
+        kind: Any = column_type(self._spark, statement.type, instead)
+        return self._table(statement).add_column(statement.column, kind, **self._declared)
+
+    def rename_column(self, statement: sql.RenameColumn) -> Outcome:
+        return self._table(statement).rename_column(
+            statement.column, statement.to, **self._declared
+        )
+
+    def drop_column(self, statement: sql.DropColumn) -> Outcome:
+        return self._table(statement).drop_column(statement.column, **self._declared)
+
+    def widen_column(self, statement: sql.WidenColumn) -> Outcome:
+        widen = getattr(Table, "widen_column", None)
+        if widen is None:
+            raise refusal(
+                "a column's type is not changed by a statement",
+                "mc.write(df, path, merge_schema=True) with data of the wider type",
+            )
+        kind = column_type(self._spark, statement.type, "mc.Table(path).widen_column(name, type)")
+        table = self._table(statement)
+        found: Outcome = widen(table, statement.column, kind, **self._declared)
+        return found
+
+    def set_properties(self, statement: sql.SetProperties) -> Outcome:
+        return self._table(statement).set_properties(statement.properties, **self._declared)
+
+    def history(self, statement: sql.History) -> Any:
+        return self._table(statement).history(statement.limit)
+
+    def optimize(self, statement: sql.Optimize) -> Any:
+        return self._table(statement).compact(where=statement.where, **self._declared)
+
+    def vacuum(self, statement: sql.Vacuum) -> Any:
+        table = self._table(statement)
+        kept: dict[str, Any] = (
+            {} if statement.hours is None else {"keep_for": f"{statement.hours}h"}
+        )
+        if not statement.dry_run:
+            return table.gc(**kept, **self._declared)
+        if self._declared:
+            raise UsageError("DRY RUN commits nothing; leave message and metadata out")
+        return table.plan_gc(**kept)
+
+    def refresh(self, statement: sql.Refresh) -> dict[str, int]:
+        place = self._names.changed(statement.target)
+        if not place.name:
+            raise refusal("it has no name in this session", "mc.attach(spark, path, name)")
+        return attach_all(self._spark, {place.name: place.path}, place.options)
+
+    def _table(self, statement: Any) -> Table:
+        return self._names.changed(statement.target).table()
+
+    def _write(self, df: DataFrame, place: Place, **options: Any) -> Outcome:
+        return job.write(df, place.path, storage_options=place.options, **options, **self._declared)
+
+    def _created(self, statement: sql.CreateAs) -> Place:
+        """Where the new table is to be."""
+        place = self._names.find(statement.target)
+        if statement.location is None:
+            return place if place is not None else self._names.changed(statement.target)
+        if place is not None:
+            raise refusal(
+                f"{statement.target[-1]!r} names a table already", "another name, or no LOCATION"
+            )
+        if len(statement.target) > 1:
+            raise refusal("a name is one word", "mc.write(df, path)")
+        return self._names.at(statement.location)
+
+    def _is_committed(self, place: Place) -> bool:
+        """Whether an earlier run committed the key."""
+        if "key" not in self._declared:
+            return False
+        begun = job.begin(place.path, self._declared["key"], storage_options=place.options)
+        found = begun.already_committed
+        with contextlib.suppress(UsageError):
+            begun.abort()
+        return found
+
+    def _needed(self, name: str, condition: str, snapshot: Snapshot) -> SparkSession | None:
+        """This session, where only Spark can evaluate the condition. [RC8]"""
+        return self._spark if is_for_spark(without_spark(name, condition, snapshot)) else None
+
+
+_DONE_BY: dict[type, Callable[[Execution, Any], Any]] = {
+    sql.Select: Execution.select,
+    sql.Insert: Execution.insert,
+    sql.CreateAs: Execution.create,
+    sql.Delete: Execution.delete,
+    sql.Update: Execution.update,
+    sql.Merge: Execution.merge,
+    sql.AddColumn: Execution.add_column,
+    sql.RenameColumn: Execution.rename_column,
+    sql.DropColumn: Execution.drop_column,
+    sql.WidenColumn: Execution.widen_column,
+    sql.SetProperties: Execution.set_properties,
+    sql.History: Execution.history,
+    sql.Optimize: Execution.optimize,
+    sql.Vacuum: Execution.vacuum,
+    sql.Refresh: Execution.refresh,
+}
+
+
+def _schema(place: Place, snapshot: Snapshot) -> Schema:
+    if snapshot.schema is None:
+        raise UsageError(
+            f"{place.table().url} has no columns yet; nothing was done. Write its first rows with "
+            "mc.write(df, path)"
+        )
+    return snapshot.schema
+
+
+def _version(place: Place) -> int:
+    """The newest version; 0: there is no table. Version 1 has no rows, and may be all that a crash
+    has left."""
+    try:
+        return place.table().version
+    except TableNotFoundError:
+        return 0
+
+
+def _check_all_columns(source: DataFrame, schema: Schema) -> None:
+    """UsageError unless the source has all columns of the table, which `*` means."""
+    names = {name.lower() for name in source.columns}
+    missing = [field.name for field in schema.fields if field.name.lower() not in names]
+    if missing:
+        raise refusal(
+            f"* means all columns of the table, and the source lacks {', '.join(missing)}",
+            "UPDATE SET and INSERT with the columns that it has",
+        )
+
+
+def _clause(clause: sql.When) -> Any:
+    values = None if clause.values is None else dict(clause.values)
+    if clause.kind == "delete":
+        return Delete(where=clause.where)
+    if clause.kind == "insert":
+        return Insert(values=values, where=clause.where)
+    return Update(set=values, where=clause.where)
+
+
+def _arrow(df: DataFrame) -> Any:
+    if not hasattr(df, "toArrow"):
+        raise UsageError(
+            "a MERGE with conditions or values takes Spark 4.0 or newer; nothing was done. Give "
+            "mc.Table(path).merge its source as Arrow data"
+        )
+    return df.toArrow()

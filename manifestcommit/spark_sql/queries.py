@@ -1,0 +1,226 @@
+"""What a query and an expression name: tables, so that each is read at one version, and columns by
+their tables. [SP47] [SP49]
+
+Their text stays as it was given: only names of tables are replaced in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ..errors import UsageError
+from .scanner import BEGINNING, Name, Scanner, refusal
+
+_QUERIES = ("Select", "Union", "Except", "Intersect", "Subquery", "Values")
+
+
+class Travel(msgspec.Struct, frozen=True, kw_only=True):
+    """Which version is read; by default the newest."""
+
+    version: int | None = None
+    as_of: str | None = None
+    tag: str | None = None
+
+
+class Reference(msgspec.Struct, frozen=True, kw_only=True):
+    """A table in a query. start, end: its text, with the clause that chooses a version; alias: what
+    the query calls it, None if it has none of its own."""
+
+    name: Name
+    start: int
+    end: int
+    has_alias: bool
+    travel: Travel
+    problem: str = ""
+
+
+def parse_query(text: str) -> Any:
+    """sqlglot's tree of one query. UsageError where it is none, or not understood."""
+    import sqlglot
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+
+    instead = "spark.sql over the names of mc.attach"
+    try:
+        tree = sqlglot.parse_one(text, dialect="databricks")
+    except (SqlglotError, RecursionError) as error:
+        why = str(error).splitlines()[0] if str(error) else "it is nested too deeply"
+        raise refusal(why, instead) from None
+    inside = (exp.DML, exp.DDL, exp.Command, exp.Merge)
+    if type(tree).__name__ not in _QUERIES or any(
+        isinstance(node, inside) and not isinstance(node, exp.Query) for node in tree.walk()
+    ):
+        raise refusal("it is not one query", instead)
+    return tree
+
+
+def references(text: str) -> list[Reference]:
+    """The tables that a query names, but its own (WITH), in the order of its text. [SP47]"""
+    from sqlglot import exp
+
+    tree, found = parse_query(text), []
+    for node in tree.find_all(exp.Table):
+        named = isinstance(node.this, exp.Identifier)
+        if not named or node.find_ancestor(exp.Hint) or _is_own(node):
+            continue
+        found.append(_reference(text, node))
+    for node in tree.find_all(exp.Anonymous):
+        columns = [each for each in node.expressions if isinstance(each, exp.Column)]
+        if str(node.this).upper() == "TABLE" and len(columns) == 1:
+            found.append(_argument(columns[0]))
+    return sorted(found, key=lambda each: each.start)
+
+
+def _reference(text: str, node: Any) -> Reference:
+    from sqlglot import exp
+
+    parts = node.parts
+    start, end = parts[0].meta["start"], parts[-1].meta["end"] + 1
+    travel, problem = Travel(), ""
+    alias = node.args.get("alias")
+    if node.args.get("version") is not None:
+        travel, end = _travel(text, end)
+    if alias is not None and not (alias.this is None or isinstance(alias.this, exp.Identifier)):
+        problem = "what follows it is not understood"
+    if alias is None and node.args.get("sample") is not None:
+        problem = "with TABLESAMPLE it needs an alias"
+    return Reference(
+        name=tuple(part.name for part in parts),
+        start=start,
+        end=end,
+        has_alias=alias is not None and alias.this is not None,
+        travel=travel,
+        problem=problem,
+    )
+
+
+def _argument(column: Any) -> Reference:
+    parts = column.parts
+    return Reference(
+        name=tuple(part.name for part in parts),
+        start=parts[0].meta["start"],
+        end=parts[-1].meta["end"] + 1,
+        has_alias=True,
+        travel=Travel(),
+        problem="as an argument of a function write TABLE(SELECT * FROM …)",
+    )
+
+
+def _travel(text: str, at: int) -> tuple[Travel, int]:
+    """The clause after a table's name, and where it ends."""
+    rest = text[at:]
+    scanner = Scanner(rest)
+    scanner.instead = "mc.read_committed(path, version=…), or as_of=…, or tag=…"
+    scanner.take("FOR")
+    if scanner.take("VERSION", "AS", "OF"):
+        kind, value = scanner.literal()
+        found = Travel(version=int(value)) if kind == "NUMBER" and value.isdigit() else None
+        found = Travel(tag=value) if kind == "STRING" else found
+    elif scanner.take("TIMESTAMP", "AS", "OF"):
+        scanner.take("TIMESTAMP")
+        found = Travel(as_of=scanner.string())
+    else:
+        raise scanner.unclear()
+    if found is None:
+        raise refusal("a version is a whole number, or a tag in quotes", scanner.instead)
+    return found, at + scanner.last_end - len(BEGINNING)
+
+
+def _is_own(node: Any) -> bool:
+    """Whether the query defines the table itself, in a WITH around it."""
+    if len(node.parts) != 1:
+        return False
+    inside: Any = node
+    while (outer := inside.parent) is not None:
+        clause = outer.args.get("with_")
+        if clause is not None:
+            known = clause.expressions
+            if inside is clause:
+                known = _defined_before(node, clause)
+            if any(each.alias.lower() == node.name.lower() for each in known):
+                return True
+        inside = outer
+    return False
+
+
+def _defined_before(node: Any, clause: Any) -> Sequence[Any]:
+    """The parts of a WITH that the one around this node may name."""
+    up = node
+    while up.parent is not clause:
+        up = up.parent
+    place = next(at for at, each in enumerate(clause.expressions) if each is up)
+    known: Sequence[Any] = clause.expressions
+    return known[: place + bool(clause.args.get("recursive"))]
+
+
+def spliced(text: str, places: Sequence[tuple[int, int, str]], *, braces: bool = False) -> str:
+    """The text with other words at some places. braces: for `str.format`, which reads these."""
+    escape = (lambda part: part.replace("{", "{{").replace("}", "}}")) if braces else str
+    made, at = [], 0
+    for start, end, words in sorted(places):
+        made += [escape(text[at:start]), words]
+        at = end
+    return "".join([*made, escape(text[at:])])
+
+
+def parse_expression(text: str, instead: str) -> Any:
+    """sqlglot's tree of one expression without queries in it. Places in it count from
+    `len(BEGINNING)`. UsageError for anything else."""
+    from sqlglot import exp
+
+    try:
+        tree = parse_query(BEGINNING + text)
+    except UsageError as error:
+        why = f"{text!r} is not understood"
+        raise refusal(why, instead) from error
+    alone = [name for name, value in tree.args.items() if value and name != "expressions"]
+    if alone or len(tree.expressions) != 1 or isinstance(tree.expressions[0], exp.Alias):
+        raise refusal(f"{text!r} is not one expression", instead)
+    if tree.expressions[0].find(exp.Query) is not None:
+        raise refusal(f"{text!r} has a query in it", instead)
+    return tree.expressions[0]
+
+
+def requalified(text: str, sides: Mapping[str, str], instead: str) -> str:
+    """An expression with other words for the tables of its columns. sides: a table's name in lower
+    case -> what takes its place, with a dot, or nothing. [SP48]"""
+    from sqlglot import exp
+
+    places = []
+    for column in parse_expression(text, instead).find_all(exp.Column):
+        parts = column.parts
+        side = sides.get(parts[0].name.lower()) if len(parts) > 1 else None
+        if side is not None:
+            start, end = parts[0].meta["start"], parts[1].meta["start"]
+            places.append((start - len(BEGINNING), end - len(BEGINNING), side))
+    return spliced(text, places)
+
+
+def key_columns(text: str, target: str, source: str, instead: str) -> list[str]:
+    """The columns that a merge compares, of `t.a = s.a AND t.b = s.b`. UsageError for any other
+    condition."""
+    from sqlglot import exp
+
+    found, waiting = [], [parse_expression(text, instead).unnest()]
+    while waiting:
+        node = waiting.pop(0)
+        if isinstance(node, exp.And):
+            waiting = [node.this.unnest(), node.expression.unnest(), *waiting]
+            continue
+        sides = {}
+        if isinstance(node, exp.EQ):
+            for column in (node.this, node.expression):
+                if isinstance(column, exp.Column) and len(column.parts) == 2:
+                    sides[column.table.lower()] = column.name
+        names = [sides.get(target.lower()), sides.get(source.lower())]
+        if None in names or str(names[0]).lower() != str(names[1]).lower():
+            raise refusal(
+                f"the condition of a MERGE is {target}.key = {source}.key for each column of the "
+                f"key, joined by AND, with one name on both sides, not {text!r}",
+                instead,
+            )
+        found.append(str(names[0]))
+    return found

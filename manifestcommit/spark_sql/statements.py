@@ -1,0 +1,519 @@
+"""A text in SQL as one statement: what is to be done, to which table, with which texts. [SP48]
+[SP49]
+
+Pure: nothing is read or looked up. What it does not know is a UsageError that names the call which
+does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from .queries import Travel, key_columns, parse_query, requalified
+from .scanner import Name, Scanner, refusal
+
+
+class Select(msgspec.Struct, frozen=True, kw_only=True):
+    """A query."""
+
+    query: str
+
+
+class Insert(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of a query into a table. columns: of the query, in its order; empty: the table's;
+    partition: column -> its value as it was written."""
+
+    target: Name
+    query: str
+    overwrite: bool = False
+    columns: tuple[str, ...] = ()
+    by_name: bool = False
+    partition: tuple[tuple[str, str], ...] = ()
+
+
+class Delete(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows to delete."""
+
+    target: Name
+    where: str
+
+
+class Update(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows to update."""
+
+    target: Name
+    values: tuple[tuple[str, str], ...]
+    where: str | None = None
+
+
+class When(msgspec.Struct, frozen=True, kw_only=True):
+    """A clause of a merge. kind: "update", "delete" or "insert"; values: None: all (`*`)."""
+
+    kind: str
+    where: str | None = None
+    values: tuple[tuple[str, str], ...] | None = None
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether whole rows are meant, whichever they are."""
+        return self.where is None and self.values is None
+
+
+class Merge(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of a query to merge by key."""
+
+    target: Name
+    source: str
+    on: tuple[str, ...]
+    matched: tuple[When, ...] = ()
+    unmatched: tuple[When, ...] = ()
+    by_source: tuple[When, ...] = ()
+
+
+class CreateAs(msgspec.Struct, frozen=True, kw_only=True):
+    """A new table with the rows of a query."""
+
+    target: Name
+    query: str
+    if_not_exists: bool = False
+    location: str | None = None
+    partition_by: tuple[str, ...] = ()
+
+
+class AddColumn(msgspec.Struct, frozen=True, kw_only=True):
+    target: Name
+    column: str
+    type: str
+
+
+class RenameColumn(msgspec.Struct, frozen=True, kw_only=True):
+    target: Name
+    column: str
+    to: str
+
+
+class DropColumn(msgspec.Struct, frozen=True, kw_only=True):
+    target: Name
+    column: str
+
+
+class WidenColumn(msgspec.Struct, frozen=True, kw_only=True):
+    target: Name
+    column: str
+    type: str
+
+
+class SetProperties(msgspec.Struct, frozen=True, kw_only=True):
+    """Properties; None removes one."""
+
+    target: Name
+    properties: dict[str, str | None]
+
+
+class History(msgspec.Struct, frozen=True, kw_only=True):
+    target: Name
+    limit: int | None = None
+
+
+class Optimize(msgspec.Struct, frozen=True, kw_only=True):
+    target: Name
+    where: str | None = None
+
+
+class Vacuum(msgspec.Struct, frozen=True, kw_only=True):
+    """hours: how long versions stay readable; None: as long as gc keeps them by default."""
+
+    target: Name
+    hours: int | None = None
+    dry_run: bool = False
+
+
+class Refresh(msgspec.Struct, frozen=True, kw_only=True):
+    target: Name
+
+
+Statement: TypeAlias = (
+    Select
+    | Insert
+    | Delete
+    | Update
+    | Merge
+    | CreateAs
+    | AddColumn
+    | RenameColumn
+    | DropColumn
+    | WidenColumn
+    | SetProperties
+    | History
+    | Optimize
+    | Vacuum
+    | Refresh
+)
+
+# First words of statements that are not done here -> the call that does it.
+_ELSEWHERE = {
+    "TRUNCATE": "DELETE FROM, or mc.Table(path).delete('true')",
+    "RESTORE": "mc.Table(path).rollback(version, reason=…)",
+    "CONVERT": "mc.adopt(path)",
+    "COPY": "mc.write(df, path)",
+    "LOAD": "mc.write(df, path)",
+    "DROP": "spark.sql, for a view; a table is its folder",
+    "MSCK": "mc.adopt(path)",
+    "REPAIR": "mc.adopt(path)",
+    "FSCK": "mc.Table(path).verify()",
+    "EXPLAIN": "mc.sql(spark, query).explain()",
+}
+
+
+def parse(text: str) -> Statement:
+    """The statement. UsageError where any part of it is not understood."""
+    scanner = Scanner(text)
+    first = scanner.next_word()
+    if first in _KNOWN:
+        return _KNOWN[first](scanner)
+    if first in ("SELECT", "VALUES", "FROM", "("):
+        return _select(scanner)
+    instead = _ELSEWHERE.get(first, "spark.sql, if Spark is meant to do it")
+    raise refusal(f"{first or text[:20]!r} begins no statement that is understood", instead)
+
+
+def _select(scanner: Scanner) -> Select:
+    query = scanner.rest()
+    parse_query(query)
+    return Select(query=query)
+
+
+def _with(scanner: Scanner) -> Statement:
+    ctes = scanner.until("SELECT", "INSERT", "FROM", "VALUES")
+    if scanner.next_word() == "INSERT":
+        found = _insert(scanner, ctes)
+        assert isinstance(found, Insert)
+        return found
+    query = ctes + " " + scanner.rest()
+    parse_query(query)
+    return Select(query=query)
+
+
+def _insert(scanner: Scanner, ctes: str = "") -> Statement:
+    scanner.instead = "mc.write(df, path, mode=…, overwrite=…)"
+    scanner.expect("INSERT")
+    overwrite = scanner.take("OVERWRITE")
+    if not overwrite:
+        scanner.expect("INTO")
+    scanner.take("TABLE")
+    target, partition = scanner.name(), []
+    if scanner.take("PARTITION"):
+        partition = scanner.listed(lambda: _partition(scanner))
+    by_name = scanner.take("BY", "NAME")
+    columns: list[str] = []
+    if scanner.next_word() == "(" and scanner.next_word(1) not in ("SELECT", "WITH", "FROM", "("):
+        columns = scanner.columns()
+    if scanner.next_word() not in ("SELECT", "VALUES", "FROM", "WITH", "("):
+        raise scanner.unclear()
+    query = f"{ctes} {scanner.rest()}".strip()
+    parse_query(query)
+    if columns and by_name:
+        raise refusal("BY NAME takes no list of columns", scanner.instead)
+    return Insert(
+        target=target,
+        query=query,
+        overwrite=overwrite,
+        columns=tuple(columns),
+        by_name=by_name,
+        partition=tuple(partition),
+    )
+
+
+def _partition(scanner: Scanner) -> tuple[str, str]:
+    column = scanner.column()
+    if not scanner.take("="):
+        raise refusal(
+            f"PARTITION ({column}) has no value, and where the column is in the query depends on "
+            "the engine. List the columns after the table, or use BY NAME",
+            scanner.instead,
+        )
+    return column, scanner.until(",")
+
+
+def _delete(scanner: Scanner) -> Statement:
+    scanner.instead = "mc.Table(path).delete(where), or its merge for conditions on other tables"
+    scanner.expect("DELETE", "FROM")
+    target, sides = _target(scanner, ("WHERE",))
+    where = scanner.rest() if scanner.take("WHERE") else None
+    scanner.expect_end()
+    return Delete(
+        target=target,
+        where="true" if where is None else requalified(where, sides, scanner.instead),
+    )
+
+
+def _update(scanner: Scanner) -> Statement:
+    scanner.instead = "mc.Table(path).update(set, where), or its merge with other tables' values"
+    scanner.expect("UPDATE")
+    target, sides = _target(scanner, ("SET",))
+    scanner.expect("SET")
+    values = _assignments(scanner, sides, ("WHERE",))
+    where = None
+    if scanner.take("WHERE"):
+        where = requalified(scanner.rest(), sides, scanner.instead)
+    scanner.expect_end()
+    return Update(target=target, values=values, where=where)
+
+
+def _target(scanner: Scanner, ends: tuple[str, ...]) -> tuple[Name, dict[str, str]]:
+    """A table that changes; its columns may be named with its name, or its alias, before them."""
+    target = scanner.name()
+    alias = target[-1]
+    if scanner.take("AS") or not (scanner.is_over or scanner.next_word() in ends):
+        alias = scanner.column()
+    return target, {alias.lower(): ""}
+
+
+def _assignments(
+    scanner: Scanner, sides: dict[str, str], ends: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    """`a = expression, …`"""
+    known = {side.rstrip(".") for side in sides}
+    found: list[tuple[str, str]] = []
+    while not found or scanner.take(","):
+        name = scanner.name()
+        if len(name) > 2 or (len(name) == 2 and name[0].lower() not in known):
+            raise refusal(f"SET {'.'.join(name)}: only whole columns are set", scanner.instead)
+        scanner.expect("=")
+        text = requalified(scanner.until(",", *ends), sides, scanner.instead)
+        found.append((name[-1], text))
+    if len({name.lower() for name, _ in found}) < len(found):
+        raise refusal("SET names a column twice", scanner.instead)
+    return tuple(found)
+
+
+def _merge(scanner: Scanner) -> Statement:
+    scanner.instead = "mc.Table(path).merge(source, on=[…], when_matched=…)"
+    scanner.expect("MERGE", "INTO")
+    target, ours = _target(scanner, ("USING",))
+    (our,) = ours
+    scanner.expect("USING")
+    source, their = _merge_source(scanner)
+    if our == their.lower():
+        raise refusal("both sides of the MERGE have one name: give one an alias", scanner.instead)
+    scanner.expect("ON")
+    on = key_columns(scanner.until("WHEN"), our, their, scanner.instead)
+    sides = {our: "target.", their.lower(): "source."}
+    clauses: dict[str, list[When]] = {"matched": [], "unmatched": [], "by_source": []}
+    while not scanner.is_over:
+        kind, clause = _when(scanner, sides)
+        clauses[kind].append(clause)
+    if not any(clauses.values()):
+        raise scanner.unclear()
+    kinds = {name: tuple(found) for name, found in clauses.items()}
+    return Merge(target=target, source=source, on=tuple(on), **kinds)
+
+
+def _merge_source(scanner: Scanner) -> tuple[str, str]:
+    """The query of a merge's source, and its name in the statement."""
+    if scanner.next_word() == "(":
+        scanner.expect("(")
+        query = scanner.until()
+        scanner.expect(")")
+        parse_query(query)
+        scanner.take("AS")
+        return query, scanner.column()
+    begin = scanner.position
+    alias = scanner.name()[-1]
+    text = scanner.text[begin : scanner.last_end]
+    before = scanner.position
+    if scanner.next_word() in ("FOR", "VERSION", "TIMESTAMP"):
+        scanner.until("OF")
+        scanner.expect("OF")
+        scanner.take("TIMESTAMP")
+        scanner.literal()
+        text += " " + scanner.text[before : scanner.last_end]
+    if scanner.take("AS") or scanner.next_word() != "ON":
+        alias = scanner.column()
+    return f"SELECT * FROM {text}", alias
+
+
+def _when(scanner: Scanner, sides: dict[str, str]) -> tuple[str, When]:
+    scanner.expect("WHEN")
+    negated = scanner.take("NOT")
+    scanner.expect("MATCHED")
+    kind = "unmatched" if negated else "matched"
+    if negated and scanner.take("BY", "SOURCE"):
+        kind = "by_source"
+    elif negated:
+        scanner.take("BY", "TARGET")
+    where = None
+    if scanner.take("AND"):
+        where = requalified(scanner.until("THEN"), sides, scanner.instead)
+    scanner.expect("THEN")
+    if kind == "unmatched":
+        return kind, _insert_clause(scanner, sides, where)
+    if scanner.take("DELETE"):
+        return kind, When(kind="delete", where=where)
+    scanner.expect("UPDATE")
+    scanner.expect("SET")
+    if scanner.take("*"):
+        if kind == "by_source":
+            raise refusal("UPDATE SET * needs a row of the source", scanner.instead)
+        return kind, When(kind="update", where=where)
+    # on the left of = only the target's columns can stand
+    values = _assignments(scanner, sides, ("WHEN",))
+    return kind, When(kind="update", where=where, values=values)
+
+
+def _insert_clause(scanner: Scanner, sides: dict[str, str], where: str | None) -> When:
+    scanner.expect("INSERT")
+    if scanner.take("*"):
+        return When(kind="insert", where=where)
+    names = [name[-1] for name in scanner.listed(scanner.name)]
+    scanner.expect("VALUES")
+    texts = scanner.listed(lambda: scanner.until(","))
+    if len(names) != len(texts) or len({name.lower() for name in names}) < len(names):
+        raise refusal("INSERT has one value for each column, each named once", scanner.instead)
+    values = (requalified(text, sides, scanner.instead) for text in texts)
+    return When(kind="insert", where=where, values=tuple(zip(names, values, strict=True)))
+
+
+def _create(scanner: Scanner) -> Statement:
+    scanner.instead = "mc.write(df, path), mc.create_table(path, schema), or spark.sql for views"
+    scanner.expect("CREATE", "TABLE")
+    if_not_exists = scanner.take("IF", "NOT", "EXISTS")
+    target, location = scanner.name(), None
+    partition_by: tuple[str, ...] = ()
+    while not scanner.take("AS"):
+        if scanner.take("USING"):
+            scanner.expect("MANIFESTCOMMIT")
+        elif scanner.take("LOCATION") and location is None:
+            location = scanner.string()
+        elif scanner.take("PARTITIONED", "BY") and not partition_by:
+            partition_by = tuple(scanner.columns())
+        else:
+            raise scanner.unclear()
+    query = scanner.rest()
+    parse_query(query)
+    return CreateAs(
+        target=target,
+        query=query,
+        if_not_exists=if_not_exists,
+        location=location,
+        partition_by=partition_by,
+    )
+
+
+def _alter(scanner: Scanner) -> Statement:
+    scanner.instead = (
+        "mc.Table(path).add_column(name, type), rename_column, drop_column or set_properties, "
+        "each one column"
+    )
+    scanner.expect("ALTER", "TABLE")
+    target = scanner.name()
+    if scanner.take("ADD", "COLUMN") or scanner.take("ADD", "COLUMNS"):
+        return _added(scanner, target)
+    if scanner.take("RENAME", "COLUMN"):
+        column = scanner.column()
+        scanner.expect("TO")
+        found: Statement = RenameColumn(target=target, column=column, to=scanner.column())
+    elif scanner.take("DROP", "COLUMN") or scanner.take("DROP", "COLUMNS"):
+        in_parentheses = scanner.take("(")
+        found = DropColumn(target=target, column=scanner.column())
+        if in_parentheses:
+            scanner.expect(")")
+    elif scanner.take("ALTER", "COLUMN") or scanner.take("CHANGE", "COLUMN"):
+        column = scanner.column()
+        scanner.expect("TYPE")
+        return WidenColumn(target=target, column=column, type=scanner.rest())
+    else:
+        found = _properties(scanner, target)
+    scanner.expect_end()
+    return found
+
+
+def _added(scanner: Scanner, target: Name) -> Statement:
+    in_parentheses = scanner.take("(")
+    column = scanner.column()
+    ends = (",", "NOT", "COMMENT", "DEFAULT", "FIRST", "AFTER")
+    kind = scanner.until(*ends, angles=True)
+    if in_parentheses:
+        scanner.expect(")")
+    scanner.expect_end()
+    return AddColumn(target=target, column=column, type=kind)
+
+
+def _properties(scanner: Scanner, target: Name) -> Statement:
+    found: dict[str, str | None] = {}
+    if scanner.take("UNSET", "TBLPROPERTIES"):
+        scanner.take("IF", "EXISTS")
+        return SetProperties(
+            target=target, properties=dict.fromkeys(scanner.listed(scanner.string))
+        )
+    scanner.expect("SET", "TBLPROPERTIES")
+
+    def pair() -> None:
+        name = scanner.string()
+        scanner.expect("=")
+        found[name] = scanner.string()
+
+    scanner.listed(pair)
+    return SetProperties(target=target, properties=found)
+
+
+def _describe(scanner: Scanner) -> Statement:
+    scanner.instead = "mc.Table(path).history(), schema or describe()"
+    if not scanner.take("DESC"):
+        scanner.expect("DESCRIBE")
+    scanner.expect("HISTORY")
+    target = scanner.name()
+    limit = scanner.number() if scanner.take("LIMIT") else None
+    scanner.expect_end()
+    return History(target=target, limit=limit)
+
+
+def _optimize(scanner: Scanner) -> Statement:
+    scanner.instead = "mc.Table(path).compact(where=…, sort_by=…)"
+    scanner.expect("OPTIMIZE")
+    target, where = scanner.name(), None
+    if scanner.take("WHERE"):
+        where = requalified(scanner.until("ZORDER"), {target[-1].lower(): ""}, scanner.instead)
+    scanner.expect_end()
+    return Optimize(target=target, where=where)
+
+
+def _vacuum(scanner: Scanner) -> Statement:
+    scanner.instead = "mc.Table(path).gc(keep_for=…, grace=…), or plan_gc"
+    scanner.expect("VACUUM")
+    target, hours = scanner.name(), None
+    if scanner.take("RETAIN"):
+        hours = scanner.number()
+        scanner.expect("HOURS")
+    dry_run = scanner.take("DRY", "RUN")
+    scanner.expect_end()
+    return Vacuum(target=target, hours=hours, dry_run=dry_run)
+
+
+def _refresh(scanner: Scanner) -> Statement:
+    scanner.expect("REFRESH")
+    scanner.take("TABLE")
+    target = scanner.name()
+    scanner.expect_end()
+    return Refresh(target=target)
+
+
+_KNOWN: dict[str, Callable[[Any], Statement]] = {
+    "ALTER": _alter,
+    "CREATE": _create,
+    "DELETE": _delete,
+    "DESC": _describe,
+    "DESCRIBE": _describe,
+    "INSERT": _insert,
+    "MERGE": _merge,
+    "OPTIMIZE": _optimize,
+    "REFRESH": _refresh,
+    "UPDATE": _update,
+    "VACUUM": _vacuum,
+    "WITH": _with,
+}
+
+__all__ = ["Statement", "Travel", "parse"]

@@ -1,0 +1,315 @@
+"""SQL over tables in a session: names, one version for a statement, and statements as operations of the library."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import manifestcommit as mc
+from manifestcommit.errors import TableNotFoundError, UsageError
+from manifestcommit.spark_sql import names
+
+NAME = "fl`i gh{t}s é漢 %;--'\""
+ROWS = [("2013-01-01", 1, 0.5), ("2013-01-01", 2, None), (None, 3, 1.5)]
+SCHEMA = pa.schema([("day", pa.string()), ("n b", pa.int64()), ("x", pa.float64())])
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def table_of(rows: list[tuple[Any, ...]]) -> pa.Table:
+    columns = zip(*rows, strict=True) if rows else [[]] * len(SCHEMA)
+    return pa.table([pa.array(values, field.type) for values, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+
+
+@pytest.fixture
+def run(spark: Any, root: str) -> Iterator[Callable[..., Any]]:
+    """A statement over `t`, a table with a hostile root, one null partition and rows; the session forgets its names afterwards."""
+    mc.write(table_of(ROWS), root, partition_by="day")
+    before = {view.name for view in spark.catalog.listTables()}
+    mc.attach(spark, root, "t")
+    yield lambda statement, **options: mc.sql(spark, statement, **options)
+    for view in spark.catalog.listTables():
+        if view.name not in before:
+            spark.catalog.dropTempView(quoted(view.name))
+    names._ATTACHED.clear()
+
+
+def rows(found: Any) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row) for row in found.collect()), key=repr)
+
+
+def held(root: str) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row.values()) for row in mc.Table(root).to_arrow().to_pylist()), key=repr)
+
+
+def test_a_name_is_a_view_of_one_version_and_sql_reads_the_newest(spark: Any, run: Any, root: str) -> None:
+    """[SP46] [SP47] The view stays where it was made until the name is given again, or refreshed."""
+    assert rows(spark.sql("SELECT * FROM t")) == rows(run("SELECT * FROM T")) == sorted(ROWS, key=repr)
+    before = run("SELECT count(*) FROM t")
+    mc.write(table_of([("2013-01-02", 4, 1.0)]), root)
+    assert rows(spark.sql("SELECT count(*) FROM t")) == rows(before) == [(3,)]
+    assert rows(run("SELECT count(*) FROM t")) == [(4,)]
+    assert run("REFRESH TABLE t") == {"t": 3} == mc.attach(spark, {"t": root})
+    assert rows(spark.sql("SELECT count(*) FROM t")) == [(4,)]
+
+
+def test_a_hostile_name_is_one_name(spark: Any, run: Any, root: str) -> None:
+    """[SP46] [SP48] In views, in queries beside braces, before columns, and in statements that change the table."""
+    name = quoted(NAME)
+    assert mc.attach(spark, {NAME: root}) == {NAME: 2}
+    assert rows(spark.sql(f"SELECT count(*) FROM {name}")) == [(3,)]
+    assert rows(run(f"SELECT {name}.`n b`, '{{x}}' FROM {name} JOIN t ON t.`n b` = {name}.`n b` WHERE {name}.x > 1")) == [(3, "{x}")]
+    assert run(f"DELETE FROM {name} WHERE {name}.`n b` = 3").rows_deleted == 1
+    assert run(f"UPDATE {name} SET {name}.x = {name}.x + 1 WHERE {name}.`n b` = 1").rows_updated == 1
+    assert held(root) == [("2013-01-01", 1, 1.5), ("2013-01-01", 2, None)]
+
+
+def test_all_names_are_given_or_none(spark: Any, run: Any, root: str) -> None:
+    """[SP46]"""
+    with pytest.raises(TableNotFoundError):
+        mc.attach(spark, {"one": root, "two": f"{root} gone"})
+    with pytest.raises(UsageError, match="'one' is no table that is attached"):
+        run("DELETE FROM one")
+
+
+def test_a_name_is_known_in_its_session_only(spark: Any, run: Any) -> None:
+    """[SP46] And to every object that Python has for this session."""
+    other = spark.newSession()
+    with pytest.raises(UsageError, match="'t' is no table that is attached to this session"):
+        mc.sql(other, "DELETE FROM t")
+    again = type(spark)(spark.sparkContext, spark._jsparkSession)
+    assert mc.sql(again, "DELETE FROM t WHERE false").kind == "unchanged"
+    del again
+    gc.collect()
+    assert run("DELETE FROM t WHERE false").kind == "unchanged"
+
+
+def test_a_statement_reads_one_version_of_a_table(spark: Any, run: Any, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[SP47] Under two names, several times, and while others commit."""
+    mc.attach(spark, root, "u")
+    read, seen = mc.Table.read, []
+
+    def reading(self: Any, **options: Any) -> Any:
+        seen.append(options["version"])
+        mc.write(table_of([("2013-01-03", 9, 9.0)]), root)
+        return read(self, **options)
+
+    monkeypatch.setattr(mc.Table, "read", reading)
+    found = run(f"SELECT (SELECT count(*) FROM t), (SELECT count(*) FROM u), count(*) FROM t JOIN manifestcommit.{quoted(root)} v ON true")
+    assert rows(found) == [(3, 3, 9)] and seen == [2]
+
+
+def test_versions_times_and_tags(run: Any, root: str) -> None:
+    """[SP47] Beside the newest version of the same table."""
+    table = mc.Table(root)
+    table.tag("a b", 2)
+    table.delete("true")
+    time = table.history()[-2]["committed_at"].isoformat()
+    for clause in ("VERSION AS OF 2", "FOR VERSION AS OF 'a b'", f"TIMESTAMP AS OF '{time}'"):
+        assert rows(run(f"SELECT count(*), (SELECT count(*) FROM t) FROM t {clause} WHERE t.`n b` > 0")) == [(3, 0)], clause
+    with pytest.raises(mc.VersionNotFoundError):
+        run("SELECT * FROM t VERSION AS OF 'none'")
+
+
+def test_a_view_of_an_older_version_is_not_mixed_in(spark: Any, run: Any, root: str) -> None:
+    """[SP47] Alone it is read as it was made."""
+    spark.table("t").createOrReplaceTempView("old")
+    assert rows(run("SELECT count(*) FROM old, t")) == [(9,)]
+    mc.write(table_of([("2013-01-02", 4, 1.0)]), root)
+    assert rows(run("SELECT count(*) FROM old")) == [(3,)]
+    with pytest.raises(UsageError, match="a view that was made of its version 2"):
+        run("SELECT count(*) FROM old, t")
+
+
+def test_names_that_are_not_attached_are_sparks(spark: Any, run: Any) -> None:
+    """[SP47] [SP48] They are read, and never changed."""
+    spark.range(2).createOrReplaceTempView("mine")
+    assert rows(run("SELECT count(*) FROM t, mine, range(3) WHERE mine.id < 5")) == [(18,)]
+    for statement in ("INSERT INTO mine VALUES (1)", "DELETE FROM mine", "CREATE TABLE mine AS SELECT 1", "VACUUM spark_catalog.t"):
+        with pytest.raises(UsageError, match="is no table that is attached"):
+            run(statement)
+    assert spark.table("mine").count() == 2
+
+
+def test_insert_is_exactly_once_and_by_position(run: Any, root: str) -> None:
+    """[SP48] Columns by their place, or by name where they are named; a repeated key does nothing."""
+    first = run("INSERT INTO t VALUES ('2013-01-02', 4, 2.5), (NULL, 5, NULL)", key="a", watermarks={"s": (0, 2)}, message="why")
+    again = run("INSERT INTO t VALUES ('2013-01-02', 4, 2.5), (NULL, 5, NULL)", key="a", watermarks={"s": (0, 2)})
+    assert (first.kind, again.kind, again.version) == ("committed", "already_committed", first.version)
+    assert mc.Table(root).watermarks() == {"s": 2} and mc.Table(root).history(1)[0]["message"] == "why"
+    run("INSERT INTO t (x, `n b`, day) SELECT 6, 6, 'd'")
+    run("INSERT INTO t BY NAME SELECT 7 AS `n b`, 'd' AS day")
+    added = [("2013-01-02", 4, 2.5), (None, 5, None), ("d", 6, 6.0), ("d", 7, None)]
+    assert held(root) == sorted(ROWS + added, key=repr)
+    for wrong in ("SELECT 1", "VALUES ('d', 1, 1, 1)", "(day) SELECT 'a', 'b'", "(day, Day, x) SELECT 'a', 'b', 1"):
+        with pytest.raises(UsageError, match="nothing was done"):
+            run(f"INSERT INTO t {wrong}")
+
+
+@pytest.mark.parametrize("value", ["1.5", "1e300", "cast('NaN' as double)", "9223372036854775808"])
+def test_a_number_is_never_changed_into_another(run: Any, root: str, value: str) -> None:
+    """[SP48] Whatever the session says of casts."""
+    run("INSERT INTO t VALUES ('d', 4.0, 1), ('d', NULL, 1)")
+    version = mc.Table(root).version
+    with pytest.raises(Exception, match="does not fit its type long without loss"):
+        run(f"INSERT INTO t VALUES ('d', {value}, 1)")
+    assert mc.Table(root).version == version
+
+
+def test_overwrite_replaces_what_the_session_says(spark: Any, run: Any, root: str) -> None:
+    """[SP48] The whole table, the partitions that are written, or the one that is named."""
+    run("INSERT OVERWRITE t PARTITION (day = '2013-01-01') VALUES (7, 7)")
+    assert held(root) == sorted([("2013-01-01", 7, 7.0), (None, 3, 1.5)], key=repr)
+    run("INSERT OVERWRITE t PARTITION (day = NULL) SELECT 8, 8")
+    assert held(root) == sorted([("2013-01-01", 7, 7.0), (None, 8, 8.0)], key=repr)
+    spark.conf.set("spark.sql.sources.partitionOverwriteMode", "DYNAMIC")
+    try:
+        run("INSERT OVERWRITE t VALUES ('2013-01-02', 9, 9)")
+    finally:
+        spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+    assert len(held(root)) == 3
+    run("INSERT OVERWRITE t VALUES ('2013-01-03', 10, 10)")
+    assert held(root) == [("2013-01-03", 10, 10.0)]
+    for wrong in (
+        "PARTITION (x = 1) SELECT 'd', 1",
+        "PARTITION (day = upper('a')) SELECT 1, 1",
+        "PARTITION (day = 'a', day = 'b') SELECT 1, 1",
+    ):
+        with pytest.raises(UsageError, match="nothing was done"):
+            run(f"INSERT OVERWRITE t {wrong}")
+
+
+def test_read_modify_write_is_based_on_what_was_read(run: Any, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[SP48] [CF17] An INSERT OVERWRITE of the table's own rows conflicts with a commit since they were read."""
+    read = mc.Table.read
+
+    def reading(self: Any, **options: Any) -> Any:
+        found = read(self, **options)
+        mc.write(table_of([("2013-01-03", 9, 9.0)]), root)
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(mc.Table, "read", reading)
+        with pytest.raises(mc.CommitConflictError):
+            run("INSERT OVERWRITE t SELECT day, `n b`, x + 1 FROM t")
+    with pytest.raises(mc.CommitConflictError):
+        run("INSERT OVERWRITE t VALUES ('d', 1, 1)", based_on=2)
+    run("INSERT OVERWRITE t SELECT day, `n b`, x + 1 FROM t")
+    assert ("2013-01-03", 9, 10.0) in held(root)
+
+
+def test_delete_and_update(run: Any, root: str) -> None:
+    """[SP48] By this process, or by Spark where only Spark understands the condition."""
+    assert run("UPDATE t f SET f.x = coalesce(f.x, 0) + 1, day = 'é' WHERE f.`n b` < 3", key="u").rows_updated == 2
+    assert run("UPDATE t f SET f.x = coalesce(f.x, 0) + 1, day = 'é' WHERE f.`n b` < 3", key="u").already_committed
+    assert held(root) == sorted([("é", 1, 1.5), ("é", 2, 1.0), (None, 3, 1.5)], key=repr)
+    assert run("DELETE FROM t WHERE t.`n b` = 1").executor == "arrow"
+    found = run("DELETE FROM t f WHERE hash(f.`n b`) = hash(2L)")
+    assert (found.executor, found.rows_deleted) == ("spark", 1)
+    assert run("DELETE FROM t").rows_deleted == 1 and held(root) == []
+
+
+def test_merge_by_whole_rows_and_by_clauses(spark: Any, run: Any, root: str) -> None:
+    """[SP48]"""
+    spark.createDataFrame([("2013-01-01", 1, 10.0), ("d", 4, 4.0)], "day string, `n b` long, x double").createOrReplaceTempView("s")
+    found = run(
+        "MERGE INTO t USING s ON t.day = s.day AND t.`n b` = s.`n b` WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *", key="m"
+    )
+    assert (found.rows_updated, found.rows_inserted, found.executor) == (1, 1, "spark")
+    assert held(root) == sorted([("2013-01-01", 1, 10.0), ("2013-01-01", 2, None), (None, 3, 1.5), ("d", 4, 4.0)], key=repr)
+    found = run(
+        "MERGE INTO t USING (SELECT `n b`, x AS y FROM s UNION ALL SELECT 5, 5) s ON s.`n b` = t.`n b`"
+        " WHEN MATCHED AND s.y > 5 THEN DELETE WHEN MATCHED THEN UPDATE SET x = t.x + s.y"
+        " WHEN NOT MATCHED THEN INSERT (day, `n b`) VALUES ('new', s.`n b`)"
+        " WHEN NOT MATCHED BY SOURCE AND t.x IS NULL THEN UPDATE SET x = 0"
+    )
+    assert (found.rows_deleted, found.rows_updated, found.rows_inserted) == (1, 2, 1)
+    assert held(root) == sorted([("2013-01-01", 2, 0.0), (None, 3, 1.5), ("d", 4, 8.0), ("new", 5, None)], key=repr)
+    with pytest.raises(UsageError, match="the source lacks day"):
+        run("MERGE INTO t USING (SELECT `n b`, x FROM s) s ON s.`n b` = t.`n b` WHEN MATCHED AND true THEN UPDATE SET *")
+    with pytest.raises(UsageError, match="reads the table that it changes"):
+        run("MERGE INTO t USING (SELECT * FROM t) s ON s.`n b` = t.`n b` WHEN MATCHED THEN UPDATE SET *")
+
+
+def test_create_table_as_select(spark: Any, run: Any, root: str) -> None:
+    """[SP48] Once; an interrupted one is done by its rerun; no table that has rows is written into."""
+    path = f"{root} new"
+    statement = "CREATE TABLE new USING manifestcommit PARTITIONED BY (day) LOCATION '/…' AS SELECT * FROM t"
+    with pytest.raises(UsageError, match="Error tokenizing"):
+        run(statement.replace("/…", path))  # its name has quotes
+    statement = "CREATE TABLE new USING manifestcommit PARTITIONED BY (day) AS SELECT * FROM t"
+    mc.create_table(path, SCHEMA, partition_by="day")  # all that a killed run leaves
+    first, again = (run(statement, key="c", tables={"new": path}) for _ in range(2))
+    assert (first.kind, again.kind, again.version) == ("committed", "already_committed", first.version)
+    assert held(path) == held(root) and mc.Table(path).describe()["partition_by"] == ["day"]
+    assert rows(run("SELECT count(*) FROM new")) == rows(spark.sql("SELECT count(*) FROM new")) == [(3,)]
+    with pytest.raises(UsageError, match="there is a table at"):
+        run(statement)
+    assert run("CREATE TABLE IF NOT EXISTS new AS SELECT * FROM t").kind == "unchanged"
+    assert held(path) == held(root)
+
+
+def test_a_new_table_where_the_statement_says(spark: Any, run: Any, tmp_path: Any) -> None:
+    """[SP48]"""
+    assert run(f"CREATE TABLE here LOCATION '{tmp_path}/a b%20c+d' AS SELECT 1 AS a").committed
+    assert run(f"CREATE TABLE manifestcommit.`{tmp_path}/é=#` AS SELECT * FROM here").committed
+    assert rows(run(f"SELECT * FROM manifestcommit.`{tmp_path}/é=#`")) == rows(spark.table("here")) == [(1,)]
+    with pytest.raises(UsageError, match="names a table already"):
+        run(f"CREATE TABLE here LOCATION '{tmp_path}/other' AS SELECT 1 AS a")
+
+
+def test_columns_properties_and_maintenance(run: Any, root: str) -> None:
+    """[SP48]"""
+    table = mc.Table(root)
+    run("ALTER TABLE t ADD COLUMN `ä b` struct<k: int, l: array<decimal(10,2)>>", message="m")
+    assert table.schema.field("ä b").type == pa.struct([("k", pa.int32()), ("l", pa.list_(pa.decimal128(10, 2)))])
+    assert run("DESCRIBE HISTORY t LIMIT 1")[0]["message"] == "m"
+    run("ALTER TABLE t RENAME COLUMN `ä b` TO c")
+    run("ALTER TABLE t DROP COLUMN c")
+    assert table.schema.names == ["day", "n b", "x"]
+    run("ALTER TABLE t SET TBLPROPERTIES ('write.bounds-columns' = '3')")
+    run("ALTER TABLE t UNSET TBLPROPERTIES ('write.bounds-columns')")
+    run("INSERT INTO t VALUES ('2013-01-01', 4, 4)")
+    assert run("OPTIMIZE t WHERE t.day = '2013-01-01'").groups == 1
+    assert run("VACUUM t RETAIN 0 HOURS DRY RUN").column_names == ["name", "bytes", "reason", "action"]
+    assert run("VACUUM t RETAIN 0 HOURS").expired > 0
+
+
+@pytest.mark.parametrize(
+    ("statement", "option"),
+    [
+        ("SELECT 1", {"key": "k"}),
+        ("SELECT 1", {"message": "m"}),
+        ("DELETE FROM t", {"watermarks": {"s": (0, 1)}}),
+        ("UPDATE t SET x = 1", {"based_on": 1}),
+        ("OPTIMIZE t", {"key": "k"}),
+        ("ALTER TABLE t DROP COLUMN x", {"key": "k"}),
+        ("VACUUM t DRY RUN", {"message": "m"}),
+        ("REFRESH TABLE t", {"metadata": {"a": "b"}}),
+    ],
+)
+def test_what_is_declared_without_a_meaning_is_refused(run: Any, root: str, statement: str, option: dict[str, Any]) -> None:
+    """[SP49]"""
+    with pytest.raises(UsageError, match="eave"):
+        run(statement, **option)
+    assert mc.Table(root).version == 2
+
+
+def test_without_sqlglot_the_error_says_what_to_install() -> None:
+    """[SP49]"""
+    code = (
+        "import sys; sys.modules['sqlglot'] = None\n"
+        "import manifestcommit as mc\n"
+        "from manifestcommit.spark_sql.scanner import check_installed\n"
+        "try: check_installed()\nexcept mc.UsageError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'manifestcommit[sql]'" in done.stdout

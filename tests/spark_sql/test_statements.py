@@ -1,0 +1,267 @@
+"""Texts in SQL as statements: each part has its meaning, or the text is refused with the call that does it. No Spark."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manifestcommit.errors import UsageError
+from manifestcommit.spark_sql import statements as sql
+from manifestcommit.spark_sql.statements import When, parse
+
+HOSTILE = "a b%20c+d=e#f'\"`é漢\\{x}--;"
+QUOTED = "`" + HOSTILE.replace("`", "``") + "`"
+T = ("t",)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("select 1", sql.Select(query="select 1")),
+        ("SELECT * FROM t;", sql.Select(query="SELECT * FROM t")),
+        ("values (1), (2)", sql.Select(query="values (1), (2)")),
+        ("from t select *", sql.Select(query="from t select *")),
+        ("(select 1) union all select 2", sql.Select(query="(select 1) union all select 2")),
+        ("with a as (select 1) select * from a", sql.Select(query="with a as (select 1) select * from a")),
+        ("insert into t select 1", sql.Insert(target=T, query="select 1")),
+        ("INSERT INTO TABLE t VALUES (1)", sql.Insert(target=T, query="VALUES (1)")),
+        ("insert into t (select 1)", sql.Insert(target=T, query="(select 1)")),
+        ("insert into t (a, `b c`) select 1, 2", sql.Insert(target=T, query="select 1, 2", columns=("a", "b c"))),
+        ("insert into t by name select 1 as a", sql.Insert(target=T, query="select 1 as a", by_name=True)),
+        ("with a as (select 1) insert into t select * from a", sql.Insert(target=T, query="with a as (select 1) select * from a")),
+        ("insert into t with a as (select 1) select * from a", sql.Insert(target=T, query="with a as (select 1) select * from a")),
+        ("insert overwrite t select 1", sql.Insert(target=T, query="select 1", overwrite=True)),
+        (
+            "insert overwrite table t partition (day = '2013-01-01', h=3) select 1",
+            sql.Insert(target=T, query="select 1", overwrite=True, partition=(("day", "'2013-01-01'"), ("h", "3"))),
+        ),
+        ("delete from t", sql.Delete(target=T, where="true")),
+        ("delete from t where t.a = 1 and b = 't.a'", sql.Delete(target=T, where="a = 1 and b = 't.a'")),
+        ("delete from manifestcommit.`/a b` as f where F.a", sql.Delete(target=("manifestcommit", "/a b"), where="a")),
+        (
+            "update t f set f.a = f.a + 1, b = concat('x, y', f.s.c) where f.s.c > 0",
+            sql.Update(target=T, values=(("a", "a + 1"), ("b", "concat('x, y', s.c)")), where="s.c > 0"),
+        ),
+        ("update t set a = case when b then 1 end", sql.Update(target=T, values=(("a", "case when b then 1 end"),))),
+        (
+            "merge into t using s on t.k = s.k when matched then update set * when not matched then insert *",
+            sql.Merge(target=T, source="SELECT * FROM s", on=("k",), matched=(When(kind="update"),), unmatched=(When(kind="insert"),)),
+        ),
+        (
+            "merge into t a using (select * from s) as b on (b.k = a.K) and a.j = b.j"
+            " when matched and b.x > case when a.y then 1 else 0 end then delete"
+            " when matched then update set a.x = b.x + a.x, y = false"
+            " when not matched by target and b.x > 0 then insert (k, x) values (b.k, concat(b.x, ','))"
+            " when not matched by source and a.y then update set x = a.x + 1"
+            " when not matched by source then delete",
+            sql.Merge(
+                target=T,
+                source="select * from s",
+                on=("K", "j"),
+                matched=(
+                    When(kind="delete", where="source.x > case when target.y then 1 else 0 end"),
+                    When(kind="update", values=(("x", "source.x + target.x"), ("y", "false"))),
+                ),
+                unmatched=(When(kind="insert", where="source.x > 0", values=(("k", "source.k"), ("x", "concat(source.x, ',')"))),),
+                by_source=(When(kind="update", where="target.y", values=(("x", "target.x + 1"),)), When(kind="delete")),
+            ),
+        ),
+        (
+            "merge into t using s version as of 3 n on t.k = n.k when matched then delete",
+            sql.Merge(target=T, source="SELECT * FROM s version as of 3", on=("k",), matched=(When(kind="delete"),)),
+        ),
+        ("create table t as select 1", sql.CreateAs(target=T, query="select 1")),
+        (
+            "create table if not exists t using manifestcommit partitioned by (day, `h o`) location '/a b' as with x as (select 1) from x",
+            sql.CreateAs(target=T, query="with x as (select 1) from x", if_not_exists=True, location="/a b", partition_by=("day", "h o")),
+        ),
+        ("alter table t add column a decimal(10, 2)", sql.AddColumn(target=T, column="a", type="decimal(10, 2)")),
+        ("alter table t add columns (a struct<x: int>)", sql.AddColumn(target=T, column="a", type="struct<x: int>")),
+        ("alter table t rename column a to `b c`", sql.RenameColumn(target=T, column="a", to="b c")),
+        ("alter table t drop column a", sql.DropColumn(target=T, column="a")),
+        ("alter table t drop columns (a)", sql.DropColumn(target=T, column="a")),
+        ("alter table t alter column a type bigint", sql.WidenColumn(target=T, column="a", type="bigint")),
+        ("alter table t set tblproperties ('a' = 'b', 'c'='d')", sql.SetProperties(target=T, properties={"a": "b", "c": "d"})),
+        ("alter table t unset tblproperties if exists ('a')", sql.SetProperties(target=T, properties={"a": None})),
+        ("describe history t", sql.History(target=T)),
+        ("desc history t limit 3", sql.History(target=T, limit=3)),
+        ("optimize t", sql.Optimize(target=T)),
+        ("OPTIMIZE t WHERE t.day = '2013-01-01'", sql.Optimize(target=T, where="day = '2013-01-01'")),
+        ("vacuum t", sql.Vacuum(target=T)),
+        ("vacuum t retain 3 hours dry run", sql.Vacuum(target=T, hours=3, dry_run=True)),
+        ("refresh table t", sql.Refresh(target=T)),
+        ("refresh t", sql.Refresh(target=T)),
+    ],
+)
+def test_a_statement_is_understood(text: str, expected: sql.Statement) -> None:
+    """[SP48] Texts of conditions and values stay as they were given, but for the tables before their columns."""
+    assert parse(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "delete from {} where {}.`x y` = 1",
+        "insert into {} select 1",
+        "update {} set a = {}.b",
+        "merge into {} using s on {}.k = s.k when matched then delete",
+        "create table {} as select 1",
+        "alter table {} drop column a",
+        "describe history {}",
+        "optimize {}",
+        "vacuum {}",
+        "refresh table {}",
+    ],
+)
+def test_a_hostile_name_is_one_name(text: str) -> None:
+    """[SP48]"""
+    found = parse(text.replace("{}", QUOTED))
+    assert found.target == (HOSTILE,)  # type: ignore[union-attr]  # a query has none
+    if isinstance(found, sql.Delete):
+        assert found.where == "`x y` = 1"
+
+
+REFUSED = {
+    "": "it is empty",
+    ";": "it is empty",
+    "select 1; drop table t": "several statements",
+    "delete from t where a = 1; delete from u": "several statements",
+    "insert into t replace where a = 1 select 1": r"'replace'.*mc\.write",
+    "insert into t partition (day) select 1": r"PARTITION \(day\) has no value",
+    "insert t select 1": "'t' is not understood",
+    "insert into t (a) by name select 1": "not understood",
+    "insert into t table u": "'table'",
+    "from u insert into t select * insert into v select *": "not one query",
+    "delete from t where": "ends too early",
+    "delete from t where a in (select b from u)": r"has a query in it.*Table\(path\)\.delete",
+    "delete from t using u where t.a = u.a": "not understood",
+    "delete from t where a = 1 order by a": "not one expression",
+    "delete from t where a, b": "not one expression",
+    "update t set a = 1 from u": "not one expression",
+    "update t set a = b b": "not one expression",
+    "update t set a = (select max(b) from u)": "has a query in it",
+    "update t set a = 1, A = 2": "names a column twice",
+    "update t set a.b.c = 1": "only whole columns",
+    "update t set u.a = 1": "only whole columns",
+    "update t where a = 1": "not understood",
+    "merge into t using s on t.k = s.j when matched then delete": "the condition of a MERGE",
+    "merge into t using s on t.k <=> s.k when matched then delete": "the condition of a MERGE",
+    "merge into t using s on t.k = s.k or t.j = s.j when matched then delete": "the condition of a MERGE",
+    "merge into t using s on k = k when matched then delete": "the condition of a MERGE",
+    "merge into t using t on t.k = t.k when matched then delete": "give one an alias",
+    "merge into t using s on t.k = s.k": "not understood|ends too early",
+    "merge into t using s on t.k = s.k when not matched then update set a = 1": "'update'",
+    "merge into t using s on t.k = s.k when matched then insert *": "'insert'",
+    "merge into t using s on t.k = s.k when not matched by source then update set *": "needs a row of the source",
+    "merge into t using s on t.k = s.k when not matched then insert (a, b) values (1)": "one value for each column",
+    "merge with schema evolution into t using s on t.k = s.k when matched then delete": r"mc\.Table\(path\)\.merge",
+    "create table t (a int)": r"mc\.create_table",
+    "create or replace table t as select 1": r"mc\.create_table",
+    "create table t using delta as select 1": "'delta'",
+    "create table t comment 'x' as select 1": "'comment'",
+    "create table t location '/a' location '/b' as select 1": "'/b'",
+    "create table t location '/a\\'b' as select 1": "has escapes",
+    "create table t location '/a''b' as select 1": "not understood|has escapes",
+    "create view v as select 1": "spark.sql for views",
+    "create table t as insert into u select 1": "not one query",
+    "alter table t add columns (a int, b int)": "','",
+    "alter table t add column a int not null": "'not'",
+    "alter table t add column a int default 1": "'default'",
+    "alter table t drop columns (a, b)": "','",
+    "alter table t rename to u": "'rename'",
+    "alter table t add constraint c check (a > 1)": "not understood",
+    "describe t": r"mc\.Table\(path\)\.history",
+    "describe history t limit 'x'": "not understood",
+    "optimize t zorder by (a)": r"sort_by",
+    "optimize t where a = 1 zorder by (a)": "sort_by",
+    "vacuum t retain 1.5 hours": "'1.5'",
+    "vacuum t retain 3 days": "'days'",
+    "truncate table t": "DELETE FROM",
+    "restore table t to version as of 1": "rollback",
+    "convert to delta t": r"mc\.adopt",
+    "drop table t": "spark.sql",
+    "explain select 1": r"\.explain\(\)",
+    "set a = 1": r"spark\.sql",
+    "select from where": "Instead",
+    "select 1 from": "Instead",
+    "selec 1": "begins no statement",
+    "'select 1'": "begins no statement",
+    "select 'never closed": "Missing|Error",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_is_not_understood_is_refused_with_what_to_do(text: str) -> None:
+    """[SP49] Nothing is done by a parser; the error says so, and what does it."""
+    with pytest.raises(UsageError, match=REFUSED[text]) as refused:
+        parse(text)
+    assert "nothing was done. Instead: " in str(refused.value)
+    assert refused.value.argument == "statement"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "insert overwrite t partition (a = '1') select 1",
+        "delete from t f where f.a = 1",
+        "update t f set a = 1 where b = 2",
+        "merge into t using s on t.k = s.k when matched and s.a > 1 then update set a = s.a when not matched then insert *",
+        "create table if not exists t partitioned by (a) as select 1",
+        "alter table t rename column a to b",
+        "describe history t limit 3",
+        "optimize t where a = 1",
+        "vacuum t retain 3 hours dry run",
+    ],
+)
+def test_no_word_is_passed_over(text: str) -> None:
+    """[SP49] A word more, wherever it is put, changes the statement or refuses it: none is ignored."""
+    words, whole = text.split(" "), parse(text)
+    for place in range(len(words) + 1):
+        more = " ".join([*words[:place], "surplus", *words[place:]])
+        try:
+            found = parse(more)
+        except UsageError:
+            continue
+        assert found != whole and "surplus" in repr(found), more
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                "select",
+                "insert",
+                "into",
+                "update",
+                "delete",
+                "from",
+                "t",
+                "where",
+                "set",
+                "a",
+                "=",
+                "1",
+                "'x'",
+                "(",
+                ")",
+                ",",
+                ".",
+                "*",
+                ";",
+                "merge",
+                "when",
+                "`",
+            ]
+        ),
+        max_size=12,
+    )
+)
+def test_any_words_are_a_statement_or_refused(words: list[str]) -> None:
+    """[SP49] No other error, whatever is written."""
+    refused = None
+    try:
+        found = parse(" ".join(words))
+    except UsageError as error:
+        found, refused = None, error.argument
+    assert (found is None) == (refused == "statement")
