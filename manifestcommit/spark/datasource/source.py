@@ -10,6 +10,7 @@ raise and return values. Not here: how tasks write (spark.write.arrow_writer) an
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -62,6 +63,10 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
     from manifestcommit.engine.metadata.version_chain import Head
+
+LOG = logging.getLogger("manifestcommit.spark")
+# From so many bytes on, what Spark does not pass to a Python data source is worth a note.
+NOTED_BYTES = 64 << 20
 
 WRITE_OPTIONS = (
     "path",
@@ -150,6 +155,7 @@ class ManifestCommitDataSource(StoreSource):
             entries.column("path").to_pylist(), entries.column("bytes").to_pylist(), strict=True
         )
         url, columns = session.store.url, snapshot.schema or Schema(fields=())
+        _note_all_columns(url, sum(entries.column("bytes").to_pylist()), schema, columns)
         constants = constants_in(entries, columns, snapshot.partition_by)
         return FilesReader(
             url,
@@ -471,6 +477,24 @@ def select_columns(schema: Schema, names: tuple[str, ...] | None) -> StructType:
     if names is None:
         return struct
     return StructType([struct[find_column(schema, name).name] for name in names])
+
+
+def _note_all_columns(url: str, size_bytes: int, struct: StructType, columns: Schema) -> None:
+    """Name the other way, where a query reads a large table whole; it goes to the driver's standard
+    error. [SP46]"""
+    if size_bytes < NOTED_BYTES or len(struct.fields) < len(columns.fields):
+        return
+    LOG.warning(
+        (
+            'format("manifestcommit") reads all %d columns of %s (%d MB): Spark passes neither '
+            "the columns of a query nor the size of a table through a Python data source. "
+            "manifestcommit.read_committed(path) has both; here, name the columns with "
+            'option("columns", "a,b").'
+        ),
+        len(columns.fields),
+        url,
+        size_bytes >> 20,
+    )
 
 
 def _stream_options(options: Mapping[str, str]) -> StreamOptions:

@@ -15,6 +15,8 @@ from tests.sizes import rest_thorough
 
 import manifestcommit as mc
 from manifestcommit.core.schema.spark_json import kept_metadata
+from manifestcommit.spark.datasource import source as source_module
+from manifestcommit.spark.datasource.source import ManifestCommitDataSource
 from manifestcommit.spark.session import register
 
 FORMAT = "manifestcommit"
@@ -311,6 +313,24 @@ def test_time_travel(spark, table: str) -> None:
         load(spark, table, version=1, tag="x")
     with pytest.raises(Exception, match="TableNotFoundError"):
         load(spark, table + "-not")
+
+
+@pytest.mark.needs("format")
+def test_a_read_of_all_columns_of_a_large_table_names_the_other_way(tmp_path: Path, monkeypatch, caplog) -> None:
+    """[SP46] Spark asks a Python data source neither for columns nor for a size."""
+    mc.write(pa.table({"n": [1], "day": ["2013-01-01"]}), tmp_path / "t")
+
+    def planned(**options: str) -> list[str]:
+        caplog.clear()
+        source = ManifestCommitDataSource({"path": str(tmp_path / "t"), **options})
+        assert source.reader(source.schema()).files
+        return [record.getMessage() for record in caplog.records if record.name == "manifestcommit.spark"]
+
+    assert planned() == []  # a small one
+    monkeypatch.setattr(source_module, "NOTED_BYTES", 1)
+    (said,) = planned()
+    assert "all 2 columns" in said and "manifestcommit.read_committed(path)" in said and 'option("columns", "a,b")' in said
+    assert planned(columns="n") == []
 
 
 def test_chosen_columns_are_all_that_is_read(spark, table: str) -> None:
