@@ -128,8 +128,10 @@ class Operation(
 
     @property
     def is_unclaimed(self) -> bool:
-        """Return whether only a reader of the table's history reported its commit, so that it may
-        be any operation whose process died before it learned its job."""
+        """Return whether only a reader of the table's history reported its commit.
+
+        It may be any operation whose process died before it learned its job.
+        """
         return self.is_idle and self.is_plain and self.birth is None
 
     @property
