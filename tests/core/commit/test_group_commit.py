@@ -80,6 +80,7 @@ OTHER: dict[str, dict[str, Any]] = {
     "properties": {"properties": {"a": "b"}},
     "a batch of a stream": {"stream": StreamBatch(name="n", query="q", batch=1)},
     "a reason": {"reason": "x"},
+    "a first write": {"first": True},
     "what it has read": {"reads": ({},)},
     "another job's file": {"add": (entry(job(2)),)},
     "a file named after another job": {"add": (msgspec.structs.replace(entry(job(2)), job=job(1)),)},
@@ -117,7 +118,7 @@ def test_every_member_of_a_change_that_is_not_known_to_be_plain_makes_it_other()
 
 def test_who_overwrites_or_does_anything_else_carries_nobody() -> None:
     """What it carried might be what it conflicts with. [CM20]"""
-    assert not any(carries_others(change(1, **OTHER[what])) for what in ("an overwrite", "another operation", "a removal"))
+    assert not any(carries_others(change(1, **OTHER[what])) for what in ("an overwrite", "another operation", "a removal", "a first write"))
     assert carries_others(change(1, **OTHER["new columns"])) and not carries_others(
         change(1, **OTHER["an overwrite that calls itself an append"])
     )
