@@ -6,11 +6,17 @@ table.reading), which rows differ (engine.row_feed).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, overload
+
 import pyarrow as pa
 
 from ..argument_checks import checked, part_of
 from ..engine.metadata.table_context import TableContext
 from ..engine.runtime.validation import names, optional, whole
+from ..store import StorageOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @part_of("Table")
@@ -18,6 +24,29 @@ class ChangeReads:
     """The method of a table that reads its changes of rows."""
 
     _session: TableContext
+    _storage_options: StorageOptions
+
+    @overload
+    def read_changes(
+        self,
+        start_version: int,
+        end_version: int | None = ...,
+        *,
+        on: list[str] | str | None = ...,
+        columns: list[str] | str | None = ...,
+        spark: None = ...,
+    ) -> pa.RecordBatchReader: ...
+
+    @overload
+    def read_changes(
+        self,
+        start_version: int,
+        end_version: int | None = ...,
+        *,
+        on: list[str] | str | None = ...,
+        columns: list[str] | str | None = ...,
+        spark: SparkSession,
+    ) -> DataFrame: ...
 
     @checked(start_version=whole(0), on=optional(names))
     def read_changes(
@@ -27,7 +56,8 @@ class ChangeReads:
         *,
         on: list[str] | str | None = None,
         columns: list[str] | str | None = None,
-    ) -> pa.RecordBatchReader:
+        spark: SparkSession | None = None,
+    ) -> pa.RecordBatchReader | DataFrame:
         """Read the rows that were inserted, deleted and updated after one version, up to another.
 
         Applied to the rows of `start_version` they give exactly the rows of `end_version`, in the
@@ -47,10 +77,13 @@ class ChangeReads:
                 rows, they are a deletion and an insertion.
             columns: the columns to compare and to read, in this order; by default all. A change in
                 others is none.
+            spark: a session whose tasks read and compare, one version in one task where it rewrote
+                files; by default this process does.
 
         Returns:
-            A `pyarrow.RecordBatchReader` of the columns, and of `_change_type` ("insert", "delete",
-            "update_preimage" or "update_postimage"), `_commit_version` and `_commit_timestamp`.
+            A `pyarrow.RecordBatchReader`, with `spark` a `pyspark.sql.DataFrame`, of the columns,
+            and of `_change_type` ("insert", "delete", "update_preimage" or "update_postimage"),
+            `_commit_version` and `_commit_timestamp`.
 
         Raises:
             UsageError: `start_version` is newer than `end_version`; a column is not the table's, or
@@ -71,4 +104,8 @@ class ChangeReads:
         from ..engine.row_feed.read_changes import plan_changes, read_changes  # late: rarely used
 
         plan = plan_changes(self._session, start_version, end_version, on=on, columns=columns)
+        if spark is not None:
+            from ..spark.read.changes import changes_frame  # late: pyspark is an extra
+
+            return changes_frame(spark, self._session.store.url, plan, self._storage_options)
         return read_changes(self._session, plan)

@@ -163,6 +163,7 @@ NAMES: dict[str, tuple[str | None, str | None]] = {
     "as_of": ("asOf", "--as-of"),
     "tag": ("tag", "--tag"),
     "columns": ("columns", "--columns"),
+    "on": ("on", None),
     "filter": (None, "--filter"),
     "partition_by": ("partitionBy", "--partition-by"),
     "key": ("key", "--key"),

@@ -17,7 +17,7 @@ from ..schema.evolution import can_widen
 from ..schema.fields import ArrayType, Field, FieldType, MapType, StructType, type_text, walk
 from ..table.snapshot import REPLACE, Commit
 
-OnOverwrite = Literal["fail", "files", "skip"]
+OnOverwrite = Literal["fail", "files", "skip", "changes"]
 ON_OVERWRITE: tuple[str, ...] = get_args(OnOverwrite)
 
 # What happened to a row, and the columns that tell it: the names that Delta's change data feed has.
@@ -80,7 +80,7 @@ def verdict(
     commit: Commit, on_overwrite: OnOverwrite, seen: int
 ) -> Literal["data", "skipped", "refused"]:
     """Decide what a stream does with the files that a commit added. seen: the version of its
-    offset's `seen`. [SP8]"""
+    offset's `seen`; on_overwrite: not "changes", which asks no verdict. [SP8]"""
     if commit.operation == REPLACE:
         return "skipped"
     if not reaches_back(commit, seen) and (

@@ -7,7 +7,7 @@ Not here: which files (engine.row_feed.version_changes), what differs between th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -36,7 +36,7 @@ from .version_changes import (
     VersionChange,
     check_all_readable,
     check_columns,
-    snapshots_between,
+    open_range,
     version_changes,
 )
 
@@ -64,10 +64,10 @@ def plan_changes(
     columns: Sequence[str] | str | None,
 ) -> Plan:
     """What is to be read, or the error that says why not; no data file was opened. [CH1] [CH6]"""
-    snapshots = snapshots_between(session, start, end)
-    last = snapshots[-1]
+    head, newest = open_range(session, start, end)
+    last = newest.snapshot
     shown, keys = chosen_columns(last.schema or Schema(fields=()), on, columns)
-    versions = version_changes(session, snapshots, shown)
+    versions = version_changes(session, head, newest, start, shown)
     if not shown and versions:
         raise UsageError(
             f"version {last.version} of {session.store.url} has no columns; nothing was read. Read "
@@ -94,63 +94,57 @@ def chosen_columns(
     return shown, tuple(key.name for key in keys)
 
 
-def changes_schema(shown: pa.Schema) -> pa.Schema:
-    """The columns of changed rows, behind those of the table. [CH2]"""
-    for name, kind in zip(CHANGE_COLUMNS, _TYPES, strict=True):
-        shown = shown.append(pa.field(name, kind))
-    return shown
-
-
 def read_changes(session: TableContext, plan: Plan) -> pa.RecordBatchReader:
     """The rows, version by version, and within a version in no particular order. [CH2]"""
     mark = arrow_metadata(mark_of(plan.end.table_id, session.store.url, plan.end.version))
-    shown = arrow_schema(Schema(fields=plan.columns), physical=False, ids=False)
-    schema = changes_schema(shown).with_metadata(mark)
+    schema = changes_schema(plan.columns).with_metadata(mark)
     return pa.RecordBatchReader.from_batches(schema, _rows(session, plan, schema))
 
 
 def _rows(session: TableContext, plan: Plan, schema: pa.Schema) -> Batches:
     try:
         for each in plan.versions:
-            removed, added = (
-                _rows_of(session, plan, files) for files in (each.removed, each.added)
-            )
-            yield from told(each.version, each.committed_at, removed, added, plan.on, schema)
+            for batch in rows_of_change(session, each, plan.columns, plan.on):
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
     except DataFileMissingError:
         head = open_head(session.store).snapshot
         check_all_readable(session.store.url, head, plan.start, plan.end.version)
         raise
 
 
-def told(
-    version: int,
-    committed_at: int,
-    removed: Iterable[pa.RecordBatch] | None,
-    added: Iterable[pa.RecordBatch] | None,
-    on: Sequence[str],
-    schema: pa.Schema,
+def changes_schema(columns: Sequence[Field]) -> pa.Schema:
+    """These columns of a table, and behind them those that only changed rows have. [CH2]"""
+    shown = arrow_schema(Schema(fields=tuple(columns)), physical=False, ids=False)
+    for name, kind in zip(CHANGE_COLUMNS, _TYPES, strict=True):
+        shown = shown.append(pa.field(name, kind))
+    return shown
+
+
+def rows_of_change(
+    session: TableContext, change: VersionChange, columns: Sequence[Field], on: Sequence[str]
 ) -> Batches:
-    """The changed rows of one version with the columns that say what happened. None: no file was
-    removed, or added. [CH2] [CH3]"""
-    changes: Iterator[tuple[ChangeType, pa.RecordBatch]]
-    if removed is None or added is None:
+    """The changed rows of one version, or of a part of it that is read by itself. [CH3] [CH4]"""
+    removed, added = (
+        _rows_of(session, files, columns) if files.entries.num_rows else None
+        for files in (change.removed, change.added)
+    )
+    differing: Iterator[tuple[ChangeType, pa.RecordBatch]]
+    if removed is None or added is None:  # all of them differ
         kind, rows = (INSERT, added) if removed is None else (DELETE, removed)
-        changes = ((kind, batch) for batch in rows or ())
+        differing = ((kind, batch) for batch in rows or ())
     else:
-        changes = bag_difference(removed, added, on)
-    for kind, batch in changes:
+        differing = bag_difference(removed, added, on)
+    schema = changes_schema(columns)
+    for kind, batch in differing:
         if batch.num_rows:
-            values = zip((kind, version, committed_at), _TYPES, strict=True)
+            values = zip((kind, change.version, change.committed_at), _TYPES, strict=True)
             more = [pa.repeat(pa.scalar(value, type), batch.num_rows) for value, type in values]
             yield pa.RecordBatch.from_arrays([*batch.columns, *more], schema=schema)
 
 
-def _rows_of(session: TableContext, plan: Plan, files: Files) -> Batches | None:
-    """The rows of files as the version that lists them has them, in the columns of the last one.
-    None: there is no file. [CH6]"""
-    if not files.entries.num_rows:
-        return None
-    columns = {field.id: field for field in (files.snapshot.schema or Schema(fields=())).fields}
-    names = [columns[field.id].name for field in plan.columns if field.id in columns]
+def _rows_of(session: TableContext, files: Files, columns: Sequence[Field]) -> Batches:
+    """The rows of files as the version that lists them has them, in these columns. [CH6]"""
+    there = {field.id: field for field in (files.snapshot.schema or Schema(fields=())).fields}
+    names = [there[field.id].name for field in columns if field.id in there]
     rows = scan(session, files.snapshot, files.entries, names)
-    return (as_columns(batch, columns, plan.columns) for batch in rows)
+    return (as_columns(batch, there, columns) for batch in rows)

@@ -6,7 +6,7 @@ Not here: their rows (engine.row_feed.read_changes), the same for streams (engin
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -34,7 +34,8 @@ from ..scan.planning import differing_entries, entries_table
 
 
 class Files(msgspec.Struct, frozen=True, kw_only=True):
-    """Entries as a manifest's table, and the version that lists them."""
+    """Entries as a manifest's table, without bounds, and the part of the version that lists them
+    by which their files are read."""
 
     snapshot: Snapshot
     entries: pa.Table
@@ -49,11 +50,11 @@ class VersionChange(msgspec.Struct, frozen=True, kw_only=True):
     added: Files
 
 
-def snapshots_between(session: TableContext, start: int, end: int | None) -> list[Snapshot]:
-    """Each version from `start` to `end`, one request each. start: 0: before the first version;
+def open_range(session: TableContext, start: int, end: int | None) -> tuple[Head, Head]:
+    """The newest version, and the version `end`, where changes from `start` up to it can be read.
     end: None: the newest version. [CH1]
 
-    SnapshotExpiredError if one of them may not be read any more. [RD3]
+    SnapshotExpiredError if a version between them may not be read any more. [RD3]
     """
     head = session.open()
     last = head if end is None else read_version(session.store, head, end)
@@ -63,26 +64,25 @@ def snapshots_between(session: TableContext, start: int, end: int | None) -> lis
             f"{last.version}"
         )
     check_all_readable(session.store.url, head.snapshot, start, last.version)
-    try:
-        found = [_stored(session, version) for version in range(max(start, 1), last.version)]
-    except CorruptMetadataError:
-        confirm(session, head, start, last.version)  # what is missing may have expired
-        raise
-    found.append(last.snapshot)
-    confirm(session, head, start, last.version)
-    return found if start else [empty_before(found[0]), *found]
+    return head, last
 
 
 def version_changes(
-    session: TableContext, snapshots: Sequence[Snapshot], columns: Sequence[Field]
+    session: TableContext, head: Head, last: Head, start: int, columns: Sequence[Field]
 ) -> list[VersionChange]:
-    """What became of the files at each version but the first; versions that changed none are left
-    out. Manifests that both of two neighbours list are not read. [CH1]"""
-    found = [
-        change_between(session, before, snapshot, columns)
-        for before, snapshot in itertools.pairwise(snapshots)
-        if not is_unchanged(snapshot)
-    ]
+    """What became of the files at each version above `start`, up to the last one; versions that
+    changed none are left out. start: 0: before the first version. One request for each version, and
+    those for manifests that only one of two neighbours lists. [CH1] [RD3]"""
+    try:
+        found = [
+            change_between(session, before, snapshot, columns)
+            for before, snapshot in itertools.pairwise(_snapshots(session, last, start))
+            if not is_unchanged(snapshot)
+        ]
+    except CorruptMetadataError:
+        confirm(session, head, start, last.version)  # what is missing may have expired
+        raise
+    confirm(session, head, start, last.version)
     return [each for each in found if each.removed.entries.num_rows or each.added.entries.num_rows]
 
 
@@ -103,9 +103,16 @@ def change_between(
     return VersionChange(
         version=snapshot.version,
         committed_at=snapshot.committed_at,
-        removed=Files(snapshot=before, entries=removed),
-        added=Files(snapshot=snapshot, entries=added),
+        removed=files_of(before, removed),
+        added=files_of(snapshot, added),
     )
+
+
+def files_of(snapshot: Snapshot, entries: pa.Table) -> Files:
+    """The entries, with no more than is needed to read their files."""
+    wanted = ["path", "rows", "bytes", "digest"]
+    wanted += [name for name in entries.column_names if name.startswith("partition.")]
+    return Files(snapshot=_without_contents(snapshot), entries=entries.select(wanted))
 
 
 def empty_before(first: Snapshot) -> Snapshot:
@@ -155,11 +162,29 @@ def confirm(session: TableContext, head: Head, start: int, end: int) -> None:
     check_all_readable(session.store.url, newest.snapshot, start, end)
 
 
-def _stored(session: TableContext, version: int) -> Snapshot:
-    stored = read_object(session.store, version)
-    if stored is None:
-        raise missing_version(version)
-    return stored.snapshot
+def _snapshots(session: TableContext, last: Head, start: int) -> Iterator[Snapshot]:
+    """Each version from `start` to the last one, one after the other."""
+    for version in range(max(start, 1), last.version + 1):
+        stored = last if version == last.version else read_object(session.store, version)
+        if stored is None:
+            raise missing_version(version)
+        if start == 0 and version == 1:
+            yield empty_before(stored.snapshot)
+        yield stored.snapshot
+
+
+def _without_contents(snapshot: Snapshot) -> Snapshot:
+    """What says how the files of a version are read; the rest may be large."""
+    return Snapshot(
+        format_version=snapshot.format_version,
+        table_id=snapshot.table_id,
+        version=snapshot.version,
+        committed_at=snapshot.committed_at,
+        writer=snapshot.writer,
+        commits=(),
+        schema=snapshot.schema,
+        partition_by=snapshot.partition_by,
+    )
 
 
 def _fields(snapshot: Snapshot) -> tuple[Field, ...]:

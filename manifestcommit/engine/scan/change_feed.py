@@ -8,8 +8,10 @@ Not here: the rules (core.commit.change_feed), reading rows and Spark's interfac
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Generic, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -40,41 +42,38 @@ from .constant_columns import Constants, constants_in
 from .planning import entries_table
 
 File = tuple[str, int]  # path relative to the table path, size in bytes
+T = TypeVar("T")
 
 
-class Given(msgspec.Struct, frozen=True, kw_only=True):
-    """The files of one version in their order; constants: values that only their entries hold;
-    refusal: why a stream must stop here."""
+class Given(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """What one version gives, in its order: files, or changes of them; constants: values that only
+    the files' entries hold; refusal: why a stream must stop here."""
 
-    files: tuple[File, ...] = ()
+    files: tuple[T, ...] = ()
     constants: Constants = Constants()
     refusal: ManifestCommitError | None = None
 
 
-class Feed:
-    """The files of one table that a stream gets from any offset on; the same for every call. [SP8]
+class VersionFeed(ABC, Generic[T]):
+    """What a stream gets from the versions of one table, from any offset on; the same for every
+    call. [SP8]
 
     columns: those that the stream shows, of version `pinned`. A call costs one list request; for a
     new latest version a get and another list; and for each version that it is the first to read one
     get, plus the manifests which that version wrote. The first call opens the table.
     """
 
-    def __init__(
-        self,
-        session: TableContext,
-        *,
-        columns: Sequence[Field],
-        pinned: int,
-        on_overwrite: OnOverwrite = "fail",
-    ) -> None:
+    _back = 0  # how many versions before a version are needed to know what it brought
+    _gives = "added"
+
+    def __init__(self, session: TableContext, *, columns: Sequence[Field], pinned: int) -> None:
         self._session = session
         self._columns = tuple(columns)
         self._pinned = pinned
-        self._on_overwrite = on_overwrite
         self._head: Head | None = None
         self._last: int | None = None  # no version above it is delivered
         self._beginning: Offset | None = None
-        self._given: dict[tuple[int, bool, int], Given] = {}
+        self._given: dict[tuple[int, bool, int], Given[T]] = {}
         # versions that were read and may have expired before that
         self._unconfirmed: set[int] = set()
 
@@ -90,13 +89,14 @@ class Feed:
                     f"has {head.snapshot.expired} to {head.version}; "
                     f"{head.version + 1} would be the next. Nothing was read."
                 )
-            self._check_readable(head, [version])
-            self._beginning = Offset(
+            beginning = Offset(
                 table=head.snapshot.table_id,
                 began=version,
                 whole=starting_version is None,
                 version=version,
             )
+            self._check_readable(head, self._needed(beginning))
+            self._beginning = beginning
         return self._beginning
 
     def stop_at_head(self) -> None:
@@ -132,7 +132,7 @@ class Feed:
         self._confirm(start)
         return at
 
-    def between(self, start: Offset, end: Offset) -> list[File]:
+    def between(self, start: Offset, end: Offset) -> list[T]:
         """The files from one offset to another, in order: the same for every call, in every
         process. [SP8]"""
         if start == start.start():
@@ -140,7 +140,7 @@ class Feed:
             # stream.
             start = end.start()
         self._enter(start)
-        at, files = start, list[File]()
+        at, files = start, list[T]()
         while (at.version, at.files) < (end.version, end.files):
             given = self._find(at)
             if given.refusal is not None:
@@ -159,6 +159,137 @@ class Feed:
         self._confirm(start)
         return files
 
+    # --- one version ------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _whole(self, snapshot: Snapshot) -> Given[T]:
+        """All that is live at a version with which a stream begins."""
+
+    @abstractmethod
+    def _added(self, snapshot: Snapshot, at: Offset) -> Given[T]:
+        """What a version itself brought."""
+
+    def _needed(self, at: Offset) -> Sequence[int]:
+        """The versions that must be readable to go on at this offset."""
+        return range(max(1, at.version if at.is_whole else at.version - self._back), at.version + 1)
+
+    def _find(self, at: Offset) -> Given[T]:
+        key = (at.version, at.is_whole, at.seen)
+        if key not in self._given:
+            snapshot = self._snapshot(at.version, at)
+            try:
+                self._given[key] = (
+                    self._whole(snapshot) if at.is_whole else self._added(snapshot, at)
+                )
+            except CorruptMetadataError:
+                self._confirm(at)  # a missing manifest may have expired with its version
+                raise
+        return self._given[key]
+
+    def _unreadable(self, snapshot: Snapshot) -> SchemaMismatchError | None:
+        """Why files of this version cannot be read as the stream's columns."""
+        there = snapshot.schema.fields if snapshot.schema else ()
+        later = snapshot.version > self._pinned
+        if not (reasons := unreadable_columns(self._columns, there, later=later)):
+            return None
+        return SchemaMismatchError(
+            f"version {snapshot.version} of {self._url} {self._gives} files that the stream cannot "
+            f"read as the columns with which it was loaded: {'; '.join(reasons)}. Nothing of "
+            "them was given. Load the stream again with the same checkpoint: it takes the "
+            "columns that the table has by then, and goes on here."
+        )
+
+    # --- the chain --------------------------------------------------------------------------------
+
+    @property
+    def _url(self) -> str:
+        return self._session.store.url
+
+    def _look(self) -> Head:
+        """The latest version as of this call; one list request if it is still the known one.
+        [RD1]"""
+        if self._head is None:
+            self._head = self._session.open()
+            return self._head
+        # A listed version may be deleted before it is fetched, and created again by a stalled
+        # writer: so list again.
+        self._head = (
+            newest_above(self._session.store, self._head.version, self._head)
+            or self._session.open()
+        )
+        return self._head
+
+    def _enter(self, at: Offset) -> Head:
+        """The known latest version, if the stream can continue there from this offset."""
+        head = self._head or self._look()
+        if head.snapshot.table_id != at.table:
+            raise self._other_table(head.snapshot.table_id, at.table)
+        if at.version > head.version + 1:
+            raise VersionNotFoundError(
+                f"{self._url} has no version above {head.version}, but this stream has read "
+                f"up to {at.version - 1}: an older state of "
+                "the table was put back. Nothing was read. Start with a new checkpoint."
+            )
+        if at.version <= head.version:
+            self._check_readable(head, self._needed(at))
+        return head
+
+    def _snapshot(self, version: int, at: Offset) -> Snapshot:
+        assert self._head is not None
+        if version == self._head.version:
+            return self._head.snapshot
+        self._unconfirmed.add(version)
+        stored = read_object(self._session.store, version)
+        if stored is None:
+            self._confirm(at)
+            raise missing_version(version)
+        return stored.snapshot
+
+    def _confirm(self, at: Offset) -> None:
+        """Check that what was read below the latest version was readable, according to the latest
+        version read afterwards. [RD3]"""
+        if self._unconfirmed:
+            head = self._look()
+            if head.snapshot.table_id != at.table:
+                raise self._other_table(head.snapshot.table_id, at.table)
+            self._check_readable(head, sorted(self._unconfirmed))
+            self._unconfirmed.clear()
+
+    def _check_readable(self, head: Head, versions: Sequence[int]) -> None:
+        tagged = {tag.version for tag in head.snapshot.tags.values()}
+        oldest = head.snapshot.expired
+        for version in versions:
+            if version < oldest and version not in tagged:
+                raise SnapshotExpiredError(
+                    f"the stream needs version {version} of {self._url}, which was expired, "
+                    "and its files may be gone; the oldest readable "
+                    f"version is {oldest}. Nothing was skipped. Start with a new checkpoint: "
+                    f'option("startingVersion", {oldest + self._back}) gives '
+                    f"what that version and later ones {self._gives}, without it the stream begins "
+                    "with all files that are live now."
+                )
+
+    def _other_table(self, there: str, wanted: str) -> TableNotFoundError:
+        return TableNotFoundError(
+            f"the stream's checkpoint is of the table {wanted}, but at {self._url} there is the "
+            f"table {there}. Nothing was read. Check the path, or start with a new checkpoint."
+        )
+
+
+class Feed(VersionFeed[File]):
+    """The files that a stream gets, each once. [SP8]"""
+
+    def __init__(
+        self,
+        session: TableContext,
+        *,
+        columns: Sequence[Field],
+        pinned: int,
+        on_overwrite: OnOverwrite = "fail",
+    ) -> None:
+        super().__init__(session, columns=columns, pinned=pinned)
+        self._on_overwrite = on_overwrite
+
     def constants(self, files: Iterable[File]) -> Constants:
         """Values that only the entries of these files hold; `between` has just returned the files.
         [DF4]"""
@@ -171,22 +302,7 @@ class Feed:
                 )
         return constants
 
-    # --- one version ------------------------------------------------------------------------------
-
-    def _find(self, at: Offset) -> Given:
-        key = (at.version, at.is_whole, at.seen)
-        if key not in self._given:
-            snapshot = self._snapshot(at)
-            try:
-                self._given[key] = (
-                    self._whole(snapshot) if at.is_whole else self._added(snapshot, at.seen)
-                )
-            except CorruptMetadataError:
-                self._confirm(at)  # a missing manifest may have expired with its version
-                raise
-        return self._given[key]
-
-    def _whole(self, snapshot: Snapshot) -> Given:
+    def _whole(self, snapshot: Snapshot) -> Given[File]:
         """All live files, by the version that added them, then by path."""
         entries = entries_table(self._session, snapshot, in_order=False)
         table = entries.select(["added", "path", "bytes"]).sort_by(
@@ -197,9 +313,10 @@ class Feed:
         )
         return self._checked(snapshot, files, [entries])
 
-    def _added(self, snapshot: Snapshot, seen: int) -> Given:
+    def _added(self, snapshot: Snapshot, at: Offset) -> Given[File]:
         """The files that the version itself added, by path, without those of commits that bring no
         new data."""
+        seen = at.seen
         verdicts = {
             commit.job: verdict(commit, self._on_overwrite, seen) for commit in snapshot.commits
         }
@@ -244,15 +361,10 @@ class Feed:
 
     def _checked(
         self, snapshot: Snapshot, files: Iterable[File], tables: Sequence[pa.Table]
-    ) -> Given:
+    ) -> Given[File]:
         given = tuple(files)
-        there = snapshot.schema.fields if snapshot.schema else ()
-        reasons = (
-            unreadable_columns(self._columns, there, later=snapshot.version > self._pinned)
-            if given
-            else []
-        )
-        if not reasons:
+        refusal = self._unreadable(snapshot) if given else None
+        if refusal is None:
             known = [
                 constants_in(table, snapshot.schema or Schema(fields=()), snapshot.partition_by)
                 for table in tables
@@ -262,14 +374,7 @@ class Feed:
             }
             columns = next((constants.columns for constants in known if constants.columns), ())
             return Given(files=given, constants=Constants(columns=columns, values=values))
-        return Given(
-            refusal=SchemaMismatchError(
-                f"version {snapshot.version} of {self._url} added files that the stream cannot "
-                f"read as the columns with which it was loaded: {'; '.join(reasons)}. Nothing of "
-                "them was given. Load the stream again with the same checkpoint: it takes the "
-                "columns that the table has by then, and goes on here."
-            )
-        )
+        return Given(refusal=refusal)
 
     def _refusal(self, snapshot: Snapshot, commit: Commit, *, is_back: bool) -> UsageError:
         who = f"version {snapshot.version} of {self._url} ({commit.operation} by job {commit.job})"
@@ -291,80 +396,4 @@ class Feed:
             "no file of this version was delivered. Restart the stream with "
             'option("onOverwrite", "files") to read the files that such versions add, '
             'or with "skip" to skip them.'
-        )
-
-    # --- the chain --------------------------------------------------------------------------------
-
-    @property
-    def _url(self) -> str:
-        return self._session.store.url
-
-    def _look(self) -> Head:
-        """The latest version as of this call; one list request if it is still the known one.
-        [RD1]"""
-        if self._head is None:
-            self._head = self._session.open()
-            return self._head
-        # A listed version may be deleted before it is fetched, and created again by a stalled
-        # writer: so list again.
-        self._head = (
-            newest_above(self._session.store, self._head.version, self._head)
-            or self._session.open()
-        )
-        return self._head
-
-    def _enter(self, at: Offset) -> Head:
-        """The known latest version, if the stream can continue there from this offset."""
-        head = self._head or self._look()
-        if head.snapshot.table_id != at.table:
-            raise self._other_table(head.snapshot.table_id, at.table)
-        if at.version > head.version + 1:
-            raise VersionNotFoundError(
-                f"{self._url} has no version above {head.version}, but this stream has read "
-                f"up to {at.version - 1}: an older state of "
-                "the table was put back. Nothing was read. Start with a new checkpoint."
-            )
-        if at.version <= head.version:
-            self._check_readable(head, [at.version])
-        return head
-
-    def _snapshot(self, at: Offset) -> Snapshot:
-        assert self._head is not None
-        if at.version == self._head.version:
-            return self._head.snapshot
-        self._unconfirmed.add(at.version)
-        stored = read_object(self._session.store, at.version)
-        if stored is None:
-            self._confirm(at)
-            raise missing_version(at.version)
-        return stored.snapshot
-
-    def _confirm(self, at: Offset) -> None:
-        """Check that what was read below the latest version was readable, according to the latest
-        version read afterwards. [RD3]"""
-        if self._unconfirmed:
-            head = self._look()
-            if head.snapshot.table_id != at.table:
-                raise self._other_table(head.snapshot.table_id, at.table)
-            self._check_readable(head, sorted(self._unconfirmed))
-            self._unconfirmed.clear()
-
-    def _check_readable(self, head: Head, versions: Sequence[int]) -> None:
-        tagged = {tag.version for tag in head.snapshot.tags.values()}
-        oldest = head.snapshot.expired
-        for version in versions:
-            if version < oldest and version not in tagged:
-                raise SnapshotExpiredError(
-                    f"the stream needs version {version} of {self._url}, which was expired, "
-                    "and its files may be gone; the oldest readable "
-                    f"version is {oldest}. Nothing was skipped. Start with a new checkpoint: "
-                    f'option("startingVersion", {oldest}) gives '
-                    "what that version and later ones added, without it the stream begins "
-                    "with all files that are live now."
-                )
-
-    def _other_table(self, there: str, wanted: str) -> TableNotFoundError:
-        return TableNotFoundError(
-            f"the stream's checkpoint is of the table {wanted}, but at {self._url} there is the "
-            f"table {there}. Nothing was read. Check the path, or start with a new checkpoint."
         )

@@ -12,11 +12,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
+import msgspec
 from pyspark.sql.types import StructType
 
-from manifestcommit.core.commit.change_feed import ON_OVERWRITE
+from manifestcommit.core.commit.change_feed import CHANGE_COLUMNS, ON_OVERWRITE, OnOverwrite
+from manifestcommit.core.filter.merge_keys import key_columns
 from manifestcommit.core.schema.evolution import find_column
 from manifestcommit.core.schema.fields import Schema
 from manifestcommit.core.schema.read_mark import mark_of
@@ -26,6 +28,7 @@ from manifestcommit.engine.job.job import Transaction
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.metadata.time_travel import choose_version
 from manifestcommit.engine.metadata.version_chain import read_version
+from manifestcommit.engine.row_feed.read_changes import chosen_columns
 from manifestcommit.engine.runtime.outcome import committed_or_raise
 from manifestcommit.engine.runtime.validation import message, metadata, size, whole
 from manifestcommit.engine.scan.constant_columns import constants_in
@@ -38,6 +41,7 @@ from manifestcommit.spark.datasource.stream_writer import (
     plan_batch,
     refuse_stream_options,
 )
+from manifestcommit.spark.read.changes import with_change_columns
 from manifestcommit.spark.read.provenance import column_marks, with_marks
 from manifestcommit.spark.read.scan import spark_schema
 from manifestcommit.spark.read.task_reader import FilesReader
@@ -95,7 +99,9 @@ STREAM_WRITE_OPTIONS = (
     "metadata",
 )
 READ_OPTIONS = ("path", "version", "asOf", "tag", "columns")
-STREAM_READ_OPTIONS = ("path", "startingVersion", "maxFilesPerTrigger", "onOverwrite", "columns")
+STREAM_READ_OPTIONS = (
+    *("path", "startingVersion", "maxFilesPerTrigger", "onOverwrite", "on", "columns"),
+)
 _OVERWRITE_MODE = "partitionOverwriteMode"
 _SESSION_OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 
@@ -116,7 +122,8 @@ class ManifestCommitDataSource(StoreSource):
     columns=..., filter=...)` skips files by both. A stream's: startingVersion (the first whose
     added files are given; without it all live files come first), maxFilesPerTrigger, columns,
     onOverwrite (at a commit that removed rows "fail"; "files": give those that it added; "skip":
-    skip it). At a rollback that brings back files from before the stream began, "files" fails, too.
+    skip it; "changes": the stream is one of changed rows, [CH7]), on (the columns of their key). At
+    a rollback that brings back files from before the stream began, "files" fails, too.
     Object stores are reached as the environment of Spark's processes says (AWS_ACCESS_KEY_ID,
     AWS_ENDPOINT_URL, profiles, instance roles), or with what `manifestcommit.register(spark,
     storage_options={...})` was given. Never by an option here: Spark shows options in plans. [SE1]
@@ -137,15 +144,18 @@ class ManifestCommitDataSource(StoreSource):
         reads the same one. [SP4]"""
         # Spark does not say here whether this is a batch or a stream; options of the other one are
         # refused when that is known.
-        session = self._session((*READ_OPTIONS, *STREAM_READ_OPTIONS[1:4]))
+        session = self._session((*READ_OPTIONS, *STREAM_READ_OPTIONS[1:5]))
         # here, since Spark replaces errors of `streamReader` by its own
-        _stream_options(self.options)
+        options = _stream_options(self.options)
         snapshot = self._chosen(session).snapshot
         self._pinned, self._columns = snapshot.version, snapshot.schema or self._columns
         mark = mark_of(snapshot.table_id, session.store.url, snapshot.version)
-        return with_marks(
-            select_columns(self._columns, _names("columns", self.options.get("columns"))), mark
-        )
+        names = _names("columns", self.options.get("columns"))
+        struct = select_columns(self._columns, names)
+        if options.on_overwrite == "changes":
+            chosen_columns(self._columns, options.on or None, names)
+            struct = with_change_columns(struct)
+        return with_marks(struct, mark)
 
     def reader(self, schema: StructType) -> FilesReader:
         session = self._session(READ_OPTIONS)
@@ -181,10 +191,13 @@ class ManifestCommitDataSource(StoreSource):
                 f"{session.store.url} has no columns yet; nothing was read. Start the stream "
                 "when data was committed."
             )
-        shown = Schema(
-            fields=tuple(find_column(self._columns, field.name) for field in schema.fields)
-        )
         options, url = _stream_options(self.options), session.store.url
+        names = [field.name for field in schema.fields]
+        if options.on_overwrite == "changes":
+            names = [name for name in names if name not in CHANGE_COLUMNS]
+            keys = key_columns(self._columns, options.on) if options.on else ()
+            options = msgspec.structs.replace(options, on=tuple(key.name for key in keys))
+        shown = Schema(fields=tuple(find_column(self._columns, name) for name in names))
         return TableStreamReader(
             url,
             shown,
@@ -504,6 +517,12 @@ def _stream_options(options: Mapping[str, str]) -> StreamOptions:
             f'option("onOverwrite", ...) is one of {", ".join(ON_OVERWRITE)}, not '
             f"{options['onOverwrite']!r}"
         )
+    on = _names("on", options.get("on")) or ()
+    if on and on_overwrite != "changes":
+        raise UsageError(
+            'option("on", ...) names the key of changed rows: leave it out, or give '
+            'option("onOverwrite", "changes"), too'
+        )
     starting, most = (
         _integer(name, text) if (text := options.get(name)) is not None else None
         for name in ("startingVersion", "maxFilesPerTrigger")
@@ -512,7 +531,8 @@ def _stream_options(options: Mapping[str, str]) -> StreamOptions:
         raise UsageError(f'option("maxFilesPerTrigger", ...) is a number above 0, not {most}')
     if most is not None:
         check_feature("limit")
-    return StreamOptions(starting_version=starting, max_files=most, on_overwrite=on_overwrite)  # type: ignore[arg-type]  # one of its words
+    chosen = cast(OnOverwrite, on_overwrite)  # one of its words
+    return StreamOptions(starting_version=starting, max_files=most, on_overwrite=chosen, on=on)
 
 
 # --- Options as text ------------------------------------------------------------------------------

@@ -18,8 +18,10 @@ from pyspark.sql.types import StructType
 from manifestcommit.core.commit.change_feed import Offset, OnOverwrite, parse_offset
 from manifestcommit.core.schema.fields import Schema
 from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.engine.row_feed.stream_changes import RowFeed
 from manifestcommit.engine.scan.change_feed import Feed
 from manifestcommit.errors import UsageError
+from manifestcommit.spark.read.changes import ChangesOfTask, ChangesReader, pack_changes
 from manifestcommit.spark.read.task_reader import FileGroup, FilesReader, pack
 from manifestcommit.spark.runtime.versions import (
     DataSourceStreamReader,
@@ -34,11 +36,12 @@ from manifestcommit.store import StorageOptions, open_store
 
 class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a stream. starting_version: None: all live files first; max_files: per
-    trigger."""
+    trigger; on: the columns of a key, for changes."""
 
     starting_version: int | None = None
     max_files: int | None = None
     on_overwrite: OnOverwrite = "fail"
+    on: tuple[str, ...] = ()
 
 
 class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -64,7 +67,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.pinned = pinned
         self.options = options
         self.storage_options = storage_options
-        self._feed: Feed | None = None
+        self._feed: Feed | RowFeed | None = None
         self._at: dict[str, Any] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
@@ -93,11 +96,18 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         self._at = end
-        files = self.feed.between(_offset(start), _offset(end))
-        constants = self.feed.constants(files)
+        feed = self.feed
+        if isinstance(feed, RowFeed):
+            changes = feed.between(_offset(start), _offset(end))
+            return [ChangesOfTask(group) for group in pack_changes(changes)]
+        files = feed.between(_offset(start), _offset(end))
+        constants = feed.constants(files)
         return [FileGroup(group, constants.of(group)) for group in pack(files)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, ChangesOfTask):
+            fields, on = self.columns.fields, self.options.on
+            return ChangesReader(self.url, fields, on, self.storage_options).read(partition.changes)
         # A column's name in files never changes, so the stream's own columns fit the files of every
         # version. [SC6]
         return FilesReader(
@@ -105,15 +115,15 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ).read(partition)
 
     @property
-    def feed(self) -> Feed:
+    def feed(self) -> Feed | RowFeed:
         """Created on first use, in the one process that plans. It is not sent to tasks."""
         if self._feed is None:
             session = TableContext(open_store(self.url, self.storage_options))
-            self._feed = Feed(
-                session,
-                columns=self.columns.fields,
-                pinned=self.pinned,
-                on_overwrite=self.options.on_overwrite,
+            columns, chosen = self.columns.fields, self.options.on_overwrite
+            self._feed = (
+                RowFeed(session, columns=columns, pinned=self.pinned)
+                if chosen == "changes"
+                else Feed(session, columns=columns, pinned=self.pinned, on_overwrite=chosen)
             )
         return self._feed
 

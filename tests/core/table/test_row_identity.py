@@ -96,3 +96,12 @@ def test_only_the_named_columns_count() -> None:
     assert has_null(batch, ["a", "b"]).to_pylist() == [False, False, True]
     assert has_null(batch, []).to_pylist() == [False] * 3
     assert row_bytes(batch, []).to_pylist() == [b""] * 3
+
+
+def test_a_text_that_holds_the_next_ones_beginning_is_another_row() -> None:
+    """[CH3]"""
+    texts = pa.record_batch({"a": ["a", "a\1"], "b": ["\1", ""]})
+    lists = pa.record_batch({"v": pa.array([["a", "\1"], ["a\1", ""]])})
+    for batch in (texts, lists):
+        one, two = row_bytes(batch).to_pylist()
+        assert one != two

@@ -326,7 +326,10 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "tag and time": ({"asOf": "2113-01-01"}, ("no asOf", "startingVersion")),
     "no number": ({"startingVersion": "latest"}, ("startingVersion", "whole number")),
     "no files": ({"maxFilesPerTrigger": "0"}, ("maxFilesPerTrigger", "above 0")),
-    "no choice": ({"onOverwrite": "maybe"}, ("fail, files, skip", "maybe")),
+    "no choice": ({"onOverwrite": "maybe"}, ("fail, files, skip, changes", "maybe")),
+    "no key": ({"onOverwrite": "changes", "on": "none"}, ("no column 'none'",)),
+    "a key of files": ({"on": "id"}, ("onOverwrite", "changes")),
+    "a key that is not read": ({"onOverwrite": "changes", "on": "id", "columns": '["the `day`, %"]'}, ("'id'", "columns")),
 }
 
 
