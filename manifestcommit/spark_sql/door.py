@@ -98,7 +98,8 @@ def sql(
     A query reads each table at one version for the whole statement, the newest one by default.
     Statements that change a table are this library's own operations, atomic and with typed
     outcomes: INSERT, DELETE, UPDATE, MERGE, CREATE TABLE … AS SELECT, ALTER TABLE, OPTIMIZE,
-    VACUUM. What is not understood is refused before anything is done. Other names are Spark's.
+    VACUUM. CREATE TABLE names the new table in the session. What is not understood is refused
+    before anything is done. Other names are Spark's.
 
     Args:
         spark: the session.

@@ -73,6 +73,10 @@ class Execution:
         schema = _schema(place, snapshot)
         check_partition(statement, schema, snapshot.partition_by)
         df = rows_to_insert(self._reads.query(statement.query), statement, schema)
+        if statement.replaced is not None:
+            return place.table().overwrite_where(
+                df, statement.replaced, spark=self._spark, **self._declared
+            )
         options: dict[str, Any] = {}
         if statement.overwrite:
             mode = str(self._spark.conf.get(_OVERWRITE_MODE, "static"))
@@ -189,7 +193,7 @@ class Execution:
         return table.plan_gc(**kept)
 
     def refresh(self, statement: sql.Refresh) -> dict[str, int]:
-        place = self._names.changed(statement.target)
+        place = Names(self._spark, None, None).changed(statement.target)
         if not place.name:
             raise refusal("it has no name in this session", "mc.attach(spark, path, name)")
         return attach_all(self._spark, {place.name: place.path}, place.options)

@@ -59,7 +59,10 @@ def attach_all(
 
 
 def place_of(name: str, path: str | os.PathLike[str], options: Mapping[str, Any] | None) -> Place:
-    return Place(path=os.fspath(path), options=StorageOptions(options), name=name)
+    """The table as it is known by a name, whatever this process's folder is later."""
+    known = os.fspath(path)
+    known = known if "://" in known else os.path.abspath(known)
+    return Place(path=known, options=StorageOptions(options), name=name)
 
 
 class Names:

@@ -12,6 +12,8 @@ from ..core.schema.read_mark import mark_of
 from ..errors import UsageError
 from ..spark.read.provenance import check_running, marks_of
 from ..spark.read.scan import quoted
+from ..spark.runtime.registered_options import is_connect
+from ..spark.runtime.versions import SPARK
 from .names import Names, Place
 from .queries import Reference, Travel, references, spliced
 from .scanner import refusal
@@ -53,6 +55,11 @@ class Reads:
         ]
         if not places:
             return self._spark.sql(text)
+        if is_connect(self._spark) and SPARK < (4, 0):
+            raise UsageError(
+                "mc.sql reads tables in Spark Connect from Spark 4.0 on; nothing was done. Use a "
+                "newer Spark, or spark.sql over the names of mc.attach"
+            )
         frames: dict[str, Any] = dict(self._frames.values())
         df = self._spark.sql(spliced(text, places, braces=True), **frames)
         self._check(marks_of(df))

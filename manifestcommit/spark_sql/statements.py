@@ -24,7 +24,8 @@ class Select(msgspec.Struct, frozen=True, kw_only=True):
 
 class Insert(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of a query into a table. columns: of the query, in its order; empty: the table's;
-    partition: column -> its value as it was written."""
+    partition: column -> its value as it was written; replaced: a condition on the rows that they
+    replace."""
 
     target: Name
     query: str
@@ -32,6 +33,7 @@ class Insert(msgspec.Struct, frozen=True, kw_only=True):
     columns: tuple[str, ...] = ()
     by_name: bool = False
     partition: tuple[tuple[str, str], ...] = ()
+    replaced: str | None = None
 
 
 class Delete(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,7 +200,7 @@ def _with(scanner: Scanner) -> Statement:
 
 
 def _insert(scanner: Scanner, ctes: str = "") -> Statement:
-    scanner.instead = "mc.write(df, path, mode=…, overwrite=…)"
+    scanner.instead = "mc.write(df, path, mode=…, overwrite=…), or mc.Table(path).overwrite_where"
     scanner.expect("INSERT")
     overwrite = scanner.take("OVERWRITE")
     if not overwrite:
@@ -208,8 +210,11 @@ def _insert(scanner: Scanner, ctes: str = "") -> Statement:
     if scanner.take("PARTITION"):
         partition = scanner.listed(lambda: _partition(scanner))
     by_name = scanner.take("BY", "NAME")
-    columns: list[str] = []
-    if scanner.next_word() == "(" and scanner.next_word(1) not in ("SELECT", "WITH", "FROM", "("):
+    columns, replaced = [], None
+    if not overwrite and not partition and scanner.take("REPLACE", "WHERE"):
+        where = scanner.until("SELECT", "VALUES", "FROM", "WITH")
+        replaced = requalified(where, {target[-1].lower(): ""}, scanner.instead)
+    elif scanner.next_word() == "(" and scanner.next_word(1) not in ("SELECT", "WITH", "FROM", "("):
         columns = scanner.columns()
     if scanner.next_word() not in ("SELECT", "VALUES", "FROM", "WITH", "("):
         raise scanner.unclear()
@@ -224,6 +229,7 @@ def _insert(scanner: Scanner, ctes: str = "") -> Statement:
         columns=tuple(columns),
         by_name=by_name,
         partition=tuple(partition),
+        replaced=replaced,
     )
 
 

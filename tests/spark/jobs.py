@@ -56,6 +56,31 @@ def write_rows(spark: Any, path: str, rows: list[list[Any]], schema: str, **opti
     return version
 
 
+def statements(spark: Any, path: str) -> list[Any]:
+    """Names and statements in SQL: a view, a DataFrame of the newest version and its rows after a commit, each kind of change."""
+    import manifestcommit as mc
+
+    name = "fl`i gh{t}s ;--"
+    mc.attach(spark, {"t": path, name: path})
+    before = mc.sql(spark, "SELECT count(*) FROM t JOIN `fl``i gh{t}s ;--` u ON t.n = u.n WHERE '{}' = '{}'")
+    first = mc.sql(spark, "INSERT INTO t VALUES (1000, '2013-01-03', 'sql')", key="sql")
+    again = mc.sql(spark, "INSERT INTO t VALUES (1000, '2013-01-03', 'sql')", key="sql")
+    found: list[Any] = [first.version, again.version, again.already_committed]
+    found += [mc.sql(spark, "DELETE FROM t WHERE hash(n) = hash(5L)").rows_deleted]
+    found += [mc.sql(spark, "UPDATE t SET who = 'x' WHERE n < 3").rows_updated]
+    source = "(SELECT n, day, 'm' AS who FROM `fl``i gh{t}s ;--` VERSION AS OF 2 WHERE n = 7) s"
+    spark.sql("SELECT 7L AS n, '2013-01-02' AS day, 'm' AS who").createOrReplaceTempView("source")
+    merge = "MERGE INTO t USING source s ON t.n = s.n AND t.day = s.day WHEN MATCHED {} THEN UPDATE SET * "
+    found += [mc.sql(spark, merge.format("")).rows_updated, mc.sql(spark, merge.format("AND t.n > 1")).rows_updated]
+    try:
+        mc.sql(spark, merge.format("").replace("source s", source))
+    except mc.UsageError as error:
+        found.append("reads the table that it changes" in str(error))
+    count = "SELECT count(*) FROM t"
+    found += [row[0] for df in (before, spark.sql(count), mc.sql(spark, count)) for row in df.collect()]
+    return [*found, mc.sql(spark, "REFRESH TABLE t")["t"], spark.sql(count).collect()[0][0]]
+
+
 def gc(spark: Any, path: str, **options: Any) -> Any:
     """A gc without grace, by tasks: its report."""
     import msgspec

@@ -24,6 +24,13 @@ def rows(count: int, key: str) -> list[list[object]]:
     return [[n, f"2013-01-0{n % 2 + 1}", key] for n in range(count)]
 
 
+@pytest.mark.needs("format")
+def test_a_connect_client_names_tables_and_runs_statements(client: Driver, root: str) -> None:
+    """[SP46] [SP47] [SP48] DataFrames stay at their versions, although a client's plans are analysed anew whenever they are used."""
+    version = client.run("write", path=root, key="a", partition_by=["day"])["version"]
+    assert client.run("statements", path=root) == [version + 1, version + 1, True, 1, 3, 1, 1, True, 1000, 1000, 1000, version + 5, 1000]
+
+
 @pytest.mark.versions
 @pytest.mark.needs("format")
 def test_a_connect_client_writes_and_reads(client: Driver, root: str) -> None:

@@ -187,6 +187,15 @@ def test_overwrite_replaces_what_the_session_says(spark: Any, run: Any, root: st
             run(f"INSERT OVERWRITE t {wrong}")
 
 
+def test_rows_are_replaced_by_a_condition(run: Any, root: str) -> None:
+    """[SP48] [RC10] And rows that do not match it are refused."""
+    found = run("INSERT INTO t REPLACE WHERE t.`n b` < 3 SELECT 'new', `n b` + 1, x FROM t WHERE `n b` = 1", key="r")
+    assert (found.rows_deleted, found.rows_inserted) == (2, 1)
+    assert held(root) == sorted([("new", 2, 0.5), (None, 3, 1.5)], key=repr)
+    with pytest.raises(UsageError, match="do not match where"):
+        run("INSERT INTO t REPLACE WHERE `n b` < 3 VALUES ('new', 4, 1)")
+
+
 def test_read_modify_write_is_based_on_what_was_read(run: Any, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """[SP48] [CF17] An INSERT OVERWRITE of the table's own rows conflicts with a commit since they were read."""
     read = mc.Table.read
