@@ -10,6 +10,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -92,6 +93,17 @@ def test_a_browser_shows_the_page_and_asks_for_nothing(chromium: str, tmp_path: 
     png = picture.read_bytes()
     assert png[:8] == b"\x89PNG\r\n\x1a\n" and struct.unpack(">I", png[16:20])[0] == width
     assert len(png) > 30_000  # a blank one of this size has a tenth of that
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_is_wider_than_the_window(chromium: str, tmp_path: Path, width: int) -> None:
+    """What needs more room scrolls in its own place. A frame has the width of a telephone, which a window of Chromium has not."""
+    newest = head(300, schema_of(["day", "flight"]), watermarks={"topic:0": 7})
+    page = render(data_of(newest, versions=300, text=HOSTILE["long"][:400]))
+    measured = "document.title = `${f.contentDocument.documentElement.scrollWidth} of ${f.contentWindow.innerWidth}`"
+    frame = f'<iframe id=f style="border:0;width:{width}px;height:900px" onload="{measured}" srcdoc="{escape(page)}"></iframe>'
+    _, _, dom = shown(chromium, f"<!doctype html><title>none</title>{frame}", tmp_path, 1400, "--dump-dom")
+    assert f"<title>{width} of {width}</title>" in dom
 
 
 def test_what_a_page_may_not_do_is_seen_here(chromium: str, tmp_path: Path) -> None:
