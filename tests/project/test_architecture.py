@@ -142,6 +142,7 @@ ARROWS: dict[str, set[str]] = {
         "engine.runtime",
         "engine.scan",
         "errors",
+        "terminal",
     },
     "engine.row_changes": {
         "core.commit",

@@ -19,6 +19,7 @@ from ...core.table.entries import SourceRange
 from ...core.table.snapshot import REPLACE, Commit, Snapshot
 from ...core.table.watermark import Position
 from ...errors import SnapshotExpiredError, UsageError
+from ...terminal.notebook import Shown
 from ..metadata.table_context import TableContext
 from ..metadata.version_chain import Head, read_version, walk_back
 from ..scan import planning
@@ -32,7 +33,7 @@ class FileRange(msgspec.Struct, frozen=True, kw_only=True):
     """A live file that holds a position of a source.
 
     Attributes:
-        path: the file, relative to the table's root.
+        path: the file, relative to the table path.
         version: the version that added it.
         start: the start of its range of the source; None: the file records none.
         end: the end of that range, not included; None: the file records none.
@@ -44,7 +45,7 @@ class FileRange(msgspec.Struct, frozen=True, kw_only=True):
     end: Position = None
 
 
-class Lineage(msgspec.Struct, frozen=True, kw_only=True):
+class Lineage(Shown, msgspec.Struct, frozen=True, kw_only=True):
     """Where a position of a source is.
 
     Attributes:
