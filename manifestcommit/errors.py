@@ -221,7 +221,7 @@ class DataFileMissingError(ManifestCommitError, FileNotFoundError):
     """A data file that the version being read lists is gone; no rows are left out instead.
 
     Attributes:
-        path: the file, relative to the table's root.
+        path: the file, relative to the table path.
 
     Remedy: read the newest version, if gc expired this one meanwhile. Otherwise something else
     removed the file: `Table.verify` names all that are missing and what to do.
@@ -241,7 +241,7 @@ class CorruptMetadataError(ManifestCommitError):
     """An object of the table is damaged, truncated, oversized or hostile; nothing was read from it.
 
     Attributes:
-        object_name: the damaged object's name, relative to the table's root.
+        object_name: the damaged object's name, relative to the table path.
 
     Remedy: `Table.verify` names everything that is damaged and what to do; restore the object from
     a backup, or roll back to a version without it.
@@ -255,7 +255,7 @@ class CorruptMetadataError(ManifestCommitError):
 
     @property
     def object(self) -> str:
-        """Return the damaged object's name, relative to the table's root."""
+        """Return the damaged object's name, relative to the table path."""
         return self.object_name
 
 

@@ -76,7 +76,7 @@ def write(
             DuckDB. Each partition column has to be in it, and every column where the whole table
             is replaced; another one that is missing is null, unless the property
             `write.missing-columns` says otherwise.
-        path: the table's root, a local path or a URL; the first write makes it a table.
+        path: the table path, a local path or a URL; the first write makes it a table.
         mode: "append", the default; "overwrite"; "error": fail if the table exists; "ignore": do
             nothing then. Of several such first writes at once one creates the table. It exists once
             anything was committed to it, even if it is empty; what a first write that has not
@@ -205,7 +205,7 @@ def begin(
     `abort` gives a DroppedJobWarning.
 
     Args:
-        path: the table's root, a local path or a URL.
+        path: the table path, a local path or a URL.
         key: an idempotency key, as for `write`; by default none.
         recoverable: each task that finishes is durable, and a rerun of the same key after a crash
             computes the others only; what is left by an exception is kept for the rerun. By default
@@ -398,14 +398,14 @@ class Job:
 
     @checked()
     def add_files(self, paths: Iterable[str], *, sources: Ranges | None = None) -> None:
-        """List Parquet files that something else wrote below the root, where they are.
+        """List Parquet files that something else wrote below the table path, where they are.
 
         Args:
-            paths: the files, relative to the root.
+            paths: the files, relative to the table path.
             sources: as for `write`.
 
         Raises:
-            UsageError: a path is not a file below the root, or is listed already.
+            UsageError: a path is not a file below the table path, or is listed already.
             SchemaMismatchError: a file does not fit the table.
 
         Spec: AF1, OB8.
@@ -623,7 +623,7 @@ def commit(path: Path, job_id: str, *, storage_options: Mapping[str, Any] | None
     The job is committed once; all callers see one result.
 
     Args:
-        path: the table's root, a local path or a URL.
+        path: the table path, a local path or a URL.
         job_id: the job's id, as `Job.prepare` returned it and `Table.jobs` lists it.
         storage_options: what reaches the object store; by default the environment.
 

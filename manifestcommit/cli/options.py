@@ -61,7 +61,7 @@ class Commands:
         if no := answers_no(name):
             what = f"{what}; exit status 1 {no}"
         command = self.add_plain(name, run, what, examples)
-        command.add_argument("path", metavar="PATH", help="the table's root: a local path or a URL")
+        command.add_argument("path", metavar="PATH", help="the table path: a local path or a URL")
         common = command.add_argument_group("options of every command")
         common.add_argument(
             "--format",

@@ -49,7 +49,7 @@ def open_store(
     """Open the store at a URL; a store without put-if-absent is refused.
 
     Args:
-        url: the table's root, a local path or a URL.
+        url: the table path, a local path or a URL.
         storage_options: what reaches the object store, as for s3fs, adlfs or gcsfs; by default the
             environment.
 

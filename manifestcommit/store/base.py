@@ -19,7 +19,7 @@ class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One listed object.
 
     Attributes:
-        name: relative to the table's root, exactly as written.
+        name: relative to the table path, exactly as written.
         size_bytes: its size.
         modified: when it was written, by the store's clock, in Unix seconds.
     """
@@ -55,7 +55,7 @@ class KeepsUnfinished(Protocol):
     """
 
     def unfinished(self) -> Iterator[Unfinished]:
-        """List everything below the root that was begun and not finished.
+        """List everything below the table path that was begun and not finished.
 
         Some of it may still be finished.
 
@@ -168,16 +168,16 @@ def missing_file(url: str, path: str) -> DataFileMissingError:
 
 
 class Store(Protocol):
-    """One table's root in one object store; a store of a user's own has these methods.
+    """One table path in one object store; a store of a user's own has these methods.
 
-    All names are relative to the root, `/`-separated, and never leave it.
+    All names are relative to the table path, `/`-separated, and never leave it.
 
     Spec: LY1, ST1.
     """
 
     @property
     def url(self) -> str:
-        """Return the canonical URL of the root, without credentials or a trailing slash."""
+        """Return the canonical URL of the table path, without credentials or a trailing slash."""
         ...
 
     @property
@@ -314,6 +314,6 @@ class Store(Protocol):
         """Return what pyarrow reads data files with.
 
         Returns:
-            A `pyarrow.fs.FileSystem`, and the path of the root in it.
+            A `pyarrow.fs.FileSystem`, and the path of the table path in it.
         """
         ...

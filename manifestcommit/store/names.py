@@ -16,7 +16,7 @@ def check_name(name: str) -> str:
     first. [LY1]"""
     parts = name.split("/")
     if "\0" in name or "" in parts or "." in parts or ".." in parts:
-        raise ValueError(f"{name!r} is not a name below a table's root")
+        raise ValueError(f"{name!r} is not a name below a table path")
     return name
 
 
@@ -98,7 +98,7 @@ def split_url(path: str | os.PathLike[str]) -> tuple[str, str]:
     text = os.fspath(path)
     if not text.strip():
         raise UsageError(
-            "path is the table's root: a local path or a URL such as s3://bucket/table; it is empty"
+            "path is the table path: a local path or a URL such as s3://bucket/table; it is empty"
         )
     scheme, separator, rest = text.partition("://")
     if not separator:

@@ -40,7 +40,7 @@ def create_table(
     """Create an empty table, or open the one that is there already.
 
     Args:
-        path: the table's root, a local path or a URL.
+        path: the table path, a local path or a URL.
         schema: its columns: a pyarrow schema or a Spark StructType.
         partition_by: the columns that partition it, in this order; by default none.
         properties: name -> value, as for `Table.set_properties`; by default none.

@@ -46,7 +46,7 @@ def read_committed(
     a later `select` or `where` reads all the same.
 
     Args:
-        path: the table's root, a local path or a URL. `df_path=` still works, with a
+        path: the table path, a local path or a URL. `df_path=` still works, with a
             DeprecationWarning.
         version: as for `Table.snapshot`.
         as_of: as for `Table.snapshot`.
@@ -87,7 +87,7 @@ def resolve(
     """Return what became of a job, from any process and at any time.
 
     Args:
-        path: the table's root, a local path or a URL.
+        path: the table path, a local path or a URL.
         job_id: the job's id, as `OutcomeUnknownError`, `Job.id` and `Table.jobs` name it.
         storage_options: what reaches the object store; by default the environment.
 
@@ -122,7 +122,7 @@ def abort(
     deleted.
 
     Args:
-        path: the table's root, a local path or a URL.
+        path: the table path, a local path or a URL.
         job_id: the job's id, as `Job.prepare` returned it and `Table.jobs` lists it.
         message: as for `write`, for the commit that aborts the job; by default none.
         metadata: as for `write`, likewise; by default none.
@@ -166,7 +166,7 @@ def gc(
     eight bytes of memory for each live file.
 
     Args:
-        path: the table's root, a local path or a URL.
+        path: the table path, a local path or a URL.
         grace: jobs that began longer ago are fenced (`JobFencedError`), so it must be longer than
             the longest job: a timedelta or a text such as "24h", which is the default. Prepared
             jobs have 7 days.
@@ -174,9 +174,9 @@ def gc(
         keep_for: versions that were the newest one within this time stay readable; by default "7d".
         keep_keys: how many of the newest keys are remembered at least; by default 10,000. Dropped
             ones do not count.
-        foreign: also delete files that something else wrote below the root longer than `grace` ago
-            and that no version lists, up to 10,000 in a run, and never hidden ones (`_SUCCESS`); by
-            default False: they are skipped and reported.
+        foreign: also delete files that something else wrote below the table path longer than
+            `grace` ago and that no version lists, up to 10,000 in a run, and never hidden ones
+            (`_SUCCESS`); by default False: they are skipped and reported.
         spark: a session, or True for the active one, whose tasks list, compare and delete; by
             default this process does.
         message: as for `write`; by default none.
@@ -223,7 +223,7 @@ def plan_gc(
     Each object comes with the reason. Nothing is written or deleted.
 
     Args:
-        path: the table's root, a local path or a URL.
+        path: the table path, a local path or a URL.
         grace: as for `gc`.
         keep_versions: as for `gc`.
         keep_for: as for `gc`.

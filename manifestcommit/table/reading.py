@@ -70,7 +70,7 @@ class TableReads:
         """Name a table; nothing is read before a method is called.
 
         Args:
-            path: the table's root: a local path, or a URL such as `s3://bucket/lake/flights`.
+            path: the table path: a local path, or a URL such as `s3://bucket/lake/flights`.
             storage_options: what reaches the object store, as for s3fs, adlfs or gcsfs; by default
                 the environment. They appear in no error, log or `repr`.
 
@@ -96,7 +96,7 @@ class TableReads:
 
     @property
     def url(self) -> str:
-        """Return the canonical URL of the table's root; no request is sent."""
+        """Return the canonical URL of the table path; no request is sent."""
         return self._session.store.url
 
     @property
@@ -180,6 +180,7 @@ class TableReads:
         Returns:
             One row for each file: path, partition columns, rows, bytes, digest, added_version, job
             and bounds. A partition column with one of these names is called `partition.<name>`.
+            In a notebook, `files().to_pandas()` shows them as a table.
 
         Raises:
             UsageError: `filter` names a column that the table does not have, or cannot be

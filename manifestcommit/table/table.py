@@ -359,8 +359,8 @@ class Table(ColumnChanges, RowChanges, ChangeReads, TableReads):
     ) -> VerifyReport:
         """Check that everything that readable versions list is there as listed; changes nothing.
 
-        Damage is reported, not raised. One listing of the root, and one request for each readable
-        version and manifest.
+        Damage is reported, not raised. One listing of the table path, and one request for each
+        readable version and manifest.
 
         Args:
             deep: read every data file, too: digest, footer, rows, partition and statistics; by

@@ -332,7 +332,7 @@ def test_help_explains_the_command_and_its_arguments(run: Run, command: str) -> 
     found = run(command, "--help")
     assert found.status == 0 and found.err == ""
     words = " ".join(found.out.split())
-    assert "PATH the table's root" in words and "--json one JSON document" in words
+    assert "PATH the table path" in words and "--json one JSON document" in words
     assert "--storage-options FILE a JSON file" in words
     description = found.out.partition("\n\n")[2].partition("\n\n")[0].strip()
     assert len(description.split()) >= 5 and description.endswith(".")

@@ -280,7 +280,7 @@ def test_a_delete_that_fails_names_the_object_and_what_is_gone_is_no_error(local
     local.delete(["a/x %.txt", "a/x %.txt", "gone/é"])
     with pytest.raises(StoreError, match=r"/root/b: "):
         local.delete(["b", "c"])
-    with pytest.raises(ValueError, match="below a table's root"):
+    with pytest.raises(ValueError, match="below a table path"):
         local.delete(["../c"])
     assert [each.name for each in local.list("")] == ["b/y", "c"]
 

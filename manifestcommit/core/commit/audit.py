@@ -184,7 +184,7 @@ class VerifyFinding(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         kind: the name of the problem, such as "file_missing".
         severity: "damage", or "note" for what is harmless.
-        object: the object's name, relative to the table's root.
+        object: the object's name, relative to the table path.
         problem: what is wrong.
         remedy: what to do.
 

@@ -35,7 +35,7 @@ def check_path(path: str) -> None:
     reason = _objection(path)
     if reason:
         raise UnsafePathError(
-            f"{path!r} is not a path of a data file below the table's root: {reason}"
+            f"{path!r} is not a path of a data file below the table path: {reason}"
         )
 
 

@@ -42,7 +42,7 @@ class CountReport(Shown, msgspec.Struct, frozen=True, kw_only=True):
     """The result of `Table.counts`.
 
     Attributes:
-        url: the table's root.
+        url: the table path.
         first: the oldest readable version.
         last: the latest version.
         commits: how many commits these versions have.

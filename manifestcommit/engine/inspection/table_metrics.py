@@ -25,7 +25,7 @@ class TableMetrics(Shown, msgspec.Struct, frozen=True, kw_only=True):
     Ages compare the store's or the committer's clock with this machine's, and are never negative.
 
     Attributes:
-        table: the table's root.
+        table: the table path.
         version: the latest version.
         head_age_s: seconds since the newest commit.
         files: how many live files it has.

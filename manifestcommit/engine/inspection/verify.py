@@ -47,7 +47,7 @@ class VerifyReport(Shown, msgspec.Struct, frozen=True, kw_only=True):
     """The result of `Table.verify`.
 
     Attributes:
-        url: the table's root.
+        url: the table path.
         first: the oldest readable version; 0: none could be read.
         last: the latest version; 0: none could be read.
         deep: whether data files were read.
@@ -55,7 +55,7 @@ class VerifyReport(Shown, msgspec.Struct, frozen=True, kw_only=True):
         manifests: how many manifests and runs were checked.
         files: how many data files were checked.
         bytes: the size of these files.
-        objects: how many objects are below the table's root.
+        objects: how many objects are below the table path.
         damages: how many findings are damage, those beyond the first 10,000 included.
         findings: the first 10,000 findings, damage first.
 

@@ -62,7 +62,7 @@ class SkippedFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file of an adopted folder that does not belong to the table.
 
     Attributes:
-        name: the file, relative to the table's root.
+        name: the file, relative to the table path.
         reason: why it was skipped.
     """
 
@@ -74,7 +74,7 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an adoption.
 
     Attributes:
-        url: the table's root.
+        url: the table path.
         version: the version that registered the files.
         already_adopted: whether an earlier call did it; then this one changed nothing.
         files: how many files were adopted.

@@ -59,7 +59,7 @@ class GcReport(Shown, msgspec.Struct, frozen=True, kw_only=True):
     """What one gc decided and deleted.
 
     Attributes:
-        url: the table's root.
+        url: the table path.
         version: the version that holds the decision.
         fence: jobs with a base version below this are fenced.
         expired: the oldest version that is readable now.

@@ -41,7 +41,7 @@ class JobMetrics(Shown, msgspec.Struct, frozen=True, kw_only=True):
     """A job in numbers; if all is well, the rows read, written and committed are equal.
 
     Attributes:
-        table: the table's root.
+        table: the table path.
         job: the job's id.
         kind: as in `Outcome`, but "already_committed" whenever this call changed nothing; also
             "running", "prepared", "aborted", "left" (for its rerun), and "failed" for a commit that

@@ -98,7 +98,7 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one of several jobs.
 
     Attributes:
-        url: the table's root.
+        url: the table path.
         job_id: the job's id; empty: it has none yet.
         key: its idempotency key; None: it has none.
         outcome: its outcome; None: it is not decided.

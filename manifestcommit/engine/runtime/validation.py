@@ -127,7 +127,7 @@ def paths(name: str, value: Any) -> list[str]:
         raise wrong(
             name,
             value,
-            "a list of paths relative to the table's root, not one text",
+            "a list of paths relative to the table path, not one text",
             "['day=1/a.parquet']",
         )
     return names(name, value)
@@ -136,12 +136,12 @@ def paths(name: str, value: Any) -> list[str]:
 def root(name: str, value: Any) -> Any:
     """A path or a URL that stores can hold; the first of two arguments may be the data. [ST4]"""
     expected, example = (
-        "the table's root, a local path or a URL",
+        "the table path, a local path or a URL",
         "'/lake/flights' or 's3://bucket/lake/flights'",
     )
     if not isinstance(value, str | os.PathLike):
         swapped = (
-            "; write takes the data first, then the root"
+            "; write takes the data first, then the table path"
             if hasattr(value, "__arrow_c_stream__")
             else ""
         )

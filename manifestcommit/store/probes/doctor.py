@@ -54,7 +54,7 @@ class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
     """The result of `Table.doctor`.
 
     Attributes:
-        url: the table's root.
+        url: the table path.
         store: the store that the verdict is about.
         verdict: "safe", "unsafe" if any check failed, else "unknown" if any was unclear.
         findings: the result of each check.

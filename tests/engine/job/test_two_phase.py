@@ -748,7 +748,7 @@ def test_the_command_shows_no_control_characters(tmp_path: Path, run: Run) -> No
 def test_the_command_explains_itself(run: Run, command: str) -> None:
     status, out, err = run(command, "--help")
     words = " ".join(out.split())
-    assert (status, err) == (0, "") and "PATH the table's root" in words and "--storage-options FILE a JSON file" in words
+    assert (status, err) == (0, "") and "PATH the table path" in words and "--storage-options FILE a JSON file" in words
     assert ("JOB a job id" in words) == (command != "jobs")
     assert f"\n  {command} " in run("--help")[1]
 
