@@ -863,6 +863,13 @@ SPARK: tuple[Mutant, ...] = (
         tests="api/test_missing_columns.py::test_a_job_that_does_not_know_the_new_name_of_a_partition_column_is_refused",
     ),
     mutant(
+        "partition column of an insert",
+        "A merge inserts rows of a source without the partition column: all are in the partition of null.",
+        "SC8 RC9",
+        ("engine/row_changes/merge_clauses.py", "    if lacking:\n", "    if False:\n"),
+        tests="engine/row_changes/test_merge_clauses.py::test_new_rows_name_their_partition_as_those_of_an_append",
+    ),
+    mutant(
         "no column in common",
         "The rows of another table are added with all its columns, and each of this one's is null in them.",
         "SC8",
