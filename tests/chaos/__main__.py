@@ -44,6 +44,7 @@ def main(arguments: list[str]) -> int:
         settings = Settings(
             seed=seed, seconds=given.minutes * 60, store=store, writers=given.writers, sources=6, tight=not given.usual_budgets, **slower
         )
+        settings = msgspec.structs.replace(settings, exports=store == "local")
         try:
             summaries.append(_run(settings, quiet=given.json))
         except UnavailableError as error:

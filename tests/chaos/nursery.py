@@ -23,6 +23,7 @@ import msgspec
 import pyarrow.dataset
 from tests.chaos.collector import Collector
 from tests.chaos.committer import Closer, Committer
+from tests.chaos.foreigner import Exporter, Foreigner
 from tests.chaos.producer import Producer
 from tests.chaos.reader import Reader
 from tests.chaos.world import Actor, World, tighten
@@ -37,6 +38,8 @@ ROLES: dict[str, type[Actor]] = {
     "reader": Reader,
     "collector": Collector,
     "closer": Closer,
+    "exporter": Exporter,
+    "foreigner": Foreigner,
 }
 REPO = Path(__file__).resolve().parents[2]
 _GRACE_S = 10.0

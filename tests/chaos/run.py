@@ -23,7 +23,20 @@ from tests.chaos.history import commits_of, judge, witness
 from tests.chaos.nursery import Nursery
 from tests.chaos.schedule import LOST, Blow, Schedule, Weather, draw
 from tests.chaos.worker import UNHEARD
-from tests.chaos.world import EVENTS, FED, KEYED, PARTITIONED, STATE, NoteReader, World, histories_folder, notes_folder, put_file
+from tests.chaos.world import (
+    EVENTS,
+    EXPORTED,
+    FED,
+    FORMATS,
+    KEYED,
+    PARTITIONED,
+    STATE,
+    NoteReader,
+    World,
+    histories_folder,
+    notes_folder,
+    put_file,
+)
 from tests.faults.proxy import FaultProxy
 from tests.servers.servers import S3Server
 
@@ -42,6 +55,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What a run is.
 
     wanted: how often each thing has to happen before the run may end, for which it may take ten times as long;
+    exports: whether two tables are exported, by their commits and by others, and read by other engines (on a disk alone);
     timeout_s: how long a client behind the proxy waits for an answer; drain_s: how long the rest may take when nothing goes wrong any more.
     """
 
@@ -57,6 +71,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float = 2.0
     wanted: dict[str, int] = {}
     tight: bool = True
+    exports: bool = False
     drain_s: float = 180.0
 
 
@@ -102,7 +117,7 @@ def run(settings: Settings, say: Say, server: S3Server | None = None) -> Summary
         weather = Weather(settings.seed, schedule)
         proxy = stack.enter_context(FaultProxy(server.endpoint)) if server is not None else None
         world = _world(settings, folder, server, proxy)
-        _create_tables(world)
+        _create_tables(world, exports=settings.exports)
         if proxy is not None:
             proxy.faults = weather
         stage = _Stage(settings, world, schedule, weather, proxy, say)
@@ -326,6 +341,8 @@ def _nursery(world: World) -> Iterator[Nursery]:
 def _actors(settings: Settings) -> list[str]:
     """The names of all that may be killed; the first word is the role."""
     counts = {"writer": settings.writers, "committer": settings.committers, "reader": settings.readers}
+    if settings.exports:
+        counts |= {"exporter": 2, "foreigner": 1}
     names = ["producer", *(f"{role} {number}" for role, count in counts.items() for number in range(count))]
     return [*names, "collector"] if collector.takes_part() else names
 
@@ -343,7 +360,8 @@ def _world(settings: Settings, folder: Path, server: S3Server | None, proxy: Fau
     return World(
         seed=settings.seed,
         folder=str(folder),
-        urls={name: f"{base}/{name}" for name in PARTITIONED},
+        # no reader of Iceberg gets along with `%` in a table's path
+        urls={name: f"{folder / 'exported'}/{name}" if settings.exports and name in EXPORTED else f"{base}/{name}" for name in PARTITIONED},
         sources=_SOURCES[: settings.sources],
         options=options,
         direct=direct,
@@ -354,13 +372,15 @@ def _world(settings: Settings, folder: Path, server: S3Server | None, proxy: Fau
     )
 
 
-def _create_tables(world: World) -> None:
+def _create_tables(world: World, *, exports: bool) -> None:
     """Through the proxy before it has faults: the store is proved under the name that writers use."""
     for name, partition_by in PARTITIONED.items():
         table = mc.create_table(
             world.urls[name], EVENTS if name in (*FED, KEYED) else STATE, partition_by=partition_by, storage_options=world.options
         )
         table.set_properties({"seed": str(world.seed), "made by": f"tests/chaos in process {os.getpid()}"})
+        if exports and name in EXPORTED:
+            table.set_properties({"export.formats": ",".join(FORMATS)})
 
 
 def _listed(counts: dict[str, int]) -> str:

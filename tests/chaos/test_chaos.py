@@ -53,6 +53,14 @@ def test_exactly_once_on_a_local_disk() -> None:
 
 
 @pytest.mark.thorough
+def test_what_is_exported_meanwhile_is_right_at_every_version() -> None:
+    """By the commits and by exporters beside them, with gc; read by DuckDB and delta-rs. [EX1] [EX2] [EX4]"""
+    wanted = {"kill": 4, "collected": 2, "committed": 20, "exported": 10, "read elsewhere": 10}
+    summary = run(Settings(seed=11, seconds=14, wanted=wanted, exports=True), print)
+    check(summary, ("exported", "read elsewhere", "committed"), operations=100)
+
+
+@pytest.mark.thorough
 def test_exactly_once_on_a_real_s3_server_that_loses_answers(rgw: S3Server) -> None:
     """[IV1] [IV2] [IV3] [IV4] [IV5] [IV6] [KY3] [WM2] [AB3] [AB4] [RD2] [ST14]"""
     wanted = WANTED if PROOF else {"kill": 2, "stop": 1, "prepared": 1, "read": 2, "committed": 12}
