@@ -105,7 +105,7 @@ format: $(VENV)/dev.stamp  ## put the code into its standard form
 bench: $(VENV)/bench.stamp  ## every benchmark, one after another; BENCH_ARGS=--quick for a first look
 	@$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
-.PHONY: test-lowest test-newest test-versions changelog release-check
+.PHONY: test-lowest test-newest test-versions test-clients changelog release-check
 
 # Tests of the core, the engine and the API, without a Spark session; the tools that run them are not the lowest.
 LOWEST_TESTS ?= tests/core tests/engine tests/api
@@ -133,6 +133,12 @@ VERSIONS ?=
 test-versions: $(VENV)/dev.stamp  ## tests with each Spark, the lowest of everything, each Python: VERSIONS="4.0 lowest" picks some
 	@$(BIN)/python -m tests.versions $(VERSIONS)
 
+# Other engines' clients that go with nothing else, each in an environment of its own below .venv-clients; what they read goes into
+# docs/reference/clients.md.
+CLIENTS ?=
+test-clients: $(VENV)/dev.stamp  ## other engines read exports of tables of every kind: CLIENTS="dev chdb" picks environments
+	@$(BIN)/python -m tests.clients $(CLIENTS)
+
 changelog: $(VENV)/dev.stamp  ## collect changelog.d into CHANGELOG.md as VERSION=X.Y.Z; without VERSION, print the draft
 	@$(BIN)/towncrier build $(if $(VERSION),--yes --version $(VERSION),--draft --version next)
 
@@ -140,7 +146,7 @@ release-check: $(VENV)/dev.stamp  ## build the distributions, install them outsi
 	@$(BIN)/python -m tests.project.release_check
 
 clean:  ## remove .venv and everything that tools left behind
-	@rm -rf $(VENV) .venv-lowest .venv-newest .venv-versions .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse metastore_db derby.log
+	@rm -rf $(VENV) .venv-lowest .venv-newest .venv-versions .venv-clients .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse metastore_db derby.log
 	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 # One stamp per set of extras: pip runs again only when pyproject.toml has changed.

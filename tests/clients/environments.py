@@ -1,0 +1,67 @@
+"""Which client is read in which environment: most in the developers' own, the others each in one below `.venv-clients`."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.clients.readers import READERS
+
+REPO = Path(__file__).resolve().parents[2]
+# Folders of environments: by default below the repository.
+FOLDER = Path(os.environ.get("MANIFESTCOMMIT_CLIENTS", REPO / ".venv-clients"))
+DEV = "dev"
+# Environment -> what pip installs there, the client first. Nothing here is needed by anything but this matrix.
+REQUIREMENTS: Mapping[str, Sequence[str]] = {
+    "chdb": ("chdb>=4.4", "pyarrow"),
+    "daft": ("daft>=0.7", "deltalake>=1.6", "pyiceberg[pyarrow]>=0.12"),
+    "sail": ("pysail>=0.7", "pyspark-client>=4.1", "pandas", "pyarrow"),
+}
+_PLACES = {"ClickHouse": "chdb", "Daft": "daft", "Sail": "sail"}
+# Client -> the distribution whose version is shown.
+DISTRIBUTIONS = {
+    "pyiceberg": "pyiceberg",
+    "DuckDB": "duckdb",
+    "Polars": "polars",
+    "delta-rs": "deltalake",
+    "ClickHouse": "chdb",
+    "Daft": "daft",
+    "Sail": "pysail",
+}
+
+
+def environment_of(client: str) -> str:
+    """The environment in which a client is read."""
+    return _PLACES.get(client.partition(" ")[0], DEV)
+
+
+def clients_in(environment: str) -> list[str]:
+    """The clients that are read in an environment, as the matrix orders them."""
+    return [client for client in READERS if environment_of(client) == environment]
+
+
+def python_of(environment: str) -> str:
+    """The environment's interpreter, with everything installed; kept until its requirements change."""
+    if environment == DEV:
+        return sys.executable
+    folder, wanted = FOLDER / environment, REQUIREMENTS[environment]
+    stamp, inside = folder / "installed.txt", folder / "bin" / "python"
+    digest = hashlib.sha256("\n".join(wanted).encode()).hexdigest()
+    if not stamp.exists() or stamp.read_text("utf-8") != digest:
+        shutil.rmtree(folder, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+        pip = [str(inside), "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
+        subprocess.run([*pip, *wanted], check=True)
+        stamp.write_text(digest, "utf-8")
+    return str(inside)
+
+
+def version_of(python: str, client: str) -> str:
+    """The version of a client, as installed there."""
+    code = f"import importlib.metadata as m; print(m.version({DISTRIBUTIONS[client.partition(' ')[0]]!r}))"
+    return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()

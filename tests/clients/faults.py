@@ -1,0 +1,56 @@
+"""What clients get wrong by their own fault: others read the same exports right. Anything else that a client gets wrong fails the run.
+
+Each is asserted: a client that reads a table right again has to lose its entry here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Fault(NamedTuple):
+    """said: of what the client says, or of what is wrong with its rows; why: for the page; places: where it happens."""
+
+    said: str
+    why: str
+    places: tuple[str, ...] = ("disk", "s3")
+
+
+_NESTED = Fault(r"^wrong values: (struct|items|s\b)", "nulls in structs, lists and maps become empty values: its nested types have no null")
+_SPACES = "does not find files whose path has a space or a letter beyond ASCII"
+_MAPPING = Fault("columnMapping", "refuses tables with a renamed column, or one that was added again (`columnMapping`)")
+_NO_IDS = Fault("carries no parquet field IDs", "refuses files without field ids, as other programs write them (no name mapping)")
+FAULTS: Mapping[str, Mapping[str, Fault]] = {
+    "pyiceberg": {"null list of structs": Fault("^wrong values: items$", "a null list of structs becomes an empty one")},
+    "DuckDB delta_scan": {"path with spaces": Fault("Cannot open file", _SPACES, ("disk",))},
+    "Polars scan_delta": {
+        **dict.fromkeys(("renamed", "dropped and added again", "compacted", "adopted and renamed"), _MAPPING),
+        "path with spaces": Fault("No such file", _SPACES, ("disk",)),
+    },
+    "ClickHouse iceberg": dict.fromkeys(("nested", "null list of structs", "columns added"), _NESTED),
+    "ClickHouse deltaLake": dict.fromkeys(("nested", "null list of structs", "columns added"), _NESTED),
+    "Daft read_iceberg": dict.fromkeys(("adopted", "adopted and renamed", "adopted folders", "adopted old instants"), _NO_IDS),
+    "Daft read_deltalake": {"adopted and renamed": _NO_IDS, "path with spaces": Fault("No such file", _SPACES, ("disk",))},
+    "Sail iceberg": {
+        **dict.fromkeys(("hostile names", "compacted", "adopted"), Fault("Failed to fetch metadata for file", _SPACES)),
+        "path with spaces": Fault("No metadata files found", _SPACES),
+    },
+    "Sail delta": {"path with spaces": Fault("Invalid table location|No commit files", _SPACES)},
+}
+
+
+def objections(place: str, verdicts: Mapping[str, Mapping[str, str]], right: frozenset[str]) -> list[str]:
+    """What is unexpected in client -> kind -> verdict: a new fault, another one than is known, or one that is gone. right: verdicts of
+    tables that were read right, or that the export refuses."""
+    found = []
+    for client, kinds in verdicts.items():
+        for kind, said in kinds.items():
+            fault = FAULTS.get(client, {}).get(kind)
+            known = fault is not None and place in fault.places
+            if known and fault is not None and not re.search(fault.said, said.removeprefix("error: ")):
+                found.append(f"{client} on {place}: {kind!r}: known is {fault.said!r}, and it said: {said}")
+            elif not known and said not in right:
+                found.append(f"{client} on {place}: {kind!r}: {said}")
+    return found

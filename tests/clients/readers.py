@@ -1,0 +1,232 @@
+"""Clients that read exports, each by its own library, in the environment that has it: `python readers.py JOBS.json`.
+
+Nothing but pyarrow and one client at a time is imported: the environments of clients do not fit together. For each job the rows become
+an Arrow file, or what the client says against it a text. Not here: which rows are right (tests.clients.run).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+S3 = dict[str, str]  # endpoint, key, secret
+Reader = Callable[[str, "S3 | None"], Any]
+_REGION = "us-east-1"
+
+
+def document(root: str, s3: S3 | None) -> str:
+    """The path of the Iceberg document that the hint names, for clients that do not follow it."""
+    folder = f"{root}/_iceberg/metadata"
+    if s3 is None:
+        return f"{folder}/v{Path(folder, 'version-hint.text').read_text()}.metadata.json"
+    from pyarrow import fs
+
+    host = fs.S3FileSystem(
+        endpoint_override=s3["endpoint"], access_key=s3["key"], secret_key=s3["secret"], region=_REGION, allow_bucket_creation=False
+    )
+    with host.open_input_stream(f"{folder}/version-hint.text".removeprefix("s3://")) as stream:
+        return f"{folder}/v{stream.read().decode()}.metadata.json"
+
+
+def aws(s3: S3 | None) -> dict[str, str] | None:
+    """Options of clients in Rust."""
+    return s3 and {
+        "AWS_ENDPOINT_URL": s3["endpoint"],
+        "AWS_ACCESS_KEY_ID": s3["key"],
+        "AWS_SECRET_ACCESS_KEY": s3["secret"],
+        "AWS_REGION": _REGION,
+        "AWS_ALLOW_HTTP": "true",
+    }
+
+
+def hadoop_free(s3: S3 | None) -> dict[str, str]:
+    """Properties of Iceberg's own library in Python."""
+    if s3 is None:
+        return {}
+    return {"s3.endpoint": s3["endpoint"], "s3.access-key-id": s3["key"], "s3.secret-access-key": s3["secret"], "s3.region": _REGION}
+
+
+def quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def pyiceberg(root: str, s3: S3 | None) -> Any:
+    from pyiceberg.table import StaticTable
+
+    return StaticTable.from_metadata(f"{root}/_iceberg", hadoop_free(s3)).scan().to_arrow()
+
+
+def polars_iceberg(root: str, s3: S3 | None) -> Any:
+    import polars
+
+    return polars.scan_iceberg(document(root, s3), storage_options=hadoop_free(s3)).collect().to_arrow()
+
+
+def polars_delta(root: str, s3: S3 | None) -> Any:
+    import polars
+
+    return polars.scan_delta(root, storage_options=aws(s3)).collect().to_arrow()
+
+
+def deltalake_query(root: str, s3: S3 | None) -> Any:
+    import deltalake
+
+    table = deltalake.DeltaTable(root, storage_options=aws(s3))
+    return pa.table(deltalake.QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all())
+
+
+def duckdb(query: str, s3: S3 | None) -> Any:
+    import duckdb
+
+    session = duckdb.connect(config={"allow_unsigned_extensions": "true", "autoinstall_known_extensions": "false"})
+    for name in ("httpfs", "avro", "iceberg", "delta"):
+        (file,) = Path(import_module(f"duckdb_extension_{name}").__file__ or "").parent.rglob("*.duckdb_extension")
+        session.execute(f"LOAD '{file}'")
+    session.execute("SET TimeZone = 'UTC'")
+    if s3 is not None:
+        host = s3["endpoint"].partition("://")[2]
+        session.execute(
+            f"CREATE SECRET (TYPE s3, KEY_ID '{s3['key']}', SECRET '{s3['secret']}', ENDPOINT '{host}', URL_STYLE 'path', USE_SSL false)"
+        )
+    return session.execute(query).to_arrow_table()
+
+
+def duckdb_iceberg(root: str, s3: S3 | None) -> Any:
+    return duckdb("SELECT * FROM iceberg_scan('{}')".format(f"{root}/_iceberg".replace("'", "''")), s3)
+
+
+def duckdb_delta(root: str, s3: S3 | None) -> Any:
+    return duckdb("SELECT * FROM delta_scan('{}')".format(root.replace("'", "''")), s3)
+
+
+def clickhouse(place: str, function: str, s3: S3 | None) -> Any:
+    from chdb import session
+
+    if s3 is None:
+        source = f"{function}Local({quoted(place)})"
+    else:
+        http = f"{s3['endpoint']}/{place.removeprefix('s3://')}"
+        source = f"{function}S3({quoted(http)}, {quoted(s3['key'])}, {quoted(s3['secret'])})"
+    os.chdir("/")  # files elsewhere are not read
+    made = session.Session()
+    try:
+        settings = "output_format_arrow_string_as_string = 0, session_timezone = 'UTC', schema_inference_make_columns_nullable = 1"
+        found = made.query(f"SELECT * FROM {source} SETTINGS {settings}", "ArrowStream").bytes()
+    finally:
+        made.close()
+    return pa.ipc.open_stream(found).read_all()
+
+
+def clickhouse_iceberg(root: str, s3: S3 | None) -> Any:
+    return clickhouse(f"{root}/_iceberg", "iceberg", s3)
+
+
+def clickhouse_delta(root: str, s3: S3 | None) -> Any:
+    return clickhouse(root, "deltaLake", s3)
+
+
+def daft_options(s3: S3 | None) -> Any:
+    from daft.io import IOConfig, S3Config
+
+    if s3 is None:
+        return IOConfig()
+    return IOConfig(
+        s3=S3Config(
+            endpoint_url=s3["endpoint"],
+            key_id=s3["key"],
+            access_key=s3["secret"],
+            region_name=_REGION,
+            use_ssl=False,
+            force_virtual_addressing=False,
+        )
+    )
+
+
+def daft_iceberg(root: str, s3: S3 | None) -> Any:
+    import daft
+    from pyiceberg.table import StaticTable
+
+    table = StaticTable.from_metadata(f"{root}/_iceberg", hadoop_free(s3))
+    return daft.read_iceberg(table, io_config=daft_options(s3)).to_arrow()
+
+
+def daft_delta(root: str, s3: S3 | None) -> Any:
+    import daft
+
+    return daft.read_deltalake(root, io_config=daft_options(s3)).to_arrow()
+
+
+_SAIL: list[Any] = []
+
+
+def sail(format: str, place: str, s3: S3 | None) -> Any:
+    """One server for all: it reads its options from the environment as it starts."""
+    if not _SAIL:
+        os.environ.update(aws(s3) or {})
+        from pysail.spark import SparkConnectServer
+        from pyspark.sql import SparkSession
+
+        server = SparkConnectServer()
+        server.start(background=True)
+        _, port = server.listening_address
+        session = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
+        session.conf.set("spark.sql.session.timeZone", "UTC")
+        _SAIL.extend([server, session])
+    return _SAIL[1].read.format(format).load(place).toArrow()
+
+
+def sail_iceberg(root: str, s3: S3 | None) -> Any:
+    return sail("iceberg", f"{root}/_iceberg", s3)
+
+
+def sail_delta(root: str, s3: S3 | None) -> Any:
+    return sail("delta", root, s3)
+
+
+READERS: dict[str, Reader] = {
+    "pyiceberg": pyiceberg,
+    "DuckDB iceberg_scan": duckdb_iceberg,
+    "Polars scan_iceberg": polars_iceberg,
+    "ClickHouse iceberg": clickhouse_iceberg,
+    "Daft read_iceberg": daft_iceberg,
+    "Sail iceberg": sail_iceberg,
+    "delta-rs QueryBuilder": deltalake_query,
+    "DuckDB delta_scan": duckdb_delta,
+    "Polars scan_delta": polars_delta,
+    "ClickHouse deltaLake": clickhouse_delta,
+    "Daft read_deltalake": daft_delta,
+    "Sail delta": sail_delta,
+}
+
+
+def main(jobs_file: str) -> int:
+    """Each job: client, root, s3, and out, the path of what is written: `.arrow`, or `.error`."""
+    warnings.simplefilter("ignore")
+    for job in json.loads(Path(jobs_file).read_text("utf-8")):
+        out = Path(job["out"])
+        if out.with_suffix(".error").exists():
+            continue  # of a run before, which ended in it
+        out.with_suffix(".error").write_text("the client ended the process", "utf-8")
+        try:
+            table = pa.table(READERS[job["client"]](job["root"], job["s3"]))
+            with pa.OSFile(str(out), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+                writer.write_table(table)
+            out.with_suffix(".error").unlink()
+        except BaseException as error:
+            text = f"{type(error).__name__}: {error}".encode("utf-8", "backslashreplace")
+            out.with_suffix(".error").write_bytes(text)
+    return 0
+
+
+if __name__ == "__main__":
+    status = main(sys.argv[1])
+    sys.stdout.flush()
+    os._exit(status)  # some clients' threads never end
