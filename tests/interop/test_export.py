@@ -283,7 +283,7 @@ def test_a_manifest_is_exported_once(tmp_path: Path) -> None:
     ],
 )
 def test_partition_values_have_the_names_of_their_columns(tmp_path: Path, columns: list[str], names: list[str]) -> None:
-    """By which some readers find them, and else read nulls; as far as Avro can have them. [EX1] [EX5]"""
+    """By which some readers find them, and else read nulls; as far as Avro can have them. [EX1] [EX6]"""
     table = mc.write(pa.table({"n": [1], **{name: ["x"] for name in columns}}), str(tmp_path / "t"), partition_by=columns)
     mc.Table(str(tmp_path / "t")).export("iceberg")
     (manifest,) = (tmp_path / "t" / "_iceberg" / "metadata").glob("m-*.avro")

@@ -119,6 +119,13 @@ EXPORTS: tuple[Mutant, ...] = (
         tests=f"{_TESTS}::test_a_manifest_that_was_forgotten_gets_another_name",
     ),
     mutant(
+        "names of partition values",
+        "Readers that find partition values by name show null in every partition column.",
+        "EX6",
+        (_MANIFESTS, "    if len(set(names)) < len(names):\n", "    if names:\n"),
+        tests=f"{_TESTS}::test_partition_values_have_the_names_of_their_columns",
+    ),
+    mutant(
         "name mapping",
         "Columns of adopted files without ids read as nulls.",
         "EX6",
