@@ -161,16 +161,9 @@ class Execution:
         return self._table(statement).drop_column(statement.column, **self._declared)
 
     def widen_column(self, statement: sql.WidenColumn) -> Outcome:
-        widen = getattr(Table, "widen_column", None)
-        if widen is None:
-            raise refusal(
-                "a column's type is not changed by a statement",
-                "mc.write(df, path, merge_schema=True) with data of the wider type",
-            )
-        kind = column_type(self._spark, statement.type, "mc.Table(path).widen_column(name, type)")
-        table = self._table(statement)
-        found: Outcome = widen(table, statement.column, kind, **self._declared)
-        return found
+        instead = "mc.Table(path).widen_column(name, type)"
+        kind: Any = column_type(self._spark, statement.type, instead)
+        return self._table(statement).widen_column(statement.column, kind, **self._declared)
 
     def set_properties(self, statement: sql.SetProperties) -> Outcome:
         return self._table(statement).set_properties(statement.properties, **self._declared)

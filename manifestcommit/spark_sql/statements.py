@@ -411,8 +411,8 @@ def _create(scanner: Scanner) -> Statement:
 
 def _alter(scanner: Scanner) -> Statement:
     scanner.instead = (
-        "mc.Table(path).add_column(name, type), rename_column, drop_column or set_properties, "
-        "each one column"
+        "mc.Table(path).add_column(name, type), rename_column, drop_column, widen_column, "
+        "comment_column or set_properties, each one column"
     )
     scanner.expect("ALTER", "TABLE")
     target = scanner.name()

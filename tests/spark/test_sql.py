@@ -283,6 +283,10 @@ def test_columns_properties_and_maintenance(run: Any, root: str) -> None:
     assert run("DESCRIBE HISTORY t LIMIT 1")[0]["message"] == "m"
     run("ALTER TABLE t RENAME COLUMN `ä b` TO c")
     run("ALTER TABLE t DROP COLUMN c")
+    run("ALTER TABLE t ADD COLUMNS (w smallint)")
+    run("ALTER TABLE t ALTER COLUMN w TYPE BIGINT")
+    assert table.schema.field("w").type == pa.int64()
+    run("ALTER TABLE t DROP COLUMNS (w)")
     assert table.schema.names == ["day", "n b", "x"]
     run("ALTER TABLE t SET TBLPROPERTIES ('write.bounds-columns' = '3')")
     run("ALTER TABLE t UNSET TBLPROPERTIES ('write.bounds-columns')")
