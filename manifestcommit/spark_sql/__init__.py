@@ -1,5 +1,5 @@
 """SQL for tables in Spark sessions: names for them, and statements that become calls of this
-library. [SP46]
+library. [SP50]
 
 Internal: import from `manifestcommit`.
 """

@@ -1,4 +1,4 @@
-"""`attach` and `sql`: the public calls. [SP46] [SP48]
+"""`attach` and `sql`: the public calls. [SP50] [SP48]
 
 Not here: everything that needs Spark or sqlglot, which are extras and loaded when one is called.
 """
@@ -62,7 +62,7 @@ def attach(
     Example:
         `attach(spark, {"flights": "/lake/flights", "planes": "/lake/planes"})`
 
-    Spec: SP46.
+    Spec: SP50.
     """
     if isinstance(tables, Mapping) == (name is not None):
         raise wrong(

@@ -1,4 +1,4 @@
-"""The tables that a session has names for. [SP46]
+"""The tables that a session has names for. [SP50]
 
 Kept for each session, as long as it lives, and nowhere else: no other session, and no file, learns
 of a name, a path or an option. Not here: what a statement reads (spark_sql.reading).
@@ -47,7 +47,7 @@ def attach_all(
     options: Mapping[str, Any] | None,
 ) -> dict[str, int]:
     """Make a temporary view of the newest version of each table, and keep their names. All tables
-    are read before any name is known. [SP46]"""
+    are read before any name is known. [SP50]"""
     places = [place_of(name, path, options) for name, path in tables.items()]
     found = [(place, *_newest(spark, place)) for place in places]
     for place, _, df in found:

@@ -26,7 +26,7 @@ def rows(count: int, key: str) -> list[list[object]]:
 
 @pytest.mark.needs("format")
 def test_a_connect_client_names_tables_and_runs_statements(client: Driver, root: str) -> None:
-    """[SP46] [SP47] [SP48] DataFrames stay at their versions, although a client's plans are analysed anew whenever they are used."""
+    """[SP50] [SP47] [SP48] DataFrames stay at their versions, although a client's plans are analysed anew whenever they are used."""
     version = client.run("write", path=root, key="a", partition_by=["day"])["version"]
     assert client.run("statements", path=root) == [version + 1, version + 1, True, 1, 3, 1, 1, True, 1000, 1000, 1000, version + 5, 1000]
 

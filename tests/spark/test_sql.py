@@ -51,7 +51,7 @@ def held(root: str) -> list[tuple[Any, ...]]:
 
 
 def test_a_name_is_a_view_of_one_version_and_sql_reads_the_newest(spark: Any, run: Any, root: str) -> None:
-    """[SP46] [SP47] The view stays where it was made until the name is given again, or refreshed."""
+    """[SP50] [SP47] The view stays where it was made until the name is given again, or refreshed."""
     assert rows(spark.sql("SELECT * FROM t")) == rows(run("SELECT * FROM T")) == sorted(ROWS, key=repr)
     before = run("SELECT count(*) FROM t")
     mc.write(table_of([("2013-01-02", 4, 1.0)]), root)
@@ -62,7 +62,7 @@ def test_a_name_is_a_view_of_one_version_and_sql_reads_the_newest(spark: Any, ru
 
 
 def test_a_hostile_name_is_one_name(spark: Any, run: Any, root: str) -> None:
-    """[SP46] [SP48] In views, in queries beside braces, before columns, and in statements that change the table."""
+    """[SP50] [SP48] In views, in queries beside braces, before columns, and in statements that change the table."""
     name = quoted(NAME)
     assert mc.attach(spark, {NAME: root}) == {NAME: 2}
     assert rows(spark.sql(f"SELECT count(*) FROM {name}")) == [(3,)]
@@ -73,7 +73,7 @@ def test_a_hostile_name_is_one_name(spark: Any, run: Any, root: str) -> None:
 
 
 def test_all_names_are_given_or_none(spark: Any, run: Any, root: str) -> None:
-    """[SP46]"""
+    """[SP50]"""
     with pytest.raises(TableNotFoundError):
         mc.attach(spark, {"one": root, "two": f"{root} gone"})
     with pytest.raises(UsageError, match="'one' is no table that is attached"):
@@ -81,7 +81,7 @@ def test_all_names_are_given_or_none(spark: Any, run: Any, root: str) -> None:
 
 
 def test_a_name_is_known_in_its_session_only(spark: Any, run: Any) -> None:
-    """[SP46] And to every object that Python has for this session."""
+    """[SP50] And to every object that Python has for this session."""
     other = spark.newSession()
     with pytest.raises(UsageError, match="'t' is no table that is attached to this session"):
         mc.sql(other, "DELETE FROM t")
