@@ -16,6 +16,8 @@ from manifestcommit.engine.row_changes.arrow_rows import ArrowRows
 from manifestcommit.engine.row_changes.delete import begin_delete as begin
 from manifestcommit.engine.row_changes.executor import Choice, RowExecutor
 from manifestcommit.engine.row_changes.merge import Actions, begin_merge
+from manifestcommit.engine.row_changes.overwrite import arrow_data, begin_overwrite
+from manifestcommit.engine.row_changes.update import begin_update
 from manifestcommit.engine.runtime.outcome import Outcome, committed_or_raise
 from manifestcommit.errors import UsageError
 from manifestcommit.store import Store
@@ -53,6 +55,17 @@ def begin_delete(store: Store, wanted: pc.Expression, key: str | None = None) ->
 def begin_upsert(store: Store, source: pa.Table, on: list[str], key: str | None = None) -> RowChange:
     """An upsert, as the library makes it without Spark."""
     return begin_merge(session(store), source, on, Actions(), key=key).change
+
+
+def begin_id_update(store: Store, wanted: pc.Expression, key: str | None = None) -> RowChange:
+    """An update, which adds 1000 to the ids of these rows."""
+    return begin_update(session(store), {"id": "id + 1000"}, wanted, key=key).change
+
+
+def begin_replacement(store: Store, data: pa.Table, wanted: pc.Expression, key: str | None = None) -> RowChange:
+    """An overwrite by a condition, as the library makes it without Spark."""
+    each = session(store)
+    return begin_overwrite(each, arrow_data(each, data), wanted, here(each), key=key).change
 
 
 def commit(change: RowChange) -> Outcome:

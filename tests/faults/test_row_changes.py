@@ -9,10 +9,10 @@ import msgspec
 import pyarrow.compute as pc
 import pytest
 from tests.budgets import SetBudgets
-from tests.faults.row_changes import begin_delete, begin_upsert, commit, put, rows_of
+from tests.faults.row_changes import begin_delete, begin_id_update, begin_replacement, begin_upsert, commit, put, rows_of
 from tests.faults.tables import begin, check_head, check_table, clone, memory, read_ids, rows, session, write
 from tests.faults.test_crashes import KEY, every_fault, full, small, tight  # noqa: F401  # tight: a fixture
-from tests.sizes import rounds
+from tests.sizes import PROOF, rounds
 from tests.stateful.test_conflict_matrix import BASE, OPS, WINNERS, Partition, State, after, attempt, base, fill  # noqa: F401  # base: too
 
 import manifestcommit as mc
@@ -75,28 +75,50 @@ GONE: dict[str, Callable[[int, Partition], bool]] = {
 }
 
 
+# What takes the place of the rows of each condition: a row that matches it, too.
+NEW: dict[str, tuple[int, Partition]] = {
+    "day a": (500, ("a", 1)),
+    "day a, id 0": (0, ("a", 7)),
+    "day null": (500, (None, 1)),
+    "day empty or hour 2": (500, ("new", 2)),
+    "day c, where nothing is": (500, ("c", 1)),
+    "id 2": (2, ("new", 9)),
+}
+
+
 @pytest.mark.parametrize("mine", DELETIONS)
-def test_a_deletion_meets_a_winner(base: tuple[MemoryStore, bool], mine: str, set_budgets: SetBudgets) -> None:  # noqa: F811
-    """Who wrote into a partition that was read is a conflict, with files inlined and in manifests; all others commute. [CF16] [CF6]"""
+@pytest.mark.parametrize("kind", ["delete", "update", "overwrite"])
+def test_a_row_change_meets_a_winner(base: tuple[MemoryStore, bool], kind: str, mine: str, set_budgets: SetBudgets) -> None:  # noqa: F811
+    """Who wrote into a partition that was read is a conflict, with files inlined and in manifests; all others commute: the table is as
+    after the winner alone, or as after both in this order. [CF16] [CF6] [RC7] [RC10]"""
     if base[1]:
         set_budgets(inline_entry_bytes=0, inline_removed_bytes=0)
     wanted, has_read = DELETIONS[mine]
     goes = GONE.get(mine, has_read)
-    for name in WINNERS:
+    for name in WINNERS if PROOF or kind == "delete" else WINNERS[base[1] :: 2]:  # usually in one of the two tables
         theirs = OPS[name]
         store = clone(base[0])
         before: State = frozenset(enumerate(BASE))
         raced = after(before, theirs, 200)
-        change = begin_delete(store, wanted, "k")
+        new, (day, hour) = NEW[mine]
+        change = {
+            "delete": lambda store=store: begin_delete(store, wanted, "k"),
+            "update": lambda store=store: begin_id_update(store, wanted, "k"),
+            "overwrite": lambda store=store: begin_replacement(store, rows([new], day=day, hour=hour), wanted, "k"),  # noqa: B023
+        }[kind]()
         with begin(store) as winner:
             fill(winner, theirs, 200, "blind")
         raised = attempt(lambda change=change: commit(change))  # type: ignore[misc]
         clash = any(has_read(0, where) for where in {*theirs.scope(), *theirs.writes})
-        where = f"{mine} against {name}: {raised}"
+        where = f"{kind} {mine} against {name}: {raised}"
         assert (raised is not None) == clash, where
         assert raised is None or raised.rule in ("read_partition_was_touched", "replaced_file_is_gone"), where
-        left = raced if clash else {(each, at) for each, at in raced if not goes(each, at)}
-        assert read_ids(store) == sorted(each for each, _ in left), where
+        left = sorted(each for each, at in raced if clash or not goes(each, at))
+        if not clash and kind == "update":
+            left = sorted([*left, *(each + 1000 for each, at in raced if goes(each, at))])
+        elif not clash and kind == "overwrite":
+            left = sorted([*left, new])
+        assert read_ids(store) == left, where
         check_head(store)
 
 
