@@ -22,6 +22,7 @@ ALL = (
     "plan",
     "gc",
     "verify_deep",
+    "exports",
     "long_life",
     "profile",
 )
