@@ -259,7 +259,7 @@ def test_any_version_can_be_looked_at_by_number_and_time(run: Run, root: Path, c
         (["history", "hdfs://bucket/x"], 1, "hdfs://"),
         (["files", "ROOT", "--as-of", "yesterday"], 2, "2013-01-31T12:00:00Z"),
         (["changes", "ROOT", "4", "2"], 2, "version 4 is newer than 2"),
-        (["resolve", "ROOT", "42"], 2, "not a job id"),
+        (["resolve", "ROOT", "42"], 2, "expected at least 4 of the digits"),
         (["history", ""], 2, "path"),
         (["describe", "ROOT", "--version", "0"], 2, "a number from 1 on"),
         (["describe", "ROOT", "--version", "x"], 2, "a number from 1 on"),

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.fuzz.mutate import HOSTILE, mutate_bytes, mutate_document
+from tests.fuzz.parquet import mutate_parquet
 
 import manifestcommit as mc
 from manifestcommit.engine.metadata.exports import is_export
@@ -36,11 +37,11 @@ class Exported:
         self.url = self.store.url
         self.store.delete([info.name for info in self.store.list("")])
         sink = io.BytesIO()
-        pq.write_table(pa.table({"id": pa.array([1, 2], pa.int64())}), sink)
+        pq.write_table(pa.table({"id": pa.array([1, 2], pa.int64()), "day": pa.array([1, 1], pa.int32())}), sink)
         self.store.put(FOREIGN, sink.getvalue())
         mc.adopt(self.url)
         table = mc.Table(self.url)
-        table.set_properties({"export.formats": "iceberg"})
+        table.set_properties({"export.formats": "iceberg,delta"})
         mc.write(_row(3), self.url, key="more", watermarks={"s": (0, 1)})
         table.tag("kept", table.version)
         self._objects = {info.name: self.store.get(info.name) for info in self.store.list("")}
@@ -63,11 +64,17 @@ def hostile_export(place: Exported, dice: random.Random) -> None:
     name = dice.choice([*place.exports, *place.exports, FOREIGN])
     data = place.store.get(name)
     what = dice.randrange(5)
+    if name.endswith(".checkpoint.parquet"):  # which is read where no commit follows it
+        place.store.delete([each for each in place.exports if each.startswith("_delta_log/") and each.endswith(".json")])
     if what == 0:
         place.store.delete([name])
     elif what == 1 and name.endswith(".json"):
-        document = mutate_document(json.loads(data), dice) if dice.random() < 0.9 else dice.choice(HOSTILE)
-        place.store.put(name, json.dumps(document).encode())
+        lines = [json.loads(line) for line in data.splitlines()] if name.startswith("_delta_log/") else [json.loads(data)]
+        at = dice.randrange(len(lines))
+        lines[at] = mutate_document(lines[at], dice) if dice.random() < 0.9 else dice.choice(HOSTILE)
+        place.store.put(name, "\n".join(map(json.dumps, lines)).encode())
+    elif what == 1 and name.endswith(".parquet") and name != FOREIGN:
+        place.store.put(name, mutate_parquet(data, dice))
     elif what == 2 and name.endswith((".json", ".text")):
         depth = dice.choice([10, 1_000, 100_000])
         place.store.put(name, dice.choice([b"[" * depth + b"]" * depth, b"9" * 30, b"0", b"", b"\xff", b"3 x", "٣".encode()]))
