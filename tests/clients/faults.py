@@ -20,19 +20,28 @@ class Fault(NamedTuple):
 
 _NESTED = Fault(r"^wrong values: (struct|items|s\b)", "nulls in structs, lists and maps become empty values: its nested types have no null")
 _SPACES = "does not find files whose path has a space or a letter beyond ASCII"
+_NAMES = Fault("not found", "does not find files whose path has a space, a colon or a letter beyond ASCII", ("s3",))
+_URI = Fault("Bad URI syntax", "refuses a path with spaces", ("s3",))
 _MAPPING = Fault("columnMapping", "refuses tables with a renamed column, or one that was added again (`columnMapping`)")
 _NO_IDS = Fault("carries no parquet field IDs", "refuses files without field ids, as other programs write them (no name mapping)")
 FAULTS: Mapping[str, Mapping[str, Fault]] = {
     "pyiceberg": {"null list of structs": Fault("^wrong values: items$", "a null list of structs becomes an empty one")},
-    "DuckDB delta_scan": {"path with spaces": Fault("Cannot open file", _SPACES, ("disk",))},
+    "DuckDB delta_scan": {"path with spaces": Fault("Cannot open file|404 Not Found", _SPACES)},
     "Polars scan_delta": {
         **dict.fromkeys(("renamed", "dropped and added again", "compacted", "adopted and renamed"), _MAPPING),
-        "path with spaces": Fault("No such file", _SPACES, ("disk",)),
+        **dict.fromkeys(("partitions of text", "partitions of instants", "partitions of local times", "hostile names", "adopted"), _NAMES),
+        "path with spaces": Fault("No such file|not found", _SPACES),
     },
-    "ClickHouse iceberg": dict.fromkeys(("nested", "null list of structs", "columns added"), _NESTED),
-    "ClickHouse deltaLake": dict.fromkeys(("nested", "null list of structs", "columns added"), _NESTED),
+    "ClickHouse iceberg": {
+        **dict.fromkeys(("nested", "null list of structs", "columns added"), _NESTED),
+        "path with spaces": _URI,
+    },
+    "ClickHouse deltaLake": {
+        **dict.fromkeys(("nested", "null list of structs", "columns added"), _NESTED),
+        "path with spaces": _URI,
+    },
     "Daft read_iceberg": dict.fromkeys(("adopted", "adopted and renamed", "adopted folders", "adopted old instants"), _NO_IDS),
-    "Daft read_deltalake": {"adopted and renamed": _NO_IDS, "path with spaces": Fault("No such file", _SPACES, ("disk",))},
+    "Daft read_deltalake": {"adopted and renamed": _NO_IDS, "path with spaces": Fault("No such file|not found", _SPACES)},
     "Sail iceberg": {
         **dict.fromkeys(("hostile names", "compacted", "adopted"), Fault("Failed to fetch metadata for file", _SPACES)),
         "path with spaces": Fault("No metadata files found", _SPACES),
