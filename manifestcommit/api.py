@@ -59,6 +59,7 @@ from .spark_sql.door import attach, sql
 from .store.probes.doctor import DoctorCheck, DoctorLatency, DoctorReport
 from .table import Table, abort, gc, plan_gc, read_committed, resolve
 from .table.creation import adopt, create_table
+from .table.listing import Listing
 from .version import __version__
 
 if TYPE_CHECKING:
@@ -118,6 +119,7 @@ __all__ = [
     "JobResults",
     "KeyReusedError",
     "Lineage",
+    "Listing",
     "LostGroup",
     "ManifestCommitError",
     "NotATableError",

@@ -30,6 +30,7 @@ from ..job import Path
 from ..store import StorageOptions, open_store
 from ..terminal.notebook import Rows, html_members
 from .conditions import Condition, is_for_spark, predicate_of, without_spark
+from .listing import Listing
 
 if TYPE_CHECKING:
     import duckdb
@@ -165,7 +166,7 @@ class TableReads:
         version: int | None = None,
         as_of: str | dt.datetime | None = None,
         tag: str | None = None,
-    ) -> pa.Table:
+    ) -> Listing:
         """List the live files of one version.
 
         No order is guaranteed: sort by the columns that you need.
@@ -180,7 +181,6 @@ class TableReads:
         Returns:
             One row for each file: path, partition columns, rows, bytes, digest, added_version, job
             and bounds. A partition column with one of these names is called `partition.<name>`.
-            In a notebook, `files().to_pandas()` shows them as a table.
 
         Raises:
             UsageError: `filter` names a column that the table does not have, or cannot be
@@ -193,7 +193,7 @@ class TableReads:
         snapshot = self.snapshot(version, as_of, tag)
         predicate = predicate_of("filter", without_spark("filter", filter, snapshot), snapshot)
         entries = planning.entries_table(self._session, snapshot, predicate, in_order=False)
-        return planning.describe_files(entries, snapshot)
+        return Listing(planning.describe_files(entries, snapshot))
 
     @checked()
     def partitions(
@@ -201,7 +201,7 @@ class TableReads:
         version: int | None = None,
         as_of: str | dt.datetime | None = None,
         tag: str | None = None,
-    ) -> pa.Table:
+    ) -> Listing:
         """List the partitions of one version that have live files.
 
         No order is guaranteed. A partition whose files hold no rows is listed with `rows` 0.
@@ -223,9 +223,8 @@ class TableReads:
         Spec: PT1, RD6.
         """
         snapshot = self.snapshot(version, as_of, tag)
-        return planning.describe_partitions(
-            planning.entries_table(self._session, snapshot, in_order=False), snapshot
-        )
+        entries = planning.entries_table(self._session, snapshot, in_order=False)
+        return Listing(planning.describe_partitions(entries, snapshot))
 
     @checked()
     def dataset(
@@ -566,7 +565,7 @@ class TableReads:
         return trace(self._session, source, position)
 
     @checked()
-    def changes(self, start_version: int, end_version: int | None = None) -> dict[str, pa.Table]:
+    def changes(self, start_version: int, end_version: int | None = None) -> dict[str, Listing]:
         """Compare the files of two versions.
 
         Args:
@@ -599,8 +598,8 @@ class TableReads:
             )
         before, after = planning.differing_entries(self._session, start, end)
         return {
-            "added": planning.describe_files(after, end),
-            "removed": planning.describe_files(before, start),
+            "added": Listing(planning.describe_files(after, end)),
+            "removed": Listing(planning.describe_files(before, start)),
         }
 
     @checked()

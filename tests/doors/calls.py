@@ -165,6 +165,8 @@ VALID: dict[str, Callable[[World], Any]] = {
     "kind": lambda world: None,
     "error": lambda world: None,
     "trace": lambda world: None,
+    "tables": lambda world: {"t": world.url},
+    "statement": lambda world: "SELECT 1",
 }
 # ... and where one door needs others.
 ALSO: dict[str, dict[str, Callable[[World], Any]]] = {

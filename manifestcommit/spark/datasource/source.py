@@ -100,7 +100,12 @@ STREAM_WRITE_OPTIONS = (
 )
 READ_OPTIONS = ("path", "version", "asOf", "tag", "columns")
 STREAM_READ_OPTIONS = (
-    *("path", "startingVersion", "maxFilesPerTrigger", "onOverwrite", "on", "columns"),
+    "path",
+    "startingVersion",
+    "maxFilesPerTrigger",
+    "onOverwrite",
+    "on",
+    "columns",
 )
 _OVERWRITE_MODE = "partitionOverwriteMode"
 _SESSION_OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"

@@ -1,0 +1,99 @@
+"""What describes a table, row by row: a pyarrow.Table that prints as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from ..errors import UsageError
+from ..terminal.notebook import cut, html_table
+from ..terminal.render import render_table
+
+_ROWS = 20
+_CELLS = {"path": 48}  # characters; of any other cell, 24
+
+
+class Listing:
+    """Describes files, partitions or changes, one in a row: a `pyarrow.Table` that prints well.
+
+    It has all members of `pyarrow.Table`, such as `column`, `filter` and `to_pandas`, and other
+    libraries take it as they take one, by Arrow's stream interface. What asks for the class
+    itself gets it from `to_arrow()`.
+
+    Args:
+        table: the rows.
+
+    Raises:
+        UsageError: `table` is no `pyarrow.Table`.
+
+    Example:
+        files = mc.Table("file:///lake/flights").files()
+        print(files)  # the first 20 rows
+        total = sum(files.column("bytes").to_pylist())
+
+    Spec: RD6.
+    """
+
+    __slots__ = ("_table",)
+
+    def __init__(self, table: pa.Table) -> None:
+        if not isinstance(table, pa.Table):
+            raise UsageError(f"table: expected a pyarrow.Table, got {type(table).__name__}")
+        self._table = table
+
+    def to_arrow(self) -> pa.Table:
+        """Return the same rows as a `pyarrow.Table`.
+
+        Returns:
+            The table itself, without a copy.
+        """
+        return self._table
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # also while a copy is made, which has no table yet
+            raise AttributeError(f"Listing has no attribute {name!r}")
+        return getattr(self._table, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *(n for n in dir(self._table) if n[0] != "_")})
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self._table.__arrow_c_stream__(requested_schema)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __getitem__(self, key: int | str | slice) -> Any:
+        return self._table[key]
+
+    def __eq__(self, other: object) -> bool:
+        mine, theirs = self._table, getattr(other, "_table", other)
+        return isinstance(theirs, pa.Table) and bool(mine.equals(theirs))
+
+    __hash__ = None  # type: ignore[assignment]  # as pyarrow's tables
+
+    def __reduce__(self) -> tuple[Callable[[pa.Table], Listing], tuple[pa.Table]]:
+        return Listing, (self._table,)
+
+    def __repr__(self) -> str:
+        names, rows = self._names(), list(self._shown(short=True))
+        shown = render_table(names, rows) if len(self) else f"no rows; columns {', '.join(names)}"
+        return shown + (f"\n… and {len(self) - _ROWS:,} more" if len(self) > _ROWS else "")
+
+    def _repr_html_(self) -> str:
+        return html_table(self._names(), self._shown(short=False), len(self) - _ROWS)
+
+    def _names(self) -> list[str]:
+        """The columns that fit into a cell."""
+        return [field.name for field in self._table.schema if not pa.types.is_nested(field.type)]
+
+    def _shown(self, *, short: bool) -> Iterator[list[Any]]:
+        names = self._names()
+        for row in self._table.select(names).slice(0, _ROWS).to_pylist():
+            cells = ("" if row[name] is None else row[name] for name in names)
+            yield [
+                cut(cell, _CELLS.get(name, 24)) if short else cell
+                for name, cell in zip(names, cells, strict=True)
+            ]
