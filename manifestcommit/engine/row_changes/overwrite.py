@@ -98,7 +98,7 @@ def begin_overwrite(
     told = BasedOn(based_on)
     told.take(data.marks)
     change.rest_on(told)
-    new = _stage(session, change, data)
+    new, missing = _stage(session, change, data)
     _check_inside(change, executor, wanted, new)
     entries = planning.entries_table(session, snapshot, wanted.predicate)
     rows = _by_partition(change, executor, wanted, entries)
@@ -106,18 +106,22 @@ def begin_overwrite(
         executor, wanted = choice.by_size(entries, "overwrite", executor, wanted, snapshot.schema)
         rows = executor.count(change, entries, wanted)
     going = RowsToDelete(entries, rows or {})
+    if missing and 0 < going.rows == _rows(planning.entries_table(session, snapshot)):
+        check_missing(missing, snapshot.properties, whole=True)
     if going.rows:
         written = sum(
             executor.rewrite_without(change, some, wanted) for some in by_sources(going.partly)
         )
         check_rows(going.partly, going.rows_kept, written, what="the condition")
         change.remove(going.entries)
-    return Overwriting(change, going, executor.name, pc.sum(new.column("rows")).as_py() or 0)
+    return Overwriting(change, going, executor.name, _rows(new))
 
 
-def _stage(session: TableContext, change: RowChange, data: NewRows) -> pa.Table:
-    """Write the data once, as any write does; SchemaMismatchError before any of it is read. [SC3]
-    [SC8]"""
+def _stage(
+    session: TableContext, change: RowChange, data: NewRows
+) -> tuple[pa.Table, tuple[str, ...]]:
+    """Write the data once, as any write does; SchemaMismatchError before any of it is read. Its
+    entries, and the table's columns that it lacks. [SC3] [SC8]"""
     snapshot = change.snapshot
     layout = lay_out(
         Layout(),
@@ -134,7 +138,14 @@ def _stage(session: TableContext, change: RowChange, data: NewRows) -> pa.Table:
     entries = manifest_table.to_table(
         files, schema=snapshot.schema, partition_by=snapshot.partition_by
     )
-    return manifest_table.align(entries, schema=snapshot.schema, partition_by=snapshot.partition_by)
+    aligned = manifest_table.align(
+        entries, schema=snapshot.schema, partition_by=snapshot.partition_by
+    )
+    return aligned, layout.missing
+
+
+def _rows(entries: pa.Table) -> int:
+    return pc.sum(entries.column("rows")).as_py() or 0
 
 
 def _check_inside(
@@ -145,7 +156,7 @@ def _check_inside(
     inside = _by_partition(change, executor, wanted, new)
     if inside is None and new.num_rows:
         inside = executor.count(change, new, wanted)
-    rows = pc.sum(new.column("rows")).as_py() or 0
+    rows = _rows(new)
     outside = rows - sum((inside or {}).values())
     if outside:
         raise UsageError(

@@ -82,6 +82,11 @@ def chosen_columns(
 ) -> tuple[tuple[Field, ...], tuple[str, ...]]:
     """The columns to compare and to show, and the names of the key's columns. [CH2] [CH4]"""
     names = [columns] if isinstance(columns, str) else columns
+    if names is not None and (not names or len({*names}) < len(names)):
+        raise UsageError(
+            f"columns: expected names of columns, each once, got {list(names)}; nothing was read. "
+            "Leave columns out for all of them"
+        )
     shown = tuple(schema.fields if names is None else [find_column(schema, name) for name in names])
     check_change_columns(shown)
     keys = () if on is None else key_columns(schema, on)

@@ -128,6 +128,10 @@ def test_a_table_that_is_not_there_and_columns_that_must_be_named(tmp_path: Path
     mc.write(pa.table({"id": range(3), "v": range(3)}), tmp_path / "t")
     table = Table(tmp_path / "t")
     assert table.overwrite_where(pa.table({"id": [1]}), "id = 1").rows_inserted == 1
+    before = table.to_arrow()
+    with pytest.raises(mc.SchemaMismatchError, match=r"'v'.*overwrite of the whole table"):
+        table.overwrite_where(pa.table({"id": [7]}), "id >= 0")  # no row stays
+    assert table.to_arrow().equals(before)
     table.set_properties({"write.missing-columns": "error"})
     with pytest.raises(mc.SchemaMismatchError, match="'v'"):
         table.overwrite_where(pa.table({"id": [1]}), "id = 1")

@@ -162,6 +162,9 @@ def test_columns_can_be_chosen_and_names_that_collide_are_refused(tmp_path: Path
         table.read_changes(2, columns=["none"])
     with pytest.raises(UsageError, match="on names one or more columns"):
         table.read_changes(2, columns=["x"], on=[])
+    for columns in ([], ["x", "x"]):
+        with pytest.raises(UsageError, match="columns: expected names of columns, each once"):
+            table.read_changes(2, columns=columns)
 
 
 # --- versions -----------------------------------------------------------------------------------------------------------
