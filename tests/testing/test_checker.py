@@ -66,6 +66,20 @@ def test_a_version_that_nobody_claims_may_be_what_a_killed_process_did() -> None
     assert "while it is at 9" in found(*commits, other, unclaimed, after).problem, "another job made version 3"
 
 
+def test_who_was_rolled_back_may_hear_of_the_commit_that_came_back() -> None:
+    """The key's first commit is undone, a second one lands without an answer, and a rollback over both brings the first one back."""
+    start = append(-2, -1, 1, "x")
+    first = append(0, 1, 2, "a", key="k")
+    away = op("rollback", 4, 5, "committed", 3, restores=1)
+    again = append(6, 20, 2, "c", key="k", outcome="already", birth=3)
+    heard = append(8, 9, 4, "d", key="k", outcome="already", birth=4)
+    back = op("rollback", 10, 11, "committed", 5, restores=2)
+    end = read(12, 5, "x", "a")
+    assert check([start, first, away, again, heard, back, end]) is None
+    assert "nobody had" in found(start, first, away, heard, back, end).problem
+    assert "shows 'c'" in found(start, first, again, read(21, 3, "x", "a", "c")).problem, "twice, and nothing was rolled back"
+
+
 def test_an_unknown_outcome_may_be_either() -> None:
     lost = append(0, 1, None, "x", outcome="unknown")
     assert check([lost, append(2, 3, 2, "b"), read(4, 2, "b")]) is None

@@ -378,8 +378,9 @@ class Search:
         """The versions between which it may have been committed, and whether it certainly was: some
         read shows it."""
         first, last = self._room(operation)
-        # by itself, if the response was lost; or by another job with its key, from before it began
-        if operation.outcome == "already":
+        # by itself, if the response was lost; or by another job with its key, from before it began;
+        # and after a rollback it may hear of that one although it was committed itself
+        if operation.outcome == "already" and not self.restored:
             first, last = max(first, operation.version or 0), min(last, operation.version or 0)
         shows = [self.first_shown[item] for item in operation.adds if item in self.first_shown]
         if shows:

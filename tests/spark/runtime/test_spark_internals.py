@@ -59,6 +59,13 @@ def file_index(spark: SparkSession) -> None:
         assert spec.partitions().length() == 3 and "day" in spec.partitionColumns().json()
 
 
+def session_of(spark: SparkSession) -> None:
+    with part("JavaSparkSession.sessionUUID"):
+        holder, mine = spark_internals.session_of(spark)
+        assert holder is spark.sparkContext and mine != spark_internals.session_of(spark.newSession())[1]
+        assert spark_internals.session_of(object())[1] == ""
+
+
 def java_rdd(spark: SparkSession) -> None:
     with part("RDD._jrdd"):
         assert spark_internals.java_rdd(spark.sparkContext.parallelize([1, 2, 3], 2)).getNumPartitions() == 2
@@ -118,6 +125,7 @@ CHECKS: dict[str, Callable[[Any], None]] = {
         has_java_session,
         java_frame,
         file_index,
+        session_of,
         java_rdd,
         java_observation,
         settings_of,
