@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ..errors import UsageError
-from .scanner import BEGINNING, Name, Scanner, refusal
+from .scanner import BEGINNING, Name, Scanner, refusal, tokens_of
 
 _QUERIES = ("Select", "Union", "Except", "Intersect", "Subquery", "Values")
 
@@ -44,6 +44,7 @@ def parse_query(text: str) -> Any:
     from sqlglot.errors import SqlglotError
 
     instead = "spark.sql over the names of mc.attach"
+    _check_words(text, instead)
     try:
         tree = sqlglot.parse_one(text, dialect="databricks")
     except (SqlglotError, RecursionError) as error:
@@ -55,6 +56,20 @@ def parse_query(text: str) -> Any:
     ):
         raise refusal("it is not one query", instead)
     return tree
+
+
+def _check_words(text: str, instead: str) -> None:
+    """UsageError where a table is named in a way that sqlglot does not see: TABLE t as a query, and
+    IDENTIFIER('t')."""
+    words = [text[token.start : token.end + 1] for token in tokens_of(text)]
+    for before, word, after in zip(["", *words], words, [*words[1:], ""], strict=False):
+        kind = word.upper()
+        if kind == "IDENTIFIER" and after == "(":
+            raise refusal("IDENTIFIER(…) is not understood: write the name itself", instead)
+        is_name = after[:1] == "`" or after[:1].isalnum() or after[:1] == "_"
+        if kind == "TABLE" and is_name and before.upper() not in ("SELECT", ",", "."):
+            why = f"TABLE {after} is not understood: write SELECT * FROM {after}"
+            raise refusal(f"{why}, and `table` for a column of that name", instead)
 
 
 def references(text: str) -> list[Reference]:
@@ -186,13 +201,21 @@ def parse_expression(text: str, instead: str) -> Any:
 
 def requalified(text: str, sides: Mapping[str, str], instead: str) -> str:
     """An expression with other words for the tables of its columns. sides: a table's name in lower
-    case -> what takes its place, with a dot, or nothing. [SP48]"""
+    case -> what takes its place, with a dot, or nothing. UsageError for `source` and `target` where
+    they are no such table, but would be taken for one. [SP48]"""
     from sqlglot import exp
 
-    places = []
+    places, taken = [], {words.rstrip(".") for words in sides.values()}
     for column in parse_expression(text, instead).find_all(exp.Column):
         parts = column.parts
-        side = sides.get(parts[0].name.lower()) if len(parts) > 1 else None
+        first = parts[0].name.lower()
+        side = sides.get(first) if len(parts) > 1 else None
+        if side is None and len(parts) > 1 and first in taken:
+            raise refusal(
+                f"{first}.{parts[1].name}: {first} is no table of the MERGE; a column of that name "
+                "takes its table before it",
+                instead,
+            )
         if side is not None:
             start, end = parts[0].meta["start"], parts[1].meta["start"]
             places.append((start - len(BEGINNING), end - len(BEGINNING), side))

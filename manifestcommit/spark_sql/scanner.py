@@ -59,6 +59,8 @@ class Scanner:
             raise refusal("it is empty", self.instead)
         if any(token.token_type.name == "SEMICOLON" for token in self._tokens):
             raise refusal("these are several statements", "mc.sql for each of them")
+        if self._passes_hint():
+            raise refusal("it has a hint /*+ … */ where none can stand", "a comment, /* … */")
 
     @property
     def position(self) -> int:
@@ -199,6 +201,15 @@ class Scanner:
             raise self.unclear()
         self._at += 1
         return raw
+
+    def _passes_hint(self) -> bool:
+        """Whether the tokens leave out a hint, as if it were a comment. In Spark it is none."""
+        at = 0
+        for token in self._tokens:
+            if "/*+" in self.text[at : token.start]:
+                return True
+            at = token.end + 1
+        return "/*+" in self.text[at:]
 
     def _raw(self, token: Any) -> str:
         return self.text[token.start : token.end + 1]

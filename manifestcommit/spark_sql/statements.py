@@ -282,18 +282,27 @@ def _assignments(
     scanner: Scanner, sides: dict[str, str], ends: tuple[str, ...]
 ) -> tuple[tuple[str, str], ...]:
     """`a = expression, …`"""
-    known = {side.rstrip(".") for side in sides}
     found: list[tuple[str, str]] = []
     while not found or scanner.take(","):
-        name = scanner.name()
-        if len(name) > 2 or (len(name) == 2 and name[0].lower() not in known):
-            raise refusal(f"SET {'.'.join(name)}: only whole columns are set", scanner.instead)
+        column = _set_column(scanner, sides)
         scanner.expect("=")
         text = requalified(scanner.until(",", *ends), sides, scanner.instead)
-        found.append((name[-1], text))
+        found.append((column, text))
     if len({name.lower() for name, _ in found}) < len(found):
         raise refusal("SET names a column twice", scanner.instead)
     return tuple(found)
+
+
+def _set_column(scanner: Scanner, sides: dict[str, str]) -> str:
+    """A column that gets a value: of the table that changes, and of no other."""
+    name = scanner.name()
+    changes = {side for side, words in sides.items() if words != "source."}
+    if len(name) > 2 or (len(name) == 2 and name[0].lower() not in changes):
+        raise refusal(
+            f"{'.'.join(name)} gets a value: only whole columns of the table are set",
+            scanner.instead,
+        )
+    return name[-1]
 
 
 def _merge(scanner: Scanner) -> Statement:
@@ -365,7 +374,6 @@ def _when(scanner: Scanner, sides: dict[str, str]) -> tuple[str, When]:
         if kind == "by_source":
             raise refusal("UPDATE SET * needs a row of the source", scanner.instead)
         return kind, When(kind="update", where=where)
-    # on the left of = only the target's columns can stand
     values = _assignments(scanner, sides, ("WHEN",))
     return kind, When(kind="update", where=where, values=values)
 
@@ -374,7 +382,7 @@ def _insert_clause(scanner: Scanner, sides: dict[str, str], where: str | None) -
     scanner.expect("INSERT")
     if scanner.take("*"):
         return When(kind="insert", where=where)
-    names = [name[-1] for name in scanner.listed(scanner.name)]
+    names = scanner.listed(lambda: _set_column(scanner, sides))
     scanner.expect("VALUES")
     texts = scanner.listed(lambda: scanner.until(","))
     if len(names) != len(texts) or len({name.lower() for name in names}) < len(names):

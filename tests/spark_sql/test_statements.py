@@ -104,6 +104,26 @@ def test_a_statement_is_understood(text: str, expected: sql.Statement) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("select /*+ broadcast(f) */ a.table, `table`, table, t.identifier from f", None),
+        ("insert into t select /*+ broadcast(f) */ '/*+ x */' from f /* x */", "select /*+ broadcast(f) */ '/*+ x */' from f"),
+    ],
+)
+def test_hints_of_queries_and_columns_called_table_are_kept(text: str, query: str | None) -> None:
+    """[SP49]"""
+    assert parse(text).query == (query or text)  # type: ignore[union-attr]
+
+
+def test_a_struct_called_source_is_a_column_behind_its_table() -> None:
+    """[SP48] `source` and `target` may be names of the tables, too, whichever they are."""
+    found = parse(
+        "merge into t source using s target on source.k = target.k when matched and source.target.x = target.source.y then delete"
+    )
+    assert found.matched[0].where == "target.target.x = source.source.y"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "delete from {} where {}.`x y` = 1",
@@ -159,6 +179,24 @@ REFUSED = {
     "merge into t using s on k = k when matched then delete": "the condition of a MERGE",
     "merge into t using t on t.k = t.k when matched then delete": "give one an alias",
     "merge into t using s on t.k = s.k": "not understood|ends too early",
+    "merge into t using s on t.k = s.k when matched then update set s.v = 1": "s.v gets a value: only whole columns of the table",
+    "merge into t using s on t.k = s.k when not matched then insert (k, s.v) values (s.k, 1)": "only whole columns of the table",
+    "merge into t using s on t.k = s.k when matched and source.v = 1 then delete": "source is no table of the MERGE",
+    "merge into t using s on t.k = s.k when matched then update set v = Target.v": "target is no table of the MERGE",
+    "merge into t using source on t.k = source.k when not matched then insert (k) values (target.v)": "target is no table of the MERGE",
+    # a hint is no comment
+    "delete from t /*+ where id = 1 */": "a hint",
+    "/*+ x */ delete from t": "begins no statement",
+    "update t set a = 1 /*+ where id = 1 */": "a hint",
+    "insert into t /*+ (a, b) */ select 1": "a hint",
+    # tables that a parser does not see
+    "select * from (table t)": "TABLE t is not understood: write SELECT",
+    "with x as (table `t`) select * from x": "TABLE `t` is not understood",
+    "select 1 where exists (/* a */ Table /* b */ t)": "TABLE t is not understood",
+    "insert into t ((table u))": "TABLE u is not understood",
+    "select * from identifier('t')": r"IDENTIFIER\(…\) is not understood",
+    "select * from IDENTIFIER ('t')": r"IDENTIFIER\(…\) is not understood",
+    "delete from t where identifier('a') = 1": "is not understood",
     "merge into t using s on t.k = s.k when not matched then update set a = 1": "'update'",
     "merge into t using s on t.k = s.k when matched then insert *": "'insert'",
     "merge into t using s on t.k = s.k when not matched by source then update set *": "needs a row of the source",
