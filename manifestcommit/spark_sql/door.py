@@ -142,7 +142,7 @@ def sql(
     from .scanner import check_installed
 
     check_installed()
-    from .execution import Execution  # late: pyspark and sqlglot are extras
+    from .execution import Execution, check_quotes  # late: pyspark and sqlglot are extras
     from .names import Names
     from .statements import parse
 
@@ -154,4 +154,5 @@ def sql(
         "metadata": metadata,
     }
     understood = parse(statement)
+    check_quotes(spark, statement, understood)
     return Execution(spark, Names(spark, tables, storage_options), declared).run(understood)

@@ -21,12 +21,13 @@ from . import statements as sql
 from .inserting import check_partition, column_type, replaced_partitions, rows_to_insert
 from .names import Names, Place, attach_all
 from .reading import Reads
-from .scanner import refusal
+from .scanner import has_double_quotes, refusal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
+_QUOTES = "spark.sql.ansi.doubleQuotedIdentifiers"
 _NOTED = ("message", "metadata")
 # What may be declared with a statement; the others are refused, not ignored.
 _DECLARED: dict[type, tuple[str, ...]] = {
@@ -43,6 +44,18 @@ _DECLARED: dict[type, tuple[str, ...]] = {
     sql.Optimize: _NOTED,
     sql.Vacuum: _NOTED,
 }
+
+
+def check_quotes(spark: SparkSession, text: str, statement: sql.Statement) -> None:
+    """UsageError for a change with "…" in a session where that is a name, and not a text as in the
+    conditions that this process evaluates."""
+    if isinstance(statement, sql.Select) or not has_double_quotes(text):
+        return
+    if str(spark.conf.get(_QUOTES, "false")).lower() == "true":
+        raise refusal(
+            f'with {_QUOTES}=true "…" may be a name or a text',
+            "`…` for names and '…' for texts in this statement",
+        )
 
 
 class Execution:

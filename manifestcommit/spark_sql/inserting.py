@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..core.schema.evolution import find_column, fit
 from ..core.schema.fields import Field, FieldType, Schema, decimal_parts, is_primitive, type_text
 from ..core.schema.spark_json import from_spark
-from ..errors import SchemaMismatchError
+from ..errors import SchemaMismatchError, UsageError
 from ..spark.read.scan import quoted
 from .queries import parse_expression
-from .scanner import Scanner, refusal
+from .scanner import Scanner, refusal, tokens_of
 from .statements import Insert
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _INSTEAD = "mc.write(df, path, mode=…, overwrite=…), which takes columns by their names"
-_NUMBERS = ("byte", "short", "integer", "long", "float", "double")
+_BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
+_FLOATS = ("float", "double")
+_NUMBERS = (*_BITS, *_FLOATS)
 # The names of types in Spark's SQL, where they are others than in a schema.
 _IN_SQL = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
 
@@ -46,8 +50,8 @@ def rows_to_insert(df: DataFrame, statement: Insert, schema: Schema) -> DataFram
     given_fields = {field.name: field for field in from_spark(df.schema.jsonValue()).fields}
     expressions = [_fitted(find_column(schema, name), given_fields[name]) for name in names]
     for field, text in values:
-        _value(field, text)  # a literal and nothing else
-        expressions.append(f"CAST({text} AS {sql_type(field)}) AS {quoted(field.name)}")
+        literal = _literal(_value(field, text))
+        expressions.append(f"CAST({literal} AS {sql_type(field)}) AS {quoted(field.name)}")
     if expressions == [quoted(name) for name in names]:
         return df
     return df.selectExpr(*expressions)
@@ -82,6 +86,12 @@ def column_type(spark: SparkSession, text: str, instead: str) -> FieldType:
     """A type of Spark's SQL as a column's type. UsageError for any other text."""
     from sqlglot import exp
 
+    words = [token.text.upper() for token in tokens_of(text)]
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        if word in ("CHAR", "CHARACTER", "VARCHAR") and after != ":":
+            raise refusal(
+                f"columns have no type {word}, whose length nobody checks: STRING", instead
+            )
     cast = f"CAST(NULL AS {text})"
     if not isinstance(parse_expression(cast, instead), exp.Cast):
         raise refusal(f"{text!r} is no type", instead)
@@ -96,6 +106,7 @@ def _fitted(column: Field, given: Field) -> str:
         return f"CAST({name} AS {sql_type(column)}) AS {name}"
     if not (_is_number(column.type) and _is_number(given.type)):
         return name
+    exact = ""
     try:
         fit(Schema(fields=(column,)), Schema(fields=(given,)), merge=False)
     except SchemaMismatchError:
@@ -109,7 +120,14 @@ def _fitted(column: Field, given: Field) -> str:
             .replace("\\", "\\\\")
             .replace("'", "\\'")
         )
-        return f"IF({name} <=> {back}, {there}, raise_error('{text}')) AS {name}"
+        if "float" in (kinds := {column.type, given.type}) or "double" in kinds:
+            value = there if column.type in _FLOATS else name
+            exact = "".join(
+                f" AND coalesce(CAST({value} AS double) < {1 << bits - 1}D, true)"
+                for kind, bits in _BITS.items()
+                if kind in kinds
+            )
+        return f"IF({name} <=> {back}{exact}, {there}, raise_error('{text}')) AS {name}"
     return name
 
 
@@ -118,33 +136,59 @@ def _is_number(kind: Any) -> bool:
 
 
 def _value(field: Field, text: str) -> Any:
-    """A literal of a PARTITION as a value of Python."""
+    """A literal of a PARTITION as a value of Python: of the column's type, and in its range."""
     scanner = Scanner(text)
     scanner.instead = _INSTEAD
-    found: Any = None
-    if scanner.take("NULL"):
-        pass
-    elif scanner.next_word() in ("TRUE", "FALSE"):
-        found = scanner.take("TRUE") or not scanner.take("FALSE")
+    is_date, word = scanner.take("DATE"), scanner.next_word()
+    if word in ("NULL", "TRUE", "FALSE") and not is_date and scanner.take(word):
+        kind, found = word, ""
     else:
-        scanner.take("DATE")
-        found = scanner.literal()[1]
+        sign = "-" if scanner.take("-") else ""
+        kind, found = scanner.literal()
+        kind, found = "DATE" if is_date else sign + kind, sign + found
     scanner.expect_end()
-    make: Any = {"string": str, "boolean": _same, "date": dt.date.fromisoformat}.get(
-        str(field.type), int if field.type in _NUMBERS[:4] else None
+    if kind == "NULL":
+        return None
+    if kind == "STRING" and field.type == "string":
+        return found
+    if kind in ("TRUE", "FALSE") and field.type == "boolean":
+        return kind == "TRUE"
+    if kind.endswith(("STRING", "NUMBER")) and field.type in _BITS:
+        return _whole(field, text, found)
+    if kind in ("DATE", "STRING") and field.type == "date":
+        return _date(field, text, found)
+    raise _unfit(field, text)
+
+
+def _whole(field: Field, text: str, digits: str) -> int:
+    limit = 1 << _BITS[str(field.type)] - 1
+    if not re.fullmatch(r"-?[0-9]{1,19}", digits) or not -limit <= int(digits) < limit:
+        raise _unfit(field, text)
+    return int(digits)
+
+
+def _date(field: Field, text: str, date: str) -> dt.date:
+    if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", date):
+        with contextlib.suppress(ValueError):
+            return dt.date.fromisoformat(date)
+    raise _unfit(field, text)
+
+
+def _unfit(field: Field, text: str) -> UsageError:
+    return refusal(
+        f"{field.name} = {text}: PARTITION takes a literal of the column's type, "
+        f"{type_text(field.type)}, in its range: 'text', 7, DATE '2013-01-31', TRUE or NULL",
+        _INSTEAD,
     )
-    try:
-        if make is None:
-            raise ValueError(f"PARTITION takes no column of the type {type_text(field.type)}")
-        return None if found is None else make(found)
-    except (TypeError, ValueError) as error:
-        raise refusal(f"{field.name} = {text}: {error}", _INSTEAD) from None
 
 
-def _same(value: Any) -> Any:
-    if not isinstance(value, bool):
-        raise ValueError("it is neither true nor false")
-    return value
+def _literal(value: Any) -> str:
+    """The value in Spark's SQL, whatever the session says of casts and of texts."""
+    if isinstance(value, str):
+        return f"decode(X'{value.encode().hex()}', 'UTF-8')"
+    if isinstance(value, dt.date):
+        return f"DATE '{value.isoformat()}'"
+    return "NULL" if value is None else str(value)
 
 
 __all__ = ["check_partition", "column_type", "replaced_partitions", "rows_to_insert", "sql_type"]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..errors import UsageError
+from ..spark.read.provenance import marks_of
 from ..spark.read.scan import quoted
 from ..spark.runtime.spark_internals import session_of
 from ..store import StorageOptions
@@ -31,11 +32,12 @@ _ATTACHED: weakref.WeakKeyDictionary[Any, dict[str, dict[str, Place]]] = weakref
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Where a table is, and how its store is reached. name: in the session, as it was given; empty:
-    it has none."""
+    it has none; mark: of the version that its view shows ([CF17]); empty: it has no view."""
 
     path: str
     options: StorageOptions
     name: str = ""
+    mark: str = ""
 
     def table(self) -> Table:
         return Table(self.path, self.options)
@@ -49,12 +51,12 @@ def attach_all(
     """Make a temporary view of the newest version of each table, and keep their names. All tables
     are read before any name is known. [SP50]"""
     places = [place_of(name, path, options) for name, path in tables.items()]
-    found = [(place, *_newest(spark, place)) for place in places]
+    found = [_newest(spark, place) for place in places]
     for place, _, df in found:
         df.createOrReplaceTempView(quoted(place.name))
     with _LOCK:
         known = _known(spark)
-        known.update({place.name.lower(): place for place in places})
+        known.update({place.name.lower(): place for place, _, _ in found})
     return {place.name: version for place, version, _ in found}
 
 
@@ -89,6 +91,10 @@ class Names:
             return self.at(name[1])
         return None
 
+    def marks(self) -> set[str]:
+        """The marks of the views of all names."""
+        return {place.mark for place in self._known.values() if place.mark}
+
     def at(self, path: str) -> Place:
         """The table at a path that the statement names."""
         return Place(path=path, options=StorageOptions(self._options))
@@ -112,7 +118,8 @@ def _known(spark: SparkSession) -> dict[str, Place]:
     return _ATTACHED.setdefault(owner, {}).setdefault(session, {})
 
 
-def _newest(spark: SparkSession, place: Place) -> tuple[int, Any]:
+def _newest(spark: SparkSession, place: Place) -> tuple[Place, int, Any]:
     table = place.table()
     version = table.version
-    return version, table.read(version=version, spark=spark)
+    df = table.read(version=version, spark=spark)
+    return msgspec.structs.replace(place, mark=next(iter(marks_of(df)), "")), version, df

@@ -46,22 +46,23 @@ class Reads:
         return self._snapshots[key]
 
     def query(self, text: str) -> DataFrame:
-        """The query's DataFrame. Nothing runs yet. UsageError where it reads a table at a version
-        besides, through a view of the session."""
+        """The query's DataFrame. Nothing runs yet. UsageError where it reads an attached table at a
+        version besides, through a view of the session."""
         places = [
             (each.start, each.end, self._words(each, place))
             for each in references(text)
             if (place := self._names.find(each.name)) is not None
         ]
-        if not places:
-            return self._spark.sql(text)
-        if is_connect(self._spark) and SPARK < (4, 0):
+        if places and is_connect(self._spark) and SPARK < (4, 0):
             raise UsageError(
                 "mc.sql reads tables in Spark Connect from Spark 4.0 on; nothing was done. Use a "
                 "newer Spark, or spark.sql over the names of mc.attach"
             )
         frames: dict[str, Any] = dict(self._frames.values())
-        df = self._spark.sql(spliced(text, places, braces=True), **frames)
+        if places:
+            df = self._spark.sql(spliced(text, places, braces=True), **frames)
+        else:
+            df = self._spark.sql(text)
         self._check(marks_of(df))
         return df
 
@@ -90,14 +91,14 @@ class Reads:
         return f"{words} AS {alias}"
 
     def _check(self, marks: Iterable[str]) -> None:
-        known = {_table_of(mark) for mark in self._marks}
+        known = {_table_of(mark) for mark in self._marks | self._names.marks()}
         others = [mark for mark in marks if _table_of(mark) in known and mark not in self._marks]
         if others:
             versions = ", ".join(sorted({mark.rpartition("-v")[2] for mark in others}))
             raise UsageError(
-                "invalid statement: it also reads a table through a view that was made of its "
-                f"version {versions}; nothing was done. Name the table itself, or make the view "
-                "again"
+                "invalid statement: it reads an attached table through a view that was made of its "
+                f"version {versions}; nothing was done. Name the table itself, with VERSION AS OF "
+                "for a version that is not the newest"
             )
 
 

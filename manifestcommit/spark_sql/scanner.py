@@ -46,6 +46,12 @@ def tokens_of(text: str) -> list[Any]:
         raise refusal(str(error), "spark.sql, if Spark understands it") from None
 
 
+def has_double_quotes(text: str) -> bool:
+    """Whether anything but a text in single quotes, a name in backquotes or a comment has one."""
+    raws = (text[token.start : token.end + 1] for token in tokens_of(text))
+    return any('"' in raw and raw[0] not in "'`" for raw in raws)
+
+
 class Scanner:
     """Reads a statement from left to right. instead: the call that errors name."""
 
@@ -203,7 +209,7 @@ class Scanner:
         return raw
 
     def _passes_hint(self) -> bool:
-        """Whether the tokens leave out a hint, as if it were a comment. In Spark it is none."""
+        """Whether the tokens leave out a hint, as if it were a comment."""
         at = 0
         for token in self._tokens:
             if "/*+" in self.text[at : token.start]:

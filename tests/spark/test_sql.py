@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import gc
 import subprocess
 import sys
@@ -12,8 +13,11 @@ import pyarrow as pa
 import pytest
 
 import manifestcommit as mc
+from manifestcommit.core.schema.fields import Field, Schema
 from manifestcommit.errors import TableNotFoundError, UsageError
 from manifestcommit.spark_sql import names
+from manifestcommit.spark_sql.inserting import rows_to_insert
+from manifestcommit.spark_sql.statements import Insert
 
 NAME = "fl`i gh{t}s é漢 %;--'\""
 ROWS = [("2013-01-01", 1, 0.5), ("2013-01-01", 2, None), (None, 3, 1.5)]
@@ -120,13 +124,42 @@ def test_versions_times_and_tags(run: Any, root: str) -> None:
 
 
 def test_a_view_of_an_older_version_is_not_mixed_in(spark: Any, run: Any, root: str) -> None:
-    """[SP47] Alone it is read as it was made."""
+    """[SP47] Nor read alone, whatever way leads to it, if its table has a name: that name would be the newest version."""
     spark.table("t").createOrReplaceTempView("old")
     assert rows(run("SELECT count(*) FROM old, t")) == [(9,)]
     mc.write(table_of([("2013-01-02", 4, 1.0)]), root)
-    assert rows(run("SELECT count(*) FROM old")) == [(3,)]
+    other = f"{root} other"
+    mc.write(table_of(ROWS), other)
+    mc.read_committed(other, spark=spark).createOrReplaceTempView("mine")
+    for query in ("SELECT count(*) FROM old, t", "SELECT count(*) FROM old", "SELECT (SELECT count(*) FROM old) FROM mine"):
+        with pytest.raises(UsageError, match="a view that was made of its version 2"):
+            run(query)
     with pytest.raises(UsageError, match="a view that was made of its version 2"):
-        run("SELECT count(*) FROM old, t")
+        run("INSERT INTO t SELECT * FROM old")
+    assert rows(run("SELECT count(*) FROM mine")) == [(3,)]
+
+
+def test_double_quotes_that_are_names_change_nothing(spark: Any, run: Any, root: str) -> None:
+    """[SP49] In such a session they are names to Spark, and texts to this process."""
+    mc.attach(spark, {NAME: root})
+    spark.conf.set("spark.sql.ansi.doubleQuotedIdentifiers", "true")
+    try:
+        for statement in (
+            """DELETE FROM t WHERE "day" = 'day'""",
+            """UPDATE t SET day = r"x" """,
+            """INSERT INTO t SELECT "day", 1, 1""",
+            """INSERT OVERWRITE t PARTITION (day = "x") SELECT 1, 1""",
+            """MERGE INTO t USING u ON t.day = u.day WHEN MATCHED AND u."x" = 1 THEN DELETE""",
+        ):
+            with pytest.raises(UsageError, match=r"doubleQuotedIdentifiers=true.*nothing was done"):
+                run(statement)
+        assert held(root) == sorted(ROWS, key=repr)
+        mc.write(table_of([("2013-01-02", 4, 1.0)]), root)
+        found = run("""WITH "u" AS (SELECT 1) SELECT count("t"."n b") FROM "t" JOIN u WHERE "n b" > 1""")
+        assert rows(found) == [(3,)]
+        assert run("""DELETE FROM t WHERE day = '"' -- "x"\n OR `n b` = 4""").rows_deleted == 1
+    finally:
+        spark.conf.unset("spark.sql.ansi.doubleQuotedIdentifiers")
 
 
 def test_names_that_are_not_attached_are_sparks(spark: Any, run: Any) -> None:
@@ -162,6 +195,53 @@ def test_a_number_is_never_changed_into_another(run: Any, root: str, value: str)
     with pytest.raises(Exception, match="does not fit its type long without loss"):
         run(f"INSERT INTO t VALUES ('d', {value}, 1)")
     assert mc.Table(root).version == version
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("double", "9223372036854775807L"),
+        ("float", "9223372036854775807L"),
+        ("float", "2147483647"),
+        ("float", "16777217"),
+        ("long", "9223372036854775808D"),
+        ("long", "cast('9223372036854775808' as float)"),
+        ("integer", "cast(2147483648 as float)"),
+        ("integer", "2147483648D"),
+        ("double", "cast('9223372036854775807' as decimal(20,0))"),
+    ],
+)
+def test_a_number_at_the_end_of_its_range_is_not_changed(spark: Any, column: str, value: str) -> None:
+    """[SP48] Casts end at the largest number, there and back."""
+    schema = Schema(fields=(Field(id=1, name="a b", type=column),))
+    statement = Insert(target=("t",), query="")
+    for text, fits in ((value, False), ("NULL", True), ("-8388608", True), ("1073741824D", True)):
+        df = rows_to_insert(spark.sql(f"SELECT {text} AS x"), statement, schema)
+        if fits:
+            assert df.where(f"`a b` <=> {text}").count() == 1
+        else:
+            with pytest.raises(Exception, match="does not fit its type"):
+                df.collect()
+
+
+def test_a_partition_is_the_value_that_is_written(spark: Any, run: Any, root: str) -> None:
+    """[SP48] Whatever the session says of casts, and however the text of the literal looks."""
+    path, text = f"{root} parted", 'a b%20c+d=e#f`é漢{x}--;"/*+'
+    types = {"s": pa.string(), "n": pa.int32(), "d": pa.date32(), "f": pa.bool_(), "v": pa.int64()}
+    mc.create_table(path, pa.schema(list(types.items())), partition_by=["s", "n", "d", "f"])
+    mc.attach(spark, path, "p")
+    insert = "INSERT OVERWRITE p PARTITION (s = {}, n = {}, d = {}, f = {}) VALUES (7)"
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        for wrong in (("'a'", "99999999999", "NULL", "NULL"), ("7", "7", "NULL", "NULL"), ("'a'", "7", "'20240105'", "NULL")):
+            with pytest.raises(UsageError, match="PARTITION takes a literal"):
+                run(insert.format(*wrong))
+        for _ in range(2):
+            run(insert.format(f"'{text}'", "-2147483648", "'2013-01-31'", "true"))
+            run(insert.format("''", "NULL", "DATE '0001-01-01'", "NULL"))
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+    assert held(path) == sorted([(text, -(2**31), dt.date(2013, 1, 31), True, 7), ("", None, dt.date(1, 1, 1), None, 7)], key=repr)
 
 
 def test_overwrite_replaces_what_the_session_says(spark: Any, run: Any, root: str) -> None:
