@@ -68,7 +68,8 @@ def place_of(name: str, path: str | os.PathLike[str], options: Mapping[str, Any]
 
 
 class Names:
-    """The names of one statement: its own, those of the session, and paths."""
+    """The names of one statement: its own, those of the session, and paths. marks: of the session's
+    views."""
 
     def __init__(
         self,
@@ -79,6 +80,7 @@ class Names:
         self._options = options
         with _LOCK:
             self._known = dict(_known(spark))
+        self.marks = {place.mark for place in self._known.values() if place.mark}
         self._known |= {
             name.lower(): place_of(name, path, options) for name, path in (tables or {}).items()
         }
@@ -90,10 +92,6 @@ class Names:
         if len(name) == 2 and name[0].lower() == _PATHS:
             return self.at(name[1])
         return None
-
-    def marks(self) -> set[str]:
-        """The marks of the views of all names."""
-        return {place.mark for place in self._known.values() if place.mark}
 
     def at(self, path: str) -> Place:
         """The table at a path that the statement names."""

@@ -91,7 +91,7 @@ class Reads:
         return f"{words} AS {alias}"
 
     def _check(self, marks: Iterable[str]) -> None:
-        known = {_table_of(mark) for mark in self._marks | self._names.marks()}
+        known = {_table_of(mark) for mark in self._marks | self._names.marks}
         others = [mark for mark in marks if _table_of(mark) in known and mark not in self._marks]
         if others:
             versions = ", ".join(sorted({mark.rpartition("-v")[2] for mark in others}))
