@@ -111,8 +111,9 @@ def _quick_start() -> list[str]:
 
 
 def _run_tlc(folder: str, *, small: bool) -> str:
+    # TLC unpacks the standard modules into Java's temporary folder and deletes them at its end, under names that all runs share.
     # What a run of seconds needs is a quick start; one of minutes, the better code.
-    java = [find_java(), "-Xmx2g", "-Xss8m", "-XX:+UseSerialGC", *(_quick_start() if small else [])]
+    java = [find_java(), f"-Djava.io.tmpdir={folder}", "-Xmx2g", "-Xss8m", "-XX:+UseSerialGC", *(_quick_start() if small else [])]
     command = [*java, "-cp", str(find_jar()), "tlc2.TLC", "-deadlock", "-workers", "1", "-metadir", f"{folder}/states", "MC.tla"]
     process = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_LONGEST_S, check=False)
     return process.stdout + process.stderr
