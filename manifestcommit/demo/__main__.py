@@ -208,8 +208,8 @@ def retried(story: Story, spark: SparkSession, rows: dict[int, int]) -> None:
 
 
 def show(story: Story, rows: dict[int, int]) -> None:
-    """The log and the watermarks, as the command line prints them."""
-    for verb, what in (("log", "The log"), ("watermarks", "The watermarks, one per month")):
+    """The history and the watermarks, as the command line prints them."""
+    for verb, what in (("history", "The history"), ("watermarks", "The watermarks, one per month")):
         story.heading(f"{what}: manifestcommit {verb} {story.table}")
         result = command(verb, story.table)
         for line in (result.stdout or result.stderr).splitlines():

@@ -1,0 +1,15 @@
+"""`make demo` ends well: a year of flights with crashes, reruns and races, every flight once. [IV1]"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.thorough
+def test_every_check_of_the_demo_holds() -> None:
+    done = subprocess.run([sys.executable, "-m", "manifestcommit.demo"], capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "checks failed" not in done.stdout and done.stdout.count("  ok  ") > 10
