@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.schema.evolution import find_column, fit
 from ..core.schema.fields import Field, FieldType, Schema, decimal_parts, is_primitive, type_text
 from ..core.schema.spark_json import from_spark
+from ..core.schema.values import integer_range
 from ..errors import SchemaMismatchError, UsageError
 from ..spark.read.scan import quoted
 from .queries import parse_expression
@@ -21,9 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _INSTEAD = "mc.write(df, path, mode=…, overwrite=…), which takes columns by their names"
-_BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _FLOATS = ("float", "double")
-_NUMBERS = (*_BITS, *_FLOATS)
 # The names of types in Spark's SQL, where they are others than in a schema.
 _IN_SQL = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
 
@@ -120,19 +119,20 @@ def _fitted(column: Field, given: Field) -> str:
             .replace("\\", "\\\\")
             .replace("'", "\\'")
         )
-        if "float" in (kinds := {column.type, given.type}) or "double" in kinds:
+        if column.type in _FLOATS or given.type in _FLOATS:
             value = there if column.type in _FLOATS else name
+            ranges = filter(None, map(integer_range, (column.type, given.type)))
             exact = "".join(
-                f" AND coalesce(CAST({value} AS double) < {1 << bits - 1}D, true)"
-                for kind, bits in _BITS.items()
-                if kind in kinds
+                f" AND coalesce(CAST({value} AS double) < {high + 1}D, true)" for _, high in ranges
             )
         return f"IF({name} <=> {back}{exact}, {there}, raise_error('{text}')) AS {name}"
     return name
 
 
 def _is_number(kind: Any) -> bool:
-    return isinstance(kind, str) and (kind in _NUMBERS or decimal_parts(kind) is not None)
+    return isinstance(kind, str) and (
+        kind in _FLOATS or integer_range(kind) is not None or decimal_parts(kind) is not None
+    )
 
 
 def _value(field: Field, text: str) -> Any:
@@ -153,16 +153,16 @@ def _value(field: Field, text: str) -> Any:
         return found
     if kind in ("TRUE", "FALSE") and field.type == "boolean":
         return kind == "TRUE"
-    if kind.endswith(("STRING", "NUMBER")) and field.type in _BITS:
-        return _whole(field, text, found)
+    if kind.endswith(("STRING", "NUMBER")) and (limits := integer_range(field.type)) is not None:
+        return _whole(field, text, found, limits)
     if kind in ("DATE", "STRING") and field.type == "date":
         return _date(field, text, found)
     raise _unfit(field, text)
 
 
-def _whole(field: Field, text: str, digits: str) -> int:
-    limit = 1 << _BITS[str(field.type)] - 1
-    if not re.fullmatch(r"-?[0-9]{1,19}", digits) or not -limit <= int(digits) < limit:
+def _whole(field: Field, text: str, digits: str, limits: tuple[int, int]) -> int:
+    low, high = limits
+    if not re.fullmatch(r"-?[0-9]{1,19}", digits) or not low <= int(digits) <= high:
         raise _unfit(field, text)
     return int(digits)
 

@@ -8,10 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import UsageError
-from ..terminal.notebook import cut, html_table
-from ..terminal.render import render_table
+from ..terminal.notebook import ROWS, cut, html_table, text_table
 
-_ROWS = 20
 _CELLS = {"path": 48}  # characters; of any other cell, 24
 
 
@@ -78,12 +76,13 @@ class Listing:
         return Listing, (self._table,)
 
     def __repr__(self) -> str:
-        names, rows = self._names(), list(self._shown(short=True))
-        shown = render_table(names, rows) if len(self) else f"no rows; columns {', '.join(names)}"
-        return shown + (f"\n… and {len(self) - _ROWS:,} more" if len(self) > _ROWS else "")
+        names = self._names()
+        if not len(self):
+            return f"no rows; columns {', '.join(names)}"
+        return text_table(names, self._shown(short=True), len(self))
 
     def _repr_html_(self) -> str:
-        return html_table(self._names(), self._shown(short=False), len(self) - _ROWS)
+        return html_table(self._names(), self._shown(short=False), len(self) - ROWS)
 
     def _names(self) -> list[str]:
         """The columns that fit into a cell."""
@@ -91,7 +90,7 @@ class Listing:
 
     def _shown(self, *, short: bool) -> Iterator[list[Any]]:
         names = self._names()
-        for row in self._table.select(names).slice(0, _ROWS).to_pylist():
+        for row in self._table.select(names).slice(0, ROWS).to_pylist():
             cells = ("" if row[name] is None else row[name] for name in names)
             yield [
                 cut(cell, _CELLS.get(name, 24)) if short else cell

@@ -18,7 +18,7 @@ from .render import render_table, visible
 LINE = 100  # characters of a repr
 _CELL = 60
 _TEXT, _ID = 32, 52  # characters of a text in a repr; of one for which there is room, such as an id
-_ROWS = 20
+ROWS = 20  # of a table that is shown
 
 
 def cut(value: Any, limit: int = _CELL) -> str:
@@ -76,6 +76,12 @@ def html_members(members: Iterable[tuple[str, Any]]) -> str:
     return html_table((), [(name, _plain(value)) for name, value in members])
 
 
+def text_table(names: Sequence[str], rows: Iterable[Sequence[str]], count: int) -> str:
+    """The first rows of a table below their names, and how many more of `count` there are."""
+    rest = f"\n… and {count - ROWS:,} more" if count > ROWS else ""
+    return render_table(names, list(rows)) + rest
+
+
 class Shown:
     """A struct that prints on one line, and as a small table in a notebook."""
 
@@ -97,14 +103,13 @@ class Rows(list[dict[str, Any]]):
 
     def __repr__(self) -> str:
         rows = [[cut(value, 24) for value in row] for row in self._shown()]
-        rest = f"\n… and {len(self) - _ROWS:,} more" if len(self) > _ROWS else ""
-        return (render_table(self.columns, rows) if self else "[]") + rest
+        return text_table(self.columns, rows, len(self)) if self else "[]"
 
     def _repr_html_(self) -> str:
-        return html_table(self.columns, self._shown(), len(self) - _ROWS)
+        return html_table(self.columns, self._shown(), len(self) - ROWS)
 
     def _shown(self) -> Iterator[list[Any]]:
-        for row in islice(self, _ROWS):
+        for row in islice(self, ROWS):
             yield [self._value(row, name) for name in self.columns]
 
     def _value(self, row: Mapping[str, Any], name: str) -> Any:
