@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 from tests.spark.clusters import HOSTILE
+from tests.spark.settings import setting
 
 import manifestcommit as mc
 from manifestcommit.spark import dataframe
@@ -59,16 +59,6 @@ def days(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def root(tmp_path: Path) -> str:
     """Below a folder with a hostile name; the last one must not look like a partition."""
     return str(tmp_path / HOSTILE / "é t%20#")
-
-
-@contextlib.contextmanager
-def setting(spark: Any, name: str, value: str) -> Iterator[None]:
-    before = spark.conf.get(name, None)
-    spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        spark.conf.set(name, before) if before is not None else spark.conf.unset(name)
 
 
 @pytest.fixture

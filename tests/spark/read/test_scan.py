@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
 from pathlib import Path
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.spark.clusters import HOSTILE
+from tests.spark.settings import setting
 
 import manifestcommit as mc
 from manifestcommit.core.schema.fields import ArrayType, Field, MapType, Schema, StructType
@@ -58,16 +58,6 @@ def hostile_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def files(hostile_root: Path) -> list[tuple[str, int]]:
     return [put(hostile_root, name, number) for number, name in enumerate(NAMES)]
-
-
-@contextlib.contextmanager
-def setting(spark, name: str, value: str):
-    before = spark.conf.get(name, None)
-    spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        spark.conf.set(name, before) if before is not None else spark.conf.unset(name)
 
 
 def numbers(df: Any) -> list[int]:

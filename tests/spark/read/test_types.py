@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from tests.sizes import rest_thorough
+from tests.spark.settings import setting
 
 import manifestcommit as mc
 from manifestcommit.core.schema.spark_json import kept_metadata
@@ -139,14 +140,10 @@ def test_a_sessions_settings_change_no_value(spark, table: str, name: str) -> No
     # Under binaryAsString Spark fails, aloud, on any variant in any Parquet file; nobody else is the worse for it.
     columns = [each for each in ["row", *VALUES] if not (name.endswith("binaryAsString") and each.startswith("variant"))]
     expected = as_text(mc.read_committed(table, spark=spark, columns=columns))
-    before = spark.conf.get(name, None)
-    spark.conf.set(name, ODD_SETTINGS[name])
-    try:
+    with setting(spark, name, ODD_SETTINGS[name]):
         df = mc.read_committed(table, spark=spark, columns=columns)
         assert df.schema == relaxed(frame(spark).select(*columns).schema) or name == "spark.sql.legacy.charVarcharAsString"
         assert as_text(df) == expected
-    finally:
-        spark.conf.set(name, before) if before is not None else spark.conf.unset(name)
 
 
 def test_spark_needs_no_help_of_ours_to_read_a_file(spark, table: str) -> None:
