@@ -13,9 +13,10 @@ from tests.sizes import rounds
 def test_no_schedule_and_no_fault_breaks_an_export() -> None:
     """[EX1] [EX2] [EX4] [EX5]"""
     shown = Counter[str]()
-    for seed in range(rounds(15, 2_000)):
+    seeds = rounds(8, 2_000)
+    for seed in range(seeds):
         run, reader = run_exports(seed)
         assert run.violation is None, f"seed {seed}: {run.violation}\n{run.trace}"
         reader.check_end()
         shown.update(reader.shown)
-    assert shown["iceberg"] > 50 and shown["delta"] > 50, shown
+    assert min(shown["iceberg"], shown["delta"]) > 3 * seeds, shown

@@ -73,6 +73,7 @@ def assert_one_attempt_listed(table: str, before: set[str], task: int) -> None:
     assert len(attempts(listed_files(table) - before, task)) == 1
 
 
+@pytest.mark.thorough
 def test_speculative_tasks(spark, driver: Driver, table: str, before: set[str]) -> None:
     """[SP2] A task hangs after it wrote its files; Spark starts a second attempt, which writes its own; one of the two counts."""
     trap = set_trap(driver.scratch, "task-1-after-put", "wait")

@@ -23,6 +23,7 @@ def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(given, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300)
 
 
+@pytest.mark.thorough
 def test_a_command_says_that_it_starts_spark_and_spark_says_nothing(tmp_path: Path) -> None:
     """One line, although the JVM, its logger and pyspark have more to say."""
     done = command(tmp_path, "delete", "--where", "a % 2 = 0", "--yes")

@@ -24,6 +24,7 @@ def rows(count: int, key: str) -> list[list[object]]:
     return [[n, f"2013-01-0{n % 2 + 1}", key] for n in range(count)]
 
 
+@pytest.mark.thorough
 @pytest.mark.needs("format")
 def test_a_connect_client_names_tables_and_runs_statements(client: Driver, root: str) -> None:
     """[SP50] [SP47] [SP48] DataFrames stay at their versions, although a client's plans are analysed anew whenever they are used."""

@@ -421,9 +421,9 @@ class LocalPublicCalls(PublicCalls):
 
 
 QUICK = settings(
-    max_examples=rounds(15, 400), stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
+    max_examples=rounds(10, 400), stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
 )
 TestInMemory = PublicCalls.TestCase
 TestInMemory.settings = QUICK
 TestLocal = LocalPublicCalls.TestCase
-TestLocal.settings = settings(QUICK, max_examples=rounds(8, 150))
+TestLocal.settings = settings(QUICK, max_examples=rounds(5, 150))

@@ -918,6 +918,6 @@ AT_LENGTH = settings(
     max_examples=rounds(50, 3_000), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
 )
 TestReference = Model.TestCase
-TestReference.settings = settings(AT_LENGTH, max_examples=7)
+TestReference.settings = settings(AT_LENGTH, max_examples=4)
 TestReferenceAtLength = pytest.mark.timeout(rounds(600, 3 * 3600))(pytest.mark.thorough(AtLength.TestCase))
 TestReferenceAtLength.settings = AT_LENGTH

@@ -120,6 +120,7 @@ def test_a_replayed_batch_is_recognised_before_anything_is_written(spark, root: 
     assert numbers(root) == list(range(30))
 
 
+@pytest.mark.thorough
 @pytest.mark.versions
 @pytest.mark.needs("format")
 def test_a_checkpoint_that_was_deleted_is_an_error_where_there_is_a_key(spark, root: str, source: Path, checkpoint: str) -> None:

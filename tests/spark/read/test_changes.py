@@ -45,6 +45,7 @@ def test_a_data_frame_has_the_rows_that_arrow_has(spark, tmp_path: Path) -> None
     assert table.read_changes(table.version, spark=spark).count() == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.versions
 @pytest.mark.needs("format")
 def test_a_stream_of_changes_gives_each_change_once_and_a_repeated_batch_the_same_rows(spark, tmp_path: Path) -> None:

@@ -160,6 +160,7 @@ def test_a_driver_that_was_only_stopped_is_told_the_same(start: Callable[..., Ru
     assert [commit["operation"] for commit in mc.Table(root).history()] == ["append", "create"]
 
 
+@pytest.mark.thorough
 def test_killed_executors_and_late_attempts_yield_one_output_for_each_task(driver: Driver, root: str) -> None:
     """One executor dies when a task's files are durable, and an attempt that fell silent writes after the commit. [AB6] [SP2] [IV5]"""
     scratch = driver.scratch
