@@ -44,6 +44,7 @@ ARROWS: dict[str, set[str]] = {
     "store": {"errors", "store.backends", "store.local"},
     "core.commit": {"core.schema", "core.table", "errors"},
     "core.filter": {"core.schema", "core.table", "errors"},
+    "core.joint": {"core.table"},
     "spark.runtime": {"errors", "store"},
     "store.backends": {"errors", "store"},
     "store.probes": {"errors", "store"},
@@ -443,7 +444,7 @@ FLOORS: dict[str, list[set[str]]] = {
     "core.table": [
         {"authorship", "bin_packing", "entries", "object_names", "partition_pattern", "paths", "row_bitmap", "row_identity", "watermark"},
         {"snapshot"},
-        {"clock_skew"},
+        {"clock_skew", "joint_members"},
     ],
     "engine.commit": [
         {"conflict_inputs", "create_version", "group_commit", "settled", "spilling"},

@@ -21,7 +21,20 @@ from manifestcommit.core.schema.fields import ArrayType, Field, MapType, Schema,
 from manifestcommit.core.table import object_names, row_bitmap
 from manifestcommit.core.table.authorship import Author
 from manifestcommit.core.table.entries import ColumnStats, Entry, ManifestRef, SourceRange
-from manifestcommit.core.table.snapshot import Commit, DisputedTime, KeyRecord, RunRef, Snapshot, StreamRecord, Summary, Tag, Totals
+from manifestcommit.core.table.snapshot import (
+    Commit,
+    DisputedTime,
+    HomeRecord,
+    JointRecord,
+    KeyRecord,
+    Pending,
+    RunRef,
+    Snapshot,
+    StreamRecord,
+    Summary,
+    Tag,
+    Totals,
+)
 from manifestcommit.core.table.watermark import Advance
 from manifestcommit.engine.metadata.manifests import to_parquet
 
@@ -453,6 +466,42 @@ def based() -> Prepared:
     return Prepared(format_version=1, change=change, prepared_at=1_794_000_000_000_001, writer="manifestcommit 0.1.0")
 
 
+HOME_ID, HOME, HERE = "00000000000000a1", "s3://lake/orders %+=#é", "s3://lake/customers"
+HOME_JOB = f"v3-{HOME_ID}-{'a' * 32}"
+
+
+def pending() -> Snapshot:
+    """Version 9, a member of the second attempt of a joint commit: version 8 was that of the first, which was aborted."""
+    job = f"v7-{TABLE_ID}-{'9' * 32}"
+    return msgspec.structs.replace(
+        minimal(),
+        format_version=2,
+        version=9,
+        parent_digest="sha256:" + "9" * 64,
+        commits=(Commit(job=job, commit_id=f"{job}.0000000000000000", operation="append"),),
+        recent_jobs={job: 9},
+        pending=Pending(home=HOME, table_id=HOME_ID, job=HOME_JOB, attempt=2, base=7),
+        homes={HOME_ID: HomeRecord(version=9, root=HOME)},
+        void=(8,),
+        rank=2,
+    )
+
+
+def home() -> Snapshot:
+    """Version 4 of the home, which commits that member."""
+    attempt = object_names.attempt_id(HOME_JOB, 2)
+    return msgspec.structs.replace(
+        minimal(),
+        table_id=HOME_ID,
+        version=4,
+        parent_digest="sha256:" + "4" * 64,
+        commits=(Commit(job=HOME_JOB, commit_id=f"{HOME_JOB}.0000000000000000", operation="append"),),
+        recent_jobs={HOME_JOB: 4, object_names.attempt_id(HOME_JOB, 1): None},
+        joint={TABLE_ID: JointRecord(version=9, attempt=attempt, root=HERE)},
+        rank=-1,
+    )
+
+
 def plain(snapshot: Snapshot | Prepared | FinishedTask | KeyMark) -> Any:
     """The object's JSON document as plain values, made without the code that these objects are to check."""
     return json.loads(json.dumps(msgspec.to_builtins(snapshot, str_keys=True)))
@@ -467,8 +516,9 @@ def places(document: Any) -> list[dict[str, Any]]:
     found += [commit[name] for commit in document["commits"] for name in ("summary", "author") if name in commit]
     for name in ("removed_runs", "key_runs", "job_runs"):
         found += document.get(name, [])
-    for name in ("keys", "streams", "tags"):
+    for name in ("keys", "streams", "tags", "joint", "homes"):
         found += document.get(name, {}).values()
+    found.append(document.get("pending", {}))
     for entry in document.get("added", []):
         found += [entry, *entry.get("columns", {}).values(), *entry.get("sources", [])]
     if "schema" in document:
@@ -525,6 +575,8 @@ def write() -> None:
         "snapshot-folders": to_json(plain(folders())),
         "snapshot-authored": to_json(plain(authored())),
         "prepared-authored": to_json(plain(authored_job())),
+        "snapshot-pending": to_json(plain(pending())),
+        "snapshot-home": to_json(plain(home())),
     }
     for name, document in documents.items():
         (FOLDER / f"{name}.json.zst").write_bytes(codec.compress(document))

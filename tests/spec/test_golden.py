@@ -39,6 +39,8 @@ NAMES = (
     "snapshot-clocks",
     "snapshot-folders",
     "snapshot-authored",
+    "snapshot-pending",
+    "snapshot-home",
     "snapshot-future",
 )
 SCHEMAS = golden.FOLDER.parent / "schemas"
@@ -59,7 +61,8 @@ def document(name: str) -> Any:
 
 
 def decode(name: str) -> Snapshot:
-    return codec.decode_snapshot(stored(name), name=object_names.version_name(document(name)["version"]))
+    version = object_names.version_name(document(name)["version"])
+    return codec.decode_snapshot(stored(name), name=version, pending=name == "snapshot-pending")
 
 
 # --- snapshots ----------------------------------------------------------------------------------------------------------
@@ -83,10 +86,12 @@ def test_the_golden_objects_are_those_that_were_once_written() -> None:
         ("snapshot-clocks", golden.clocks()),
         ("snapshot-folders", golden.folders()),
         ("snapshot-authored", golden.authored()),
+        ("snapshot-pending", golden.pending()),
+        ("snapshot-home", golden.home()),
     ],
 )
 def test_a_golden_snapshot_means_what_it_always_meant(name: str, expected: Snapshot) -> None:
-    """[CP1] [OB2] [OB5] [OB6] [OB7] [OB8] [OB9] [OB10] [OB11] [SC1] [SC7] [KY6] [WM5] [CM24]"""
+    """[CP1] [OB2] [OB5] [OB6] [OB7] [OB8] [OB9] [OB10] [OB11] [OB16] [SC1] [SC7] [KY6] [WM5] [CM24]"""
     assert decode(name) == expected
 
 
@@ -325,6 +330,18 @@ def test_the_golden_hint_names_the_version() -> None:
     Draft202012Validator(json.loads((SCHEMAS / "hint.json").read_text("utf-8"))).validate(hint.decode("ascii"))
 
 
+def test_a_golden_hint_tells_of_a_joint_commit() -> None:
+    """An earlier release reads no version in it, and lists from the first on. [LY7] [OB16]"""
+    attempt = golden.home().joint[golden.TABLE_ID].attempt
+    schema = Draft202012Validator(json.loads((SCHEMAS / "hint.json").read_text("utf-8")))
+    for is_committed in (True, False):
+        hint = codec.encode_hint(9, attempt, is_committed=is_committed)
+        assert codec.read_hint(hint) == codec.Hint(version=9, attempt=attempt, is_committed=is_committed)
+        assert codec.decode_hint(hint) == 9 and not hint.isdigit() and len(hint) <= codec.MAX_HINT_BYTES
+        schema.validate(hint.decode("ascii"))
+    assert codec.read_hint(b"9 yes") is codec.read_hint(hint + b" no") is codec.read_hint(b"9 ") is None
+
+
 # --- the JSON Schema ----------------------------------------------------------------------------------------------------
 
 
@@ -335,7 +352,17 @@ def test_the_json_schema_accepts_the_golden_snapshots(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "snapshot", [golden.full(), golden.minimal(), golden.shared(), golden.clocks(), golden.folders(), golden.authored()]
+    "snapshot",
+    [
+        golden.full(),
+        golden.minimal(),
+        golden.shared(),
+        golden.clocks(),
+        golden.folders(),
+        golden.authored(),
+        golden.pending(),
+        golden.home(),
+    ],
 )
 def test_the_json_schema_accepts_what_is_written_now(snapshot: Snapshot) -> None:
     """[OB2]"""
@@ -411,6 +438,12 @@ WRONG = {
     "a former folder of no type": _set("former_folders", [[["day"]]]),
     "a former folder of no column": _set("former_folders", [[["", "date"]]]),
     "a commit that spans tables": _set("participants", ["another table"]),
+    "a pending version of format 1": _set("pending", golden.plain(golden.pending())["pending"]),
+    "format 2 without a home": _set("format_version", 2),
+    "a partner without a path": _set("joint", {golden.HOME_ID: {"version": 2, "attempt": golden.JOB, "root": "lake"}}),
+    "a home of no table": _set("homes", {"x": {"version": 2, "root": golden.HOME}}),
+    "a void version 1": _set("void", [1]),
+    "a rank of 33 bits": _set("rank", 2**31),
 }
 
 

@@ -124,6 +124,9 @@ def apply(
     record = msgspec.structs.replace(record, author=allowed(change.author, made.properties))
     return msgspec.structs.replace(
         made,
+        # where `head` is a member of a joint commit, that was committed [MT5]
+        format_version=FORMAT_VERSION,
+        pending=None,
         version=head.version + 1,
         parent_digest=parent_digest,
         committed_at=max(now_us, head.committed_at),
@@ -341,6 +344,7 @@ def _retained(head: Snapshot, retention: Retention) -> Snapshot:
         },
         job_runs=_rewritten(head.job_runs, retention.job_runs),
         condemned=condemned,
+        void=tuple(version for version in head.void if version >= expired),
     )
 
 

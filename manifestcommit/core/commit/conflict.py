@@ -548,10 +548,12 @@ FINAL = frozenset(
 
 
 def is_readable(head: Snapshot, version: int) -> bool:
-    """Whether a version is readable at this `head`: it is not expired, or it is tagged. [RD3]"""
-    return head.expired <= version <= head.version or any(
+    """Whether a version is readable at this `head`: it is not expired, or it is tagged, and it is
+    no void member of a joint commit. [RD3] [MT8]"""
+    is_kept = head.expired <= version <= head.version or any(
         tag.version == version for tag in head.tags.values()
     )
+    return is_kept and version not in head.void
 
 
 def describe_touch(head: Snapshot, touch: PartitionPattern) -> str:

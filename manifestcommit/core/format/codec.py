@@ -23,6 +23,7 @@ from ..schema.partitioning import is_folder_column
 from ..table import row_bitmap
 from ..table.authorship import check_author, check_message, check_metadata
 from ..table.entries import Entry, ManifestRef
+from ..table.joint_members import check_joint
 from ..table.object_names import (
     MANIFESTS,
     intent_name,
@@ -34,7 +35,7 @@ from ..table.object_names import (
     prepared_name,
 )
 from ..table.paths import UnsafePathError, check_path
-from ..table.snapshot import FORMAT_VERSION, Snapshot
+from ..table.snapshot import FORMAT_VERSION, PENDING_FORMAT_VERSION, Snapshot
 from ..table.watermark import check_advance
 from .manifest_table import check_values
 from .recovery_objects import FinishedTask, KeyMark
@@ -53,6 +54,11 @@ _BEYOND = 2**63  # above any count
 # microseconds since 1970 of the years 1 to 9999, which readers can show
 _TIMES = range(-62_135_596_800_000_000, 253_402_300_800_000_000)
 
+_FORMATS = (FORMAT_VERSION,)
+_FORMATS_PENDING = (FORMAT_VERSION, PENDING_FORMAT_VERSION)
+MAX_HINT_BYTES = 128
+_HINT = re.compile(rb"(\d{1,19})(?: (v[1-9]\d{0,18}-[0-9a-f]{16}-[0-9a-f]{32})( no)?)?", re.ASCII)
+
 _OBJECT = re.compile(re.escape(MANIFESTS) + r"(?!\.{1,2}\Z)[^/\\\0]+")
 
 _REASON = 2_000  # a hostile text may be long
@@ -68,15 +74,37 @@ def digest_of(hashed: Any) -> str:
     return f"sha256:{hashed.hexdigest()}"
 
 
-def encode_hint(version: int) -> bytes:
-    """Encode the hint: a version that was once the latest, in decimal. [LY7]"""
-    return str(version).encode("ascii")
+class Hint(msgspec.Struct, frozen=True, kw_only=True):
+    """What the hint says. version: one that was once the latest; attempt: the joint commit of which
+    that version is a member, None: it says nothing of one; is_committed: whether that was
+    committed, or aborted. [LY7] [MT7]"""
+
+    version: int
+    attempt: str | None = None
+    is_committed: bool = False
+
+
+def encode_hint(version: int, attempt: str | None = None, *, is_committed: bool = True) -> bytes:
+    """Encode the hint: a version that was once the latest, in decimal; where it is a member of a
+    joint commit that is decided, also what became of it. [LY7] [MT7]"""
+    told = "" if attempt is None else f" {attempt}{'' if is_committed else ' no'}"
+    return f"{version}{told}".encode("ascii")
 
 
 def decode_hint(data: bytes) -> int | None:
-    """The hinted version; None if the hint is damaged. The hint proves nothing, so nothing depends
-    on it. [LY7]"""
-    return int(data) if len(data) <= 19 and data.isdigit() else None
+    """The hinted version; None if the hint is damaged. [LY7]"""
+    hint = read_hint(data)
+    return None if hint is None else hint.version
+
+
+def read_hint(data: bytes) -> Hint | None:
+    """What the hint says; None if it is damaged. Of versions it proves nothing, so nothing depends
+    on it. [LY7] [MT7]"""
+    match = _HINT.fullmatch(data)
+    if match is None:
+        return None
+    attempt = None if match[2] is None else match[2].decode("ascii")
+    return Hint(version=int(match[1]), attempt=attempt, is_committed=bool(attempt) and not match[3])
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
@@ -90,13 +118,21 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
     )
 
 
-def decode_snapshot(data: bytes, *, name: str) -> Snapshot:
+def decode_snapshot(data: bytes, *, name: str, pending: bool = False) -> Snapshot:
     """Decode a snapshot and check it against its name and the format's rules; errors name the
-    object. [OB3] [OB4]"""
+    object. [OB3] [OB4] [OB16]
+
+    pending: whether the caller knows that the version may be a member of a joint commit, of which
+    only another table tells whether it is a state of this one; others get an
+    UnsupportedFormatError for it.
+    """
     raw = decompress(data, name=name)
-    snapshot: Snapshot = decode_json(raw, Snapshot, name=name)
+    snapshot: Snapshot = decode_json(
+        raw, Snapshot, name=name, formats=_FORMATS_PENDING if pending else _FORMATS
+    )
     try:
         _check(snapshot, name)
+        check_joint(snapshot)
     except (UnsafePathError, SchemaMismatchError, ValueError) as error:
         raise CorruptMetadataError(damaged(name, str(error)), object_name=name) from None
     return snapshot
@@ -254,7 +290,9 @@ def encode_json(value: Any, kind: Any) -> bytes:
     return msgspec.json.encode(restore_unknown(msgspec.to_builtins(value, str_keys=True), kind))
 
 
-def decode_json(raw: bytes, kind: Any, *, name: str) -> Any:
+def decode_json(
+    raw: bytes, kind: Any, *, name: str, formats: tuple[int, ...] = (FORMAT_VERSION,)
+) -> Any:
     """Decode a struct of the format from JSON; errors name the object and the member. [OB3]
     [OB4]"""
     if not _has_few_values(raw):
@@ -267,9 +305,9 @@ def decode_json(raw: bytes, kind: Any, *, name: str) -> Any:
     if is_plain:
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             value = msgspec.json.decode(raw, type=kind)
-            if value.format_version == FORMAT_VERSION:
+            if value.format_version in formats:
                 return value
-    _check_format_version(raw, name)  # a later format is not damage
+    _check_format_version(raw, name, formats)  # a later format is not damage
     try:
         if not is_plain:
             return decode_tucked(raw, kind)
@@ -337,14 +375,15 @@ for _kind in (Snapshot, Prepared, FinishedTask, KeyMark, _Head):
     msgspec.json.Decoder(_kind)
 
 
-def _check_format_version(raw: bytes, name: str) -> None:
+def _check_format_version(raw: bytes, name: str, formats: tuple[int, ...]) -> None:
     try:
         version = msgspec.json.decode(raw, type=_Head).format_version
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CorruptMetadataError(damaged(name, str(error)), object_name=name) from None
-    if version != FORMAT_VERSION:
+    if version not in formats:
+        reads = " and ".join(map(str, formats))
         raise UnsupportedFormatError(
-            f"{name} has format_version {version}; this release reads {FORMAT_VERSION}. Nothing "
+            f"{name} has format_version {version}; this release reads {reads}. Nothing "
             "was read or changed: use a release of manifestcommit that knows this format."
         )
 

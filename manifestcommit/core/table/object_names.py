@@ -89,6 +89,14 @@ def job_id(birth: int, table_id: str, randomness: bytes) -> str:
     return f"v{birth}-{table_id}-{randomness.hex()}"
 
 
+def attempt_id(job: str, number: int) -> str:
+    """The id of an attempt of the joint commit that this job decides: the same in every process,
+    and of the form of a job's id. ValueError where `job` is none. [MT9]"""
+    name = parse_job_id(job)
+    hashed = hashlib.sha256(f"{job}.{number}".encode("ascii")).digest()[:16]
+    return job_id(name.birth, name.table_id, hashed)
+
+
 def parse_job_id(job: str) -> JobName:
     """Base version and table of a job id; ValueError for anything else. [LY4]"""
     name = _job_name(job)

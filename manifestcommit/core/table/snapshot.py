@@ -16,6 +16,8 @@ from .authorship import Author
 from .entries import Entry, ManifestRef
 
 FORMAT_VERSION = 1
+# of a version that takes part in a joint commit and is not yet decided by itself [MT3] [OB16]
+PENDING_FORMAT_VERSION = 2
 
 # The partitions that a commit touched: each pattern maps partition field ids to values; an omitted
 # id matches every value.
@@ -167,6 +169,48 @@ class DisputedTime(
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
+class Pending(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """The mark of a member of a joint commit: its fate is decided in the chain of another table.
+    [MT3]
+
+    home, table_id: the root and the id of that table; job: the job there that decides; attempt: the
+    number of the attempt, from 1 on; base: the version of this table to which the member's change
+    was applied.
+    """
+
+    home: str
+    table_id: str
+    job: str
+    attempt: int
+    base: int
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class JointRecord(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """In a home: the last member of a partner table that committed. version: the member's; attempt:
+    the id of its attempt; root: the partner's path. [MT4]"""
+
+    version: int
+    attempt: str
+    root: str
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
+class HomeRecord(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """In a member's table: its last member under one home. version: the member's; root: the home's
+    path. [MT12]"""
+
+    version: int
+    root: str
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
+
+
 class Snapshot(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
@@ -213,6 +257,13 @@ class Snapshot(
         disputed_times: the times at which clocks were far apart.
         former_folders: (name, type) of the columns that named folders before `partition_by`
             changed.
+        pending: the joint commit of which this version is a member, which another table decides;
+            None: this version is no member.
+        joint: id of a table -> its last member that this table's commits decided.
+        homes: id of a table -> the last version of this table that was a member under it.
+        void: the versions whose joint commit was aborted, ascending; they are no state of the
+            table.
+        rank: the place of this table in the order in which joint commits choose their home.
         extra: the members that this release does not know, unchanged.
 
     Spec: OB2.
@@ -254,6 +305,11 @@ class Snapshot(
     participants: tuple[str, ...] = ()
     disputed_times: tuple[DisputedTime, ...] = ()
     former_folders: tuple[tuple[tuple[str, str], ...], ...] = ()
+    pending: Pending | None = None
+    joint: dict[str, JointRecord] = {}
+    homes: dict[str, HomeRecord] = {}
+    void: tuple[int, ...] = ()
+    rank: int = 0
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 

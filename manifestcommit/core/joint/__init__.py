@@ -1,0 +1,1 @@
+"""The rules of joint commits: one commit of several tables, which one of them decides. [MT1]"""

@@ -1,0 +1,95 @@
+"""What became of a member of a joint commit, and the state that follows from it. [MT5] [MT6]
+
+Pure. Not here: reading the home's latest version (engine.metadata), the checks of the members of a
+snapshot (core.table.joint_members).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from ..table.object_names import attempt_id, parse_job_id
+from ..table.snapshot import (
+    FORMAT_VERSION,
+    PENDING_FORMAT_VERSION,
+    HomeRecord,
+    JointRecord,
+    Pending,
+    Snapshot,
+)
+
+# "newer": the member's table has gone on since it was read; "diverged": the home knows another
+# table with this id
+Fate = Literal["committed", "aborted", "undecided", "newer", "diverged"]
+
+
+def attempt_of(pending: Pending) -> str:
+    """The id of the attempt that a member belongs to. [MT9]"""
+    return attempt_id(pending.job, pending.attempt)
+
+
+def fate_of(member: Snapshot, home: Snapshot, is_aborted: Callable[[str], bool]) -> Fate:
+    """What the latest version of the home says of a pending version. [MT6]
+
+    home: read after `member`; it may be pending itself, since no member changes what this reads.
+    is_aborted: whether the home records this job or attempt as aborted, runs included; it is not
+    asked where the member is committed.
+    """
+    assert member.pending is not None
+    attempt, known = attempt_of(member.pending), home.joint.get(member.table_id)
+    if known is not None and known.version >= member.version:
+        if known.version > member.version:
+            return "newer"
+        return "committed" if known.attempt == attempt else "diverged"
+    job = member.pending.job
+    if parse_job_id(job).birth < home.fence or is_aborted(attempt) or is_aborted(job):
+        return "aborted"
+    return "undecided"
+
+
+def state_before(member: Snapshot, base: Snapshot) -> Snapshot:
+    """The state to build the next version on above a member that was aborted: that of its `base`,
+    and the member's version is void. [MT5]
+
+    Times come from the member, so that those of the chain never go back. [CM14]
+    """
+    assert member.pending is not None and member.pending.base == base.version
+    return msgspec.structs.replace(
+        base,
+        format_version=FORMAT_VERSION,
+        pending=None,
+        version=member.version,
+        committed_at=member.committed_at,
+        disputed_times=member.disputed_times,
+        proven=member.proven,
+        void=(*member.void, member.version),
+    )
+
+
+def last_state(snapshot: Snapshot) -> int:
+    """The version whose state this one has: below the void ones that it ends with. [MT5]"""
+    version = snapshot.version
+    for void in reversed(snapshot.void):
+        if void != version:
+            break
+        version -= 1
+    return version
+
+
+def as_member(made: Snapshot, *, home: str, job: str, attempt: int, base: int) -> Snapshot:
+    """The next version as a member of a joint commit. home: the root that decides; job: the job
+    there; base: the `last_state` of what the change was applied to. [MT3]"""
+    home_id = parse_job_id(job).table_id
+    pending = Pending(home=home, table_id=home_id, job=job, attempt=attempt, base=base)
+    homes = {**made.homes, home_id: HomeRecord(version=made.version, root=home)}
+    return msgspec.structs.replace(
+        made, format_version=PENDING_FORMAT_VERSION, pending=pending, homes=homes
+    )
+
+
+def as_decision(made: Snapshot, members: dict[str, JointRecord]) -> Snapshot:
+    """The next version of the home as the decision: it commits these members. [MT4]"""
+    return msgspec.structs.replace(made, joint={**made.joint, **members})
