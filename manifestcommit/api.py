@@ -54,6 +54,14 @@ from .errors import (
 )
 from .interop.export import Export
 from .job import DroppedJobWarning, Job, begin, commit, commit_all, write
+from .joint import (
+    JointOutcome,
+    PinnedTable,
+    Transaction,
+    commit_together,
+    read_together,
+    transaction,
+)
 from .report.page import Report
 from .spark_sql.door import attach, sql
 from .store.probes.doctor import DoctorCheck, DoctorLatency, DoctorReport
@@ -117,6 +125,7 @@ __all__ = [
     "JobMetrics",
     "JobResult",
     "JobResults",
+    "JointOutcome",
     "KeyReusedError",
     "Lineage",
     "Listing",
@@ -127,6 +136,7 @@ __all__ = [
     "Outcome",
     "OutcomeUnknownError",
     "OutputGoneError",
+    "PinnedTable",
     "Report",
     "Resolution",
     "RowOutcome",
@@ -141,6 +151,7 @@ __all__ = [
     "Table",
     "TableMetrics",
     "TableNotFoundError",
+    "Transaction",
     "UnsafeStoreError",
     "UnsupportedFormatError",
     "UnsupportedTypeError",
@@ -161,12 +172,15 @@ __all__ = [
     "begin",
     "commit",
     "commit_all",
+    "commit_together",
     "create_table",
     "gc",
     "plan_gc",
     "read_committed",
+    "read_together",
     "register",
     "resolve",
     "sql",
+    "transaction",
     "write",
 ]

@@ -91,7 +91,13 @@ _FLAGS = (
     "only_manifests",
     "recoverable",
 )
-_OTHERWISE_CHECKED = ("data", "jobs", "schema")  # by what they mean, where it is known
+_OTHERWISE_CHECKED = (
+    "data",
+    "jobs",
+    "schema",
+    "table",
+    "tables",
+)  # by what they mean, where it is known
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(_FLAGS, flag),

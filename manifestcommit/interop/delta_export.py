@@ -122,7 +122,8 @@ def _expressible(session: TableContext, head: Head, newest: int | None) -> list[
             check(session, old.snapshot.schema)
         except UnsupportedTypeError:
             break
-        if old.snapshot.schema is None:
+        is_gap = bool(found) and found[-1].version != old.version + 1  # a void version [MT8]
+        if old.snapshot.schema is None or is_gap:
             break
         found.append(old.snapshot)
         if len(found) == most:

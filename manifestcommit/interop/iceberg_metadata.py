@@ -75,7 +75,7 @@ def chosen_versions(head: Snapshot) -> list[int]:
     """The versions that the head's document has: the newest ones that are readable, and those
     that tags name; ascending. [EX4]"""
     newest = range(max(head.expired, head.version - MAX_SNAPSHOTS + 1), head.version + 1)
-    return sorted({*newest, *(tag.version for tag in head.tags.values())})
+    return sorted({*newest, *(tag.version for tag in head.tags.values())} - {*head.void})
 
 
 class Document(msgspec.Struct, kw_only=True):

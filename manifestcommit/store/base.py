@@ -12,7 +12,8 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 import msgspec
 
-from ..errors import DataFileMissingError
+from ..errors import DataFileMissingError, UsageError
+from .names import split_url
 
 
 class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,6 +144,20 @@ def now_of(store: Store) -> float | None:
     no request. [CM14]"""
     told: float | None = getattr(store, "now_s", None)
     return told
+
+
+def store_beside(store: Store, url: str) -> Store | None:
+    """The table path `url` in the same object store, with the same credentials; None: it is in
+    another store, or this store cannot open others. A store that can has a method `beside`.
+    [MT6] [SE2]"""
+    beside = getattr(store, "beside", None)
+    if beside is None:
+        return None
+    try:
+        found: Store | None = beside(*split_url(url))
+    except UsageError:  # no table path
+        return None
+    return found
 
 
 def check_files(store: Store, names: Iterable[str], *, must_exist: bool = False) -> None:

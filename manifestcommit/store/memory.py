@@ -37,6 +37,10 @@ class MemoryStore:
         parent = self._root.rpartition("/")[0]
         return MemoryStore(parent) if parent else None
 
+    def beside(self, scheme: str, rest: str) -> MemoryStore | None:
+        """Another table path in this process; None: it is elsewhere. [MT6]"""
+        return MemoryStore(rest) if scheme == "memory" else None
+
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
         with _LOCK:
             file = self._fs.store.get(self._path(name))

@@ -16,7 +16,7 @@ from ..core.schema import arrow_schema
 from ..core.schema.fields import Schema
 from ..engine.maintenance.adopt import Adoption
 from ..engine.operations import alter
-from ..engine.runtime.validation import mapping, optional
+from ..engine.runtime.validation import mapping, optional, within
 from ..errors import UsageError
 from ..job import Path
 from .table import Table
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-@checked(sources=optional(mapping("a mapping of sources to where they begin", "{'orders': 0}")))
+@checked(
+    rank=optional(within(-(2**31), 2**31 - 1)),
+    sources=optional(mapping("a mapping of sources to where they begin", "{'orders': 0}")),
+)
 def create_table(
     path: Path,
     schema: pa.Schema | StructType,
@@ -33,6 +36,7 @@ def create_table(
     partition_by: list[str] | str | None = None,
     properties: Mapping[str, str] | None = None,
     sources: Mapping[str, int | str | None] | None = None,
+    rank: int | None = None,
     message: str | None = None,
     metadata: Mapping[str, str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -48,6 +52,9 @@ def create_table(
             starts there can be its first. Of any other source, and by default of all, the first
             range to be committed says where it begins. In a table that is there already, sources
             that it does not know are declared by a commit.
+        rank: which table decides a commit of several, and so has to be reachable for readers of the
+            others: the one of the lowest rank, from -2147483648 to 2147483647. A table keeps its
+            rank. By default 0; tables of one rank have an order that their ids give.
         message: as for `write`; by default none.
         metadata: as for `write`; by default none.
         storage_options: what reaches the object store, as for s3fs, adlfs or gcsfs; by default the
@@ -58,11 +65,12 @@ def create_table(
 
     Raises:
         SchemaMismatchError: the table that is there has other columns or another partitioning.
-        UsageError: the table that is there knows one of the sources with another beginning.
+        UsageError: the table that is there knows one of the sources with another beginning, or has
+            another rank.
         NotATableError: the folder holds files but no table.
         UnsafeStoreError: the store cannot be trusted with commits.
 
-    Spec: CM13, WM7.
+    Spec: CM13, MT2, WM7.
     """
     table = Table(path, storage_options)
     alter.create(
@@ -71,6 +79,7 @@ def create_table(
         [partition_by] if isinstance(partition_by, str) else partition_by or [],
         properties or {},
         sources,
+        rank,
     )
     return table
 

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from ..store.base import ObjectInfo, Output, Store, is_remote
+from ..store.base import ObjectInfo, Output, Store, is_remote, store_beside
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +62,28 @@ class CountingStore:
     @property
     def url(self) -> str:
         return self._inner.url
+
+    def beside(self, scheme: str, rest: str) -> CountingStore | None:
+        """Open another table path in the same store, whose calls count with those of this one.
+
+        Args:
+            scheme: the scheme of its URL, without `://`.
+            rest: the rest of its URL.
+
+        Returns:
+            The store of that path; None: it is in another store.
+
+        Raises:
+            UsageError: the path is malformed.
+
+        Spec: MT6.
+        """
+        found = store_beside(self._inner, f"{scheme}://{rest}")
+        if found is None:
+            return None
+        other = CountingStore(found)
+        other.calls = self.calls
+        return other
 
     def reset(self) -> None:
         """Forget all calls so far."""

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Literal, TypeVar, get_args
 import msgspec
 
 from ..errors import StoreError, StoreUnclearError, UsageError
-from ..store.base import ObjectInfo, Output, Store
+from ..store.base import ObjectInfo, Output, Store, store_beside
 
 Fault = Literal["refused", "request_lost", "answer_lost", "dies_before", "dies_after"]
 _Result = TypeVar("_Result")
@@ -93,6 +93,23 @@ class FaultStore:
         self._dead = False
         self._lock = threading.Lock()
         self.calls: list[FaultCall] = []
+
+    def beside(self, scheme: str, rest: str) -> Store | None:
+        """Open another table path in the same store, whose calls do not fail.
+
+        Args:
+            scheme: the scheme of its URL, without `://`.
+            rest: the rest of its URL.
+
+        Returns:
+            The store of that path; None: it is in another store.
+
+        Raises:
+            UsageError: the path is malformed.
+
+        Spec: MT6.
+        """
+        return store_beside(self._inner, f"{scheme}://{rest}")
 
     @property
     def url(self) -> str:

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from tests.mutants.exports import EXPORTS
 from tests.mutants.feed import FEED
 from tests.mutants.guards import GUARDS
+from tests.mutants.joint import JOINT
 from tests.mutants.mutant import Mutant
 from tests.mutants.protocol import PROTOCOL
 
-MUTANTS: Mapping[str, Mutant] = {each.name: each for each in (*PROTOCOL, *GUARDS, *EXPORTS, *FEED)}
+MUTANTS: Mapping[str, Mutant] = {each.name: each for each in (*PROTOCOL, *GUARDS, *EXPORTS, *FEED, *JOINT)}
 SIMULATED: Mapping[str, Mutant] = {name: each for name, each in MUTANTS.items() if each.theme}
 
-assert len(MUTANTS) == len(PROTOCOL) + len(GUARDS) + len(EXPORTS) + len(FEED), "two mutants have one name"
+assert len(MUTANTS) == len(PROTOCOL) + len(GUARDS) + len(EXPORTS) + len(FEED) + len(JOINT), "two mutants have one name"

@@ -137,7 +137,11 @@ COMMITTING: tuple[Mutant, ...] = (
         "history",
         "A job behind the fence is told that it never committed, although a version since its birth carries it.",
         "IV2 CM2",
-        (_SETTLED, "if any(each.job == job for each in found.snapshot.commits):", "if False:"),
+        (
+            _SETTLED,
+            "if version not in head.snapshot.void and any(each.job == job for each in found.snapshot.commits):",
+            "if False:",
+        ),
         tests="faults/test_stalled.py::test_a_fenced_job_that_another_process_had_committed_is_not_told_that_it_had_not",
         theme="phases",
     ),
@@ -577,7 +581,7 @@ CONFLICTS: tuple[Mutant, ...] = (
         "rollback",
         "A rollback undoes commits that it has not seen.",
         "IV2 CF13",
-        (_CONFLICT, "    if head.version > change.birth:\n", "    if False:\n"),
+        (_CONFLICT, "    if last_state(head) > change.birth:", "    if False:\n"),
         tests="engine/operations/test_rollback.py::test_a_rollback_conflicts_with_whatever_was_committed_meanwhile",
         theme="back",
     ),
@@ -1592,8 +1596,8 @@ HANDING_OVER: tuple[Mutant, ...] = (
         (_COMMIT, "        if birth_of(job) < head.snapshot.fence:\n", "        if False:\n"),
         (
             "engine/commit/conflict_inputs.py",
-            "return ConflictInputs(committed=fenced or find_job",
-            "return ConflictInputs(committed=find_job",
+            "return ConflictInputs(committed=fenced or decided or find_job",
+            "return ConflictInputs(committed=decided or find_job",
         ),
         (
             "engine/job/two_phase.py",
@@ -1662,7 +1666,7 @@ READING: tuple[Mutant, ...] = (
         "IV2 LY7 RD1",
         (
             _HEAD,
-            "head, intents = resolve_head(store, hinted, glanced) if hinted else (None, {})",
+            "head, intents = _newest_object(store, hint.version, glanced) if hint is not None else (None, {})",
             "head, intents = glanced, {}",
         ),
         tests="faults/test_answers.py::test_no_hint_changes_what_is_read_or_where_a_commit_lands",

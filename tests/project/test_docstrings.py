@@ -122,7 +122,9 @@ MEMBERS = dict(members())
 CONSTRUCTORS = {
     name: each.__init__
     for name, each in CLASSES.items()
-    if is_ours(each.__init__) and not issubclass(each, BaseException) and name not in ("Job", "testing.SimulatedStore")
+    if is_ours(each.__init__)
+    and not issubclass(each, BaseException)
+    and name not in ("Job", "PinnedTable", "Transaction", "testing.SimulatedStore")
 }
 CALLABLES = {
     **{name: each for name, each in PUBLIC.items() if not isinstance(each, type)},

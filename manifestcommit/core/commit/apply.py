@@ -63,9 +63,11 @@ def create(
     store: str = "",
     note: Note = _NO_NOTE,
     author: Author | None = None,
+    rank: int = 0,
 ) -> Snapshot:
     """Build version 1: the table's id, its partitioning, its schema if known, and the start
-    positions of its sources. [CM13] [WM7]"""
+    positions of its sources. rank: its place among the tables of a joint commit. [CM13] [WM7]
+    [MT2]"""
     origins = dict(sources or {})
     record = Commit(
         job=job,
@@ -91,6 +93,7 @@ def create(
         marked=True,
         proven=(store,) if store else (),
         recent_jobs={job: 1},
+        rank=rank,
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from ..joint.fate import last_state
 from ..schema.evolution import SchemaConflict, apply_edits, can_widen
 from ..schema.fields import Field, members, type_text
 from ..table.partition_pattern import PartitionPattern, first_overlap, of_partition
@@ -427,7 +428,7 @@ def rolled_back_over(
     """A rollback would undo commits that it did not see, or its target is no longer readable.
     [CF13]"""
     mine = f"rolls back to version {change.target.version}"
-    if head.version > change.birth:
+    if last_state(head) > change.birth:  # a void version is nothing that is lost [MT8]
         return Conflict(
             rule="rolled_back_over",
             mine=mine,

@@ -154,6 +154,8 @@ def choose(
     """
     fence = max(head.fence, min(at_grace, head.version, *prepared))
     last = head.version - policy.keep_versions + 1
+    for void in reversed(head.void):  # is no version that anyone reads [MT8]
+        last -= void >= last
     return fence, max(head.expired, min(last, at_keep_for, fence))
 
 

@@ -19,6 +19,7 @@ from ...core.commit.change import Abort, Change, ConflictInputs, MergeManifests,
 from ...core.commit.conflict import Conflict, find_conflict
 from ...core.commit.group_commit import CombinedCommit
 from ...core.format import codec
+from ...core.joint.fate import attempt_of, state_before
 from ...core.table.snapshot import Snapshot
 from ...errors import (
     CorruptMetadataError,
@@ -29,6 +30,7 @@ from ...errors import (
 )
 from ..metadata import exports
 from ..metadata.job_and_key_lookup import find_job
+from ..metadata.member_fate import home_of
 from ..metadata.removed_table import check_same_root, is_removed, removed
 from ..metadata.table_context import TableContext
 from ..metadata.version_chain import Head, list_above, newest_above, read_object, resolve_head
@@ -38,10 +40,15 @@ from ..runtime.tuning import Limits
 from .conflict_inputs import find_winners, load_conflict_inputs
 from .create_version import create_version, pause, put_hint
 from .group_commit import Committers, GroupCommit
+from .joint_part import Decision, Member, Part
 from .settled import birth_of, check_table, fenced_outcome, settled_outcome
 from .spilling import Spiller
 
 LOG = logging.getLogger("manifestcommit.jobs")
+# how long a joint commit may stay undecided before a writer that needs the table aborts it [MT9]
+_PATIENCE_US = 2_000_000
+_LOOK_S = 0.5
+_LOOKS = 4
 
 
 def commit(
@@ -53,12 +60,15 @@ def commit(
     committers: Committers = Committers.GROUP,
     meter: Meter | None = None,
     is_signed: bool = False,
+    part: Part | None = None,
 ) -> Outcome:
     """Commit the change once, whatever else commits beside it, or say why not. [CM1]-[CM8] [CM19]
     [CM21]
 
     committers: who else may commit the same job; meter: what measures this call, if not one of its
-    own; is_signed: another process made the change, and said who it is. [OB15]
+    own; is_signed: another process made the change, and said who it is [OB15]; part: what this
+    commit is of a joint commit: that a member is committed means that it has been placed, and a
+    decision whose attempt was aborted is "aborted" under the attempt's id. [MT3] [MT4]
 
     One create, one list and one put of the hint if nobody is in the way and nothing spills. A crash
     at any point leaves the table at its old state or at its new one.
@@ -70,7 +80,7 @@ def commit(
     )
     group = GroupCommit(session, change.job, committers)
     try:
-        outcome = _CommitLoop(session, head, change, limits, committers, meter, group).run()
+        outcome = _CommitLoop(session, head, change, limits, committers, meter, group, part).run()
         if group.is_published:
             outcome = _decided(session, outcome, limits)
     except Exception as error:
@@ -91,7 +101,7 @@ def commit(
     if outcome.kind != "unknown":
         group.retract()
     outcome = measured(outcome, meter, committers)
-    if outcome.kind == "committed":
+    if outcome.kind == "committed" and not isinstance(part, Member):
         exports.after_commit(session)
     return outcome
 
@@ -156,6 +166,56 @@ def _decided(session: TableContext, outcome: Outcome, limits: Limits) -> Outcome
     )
 
 
+def abort_attempt(session: TableContext, attempt: str) -> None:
+    """Record in the home, which this is the context of, that an attempt of a joint commit never
+    commits, unless its fate is known there by now. The caller asks for that afterwards. [MT9]"""
+    head = session.open()
+    snapshot = head.snapshot
+    is_known = any(each.attempt == attempt for each in snapshot.joint.values())
+    if is_known or birth_of(attempt) < snapshot.fence or find_job(session, snapshot, attempt)[0]:
+        return
+    change = Abort(job=session.new_job(head), birth=head.version, aborted=attempt)
+    outcome = commit(session, head, change, committers=Committers.THIS_PROCESS)
+    if outcome.kind == "unknown":
+        raise StoreError(
+            f"{session.store.url}: it is not known whether attempt {attempt} of a joint commit was "
+            f"aborted: {outcome.reason}. Trying again is safe."
+        )
+    if outcome.committed:
+        LOG.info("%r: %s does not go on, and was aborted", session.store.url, attempt)
+
+
+def settle_first(session: TableContext, head: Head) -> Head:
+    """What to build the next version on, where the newest object is a member of a joint commit that
+    was not committed when `head` was read: the member, if it is committed by now, or else the state
+    before it. [MT5] [MT9]
+
+    An undecided one gets the time that its commit needs; then its attempt is aborted, in its home.
+    Homes come before their members in the order of tables, so that this ends.
+    """
+    waited, began_us = 0, session.env.now_us()
+    while head.top is not None and not head.is_void:
+        member = head.top.snapshot
+        assert member.pending is not None
+        is_late = session.env.now_us() - began_us >= _PATIENCE_US and waited >= _LOOKS
+        if is_late:
+            home = session.at(home_of(session.store, member.pending))
+            abort_attempt(home, attempt_of(member.pending))
+        else:
+            session.env.sleep(_LOOK_S * (0.5 + session.env.jitter()))
+        waited += 1
+        newest = newest_above(session.store, head.version, head)
+        if newest is None:
+            raise removed(session, head, None)
+        is_same = newest.top is not None and newest.top.digest == head.top.digest
+        began_us = began_us if is_same else session.env.now_us()
+        waited = waited if is_same else 0
+        head = newest
+    if head.top is None:
+        return head
+    return Head(snapshot=state_before(head.top.snapshot, head.snapshot), digest=head.top.digest)
+
+
 class _CommitLoop:
     """One job's attempts to commit: judge the head, create the next version, rebase and retry."""
 
@@ -168,8 +228,10 @@ class _CommitLoop:
         committers: Committers,
         meter: Meter,
         group: GroupCommit,
+        part: Part | None,
     ) -> None:
         self._session = session
+        self._part = part
         self._head = head
         self._is_fresh = False  # whether this loop has read the head, not its caller
         self._change = change
@@ -204,6 +266,11 @@ class _CommitLoop:
 
     def _next_step(self) -> Outcome | tuple[Snapshot, bytes] | None:
         """What the head decides, or else the version to create; None: rebased, judge again."""
+        if (top := self._head.top) is not None:
+            if self._part is not None and self._part.is_placed(top.snapshot):
+                return self._outcome("committed", version=top.version)
+            self._rebase(settle_first(self._session, self._head))
+            return None
         judged = self._judge()
         if isinstance(judged, Outcome):
             changeable = judged.kind in ("conflict", "already_committed", "key_reused")
@@ -252,6 +319,8 @@ class _CommitLoop:
         settled = settled_outcome(session, head, change, sent=sent)
         if settled is not None:
             return settled
+        if isinstance(self._part, Decision) and self._part.is_over(session, head.snapshot):
+            return Outcome(kind="aborted", job_id=self._part.attempt)
         inputs = load_conflict_inputs(session, head, change)
         winners = find_winners(session, head, change, self._versions)
         conflict = find_conflict(head.snapshot, change, winners, inputs)
@@ -272,9 +341,11 @@ class _CommitLoop:
         cannot be made, without them. [CM17] [CM20]"""
         session, head = self._session, self._head
         change = msgspec.structs.replace(self._change, summary=self._meter.summary())
+        alone = CombinedCommit(snapshot=head.snapshot)
+        is_joint = self._part is not None
         for carried in (
-            self._group.carry(head.snapshot, change, inputs),
-            CombinedCommit(snapshot=head.snapshot),
+            alone if is_joint else self._group.carry(head.snapshot, change, inputs),
+            alone,
         ):
             made = apply(
                 carried.snapshot,
@@ -286,6 +357,8 @@ class _CommitLoop:
                 writer=session.writer,
                 store=session.store.identity,
             )
+            if self._part is not None:
+                made = self._part.made(head.snapshot, made)
             try:
                 snapshot = self._spiller.settle(
                     group_commit.complete(carried, made, change),
@@ -332,6 +405,8 @@ class _CommitLoop:
             return self._outcome("unknown", reason=reason), self._head
         if counted is None:
             return None, newest
+        if isinstance(self._part, Member):  # it is no state of the table yet, nor has it a hint
+            return self._outcome("committed", version=counted), newest
         self._session.known = newest
         if counted == mine.version:
             self._group.settled(mine.snapshot)
@@ -352,7 +427,7 @@ class _CommitLoop:
         newest = self._newest(base, None)
         if newest.snapshot.table_id != mine.snapshot.table_id:
             raise removed(session, base, mine)
-        if newest.version < mine.version:
+        if (newest.top or newest).version < mine.version:
             raise StoreError(f"version {mine.version} is gone; is the table being removed?")
         state, version = find_job(session, newest.snapshot, mine.snapshot.commits[-1].job)
         if state == "committed":

@@ -50,6 +50,8 @@ def find_winners(
     seen[head.version] = head
     winners = []
     for version in range(change.since + 1, head.version + 1):
+        if version in head.snapshot.void:
+            continue  # a member of a joint commit that was aborted won nothing [MT8]
         if version not in seen:
             found = read_object(session.store, version)
             if found is None:
@@ -86,8 +88,12 @@ def load_conflict_inputs(session: TableContext, head: Head, change: Change) -> C
             # Below the fence its record may be gone: that it committed is known to the history
             # only.
             fenced = object_names.parse_job_id(change.aborted).birth < snapshot.fence
+            # an attempt of a joint commit is in the record of the members that it committed [MT9]
+            decided = any(each.attempt == change.aborted for each in snapshot.joint.values())
             return ConflictInputs(
-                committed=fenced or find_job(session, snapshot, change.aborted)[0] == "committed"
+                committed=fenced
+                or decided
+                or find_job(session, snapshot, change.aborted)[0] == "committed"
             )
         case Rewind():
             return ConflictInputs(reused=_reused(session, head, change))

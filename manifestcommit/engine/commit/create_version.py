@@ -38,6 +38,7 @@ def create_table(
     properties: dict[str, str],
     sources: Mapping[str, Position] | None = None,
     provisional: bool = False,
+    rank: int = 0,
 ) -> Head:
     """Version 1, by this call or by the one that won the race for it: the loser joins. [CM13]"""
     session.prove(())
@@ -57,6 +58,7 @@ def create_table(
         store=session.store.identity,
         note=session.note,
         author=session.who(),
+        rank=rank,
     )
     data = codec.encode_snapshot(snapshot)
     put_marker(session.store, table_id, session.env)

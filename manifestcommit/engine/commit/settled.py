@@ -72,7 +72,9 @@ def fenced_outcome(session: TableContext, head: Head, job: str) -> Outcome:
             return Outcome(
                 kind="unknown", job_id=job, reason=f"version {version}, which may carry it, is gone"
             )
-        if any(each.job == job for each in found.snapshot.commits):
+        if version not in head.snapshot.void and any(
+            each.job == job for each in found.snapshot.commits
+        ):
             carrier = version
             break
     # They may have expired since the head was read, been deleted, and one of them brought back.

@@ -284,6 +284,7 @@ def _walk(
     """Check every version, newest first, against the one above it; `contents` gets what it lists.
     [OB1]"""
     above: Head | None = None  # the last version without a contradiction
+    child: Snapshot | None = None  # the last such version that was a state of the table [MT5]
     table_id = head.snapshot.table_id  # the last such version's
     for count, (version, read) in enumerate(
         prefetch(partial(_read, store), versions, threads=_READERS, limit=_READERS)
@@ -295,16 +296,18 @@ def _walk(
         if not isinstance(opened, Head):
             text = opened or "it was there when the root was listed, and is gone"
             findings.add(finding("version_unreadable" if opened else "version_missing", name, text))
-            above = None
+            above = child = None
             continue
         snapshot = opened.snapshot
+        is_void = version in head.snapshot.void
         findings.add(*check_version(snapshot))
         trusted = True
         if above is not None and above.version == version + 1:
             trusted = above.snapshot.parent_digest == opened.digest
-            if trusted:
-                findings.add(*check_step(snapshot, above.snapshot))
-            else:
+            if trusted and not is_void and child is not None:
+                beneath = msgspec.structs.replace(snapshot, version=child.version - 1)
+                findings.add(*check_step(beneath, child))
+            elif not trusted:
                 text = (
                     f"version {above.version} was built on other bytes than these: one of the "
                     "two was replaced"
@@ -314,6 +317,7 @@ def _walk(
             findings.add(other_table(snapshot, table_id, "newer versions"))
         contents.add_version(snapshot)
         above = opened if trusted else None
+        child = None if not trusted else child if is_void else snapshot
         table_id = snapshot.table_id if trusted else table_id
 
 
@@ -340,7 +344,7 @@ def _exports_behind(session: TableContext, head: Snapshot) -> Iterator[VerifyFin
 
 def _check_hint(store: Store, inventory: Inventory, findings: Findings) -> None:
     try:
-        data = store.get(object_names.HINT, 0, 64)
+        data = store.get(object_names.HINT, 0, codec.MAX_HINT_BYTES + 1)
     except FileNotFoundError:
         return
     hinted = codec.decode_hint(data)

@@ -43,7 +43,8 @@ from ..commit.group_commit import Committers
 from ..commit.settled import found_outcome
 from ..datafile import writer as files
 from ..datafile.foreign_file import footer_schema, inspect_file
-from ..metadata.job_and_key_lookup import find_job_at, find_key_at
+from ..joint.joint_commit import TablePart
+from ..metadata.job_and_key_lookup import find_job_at
 from ..metadata.table_context import TableContext
 from ..metadata.table_root import open_or_free
 from ..metadata.version_chain import Head
@@ -52,6 +53,7 @@ from ..runtime.outcome import Outcome, committed_or_raise
 from ..runtime.validation import Ranges, advance_of, check_work, source_ranges_of, wrong
 from ..runtime.validation import metadata as check_metadata
 from .commit_order import check_turn
+from .start import Start, begun
 from .state import Act, JobState, after
 from .task_recovery import Recovery, intake_of
 from .two_phase import put_prepared, seal
@@ -59,15 +61,6 @@ from .two_phase import put_prepared, seal
 LOG = logging.getLogger("manifestcommit.jobs")
 Progress = Callable[[int, int], None]  # rows, bytes so far
 _FINAL_EARLY = ("partition_is_filled", "table_exists", "watermark_overlap")
-
-
-class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job found when it began. head: the table's latest version; job: the job's id; record:
-    that of its key, if an earlier run has committed it."""
-
-    head: Head
-    job: str
-    record: KeyRecord | None = None
 
 
 class Transaction:
@@ -138,7 +131,7 @@ class Transaction:
         head = open_or_free(session)
         job = cls(
             session,
-            None if head is None else _begun(session, head, key, recovery),
+            None if head is None else begun(session, head, key, recovery),
             key=key,
             fingerprint=fingerprint,
             recovery=recovery,
@@ -499,12 +492,29 @@ class Transaction:
         self._committers = committers.again()
         self._change = change = self.change()
         self._meter = meter = self._session.meter(change.job, change.operation, change.summary)
-        assert self._head is not None
-        known = self._session.known
-        base = known if known is not None and known.version > self._head.version else self._head
+        base = self._newest_known()
         if self._record is not None:
             return measured(found_outcome(self._session, base, change), meter)
         return self._commit(base, change, meter, committers)
+
+    def _newest_known(self) -> Head:
+        assert self._head is not None
+        known = self._session.known
+        return known if known is not None and known.version > self._head.version else self._head
+
+    def as_part(self) -> TablePart:
+        """What it takes to commit this job together with those of other tables; it is over then.
+        [MT3]"""
+        self._table(None, ())
+        self._enter(Act.COMMIT)
+        self._change = self.change()
+        self._committers = Committers.ANY_PROCESS
+        return TablePart(
+            session=self._session,
+            head=self._newest_known(),
+            change=self._change,
+            found=self._record is not None,
+        )
 
     def commit_again(self) -> Outcome:
         """The same change once more, where the store failed or did not say: whatever of the first
@@ -649,7 +659,7 @@ class Transaction:
             created = create_table(
                 self._session, schema=schema, partition_by=chosen, properties={}, provisional=True
             )
-            self._start = _begun(self._session, created, self._key, self.recovery)
+            self._start = begun(self._session, created, self._key, self.recovery)
         head = self._start.head
         self._session.prove(head.snapshot.proven)
         return head
@@ -707,13 +717,3 @@ class Transaction:
         if (state := after(self._state, act)) is None:
             raise UsageError(f"this job {self._state.value}; begin a new one")
         self._state = state
-
-
-def _begun(session: TableContext, head: Head, key: str | None, recovery: Recovery | None) -> Start:
-    record = None
-    if key is not None:
-        head, record = find_key_at(session, head, key)
-    job = session.new_job(head)
-    if recovery is not None and record is None:
-        job = recovery.find(head.snapshot) or job
-    return Start(head=head, job=job, record=record)

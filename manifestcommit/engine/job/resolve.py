@@ -46,11 +46,21 @@ def resolve_job(session: TableContext, job_id: str) -> Resolution:
     recorded = _recorded(session, head, job_id)
     if recorded is not None:
         return recorded
+    if _is_undecided(head, job_id):
+        return Resolution("pending")
     if read_prepared(session, job_id) is not None or is_published(session, job_id):
         return Resolution("pending")
     # The writer that carried it since the head was read has removed its intent.
     newest = newest_above(session.store, head.version, head) or session.open()
+    if _is_undecided(newest, job_id):
+        return Resolution("pending")
     return _recorded(session, newest, job_id) or Resolution("not_committed")
+
+
+def _is_undecided(head: Head, job_id: str) -> bool:
+    """Whether the job has made a member of a joint commit that its home has not decided. [MT8]"""
+    top = None if head.is_void else head.top
+    return top is not None and any(each.job == job_id for each in top.snapshot.commits)
 
 
 def _recorded(session: TableContext, head: Head, job_id: str) -> Resolution | None:

@@ -28,7 +28,7 @@ from ...errors import (
     UsageError,
 )
 from ...store import ObjectInfo
-from ..commit.commit_loop import commit
+from ..commit.commit_loop import commit, settle_first
 from ..commit.spilling import newest_records
 from ..job.two_phase import read_prepared
 from ..metadata.job_and_key_lookup import find_job
@@ -98,7 +98,7 @@ def commit_decision(
     """The newest version that holds the decision, by this commit or an earlier one. If other gcs
     decide first, the choice is made again. [GC3]"""
     for _ in range(_TRIES):
-        head = session.open()
+        head = settle_first(session, session.open())
         progress("deciding what stays")
         try:
             with raise_if_expired(session.store, head.version):

@@ -90,6 +90,11 @@ class TableContext:
         other.note = Note(message=message, metadata=dict(metadata or {}))
         return other
 
+    def at(self, store: Store) -> TableContext:
+        """A context of another table, for what this process does there on behalf of this one. Its
+        commits carry no note. [MT9]"""
+        return TableContext(store, self.env, self._tuning, author=self.author)
+
     def signed(self, change: _Change, properties: Mapping[str, str]) -> _Change:
         """The change with what the caller says of it, and who makes it, as far as a table with
         these properties records that. [OB15]"""

@@ -119,6 +119,12 @@ def _version_at(store: Store, head: Head, moment: int) -> int:
         else:
             high = middle
     _check_undisputed(store, head, moment, high, _committed_at(store, high))
+    for void in reversed(head.snapshot.void):  # was never a state of the table [MT8]
+        low -= void == low
+    if low < head.snapshot.expired:
+        raise VersionNotFoundError(
+            f"{store.url} has no readable version as old as {to_datetime(moment).isoformat()}"
+        )
     return low
 
 

@@ -1,5 +1,8 @@
 """Reads the chain of versions: the latest in three requests, any older one, and the second look
-that makes an older one trustworthy. [RD1]-[RD5]
+that makes an older one trustworthy. [RD1]-[RD5] [MT8]
+
+A request for the latest version returns a state of the table: where the newest object is a member
+of a joint commit, its home is asked (engine.metadata.member_fate).
 
 Not here: the files of a snapshot (engine.scan.planning), writing a version
 (engine.commit.commit_loop).
@@ -15,6 +18,7 @@ import msgspec
 
 from ...core.commit.conflict import is_readable
 from ...core.format import codec
+from ...core.format.codec import Hint
 from ...core.table import object_names
 from ...core.table.snapshot import Snapshot
 from ...errors import (
@@ -26,6 +30,7 @@ from ...errors import (
     VersionNotFoundError,
 )
 from ...store import Store
+from .member_fate import ask_fate, diverged
 from .table_marker import misplaced
 
 # the highest listed version is gone when it is fetched: the table was removed, or the version
@@ -48,10 +53,16 @@ class VersionListing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot and the digest of its object; it was the latest version when it was read. [OB1]"""
+    """A snapshot and the digest of its object; it was the latest version when it was read. [OB1]
+
+    top: a member of a joint commit above it, which was not committed when this was read; is_void:
+    whether that member is known to be aborted, so that it never will be. [MT8]
+    """
 
     snapshot: Snapshot
     digest: str
+    top: Head | None = None
+    is_void: bool = False
 
     @property
     def version(self) -> int:
@@ -70,11 +81,11 @@ def open_head(store: Store) -> Head:
 def open_above(store: Store) -> tuple[Head, dict[str, int]]:
     """The latest version as of this call, and the intents in its listing: job -> size in bytes.
     Requests as for `open_head`. [RD1] [CM19]"""
-    hinted = _hinted(store)
-    glanced = _glance(store, hinted) if hinted else None
-    head, intents = resolve_head(store, hinted, glanced) if hinted else (None, {})
+    hint = _hinted(store)
+    glanced = _glance(store, hint.version) if hint is not None else None
+    head, intents = _newest_object(store, hint.version, glanced) if hint is not None else (None, {})
     if head is None:
-        head, intents = resolve_head(store, 0)
+        head, intents = _newest_object(store, 0)
     elif glanced is not None and not head.snapshot.marked:
         _check_beside(store, glanced, head)
     if head is None:
@@ -82,7 +93,7 @@ def open_above(store: Store) -> tuple[Head, dict[str, int]]:
             f"there is no table at {store.url}; check the path, create the table by a first "
             "write, or `adopt` the Parquet files there"
         )
-    return head, intents
+    return settled_head(store, head, hint), intents
 
 
 def newest_above(store: Store, base: int, known: Head | None = None) -> Head | None:
@@ -99,7 +110,77 @@ def resolve_head(
     store: Store, start: int, head: Head | None = None
 ) -> tuple[Head | None, dict[str, int]]:
     """The latest version for certain, None: no version from `start` on; and the intents in the
-    listing: job -> size in bytes. [RD1] [CM5] [CM20]
+    listing: job -> size in bytes. [RD1] [CM5] [CM20] [MT8]
+
+    head: what was fetched before, if anything; requests as for `newest_above`, and those that
+    `settled_head` makes.
+    """
+    if head is not None and head.top is not None:
+        start, head = head.top.version, head.top
+    newest, intents = _newest_object(store, start, head)
+    return None if newest is None else settled_head(store, newest), intents
+
+
+def settled_head(store: Store, newest: Head, hint: Hint | None = None) -> Head:
+    """The state of the table at its newest object: of a member of a joint commit that is not
+    committed, that of its base, and the member as `top`. [MT6] [MT8]
+
+    No request unless the object is a member. Then three to its home, unless the hint says what
+    became of it, and one for the base, if that is what is read.
+    """
+    for _ in range(_RESTARTS):
+        pending = newest.snapshot.pending
+        if pending is None:
+            return newest
+        fate, base = ask_fate(store, newest.snapshot, hint, _open_object), None
+        if fate == "committed":
+            return newest
+        if fate != "newer":
+            base = read_object(store, pending.base)
+            if base is not None and _is_beneath(base, newest):
+                return Head(
+                    snapshot=base.snapshot,
+                    digest=base.digest,
+                    top=newest,
+                    is_void=fate == "aborted",
+                )
+        again, _intents = _newest_object(store, newest.version, newest)
+        if again is None:
+            raise TableNotFoundError(f"the table at {store.url} was removed while it was read")
+        if again.version == newest.version:
+            if fate == "newer":
+                raise diverged(store, newest.snapshot)
+            if base is None:
+                raise missing_version(pending.base)
+            # got before a list that shows that nobody has gone on, so that it cannot be expired
+            return Head(
+                snapshot=base.snapshot, digest=base.digest, top=newest, is_void=fate == "aborted"
+            )
+        newest = again
+    raise StoreError(f"{store.url}: {_RESTARTS} joint commits were made while its head was read")
+
+
+def _open_object(store: Store) -> Head:
+    """The newest object as of this call, a member of a joint commit or not. [MT6] [RD1]"""
+    hint = _hinted(store)
+    glanced = _glance(store, hint.version) if hint is not None else None
+    head = _newest_object(store, hint.version, glanced)[0] if hint is not None else None
+    head = head or _newest_object(store, 0)[0]
+    if head is None:
+        raise TableNotFoundError(f"there is no table at {store.url}")
+    return head
+
+
+def _is_beneath(base: Head, member: Head) -> bool:
+    """Whether the member was built on these very bytes."""
+    return base.version == member.version - 1 and member.snapshot.parent_digest == base.digest
+
+
+def _newest_object(
+    store: Store, start: int, head: Head | None = None
+) -> tuple[Head | None, dict[str, int]]:
+    """The newest object for certain, None: no version from `start` on; and the intents in the
+    listing. [RD1] [CM5]
 
     head: an object that was fetched before, if any. The latest version is never deleted. So an
     object that was fetched before a listing that shows nothing above it is the latest; one that was
@@ -179,13 +260,15 @@ def list_above(store: Store, start: int) -> VersionListing:
 
 def read_object(store: Store, version: int) -> Head | None:
     """The snapshot object of `version`, checked; None if it does not exist. This does not say
-    whether it is readable. [OB3] [OB4]"""
+    whether it is readable, nor whether it is a state of the table: `void` of a later version and
+    `settled_head` show it. [OB3] [OB4] [OB16]"""
     name = object_names.version_name(version)
     try:
         data = store.get(name, 0, codec.MAX_OBJECT_BYTES + 1)
     except FileNotFoundError:
         return None
-    return Head(snapshot=codec.decode_snapshot(data, name=name), digest=codec.digest(data))
+    snapshot = codec.decode_snapshot(data, name=name, pending=True)
+    return Head(snapshot=snapshot, digest=codec.digest(data))
 
 
 def read_version(store: Store, head: Head, version: int) -> Head:
@@ -231,7 +314,8 @@ def walk_back(store: Store, head: Head) -> Iterator[Head]:
                 return  # it expired during the walk: the history now ends here
         if stored is None:
             raise missing_version(version)
-        yield stored
+        if version not in head.snapshot.void:
+            yield stored
         child = stored
 
 
@@ -256,12 +340,13 @@ def missing_version(version: int) -> CorruptMetadataError:
     )
 
 
-def _hinted(store: Store) -> int:
-    """The version in the hint, 0: none. [LY7]"""
+def _hinted(store: Store) -> Hint | None:
+    """What the hint says, None: it names no version. [LY7] [MT7]"""
     try:
-        return codec.decode_hint(store.get(object_names.HINT, 0, 64)) or 0
+        hint = codec.read_hint(store.get(object_names.HINT, 0, codec.MAX_HINT_BYTES + 1))
     except FileNotFoundError:
-        return 0
+        return None
+    return hint if hint is not None and hint.version else None
 
 
 def _glance(store: Store, version: int) -> Head | None:
@@ -296,6 +381,11 @@ def _check_readable(store: Store, head: Head, version: int) -> None:
         raise VersionNotFoundError(
             f"{store.url} has no version {version}; it has {snapshot.expired} to "
             f"{snapshot.version}{_tagged(snapshot)}"
+        )
+    if version in snapshot.void:
+        raise VersionNotFoundError(
+            f"version {version} of {store.url} is void: it was a member of a joint commit that was "
+            "aborted, and never a state of the table. Choose another version."
         )
     if not is_readable(snapshot, version):
         raise SnapshotExpiredError(

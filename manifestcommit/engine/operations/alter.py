@@ -50,11 +50,13 @@ def create(
     partition_by: Sequence[str],
     properties: Mapping[str, str],
     sources: Mapping[str, Position] | None = None,
+    rank: int | None = None,
 ) -> Head:
     """Create a table with this schema, or return an existing one with columns of the same names.
     [CM13]
 
-    sources: where each of them begins, so that no later range can be committed first. [WM7]
+    sources: where each of them begins, so that no later range can be committed first [WM7]; rank:
+    its place among the tables of a joint commit, None: 0, or what an existing one has. [MT2]
     """
     _check_properties(session, properties, schema, None)
     origins = origins_of(sources)
@@ -68,8 +70,14 @@ def create(
             partition_by=chosen,
             properties=dict(properties),
             sources=origins,
+            rank=rank or 0,
         )
     _check_same(session, head, schema, partition_by)
+    if rank is not None and rank != head.snapshot.rank:
+        raise UsageError(
+            f"{session.store.url} is a table already, of rank {head.snapshot.rank}, and a table "
+            f"keeps its rank: rank={rank} is none that it can get. Nothing was changed"
+        )
     return _declare(session, head, origins)
 
 

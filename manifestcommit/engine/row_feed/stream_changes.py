@@ -50,7 +50,7 @@ class RowFeed(VersionFeed[VersionChange]):
         before = (
             empty_before(snapshot)
             if snapshot.version == 1
-            else self._snapshot(snapshot.version - 1, at)
+            else self._snapshot(self._version_before(snapshot.version), at)
         )
         return self._checked(change_between(self._session, before, snapshot, self._columns))
 

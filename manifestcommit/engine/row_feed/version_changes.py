@@ -63,6 +63,8 @@ def open_range(session: TableContext, start: int, end: int | None) -> tuple[Head
             f"changes lead from an older version to a newer one, and version {start} is newer than "
             f"{last.version}"
         )
+    if start in head.snapshot.void:  # was never a state of the table [MT8]
+        read_version(session.store, head, start)  # its error
     check_all_readable(session.store.url, head.snapshot, start, last.version)
     return head, last
 
@@ -165,6 +167,8 @@ def confirm(session: TableContext, head: Head, start: int, end: int) -> None:
 def _snapshots(session: TableContext, last: Head, start: int) -> Iterator[Snapshot]:
     """Each version from `start` to the last one, one after the other."""
     for version in range(max(start, 1), last.version + 1):
+        if version in last.snapshot.void:
+            continue
         stored = last if version == last.version else read_object(session.store, version)
         if stored is None:
             raise missing_version(version)

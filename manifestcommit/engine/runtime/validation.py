@@ -61,6 +61,18 @@ def flag(name: str, value: Any) -> bool:
     return value
 
 
+def within(least: int, most: int) -> Rule:
+    """A whole number between these bounds, both included."""
+
+    def check(name: str, value: Any) -> int:
+        is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+        if not is_whole or not least <= int(value) <= most:
+            raise wrong(name, value, f"a whole number from {least} to {most}")
+        return int(value)
+
+    return check
+
+
 def whole(least: int | None) -> Rule:
     """A whole number from `least` on that fits 64 bits."""
 

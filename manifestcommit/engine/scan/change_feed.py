@@ -176,6 +176,9 @@ class VersionFeed(ABC, Generic[T]):
     def _find(self, at: Offset) -> Given[T]:
         key = (at.version, at.is_whole, at.seen)
         if key not in self._given:
+            assert self._head is not None
+            if at.version in self._head.snapshot.void:  # was never a state of the table [MT8]
+                return Given()
             snapshot = self._snapshot(at.version, at)
             try:
                 self._given[key] = (
@@ -233,6 +236,14 @@ class VersionFeed(ABC, Generic[T]):
         if at.version <= head.version:
             self._check_readable(head, self._needed(at))
         return head
+
+    def _version_before(self, version: int) -> int:
+        """The last version below this one that was a state of the table. [MT8]"""
+        assert self._head is not None
+        void, version = self._head.snapshot.void, version - 1
+        while version in void:
+            version -= 1
+        return version
 
     def _snapshot(self, version: int, at: Offset) -> Snapshot:
         assert self._head is not None

@@ -77,6 +77,12 @@ class ObjectStore:
             else None
         )
 
+    def beside(self, scheme: str, rest: str) -> ObjectStore | None:
+        """Another table path in the same bucket, with the same options; None: it is elsewhere.
+        [MT6] [SE2]"""
+        is_here = scheme == self._scheme and rest.partition("/")[0] == self._root.partition("/")[0]
+        return ObjectStore(scheme, rest, self._options) if is_here else None
+
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
         key = self._key(name)
         if end is not None and end <= (start or 0):

@@ -55,6 +55,10 @@ class LocalStore:
         parent = os.path.dirname(self._root)
         return LocalStore(parent) if parent != os.path.dirname(parent) else None
 
+    def beside(self, scheme: str, rest: str) -> LocalStore | None:
+        """Another table path on this machine; None: it is elsewhere. [MT6]"""
+        return LocalStore(rest) if scheme == "file" else None
+
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
         first = start or 0
         with _told(self, name), self._open(name) as file:

@@ -12,9 +12,12 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import msgspec
+
 from ...core.commit import retention
 from ...core.commit.retention import writer_of
 from ...core.format import codec
+from ...core.joint.fate import state_before
 from ...core.table import object_names
 from ...core.table.snapshot import Snapshot
 from ...core.table.watermark import Position
@@ -227,7 +230,7 @@ class Oracle:
         version = object_names.parse_version(name)
         if version is None:
             return
-        snapshot = codec.decode_snapshot(data, name=name)
+        snapshot = codec.decode_snapshot(data, name=name, pending=True)
         if self.graves and self._is_stray(snapshot):
             if snapshot.parent_digest in self.strays.values():
                 self._fail(
@@ -305,7 +308,8 @@ class Oracle:
             and (said := carried_wrongly(new.snapshot, self._declared)) is not None
         ):
             self._fail(f"version {version}: {said}")
-        for step in steps_of(self.chain, new, self._declared) if self.chain else ():
+        self._forget_void(new)
+        for step in steps_of(self._beneath(new), new, self._declared) if self.chain else ():
             for said in broken(step, self._rules):
                 self._fail(
                     f"version {version} ({step.new.commit.operation} by job "
@@ -339,6 +343,26 @@ class Oracle:
                 )
         self._carried |= dict.fromkeys(new.carried, version)
         self.chain.append(new)
+
+    def _beneath(self, new: State) -> list[State]:
+        """The chain as the new version was built on it: in the place of a member of a joint commit
+        that was aborted, the state before it. [MT5]"""
+        last = self.head
+        if last.version not in new.snapshot.void or last.snapshot.pending is None:
+            return self.chain
+        base = self.chain[last.snapshot.pending.base - 1]
+        state = state_before(last.snapshot, base.snapshot)
+        return [
+            *self.chain[:-1],
+            msgspec.structs.replace(base, snapshot=state, digest=last.digest),
+        ]
+
+    def _forget_void(self, new: State) -> None:
+        """What was in a member that is void by now has not been committed. [MT8]"""
+        last = self.chain[-1] if self.chain else None
+        if last is not None and last.version in new.snapshot.void:
+            for job in last.carried:
+                self._carried.pop(job, None)
 
     def _listed(self, snapshot: Snapshot) -> Iterable[tuple[str, int]]:
         yield from ((entry.path, entry.bytes) for entry in snapshot.added)

@@ -141,7 +141,7 @@ class _Pipelines:
             )
             self.tables[url] = (space, oracle)
         actor = self.scheduler.current or self._alone or onlooker(self.scheduler)
-        return SimulatedStore(self.tables[url][0], actor, url)
+        return SimulatedStore(self.tables[url][0], actor, url, self.open)
 
     def run(
         self,

@@ -126,8 +126,14 @@ class SimulatedStore:
     Spec: ST1.
     """
 
-    def __init__(self, space: Space, actor: Actor, url: str = "sim://table") -> None:
-        self._space, self._actor, self._url = space, actor, url
+    def __init__(
+        self,
+        space: Space,
+        actor: Actor,
+        url: str = "sim://table",
+        others: Callable[[str], Store] | None = None,
+    ) -> None:
+        self._space, self._actor, self._url, self._others = space, actor, url, others
 
     @property
     def env(self) -> Actor:
@@ -144,6 +150,23 @@ class SimulatedStore:
 
     def parent(self) -> Store | None:
         return None
+
+    def beside(self, scheme: str, rest: str) -> Store | None:
+        """Open another table path in the same store, where the run has several tables.
+
+        Args:
+            scheme: the scheme of its URL, without `://`.
+            rest: the rest of its URL.
+
+        Returns:
+            The store of that path; None: it is in another store.
+
+        Raises:
+            UsageError: the path is malformed.
+
+        Spec: MT6.
+        """
+        return self._others(rest) if scheme == "sim" and self._others is not None else None
 
     def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
         return self._read("get", name, lambda: self._get(name, start, end))

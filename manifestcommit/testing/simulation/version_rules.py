@@ -440,10 +440,11 @@ def _tags(step: Step) -> str | None:
 
 
 def is_readable(head: Snapshot, version: int) -> bool:
-    """Whether readers may ask for a version at this head. [RD3]"""
-    return head.expired <= version <= head.version or any(
+    """Whether readers may ask for a version at this head. [RD3] [MT8]"""
+    is_kept = head.expired <= version <= head.version or any(
         tag.version == version for tag in head.tags.values()
     )
+    return is_kept and version not in head.void
 
 
 Rule = Callable[[Step], str | None]

@@ -108,9 +108,9 @@ def test_a_damaged_head_is_an_error_that_names_it_never_an_older_or_empty_table(
 
 def test_a_newer_format_is_refused_not_guessed(store: MemoryStore) -> None:
     """[OB3]"""
-    raw = codec.decompress(store.get(object_names.version_name(7)), name="x").replace(b'"format_version":1', b'"format_version":2')
+    raw = codec.decompress(store.get(object_names.version_name(7)), name="x").replace(b'"format_version":1', b'"format_version":3')
     store.put(object_names.version_name(7), codec.compress(raw))
-    with pytest.raises(UnsupportedFormatError, match="2"):
+    with pytest.raises(UnsupportedFormatError, match="3"):
         open_head(store)
     with pytest.raises(UnsupportedFormatError):
         write(store, rows([9]))

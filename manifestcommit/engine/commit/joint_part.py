@@ -1,0 +1,62 @@
+"""What one table's commit does as a part of a joint commit. [MT3] [MT4]
+
+Not here: the loop that commits (engine.commit.commit_loop), the order of the parts
+(engine.joint.joint_commit).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ...core.joint.fate import as_decision, as_member, attempt_of, last_state
+from ...core.table.object_names import attempt_id
+from ...core.table.snapshot import JointRecord, Snapshot
+from ..metadata.job_and_key_lookup import find_job
+from ..metadata.table_context import TableContext
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """The commit makes a version that is pending until the home decides. home: its root; job: the
+    job there; attempt: the attempt's number. [MT3]"""
+
+    home: str
+    job: str
+    attempt: int
+
+    def made(self, head: Snapshot, snapshot: Snapshot) -> Snapshot:
+        """The next version after `head`, as this member."""
+        return as_member(
+            snapshot, home=self.home, job=self.job, attempt=self.attempt, base=last_state(head)
+        )
+
+    def is_placed(self, newest: Snapshot) -> bool:
+        """Whether this object is this very member already, by any process. [MT3]"""
+        own = attempt_id(self.job, self.attempt)
+        return newest.pending is not None and attempt_of(newest.pending) == own
+
+    def is_over(self, session: TableContext, head: Snapshot) -> bool:
+        """Never: the home alone knows."""
+        return False
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """The commit decides for these members. attempt: its id; members: table id -> the member that
+    was placed. [MT4]"""
+
+    attempt: str
+    members: dict[str, JointRecord]
+
+    def made(self, head: Snapshot, snapshot: Snapshot) -> Snapshot:
+        """The next version of the home, as this decision."""
+        return as_decision(snapshot, self.members)
+
+    def is_placed(self, newest: Snapshot) -> bool:
+        """Never: a decision is not pending."""
+        return False
+
+    def is_over(self, session: TableContext, head: Snapshot) -> bool:
+        """Whether the home records the attempt as aborted: it must not be decided. [MT4]"""
+        return find_job(session, head, self.attempt)[0] == "given_up"
+
+
+Part = Member | Decision

@@ -1,0 +1,292 @@
+"""One commit of several tables: members are placed in all but one, whose commit decides. [MT1]
+[MT3] [MT4] [MT13]
+
+Not here: one table's commit (engine.commit.commit_loop), which table decides
+(core.joint.participants), what readers see (engine.metadata.version_chain).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from ...core.commit.change import Write
+from ...core.commit.conflict import Conflict
+from ...core.format import codec
+from ...core.joint.participants import MOST_TABLES, Participant, in_order
+from ...core.table import object_names
+from ...core.table.object_names import attempt_id
+from ...core.table.snapshot import JointRecord
+from ...errors import ManifestCommitError, StoreError, UsageError
+from ...store.base import store_beside
+from ..commit.commit_loop import abort_attempt, commit
+from ..commit.create_version import pause
+from ..commit.group_commit import Committers
+from ..commit.joint_part import Decision, Member
+from ..commit.settled import found_outcome, key_outcome
+from ..metadata import exports
+from ..metadata.exports import PROPERTY
+from ..metadata.job_and_key_lookup import find_key_at
+from ..metadata.table_context import TableContext
+from ..metadata.version_chain import Head
+from ..runtime.outcome import Outcome
+
+LOG = logging.getLogger("manifestcommit.jobs")
+_ATTEMPTS = 16  # of which others aborted all but the last
+
+
+class TablePart(msgspec.Struct, frozen=True, kw_only=True):
+    """One table of a joint commit. head: the version at which its job began, or a later one; found:
+    whether the job's key was committed when it began, so that the job holds no rows. [KY8]"""
+
+    session: TableContext
+    head: Head
+    change: Write
+    found: bool = False
+
+    @property
+    def url(self) -> str:
+        return self.session.store.url
+
+    @property
+    def table_id(self) -> str:
+        return self.head.snapshot.table_id
+
+
+def joint_declaration(declared: str, table_ids: Sequence[str]) -> str:
+    """The digest of what is declared with the key of a joint commit, for one of its tables.
+    [MT13]"""
+    said = msgspec.json.encode([declared, sorted(table_ids)])
+    return hashlib.sha256(said).hexdigest()[:32]
+
+
+def commit_jointly(parts: Sequence[TablePart]) -> tuple[Outcome, ...]:
+    """Commit the changes of several tables, all or none; one outcome for each, in the given order.
+    [MT1] [MT3] [MT4]
+
+    All are of one kind, unless one is a conflict, or fenced, or has its key reused: then nothing is
+    committed anywhere, the others are "aborted", and that one says why. A crash at any point leaves
+    all tables at their old states or all at their new ones. Three requests for each table if nobody
+    is in the way.
+    """
+    ordered = _in_order(parts)
+    ids = [part.table_id for part in ordered]
+    ordered = [_declared(part, ids) for part in ordered]
+    done = _by_key(ordered) or _without_work(ordered) or _JointCommit(ordered).run()
+    return tuple(done[part.table_id] for part in parts)
+
+
+def _declared(part: TablePart, table_ids: Sequence[str]) -> TablePart:
+    declared = joint_declaration(part.change.declared or "", table_ids)
+    change = msgspec.structs.replace(part.change, declared=declared)
+    return msgspec.structs.replace(part, change=change)
+
+
+def _in_order(parts: Sequence[TablePart]) -> list[TablePart]:
+    """The parts, the home's first; UsageError where they cannot be committed together. [MT2]"""
+    by_id = {part.table_id: part for part in parts}
+    tables = [Participant(rank=part.head.snapshot.rank, table_id=part.table_id) for part in parts]
+    try:
+        ordered = [by_id[each.table_id] for each in in_order(tables)]
+    except ValueError as error:
+        urls = ", ".join(part.url for part in parts[:MOST_TABLES])
+        raise UsageError(f"{error}: {urls}. Nothing was committed.") from None
+    home, *members = ordered
+    for part in members:
+        if store_beside(part.session.store, home.url) is None:
+            raise UsageError(
+                f"{part.url} and {home.url} are not in the same object store, so that readers of "
+                "one could not ask the other what became of the joint commit. Nothing was "
+                "committed. Commit each on its own: commit_all(…)."
+            )
+    return ordered
+
+
+def _by_key(parts: Sequence[TablePart]) -> dict[str, Outcome] | None:
+    """What the heads say of the key, as of now: committed in all tables, or a reuse; None: it is in
+    none of them. [MT13] [KY8]
+
+    The home is read last: a member that is committed by then is seen in its own table only after
+    the home.
+    """
+    if not any(part.change.key is not None for part in parts):
+        return None
+    found: dict[str, Outcome] = {}
+    for part in parts:
+        _, record = find_key_at(part.session, part.session.open(), str(part.change.key))
+        if record is not None:
+            found[part.table_id] = key_outcome(part.change, record)
+    if not found:
+        return None
+    lacking = [part for part in parts if part.table_id not in found]
+    if lacking:
+        again = {}
+        for part in lacking:  # it may have been read before the decision
+            _, record = find_key_at(part.session, part.session.open(), str(part.change.key))
+            if record is None:
+                return _undone_alone(parts, part)
+            again[part.table_id] = key_outcome(part.change, record)
+        found |= again
+    return found if all(each.committed for each in found.values()) else _stopped(parts, found)
+
+
+def _without_work(parts: Sequence[TablePart]) -> dict[str, Outcome] | None:
+    """A job that found its key committed holds no rows, and the key is in no table any more.
+    [KY8]"""
+    gone = {
+        part.table_id: found_outcome(part.session, part.head, part.change)
+        for part in parts
+        if part.found
+    }
+    return _stopped(parts, gone) if gone else None
+
+
+def _undone_alone(parts: Sequence[TablePart], lacking: TablePart) -> dict[str, Outcome]:
+    reason = (
+        f"the key {lacking.change.key!r} of a joint commit is not recorded in this table, but in "
+        "another one of it: the work was undone here alone, by a rollback or a rewind, or the key "
+        "was used for one table before; nothing was committed now. Undo it in the others, too, or "
+        "use another key."
+    )
+    outcome = Outcome(kind="key_reused", job_id=lacking.change.job, reason=reason)
+    return _stopped(parts, {lacking.table_id: outcome})
+
+
+def _stopped(parts: Sequence[TablePart], why: dict[str, Outcome]) -> dict[str, Outcome]:
+    """No table has committed: the outcomes that are the reason, and "aborted" for the others."""
+    said = {table_id: each for table_id, each in why.items() if not each.committed}
+    return {
+        part.table_id: said.get(part.table_id)
+        or Outcome(kind="aborted", job_id=part.change.job, reason="another table did not commit")
+        for part in parts
+    }
+
+
+class _JointCommit:
+    """The attempts at one joint commit. The home comes first in `parts`. [MT3] [MT4] [MT9]"""
+
+    def __init__(self, parts: Sequence[TablePart]) -> None:
+        self._parts = parts
+        self._home, *self._members = parts
+        self._last = {part.table_id: part.head for part in parts}
+
+    def run(self) -> dict[str, Outcome]:
+        """The outcomes by table, after as many attempts as others abort."""
+        session = self._home.session
+        for number in range(1, _ATTEMPTS + 1):
+            decided = self._attempt(number)
+            if decided is not None:
+                return decided
+            limits = session.tuning.limits
+            session.env.sleep(pause(session, number, limits.first_pause_s, limits.longest_pause_s))
+        conflict = Conflict(
+            rule="contention",
+            mine="wants to commit several tables",
+            winner=f"others aborted {_ATTEMPTS} attempts, which took too long",
+        )
+        job = self._home.change.job
+        return _stopped(
+            self._parts,
+            {self._home.table_id: Outcome(kind="conflict", job_id=job, conflict=conflict)},
+        )
+
+    def _attempt(self, number: int) -> dict[str, Outcome] | None:
+        """One attempt; None: others aborted it."""
+        attempt = attempt_id(self._home.change.job, number)
+        placed: dict[str, Outcome] = {}
+        with self._aborting(attempt, placed):
+            for part in self._members:
+                outcome = self._commit(part, self._member(number))
+                if not outcome.committed or outcome.already_committed:
+                    return self._stop(attempt, placed, part, outcome)
+                placed[part.table_id] = outcome
+            decision = Decision(attempt=attempt, members=self._records(attempt, placed))
+            outcome = self._commit(self._home, decision)
+        if outcome.kind == "aborted" and outcome.job_id == attempt:
+            LOG.info(
+                "%r: attempt %s was aborted by others; the next one begins", self._home.url, attempt
+            )
+            return None
+        if outcome.kind == "unknown":
+            return self._unknown(outcome)
+        if not outcome.committed or outcome.already_committed:
+            return self._stop(attempt, placed, self._home, outcome)
+        self._tell(attempt, placed)
+        return {self._home.table_id: outcome, **placed}
+
+    def _member(self, number: int) -> Member:
+        return Member(home=self._home.url, job=self._home.change.job, attempt=number)
+
+    def _commit(self, part: TablePart, role: Member | Decision) -> Outcome:
+        return commit(
+            part.session,
+            part.head,
+            part.change,
+            committers=Committers.ANY_PROCESS,
+            part=role,
+        )
+
+    def _records(self, attempt: str, placed: dict[str, Outcome]) -> dict[str, JointRecord]:
+        records = {}
+        for part in self._members:
+            version = placed[part.table_id].version
+            assert version is not None
+            records[part.table_id] = JointRecord(version=version, attempt=attempt, root=part.url)
+        return records
+
+    @contextlib.contextmanager
+    def _aborting(self, attempt: str, placed: dict[str, Outcome]) -> Iterator[None]:
+        """Within, an error aborts the attempt where others wait for it: nothing is decided yet."""
+        try:
+            yield
+        except Exception:
+            self._abort(attempt, placed)
+            raise
+
+    def _abort(self, attempt: str, placed: dict[str, Outcome]) -> None:
+        """Best effort: the next writer that needs one of its tables aborts it otherwise. [MT9]"""
+        if placed:
+            with contextlib.suppress(ManifestCommitError):
+                abort_attempt(self._home.session, attempt)
+
+    def _stop(
+        self, attempt: str, placed: dict[str, Outcome], part: TablePart, outcome: Outcome
+    ) -> dict[str, Outcome]:
+        """The outcomes where one table cannot commit. Its own create may have landed where its
+        outcome is unknown, but it will not be decided."""
+        self._abort(attempt, placed | {part.table_id: outcome})
+        if outcome.kind in ("already_committed", "key_reused"):
+            by_key = _by_key(self._parts)
+            if by_key is not None:
+                return by_key
+        if outcome.kind == "unknown" and part is not self._home:
+            raise StoreError(
+                f"{part.url}: {outcome.reason}. Nothing of the joint commit was committed in any "
+                "table; trying again is safe."
+            )
+        return _stopped(self._parts, {part.table_id: outcome})
+
+    def _unknown(self, outcome: Outcome) -> dict[str, Outcome]:
+        """Nobody knows of any table: the home tells."""
+        reason = f"{outcome.reason} (table {self._home.url}, which decides, job {outcome.job_id})"
+        return {
+            part.table_id: Outcome(kind="unknown", job_id=part.change.job, reason=reason)
+            for part in self._parts
+        }
+
+    def _tell(self, attempt: str, placed: dict[str, Outcome]) -> None:
+        """The decision counts: readers of a member need not ask the home, and exports show it.
+        [MT7] [EX2]"""
+        for part in self._members:
+            version = placed[part.table_id].version
+            assert version is not None
+            with contextlib.suppress(StoreError):
+                part.session.store.put(object_names.HINT, codec.encode_hint(version, attempt))
+            if PROPERTY in part.head.snapshot.properties:
+                with contextlib.suppress(ManifestCommitError):  # the next export catches up [EX2]
+                    part.session.open()
+                    exports.after_commit(part.session)

@@ -1,0 +1,405 @@
+"""Several tables at once: `transaction`, `commit_together`, `read_together`. [MT1] [MT12]
+
+Internal: import from `manifestcommit`. Not here: how several tables are committed and read
+(engine.joint), one table's job (job).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+
+from .argument_checks import checked
+from .engine.joint.joint_commit import commit_jointly
+from .engine.joint.joint_read import read_jointly
+from .engine.metadata.table_context import TableContext
+from .engine.runtime.outcome import Outcome, error_of
+from .engine.runtime.validation import wrong
+from .errors import UsageError
+from .job import Job, Path, begin
+from .table.table import Table
+from .terminal.notebook import Shown
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
+    from pyspark.sql import DataFrame, SparkSession
+
+    from .table.conditions import Condition
+
+Tables = Iterable[Path | Table] | Mapping[str, Path | Table]
+
+
+class JointOutcome(Shown, msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a joint commit: all of its tables are committed.
+
+    Attributes:
+        outcomes: URL of a table -> its outcome, in the order in which the jobs were given.
+        already_committed: whether an earlier run committed this work, so that this one did nothing.
+
+    Spec: MT1.
+    """
+
+    outcomes: dict[str, Outcome]
+    already_committed: bool = False
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """Return URL of a table -> the version that holds its part."""
+        return {url: each.version for url, each in self.outcomes.items() if each.version}
+
+
+class Transaction:
+    """One commit of several tables, made by `transaction`; leave its block to commit.
+
+    Attributes:
+        outcome: what became of it; None until it was committed.
+
+    Spec: MT1.
+    """
+
+    def __init__(self, jobs: Mapping[str, Job]) -> None:
+        self._jobs = dict(jobs)
+        self.outcome: JointOutcome | None = None
+
+    def __getitem__(self, table: str) -> Job:
+        """Return the job of a table, by its name or path as it was given.
+
+        Args:
+            table: the name; of a path also its last part, where no other table has the same.
+
+        Returns:
+            The job: write into it and advance its sources, and leave the commit to the transaction.
+
+        Raises:
+            UsageError: no table of the transaction has this name.
+        """
+        job = self._jobs.get(table)
+        if job is None:
+            raise UsageError(
+                f"this transaction has no table {table!r}; it has {', '.join(map(repr, self))}"
+            )
+        return job
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names of its tables, each once, as they were given."""
+        seen: set[int] = set()
+        for name, job in self._jobs.items():
+            if id(job) not in seen:
+                seen.add(id(job))
+                yield name
+
+    @property
+    def already_committed(self) -> bool:
+        """Return whether an earlier run committed its key in all tables: writes do nothing then."""
+        return all(self[name].already_committed for name in self)
+
+    def commit(self) -> JointOutcome:
+        """Commit now instead of on leaving the block.
+
+        Returns:
+            The outcome.
+
+        Raises:
+            CommitConflictError: others committed what a table's job depends on; nothing is
+                committed in any table.
+            KeyReusedError: the key was committed with another declaration, or undone in one of the
+                tables only.
+            OutcomeUnknownError: the store did not say whether it was committed: rerun with a key.
+
+        Spec: MT1, MT4.
+        """
+        self.outcome = commit_together([self[name] for name in self])
+        return self.outcome
+
+    def abort(self) -> None:
+        """Abort: nothing becomes visible in any table, and nothing is deleted.
+
+        Spec: AB1.
+        """
+        for name in self:
+            self[name].abort()
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.outcome is not None or any(self[name]._job.is_over for name in self):
+            return
+        if kind is not None:
+            self.abort()
+        else:
+            self.commit()
+
+
+@checked()
+def transaction(
+    tables: Tables,
+    key: str | None = None,
+    *,
+    fingerprint: str | None = None,
+    message: str | None = None,
+    metadata: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Transaction:
+    """Begin a commit of several tables: leaving its `with` block commits all of them or none.
+
+    Readers of any of the tables see all of it or nothing of it, from one moment on, also where this
+    process dies: no catalog, lock or coordinator is needed. The tables lie in one object store.
+
+    Args:
+        tables: 2 to 32 tables: their paths or `Table` objects, or a mapping of a name to each. The
+            last part of a path is its name, where no other table has the same.
+        key: an idempotency key, recorded in each table: a rerun with the same tables does nothing.
+            By default none.
+        fingerprint: declared with the key, as for `write`; by default nothing.
+        message: what the commit is for, as for `write`; by default nothing.
+        metadata: name -> text, as for `write`; by default none.
+        storage_options: what reaches the object store, for tables that are given by a path; by
+            default the environment.
+
+    Returns:
+        The transaction; `tx["orders"]` is the job of a table.
+
+    Raises:
+        UsageError: an argument is wrong, such as a table that is given twice.
+        NotATableError: a folder holds plain files.
+
+    Example:
+        `with transaction(["/lake/orders", "/lake/rejects"], key="day 1") as tx: …`
+
+    Spec: MT1, MT2, MT13.
+    """
+    named = _named(tables)
+    if len(named) < 2:
+        raise wrong("tables", tables, "2 to 32 tables", '["/lake/orders", "/lake/rejects"]')
+    jobs: dict[str, Job] = {}
+    for name, table in named.items():
+        path, options = _place(table, storage_options)
+        jobs[name] = begin(
+            path,
+            key=key,
+            fingerprint=fingerprint,
+            message=message,
+            metadata=metadata,
+            storage_options=options,
+        )
+    short = [name.rstrip("/").rpartition("/")[2] for name in jobs]
+    last = {
+        end: job
+        for end, job in zip(short, jobs.values(), strict=True)
+        if short.count(end) == 1 and end not in jobs
+    }
+    return Transaction({**jobs, **last})
+
+
+@checked()
+def commit_together(jobs: Iterable[Job]) -> JointOutcome:
+    """Commit the jobs of several tables by one commit: all of them or none.
+
+    `commit_all` commits each on its own. Here one create decides for all, and every reader sees all
+    of it or nothing. Three requests for each table where nobody is in the way.
+
+    Args:
+        jobs: 2 to 32 jobs, as `begin` returns them, each of another table of one object store. They
+            are over then, whatever comes of it.
+
+    Returns:
+        The outcome: all are committed.
+
+    Raises:
+        CommitConflictError: others committed what a table's job depends on; nothing is committed in
+            any table. The message names the table.
+        WatermarkGapError: a range starts after the current watermark of its table.
+        WatermarkOverlapError: a range starts before the current watermark of its table.
+        KeyReusedError: a key was committed with another declaration, or undone in one table only.
+        JobFencedError: a job took longer than gc's grace period; nothing is committed.
+        OutcomeUnknownError: the store did not say whether it was committed; a rerun with the same
+            keys is safe.
+        UsageError: `jobs` are no jobs, too few, of one table, over, recoverable, or of several
+            object stores.
+
+    Spec: MT1, MT4, MT13.
+    """
+    given = list(jobs) if isinstance(jobs, Iterable) else [None]
+    if not all(isinstance(job, Job) for job in given):
+        raise wrong("jobs", jobs, "a list of jobs, as begin returns them")
+    for job in given:
+        job._check_home()
+        if job._job.recovery is not None:
+            raise UsageError(
+                f"{job._job.url}: a recoverable job is committed on its own; begin it without "
+                "recoverable=True, or use commit_all. Nothing was committed."
+            )
+    parts = [job._job.as_part() for job in given]
+    outcomes = commit_jointly(parts)
+    for part, outcome in zip(parts, outcomes, strict=True):
+        if outcome.kind not in ("committed", "already_committed", "aborted"):
+            error = error_of(outcome, part.url)
+            assert error is not None
+            raise error
+    for job, outcome in zip(given, outcomes, strict=True):
+        job.outcome = outcome
+    return JointOutcome(
+        outcomes={part.url: each for part, each in zip(parts, outcomes, strict=True)},
+        already_committed=all(each.already_committed for each in outcomes),
+    )
+
+
+class PinnedTable:
+    """One version of a table, as `read_together` chose it; it never changes.
+
+    Attributes:
+        url: the table's root.
+        version: the number of the version.
+
+    Spec: MT12, RD2.
+    """
+
+    def __init__(self, table: Table, version: int, watermarks: Mapping[str, int | str]) -> None:
+        self._table, self._watermarks = table, dict(watermarks)
+        self.url, self.version = table.url, version
+
+    def __repr__(self) -> str:
+        return f"PinnedTable({self.url!r}, version={self.version})"
+
+    def watermarks(self) -> dict[str, int | str]:
+        """Return the watermarks of this version; no request is sent.
+
+        Returns:
+            Source -> position.
+        """
+        return dict(self._watermarks)
+
+    def dataset(self) -> ds.Dataset:
+        """Open this version as a pyarrow dataset, as `Table.dataset` does.
+
+        Returns:
+            The dataset.
+
+        Raises:
+            SnapshotExpiredError: gc has expired the version since.
+
+        Spec: RD2.
+        """
+        return self._table.dataset(version=self.version)
+
+    @checked()
+    def to_arrow(
+        self, columns: list[str] | str | None = None, filter: Condition | None = None
+    ) -> pa.Table:
+        """Read this version into memory, as `Table.to_arrow` does.
+
+        Args:
+            columns: as for `Table.to_arrow`.
+            filter: as for `Table.to_arrow`.
+
+        Returns:
+            The rows.
+
+        Raises:
+            SnapshotExpiredError: gc has expired the version since.
+
+        Spec: RD2.
+        """
+        return self._table.to_arrow(version=self.version, columns=columns, filter=filter)
+
+    @checked()
+    def read(
+        self,
+        *,
+        columns: list[str] | str | None = None,
+        filter: Condition | None = None,
+        spark: SparkSession | None = None,
+    ) -> DataFrame:
+        """Read this version as a Spark DataFrame, as `Table.read` does.
+
+        Args:
+            columns: as for `Table.read`.
+            filter: as for `Table.read`.
+            spark: as for `Table.read`.
+
+        Returns:
+            The DataFrame.
+
+        Raises:
+            SnapshotExpiredError: gc has expired the version since.
+
+        Spec: RD2.
+        """
+        return self._table.read(version=self.version, columns=columns, filter=filter, spark=spark)
+
+
+@checked()
+def read_together(
+    tables: Iterable[Path | Table], *, storage_options: Mapping[str, Any] | None = None
+) -> list[PinnedTable]:
+    """Read one version of each table, such that each joint commit is in all of them or in none.
+
+    Nothing is locked: writers go on. What was acknowledged before the call is in the versions.
+
+    Args:
+        tables: the tables: paths, or `Table` objects, of stores and options of their own.
+        storage_options: what reaches the object store, for tables that are given by a path; by
+            default the environment.
+
+    Returns:
+        One table for each, in the given order, at a version that never changes.
+
+    Raises:
+        TableNotFoundError: there is no table at a path.
+        StoreError: joint commits overtook the read too often, or a table that decided for one of
+            these is in another store: try again, or name it.
+        UsageError: an argument is wrong.
+
+    Example:
+        `orders, rejects = read_together(["/lake/orders", "/lake/rejects"])`
+
+    Spec: MT12.
+    """
+    opened = []
+    for table in _named(tables).values():
+        path, options = _place(table, storage_options)
+        opened.append(table if isinstance(table, Table) else Table(path, options))
+    sessions = [TableContext(each._session.store) for each in opened]
+    heads = read_jointly(sessions)
+    return [
+        PinnedTable(table, head.version, head.snapshot.watermarks)
+        for table, head in zip(opened, heads, strict=True)
+    ]
+
+
+def _named(tables: Tables) -> dict[str, Path | Table]:
+    """The tables by the names that the caller gave them, or by their paths."""
+    items: list[tuple[Any, Any]] = [(None, None)]
+    if isinstance(tables, Mapping):
+        items = list(tables.items())
+    elif isinstance(tables, Iterable) and not isinstance(tables, str | os.PathLike | Table):
+        items = [(None, table) for table in tables]
+    named: dict[str, Path | Table] = {}
+    for name, table in items:
+        if not isinstance(table, str | os.PathLike | Table):
+            example = '["/lake/orders", "/lake/rejects"]'
+            raise wrong("tables", tables, "a list of paths or Table objects", example)
+        name = name or (table.url if isinstance(table, Table) else os.fspath(table))
+        if name in named:
+            raise UsageError(f"invalid tables: {name!r} is given twice")
+        named[name] = table
+    return named
+
+
+def _place(
+    table: Path | Table, storage_options: Mapping[str, Any] | None
+) -> tuple[Path, Mapping[str, Any] | None]:
+    if isinstance(table, Table):
+        return table.url, table._storage_options
+    return table, storage_options

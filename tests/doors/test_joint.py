@@ -1,0 +1,186 @@
+"""Several tables through the public calls: committed together, read together. [MT1] [MT12]"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.engine.joint.tables import stopped
+
+import manifestcommit as mc
+from manifestcommit.engine.metadata.version_chain import open_head
+from manifestcommit.store import open_store
+
+DAY = pa.table({"id": [1, 2], "note": ["a=b/ %+#é", None]})
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> list[str]:
+    return [str(tmp_path / name) for name in ("orders %+=#é", "rejects", "empty ’")]
+
+
+def rows(paths: list[str]) -> list[int]:
+    return [table.to_arrow().num_rows for table in mc.read_together(paths)]
+
+
+def test_leaving_the_block_commits_all_tables(lake: list[str]) -> None:
+    """Tables that do not exist yet are made, a table without rows takes part. [MT1] [MT3] [MT13] [KY3]"""
+
+    def nightly() -> mc.Transaction:
+        with mc.transaction(lake, key="day 1 é", message="m", metadata={"run": "1"}) as tx:
+            tx["orders %+=#é"].write(DAY)
+            tx[lake[1]].write(DAY.slice(0, 1))
+            tx["rejects"].advance("topic: 0", 0, 5)
+            tx["empty ’"].write(DAY.slice(0, 0))
+        return tx
+
+    first, again = nightly(), nightly()
+    assert first.outcome is not None and list(first.outcome.versions.values()) == [2, 2, 2] and not first.outcome.already_committed
+    assert again.already_committed and again.outcome is not None and again.outcome.already_committed
+    assert again.outcome.versions == first.outcome.versions == {mc.Table(path).url: 2 for path in lake}
+    assert rows(lake) == [2, 1, 0] and list(first) == lake
+    assert [table.watermarks() for table in mc.read_together(lake)] == [{}, {"topic: 0": 5}, {}]
+    for path in lake:
+        table = mc.Table(path)
+        assert table.verify(deep=True).is_sound and table.history()[0]["message"] == "m"
+        assert mc.resolve(path, table.snapshot().commits[0].job) == "committed"
+
+
+def test_an_exception_commits_nothing(lake: list[str]) -> None:
+    """[MT1] [AB1]"""
+    tx = mc.transaction(lake[:2])
+
+    def careless() -> None:
+        with tx:
+            tx[lake[0]].write(DAY)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        careless()
+    assert tx.outcome is None and mc.Table(lake[0]).version == 1
+    mc.write(DAY, lake[1])
+    assert rows(lake[:2]) == [0, 2]
+
+
+def test_a_conflict_names_its_table_and_commits_nothing(lake: list[str]) -> None:
+    """[MT1] [CF1] [WM2]"""
+    for path in lake[:2]:
+        mc.write(DAY, path, watermarks={"s": (0, 5)})
+    tx = mc.transaction(lake[:2])
+    for name in tx:
+        tx[name].write(DAY)
+    tx["rejects"].advance("s", 9, 10)
+    with pytest.raises(mc.WatermarkGapError, match="rejects"):
+        tx.commit()
+    assert rows(lake[:2]) == [2, 2]
+    mc.write(DAY, lake[1])
+
+
+def test_jobs_at_hand_are_committed_together(lake: list[str]) -> None:
+    """Of tables that are there, whatever the mode. [MT1] [MT4]"""
+    for path in lake[:2]:
+        mc.write(DAY, path)
+    first, second = mc.begin(lake[0]), mc.begin(lake[1])
+    first.overwrite()
+    first.write(DAY.slice(0, 1))
+    second.write(DAY)
+    outcome = mc.commit_together([first, second])
+    assert [each.version for each in outcome.outcomes.values()] == [3, 3] and first.outcome is not None and first.outcome.committed
+    assert rows(lake[:2]) == [1, 4] and outcome.outcomes[mc.Table(lake[0]).url] == first.outcome
+
+
+def test_named_tables_and_table_objects(lake: list[str]) -> None:
+    """[MT1]"""
+    with mc.transaction({"facts": lake[0], "dimensions": mc.Table(lake[1])}) as tx:
+        tx["facts"].write(DAY)
+        tx["dimensions"].write(DAY)
+    assert rows(lake[:2]) == [2, 2]
+    with pytest.raises(mc.UsageError, match="has no table 'orders'; it has 'facts', 'dimensions'"):
+        tx["orders"]
+
+
+def test_the_rank_chooses_the_table_that_decides(lake: list[str]) -> None:
+    """[MT2]"""
+    mc.create_table(lake[1], DAY.schema, rank=-3)
+    mc.create_table(lake[1], DAY.schema, rank=-3)
+    with pytest.raises(mc.UsageError, match="of rank -3, and a table keeps its rank"):
+        mc.create_table(lake[1], DAY.schema, rank=0)
+    with mc.transaction(lake) as tx:
+        for name in tx:
+            tx[name].write(DAY)
+    assert len(mc.Table(lake[1]).snapshot().joint) == 2 and mc.Table(lake[1]).snapshot().rank == -3
+
+
+def test_changes_of_rows_pass_a_void_version_over(lake: list[str]) -> None:
+    """[MT8] [CH1]"""
+    for path in lake[:2]:
+        mc.write(DAY, path)
+    coordinator = mc.transaction(lake[:2])
+    for name in coordinator:
+        coordinator[name].write(DAY)
+    parts = [coordinator[name]._job.as_part() for name in coordinator]
+    assert stopped(parts, 2) is None
+    member = next(path for path in lake[:2] if open_head(open_store(path)).top is not None)
+    mc.write(DAY.slice(0, 1), member)
+    assert mc.Table(member).snapshot().void == (3,)
+    assert mc.Table(member).changes(2)["added"].num_rows == 1
+    assert mc.Table(member).read_changes(2).read_all().num_rows == 1
+    with pytest.raises(mc.VersionNotFoundError, match="is void"):
+        mc.Table(member).read_changes(3)
+
+
+WRONG: dict[str, Any] = {
+    "one path": "x",
+    "no tables": [],
+    "one table": ["x"],
+    "a table twice": ["x", "x"],
+    "a number": ["x", 1],
+    "nothing": None,
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_are_no_tables_is_refused(what: str) -> None:
+    """[SE3] [MT2]"""
+    with pytest.raises(mc.UsageError, match="invalid tables"):
+        mc.transaction(WRONG[what])
+
+
+def test_what_are_no_jobs_of_several_tables_is_refused(lake: list[str]) -> None:
+    """[SE3] [MT2]"""
+    with pytest.raises(mc.UsageError, match="invalid jobs"):
+        mc.commit_together([1])  # type: ignore[list-item]
+    with pytest.raises(mc.UsageError, match="takes part twice"):
+        mc.commit_together([mc.begin(lake[0]), mc.begin(lake[0])])
+    with pytest.raises(mc.UsageError, match="a recoverable job is committed on its own"):
+        mc.commit_together([mc.begin(lake[0], key="k", recoverable=True), mc.begin(lake[1])])
+    with pytest.raises(mc.UsageError, match="are not in the same object store"):
+        mc.commit_together([mc.begin(lake[0]), mc.begin("memory://elsewhere/t")])
+    with pytest.raises(mc.UsageError, match="has 2 to 32 tables, not 1"):
+        mc.commit_together([mc.begin(lake[0])])
+
+
+def test_a_pinned_version_never_changes(lake: list[str]) -> None:
+    """[MT12] [RD2]"""
+    for path in lake[:2]:
+        mc.write(DAY, path)
+    orders, rejects = mc.read_together([lake[0], mc.Table(lake[1])])
+    mc.write(DAY, lake[0])
+    assert (orders.version, rejects.version) == (2, 2) and "version=2" in repr(orders)
+    assert orders.dataset().count_rows() == 2 and orders.to_arrow(columns=["id"], filter="id = 1").num_rows == 1
+
+
+def test_an_export_of_a_member_shows_it_once_it_is_decided(lake: list[str]) -> None:
+    """And the log of Delta begins anew after a void version. [MT8] [EX2]"""
+    plain = [f"{lake[1]}-1", f"{lake[1]}-2"]
+    for path in plain:
+        mc.write(DAY, path)
+        mc.Table(path).set_properties({"export.formats": "delta,iceberg"})
+    with mc.transaction(plain) as tx:
+        for name in tx:
+            tx[name].write(DAY)
+    for path in plain:
+        assert (Path(path) / "_iceberg" / "metadata" / "version-hint.text").read_text() == str(mc.Table(path).version)
+        assert (Path(path) / "_delta_log" / f"{mc.Table(path).version:020d}.json").exists()
