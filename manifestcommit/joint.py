@@ -247,6 +247,8 @@ def commit_together(jobs: Iterable[Job]) -> JointOutcome:
             error = error_of(outcome, part.url)
             assert error is not None
             raise error
+    if not all(outcome.committed for outcome in outcomes):  # aborted in its home, by its id
+        raise error_of(outcomes[0], parts[0].url) or AssertionError("unreachable")
     for job, outcome in zip(given, outcomes, strict=True):
         job.outcome = outcome
     return JointOutcome(
