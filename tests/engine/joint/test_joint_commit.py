@@ -28,6 +28,7 @@ from manifestcommit.engine.metadata.time_travel import choose_version, to_dateti
 from manifestcommit.engine.metadata.version_chain import Head, read_version, walk_back
 from manifestcommit.engine.operations.rollback import rollback
 from manifestcommit.engine.operations.tags import tag
+from manifestcommit.engine.row_feed.stream_changes import RowFeed
 from manifestcommit.engine.scan.change_feed import Feed
 from manifestcommit.errors import CorruptMetadataError, StoreError, UsageError, VersionNotFoundError
 from manifestcommit.store import open_store
@@ -321,6 +322,8 @@ def test_a_stream_passes_a_void_version_over() -> None:
     assert [each.path for each in lake.newest(1).added] == [] and lake.head(1).snapshot.void == (2,)
     feed = Feed(lake.at(lake.urls[1]), columns=SCHEMA.fields, pinned=1)
     assert feed.between(feed.beginning(1), feed.advance(feed.beginning(1))) == []
+    changes = RowFeed(lake.at(lake.urls[1]), columns=SCHEMA.fields, pinned=1)
+    assert changes.between(changes.beginning(2), changes.advance(changes.beginning(2))) == []
 
 
 def test_a_hint_of_another_version_or_attempt_says_nothing() -> None:
