@@ -168,8 +168,9 @@ def _decided(session: TableContext, outcome: Outcome, limits: Limits) -> Outcome
 
 def abort_attempt(session: TableContext, attempt: str) -> None:
     """Record in the home, which this is the context of, that an attempt of a joint commit never
-    commits, unless its fate is known there by now. The caller asks for that afterwards. [MT9]"""
-    head = session.open()
+    commits, unless its fate is known there by now. The caller asks for that afterwards. A create,
+    a list and a put of the hint, where the home's head is known. [MT9]"""
+    head = session.known or session.open()
     snapshot = head.snapshot
     is_known = any(each.attempt == attempt for each in snapshot.joint.values())
     if is_known or birth_of(attempt) < snapshot.fence or find_job(session, snapshot, attempt)[0]:

@@ -399,6 +399,21 @@ def test_a_conflict_in_one_table_commits_nothing_in_any(which: int) -> None:
     sound(lake)
 
 
+def test_a_conflict_after_a_member_was_placed_takes_one_abort() -> None:
+    """A create, a list and the hint in the home; before it the home's head is read once more, since the conflict may have gone. [MT9]"""
+    lake = Lake(2)
+    parts = lake.parts()
+    commit_jointly(lake.parts())
+    parts[1] = lake.parts([1])[0]
+    parts[0].session.open()
+    counting, calls = counted(parts)
+    counting[0].session.known = parts[0].session.known
+    home = msgspec.structs.replace(counting[0], head=parts[0].session.known)
+    assert [outcome.kind for outcome in commit_jointly([home, counting[1]])] == ["conflict", "aborted"]
+    assert Counter(kind for at, kind in calls() if at == lake.urls[0]) == {"put_if_absent": 1, "list": 2, "put": 1}
+    assert Counter(kind for at, kind in calls() if at == lake.urls[1]) == {"put_if_absent": 1, "list": 1}
+
+
 def test_what_is_decided_later_is_a_winner_since_a_birth_that_did_not_see_it() -> None:
     """A job that began on the state before an undecided member conflicts with it once it is committed. [MT8] [CF3]"""
     lake = Lake(2)
