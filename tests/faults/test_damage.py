@@ -690,7 +690,7 @@ def test_a_store_that_cannot_be_read_is_no_damage(place: Place) -> None:
 
 def test_the_head_of_a_later_format_is_not_judged(place: Place) -> None:
     """[OB3]"""
-    place.version(12).write_bytes(codec.compress(b'{"format_version": 2}'))
+    place.version(12).write_bytes(codec.compress(b'{"format_version": 3}'))
     with pytest.raises(mc.UnsupportedFormatError):
         place.check()
 
