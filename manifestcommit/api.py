@@ -60,6 +60,7 @@ from .joint import (
     Transaction,
     commit_together,
     read_together,
+    rollback_together,
     transaction,
 )
 from .report.page import Report
@@ -180,6 +181,7 @@ __all__ = [
     "read_together",
     "register",
     "resolve",
+    "rollback_together",
     "sql",
     "transaction",
     "write",

@@ -83,6 +83,7 @@ REASON = text(
 _WORK = text("a non-empty text that is the same on every rerun of this work", "'flights:2013-01'")
 _FLAGS = (
     "abort",
+    "alone",
     "deep",
     "dry_run",
     "foreign",
@@ -97,6 +98,7 @@ _OTHERWISE_CHECKED = (
     "schema",
     "table",
     "tables",
+    "versions",
 )  # by what they mean, where it is known
 
 RULES: dict[str, Rule] = {

@@ -7,7 +7,7 @@ Internal: import from `manifestcommit`. Not here: how several tables are committ
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 from .argument_checks import checked
 from .engine.joint.joint_commit import commit_jointly
 from .engine.joint.joint_read import read_jointly
+from .engine.joint.joint_rollback import plan_joint_rollback
 from .engine.metadata.table_context import TableContext
 from .engine.runtime.outcome import Outcome, error_of
 from .engine.runtime.validation import wrong
@@ -242,17 +243,76 @@ def commit_together(jobs: Iterable[Job]) -> JointOutcome:
             )
     parts = [job._job.as_part() for job in given]
     outcomes = commit_jointly(parts)
-    for part, outcome in zip(parts, outcomes, strict=True):
+    joint = _committed_or_raise([part.url for part in parts], outcomes)
+    for job, outcome in zip(given, outcomes, strict=True):
+        job.outcome = outcome
+    return joint
+
+
+@checked()
+def rollback_together(
+    versions: Mapping[Path | Table, int | str],
+    *,
+    reason: str,
+    message: str | None = None,
+    metadata: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> JointOutcome:
+    """Roll several tables back by one commit: all of them or none.
+
+    `Table.rollback` refuses to undo in one table what was committed in several. This undoes it in
+    all of them.
+
+    Args:
+        versions: 2 to 32 tables, as paths or `Table` objects, and the version or the tag that each
+            goes back to: versions that belong together, as `read_together` returned them.
+        reason: why; recorded in the history of each.
+        message: as for `write`; by default none.
+        metadata: as for `write`; by default none.
+        storage_options: what reaches the object store, for tables that are given by a path; by
+            default the environment.
+
+    Returns:
+        The outcome: all are rolled back. `dropped_keys` of each are the keys that are dropped.
+
+    Raises:
+        CommitConflictError: anything else was committed to one of the tables meanwhile, or a table
+            with which one of them has committed since is not among them.
+        SnapshotExpiredError: a version was expired.
+        VersionNotFoundError: there is no such version or tag.
+        TableNotFoundError: there is no table at a path.
+        OutcomeUnknownError: the store did not say whether it was committed.
+        UsageError: an argument is wrong, or the versions do not belong together.
+
+    Example:
+        `rollback_together({"/lake/orders": 4, "/lake/rejects": 7}, reason="wrong rates")`
+
+    Spec: MT14, CF13.
+    """
+    example = '{"/lake/orders": 4, "/lake/rejects": "2013-q1"}'
+    expected = "a mapping of 2 to 32 tables to versions or tags"
+    if not isinstance(versions, Mapping) or len(versions) < 2:
+        raise wrong("versions", versions, expected, example)
+    for target in versions.values():
+        if not isinstance(target, int | str) or isinstance(target, bool):
+            raise wrong("versions", target, expected, example)
+    opened = _opened(list(versions), storage_options)
+    sessions = [table._session.noting(message, metadata) for table in opened]
+    outcomes = plan_joint_rollback(sessions, list(versions.values()), reason=reason).commit()
+    return _committed_or_raise([table.url for table in opened], outcomes)
+
+
+def _committed_or_raise(urls: Sequence[str], outcomes: Sequence[Outcome]) -> JointOutcome:
+    """The outcome of all; the error of the table that is the reason, where none is committed."""
+    for url, outcome in zip(urls, outcomes, strict=True):
         if outcome.kind not in ("committed", "already_committed", "aborted"):
-            error = error_of(outcome, part.url)
+            error = error_of(outcome, url)
             assert error is not None
             raise error
     if not all(outcome.committed for outcome in outcomes):  # aborted in its home, by its id
-        raise error_of(outcomes[0], parts[0].url) or AssertionError("unreachable")
-    for job, outcome in zip(given, outcomes, strict=True):
-        job.outcome = outcome
+        raise error_of(outcomes[0], urls[0]) or AssertionError("unreachable")
     return JointOutcome(
-        outcomes={part.url: each for part, each in zip(parts, outcomes, strict=True)},
+        outcomes=dict(zip(urls, outcomes, strict=True)),
         already_committed=all(each.already_committed for each in outcomes),
     )
 
@@ -368,15 +428,20 @@ def read_together(
 
     Spec: MT12.
     """
-    opened = []
-    for table in _named(tables).values():
-        path, options = _place(table, storage_options)
-        opened.append(table if isinstance(table, Table) else Table(path, options))
+    opened = _opened(list(_named(tables).values()), storage_options)
     sessions = [TableContext(each._session.store) for each in opened]
     heads = read_jointly(sessions)
     return [
         PinnedTable(table, head.version, head.snapshot.watermarks)
         for table, head in zip(opened, heads, strict=True)
+    ]
+
+
+def _opened(
+    tables: Sequence[Path | Table], storage_options: Mapping[str, Any] | None
+) -> list[Table]:
+    return [
+        table if isinstance(table, Table) else Table(table, storage_options) for table in tables
     ]
 
 

@@ -102,6 +102,15 @@ def add_choice(command: argparse.ArgumentParser) -> None:
     choice.add_argument("--tag", metavar="NAME", help="the version with this tag")
 
 
+def add_alone(command: argparse.ArgumentParser) -> None:
+    """Let a command undo a joint commit in its table only. [MT14]"""
+    command.add_argument(
+        "--alone",
+        action="store_true",
+        help="undo also what was committed in several tables by one commit, here only",
+    )
+
+
 def add_note(command: argparse.ArgumentParser) -> None:
     """What a command that commits takes for the commit's record; `note_of` returns it."""
     command.add_argument("--message", metavar="TEXT", help="what for; recorded in the history")

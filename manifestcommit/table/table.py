@@ -71,6 +71,7 @@ class Table(ColumnChanges, RowChanges, ChangeReads, TableReads):
         *,
         reason: str,
         keep_keys: bool = False,
+        alone: bool = False,
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> Outcome:
@@ -86,6 +87,8 @@ class Table(ColumnChanges, RowChanges, ChangeReads, TableReads):
             to: the position; None: as if the source had never been read.
             reason: why; recorded in the history.
             keep_keys: drop no key, where the history that shows which is expired; by default False.
+            alone: undo also what was committed in several tables by one commit, here only; by
+                default False, which refuses that.
             message: as for the function `write`; by default none.
             metadata: as for the function `write`; by default none.
 
@@ -93,17 +96,18 @@ class Table(ColumnChanges, RowChanges, ChangeReads, TableReads):
             The outcome; `dropped_keys` are the keys that are dropped.
 
         Raises:
-            CommitConflictError: the source moved meanwhile.
+            CommitConflictError: the source moved meanwhile, or the work of a joint commit would be
+                undone in this table only.
             UsageError: the source has never been at that position.
             SnapshotExpiredError: the history that shows which keys to drop is expired.
             TableNotFoundError: there is no table at the path.
             OutcomeUnknownError: the store did not say whether it was committed.
 
-        Spec: WM5, WM6, KY7.
+        Spec: WM5, WM6, KY7, MT14.
         """
         session = self._session.noting(message, metadata)
         return committed_or_raise(
-            rewind(session, source, to, reason=reason, keep_keys=keep_keys), self.url
+            rewind(session, source, to, reason=reason, keep_keys=keep_keys, alone=alone), self.url
         )
 
     @checked()
@@ -113,6 +117,7 @@ class Table(ColumnChanges, RowChanges, ChangeReads, TableReads):
         *,
         tag: str | None = None,
         reason: str,
+        alone: bool = False,
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> Outcome:
@@ -127,6 +132,8 @@ class Table(ColumnChanges, RowChanges, ChangeReads, TableReads):
             version: the version's number; by default `tag` names it.
             tag: a tag of the version; by default `version` names it.
             reason: why; recorded in the history.
+            alone: undo also what was committed in several tables by one commit, here only; by
+                default False, which refuses that. `rollback_together` undoes it everywhere.
             message: as for the function `write`; by default none.
             metadata: as for the function `write`; by default none.
 
@@ -134,17 +141,19 @@ class Table(ColumnChanges, RowChanges, ChangeReads, TableReads):
             The outcome; `dropped_keys` are the keys that are dropped.
 
         Raises:
-            CommitConflictError: anything else was committed meanwhile.
+            CommitConflictError: anything else was committed meanwhile, or a joint commit would be
+                undone in this table only.
             UsageError: neither or both of `version` and `tag` were given.
             SnapshotExpiredError: the version was expired.
             VersionNotFoundError: there is no such version or tag.
             TableNotFoundError: there is no table at the path.
             OutcomeUnknownError: the store did not say whether it was committed.
 
-        Spec: CF13, WM6, KY7.
+        Spec: CF13, WM6, KY7, MT14.
         """
         session = self._session.noting(message, metadata)
-        return committed_or_raise(rollback(session, version, tag=tag, reason=reason), self.url)
+        outcome = rollback(session, version, tag=tag, reason=reason, alone=alone)
+        return committed_or_raise(outcome, self.url)
 
     @checked(keep_for=optional(age))
     def tag(

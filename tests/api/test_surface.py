@@ -138,7 +138,8 @@ def test_no_bool_is_positional(name: str) -> None:
 def test_a_table_is_named_by_its_path_first(name: str) -> None:
     """The data alone comes before it; what takes jobs needs none, and what acts in a session begins with that."""
     first = [each for each in inspect.signature(CALLABLES[name]).parameters if each not in ("data", "self")]
-    assert first[0] == "path" or name in ("attach", "commit_all", "commit_together", "read_together", "register", "sql", "transaction")
+    several = ("commit_all", "commit_together", "read_together", "rollback_together", "transaction")
+    assert first[0] == "path" or name in ("attach", "register", "sql", *several)
 
 
 def test_the_old_name_of_the_path_is_taken_with_a_warning(tmp_path: Any) -> None:
@@ -184,6 +185,7 @@ NAMES: dict[str, tuple[str | None, str | None]] = {
     "grace": (None, "--grace"),
     "keep_versions": (None, "--keep-versions"),
     "keep_for": (None, "--keep-for"),
+    "alone": (None, "--alone"),
     "keep_keys": (None, "--keep-keys"),
     "foreign": (None, "--foreign"),
     "deep": (None, "--deep"),

@@ -10,6 +10,8 @@ import pytest
 from tests.engine.joint.tables import stopped
 
 import manifestcommit as mc
+from manifestcommit.cli.exit_codes import NO
+from manifestcommit.cli.main import main
 from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.store import open_store
 
@@ -184,3 +186,34 @@ def test_an_export_of_a_member_shows_it_once_it_is_decided(lake: list[str]) -> N
     for path in plain:
         assert (Path(path) / "_iceberg" / "metadata" / "version-hint.text").read_text() == str(mc.Table(path).version)
         assert (Path(path) / "_delta_log" / f"{mc.Table(path).version:020d}.json").exists()
+
+
+def test_a_joint_commit_is_undone_in_all_tables_or_where_that_is_said(lake: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Through the library and the command line, of which a rehearsal says the same. [MT14]"""
+    names = dict.fromkeys(lake[:2])
+    for path in names:
+        mc.write(DAY, path)
+    with mc.transaction(lake[:2], key="day 2") as tx:
+        for name in tx:
+            tx[name].write(DAY)
+            tx[name].advance("s", 0, 5)
+    with pytest.raises(mc.CommitConflictError, match="Roll back all of its tables by rollback_together") as refused:
+        mc.Table(lake[0]).rollback(2, reason="r")
+    assert refused.value.rule == "undoes_a_joint_commit" and rows(lake[:2]) == [4, 4]
+    for command in (["rollback", lake[0], "2"], ["rewind", lake[0], "s", "--to", "0"]):
+        for more in (["--dry-run"], ["--yes"]):
+            assert main([*command, "--reason", "r", *more]) == NO
+            assert "--alone" in capsys.readouterr().err
+        assert main([*command, "--reason", "r", "--alone", "--dry-run"]) == 0
+    outcome = mc.rollback_together({lake[0]: 2, mc.Table(lake[1]): 2}, reason="wrong é", message="m")
+    assert rows(lake[:2]) == [2, 2] and [each.dropped_keys for each in outcome.outcomes.values()] == [("day 2",)] * 2
+    assert all(mc.Table(path).history()[0]["reason"] == "wrong é" for path in names)
+    with mc.transaction(lake[:2], key="day 2") as tx:
+        for name in tx:
+            tx[name].write(DAY)
+            tx[name].advance("s", 0, 5)
+    assert main(["rollback", lake[0], "4", "--reason", "r", "--alone", "--yes"]) == 0
+    assert rows(lake[:2]) == [2, 4]
+    for wrong in ({lake[0]: 2}, {lake[0]: True, lake[1]: 2}, [lake[0], lake[1]], None):
+        with pytest.raises(mc.UsageError, match="invalid versions"):
+            mc.rollback_together(wrong, reason="r")  # type: ignore[arg-type]

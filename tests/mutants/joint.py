@@ -8,6 +8,7 @@ _JOINT, _PART, _READ = "engine/joint/joint_commit.py", "engine/commit/joint_part
 _COMMIT, _FATE, _ASK = "engine/commit/commit_loop.py", "core/joint/fate.py", "engine/metadata/member_fate.py"
 _CHAIN, _FIT, _ORDER = "engine/metadata/version_chain.py", "core/joint/consistency.py", "core/joint/participants.py"
 _TESTS = "engine/joint/test_joint_commit.py::test_"
+_UNDO = "engine/joint/test_joint_rollback.py::test_"
 _PURE = "core/joint/test_fate.py::test_"
 
 JOINT: tuple[Mutant, ...] = (
@@ -228,5 +229,19 @@ JOINT: tuple[Mutant, ...] = (
         "MT6 SE2",
         (_JOINT, "if store_beside(part.session.store, home.url) is None:", "if False:"),
         tests="doors/test_joint.py::test_what_are_no_jobs_of_several_tables_is_refused",
+    ),
+    mutant(
+        "joint undone alone",
+        "A rollback or a rewind undoes a joint commit in one of its tables only.",
+        "MT14",
+        ("core/commit/conflict.py", "    if change.alone:\n        return None\n    if isinstance", "    return None\n    if isinstance"),
+        tests=_UNDO + "a_joint_commit_is_not_undone_in_one_table",
+    ),
+    mutant(
+        "joint targets",
+        "Tables are rolled back together to versions of which one has a joint commit and the other has not.",
+        "MT14",
+        ("engine/joint/joint_rollback.py", "    if misfit is not None:\n", "    if False:\n"),
+        tests=_UNDO + "targets_belong_together",
     ),
 )

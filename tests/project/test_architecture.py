@@ -93,6 +93,7 @@ ARROWS: dict[str, set[str]] = {
         "core.table",
         "engine.commit",
         "engine.metadata",
+        "engine.operations",
         "engine.runtime",
         "errors",
         "store",
@@ -158,6 +159,7 @@ ARROWS: dict[str, set[str]] = {
     "engine.operations": {
         "core.commit",
         "core.format",
+        "core.joint",
         "core.schema",
         "core.table",
         "engine.commit",

@@ -10,7 +10,7 @@ import sys
 
 from ...errors import UsageError
 from ...terminal.render import counted, visible, were
-from ..options import Commands, add_note, context_of, note_of, table_of
+from ..options import Commands, add_alone, add_note, context_of, note_of, table_of
 from ..output import written
 from ..safety import Plan, add_safety, decided
 
@@ -37,6 +37,7 @@ def add_commands(commands: Commands) -> None:
         action="store_true",
         help="drop no key, where the history that shows which is expired",
     )
+    add_alone(rewind)
     add_safety(rewind)
     add_note(rewind)
 
@@ -44,6 +45,7 @@ def add_commands(commands: Commands) -> None:
 def _plan(options: argparse.Namespace, to: int | str | None) -> Plan:
     from ...argument_checks import REASON  # late: `--help` needs no pyarrow
     from ...engine.operations.rewind import plan_rewind
+    from ...engine.operations.rollback import check_alone
 
     REASON("reason", options.reason)
     head, back = plan_rewind(
@@ -52,7 +54,9 @@ def _plan(options: argparse.Namespace, to: int | str | None) -> Plan:
         to,
         reason=options.reason,
         keep_keys=options.keep_keys,
+        alone=options.alone,
     )
+    check_alone(options.path, head, back)
     keys = sorted(back.keys)
     again = (
         f": {counted(back.have - to, 'position')} to read again"
@@ -97,6 +101,7 @@ def _rewind(options: argparse.Namespace) -> int:
         to,
         reason=options.reason,
         keep_keys=options.keep_keys,
+        alone=options.alone,
         **note_of(options),
     )
     document = {

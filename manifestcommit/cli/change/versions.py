@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...terminal.render import counted, visible, were
-from ..options import Commands, add_note, context_of, note_of, positive, table_of
+from ..options import Commands, add_alone, add_note, context_of, note_of, positive, table_of
 from ..output import size_text, written
 from ..safety import Plan, add_safety, decided
 
@@ -31,6 +31,7 @@ def add_commands(commands: Commands) -> None:
     )
     target.add_argument("--tag", metavar="NAME", help="the version with this tag")
     back.add_argument("--reason", required=True, metavar="TEXT", help="recorded in the history")
+    add_alone(back)
     add_safety(back)
 
     tag = commands.add(
@@ -63,12 +64,17 @@ def add_commands(commands: Commands) -> None:
 
 def _plan_rollback(options: argparse.Namespace) -> Plan:
     from ...argument_checks import REASON  # late: `--help` needs no pyarrow
-    from ...engine.operations.rollback import plan_rollback
+    from ...engine.operations.rollback import check_alone, plan_rollback
 
     REASON("reason", options.reason)
     head, back = plan_rollback(
-        context_of(options), options.version, tag=options.tag, reason=options.reason
+        context_of(options),
+        options.version,
+        tag=options.tag,
+        reason=options.reason,
+        alone=options.alone,
     )
+    check_alone(options.path, head, back)
     target, keys = back.target.version, sorted(back.dropped)
     undone = head.version - target
     before, after = head.snapshot.watermarks, back.target.watermarks
@@ -131,7 +137,11 @@ def _rollback(options: argparse.Namespace) -> int:
     if status is not None:
         return status
     outcome = table.rollback(
-        options.version, tag=options.tag, reason=options.reason, **note_of(options)
+        options.version,
+        tag=options.tag,
+        reason=options.reason,
+        alone=options.alone,
+        **note_of(options),
     )
     done = next(
         each for each in table.snapshot(outcome.version).commits if each.job == outcome.job_id

@@ -141,13 +141,16 @@ class Abort(_OfJob, frozen=True, kw_only=True):
 class Rewind(_OfJob, frozen=True, kw_only=True):
     """Sets a source's watermark back. have: its position when the rewind was decided; to: its new
     position, None: as if the source had never been read; keys: the idempotency keys to invalidate,
-    whose advances the rewind undoes. [WM5]"""
+    whose advances the rewind undoes [WM5]; undone_jointly: keys among these that were committed in
+    other tables by the same joint commit; alone: undo these in this table alone. [MT14]"""
 
     operation: str = "rewind"
     source: str
     have: Position
     to: Position = None
     keys: frozenset[str] = frozenset()
+    undone_jointly: frozenset[str] = frozenset()
+    alone: bool = False
     reason: str | None = None
     summary: Summary = Summary()
 
@@ -166,7 +169,8 @@ class Rollback(_OfJob, frozen=True, kw_only=True):
     """Restores the table to an earlier version. target: that version's snapshot; touched: the
     partitions whose files change; taken, given: totals that the table loses and regains; dropped:
     the keys to invalidate, whose work is undone; dropped_before: records of keys that were
-    invalidated after the target and stay so. [CF13] [KY7]"""
+    invalidated after the target and stay so [CF13] [KY7]; beside: ids of the tables that are rolled
+    back by the same joint commit; alone: undo joint commits in this table alone. [MT14]"""
 
     operation: str = "rollback"
     target: Snapshot
@@ -175,6 +179,8 @@ class Rollback(_OfJob, frozen=True, kw_only=True):
     dropped_before: dict[str, KeyRecord] = {}
     taken: Totals = Totals()
     given: Totals = Totals()
+    beside: frozenset[str] = frozenset()
+    alone: bool = False
     reason: str | None = None
     summary: Summary = Summary()
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from ..joint.consistency import partners_since
 from ..joint.fate import last_state
 from ..schema.evolution import SchemaConflict, apply_edits, can_widen
 from ..schema.fields import Field, members, type_text
@@ -443,6 +444,34 @@ def rolled_back_over(
     return None
 
 
+def undoes_a_joint_commit(
+    head: Snapshot,
+    change: Rollback | Rewind,
+    winners: Sequence[InterveningCommit],
+    inputs: ConflictInputs,
+) -> Conflict | None:
+    """A rollback or a rewind would undo a joint commit in this table and leave it in others.
+    [MT14]"""
+    if change.alone:
+        return None
+    if isinstance(change, Rewind):
+        mine = f"rewinds {change.source!r} to {change.to!r}"
+        left = f"of the key {min(change.undone_jointly)!r}" if change.undone_jointly else ""
+    else:
+        mine = f"rolls back to version {change.target.version}"
+        partners = partners_since(head, change.target)
+        roots = sorted(root for table, root in partners.items() if table not in change.beside)
+        left = f"with {', '.join(roots[:5])}" if roots else ""
+    if not left:
+        return None
+    return Conflict(
+        rule="undoes_a_joint_commit",
+        mine=mine,
+        winner=f"that undoes a joint commit {left} in this table alone. Roll back all of its "
+        "tables by rollback_together, or give alone=True (--alone) to undo it here only",
+    )
+
+
 def path_is_condemned(
     head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
 ) -> Conflict | None:
@@ -511,9 +540,9 @@ def stream_skips_batches(
 RULES: Mapping[type[Any], tuple[Rule, ...]] = {
     Abort: (job_is_committed,),
     TagEdit: (tagged_version_is_gone,),
-    Rollback: (rolled_back_over,),
+    Rollback: (rolled_back_over, undoes_a_joint_commit),
     Retention: (condemned_file_is_live, forgotten_keys_came_back),
-    Rewind: (watermark_was_moved,),
+    Rewind: (watermark_was_moved, undoes_a_joint_commit),
     MergeManifests: (replaced_file_is_gone,),
     Write: (
         path_is_condemned,
@@ -544,6 +573,7 @@ FINAL = frozenset(
         "key_was_set_back",
         "stream_was_set_back",
         "key_is_gone",
+        "undoes_a_joint_commit",
     }
 )
 

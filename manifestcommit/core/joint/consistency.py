@@ -46,6 +46,15 @@ def lowest_allowed(chosen: Mapping[str, Snapshot], table_id: str) -> int:
     return max((_decided(chosen, home, table_id) for home in chosen), default=0)
 
 
+def partners_since(head: Snapshot, target: Snapshot) -> dict[str, str]:
+    """The tables with which this one took part in a joint commit after `target`, which has an
+    earlier state: id -> root. Of a member only its home, which knows the others. [MT14]"""
+    found = {each: now.root for each, now in head.joint.items() if target.joint.get(each) != now}
+    return found | {
+        each: now.root for each, now in head.homes.items() if target.homes.get(each) != now
+    }
+
+
 def _decided(chosen: Mapping[str, Snapshot], home: str, table_id: str) -> int:
     """The last member of a table that a home, as it is read, has committed; 0: none."""
     record = chosen[home].joint.get(table_id)

@@ -79,6 +79,12 @@ def last_state(snapshot: Snapshot) -> int:
     return version
 
 
+def is_part(snapshot: Snapshot, before: Snapshot) -> bool:
+    """Whether a version is part of a joint commit: a member or a decision. before: the version
+    below it. [MT3] [MT4]"""
+    return snapshot.pending is not None or snapshot.joint != before.joint
+
+
 def as_member(made: Snapshot, *, home: str, job: str, attempt: int, base: int) -> Snapshot:
     """The next version as a member of a joint commit. home: the root that decides; job: the job
     there; base: the `last_state` of what the change was applied to. [MT3]"""

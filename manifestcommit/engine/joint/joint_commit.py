@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from ...core.commit.change import Write
+from ...core.commit.change import Rollback, Write
 from ...core.commit.conflict import Conflict
 from ...core.format import codec
 from ...core.joint.participants import MOST_TABLES, Participant, in_order
@@ -45,7 +45,7 @@ class TablePart(msgspec.Struct, frozen=True, kw_only=True):
 
     session: TableContext
     head: Head
-    change: Write
+    change: Write | Rollback
     found: bool = False
 
     @property
@@ -55,6 +55,10 @@ class TablePart(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def table_id(self) -> str:
         return self.head.snapshot.table_id
+
+    @property
+    def key(self) -> str | None:
+        return self.change.key if isinstance(self.change, Write) else None
 
 
 def joint_declaration(declared: str, table_ids: Sequence[str]) -> str:
@@ -81,9 +85,11 @@ def commit_jointly(parts: Sequence[TablePart]) -> tuple[Outcome, ...]:
 
 
 def _declared(part: TablePart, table_ids: Sequence[str]) -> TablePart:
-    declared = joint_declaration(part.change.declared or "", table_ids)
-    change = msgspec.structs.replace(part.change, declared=declared)
-    return msgspec.structs.replace(part, change=change)
+    change = part.change
+    if not isinstance(change, Write):
+        return part
+    declared = joint_declaration(change.declared or "", table_ids)
+    return msgspec.structs.replace(part, change=msgspec.structs.replace(change, declared=declared))
 
 
 def _in_order(parts: Sequence[TablePart]) -> list[TablePart]:
@@ -113,25 +119,30 @@ def _by_key(parts: Sequence[TablePart]) -> dict[str, Outcome] | None:
     The home is read last: a member that is committed by then is seen in its own table only after
     the home.
     """
-    if not any(part.change.key is not None for part in parts):
+    if not any(part.key is not None for part in parts):
         return None
     found: dict[str, Outcome] = {}
     for part in parts:
-        _, record = find_key_at(part.session, part.session.open(), str(part.change.key))
-        if record is not None:
-            found[part.table_id] = key_outcome(part.change, record)
+        if (outcome := _key_found(part)) is not None:
+            found[part.table_id] = outcome
     if not found:
         return None
     lacking = [part for part in parts if part.table_id not in found]
     if lacking:
         again = {}
         for part in lacking:  # it may have been read before the decision
-            _, record = find_key_at(part.session, part.session.open(), str(part.change.key))
-            if record is None:
+            if (outcome := _key_found(part)) is None:
                 return _undone_alone(parts, part)
-            again[part.table_id] = key_outcome(part.change, record)
+            again[part.table_id] = outcome
         found |= again
     return found if all(each.committed for each in found.values()) else _stopped(parts, found)
+
+
+def _key_found(part: TablePart) -> Outcome | None:
+    if not isinstance(part.change, Write):
+        return None
+    _, record = find_key_at(part.session, part.session.open(), str(part.change.key))
+    return None if record is None else key_outcome(part.change, record)
 
 
 def _without_work(parts: Sequence[TablePart]) -> dict[str, Outcome] | None:
@@ -140,14 +151,14 @@ def _without_work(parts: Sequence[TablePart]) -> dict[str, Outcome] | None:
     gone = {
         part.table_id: found_outcome(part.session, part.head, part.change)
         for part in parts
-        if part.found
+        if part.found and isinstance(part.change, Write)
     }
     return _stopped(parts, gone) if gone else None
 
 
 def _undone_alone(parts: Sequence[TablePart], lacking: TablePart) -> dict[str, Outcome]:
     reason = (
-        f"the key {lacking.change.key!r} of a joint commit is not recorded in this table, but in "
+        f"the key {lacking.key!r} of a joint commit is not recorded in this table, but in "
         "another one of it: the work was undone here alone, by a rollback or a rewind, or the key "
         "was used for one table before; nothing was committed now. Undo it in the others, too, or "
         "use another key."

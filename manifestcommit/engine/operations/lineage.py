@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from ...core.format import manifest_table
+from ...core.joint.fate import is_part
 from ...core.schema.text import shown
 from ...core.table.authorship import known_parts
 from ...core.table.entries import SourceRange
@@ -74,13 +75,14 @@ class Lineage(Shown, msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit that advanced a source from `start` to `end`; None: unknown to the table. [WM1]
-    [CM24]"""
+    """A commit that advanced a source from `start` to `end`; None: unknown to the table; is_joint:
+    whether it is part of a commit of several tables. [WM1] [CM24] [MT14]"""
 
     version: int
     commit: Commit
     start: Position
     end: Position
+    is_joint: bool = False
 
 
 def trace(session: TableContext, source: str, position: int) -> Lineage | None:
@@ -186,7 +188,7 @@ def steps(session: TableContext, head: Head, source: str) -> Iterator[Step]:
     newer: Snapshot | None = None
     for older in _ancestors(session, head):
         if newer is not None:
-            yield from _moves(newer, source, older.watermarks.get(source))
+            yield from _moves(newer, source, older)
         if source not in older.watermarks:
             return
         newer = older
@@ -200,19 +202,24 @@ def steps(session: TableContext, head: Head, source: str) -> Iterator[Step]:
     yield from _moves(newer, source, None)
 
 
-def _moves(snapshot: Snapshot, source: str, before: Position) -> Iterator[Step]:
+def _moves(snapshot: Snapshot, source: str, older: Snapshot | None) -> Iterator[Step]:
     """The commits of a version that advanced the source, last first. Every commit records its
     advance, except a single one that moved the watermark. [CM24]"""
+    before = None if older is None else older.watermarks.get(source)
+    is_joint = older is not None and is_part(snapshot, older)
     for record in reversed(snapshot.commits):
         if source in record.advanced:
             start, end = record.advanced[source]
-            yield Step(version=snapshot.version, commit=record, start=start, end=end)
+            yield Step(
+                version=snapshot.version, commit=record, start=start, end=end, is_joint=is_joint
+            )
     if len(snapshot.commits) == 1 and snapshot.watermarks.get(source) != before:
         yield Step(
             version=snapshot.version,
             commit=snapshot.commits[0],
             start=before,
             end=snapshot.watermarks.get(source),
+            is_joint=is_joint,
         )
 
 

@@ -21,15 +21,21 @@ from .lineage import steps, unknown_source
 
 
 def rewind(
-    session: TableContext, source: str, to: Position, *, reason: str, keep_keys: bool = False
+    session: TableContext,
+    source: str,
+    to: Position,
+    *,
+    reason: str,
+    keep_keys: bool = False,
+    alone: bool = False,
 ) -> Outcome:
     """Set a source's watermark back with a commit of its own, and invalidate the keys whose
-    advances that undoes. [WM5]
+    advances that undoes. alone: undo joint commits in this table alone. [WM5] [MT14]
 
     One request for each version back to the one that last had this watermark. It conflicts if the
     source moves meanwhile.
     """
-    head, back = plan_rewind(session, source, to, reason=reason, keep_keys=keep_keys)
+    head, back = plan_rewind(session, source, to, reason=reason, keep_keys=keep_keys, alone=alone)
     outcome = commit(session, head, back)
     return (
         msgspec.structs.replace(outcome, dropped_keys=tuple(sorted(back.keys)))
@@ -39,7 +45,13 @@ def rewind(
 
 
 def plan_rewind(
-    session: TableContext, source: str, to: Position, *, reason: str, keep_keys: bool = False
+    session: TableContext,
+    source: str,
+    to: Position,
+    *,
+    reason: str,
+    keep_keys: bool = False,
+    alone: bool = False,
 ) -> tuple[Head, Rewind]:
     """The latest version, and the change that a rewind would commit now; nothing is written.
     [WM5]"""
@@ -52,11 +64,18 @@ def plan_rewind(
     # Only the history knows whether a source was ever at a text; a source without a position has
     # nothing to undo.
     is_walked = have is not None and (isinstance(to, str) or not keep_keys)
-    keys = _undone_keys(session, head, source, to) if is_walked else frozenset[str]()
-    keys = frozenset() if keep_keys else keys
-    job = session.new_job(head)
+    undone = _undone_keys(session, head, source, to) if is_walked else {}
+    undone = {} if keep_keys else undone
     return head, Rewind(
-        job=job, birth=head.version, source=source, have=have, to=to, keys=keys, reason=reason
+        job=session.new_job(head),
+        birth=head.version,
+        source=source,
+        have=have,
+        to=to,
+        keys=frozenset(undone),
+        undone_jointly=frozenset(key for key, is_joint in undone.items() if is_joint),
+        alone=alone,
+        reason=reason,
     )
 
 
@@ -87,20 +106,21 @@ def _check_target(source: str, have: Position, to: Position) -> None:
         )
 
 
-def _undone_keys(session: TableContext, head: Head, source: str, to: Position) -> frozenset[str]:
-    """The keys that a rewind drops: of the commits that moved the source past `to`, newest first,
-    unless the key was recorded again since. [WM5]"""
-    keys: set[str] = set()
+def _undone_keys(session: TableContext, head: Head, source: str, to: Position) -> dict[str, bool]:
+    """The keys that a rewind drops, and whether a joint commit has them in other tables, too: of
+    the commits that moved the source past `to`, newest first, unless the key was recorded again
+    since. [WM5] [MT14]"""
+    keys: dict[str, bool] = {}
     try:
         for step in steps(session, head, source):
             if is_left_by(to, step.end):
-                return frozenset(keys)
+                return keys
             key = step.commit.key
             record = find_key_at(session, head, key)[1] if key is not None else None
             if record is not None and record.version == step.version:
-                keys.add(str(key))
+                keys[str(key)] = step.is_joint
             if is_left_by(to, step.start):  # versions before that need not be readable
-                return frozenset(keys)
+                return keys
     except SnapshotExpiredError as error:
         raise SnapshotExpiredError(
             f"{error}, nor which keys a rewind to {to!r} has to drop. Nothing was changed. Rewind "
@@ -111,4 +131,4 @@ def _undone_keys(session: TableContext, head: Head, source: str, to: Position) -
             f"source {source!r} was never at {to!r}; texts have no order, so that a rewind "
             "leads to a position that it once had"
         )
-    return frozenset(keys)
+    return keys

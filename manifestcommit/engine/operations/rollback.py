@@ -14,7 +14,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.commit.change import Rollback
+from ...core.commit.change import ConflictInputs, Rewind, Rollback
+from ...core.commit.conflict import undoes_a_joint_commit
 from ...core.format import manifest_table
 from ...core.table.partition_pattern import PartitionPattern, dedupe
 from ...core.table.snapshot import KeyRecord, Snapshot, Totals
@@ -24,7 +25,7 @@ from ..metadata.manifests import KEY_RUN
 from ..metadata.table_context import TableContext
 from ..metadata.time_travel import choose_version
 from ..metadata.version_chain import Head, raise_if_expired, read_version
-from ..runtime.outcome import Outcome
+from ..runtime.outcome import Outcome, committed_or_raise
 from ..runtime.validation import check_reason
 from ..scan import planning
 
@@ -32,15 +33,20 @@ _NONE = KeyRecord(version=0, digest="")
 
 
 def rollback(
-    session: TableContext, version: int | None = None, *, tag: str | None = None, reason: str
+    session: TableContext,
+    version: int | None = None,
+    *,
+    tag: str | None = None,
+    reason: str,
+    alone: bool = False,
 ) -> Outcome:
     """Restore the table to a readable version, in one commit; it conflicts with anything else that
-    is committed meanwhile. [CF13]
+    is committed meanwhile. alone: undo joint commits in this table alone. [CF13] [MT14]
 
     One request for the target, and one for each manifest and run that only one of the two versions
     lists. Deletes nothing.
     """
-    head, back = plan_rollback(session, version, tag=tag, reason=reason)
+    head, back = plan_rollback(session, version, tag=tag, reason=reason, alone=alone)
     outcome = commit(session, head, back)
     return (
         msgspec.structs.replace(outcome, dropped_keys=tuple(sorted(back.dropped)))
@@ -50,7 +56,12 @@ def rollback(
 
 
 def plan_rollback(
-    session: TableContext, version: int | None = None, *, tag: str | None = None, reason: str
+    session: TableContext,
+    version: int | None = None,
+    *,
+    tag: str | None = None,
+    reason: str,
+    alone: bool = False,
 ) -> tuple[Head, Rollback]:
     """The latest version, and the change that a rollback would commit now; nothing is written.
     [CF13]"""
@@ -75,10 +86,19 @@ def plan_rollback(
         touched=_touched(head.snapshot, target, taken, given),
         taken=_totals(taken),
         given=_totals(given),
+        alone=alone,
         dropped=dropped,
         dropped_before=dropped_before,
         reason=reason,
     )
+
+
+def check_alone(url: str, head: Head, change: Rollback | Rewind) -> None:
+    """The error that this change would end with because it undoes a joint commit in one table only,
+    before it is committed. [MT14]"""
+    conflict = undoes_a_joint_commit(head.snapshot, change, (), ConflictInputs())
+    if conflict is not None:
+        committed_or_raise(Outcome(kind="conflict", job_id=change.job, conflict=conflict), url)
 
 
 def _differing(

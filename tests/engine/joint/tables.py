@@ -11,7 +11,9 @@ from manifestcommit.core.format import codec
 from manifestcommit.core.schema.fields import Field, Schema
 from manifestcommit.core.table.snapshot import Snapshot
 from manifestcommit.core.table.watermark import Advance
+from manifestcommit.engine.commit.commit_loop import commit
 from manifestcommit.engine.commit.create_version import create_table
+from manifestcommit.engine.inspection.verify import verify
 from manifestcommit.engine.joint.joint_commit import TablePart, commit_jointly
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.metadata.version_chain import Head, open_head
@@ -22,6 +24,8 @@ from manifestcommit.testing import CountingStore, FaultStore
 
 SCHEMA = Schema(fields=(Field(id=1, name="id", type="long"),))
 _NUMBERS = itertools.count()
+# requests of a joint commit of two tables until its decision has been created
+DECIDED = 3
 
 
 class Crash(BaseException):
@@ -118,3 +122,18 @@ def counted(parts: Sequence[TablePart]) -> tuple[list[TablePart], Callable[[], l
         for part, store in zip(parts, stores, strict=True)
     ]
     return made, lambda: [(store.url, call.kind) for store in stores for call in store.calls]
+
+
+def append(lake: Lake, which: int) -> int:
+    """A commit of another process to one table; its version."""
+    session = lake.at(lake.urls[which])
+    head = session.open()
+    outcome = commit(session, head, Write(job=session.new_job(head), birth=head.version, operation="append"))
+    assert outcome.committed and outcome.version is not None
+    return outcome.version
+
+
+def sound(lake: Lake) -> None:
+    for url in lake.urls:
+        report = verify(lake.at(url))
+        assert report.is_sound, report.findings

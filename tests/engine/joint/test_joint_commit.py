@@ -6,7 +6,7 @@ from collections import Counter
 
 import msgspec
 import pytest
-from tests.engine.joint.tables import SCHEMA, Hurried, Lake, counted, stopped
+from tests.engine.joint.tables import DECIDED, SCHEMA, Hurried, Lake, append, counted, sound, stopped
 
 from manifestcommit.core.commit.change import Abort, Overwrite, Write
 from manifestcommit.core.commit.retention import Policy
@@ -18,7 +18,6 @@ from manifestcommit.core.table.watermark import Advance
 from manifestcommit.engine.commit.commit_loop import abort_attempt, commit
 from manifestcommit.engine.commit.create_version import create_table
 from manifestcommit.engine.commit.group_commit import Committers
-from manifestcommit.engine.inspection.verify import verify
 from manifestcommit.engine.job.resolve import resolve_job
 from manifestcommit.engine.joint.joint_commit import commit_jointly
 from manifestcommit.engine.joint.joint_read import read_jointly
@@ -35,24 +34,6 @@ from manifestcommit.store import open_store
 from manifestcommit.testing import CountingStore
 
 AT_ONCE = Policy(grace_s=0, keep_for_s=0, keep_versions=1, prepared_grace_s=0)
-# requests of a joint commit of two tables until its decision has been created
-DECIDED = 3
-
-
-def append(lake: Lake, which: int) -> int:
-    """A commit of another process to one table; its version."""
-    session = lake.at(lake.urls[which])
-    head = session.open()
-    outcome = commit(session, head, Write(job=session.new_job(head), birth=head.version, operation="append"))
-    assert outcome.committed and outcome.version is not None
-    return outcome.version
-
-
-def sound(lake: Lake) -> None:
-    for url in lake.urls:
-        report = verify(lake.at(url))
-        assert report.is_sound, report.findings
-
 
 # --- a joint commit ------------------------------------------------------------------------------------------------------
 
@@ -457,7 +438,7 @@ def test_a_key_that_is_in_some_tables_only_is_refused_by_their_names() -> None:
     """[MT13]"""
     lake = Lake(2)
     commit_jointly(lake.parts(key="k"))
-    rollback(lake.at(lake.urls[1]), version=1, reason="r é")
+    rollback(lake.at(lake.urls[1]), version=1, reason="r é", alone=True)
     outcomes = commit_jointly(lake.parts(key="k"))
     assert [outcome.kind for outcome in outcomes] == ["aborted", "key_reused"] and "undone here alone" in outcomes[1].reason
 
@@ -477,7 +458,7 @@ def test_a_rollback_is_possible_once_a_member_was_aborted() -> None:
     lake = Lake(2)
     append(lake, 1)
     stopped(lake.parts(), 2)
-    assert rollback(lake.at(lake.urls[1]), version=1, reason="r é").version == 4
+    assert rollback(lake.at(lake.urls[1]), version=1, reason="r é", alone=True).version == 4
     assert lake.head(1).snapshot.void == (3,)
     sound(lake)
 

@@ -1,0 +1,71 @@
+"""Rolls several tables back by one joint commit, so that what they share is undone in all. [MT14]
+
+Not here: one table's rollback (engine.operations.rollback), how it is committed
+(engine.joint.joint_commit).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ...core.commit.change import Rollback
+from ...core.joint.consistency import find_misfit
+from ...errors import UsageError
+from ..metadata.table_context import TableContext
+from ..metadata.version_chain import Head
+from ..operations.rollback import plan_rollback
+from ..runtime.outcome import Outcome
+from .joint_commit import TablePart, commit_jointly
+
+
+class JointRollback(msgspec.Struct, frozen=True, kw_only=True):
+    """A rollback of several tables, of which nothing is committed yet."""
+
+    parts: tuple[TablePart, ...]
+
+    def commit(self) -> tuple[Outcome, ...]:
+        """Roll all tables back, or none; one outcome for each. [MT1] [MT14]"""
+        outcomes = commit_jointly(self.parts)
+        return tuple(
+            msgspec.structs.replace(outcome, dropped_keys=tuple(sorted(part.change.dropped)))
+            if outcome.committed and isinstance(part.change, Rollback)
+            else outcome
+            for outcome, part in zip(outcomes, self.parts, strict=True)
+        )
+
+
+def plan_joint_rollback(
+    sessions: Sequence[TableContext], targets: Sequence[int | str], *, reason: str
+) -> JointRollback:
+    """The rollback of each table to its target, a version or a tag; nothing is written. UsageError
+    where the targets hold a joint commit in some of the tables only. [MT14] [CF13]"""
+    plans = [_plan(each, target, reason) for each, target in zip(sessions, targets, strict=True)]
+    ids = frozenset(head.snapshot.table_id for head, _ in plans)
+    _check_targets(sessions, [back for _, back in plans])
+    parts = []
+    for session, (head, back) in zip(sessions, plans, strict=True):
+        change = msgspec.structs.replace(back, beside=ids - {head.snapshot.table_id})
+        parts.append(TablePart(session=session, head=head, change=change))
+    return JointRollback(parts=tuple(parts))
+
+
+def _plan(session: TableContext, target: int | str, reason: str) -> tuple[Head, Rollback]:
+    version, tag = (None, target) if isinstance(target, str) else (target, None)
+    return plan_rollback(session, version, tag=tag, reason=reason)
+
+
+def _check_targets(sessions: Sequence[TableContext], plans: Sequence[Rollback]) -> None:
+    urls = {
+        back.target.table_id: session.store.url
+        for session, back in zip(sessions, plans, strict=True)
+    }
+    misfit = find_misfit({back.target.table_id: back.target for back in plans})
+    if misfit is not None:
+        raise UsageError(
+            f"version {misfit.version} of {urls[misfit.table_id]} is part of a joint commit that "
+            f"{urls[misfit.home]} decided, and only one of the two targets is before it; nothing "
+            "was changed. Choose versions that have it in all tables or in none, as read_together "
+            "returns them."
+        )
