@@ -15,6 +15,8 @@ WITH_BLOCKS = [name for name, page in NAMES.items() if re.search(r"^```(?:python
 # Languages of blocks that nobody runs, and what may begin a line of `shell`.
 SHOWN = {"", "json", "shell", "svg", "toml"}
 INSTALLS = ("pip install ", "make ", "export ")
+# And of blocks that are a file of an example, which tests of its own run.
+EXAMPLES = {"sql", "yaml"}
 
 
 @pytest.mark.parametrize("name", [name for name in WITH_BLOCKS if not needs(NAMES[name])])
@@ -28,7 +30,10 @@ def test_what_is_not_run_is_no_code(name: str) -> None:
     text = NAMES[name].read_text("utf-8")
     fences = re.findall(r"^```([^\n]*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert text.count("```") == 2 * len(fences), "a block is not closed, or indented: it would not be run"
-    assert {language for language, _ in fences} <= SHOWN | set(blocks.RUN)
+    assert {language for language, _ in fences} <= SHOWN | EXAMPLES | set(blocks.RUN)
+    examples = [path.read_text("utf-8") for path in (REPO / "docs" / "examples").rglob("*.*") if path.is_file()]
+    for body in [body for language, body in fences if language in EXAMPLES]:
+        assert any(body in each for each in examples), f"it is no example that is run: {body}"
     lines = [line for language, body in fences if language == "shell" for line in body.splitlines()]
     assert [line for line in lines if line and not line.startswith(INSTALLS)] == []
     assert needs(NAMES[name]) <= {"spark", "s3"}
