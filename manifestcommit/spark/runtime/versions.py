@@ -164,22 +164,28 @@ def check_feature(name: Name) -> None:
         )
 
 
+def has_pandas() -> bool:
+    """Whether the pandas is there that Spark's mapInArrow asks for."""
+    try:
+        import pandas
+    except ImportError:
+        return False
+    return version_of(pandas.__version__) >= _oldest_pandas()
+
+
 def check_pandas(what: str) -> None:
     """UsageError if Spark's tasks cannot receive Arrow batches; nothing has been done then. what:
     the feature that needs them."""
-    try:
-        import pandas
-
-        found = version_of(pandas.__version__)
-    except ImportError:
-        found = (0, 0)
-    oldest = next(pandas for spark, pandas in _PANDAS if spark <= SPARK)
-    if found < oldest:
-        shown = _shown(oldest)
+    if not has_pandas():
+        shown = _shown(_oldest_pandas())
         raise UsageError(
             f"{what} Spark's mapInArrow, which needs pandas {shown} or newer; nothing was done: "
             f"pip install 'pandas>={shown},<3'"
         )
+
+
+def _oldest_pandas() -> Version:
+    return next(pandas for spark, pandas in _PANDAS if spark <= SPARK)
 
 
 def _shown(version: Version) -> str:

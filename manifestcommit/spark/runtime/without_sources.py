@@ -1,11 +1,16 @@
-"""Runs a write or a read in tasks where Spark has no Python data sources (3.5): through mapInArrow.
-[SP45]
+"""Runs a write or a read in tasks without Spark's Python data sources: through mapInArrow. [SP45]
+
+Writes take this way wherever they can: a data source starts three more Python processes, which plan
+and commit, and a session's first write waits for each. Reads take it where Spark has no Python data
+sources (3.5).
 
 Not here: what a task writes (spark.write.arrow_writer) and reads (spark.read.task_reader).
 """
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,9 +32,18 @@ Batches = Iterable[pa.RecordBatch]
 _LARGEST_BYTES = 512 * 1024
 
 
+def can_send(function: Any, options: StorageOptions) -> bool:
+    """Whether Spark sends the function without writing it, and the options with it, to files.
+    [SE1]"""
+    if not options:
+        return True
+    size = len(cloudpickle.dumps(function))  # type: ignore[no-untyped-call]  # pyspark's copy of it has no types
+    return size <= _LARGEST_BYTES
+
+
 def check_sent(function: Any, options: StorageOptions, remedy: str) -> None:
     """UsageError if Spark would write the function, and the options with it, to files. [SE1]"""
-    if options and len(cloudpickle.dumps(function)) > _LARGEST_BYTES:  # type: ignore[no-untyped-call]  # pyspark's copy of it has no types
+    if not can_send(function, options):
         raise UsageError(
             f"Spark would send the storage options through files; nothing was done. {remedy}"
         )
@@ -45,7 +59,7 @@ def messages_of(
     # Spark takes a dot in a column's name for a member's
     numbered = df.toDF(*(f"c{index}" for index in range(len(df.columns))))
     task = partial(_written, tuple(df.columns), write)
-    with unlogged():
+    with unlogged(), _without_doubts_about_pandas():
         rows = numbered.mapInArrow(task, "message binary").collect()
     return [bytes(row[0]) for row in rows]
 
@@ -63,8 +77,16 @@ def rows_of(
     if not items:
         return spark.createDataFrame([], struct)
     work = spark.createDataFrame([(item,) for item in items], "item binary")
-    with unlogged():
+    with unlogged(), _without_doubts_about_pandas():
         return work.repartition(len(items)).mapInArrow(partial(_rows, read), struct)
+
+
+@contextlib.contextmanager
+def _without_doubts_about_pandas() -> Iterator[None]:
+    """Spark warns of pandas 3 wherever it asks for pandas; Arrow batches pass it by."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
+        yield
 
 
 # --- In tasks -------------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ from manifestcommit.spark.runtime.versions import (
     DataSourceArrowWriter,
     WriterCommitMessage,
     has,
+    has_pandas,
     sound,
 )
 from manifestcommit.spark.write.batch_sizing import paced, without_fillers
@@ -120,30 +121,22 @@ def write_dataframe(
     [SP1] [SP2]
 
     Runs one Spark job, in classic and Connect sessions. A crash or a failure anywhere leaves only
-    files that no snapshot lists. One put, one get and one delete besides the requests of tasks.
-    Errors of this package that tasks raised keep their type.
+    files that no snapshot lists. Errors of this package that tasks raised keep their type.
     """
     check_reachable(plan.url)
     given = StorageOptions(storage_options)
     store = open_store(plan.url, given)
     write_id = secrets.token_hex(16)
-    if not has("format"):
-        return _write_without_source(df, plan, given, write_id)
+    task = functools.partial(_message_of, plan, given, _filler(write_id))
+    if not has("format") or (has_pandas() and without_sources.can_send(task, given)):
+        with raising_ours(), paced(df, _filler(write_id)) as frame:
+            found = without_sources.messages_of(frame, task, given)
+        return collect(plan, [TaskMessage(data) for data in found], given)
     name = registered_name(df.sparkSession, PlannedWrite, given)
     options = {"plan": msgspec.json.encode(plan).decode(), "writeId": write_id}
     with raising_ours(), paced(df, _filler(write_id)) as frame:
         frame.write.format(name).options(**options).mode("append").save()
     return _take_written(store, plan, write_id)
-
-
-def _write_without_source(
-    df: DataFrame, plan: WritePlan, given: StorageOptions, write_id: str
-) -> Written:
-    """The same where Spark has no Python data sources: the tasks' messages come as rows. [SP45]"""
-    task = functools.partial(_message_of, plan, given, _filler(write_id))
-    with raising_ours(), paced(df, _filler(write_id)) as frame:
-        found = without_sources.messages_of(frame, task, given)
-    return collect(plan, [TaskMessage(data) for data in found], given)
 
 
 def _message_of(

@@ -86,6 +86,21 @@ def test_without_data_sources_every_row_is_written_and_read_once(spark: Any, roo
     assert sorted(map(tuple, mc.read_committed(root, spark=spark).collect())) == wanted
 
 
+@pytest.mark.parametrize("why", ["no pandas", "large options"])
+def test_a_data_source_writes_what_cannot_go_through_pandas(why: str, spark: Any, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[SP1] [SP2] [SE1] Every row is written once, empty data is no row, and a rerun finds its key."""
+    if why == "no pandas":
+        monkeypatch.setattr(arrow_writer, "has_pandas", lambda: False)
+    else:
+        monkeypatch.setattr(without_sources, "can_send", lambda task, options: False)
+    monkeypatch.setattr(without_sources, "messages_of", None)
+    df = spark.createDataFrame([(n, f"x {n % 3} é=%'\"", "a") for n in range(40)], SOME).repartition(3)
+    assert not mc.write(df, root, key="k", partition_by=["day.é =%"]).already_committed
+    assert mc.write(df, root, key="k", partition_by=["day.é =%"]).already_committed
+    mc.write(df.filter("n < 0"), root)
+    assert sorted(mc.read_committed(root, spark=spark).collect()) == sorted(df.collect())
+
+
 @pytest.mark.usefixtures("without_data_sources")
 def test_without_data_sources_refusals_of_tasks_keep_their_type(spark: Any, root: str) -> None:
     """[SP45] [SP6]"""
@@ -98,6 +113,8 @@ def test_options_are_never_sent_through_files() -> None:
     """[SP45] [SE1] Spark writes a large function to files, and what is in it."""
     large = bytes(600_000)
     without_sources.check_sent(lambda: large, StorageOptions(), "remedy")
+    assert without_sources.can_send(lambda: large, StorageOptions())
+    assert not without_sources.can_send(lambda: large, StorageOptions({"secret": "s3cr3t"}))
     with pytest.raises(mc.UsageError, match="remedy"):
         without_sources.check_sent(lambda: large, StorageOptions({"secret": "s3cr3t"}), "remedy")
 
