@@ -152,19 +152,15 @@ def write(
             f'conflict={conflict!r} says when mode="overwrite" aborts; with mode="{mode}" leave it '
             "out"
         )
-    options: dict[str, Any] = {
-        "fingerprint": fingerprint,
-        "recoverable": recoverable,
-        "based_on": based_on,
-        "message": message,
-        "metadata": metadata,
-        "storage_options": storage_options,
-    }
-    job = begin(path, key=key, **options)
+    session = TableContext(open_store(path, storage_options)).noting(message, metadata)
+    begun = engine_job.Transaction.begin(
+        session, key=key, fingerprint=fingerprint, recoverable=recoverable, based_on=based_on
+    )
+    job = Job(begun, storage_options)
     # All rows of the job come from these ranges, and its files say so, unless that would make each
     # entry long.
     sources = watermarks if watermarks and len(watermarks) <= MAX_SOURCES else None
-    options = {
+    options: dict[str, Any] = {
         "merge_schema": merge_schema,
         "target_file_size": target_file_size,
         "sources": sources,
@@ -181,7 +177,7 @@ def write(
     except CommitConflictError as error:
         if mode != "ignore" or error.rule != "table_exists":
             raise
-        version = TableContext(open_store(path, storage_options)).open().version
+        version = session.open().version
         return Outcome(kind="unchanged", job_id=job._job.id, version=version)
     assert job.outcome is not None
     return job.outcome

@@ -235,7 +235,8 @@ class Execution:
 
     def _needed(self, name: str, condition: str, snapshot: Snapshot) -> SparkSession | None:
         """This session, where only Spark can evaluate the condition. [RC8]"""
-        return self._spark if is_for_spark(without_spark(name, condition, snapshot)) else None
+        here, _ = without_spark(name, condition, snapshot, self._spark)
+        return self._spark if is_for_spark(here) else None
 
 
 _DONE_BY: dict[type, Callable[[Execution, Any], Any]] = {

@@ -25,8 +25,7 @@ from ..engine.maintenance.compaction import Choose, Compaction, CompactionOption
 from ..engine.metadata.table_context import TableContext
 from ..engine.row_changes.executor import FEW_BYTES
 from ..store import StorageOptions
-from .conditions import check_spark
-from .row_changes import has_active_session
+from .conditions import check_meaning, check_spark, running_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +50,7 @@ def compact(
     columns = [evolution.find_column(schema, name).name for name in names]
     target = target_file_size_of(snapshot) if aim.target is None else aim.target
     sorted_bytes = min(target, snapshot.totals.bytes)
-    is_large = snapshot.totals.bytes > FEW_BYTES and has_active_session()
+    is_large = snapshot.totals.bytes > FEW_BYTES and running_session() is not None
     if spark is None and not is_large and sorts_here(schema, columns, sorted_bytes):
         LOG.info("compact: files are read and rewritten by this process")
         rewrite = rewriter(session, sort_by=columns)
@@ -86,6 +85,7 @@ def chosen(where: Any, spark: SparkSession | None, snapshot: Snapshot) -> Choose
         return None
     if isinstance(where, pc.Expression):
         return engine.choose_by(where)
+    check_meaning("where", [where], spark)
 
     def with_spark() -> Choose:
         check_spark("where", where)

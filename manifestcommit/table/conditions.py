@@ -7,6 +7,9 @@ evaluates (spark.filter).
 
 from __future__ import annotations
 
+import re
+import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow.compute as pc
@@ -16,6 +19,7 @@ from ..core.filter.predicate import Predicate
 from ..core.filter.sql_syntax import NotUnderstoodError
 from ..core.schema import arrow_schema
 from ..core.table.snapshot import Snapshot
+from ..engine.row_changes.conditions import shown
 from ..engine.row_changes.conditions import understand as understand_here
 from ..errors import UsageError
 
@@ -24,16 +28,57 @@ if TYPE_CHECKING:
 
 Condition: TypeAlias = "str | pc.Expression | Column"
 
+# A setting of a session -> the sign in a text that it gives another meaning, and what to write.
+_OTHER_MEANINGS = {
+    "spark.sql.ansi.doubleQuotedIdentifiers": ('"', "`…` for names and '…' for texts"),
+    "spark.sql.parser.escapedStringLiterals": ("\\", "a pyarrow expression"),
+}
+_HIDDEN = {
+    '"': re.compile(r"'(?:[^'\\]|\\.|'')*'|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/", re.DOTALL),
+    "\\": re.compile(r"`(?:[^`]|``)*`"),
+}
 
-def without_spark(name: str, condition: Any, snapshot: Snapshot) -> Any:
-    """SQL as the pyarrow expression that this process evaluates; what only Spark can evaluate, and
-    anything else, as it is. UsageError where it is not a condition. [RC8]"""
+
+def running_session() -> SparkSession | None:
+    """The active Spark session, if there is one; Spark is not loaded for that."""
+    sql = sys.modules.get("pyspark.sql")
+    return None if sql is None else sql.SparkSession.getActiveSession()
+
+
+def check_meaning(name: str, texts: Iterable[Any], spark: SparkSession | None = None) -> None:
+    """UsageError, which names the argument, where a setting of the session, by default the active
+    one, gives SQL another meaning than this process does. Anything but texts passes. [RC8]"""
+    session = spark if spark is not None else running_session()
+    if session is None:
+        return
+    for text in texts:
+        for setting, (sign, instead) in _OTHER_MEANINGS.items():
+            if not isinstance(text, str) or sign not in _HIDDEN[sign].sub("", text):
+                continue
+            if str(session.conf.get(setting, "false")).lower() == "true":
+                refusal = UsageError(
+                    f"invalid {name} {shown(text)}: with {setting}=true Spark reads {sign} in it "
+                    f"otherwise than this process; nothing was done. Give {instead}"
+                )
+                refusal.argument = name
+                raise refusal
+
+
+def without_spark(
+    name: str, condition: Any, snapshot: Snapshot, spark: SparkSession | None = None
+) -> tuple[Any, Predicate | None]:
+    """The condition and what planning may take from it, where this process evaluates it: SQL as a
+    pyarrow expression. What only Spark can evaluate, as it is and without a predicate. UsageError
+    where it is not a condition. [RC8]"""
     if not isinstance(condition, str) or snapshot.schema is None:
-        return condition
+        is_arrow = isinstance(condition, pc.Expression)
+        return condition, predicate_of(name, condition, snapshot) if is_arrow else None
+    check_meaning(name, [condition], spark)
     try:
-        return understand_here(condition, snapshot.schema, name).form
+        found = understand_here(condition, snapshot.schema, name)
     except NotUnderstoodError:
-        return condition
+        return condition, None
+    return found.form, found.predicate
 
 
 def is_for_spark(condition: Any) -> bool:
@@ -53,6 +98,7 @@ def predicate_of(
             condition, arrow_schema.arrow_schema(snapshot.schema, physical=False, ids=False), name
         )
     check_spark(name, condition)
+    check_meaning(name, [condition], spark)
     from ..spark.dataframe import active_session
     from ..spark.filter.condition import understand
 

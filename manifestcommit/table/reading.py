@@ -191,7 +191,9 @@ class TableReads:
         Spec: RD6, RD41.
         """
         snapshot = self.snapshot(version, as_of, tag)
-        predicate = predicate_of("filter", without_spark("filter", filter, snapshot), snapshot)
+        filter, predicate = without_spark("filter", filter, snapshot)
+        if is_for_spark(filter):
+            predicate = predicate_of("filter", filter, snapshot)
         entries = planning.entries_table(self._session, snapshot, predicate, in_order=False)
         return Listing(planning.describe_files(entries, snapshot))
 
@@ -304,12 +306,10 @@ class TableReads:
 
         snapshot = self.snapshot(version, as_of, tag)
         names = _chosen(snapshot, columns)
-        filter = without_spark("filter", filter, snapshot)
+        filter, predicate = without_spark("filter", filter, snapshot)
         if is_for_spark(filter) and snapshot.schema is not None:
             return self._through_spark(names, filter, snapshot)
-        entries = planning.entries_table(
-            self._session, snapshot, predicate_of("filter", filter, snapshot)
-        )
+        entries = planning.entries_table(self._session, snapshot, predicate)
         dataset = open_dataset(self._session, snapshot, entries)
         return dataset.to_table(columns=names, filter=filter)
 

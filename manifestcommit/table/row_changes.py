@@ -7,13 +7,12 @@ spark.operations.merge), the commit (engine.operations.row_change).
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..argument_checks import REASON, checked, part_of
 from ..engine.metadata.table_context import TableContext
-from ..engine.operations.row_change import RowOutcome, drop_removed
+from ..engine.operations.row_change import Declared, RowOutcome, drop_removed
 from ..engine.row_changes.arrow_rows import ArrowRows
 from ..engine.row_changes.clauses import (
     Clauses,
@@ -22,6 +21,7 @@ from ..engine.row_changes.clauses import (
     Update,
     as_clauses,
     check_not_empty,
+    clause_texts,
 )
 from ..engine.row_changes.delete import delete_where
 from ..engine.row_changes.executor import FEW_BYTES, Choice, RowExecutor
@@ -33,16 +33,10 @@ from ..engine.runtime.validation import Ranges, anything, condition, optional, r
 from ..errors import UsageError
 from ..job import is_spark_dataframe
 from ..store import StorageOptions
-from .conditions import Condition
+from .conditions import Condition, check_meaning, running_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-def has_active_session() -> bool:
-    """Whether a Spark session is active; Spark is not loaded for that."""
-    sql = sys.modules.get("pyspark.sql")
-    return sql is not None and sql.SparkSession.getActiveSession() is not None
 
 
 def is_simple(given: Any) -> bool:
@@ -104,16 +98,11 @@ class RowChanges:
 
         Spec: RC2, RC6, RC8.
         """
+        check_meaning("where", [where], spark)
         session = self._session.noting(message, metadata)
-        return delete_where(
-            session,
-            where,
-            self._choice(spark, session),
-            key=key,
-            fingerprint=fingerprint,
-            reason=reason,
-            dry_run=dry_run,
-        )
+        declared = Declared(key=key, fingerprint=fingerprint, reason=reason)
+        choice = self._choice(spark, session)
+        return delete_where(session, where, choice, declared, dry_run=dry_run)
 
     @checked(where=optional(condition), reason=optional(REASON))
     def update(
@@ -164,15 +153,11 @@ class RowChanges:
 
         Spec: RC7, RC6, RC8.
         """
-        return update_where(
-            self._session.noting(message, metadata),
-            set,
-            where,
-            key=key,
-            fingerprint=fingerprint,
-            reason=reason,
-            dry_run=dry_run,
-        )
+        check_meaning("where", [where])
+        check_meaning("set", set.values())
+        session = self._session.noting(message, metadata)
+        declared = Declared(key=key, fingerprint=fingerprint, reason=reason)
+        return update_where(session, set, where, declared, dry_run=dry_run)
 
     @checked(
         source=rows,
@@ -254,24 +239,25 @@ class RowChanges:
         """
         is_spark = is_spark_dataframe(source)
         session = self._session.noting(message, metadata)
-        declared: Any = {"key": key, "fingerprint": fingerprint, "reason": reason}
-        declared["watermarks"] = watermarks
+        declared = Declared(key=key, fingerprint=fingerprint, reason=reason, watermarks=watermarks)
         clauses = Clauses(
             as_clauses("when_matched", when_matched, (Update, Delete)),
             as_clauses("when_not_matched", when_not_matched, (Insert,)),
             as_clauses("when_not_matched_by_source", when_not_matched_by_source, (Update, Delete)),
         )
         check_not_empty(clauses)
+        for name, some in clauses.by_argument():
+            check_meaning(name, (text for clause in some for text in clause_texts(clause)))
         if not (is_simple(when_matched) and is_simple(when_not_matched) and not clauses.by_source):
             if is_spark or spark is not None:
                 raise UsageError(
                     "clauses of a merge are evaluated in this process; nothing was done. Give a "
                     "source of Arrow data, such as df.toArrow(), and no spark="
                 )
-            return merge_clauses(session, source, on, clauses, **declared)
+            return merge_clauses(session, source, on, clauses, declared)
         actions: Any = Actions(when_matched, when_not_matched)  # type: ignore[arg-type]  # simple
         if spark is None and not is_spark and not self._is_for_an_active_session():
-            return merge(session, source, on, actions, **declared)
+            return merge(session, source, on, actions, declared)
         from ..spark.dataframe import active_session  # late: pyspark is an extra
         from ..spark.operations.merge import merge as merge_with_spark
 
@@ -282,7 +268,7 @@ class RowChanges:
             on,
             when_matched=actions.matched,
             when_not_matched=actions.unmatched,
-            **declared,
+            declared=declared,
             is_spark=is_spark,
             storage_options=self._storage_options,
         )
@@ -341,8 +327,10 @@ class RowChanges:
 
         Spec: RC10, RC6, RC8, CF16, CF17, WM2.
         """
+        is_spark = is_spark_dataframe(data)
+        check_meaning("where", [where], spark or (data.sparkSession if is_spark else None))
         session = self._session.noting(message, metadata)
-        if is_spark_dataframe(data):
+        if is_spark:
             from ..spark.operations.overwrite import spark_data  # late: pyspark is an extra
 
             spark = spark or data.sparkSession
@@ -354,16 +342,15 @@ class RowChanges:
             new,
             where,
             self._choice(spark, session),
-            key=key,
-            fingerprint=fingerprint,
-            reason=reason,
-            watermarks=watermarks,
+            Declared(key=key, fingerprint=fingerprint, reason=reason, watermarks=watermarks),
             based_on=based_on,
         )
 
     def _is_for_an_active_session(self) -> bool:
         """Whether the table is so large that a merge is left to an active session. [RC8]"""
-        return has_active_session() and self._session.open().snapshot.totals.bytes > FEW_BYTES
+        return (
+            running_session() is not None and self._session.open().snapshot.totals.bytes > FEW_BYTES
+        )
 
     def _choice(self, spark: SparkSession | None, session: TableContext) -> Choice:
         """Who does the work: this process, or Spark. [RC8]"""
@@ -378,7 +365,7 @@ class RowChanges:
             ArrowRows(session),
             with_spark,
             is_given=spark is not None,
-            is_active=has_active_session(),
+            is_active=running_session() is not None,
         )
 
     @checked()

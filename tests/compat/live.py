@@ -39,7 +39,7 @@ from manifestcommit.engine.job.job import Transaction
 from manifestcommit.engine.maintenance.compaction import CompactionOptions, NewFiles, Rewriting, compact
 from manifestcommit.engine.metadata import table_context as engine_session
 from manifestcommit.engine.metadata.table_context import TableContext
-from manifestcommit.engine.operations.row_change import RowChange, ranges_of
+from manifestcommit.engine.operations.row_change import Declared, RowChange, ranges_of
 from manifestcommit.engine.runtime.environment import SystemEnv
 from manifestcommit.engine.runtime.outcome import committed_or_raise
 from manifestcommit.engine.scan import planning
@@ -299,7 +299,7 @@ def take_out(life: Life, change: RowChange, entries: pa.Table, ids: Sequence[int
 
 
 def delete(life: Life, ids: Sequence[int], **options: Any) -> None:
-    change = RowChange(life.session(), "delete", ["where", f"id in {ids}"], **options)
+    change = RowChange(life.session(), "delete", ["where", f"id in {ids}"], Declared(**options))
     take_out(life, change, planning.entries_table(life.session(), change.snapshot), ids)
     committed_or_raise(change.commit(), str(life.root))
     life.alive -= set(ids)
@@ -308,7 +308,7 @@ def delete(life: Life, ids: Sequence[int], **options: Any) -> None:
 
 def merge(life: Life, ids: Sequence[int], *, plus: int, **options: Any) -> None:
     """An upsert by id."""
-    change = RowChange(life.session(), "merge", ["on", "id"], **options)
+    change = RowChange(life.session(), "merge", ["on", "id"], Declared(**options))
     assert change.snapshot.schema is not None
     keys, by = key_columns(change.snapshot.schema, ["id"]), change.snapshot.partition_by
     files, intake = put(life, change.plan(sources=change.sources), life.rows(ids, plus))

@@ -11,7 +11,7 @@ from tests.faults.tables import session
 
 from manifestcommit.engine.datafile.writer import DataFileWriter
 from manifestcommit.engine.metadata.table_context import TableContext
-from manifestcommit.engine.operations.row_change import RowChange
+from manifestcommit.engine.operations.row_change import Declared, RowChange
 from manifestcommit.engine.row_changes.arrow_rows import ArrowRows
 from manifestcommit.engine.row_changes.delete import begin_delete as begin
 from manifestcommit.engine.row_changes.executor import Choice, RowExecutor
@@ -49,23 +49,23 @@ def put(change: RowChange, each: TableContext, table: pa.Table, sources: Any = (
 def begin_delete(store: Store, wanted: pc.Expression, key: str | None = None) -> RowChange:
     """A deletion, as the library makes it without Spark."""
     each = session(store)
-    return begin(each, wanted, here(each), key=key).change
+    return begin(each, wanted, here(each), Declared(key=key)).change
 
 
 def begin_upsert(store: Store, source: pa.Table, on: list[str], key: str | None = None) -> RowChange:
     """An upsert, as the library makes it without Spark."""
-    return begin_merge(session(store), source, on, Actions(), key=key).change
+    return begin_merge(session(store), source, on, Actions(), Declared(key=key)).change
 
 
 def begin_id_update(store: Store, wanted: pc.Expression, key: str | None = None) -> RowChange:
     """An update, which adds 1000 to the ids of these rows."""
-    return begin_update(session(store), {"id": "id + 1000"}, wanted, key=key).change
+    return begin_update(session(store), {"id": "id + 1000"}, wanted, Declared(key=key)).change
 
 
 def begin_replacement(store: Store, data: pa.Table, wanted: pc.Expression, key: str | None = None) -> RowChange:
     """An overwrite by a condition, as the library makes it without Spark."""
     each = session(store)
-    return begin_overwrite(each, arrow_data(each, data), wanted, here(each), key=key).change
+    return begin_overwrite(each, arrow_data(each, data), wanted, here(each), Declared(key=key)).change
 
 
 def commit(change: RowChange) -> Outcome:

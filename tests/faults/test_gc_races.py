@@ -52,7 +52,7 @@ from manifestcommit.engine.maintenance.gc import plan as look
 from manifestcommit.engine.metadata.version_chain import list_versions, open_head, read_object
 from manifestcommit.engine.operations.rewind import rewind
 from manifestcommit.engine.operations.rollback import rollback
-from manifestcommit.engine.operations.row_change import RowChange
+from manifestcommit.engine.operations.row_change import Declared, RowChange
 from manifestcommit.engine.scan import planning
 from manifestcommit.errors import (
     CommitConflictError,
@@ -229,7 +229,7 @@ def test_work_whose_key_runs_two_gcs_take_while_it_begins_is_not_told_of_damage(
         with pytest.raises(SnapshotExpiredError, match="keep_keys=True"):  # the history that names the keys has gone as well
             rewind(session(store), "s", 1, reason="again")
     else:
-        begun = RowChange(session(store), work, ["id = 1"], key="key 0")  # type: ignore[arg-type]
+        begun = RowChange(session(store), work, ["id = 1"], Declared(key="key 0"))  # type: ignore[arg-type]
         assert begun.already_committed and begun.head.version == open_head(base).version
     assert not pending and not runs & sizes(base).keys(), "nothing was taken away"
 

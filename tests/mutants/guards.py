@@ -972,6 +972,27 @@ SPARK: tuple[Mutant, ...] = (
         tests="engine/row_changes/test_delete.py::test_exactly_the_rows_that_match_go",
     ),
     mutant(
+        "conditions of chance",
+        "A condition that two looks answer differently counts some rows and deletes others.",
+        "RC8",
+        ("spark/filter/condition.py", '        if "deterministic" in str(error):\n', "        if False:\n"),
+        tests="spark/operations/test_row_changes.py::test_a_condition_that_two_looks_answer_differently_is_refused_before_any_task",
+    ),
+    mutant(
+        "conditions that ask the clock",
+        "A condition with the time of its evaluation counts some rows and deletes others.",
+        "RC8",
+        ("spark/filter/condition.py", "    what = _clock(condition, schema)\n", "    what = None\n"),
+        tests="spark/operations/test_row_changes.py::test_a_condition_that_two_looks_answer_differently_is_refused_before_any_task",
+    ),
+    mutant(
+        "quotes of another meaning",
+        "A text in double quotes is a name on Spark and a text in this process: the same call deletes other rows.",
+        "RC8",
+        ("table/conditions.py", '            if str(session.conf.get(setting, "false")).lower() == "true":\n', "            if False:\n"),
+        tests="spark/operations/test_row_changes.py::test_a_text_that_the_session_reads_otherwise_is_refused",
+    ),
+    mutant(
         "NaN in SQL without Spark",
         "A condition in SQL leaves rows alone that it selects in Spark: those above every number.",
         "RC8 RC2",

@@ -7,7 +7,7 @@ intervening commits (engine.commit.conflict_inputs).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -585,6 +585,13 @@ def is_readable(head: Snapshot, version: int) -> bool:
         tag.version == version for tag in head.tags.values()
     )
     return is_kept and version not in head.void
+
+
+def first_expired(head: Snapshot, versions: Iterable[int]) -> int | None:
+    """The first of these versions that was expired and is not tagged at this `head`. [RD3]"""
+    return next(
+        (each for each in versions if each < head.expired and not is_readable(head, each)), None
+    )
 
 
 def describe_touch(head: Snapshot, touch: PartitionPattern) -> str:

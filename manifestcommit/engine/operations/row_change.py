@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
+import msgspec
 import pyarrow as pa
 
 from ...core.commit.change import MergeManifests, Write, declaration
@@ -63,29 +64,38 @@ class RowOutcome(Outcome, frozen=True, kw_only=True):
     executor: Executor | None = None
 
 
+class Declared(msgspec.Struct, frozen=True, kw_only=True):
+    """What callers declare with any row change. watermarks: ranges of sources whose rows it writes;
+    they advance with the commit. [RC6] [WM2]"""
+
+    key: str | None = None
+    fingerprint: str | None = None
+    reason: str | None = None
+    watermarks: Ranges | None = None
+
+
+NOTHING = Declared()
+
+
 class RowChange:
     """A row change in progress. Nothing of it is visible before `commit` returns a
     committed outcome. [RC1] [CM10]
 
-    declared: declared with the key, besides the ranges and the fingerprint; watermarks: ranges of
-    sources whose rows are merged; they advance with the commit. [RC6] [WM2]
+    texts: declared with the key, besides the ranges and the fingerprint. [RC6]
     """
 
     def __init__(
         self,
         session: TableContext,
         operation: Operation,
-        declared: Sequence[str],
-        *,
-        key: str | None = None,
-        fingerprint: str | None = None,
-        reason: str | None = None,
-        watermarks: Ranges | None = None,
+        texts: Sequence[str],
+        declared: Declared = NOTHING,
     ) -> None:
+        key, fingerprint, reason = declared.key, declared.fingerprint, declared.reason
         check_work(key=key, fingerprint=fingerprint)
         if reason is not None:
             check_reason(operation, reason)
-        self._advances = advances_of(watermarks)
+        self._advances = advances_of(declared.watermarks)
         self._session, self._operation, self._key, self._reason = session, operation, key, reason
         self._ledger = WriteTotals(session.tally, session.env.now_us)
         self.head, self._record = session.open(), None
@@ -94,7 +104,7 @@ class RowChange:
         if self.snapshot.schema is None:
             raise UsageError(f"{session.store.url} has no columns yet, and no rows")
         self._declared = declaration(
-            mode=operation, scope=list(declared), advances=self._advances, fingerprint=fingerprint
+            mode=operation, scope=list(texts), advances=self._advances, fingerprint=fingerprint
         )
         self.id = session.new_job(self.head)
         self._reads: tuple[PartitionPattern, ...] = ()

@@ -5,7 +5,7 @@ Not here: how rows are compared (engine.row_changes.merge_clauses).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -73,6 +73,11 @@ class Clauses(NamedTuple):
     unmatched: tuple[Clause, ...] = ()
     by_source: tuple[Clause, ...] = ()
 
+    def by_argument(self) -> Iterator[tuple[str, tuple[Clause, ...]]]:
+        """The clauses of each argument of `Table.merge`."""
+        names = ("when_matched", "when_not_matched", "when_not_matched_by_source")
+        return zip(names, self, strict=True)
+
     def declared(self) -> list[str]:
         """The same texts for the same clauses. [RC6]"""
         texts = []
@@ -90,6 +95,11 @@ def given_values(clause: Clause) -> Mapping[str, Any] | None:
     if isinstance(clause, Update):
         return clause.set
     return clause.values if isinstance(clause, Insert) else None
+
+
+def clause_texts(clause: Clause) -> list[Any]:
+    """The condition and the values of a clause, those in SQL among them."""
+    return [clause.where, *(given_values(clause) or {}).values()]
 
 
 def as_clauses(name: str, given: Any, kinds: tuple[type[Clause], ...]) -> tuple[Clause, ...]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ...core.filter.partitions_read import partitions_of
 from ..datafile.rewrite_plan import check_rows
 from ..metadata.table_context import TableContext
-from ..operations.row_change import Executor, RowChange, RowOutcome
+from ..operations.row_change import NOTHING, Declared, Executor, RowChange, RowOutcome
 from ..scan import planning
 from .conditions import text_of
 from .executor import Choice
@@ -32,23 +32,13 @@ def delete_where(
     session: TableContext,
     condition: Any,
     choice: Choice,
+    declared: Declared = NOTHING,
     *,
-    key: str | None = None,
-    fingerprint: str | None = None,
-    reason: str | None = None,
     dry_run: bool = False,
 ) -> RowOutcome:
     """Delete exactly the rows for which the condition is true; a row for which it is null stays.
     [RC2]"""
-    change, going, executor = begin_delete(
-        session,
-        condition,
-        choice,
-        key=key,
-        fingerprint=fingerprint,
-        reason=reason,
-        dry_run=dry_run,
-    )
+    change, going, executor = begin_delete(session, condition, choice, declared, dry_run=dry_run)
     rows = going.rows if going is not None else 0
     return finish(change, session, going, executor=executor, planned=dry_run, rows_deleted=rows)
 
@@ -57,22 +47,13 @@ def begin_delete(
     session: TableContext,
     condition: Any,
     choice: Choice,
+    declared: Declared = NOTHING,
     *,
-    key: str | None = None,
-    fingerprint: str | None = None,
-    reason: str | None = None,
     dry_run: bool = False,
 ) -> Deletion:
     """Find the rows and, unless it is a dry run, write the files that take the place of others.
     [RC1]"""
-    change = RowChange(
-        session,
-        "delete",
-        ["where", text_of(condition)],
-        key=key,
-        fingerprint=fingerprint,
-        reason=reason,
-    )
+    change = RowChange(session, "delete", ["where", text_of(condition)], declared)
     if change.already_committed:
         return Deletion(change)
     snapshot = change.snapshot

@@ -21,8 +21,7 @@ from ...core.filter.predicate import And, IsIn, Predicate
 from ...core.schema.fields import Field
 from ..datafile.rewrite_plan import check_rows
 from ..metadata.table_context import TableContext
-from ..operations.row_change import RowChange, RowOutcome
-from ..runtime.validation import Ranges
+from ..operations.row_change import NOTHING, Declared, RowChange, RowOutcome
 from ..scan import planning
 from .arrow_rows import each_of, rewrite, scan, write_rows
 from .merge_source import KeyIndex, Staged, check_actions, keys_only, stage, staged_rows
@@ -60,23 +59,10 @@ def merge(
     source: Any,
     on: Sequence[str] | str,
     actions: Actions,
-    *,
-    key: str | None = None,
-    fingerprint: str | None = None,
-    reason: str | None = None,
-    watermarks: Ranges | None = None,
+    declared: Declared = NOTHING,
 ) -> RowOutcome:
     """Merge the rows of a source of Arrow data by key. [RC3]"""
-    change, going, staged, keys = begin_merge(
-        session,
-        source,
-        on,
-        actions,
-        key=key,
-        fingerprint=fingerprint,
-        reason=reason,
-        watermarks=watermarks,
-    )
+    change, going, staged, keys = begin_merge(session, source, on, actions, declared)
     if going is None or staged is None:
         return finish(change, session)
     return finish(
@@ -97,33 +83,25 @@ def begin_change(
     session: TableContext,
     on: Sequence[str] | str,
     actions: Actions,
-    *,
-    key: str | None = None,
-    fingerprint: str | None = None,
-    reason: str | None = None,
-    watermarks: Ranges | None = None,
+    declared: Declared,
 ) -> RowChange:
     """The change, as it is declared with a key by all executors. [RC6]"""
     check_actions(actions.matched, actions.unmatched)
     names = [on] if isinstance(on, str) else list(on)
     texts = ["matched", str(actions.matched), "not matched", str(actions.unmatched)]
-    return RowChange(
-        session,
-        "merge",
-        ["on", *names, *texts],
-        key=key,
-        fingerprint=fingerprint,
-        reason=reason,
-        watermarks=watermarks,
-    )
+    return RowChange(session, "merge", ["on", *names, *texts], declared)
 
 
 def begin_merge(
-    session: TableContext, source: Any, on: Sequence[str] | str, actions: Actions, **declared: Any
+    session: TableContext,
+    source: Any,
+    on: Sequence[str] | str,
+    actions: Actions,
+    declared: Declared = NOTHING,
 ) -> Merged:
     """Write the source, compare its keys with the table, and write the files that take the place of
-    others. declared: as for `begin_change`. [RC1] [RC4]"""
-    change = begin_change(session, on, actions, **declared)
+    others. [RC1] [RC4]"""
+    change = begin_change(session, on, actions, declared)
     if change.already_committed:
         return Merged(change)
     assert change.snapshot.schema is not None

@@ -29,8 +29,7 @@ from ...errors import SchemaMismatchError, UsageError
 from ..datafile.arrow_stream import stream_batches
 from ..datafile.rewrite_plan import check_rows
 from ..metadata.table_context import TableContext
-from ..operations.row_change import RowChange, RowOutcome
-from ..runtime.validation import Ranges
+from ..operations.row_change import NOTHING, Declared, RowChange, RowOutcome
 from ..scan import planning
 from .arrow_rows import each_of, rewrite, scan, write_rows
 from .assignments import Assignments
@@ -66,11 +65,10 @@ def merge_clauses(
     source: Any,
     on: Sequence[str] | str,
     clauses: Clauses,
-    **declared: Any,
+    declared: Declared = NOTHING,
 ) -> RowOutcome:
-    """Merge the rows of a source of Arrow data by key, clause by clause. declared: as for
-    `begin_merge_clauses`. [RC9]"""
-    change, files, counts = begin_merge_clauses(session, source, on, clauses, **declared)
+    """Merge the rows of a source of Arrow data by key, clause by clause. [RC9]"""
+    change, files, counts = begin_merge_clauses(session, source, on, clauses, declared)
     return finish(change, session, files, executor="arrow", **counts)
 
 
@@ -79,24 +77,12 @@ def begin_merge_clauses(
     source: Any,
     on: Sequence[str] | str,
     clauses: Clauses,
-    *,
-    key: str | None = None,
-    fingerprint: str | None = None,
-    reason: str | None = None,
-    watermarks: Ranges | None = None,
+    declared: Declared = NOTHING,
 ) -> Merged:
     """Write the source, find the rows that change, and write the files that take the place of
     others. [RC1] [RC4]"""
     names = [on] if isinstance(on, str) else list(on)
-    change = RowChange(
-        session,
-        "merge",
-        ["on", *names, *clauses.declared()],
-        key=key,
-        fingerprint=fingerprint,
-        reason=reason,
-        watermarks=watermarks,
-    )
+    change = RowChange(session, "merge", ["on", *names, *clauses.declared()], declared)
     if change.already_committed:
         return Merged(change)
     schema = change.snapshot.schema

@@ -26,7 +26,7 @@ from ..datafile.arrow_stream import stream_batches
 from ..datafile.rewrite_plan import check_rows
 from ..datafile.writer import WritePlan
 from ..metadata.table_context import TableContext
-from ..operations.row_change import Executor, RowChange, RowOutcome
+from ..operations.row_change import NOTHING, Declared, Executor, RowChange, RowOutcome
 from ..scan import planning
 from .arrow_rows import write_rows
 from .conditions import Condition, shown, text_of
@@ -68,11 +68,19 @@ def arrow_data(session: TableContext, data: Any) -> NewRows:
 
 
 def overwrite_where(
-    session: TableContext, data: NewRows, condition: Any, choice: Choice, **declared: Any
+    session: TableContext,
+    data: NewRows,
+    condition: Any,
+    choice: Choice,
+    declared: Declared = NOTHING,
+    *,
+    based_on: int | None = None,
 ) -> RowOutcome:
     """Replace exactly the rows for which the condition is true; a row for which it is null stays.
-    declared: as for `begin_overwrite`. [RC10]"""
-    change, going, executor, rows = begin_overwrite(session, data, condition, choice, **declared)
+    [RC10]"""
+    change, going, executor, rows = begin_overwrite(
+        session, data, condition, choice, declared, based_on=based_on
+    )
     gone = going.rows if going is not None else 0
     return finish(change, session, going, executor=executor, rows_deleted=gone, rows_inserted=rows)
 
@@ -82,13 +90,13 @@ def begin_overwrite(
     data: NewRows,
     condition: Any,
     choice: Choice,
+    declared: Declared = NOTHING,
     *,
     based_on: int | None = None,
-    **declared: Any,
 ) -> Overwriting:
     """Write the data, refuse it if a row is outside of the condition, and write the files that take
-    the place of others. declared: key, fingerprint, reason and watermarks. [RC1]"""
-    change = RowChange(session, "overwrite", ["where", text_of(condition)], **declared)
+    the place of others. [RC1]"""
+    change = RowChange(session, "overwrite", ["where", text_of(condition)], declared)
     if change.already_committed:
         return Overwriting(change)
     snapshot = change.snapshot

@@ -20,7 +20,7 @@ from ...core.schema.fields import Schema
 from ...errors import UsageError
 from ..datafile.rewrite_plan import check_rows
 from ..metadata.table_context import TableContext
-from ..operations.row_change import RowChange, RowOutcome
+from ..operations.row_change import NOTHING, Declared, RowChange, RowOutcome
 from ..scan import planning
 from .arrow_rows import ArrowRows, rewrite, scan
 from .assignments import Assignments, changed_rows, declared_set
@@ -40,22 +40,12 @@ def update_where(
     session: TableContext,
     values: Mapping[str, Any],
     condition: Any,
+    declared: Declared = NOTHING,
     *,
-    key: str | None = None,
-    fingerprint: str | None = None,
-    reason: str | None = None,
     dry_run: bool = False,
 ) -> RowOutcome:
     """Set columns of exactly the rows for which the condition is true; None: of all rows. [RC7]"""
-    change, files = begin_update(
-        session,
-        values,
-        condition,
-        key=key,
-        fingerprint=fingerprint,
-        reason=reason,
-        dry_run=dry_run,
-    )
+    change, files = begin_update(session, values, condition, declared, dry_run=dry_run)
     rows = files.rows if files is not None else 0
     return finish(change, session, files, executor="arrow", planned=dry_run, rows_updated=rows)
 
@@ -64,23 +54,15 @@ def begin_update(
     session: TableContext,
     values: Mapping[str, Any],
     condition: Any,
+    declared: Declared = NOTHING,
     *,
-    key: str | None = None,
-    fingerprint: str | None = None,
-    reason: str | None = None,
     dry_run: bool = False,
 ) -> Update:
     """Find the rows and, unless it is a dry run, write the files that take the place of others.
     [RC1]"""
     condition = pc.scalar(True) if condition is None else condition
-    change = RowChange(
-        session,
-        "update",
-        ["where", text_of(condition), "set", *declared_set(values)],
-        key=key,
-        fingerprint=fingerprint,
-        reason=reason,
-    )
+    texts = ["where", text_of(condition), "set", *declared_set(values)]
+    change = RowChange(session, "update", texts, declared)
     if change.already_committed:
         return Update(change)
     schema = change.snapshot.schema

@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from ...core.commit.change_feed import changes_every_row, unreadable_columns
-from ...core.commit.conflict import is_readable
+from ...core.commit.conflict import first_expired
 from ...core.schema.fields import Field
 from ...core.table.snapshot import REPLACE, Snapshot
 from ...errors import (
@@ -126,14 +126,14 @@ def empty_before(first: Snapshot) -> Snapshot:
 
 def check_all_readable(url: str, head: Snapshot, start: int, end: int) -> None:
     """SnapshotExpiredError unless each version from `start` to `end` may be read. [CH1] [RD3]"""
-    for version in range(max(start, 1), min(end, head.expired - 1) + 1):
-        if not is_readable(head, version):
-            raise SnapshotExpiredError(
-                f"the changes of rows from version {start} to {end} of {url} need all versions "
-                f"from {max(start, 1)} on, and version {version} was expired; changes can be read "
-                f"from version {head.expired} on. Nothing was read. Copy the rows of one of those "
-                "versions, and follow the changes from it."
-            )
+    version = first_expired(head, range(max(start, 1), min(end, head.expired - 1) + 1))
+    if version is not None:
+        raise SnapshotExpiredError(
+            f"the changes of rows from version {start} to {end} of {url} need all versions "
+            f"from {max(start, 1)} on, and version {version} was expired; changes can be read "
+            f"from version {head.expired} on. Nothing was read. Copy the rows of one of those "
+            "versions, and follow the changes from it."
+        )
 
 
 def check_columns(

@@ -25,6 +25,7 @@ from ...core.commit.change_feed import (
     unreadable_columns,
     verdict,
 )
+from ...core.commit.conflict import first_expired
 from ...core.schema.fields import Field, Schema
 from ...core.table.snapshot import Commit, Snapshot
 from ...errors import (
@@ -267,18 +268,16 @@ class VersionFeed(ABC, Generic[T]):
             self._unconfirmed.clear()
 
     def _check_readable(self, head: Head, versions: Sequence[int]) -> None:
-        tagged = {tag.version for tag in head.snapshot.tags.values()}
-        oldest = head.snapshot.expired
-        for version in versions:
-            if version < oldest and version not in tagged:
-                raise SnapshotExpiredError(
-                    f"the stream needs version {version} of {self._url}, which was expired, "
-                    "and its files may be gone; the oldest readable "
-                    f"version is {oldest}. Nothing was skipped. Start with a new checkpoint: "
-                    f'option("startingVersion", {oldest + self._back}) gives '
-                    f"what that version and later ones {self._gives}, without it the stream begins "
-                    "with all files that are live now."
-                )
+        version, oldest = first_expired(head.snapshot, versions), head.snapshot.expired
+        if version is not None:
+            raise SnapshotExpiredError(
+                f"the stream needs version {version} of {self._url}, which was expired, "
+                "and its files may be gone; the oldest readable "
+                f"version is {oldest}. Nothing was skipped. Start with a new checkpoint: "
+                f'option("startingVersion", {oldest + self._back}) gives '
+                f"what that version and later ones {self._gives}, without it the stream begins "
+                "with all files that are live now."
+            )
 
     def _other_table(self, there: str, wanted: str) -> TableNotFoundError:
         return TableNotFoundError(

@@ -4,6 +4,7 @@ pruning and for Spark. [RC2]"""
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from pyspark.errors import (
     SparkRuntimeException,
 )
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from ...core.filter.arrow_expression import parse_expression
 from ...core.filter.predicate import Predicate
@@ -42,6 +44,21 @@ _OF_VALUES = (
     DateTimeException,
     NumberFormatException,
     SparkRuntimeException,
+)
+# What asks the clock: functions in any form, keywords, literals of SQL. A query asks it once, two
+# queries ask it twice.
+_QUOTED = re.compile(r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`""", re.DOTALL)
+_CLOCK_CALL = re.compile(
+    r"\b(current_(?:timestamp|date|time)|localtimestamp|now|curdate|unix_timestamp)\s*\(\s*\d?\s*\)",
+    re.IGNORECASE,
+)
+_CLOCK_WORD = re.compile(
+    r"(?<![\w.])(current_(?:timestamp|date|time)|localtimestamp)\b(?!\s*[.(])", re.IGNORECASE
+)
+_CLOCK_LITERAL = re.compile(
+    r"\b(?:date|timestamp(?:_ntz|_ltz)?)\s*['\"]\s*(now|today|tomorrow|yesterday)\b|"
+    + _QUOTED.pattern,
+    re.IGNORECASE | re.DOTALL,
 )
 
 
@@ -98,6 +115,42 @@ def understand(
     except AnalysisException as error:
         raise UsageError(f"{_cannot(condition, error)}; nothing was done") from error
     return made
+
+
+def check_repeatable(
+    spark: SparkSession, condition: Any, column: Column, schema: Schema, argument: str
+) -> None:
+    """UsageError, with the name of the argument, where two evaluations of a condition may differ
+    for a row: the rows that are counted would not be those that change. [RC8]"""
+    if isinstance(condition, pc.Expression):
+        return
+    what = _clock(condition, schema)
+    # Spark itself refuses such a condition of a join
+    empty, other = (spark.createDataFrame([], of) for of in (spark_schema(schema), StructType()))
+    try:
+        with told_once():
+            empty.join(other, column, "left_semi").schema  # noqa: B018  # a Connect session analyses here
+    except AnalysisException as error:
+        if "deterministic" in str(error):
+            what = "a random value, or another one that depends on when and where a row is read"
+    if what is not None:
+        refusal = UsageError(
+            f"invalid {argument} {str(condition)!r}: it has {what}, and is evaluated more than "
+            "once; nothing was done. Compute the value first, and name it in the condition"
+        )
+        refusal.argument = argument
+        raise refusal
+
+
+def _clock(condition: Any, schema: Schema) -> str | None:
+    """What of a condition asks the clock. Columns of the table may have the names of keywords."""
+    text = str(condition)
+    bare = _QUOTED.sub(" ", text) if isinstance(condition, str) else text
+    literals = (each for each in _CLOCK_LITERAL.finditer(text) if bare != text and each[1])
+    columns = {field.name.lower() for field in schema.fields}
+    words = (each for each in _CLOCK_WORD.finditer(bare) if each[1].lower() not in columns)
+    found = next(literals, None) or _CLOCK_CALL.search(bare) or next(words, None)
+    return None if found is None else f"the time of its evaluation ({found[1]})"
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from ...engine.operations.row_change import Executor, RowChange, ranges_of
 from ...engine.row_changes.conditions import Condition
 from ...engine.row_changes.removal import needed_columns
 from ...engine.scan.constant_columns import constants_in
-from ..filter.condition import evaluating, understand
+from ..filter.condition import check_repeatable, evaluating, understand
 from ..read.provenance import check_running
 from ..read.scan import read_named, spark_schema
 from ..runtime.versions import frame_of
@@ -49,6 +49,7 @@ class SparkRows:
 
     def understand(self, condition: Any, schema: Schema, argument: str) -> Condition:
         wanted = understand(self._spark, condition, schema, argument)
+        check_repeatable(self._spark, condition, wanted.column, schema, argument)
         return Condition(given=condition, predicate=wanted.predicate, form=wanted)
 
     def chosen(self, partitions: pa.Table, schema: Schema, condition: Condition) -> list[bool]:

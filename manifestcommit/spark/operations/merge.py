@@ -24,11 +24,10 @@ from ...core.schema.spark_json import from_spark, unpadded
 from ...engine.datafile.rewrite_plan import check_rows
 from ...engine.datafile.writer import WritePlan
 from ...engine.metadata.table_context import TableContext
-from ...engine.operations.row_change import RowChange, RowOutcome
+from ...engine.operations.row_change import NOTHING, Declared, RowChange, RowOutcome
 from ...engine.row_changes.merge import Actions, Matched, Unmatched, begin_change, counts
 from ...engine.row_changes.merge_source import Staged, check_columns, keys_only, stage
 from ...engine.row_changes.removal import RowsToDelete, by_sources, finish
-from ...engine.runtime.validation import Ranges
 from ...engine.scan import planning
 from ...errors import UsageError
 from ..read.provenance import check_running
@@ -48,10 +47,7 @@ def merge(
     *,
     when_matched: Matched = "update",
     when_not_matched: Unmatched = "insert",
-    key: str | None = None,
-    fingerprint: str | None = None,
-    reason: str | None = None,
-    watermarks: Ranges | None = None,
+    declared: Declared = NOTHING,
     is_spark: bool,
     storage_options: Options = None,
 ) -> RowOutcome:
@@ -60,15 +56,7 @@ def merge(
     check_running(spark)
     check_reachable(session.store.url)
     actions = Actions(when_matched, when_not_matched)
-    change = begin_change(
-        session,
-        on,
-        actions,
-        key=key,
-        fingerprint=fingerprint,
-        reason=reason,
-        watermarks=watermarks,
-    )
+    change = begin_change(session, on, actions, declared)
     if change.already_committed:
         return finish(change, session)
     assert change.snapshot.schema is not None

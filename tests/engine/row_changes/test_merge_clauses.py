@@ -15,6 +15,7 @@ from tests.row_tables import content, copy, make_base, shown
 from tests.sizes import rest_thorough, rounds
 
 import manifestcommit as mc
+from manifestcommit.engine.operations.row_change import Declared
 from manifestcommit.engine.row_changes import arrow_rows
 from manifestcommit.engine.row_changes.clauses import Clauses
 from manifestcommit.engine.row_changes.merge_clauses import begin_merge_clauses
@@ -208,7 +209,7 @@ CLAUSES = Clauses(
 
 def merge(store: Store) -> Outcome:
     source = rows([1, 6, 77], day="a").select(["id", "day"])
-    return committed_or_raise(begin_merge_clauses(session(store), source, "id", CLAUSES, key=KEY).change.commit(), "the table")
+    return committed_or_raise(begin_merge_clauses(session(store), source, "id", CLAUSES, Declared(key=KEY)).change.commit(), "the table")
 
 
 @pytest.mark.usefixtures("tight")

@@ -17,7 +17,7 @@ from tests.row_tables import rows as hostile_rows
 from tests.sizes import rest_thorough, rounds, some
 
 import manifestcommit as mc
-from manifestcommit.engine.operations.row_change import RowChange
+from manifestcommit.engine.operations.row_change import Declared, RowChange
 from manifestcommit.engine.row_changes.overwrite import arrow_data, begin_overwrite
 from manifestcommit.engine.runtime.outcome import Outcome, committed_or_raise
 from manifestcommit.errors import CommitConflictError, JobFencedError, VersionNotFoundError
@@ -142,7 +142,7 @@ def test_a_table_that_is_not_there_and_columns_that_must_be_named(tmp_path: Path
 
 def overwriting(store: Store, condition: str, data: pa.Table, key: str | None = None, based_on: int | None = None) -> RowChange:
     each = session(store)
-    return begin_overwrite(each, arrow_data(each, data), condition, here(each), key=key, based_on=based_on).change
+    return begin_overwrite(each, arrow_data(each, data), condition, here(each), Declared(key=key), based_on=based_on).change
 
 
 def overwrite(store: Store) -> Outcome:

@@ -16,6 +16,7 @@ from tests.row_tables import content, copy, make_base, shown
 from tests.sizes import rest_thorough, rounds
 
 import manifestcommit as mc
+from manifestcommit.engine.operations.row_change import Declared
 from manifestcommit.engine.row_changes import arrow_rows
 from manifestcommit.engine.row_changes.update import begin_update
 from manifestcommit.engine.runtime.outcome import Outcome, committed_or_raise
@@ -145,7 +146,9 @@ def test_rows_keep_their_ranges_and_a_key_is_done_once(tmp_path: Path, monkeypat
 
 
 def update(store: Store) -> Outcome:
-    return committed_or_raise(begin_update(session(store), {"id": "id + 1000"}, "id IN (1, 5, 6)", key=KEY).change.commit(), "the table")
+    return committed_or_raise(
+        begin_update(session(store), {"id": "id + 1000"}, "id IN (1, 5, 6)", Declared(key=KEY)).change.commit(), "the table"
+    )
 
 
 @pytest.mark.usefixtures("tight")

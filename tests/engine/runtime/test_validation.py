@@ -11,7 +11,7 @@ from tests.faults.tables import begin, memory, rows, session, write
 import manifestcommit as mc
 from manifestcommit.engine.operations.rewind import rewind
 from manifestcommit.engine.operations.rollback import rollback
-from manifestcommit.engine.operations.row_change import Operation, RowChange
+from manifestcommit.engine.operations.row_change import Declared, Operation, RowChange
 from manifestcommit.errors import UsageError
 from manifestcommit.store import MemoryStore
 
@@ -40,7 +40,7 @@ def positions_of_write(store: MemoryStore, tmp: str, given: Any) -> None:
 
 
 def positions_of_merge(store: MemoryStore, tmp: str, given: Any) -> None:
-    RowChange(session(store), "merge", ["on"], watermarks=given)
+    RowChange(session(store), "merge", ["on"], Declared(watermarks=given))
 
 
 def sources_of_write(store: MemoryStore, tmp: str, given: Any) -> None:
@@ -72,7 +72,7 @@ def test_a_reason_that_says_nothing_is_refused_by_all_that_record_one(reason: An
     calls: list[Callable[[], object]] = [
         lambda: rewind(session(store), "s", 1, reason=reason),
         lambda: rollback(session(store), 1, reason=reason),
-        *(lambda operation=each: RowChange(session(store), operation, [], reason=reason) for each in get_args(Operation)),
+        *(lambda operation=each: RowChange(session(store), operation, [], Declared(reason=reason)) for each in get_args(Operation)),
     ]
     for call in calls:
         with pytest.raises(UsageError, match="say why"):
@@ -83,6 +83,6 @@ def test_a_reason_that_says_nothing_is_refused_by_all_that_record_one(reason: An
 @pytest.mark.parametrize("name", ["key", "fingerprint"])
 def test_a_key_that_can_not_be_stored_is_refused_by_jobs_and_row_changes_alike(name: str, text: Any, store: MemoryStore) -> None:
     """Also a fingerprint. [KY1] [SC7]"""
-    for call in (lambda **given: begin(store, **given), lambda **given: RowChange(session(store), "delete", [], **given)):
+    for call in (lambda **given: begin(store, **given), lambda **given: RowChange(session(store), "delete", [], Declared(**given))):
         with pytest.raises(UsageError, match=f"{name} is a non-empty text that is the same on every rerun"):
             call(**{name: text})

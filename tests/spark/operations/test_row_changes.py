@@ -199,6 +199,65 @@ def test_a_condition_that_changes_its_mind_deletes_nothing(spark: Any, base: Any
     assert content(table) == shown(data)
 
 
+@pytest.mark.versions
+def test_a_condition_that_two_looks_answer_differently_is_refused_before_any_task(spark: Any, base: Any, tmp_path: Path) -> None:
+    """Rows are counted, and then rewritten: chance and the clock would choose others. [RC8]"""
+    table, data = copy(base, "plain", tmp_path)
+    chance = F.udf(lambda each: True, "boolean").asNondeterministic()
+    random = ["rand() < 0.5", "uuid() = text", "monotonically_increasing_id() > 3", F.rand() < 0.5, chance(F.col("id"))]
+    clock = ["day < current_timestamp()", "day<current_date", "date_sub(NOW(), 1) > '2013-01-01'", "day < date 'today'"]
+    for condition in [*random, *clock, F.col("day") < F.current_date(), F.expr("day < now()"), F.unix_timestamp() > 5]:
+        for call in (table.delete, lambda where, spark: table.overwrite_where(changed([7]), where, spark=spark)):
+            with pytest.raises(mc.UsageError, match=r"invalid where .*(random|the time of its evaluation).*nothing was done") as caught:
+                call(condition, spark=spark)
+            assert caught.value.argument == "where"
+    for condition in (
+        "text = 'now()' OR text = \"current_date\"",
+        "coalesce(`id`, 0) = 13 AND text <> \"date 'today'\"",
+        F.col("id") == 13,
+    ):
+        assert table.delete(condition, spark=spark, dry_run=True).kind == "planned"
+    assert content(table) == shown(data)
+
+
+@pytest.mark.versions
+@pytest.mark.parametrize(
+    ("setting", "where", "harmless"),
+    [
+        ("spark.sql.ansi.doubleQuotedIdentifiers", '"text" <> "x"', """text <> '"' AND `id` > 0"""),
+        ("spark.sql.parser.escapedStringLiterals", r"text <> '\t'", "text <> 'x'"),
+    ],
+)
+def test_a_text_that_the_session_reads_otherwise_is_refused(
+    spark: Any, base: Any, tmp_path: Path, setting: str, where: str, harmless: str
+) -> None:
+    """The same text would choose other rows in this process and on Spark. [RC8]"""
+    table, data = copy(base, "plain", tmp_path)
+    calls: dict[str, Any] = {
+        "where": lambda text: table.delete(text),
+        "where on Spark": lambda text: table.delete(text, spark=spark),
+        "where of an update": lambda text: table.update({"id": 1}, text),
+        "set": lambda text: table.update({"text": f"CASE WHEN {text} THEN 'y' ELSE 'z' END"}),
+        "where of an overwrite": lambda text: table.overwrite_where(changed([7]), text),
+        "when_matched": lambda text: table.merge(changed([1]), "id", when_matched=mc.Delete(where="target." + text.lstrip('"'))),
+        "filter": lambda text: table.to_arrow(filter=text),
+        "filter of files": lambda text: table.files(filter=text),
+        "filter on Spark": lambda text: table.read(filter=text, spark=spark),
+        "where of a compaction": lambda text: table.compact(where=text),
+    }
+    spark.conf.set(setting, "true")
+    try:
+        for name, call in calls.items():
+            with pytest.raises(mc.UsageError, match=f"{setting}=true.*nothing was done") as caught:
+                call(where)
+            assert caught.value.argument == name.split()[0]
+        assert content(table) == shown(data)
+        assert table.to_arrow(filter=harmless).num_rows == table.read(filter=harmless, spark=spark).count() > 0
+    finally:
+        spark.conf.unset(setting)
+    assert table.to_arrow(filter=where).num_rows > 0
+
+
 @pytest.mark.thorough
 def test_the_command_counts_deletes_and_says_so(spark: Any, base: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """[RC2]"""
