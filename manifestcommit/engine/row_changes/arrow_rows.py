@@ -165,8 +165,9 @@ def _scanner(
 
 def _shares(entries: pa.Table) -> list[pa.Table]:
     """The entries in order, in as many parts of about the same size as threads are worth it."""
-    total = size_of(entries)
-    count = max(1, min(_MOST_SHARES, os.cpu_count() or 1, entries.num_rows, total // _MUCH))
+    total, cores = size_of(entries), os.cpu_count() or 1
+    # a thread that writes has another beside it, which decodes ahead
+    count = max(1, min(_MOST_SHARES, cores // 2, entries.num_rows, total // _MUCH))
     parts: list[list[pa.Table]] = [[] for _ in range(count)]
     before = 0
     for entry in each_of(entries):

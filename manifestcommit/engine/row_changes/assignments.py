@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.filter.arrow_expression import parse_expression
+from ...core.filter.arrow_expression import columns_in, parse_expression
 from ...core.filter.sql_expression import Resolve, compile_value, literal, number_as, to_type
 from ...core.filter.sql_syntax import IncompleteError, NotUnderstoodError
 from ...core.schema.arrow_schema import arrow_schema, arrow_type
@@ -44,6 +45,7 @@ class Assignments:
             raise UsageError(
                 f"set names one or more columns, each once, not {list(given)}; nothing was done"
             )
+        self._set = [field.name for field, _ in pairs]
         compiled = {field.name: _compiled(field, value, resolve, inputs) for field, value in pairs}
         self._columns = {
             field.name: compiled[field.name]
@@ -56,13 +58,28 @@ class Assignments:
         self._text = ", ".join(f"{field.name} = {value_text(value)}" for field, value in pairs)
         self.changed(inputs.empty_table())  # types are checked before any row is read
 
+    def inputs(self, rows: pa.Table) -> list[str]:
+        """The columns of the rows that new values are computed from, one at least."""
+        named = [columns_in(self._columns[name]) for name in self._set]
+        if any(paths is None for paths in named):
+            return list(rows.column_names)
+        names = {path[0] for paths in named if paths is not None for path in paths}
+        return [name for name in rows.column_names if name in names] or rows.column_names[:1]
+
+    def new_values(self, rows: pa.Table) -> pa.Table:
+        """The columns that are set, for these rows, in the same order; errors as for `changed`."""
+        return self._evaluated(rows, {name: self._columns[name] for name in self._set})
+
     def changed(self, rows: pa.Table) -> pa.Table:
         """The rows with new values, in the table's columns and in the same order. UsageError where
         one cannot be computed or does not fit its column."""
+        return self._evaluated(rows, self._columns)
+
+    def _evaluated(self, rows: pa.Table, columns: Mapping[str, pc.Expression]) -> pa.Table:
         import pyarrow.dataset as ds  # late: it loads pandas
 
         with evaluating(self._text, "set"):
-            return ds.dataset(rows).to_table(columns=self._columns)
+            return ds.dataset(rows).to_table(columns=columns)
 
 
 def declared_set(given: Mapping[str, Any]) -> list[str]:
@@ -100,13 +117,24 @@ def changed_rows(
     count = mask.true_count
     if not count:
         return rows, 0
-    new = assignments.changed(rows.filter(mask))
-    if count == rows.num_rows:
-        return new, count
-    kept = pc.invert(mask)
-    places = pa.concat_arrays([pc.indices_nonzero(kept), pc.indices_nonzero(mask)])
-    both = pa.concat_tables([rows.filter(kept), new.cast(rows.schema)])
-    return both.take(pc.sort_indices(places)), count
+    new = assignments.new_values(rows.select(assignments.inputs(rows)).filter(mask))
+    for name, values in zip(new.column_names, new.columns, strict=True):
+        place = rows.schema.get_field_index(name)
+        field = rows.schema.field(place)
+        values = values.cast(field.type).combine_chunks()
+        column = _replaced(batch.column(place), mask, values) if count < len(mask) else values
+        rows = rows.set_column(place, field, column)
+    return rows, count
+
+
+def _replaced(column: pa.Array, mask: pa.Array, values: pa.Array) -> pa.Array:
+    """The column with these values, in order, where the mask is true."""
+    try:
+        return pc.replace_with_mask(column, mask, values)
+    except pa.ArrowNotImplementedError:  # nested types
+        places = np.arange(len(column))
+        places[pc.indices_nonzero(mask).to_numpy()] = len(column) + np.arange(len(values))
+        return pa.concat_arrays([column, values]).take(pa.array(places))
 
 
 def _compiled(field: Field, value: Any, resolve: Resolve, inputs: pa.Schema) -> pc.Expression:

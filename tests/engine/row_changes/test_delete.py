@@ -140,7 +140,7 @@ def test_large_files_are_shared_among_threads_and_lose_no_row(base: Any, tmp_pat
     """[RC1] [RC5]"""
     monkeypatch.setattr(arrow_rows, "_MUCH", 1)
     monkeypatch.setattr(arrow_rows, "_BATCH_ROWS", 3)
-    monkeypatch.setattr(arrow_rows.os, "cpu_count", lambda: 3)
+    monkeypatch.setattr(arrow_rows.os, "cpu_count", lambda: 6)
     table, data = copy(base, "plain", tmp_path)
     outcome = table.delete("id IN (3, 13, 23, 33)")
     assert outcome.files_rewritten == 4 and table.files().num_rows == 3, "two files of four share a thread"

@@ -87,6 +87,31 @@ def test_what_is_not_selected_is_not_computed(tmp_path: Path) -> None:
         table.update({"share": "1 / n"})
 
 
+def test_values_of_each_kind_come_where_the_row_is(tmp_path: Path) -> None:
+    """Nested ones, too, and a value of another row's column; rows that stay keep theirs. [RC7]"""
+    before = {
+        "id": pa.array([1, 2, 3, 4]),
+        "text": pa.array(["a", None, "c' ü", ""]),
+        "other": pa.array(["x", "y", None, "w"]),
+        "parts": pa.array([{"a": 1}, None, {"a": 3}, {"a": None}]),
+        "more": pa.array([{"a": 10}, {"a": 20}, None, {"a": 40}]),
+        "list": pa.array([[1], None, [], [4, None]]),
+        "flag": pa.array([True, None, False, True]),
+    }
+    mc.write(pa.table(before), tmp_path / "t")
+    table = Table(tmp_path / "t")
+    fields = {name: pc.field(name) for name in before}
+    outcome = table.update({"text": "other", "parts": fields["more"], "flag": "NOT flag"}, where="id IN (2, 3)")
+    assert outcome.rows_updated == 2
+    model = pa.table(before).to_pylist()
+    for row in model[1:3]:
+        row |= {"text": row["other"], "parts": row["more"], "flag": None if row["flag"] is None else not row["flag"]}
+    assert table.dataset().to_table().to_pylist() == model
+    assert table.update({"flag": False, "text": "concat('n', `text`)"}).rows_updated == 4
+    expected = [row | {"flag": False, "text": None if row["text"] is None else "n" + row["text"]} for row in model]
+    assert table.dataset().to_table().to_pylist() == expected
+
+
 @pytest.mark.parametrize(
     ("values", "where", "says"),
     [
