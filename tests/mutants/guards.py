@@ -371,6 +371,42 @@ UNTRUSTED: tuple[Mutant, ...] = (
         tests="core/format/test_decoding_bounds.py::test_a_manifest_whose_values_stand_for_gigabytes_takes_none",
     ),
     mutant(
+        "decoded size of a part",
+        "A small part of a manifest takes all memory: one long value in a dictionary stands for each of many rows.",
+        "OB4 OB14 SE2",
+        ("engine/metadata/partial_manifest.py", "            self._check_decoded(groups, columns)\n", ""),
+        tests="engine/metadata/test_partial_manifest.py::test_a_part_whose_values_stand_for_gigabytes_takes_no_memory",
+    ),
+    mutant(
+        "claimed size of a manifest",
+        "A manifest that claims more memory than any reader has is fetched part by part until the limit is met.",
+        "OB4 OB14 SE2",
+        (
+            "engine/metadata/partial_manifest.py",
+            "        if (raw := sum(group.total_byte_size for group in groups)) > most_raw_bytes:\n",
+            "        if False:\n            raw = 0\n",
+        ),
+        tests="engine/metadata/test_partial_manifest.py::test_a_manifest_that_claims_too_much_is_refused_by_its_footer_alone",
+    ),
+    mutant(
+        "stored size of a manifest",
+        "A reference to an object of any length makes a reader fetch all of it.",
+        "OB4 SE2",
+        ("engine/metadata/manifests.py", "        if not 0 < size_bytes <= MAX_MANIFEST_BYTES:\n", "        if False:\n"),
+        tests="engine/metadata/test_partial_manifest.py::test_a_manifest_beyond_the_bounds_is_never_requested",
+    ),
+    mutant(
+        "stored size of a footer",
+        "A reference to a footer of any length makes a reader fetch all of it.",
+        "OB4 OB14 SE2",
+        (
+            "engine/metadata/partial_manifest.py",
+            "if not 12 <= footer.bytes <= min(ref.bytes, MAX_FOOTER_BYTES) or ref.bytes > most_bytes:",
+            "if False:",
+        ),
+        tests="engine/metadata/test_partial_manifest.py::test_a_manifest_beyond_the_bounds_is_never_requested",
+    ),
+    mutant(
         "unbroken chain",
         "A head that claims versions which are not there is written upon, and gc loops over them.",
         "OB4 SE2",

@@ -32,6 +32,7 @@ from manifestcommit.core.table.snapshot import Snapshot
 from manifestcommit.engine.metadata import manifests, partial_manifest
 from manifestcommit.engine.metadata.manifests import ManifestReader, write_manifest
 from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.engine.runtime import checked_parquet
 from manifestcommit.engine.runtime.environment import SystemEnv
 from manifestcommit.engine.scan import planning
 from manifestcommit.engine.scan.planning import entries_table
@@ -491,6 +492,64 @@ def test_a_footer_without_its_chunks_digests_is_damage(digests: str | None) -> N
     told = msgspec.structs.replace(ref, bytes=len(data), digest=codec.digest(data), footer=footer)
     with pytest.raises(CorruptMetadataError):
         entries_table(session, msgspec.structs.replace(snapshot, manifests=(told,)), ONE)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _replaced(bytes=manifests.MAX_MANIFEST_BYTES + 1),
+        lambda ref: _footer(bytes=partial_manifest.MAX_FOOTER_BYTES + 1)(_replaced(bytes=manifests.MAX_MANIFEST_BYTES)(ref)),
+        lambda ref: msgspec.structs.replace(ref, bytes=manifests.MAX_MANIFEST_BYTES + 1, footer=None),
+        lambda ref: msgspec.structs.replace(ref, bytes=0, footer=None),
+    ],
+    ids=["a long object by parts", "a long footer", "a long object", "an object of nothing"],
+)
+def test_a_manifest_beyond_the_bounds_is_never_requested(change: Callable[[ManifestRef], ManifestRef]) -> None:
+    """Whole or by parts: the reference is refused before a byte of it is fetched. [OB4] [OB14] [SE2]"""
+    store = CountingStore(open_store(f"memory://parts/{next(_count)}"))
+    session, snapshot = listed(numbered(12), store)
+    false = msgspec.structs.replace(snapshot, manifests=tuple(map(change, snapshot.manifests)), expired=1)
+    store.reset()
+    with pytest.raises(CorruptMetadataError, match="the head says that it has"):
+        entries_table(session, false, ONE)
+    assert store.requests()["get"] == 0
+
+
+def test_a_manifest_that_claims_too_much_is_refused_by_its_footer_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of its parts is fetched. [OB4] [OB14] [SE2]"""
+    store = CountingStore(open_store(f"memory://parts/{next(_count)}"))
+    _, snapshot = listed(numbered(12), store)
+    metadata = pq.read_metadata(io.BytesIO(store.get(snapshot.manifests[0].path)))
+    claimed = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
+    monkeypatch.setattr(manifests, "MAX_MANIFEST_RAW_BYTES", claimed)
+    assert len(paths(entries_table(TableContext(store), snapshot, ONE))) == 1
+    monkeypatch.setattr(manifests, "MAX_MANIFEST_RAW_BYTES", claimed - 1)
+    store.reset()
+    with pytest.raises(CorruptMetadataError, match=f"it claims {claimed} bytes once decompressed"):
+        entries_table(TableContext(store), snapshot, ONE)
+    assert store.requests()["get"] == 1
+
+
+@pytest.mark.parametrize("column", ["job", "digest", "extra"])
+def test_a_part_whose_values_stand_for_gigabytes_takes_no_memory(column: str) -> None:
+    """One long value in a dictionary, and a number for each of many rows. [OB4] [OB14] [SE2]"""
+    session, snapshot = listed(numbered(1))
+    (ref,) = snapshot.manifests
+    sound, count = pq.read_table(io.BytesIO(session.store.get(ref.path))), 20_000
+    long = pa.repeat(pa.scalar('"' + "x" * 60_000 + '"'), 1)
+    columns = {name: pa.repeat(sound.column(name)[0], count) for name in sound.column_names}
+    values = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), count), long)
+    sink = io.BytesIO()
+    table = pa.table(columns | {"path": pa.array([f"{number}.parquet" for number in range(count)]), column: values})
+    pq.write_table(table, sink, compression="zstd", store_schema=False)
+    data, footer = partial_manifest.with_chunk_digests(sink.getvalue())
+    assert len(data) < 400_000
+    session.store.put(ref.path, data)
+    false = msgspec.structs.replace(ref, bytes=len(data), digest=codec.digest(data), files=count, footer=footer)
+    before = pa.total_allocated_bytes()
+    with pytest.raises(CorruptMetadataError, match="once decoded"):
+        entries_table(session, msgspec.structs.replace(snapshot, manifests=(false,)), ALL)
+    assert pa.total_allocated_bytes() - before < checked_parquet.ROOM_BYTES
 
 
 def test_a_reference_with_an_impossible_footer_is_refused_with_its_snapshot() -> None:
