@@ -14,7 +14,7 @@ class Export(Shown, msgspec.Struct, frozen=True, kw_only=True):
     """What one export has put beside the table.
 
     Attributes:
-        format: "iceberg" or "delta".
+        format: "iceberg", "delta" or "spark-catalog".
         version: the newest version that readers of the format see.
         location: what to give them: the folder that holds the format's metadata.
 

@@ -1,6 +1,7 @@
 """Exports of a table: what users, commits and gc ask for, for each format. [EX1] [EX2] [EX4]
 
-Not here: one format's objects (interop.iceberg_export, interop.delta_export).
+Not here: one format's objects (interop.iceberg_export, interop.delta_export,
+interop.spark_catalog.export).
 """
 
 from __future__ import annotations
@@ -22,8 +23,14 @@ from ..errors import StoreError, UsageError
 from ..store import ObjectInfo
 from . import delta_export, iceberg_export
 from .export import Export
+from .spark_catalog import export as spark_export
 
-FORMATS: dict[str, ModuleType] = {"iceberg": iceberg_export, "delta": delta_export}
+SPARK = "spark-catalog"
+FORMATS: dict[str, ModuleType] = {
+    "iceberg": iceberg_export,
+    "delta": delta_export,
+    SPARK: spark_export,
+}
 
 
 def export_format(
@@ -42,6 +49,11 @@ def _older(session: TableContext, head: Head, format: str, chosen: int) -> Head:
     """A readable version, with the tags and the expiry of the head; UsageError if the export shows
     a later one: what it shows as the newest never goes back. [EX2]"""
     old = read_version(session.store, head, chosen)
+    if format == SPARK and chosen != head.version:
+        raise UsageError(
+            f"version {chosen} cannot be exported to {SPARK}: what Spark's catalog shows is the "
+            f"newest version, {head.version}. `read_committed` reads older ones"
+        )
     shown = FORMATS[format].exported_version(session.store, chosen)
     if shown is not None and shown > chosen:
         raise UsageError(
@@ -55,6 +67,13 @@ def _older(session: TableContext, head: Head, format: str, chosen: int) -> Head:
     return msgspec.structs.replace(
         old, snapshot=msgspec.structs.replace(old.snapshot, tags=tags, expired=expired)
     )
+
+
+def create_table_sql(session: TableContext, name: str) -> str:
+    """The statement that makes a table in Spark's catalog of the newest version's export. [EX10]"""
+    head = session.open()
+    check_columns(session, head.snapshot.schema)
+    return spark_export.create_table_sql(session, head, name)
 
 
 def export_formats(session: TableContext, head: Head) -> list[Export]:

@@ -30,7 +30,7 @@ def check_ids(session: TableContext, entries: pa.Table, schema: Schema) -> None:
     """
     some = entries
     if not any(isinstance(field.type, ArrayType | MapType) for _, field in walk(schema.fields)):
-        some = _of_others(entries)
+        some = of_others(entries)
     for path, columns in _columns_of(session, some):
         if not any(_ids(field) for field in columns):
             continue
@@ -45,21 +45,23 @@ def check_ids(session: TableContext, entries: pa.Table, schema: Schema) -> None:
                 )
 
 
-def check_partition_columns(session: TableContext, entries: pa.Table, names: list[str]) -> None:
+def check_partition_columns(
+    session: TableContext, entries: pa.Table, names: list[str], to: str = "Delta Lake"
+) -> None:
     """UsageError if one of these files lacks a partition column, which only its entry holds then.
     One request for each file of another program. [EX9]"""
     if not names:
         return
-    for path, columns in _columns_of(session, _of_others(entries)):
+    for path, columns in _columns_of(session, of_others(entries)):
         missing = sorted(set(names) - set(columns.names))
         if missing:
             raise UsageError(
                 f"{session.store.url}/{path} does not hold its partition column {missing[0]!r}, "
-                "without which the table cannot be exported to Delta Lake: rewrite it first"
+                f"without which the table cannot be exported to {to}: rewrite it first"
             )
 
 
-def _of_others(entries: pa.Table) -> pa.Table:
+def of_others(entries: pa.Table) -> pa.Table:
     """The files that other programs wrote."""
     return entries.filter(pc.is_null(entries.column("digest")))
 

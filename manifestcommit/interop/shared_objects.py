@@ -3,8 +3,12 @@ have put theirs. [EX2] [EX9]"""
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from ..engine.metadata.table_context import TableContext
-from ..errors import StoreUnclearError, UsageError
+from ..engine.metadata.version_chain import Head, read_version
+from ..engine.scan.planning import differing_entries
+from ..errors import SnapshotExpiredError, StoreUnclearError, UsageError, VersionNotFoundError
 from ..store import Store
 
 _TRIES = 8
@@ -18,6 +22,18 @@ def not_ours(store: Store, folder: str) -> UsageError:
         "mix the two. Nothing was changed. Move the folder away, or delete it if nobody reads it, "
         "and export again"
     )
+
+
+def entries_since(session: TableContext, head: Head, shown: int, entries: pa.Table) -> pa.Table:
+    """Those of the head's entries that the exported version `shown` does not have, also files that
+    a rollback brought back; all of them where it is not readable any more, or 0."""
+    if not shown:
+        return entries
+    try:
+        before = read_version(session.store, head, shown).snapshot
+        return differing_entries(session, before, head.snapshot)[1]
+    except (SnapshotExpiredError, VersionNotFoundError):
+        return entries
 
 
 def put_shared(session: TableContext, name: str, data: bytes) -> int:

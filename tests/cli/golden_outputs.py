@@ -70,6 +70,7 @@ CASES: dict[str, list[tuple[list[str], Answers]]] = {
         (["--to", "delta", "--version", "3"], ()),
         (["--to", "hudi"], ()),
     ],
+    "create-table-sql": [(["lake.flights"], ())],
     "verify": [([], ())],
     "counts": [([], ())],
     "doctor": [([], ())],

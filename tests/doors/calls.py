@@ -174,6 +174,7 @@ ALSO: dict[str, dict[str, Callable[[World], Any]]] = {
     "Table.widen_column": {"type": lambda world: "long"},
     "Table.tag": {"name": lambda world: "other"},
     "Table.export": {"to": lambda world: "iceberg"},
+    "Table.create_table_sql": {"name": lambda world: "lake.flights"},
     "Table.untag": {"name": lambda world: "kept"},
     "Table.rollback": {"version": lambda world: 1},
     "Table.overwrite_where": {"where": lambda world: "id > 0 OR id <= 0 OR id IS NULL"},

@@ -19,6 +19,8 @@ from tests.fuzz.parquet import mutate_parquet
 
 import manifestcommit as mc
 from manifestcommit.engine.metadata.exports import is_export
+from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.interop.spark_catalog.export import LOG
 from manifestcommit.store import MemoryStore
 
 FORMATS = ("iceberg", "delta")
@@ -44,6 +46,8 @@ class Exported:
         table.set_properties({"export.formats": "iceberg,delta"})
         mc.write(_row(3), self.url, key="more", watermarks={"s": (0, 1)})
         table.tag("kept", table.version)
+        table_id = TableContext(self.store).open().snapshot.table_id
+        self.store.put(LOG, f'v1\n{{"manifestcommit":{{"table":"{table_id}","version":1}},"path":"x"}}'.encode())
         self._objects = {info.name: self.store.get(info.name) for info in self.store.list("")}
         self.exports = sorted(name for name in self._objects if is_export(name))
 

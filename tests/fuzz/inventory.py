@@ -57,6 +57,7 @@ READ_BY: Mapping[str, tuple[str, str]] = {
     "interop/iceberg_export.py:_document": ("document of an export", "export"),
     "interop/iceberg_export.py:_listed_by": ("documents and manifest lists of an export", "export"),
     "interop/iceberg_export.py:exported_version": ("hint of an export", "export"),
+    "interop/spark_catalog/export.py:_shown": ("log of an export", "export"),
     "spark/write/arrow_writer.py:_take_written": ("what Spark's tasks wrote", "written"),
 }
 

@@ -8,6 +8,9 @@ _HOOK, _DOOR = "engine/metadata/exports.py", "interop/exporter.py"
 _ICEBERG, _MANIFESTS, _METADATA = "interop/iceberg_export.py", "interop/iceberg_manifests.py", "interop/iceberg_metadata.py"
 _DELTA, _LOG, _STATS = "interop/delta_export.py", "interop/delta_log.py", "interop/delta_files.py"
 _FILES = "interop/file_columns.py"
+_CATALOG, _STATEMENT = "interop/spark_catalog/export.py", "interop/spark_catalog/statement.py"
+_CATALOG_VALUES = "interop/spark_catalog/partition_values.py"
+_CATALOG_TESTS = "interop/test_spark_catalog.py"
 _TESTS = "interop/test_export.py"
 _KINDS = "interop/test_clients.py::test_clients_get_the_rows_that_readers_get"
 _FILTERS = "interop/test_pruning.py::test_a_filter_finds_what_the_rows_say"
@@ -180,5 +183,71 @@ EXPORTS: tuple[Mutant, ...] = (
         "EX9",
         (_LOG, "and kind not in _TYPES and", "and kind is None and"),
         tests=f"{_TESTS}::test_types_that_a_format_lacks_are_refused",
+    ),
+    mutant(
+        "INSERT INTO an export",
+        "Rows that a session of Spark inserts through its catalog are lost, and it hears of no error.",
+        "EX10",
+        (_CATALOG, "        store.put(GUARD, _SAYS)\n", ""),
+        tests="spark/test_spark_catalog.py::test_nothing_is_written_through_it",
+        needs="spark",
+    ),
+    mutant(
+        "folder without its log",
+        "Who lists the folder, or finds no log for a moment, reads an empty table.",
+        "EX10",
+        (_CATALOG, "        store.put(NOT_A_TABLE, _SAYS)\n", ""),
+        tests=f"{_CATALOG_TESTS}::test_gc_leaves_what_is_shown_and_then_what_makes_readers_fail",
+    ),
+    mutant(
+        "log that went back",
+        "Spark's catalog shows an older version than it did, until the next commit.",
+        "EX2 EX10",
+        (_CATALOG, "        if newest.version <= head.version:\n", "        if True:\n"),
+        tests=f"{_CATALOG_TESTS}::test_an_exporter_that_lags_shows_nothing_older",
+    ),
+    mutant(
+        "values that folders do not show",
+        "Spark's catalog reads another value from a folder's name than the file has, such as null for an empty text.",
+        "EX10",
+        (_CATALOG_VALUES, "    return bool(values) and all(", "    return bool(values) or all("),
+        ("engine/scan/partition_folders.py", "or not all(map(_is_plain, found, types)):", "or False:"),
+        tests="spark/test_spark_catalog.py::test_a_value_that_folders_do_not_show_is_read_from_files",
+        needs="spark",
+    ),
+    mutant(
+        "texts that look like numbers",
+        "Spark's catalog shows a partition 000 as the number 0.",
+        "EX10",
+        (_CATALOG, "    if by_folders(base, snapshot, files):\n", "    if by_folders(base, snapshot, files) and not files.num_rows:\n"),
+        (_CATALOG, "    elif files.num_rows:\n", "    elif not by_folders(base, snapshot, files):\n"),
+        tests="spark/test_spark_catalog.py::test_texts_in_folders_stay_texts",
+        needs="spark",
+    ),
+    mutant(
+        "files that a rollback brought back",
+        "They are not looked at again: a partition column that only their folders tell reads as null in Spark's catalog.",
+        "EX9",
+        (
+            _CATALOG,
+            "entries_since(session, head, shown_version, entries)",
+            'entries.filter(pc.greater(entries.column("added"), shown_version))',
+        ),
+        tests=f"{_CATALOG_TESTS}::test_a_file_without_its_partition_column_is_refused_also_after_a_rollback",
+    ),
+    mutant(
+        "names that Spark's catalog passes over",
+        "Rows of such a file are missing in Spark's catalog.",
+        "EX9",
+        (_CATALOG, "    _check_names(store, entries)\n", ""),
+        tests=f"{_CATALOG_TESTS}::test_files_that_spark_passes_over_are_refused",
+    ),
+    mutant(
+        "renamed columns in Spark's catalog",
+        "A renamed column reads as null, or as another column of that name.",
+        "EX9",
+        (_STATEMENT, "if field.physical is not None:", "if False:"),
+        tests="spark/test_spark_catalog.py::test_rows_are_those_of_readers[renamed]",
+        needs="spark",
     ),
 )

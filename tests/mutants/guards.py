@@ -17,6 +17,7 @@ _OPTIONS, _WRITER, _READER, _OWN_WRITER = (
     "spark/read/scan.py",
     "spark/write/jvm_writer.py",
 )
+_SINK_LOG = "core/format/sink_log.py"
 _AUTHORSHIP = "core/table/authorship.py"
 _DURABLE = "store/test_local.py::test_every_new_folder_and_file_is_synced_before_a_call_returns"
 _TAKEN_IN = "spark/write/test_jvm_writer.py::test_what_is_taken_in_is_durable_and_takes_no_one_elses_name"
@@ -861,7 +862,7 @@ SPARK: tuple[Mutant, ...] = (
         "missing files",
         "A file that is gone is skipped where the session says so: fewer rows, and no error.",
         "IV2 SP4",
-        (_READER, '"ignoreMissingFiles": "false"', '"ignoreMissingFiles": "true"'),
+        (_SINK_LOG, '"ignoreMissingFiles": "false"', '"ignoreMissingFiles": "true"'),
         tests="spark/read/test_scan.py::test_a_damaged_file_is_an_error_even_where_the_session_ignores_it",
         needs="spark",
     ),
@@ -886,7 +887,7 @@ SPARK: tuple[Mutant, ...] = (
         "names that Spark skips",
         "Files whose names Spark passes over are left out of every read.",
         "IV2 SP4",
-        (_READER, " or any(_spark_skips(path) for path, _ in files):", ":"),
+        (_READER, " or any(map(sink_log.is_skipped, (path for path, _ in files))):", ":"),
         (_READER, "    if planned != len(files):\n        raise", "    if planned < 0:\n        raise"),
         tests="spark/read/test_scan.py::test_a_name_that_spark_would_skip_is_read_all_the_same",
         needs="spark",

@@ -197,6 +197,7 @@ ARROWS: dict[str, set[str]] = {
     "spark.read": {
         "core.commit",
         "core.filter",
+        "core.format",
         "core.schema",
         "core.table",
         "engine.datafile",
@@ -324,6 +325,16 @@ ARROWS: dict[str, set[str]] = {
         "terminal",
         "version",
     },
+    "interop.spark_catalog": {
+        "core.format",
+        "core.schema",
+        "core.table",
+        "engine.metadata",
+        "engine.scan",
+        "errors",
+        "interop",
+        "store",
+    },
     "interop": {
         "core.commit",
         "core.format",
@@ -333,6 +344,7 @@ ARROWS: dict[str, set[str]] = {
         "engine.runtime",
         "engine.scan",
         "errors",
+        "interop.spark_catalog",
         "store",
         "terminal",
     },
@@ -467,7 +479,7 @@ FLOORS: dict[str, list[set[str]]] = {
         {"arrow_expression", "merge_keys", "partitions_read", "predicate_json", "sql_expression"},
     ],
     "core.format": [
-        {"manifest_table", "recovery_objects", "thrift", "unknown_fields"},
+        {"manifest_table", "recovery_objects", "sink_log", "thrift", "unknown_fields"},
         {"codec", "parquet_footer"},
     ],
     "core.schema": [
@@ -520,8 +532,15 @@ FLOORS: dict[str, list[set[str]]] = {
     ],
     "interop": [
         {"avro", "delta_files", "export", "file_columns", "iceberg_schema", "shared_objects"},
-        {"delta_log", "iceberg_manifests", "iceberg_metadata"},
-        {"delta_export", "iceberg_export"},
+        {
+            "delta_log",
+            "iceberg_manifests",
+            "iceberg_metadata",
+            "spark_catalog",
+            "spark_catalog.partition_values",
+            "spark_catalog.statement",
+        },
+        {"delta_export", "iceberg_export", "spark_catalog.export"},
         {"exporter"},
     ],
     "report": [

@@ -333,7 +333,8 @@ def _exports_behind(session: TableContext, head: Snapshot) -> Iterator[VerifyFin
     """The exports that do not show the newest version, although each commit is exported. [EX2]"""
     for format, lag in exports.lags(session, head).items():
         if lag.behind is None:
-            yield finding("export_is_behind", "", f"nothing is exported to {format} yet")
+            text = f"nothing is exported to {format} yet, or others have removed what was"
+            yield finding("export_is_behind", "", text)
         elif lag.behind:
             text = (
                 f"the export to {format} shows version {lag.version}, {lag.behind:,} behind the "

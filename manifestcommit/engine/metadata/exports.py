@@ -21,10 +21,12 @@ from .table_context import TableContext
 
 LOG = logging.getLogger("manifestcommit.jobs")
 PROPERTY = "export.formats"
+_FOLDERS = ("_iceberg/", "_delta_log/", "_spark_catalog/")
 _OBJECT = re.compile(
     r"_iceberg/metadata/(?:version-hint\.text|v[1-9]\d*\.metadata\.json"
     r"|snap-\d{20}-[0-9a-f]{40}\.avro|m-[0-9a-f]{40}-[0-9a-f]{16}\.avro)"
-    r"|_delta_log/(?:_last_checkpoint|\d{20}\.(?:json|checkpoint\.parquet))",
+    r"|_delta_log/(?:_last_checkpoint|\d{20}\.(?:json|checkpoint\.parquet))"
+    r"|_spark_catalog/(?:_temporary|not-a-table\.parquet|_spark_metadata/999999999\.compact)",
     re.ASCII,
 )
 
@@ -41,7 +43,7 @@ class ExportLag(msgspec.Struct, frozen=True, kw_only=True):
 
 def is_export(name: str) -> bool:
     """Whether an object has a name that only exports have. [EX4]"""
-    return name.startswith(("_iceberg/", "_delta_log/")) and _OBJECT.fullmatch(name) is not None
+    return name.startswith(_FOLDERS) and _OBJECT.fullmatch(name) is not None
 
 
 def after_commit(session: TableContext) -> None:

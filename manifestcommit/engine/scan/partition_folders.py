@@ -30,6 +30,15 @@ class PartitionFolders(msgspec.Struct, frozen=True, kw_only=True):
     values: dict[str, tuple[WireValue, ...]]
 
 
+def may_prune(schema: Schema, partition_by: Sequence[int]) -> bool:
+    """Whether an engine may read these columns from folders, as far as their types say. [RD43]"""
+    by_id = {field.id: field for field in schema.fields}
+    if not partition_by or len(partition_by) == len(by_id):
+        return False  # Spark needs a column that is not in the path
+    fields = [by_id[id] for id in partition_by]
+    return all(field.type in _TYPES and not has_own_order(field) for field in fields)
+
+
 def folders_in(
     entries: pa.Table, schema: Schema, partition_by: Sequence[int]
 ) -> PartitionFolders | None:
@@ -39,21 +48,27 @@ def folders_in(
     entries: as a manifest's table. Files of other programs are left out: their columns may be
     missing, and their folders were never ours.
     """
-    ids = tuple(partition_by)
-    by_id = {field.id: field for field in schema.fields}
-    fields = [by_id[id] for id in ids]
-    if not ids or len(ids) == len(by_id):  # Spark needs a column that is not in the path
-        return None
-    if not all(field.type in _TYPES and not has_own_order(field) for field in fields):
-        return None
     own = entries.filter(pc.is_valid(entries.column("digest")))
     # without its files' rows, Spark may count such a partition (spark.sql.optimizer.metadataOnly)
     if not own.num_rows or pc.any(pc.equal(own.column("rows"), 0)).as_py():
         return None
-    columns = [from_array(own.column(f"partition.{field.id}"), field.type) for field in fields]
+    return folders_of(own, schema, partition_by)
+
+
+def folders_of(
+    entries: pa.Table, schema: Schema, partition_by: Sequence[int]
+) -> PartitionFolders | None:
+    """The folders of all of these entries' files, as `folders_in`."""
+    if not may_prune(schema, partition_by):
+        return None
+    ids = tuple(partition_by)
+    by_id = {field.id: field for field in schema.fields}
+    fields = [by_id[id] for id in ids]
+    columns = [from_array(entries.column(f"partition.{each.id}"), each.type) for each in fields]
     types = [field.type for field in fields]
+    paths = entries.column("path").to_pylist()
     values: dict[str, tuple[WireValue, ...]] = {}
-    for path, found in zip(own.column("path").to_pylist(), zip(*columns, strict=True), strict=True):
+    for path, found in zip(paths, zip(*columns, strict=True), strict=True):
         name = path.rpartition("/")[0]
         if name not in values:
             if folder(schema, ids, found) != f"{name}/" or not all(map(_is_plain, found, types)):

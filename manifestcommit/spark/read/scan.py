@@ -11,12 +11,10 @@ import base64
 import functools
 import logging
 import os
-import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import msgspec
 import pyarrow as pa
@@ -26,6 +24,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from manifestcommit.core.filter.predicate import Predicate
 from manifestcommit.core.filter.predicate_json import parse_predicate, spell_predicate
+from manifestcommit.core.format import sink_log
 from manifestcommit.core.schema.fields import Schema, walk
 from manifestcommit.core.schema.spark_json import to_spark
 from manifestcommit.engine.scan.constant_columns import Constants
@@ -46,37 +45,9 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("manifestcommit.spark")
 FORMAT = "manifestcommit_files"
-# Spark's names for file systems that it can read itself, by our scheme.
-_HADOOP_SCHEMES = {"file": "file", "s3": "s3a", "gs": "gs", "abfs": "abfs"}
 # Spark's first Parquet source, whatever the session prefers: the second one takes max() from
 # footers, which omit NaN, and supports fewer types (void).
 _PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
-# A session's own settings must not reduce or change a snapshot. Rebasing: files without Spark's
-# mark hold proleptic dates.
-_SCAN_OPTIONS = {
-    "recursiveFileLookup": "true",
-    "ignoreMissingFiles": "false",
-    "ignoreCorruptFiles": "false",
-    "mergeSchema": "false",
-    "datetimeRebaseMode": "CORRECTED",
-    "int96RebaseMode": "CORRECTED",
-}
-
-# Footers of other writers bound floats without NaN, which is the greatest value in Spark: pruning
-# by them would lose rows.
-_UNPRUNED = {
-    "parquet.filter.stats.enabled": "false",
-    "parquet.filter.columnindex.enabled": "false",
-    # in those of other writers 0.0 and -0.0 are two values, as below
-    "parquet.filter.bloom.enabled": "false",
-}
-# For a filter 0.0 and -0.0 are equal; in a dictionary, and where Parquet itself compares values,
-# they differ, and `x >= 0` misses -0.0.
-_TWO_ZEROS = {
-    "parquet.filter.dictionary.enabled": "false",
-    "parquet.filter.record-level.enabled": "false",
-}
-
 # A Hadoop file system that gets no answer retries for minutes; one attempt shows whether it reaches
 # a file.
 _ONE_TRY = {
@@ -183,7 +154,7 @@ def _native_base(
 ) -> str | None:
     """The table path in Hadoop's form, if Spark itself can read all of these files; None if it
     cannot, or there are none."""
-    if not files or is_connect(spark) or any(_spark_skips(path) for path, _ in files):
+    if not files or is_connect(spark) or any(map(sink_log.is_skipped, (path for path, _ in files))):
         return None
     types = {field.type for _, field in walk(schema.fields) if isinstance(field.type, str)}
     if types & UNREAD_TYPES:
@@ -193,7 +164,11 @@ def _native_base(
 
 def _scan_options(schema: Schema, trust_footers: bool) -> dict[str, str]:
     has_floats = any(field.type in ("float", "double") for _, field in walk(schema.fields))
-    return _SCAN_OPTIONS | (_TWO_ZEROS if has_floats else {}) | ({} if trust_footers else _UNPRUNED)
+    return (
+        sink_log.SCAN_OPTIONS
+        | (sink_log.TWO_ZEROS if has_floats else {})
+        | ({} if trust_footers else sink_log.UNPRUNED)
+    )
 
 
 def _scan(
@@ -283,8 +258,7 @@ def _through_sink_log(
     try:
         os.mkdir(os.path.join(scratch, "_spark_metadata"))
         with open(os.path.join(scratch, "_spark_metadata", "0"), "w", encoding="utf-8") as log:
-            log.write("v1")
-            log.writelines(_log_lines(base, files))
+            log.writelines(sink_log.lines(base, files))
         df = (
             spark.read.format(_PARQUET)
             .schema(physical)
@@ -296,25 +270,6 @@ def _through_sink_log(
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _log_lines(base: str, files: Iterable[tuple[str, int]]) -> Iterator[str]:
-    """The log that Spark's own sink would have written for these files: a line of JSON each, with
-    the path as an escaped URI."""
-    scheme, root = base.split("://", 1)
-    folders: dict[str, str] = {}  # escaped, each once: escaping takes longer than everything else
-    for path, size_bytes in files:
-        folder, slash, name = path.rpartition("/")
-        if folder not in folders:
-            folders[folder] = f"{scheme}://{quote(f'{root}/{folder}{slash}')}"
-        shown = name if _UNRESERVED.fullmatch(name) else quote(name)
-        yield (
-            f'\n{{"path":"{folders[folder]}{shown}","size":{size_bytes},"isDir":false,'
-            '"modificationTime":0,"blockReplication":1,"blockSize":134217728,"action":"add"}'
-        )
-
-
-_UNRESERVED = re.compile(r"[A-Za-z0-9_.~-]*", re.ASCII)  # what `quote` leaves unchanged
-
-
 def _planned_files(df: Any) -> int:
     # DataFrame.inputFiles() copies every name into Python: 17 times slower at 10,000 files.
     return len(java_frame(df).inputFiles())
@@ -323,15 +278,11 @@ def _planned_files(df: Any) -> int:
 def _hadoop_base(spark: Any, root_url: str, sample: tuple[str, int]) -> str | None:
     """The table path in Hadoop's form; None if this JVM cannot reach it, which reading the sample
     shows: one of its files, with its size."""
-    scheme, rest = root_url.split("://", 1)
-    hadoop = _HADOOP_SCHEMES.get(scheme)
-    if hadoop == "file":
-        return root_url
-    if hadoop is None:
-        return None
+    base = sink_log.hadoop_url(root_url)
+    if base is None or base.startswith("file:"):
+        return base
     from py4j.protocol import Py4JError
 
-    base = f"{hadoop}://{rest}"
     hadoop_fs = jvm(spark).org.apache.hadoop.fs
     try:
         configuration = java_session(spark).sessionState().newHadoopConf()
@@ -351,13 +302,6 @@ def _hadoop_base(spark: Any, root_url: str, sample: tuple[str, int]) -> str | No
         )
         return None
     return base if size_bytes == sample[1] else None
-
-
-def _spark_skips(path: str) -> bool:
-    """Whether Spark's file sources silently omit such a name, or cannot open it. Only untracked
-    files that were added can have one."""
-    name = path.rpartition("/")[2]
-    return name.startswith(".") or (name.startswith("_") and "=" not in name) or ":" in name
 
 
 def quoted(name: str) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -180,17 +178,6 @@ def test_ten_thousand_files_plan_quickly(spark, tmp_path: Path) -> None:
     df = read_files(spark, f"file://{tmp_path}", listed, SCHEMA)
     assert time.monotonic() - started < 5.0  # a tenth of this on a quiet machine; listing takes 20 s
     assert len(df._jdf.inputFiles()) == 10_000
-
-
-def test_lines_of_the_log_are_json_with_escaped_paths() -> None:
-    """Whatever a file and its folders are called; each folder is escaped once. [SP4]"""
-    files = [(name, number) for number, name in enumerate([*NAMES, *(f"d=1 2/{name}" for name in NAMES), "a/b c/" * 3 + "é"])]
-    for base in ("file:///lake/a b%", "s3a://bucket"):
-        found = [json.loads(line) for line in "".join(scan._log_lines(base, files)).splitlines()[1:]]
-        scheme, root = base.split("://")
-        assert [each["path"] for each in found] == [f"{scheme}://{quote(f'{root}/{name}')}" for name, _ in files]
-        assert [each["size"] for each in found] == [size for _, size in files]
-        assert all(each["action"] == "add" and each["isDir"] is False and each["blockSize"] == 1 << 27 for each in found)
 
 
 def test_the_scratch_folder_is_gone_when_the_dataframe_is_there(spark, tmp_path: Path, monkeypatch) -> None:

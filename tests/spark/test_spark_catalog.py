@@ -1,0 +1,270 @@
+"""Tables of Spark's own catalog that read an export: their rows are those of this library's readers. [EX10]"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from tests.interop.kinds import KINDS, foreign, numbered
+from tests.spark.settings import setting
+
+import manifestcommit as mc
+from manifestcommit.interop.spark_catalog.export import FOLDER
+
+pytestmark = pytest.mark.versions
+
+# Kinds that Spark's catalog cannot express, and a word of the reason.
+REFUSED = {
+    "renamed": "was renamed",
+    "dropped and added again": "was renamed or added again",
+    "compacted": "was renamed",
+    "adopted and renamed": "was renamed",
+    "adopted folders": "does not hold its partition column",
+}
+# Kinds whose partition values Spark reads from the folders.
+PRUNED = {
+    "overwritten",
+    "removed from manifests",
+    "rows changed",
+    "hostile names",
+    "many files",
+    "path with spaces",
+}
+PROPERTY = {"export.formats": "spark-catalog"}
+QUICK = {*REFUSED, "all types", "partitions of text", "hostile names", "overwritten", "adopted"}
+_NUMBER = itertools.count()
+
+
+def local(table: mc.Table) -> str:
+    return table.url.removeprefix("file://")
+
+
+@contextmanager
+def named(spark: SparkSession, statement: str, name: str) -> Iterator[str]:
+    spark.sql(statement)
+    try:
+        yield name
+    finally:
+        spark.sql(f"DROP TABLE {name}")
+
+
+def in_catalog(spark: SparkSession, table: mc.Table) -> Any:
+    """The table's export under a name of its own."""
+    name = f"exported_{next(_NUMBER)}"
+    return named(spark, table.create_table_sql(name), name)
+
+
+def rows(df: DataFrame) -> list[str]:
+    shown = F.to_json(F.struct(*map(column, df.columns)), {"ignoreNullFields": "false"})
+    return sorted(row[0] for row in df.select(shown).collect())
+
+
+def column(name: str) -> Any:
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def check(spark: SparkSession, table: mc.Table, name: str) -> None:
+    """The catalog's table has the rows, filters and partitions of the newest version."""
+    spark.sql(f"REFRESH TABLE {name}")
+    shown, wanted = spark.table(name), mc.read_committed(table.url, spark=spark)
+    assert dict(shown.dtypes) == dict(wanted.dtypes)
+    shown = shown.select(*map(column, wanted.columns))
+    assert rows(shown) == rows(wanted)
+    for each in partition_columns(table):
+        assert rows(shown.groupBy(column(each)).count()) == rows(wanted.groupBy(column(each)).count())
+        for value in [*some_texts(wanted, each), None]:
+            chosen = column(each).eqNullSafe(value)
+            assert rows(shown.where(chosen)) == rows(wanted.where(chosen)), value
+
+
+def some_texts(df: DataFrame, name: str) -> list[str]:
+    return [row[0] for row in df.select(column(name)).distinct().limit(20).collect()] if dict(df.dtypes)[name] == "string" else []
+
+
+def partition_columns(table: mc.Table) -> list[str]:
+    found: Any = table.describe()["partition_by"]
+    return list(found)
+
+
+def plan(df: DataFrame) -> str:
+    return str(df._jdf.queryExecution().executedPlan().toString())
+
+
+def by_folders(table: mc.Table) -> bool:
+    return "'recursiveFileLookup' 'false'" in table.create_table_sql("a")
+
+
+@pytest.mark.parametrize("kind", [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.thorough) for kind in KINDS])
+def test_rows_are_those_of_readers(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """[EX1] [EX9] [EX10]"""
+    table = KINDS[kind](str(tmp_path / "t"))
+    if kind in REFUSED:
+        with pytest.raises(mc.UsageError, match=REFUSED[kind]):
+            table.export("spark-catalog")
+        with pytest.raises(mc.UsageError, match=REFUSED[kind]):
+            table.set_properties({"export.formats": "spark-catalog"})
+        assert not (Path(local(table)) / FOLDER).exists()
+        return
+    made = table.export("spark-catalog")
+    assert (made.format, made.version, made.location) == ("spark-catalog", table.version, f"file://{local(table)}/_spark_catalog")
+    with in_catalog(spark, table) as name:
+        check(spark, table, name)
+        assert "Location: MetadataLogFileIndex" in plan(spark.table(name))
+        assert by_folders(table) == (kind in PRUNED)
+        if by_folders(table):
+            first = partition_columns(table)[0]
+            assert f"PartitionFilters: [isnotnull({first}#" in plan(spark.table(name).where(column(first) > "a"))
+
+
+def test_each_commit_is_shown_after_a_refresh(spark: SparkSession, tmp_path: Path) -> None:
+    """And who read the log before keeps a whole one. [EX2] [EX10]"""
+    path = str(tmp_path / "a b'ü")
+    mc.create_table(path, numbered(0, part=pa.array([], pa.string())).schema, partition_by="part", properties=PROPERTY)
+    table = mc.Table(path)
+    with in_catalog(spark, table) as name:
+        check(spark, table, name)
+        for parts in (["1", "2"], ["2013-01-01", None], ["x"]):
+            before, names = rows(spark.table(name)), set(folder(table))
+            mc.write(numbered(len(parts), part=parts), path)
+            assert table.metrics().export_lag == {"spark-catalog": 0}
+            assert rows(spark.table(name)) == before and (names == set(folder(table)) or not before)
+            check(spark, table, name)
+        table.delete("part = '1'")
+        table.rollback(3, reason="a test")
+        check(spark, table, name)
+        mc.write(numbered(0, part=pa.array([], pa.string())), path, mode="overwrite")
+        check(spark, table, name)
+        assert spark.table(name).count() == 0
+
+
+def test_columns_have_the_types_of_the_newest_version(spark: SparkSession, tmp_path: Path) -> None:
+    """Not those of the files that Spark finds first, also where partitions are in folders. [EX10]"""
+    path = str(tmp_path / "t")
+    mc.write(pa.table({"part": ["a", "b"], "x": pa.array([1, 2], pa.int32())}), path, partition_by="part")
+    mc.write(pa.table({"part": ["c"], "x": pa.array([2**40]), "more": ["m"]}), path, merge_schema=True)
+    table = mc.Table(path)
+    with in_catalog(spark, table) as name:
+        assert by_folders(table)
+        check(spark, table, name)
+
+
+@pytest.mark.parametrize("inferred", ["true", "false"])
+def test_texts_in_folders_stay_texts(spark: SparkSession, tmp_path: Path, inferred: str) -> None:
+    """Whatever Spark takes them for, and whatever the session says of that. [EX10]"""
+    values = ["000", "1", "2013-01-01", " ", "a b", "%41", "+", "=", "#?&", "ü𝄞", "'\"`\\", "text", "NaN", "\t\x01", "a/b", "true", None]
+    for number, some in enumerate([values[:2], values[2:3], values]):
+        path = str(tmp_path / str(number))
+        mc.write(numbered(len(some), part=some), path, partition_by="part")
+        table = mc.Table(path)
+        table.export("spark-catalog")
+        assert by_folders(table)
+        with setting(spark, "spark.sql.sources.partitionColumnTypeInference.enabled", inferred), in_catalog(spark, table) as name:
+            check(spark, table, name)
+
+
+@pytest.mark.parametrize("part", ["", "null", "x" * 300], ids=["empty", "null", "cut"])
+def test_a_value_that_folders_do_not_show_is_read_from_files(spark: SparkSession, tmp_path: Path, part: str) -> None:
+    """A table that was made for values in folders stops; one that is made again shows all. [EX10]"""
+    path = str(tmp_path / "t")
+    mc.write(numbered(2, part=["a", "b"]), path, partition_by="part")
+    table = mc.Table(path)
+    table.set_properties(PROPERTY)
+    with in_catalog(spark, table) as name:
+        check(spark, table, name)
+        mc.write(numbered(1, part=[part]), path)
+        spark.sql(f"REFRESH TABLE {name}")
+        with pytest.raises(Exception, match=r"(?i)conflicting"):
+            spark.table(name).collect()
+    assert not by_folders(table)
+    with in_catalog(spark, table) as name:
+        check(spark, table, name)
+
+
+def test_a_table_that_someone_made_by_hand_is_no_empty_one(spark: SparkSession, tmp_path: Path) -> None:
+    """Without the option for values in files, Spark would find no file. [EX10]"""
+    mc.write(numbered(2), str(tmp_path / "t"))
+    table = mc.Table(str(tmp_path / "t"))
+    location = table.export("spark-catalog").location
+    with pytest.raises(Exception, match=r"(?i)conflicting"):
+        spark.sql(f"CREATE TABLE by_hand (n BIGINT) USING parquet LOCATION '{location}'")
+    with in_catalog(spark, table) as name, setting(spark, "spark.sql.streaming.fileStreamSink.ignoreMetadata", "true"):
+        spark.sql(f"REFRESH TABLE {name}")
+        for action in (spark.table(name).collect, spark.table(name).count):
+            with pytest.raises(Exception, match="not-a-table"):
+                action()
+
+
+def test_nothing_is_written_through_it(spark: SparkSession, tmp_path: Path) -> None:
+    """An INSERT INTO fails, again and again; a stream adds no file. [EX10]"""
+    path = str(tmp_path / "t")
+    mc.write(numbered(2, part=["a", None]), path, partition_by="part")
+    table = mc.Table(path)
+    table.set_properties(PROPERTY)
+    with in_catalog(spark, table) as name:
+        more, before = spark.sql("SELECT 9L AS n, 'q' AS part"), folder(table)
+        for _ in range(2):
+            for insert in (
+                lambda: spark.sql(f"INSERT INTO {name} VALUES (9, 'q')"),
+                lambda: spark.sql(f"INSERT INTO {name} SELECT * FROM {name}"),
+                lambda: more.write.mode("append").saveAsTable(name),
+                lambda: more.write.insertInto(name),
+            ):
+                with pytest.raises(Exception, match=r"ParentNotDirectory|Parent path is not a directory"):
+                    insert()
+                assert folder(table) == before
+        for number in range(2):
+            mc.write(numbered(1, part=["s"]), str(tmp_path / "source"))
+            query = spark.readStream.format("manifestcommit").load(str(tmp_path / "source"))
+            stream = query.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).toTable(name)
+            stream.awaitTermination()
+            check(spark, table, name)
+            assert number in (0, 1) and {each for each in folder(table) if "_spark_metadata" in each and ".crc" not in each} == {
+                each for each in before if "_spark_metadata" in each
+            }
+        check(spark, table, name)
+
+
+def test_an_overwrite_empties_the_folder_and_the_next_export_mends_it(spark: SparkSession, tmp_path: Path) -> None:
+    """The table itself is as it was. [EX2] [EX10]"""
+    path = str(tmp_path / "t")
+    mc.write(numbered(2, part=["a", None]), path, partition_by="part")
+    table = mc.Table(path)
+    table.set_properties(PROPERTY)
+    wanted = rows(mc.read_committed(path, spark=spark))
+    with in_catalog(spark, table) as name:
+        for mend in (lambda: table.export("spark-catalog"), lambda: mc.write(numbered(1, part=["n"]), path)):
+            spark.sql(f"INSERT OVERWRITE {name} VALUES (9, 'q')")
+            assert rows(mc.read_committed(path, spark=spark)) == wanted and table.verify().is_sound
+            told = [each.problem for each in table.verify().findings if each.kind == "export_is_behind"]
+            assert told == ["nothing is exported to spark-catalog yet, or others have removed what was"]
+            mend()
+            check(spark, table, name)
+            assert not [each for each in table.verify().findings if each.kind == "export_is_behind"]
+            with pytest.raises(Exception, match=r"ParentNotDirectory|Parent path is not a directory"):
+                spark.sql(f"INSERT INTO {name} VALUES (9, 'q')")
+
+
+def test_bounds_without_nan_skip_no_row(spark: SparkSession, tmp_path: Path) -> None:
+    """Of files that other programs wrote, also where these come after the table was made. [EX8] [EX10]"""
+    path = str(tmp_path / "t")
+    mc.write(numbered(1, f=[1.0]), path)
+    table = mc.Table(path)
+    table.set_properties(PROPERTY)
+    with in_catalog(spark, table) as name:
+        foreign(path, "other/a.parquet", numbered(3, f=[1.0, float("nan"), -0.0]))
+        with mc.begin(path) as job:
+            job.add_files(["other/a.parquet"])
+        spark.sql(f"REFRESH TABLE {name}")
+        for condition, count in (("f > 100", 1), ("f = 0", 1), ("f >= 0", 4), ("f = 'NaN'", 1)):
+            assert spark.table(name).where(condition).count() == count, condition
+
+
+def folder(table: mc.Table) -> list[str]:
+    return sorted(str(each.relative_to(local(table))) for each in (Path(local(table)) / FOLDER).rglob("*") if each.is_file())
