@@ -52,7 +52,7 @@ from .errors import (
     WatermarkMismatchError,
     WatermarkOverlapError,
 )
-from .interop.export import Export
+from .interop.export_result import Export
 from .job import DroppedJobWarning, Job, begin, commit, commit_all, write
 from .joint import (
     JointOutcome,

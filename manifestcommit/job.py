@@ -20,7 +20,7 @@ import msgspec
 from .argument_checks import checked
 from .core.table.entries import MAX_SOURCES
 from .core.table.watermark import in_order_of_advances, predecessors
-from .engine.datafile.arrow_stream import stream_batches
+from .engine.datafile.arrow_stream import record_batches
 from .engine.job import job as engine_job
 from .engine.job.two_phase import commit_prepared
 from .engine.metadata.table_context import TableContext
@@ -217,6 +217,7 @@ def begin(
         The job.
 
     Raises:
+        UsageError: an argument is invalid; the message names it.
         NotATableError: the folder holds plain files.
         VersionNotFoundError: of `based_on`.
         KeyReusedError: the key was committed with another declaration.
@@ -385,7 +386,7 @@ class Job:
                 **options,
             )
             return
-        schema, batches = stream_batches(data)
+        schema, batches = record_batches(data)
         total = getattr(data, "num_rows", None)  # of a pyarrow table, not of a stream
         with Progress(
             f"writing to {self._job.url}", total if isinstance(total, int) else None

@@ -22,7 +22,7 @@ from ..engine.scan.planning import entries_table
 from ..errors import StoreError, UsageError
 from ..store import ObjectInfo
 from . import delta_export, iceberg_export
-from .export import Export
+from .export_result import Export
 from .spark_catalog import export as spark_export
 
 SPARK = "spark-catalog"

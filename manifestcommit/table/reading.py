@@ -150,6 +150,7 @@ class TableReads:
             The snapshot: the members of the version's object, as the specification has them.
 
         Raises:
+            UsageError: more than one of `version`, `as_of` and `tag` was given, or one is invalid.
             TableNotFoundError: there is no table at the path.
             SnapshotExpiredError: the version was expired.
             VersionNotFoundError: there is no such version, tag or time, or clocks dispute which
@@ -219,6 +220,7 @@ class TableReads:
             `partition.<name>`. A table that is not partitioned is one partition without columns.
 
         Raises:
+            UsageError: as for `snapshot`.
             VersionNotFoundError: as for `snapshot`.
             TableNotFoundError: there is no table at the path.
 
@@ -250,6 +252,7 @@ class TableReads:
             its rows conflicts with every commit since.
 
         Raises:
+            UsageError: as for `snapshot`.
             VersionNotFoundError: as for `snapshot`.
             TableNotFoundError: there is no table at the path.
 
@@ -523,6 +526,7 @@ class TableReads:
             user, host, program and software), restored, summary, totals and writer.
 
         Raises:
+            UsageError: `limit` is not a whole number from 0 on.
             TableNotFoundError: there is no table at the path.
 
         Spec: RD3, OB15.
@@ -620,6 +624,7 @@ class TableReads:
             Columns, partitioning, totals, commits, properties and tags, by name.
 
         Raises:
+            UsageError: as for `snapshot`.
             VersionNotFoundError: as for `snapshot`.
             TableNotFoundError: there is no table at the path.
 

@@ -388,6 +388,7 @@ class RowChanges:
             How many manifests were rewritten.
 
         Raises:
+            UsageError: `message` or `metadata` is invalid.
             TableNotFoundError: there is no table at the path.
             CommitConflictError: others committed without end meanwhile: run it again.
             OutcomeUnknownError: the store did not say whether it was committed.

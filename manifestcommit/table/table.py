@@ -47,7 +47,7 @@ from .row_changes import RowChanges
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ..interop.export import Export
+    from ..interop.export_result import Export
     from ..report.page import Report
 
 
@@ -179,6 +179,7 @@ class Table(ColumnChanges, RowChanges, ChangeReads, TableReads):
             The outcome of the commit that sets the tag.
 
         Raises:
+            UsageError: the name, the version or `keep_for` is invalid.
             SnapshotExpiredError: the version was expired.
             VersionNotFoundError: there is no such version.
             TableNotFoundError: there is no table at the path.
@@ -208,6 +209,7 @@ class Table(ColumnChanges, RowChanges, ChangeReads, TableReads):
             The outcome of the commit that deletes the tag.
 
         Raises:
+            UsageError: the name, `message` or `metadata` is invalid.
             VersionNotFoundError: there is no tag of that name.
             TableNotFoundError: there is no table at the path.
             OutcomeUnknownError: the store did not say whether it was committed.
@@ -264,6 +266,7 @@ class Table(ColumnChanges, RowChanges, ChangeReads, TableReads):
             One result for each job that was prepared.
 
         Raises:
+            UsageError: `abort` is neither True nor False.
             TableNotFoundError: there is no table at the path.
 
         Spec: AB3, AB4, WM7.
@@ -355,6 +358,7 @@ class Table(ColumnChanges, RowChanges, ChangeReads, TableReads):
             What was compared, and what does not match.
 
         Raises:
+            UsageError: `progress` is not a function.
             TableNotFoundError: there is no table at the path.
             CorruptMetadataError: an object of the table is damaged.
 
@@ -380,6 +384,7 @@ class Table(ColumnChanges, RowChanges, ChangeReads, TableReads):
             What was looked at, and what was found.
 
         Raises:
+            UsageError: `deep` or `progress` is invalid.
             TableNotFoundError: there is no table at the path.
 
         Spec: RD10.
@@ -417,6 +422,7 @@ class Table(ColumnChanges, RowChanges, ChangeReads, TableReads):
             What was deleted and what stays.
 
         Raises:
+            UsageError: a duration, a count or a session is invalid; the message names it.
             TableNotFoundError: there is no table at the path.
             StoreFullError: the store has no room for the decision.
             StoreError: the store failed; run it again.
@@ -459,6 +465,7 @@ class Table(ColumnChanges, RowChanges, ChangeReads, TableReads):
             DataFrame.
 
         Raises:
+            UsageError: as for `gc`.
             TableNotFoundError: there is no table at the path.
             StoreError: the store failed; run it again.
 
@@ -594,6 +601,7 @@ class Table(ColumnChanges, RowChanges, ChangeReads, TableReads):
             The verdict, and what each check found.
 
         Raises:
+            UsageError: `progress` is not a function.
             StoreError: nothing can be written there.
 
         Spec: ST12.

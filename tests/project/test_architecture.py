@@ -531,7 +531,7 @@ FLOORS: dict[str, list[set[str]]] = {
         {"exports", "job_and_key_lookup", "removed_table", "table_root"},
     ],
     "interop": [
-        {"avro", "delta_files", "export", "file_columns", "iceberg_schema", "shared_objects"},
+        {"avro", "delta_files", "export_result", "file_columns", "iceberg_schema", "shared_objects"},
         {
             "delta_log",
             "iceberg_manifests",

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from ..schema.arrow_schema import arrow_type
 from ..schema.evolution import find_column
-from ..schema.fields import Field, Schema, StructType, decimal_parts, type_text
+from ..schema.fields import MAX_PRECISION, Field, Schema, StructType, decimal_parts, type_text
 from ..schema.spark_json import has_own_order
 from .predicate import ColumnPath
 from .sql_syntax import Call, Literal, Name, Node, NotUnderstoodError, parse
@@ -40,7 +40,6 @@ _MOMENT = re.compile(
     r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)?)?", re.ASCII
 )
 _MANY = 32  # members of a list; more are looked up together
-_MOST_DIGITS = 38
 _CASTS = {
     "boolean": "boolean",
     "tinyint": "byte",
@@ -113,7 +112,7 @@ def literal(value: Any) -> Typed:
             kind = "double"
         case Decimal():
             scale = max(0, -int(value.as_tuple().exponent))
-            kind = f"decimal({_MOST_DIGITS},{scale})"
+            kind = f"decimal({MAX_PRECISION},{scale})"
         case str():
             kind = "string"
         case bytes():
@@ -312,8 +311,10 @@ def _common(one: Any, other: Any) -> str:
     (p1, s1), (p2, s2) = _parts(one), _parts(other)
     scale = max(s1, s2)
     digits = max(p1 - s1, p2 - s2) + scale
-    if digits > _MOST_DIGITS:
-        raise NotUnderstoodError(f"{one} and {other} together have more than 38 digits")
+    if digits > MAX_PRECISION:
+        raise NotUnderstoodError(
+            f"{one} and {other} together have more than {MAX_PRECISION} digits"
+        )
     return f"decimal({digits},{scale})"
 
 
@@ -464,7 +465,7 @@ def _beside_number(left: Typed, right: Typed) -> tuple[pc.Expression, pc.Express
         if left.type != "double":
             column = to_type(left, "double")
         return column, pc.scalar(pa.scalar(float(value), pa.float64())), "double"
-    _common(left.type, right.type)  # no more than 38 digits
+    _common(left.type, right.type)  # no more than MAX_PRECISION digits
     if left.type in _INTEGERS and value == int(value):
         value = int(value)
         if -(2**63) <= value < 2**63:
@@ -537,8 +538,10 @@ def _calculate(sign: str, left: Typed, right: Typed) -> Typed:
     if sign != "*":
         scale = max(s1, s2)
         digits = max(p1 - s1, p2 - s2) + scale + 1
-    if digits > _MOST_DIGITS:
-        raise NotUnderstoodError(f"{left.type} {sign} {right.type} has more than 38 digits")
+    if digits > MAX_PRECISION:
+        raise NotUnderstoodError(
+            f"{left.type} {sign} {right.type} has more than {MAX_PRECISION} digits"
+        )
     a, b = (
         _as_decimal(each, f"decimal({p},{s})") for each, p, s in ((left, p1, s1), (right, p2, s2))
     )

@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import Any, TypeAlias
 
 from ...errors import UsageError
+from ..schema.fields import MAX_PRECISION
 
 _MAX_DEPTH = 100  # of nested parentheses, functions and NOTs
 _TOKEN = re.compile(
@@ -291,8 +292,8 @@ class _Parser:
         value = Decimal(digits).copy_sign(sign)  # a product would be rounded to 28 digits
         scale = -int(value.as_tuple().exponent)
         precision = max(len(value.as_tuple().digits), scale)
-        if precision > 38:
-            raise NotUnderstoodError(f"{text!r} has more than 38 digits")
+        if precision > MAX_PRECISION:
+            raise NotUnderstoodError(f"{text!r} has more than {MAX_PRECISION} digits")
         return Literal(value, f"decimal({precision},{scale})")
 
     def _next(self) -> str:

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from manifestcommit.core.schema.fields import (
     INTERVALS,
+    MAX_PRECISION,
     ArrayType,
     Field,
     FieldType,
@@ -236,7 +237,7 @@ def _from_type(type: pa.DataType, new_id: Callable[[], int], path: tuple[str, ..
         return MapType(key=key, value=_from_field(type.item_field, new_id, path, "value"))
     if (name := _FROM_ARROW.get(type)) is not None:
         return name
-    if pa.types.is_decimal(type) and 0 <= type.scale <= type.precision <= 38:
+    if pa.types.is_decimal(type) and 0 <= type.scale <= type.precision <= MAX_PRECISION:
         return f"decimal({type.precision},{type.scale})"
     if pa.types.is_timestamp(type):
         return "timestamp" if _has_zone(type, path) else "timestamp_ntz"

@@ -119,7 +119,7 @@ INTERVALS = frozenset(
 )
 
 MAX_FIELD_ID = 2**31 - 1
-MAX_PRECISION = 38
+MAX_PRECISION = 38  # digits of a decimal, as in Spark, Iceberg and Delta
 
 _DECIMAL = re.compile(r"decimal\((0|[1-9][0-9]?),(0|[1-9][0-9]?)\)", re.ASCII)
 

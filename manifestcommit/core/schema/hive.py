@@ -13,7 +13,7 @@ from datetime import date, datetime
 from urllib.parse import unquote
 
 from ...errors import UsageError
-from .fields import Schema, decimal_parts
+from .fields import MAX_PRECISION, Schema, decimal_parts
 from .partitioning import NULL_FOLDER, folder, parse_static
 from .wire import WireValue
 
@@ -94,7 +94,7 @@ def _kind(text: str) -> str:
         if -(2**63) <= number < 2**63:
             return "long"
         digits = len(str(abs(number)))
-        return f"decimal({digits},0)" if digits <= 38 else "string"
+        return f"decimal({digits},0)" if digits <= MAX_PRECISION else "string"
     try:
         if _DATE.fullmatch(text):
             date.fromisoformat(text)

@@ -1,6 +1,8 @@
 """Row bitmaps: which rows of a manifest have been removed since it was written. [OB9]
 
-A bitmap is a non-negative int (bit n = row n); on the wire it is base64 of its little-endian bytes.
+A row of a manifest is an entry, which lists a whole data file. No bitmap removes single rows of
+data: that rewrites files (engine.row_changes). A bitmap is a non-negative int (bit n = row n); on
+the wire it is base64 of its little-endian bytes.
 """
 
 from __future__ import annotations

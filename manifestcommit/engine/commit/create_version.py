@@ -1,6 +1,8 @@
 """One version's object: created by this job, or by another. [CM3] [CM4] [CM6] [CM13]
 
-Not here: what the version holds (core.commit.apply), what comes after a lost create
+A create has one of three outcomes: this job created the version; it lost the race, because another
+job created it first; or the response was lost, which is resolved here by a re-put and a read. Not
+here: what the version holds (core.commit.apply), the retry after a lost race
 (engine.commit.commit_loop).
 """
 

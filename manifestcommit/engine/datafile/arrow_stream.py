@@ -17,7 +17,7 @@ _ACCEPTED = (
 )
 
 
-def stream_batches(data: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+def record_batches(data: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """Return the schema and the batches of `data`, read once and in order; UsageError names the
     accepted types. [SC3]
 

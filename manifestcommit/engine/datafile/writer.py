@@ -44,7 +44,6 @@ from ..metadata.version_chain import open_head
 from ..runtime.job_metrics import InputTotals
 from ..runtime.outcome import fenced_error
 from . import row_buffer
-from .arrow_stream import stream_batches
 from .dictionary_encoding import SAMPLE_ROWS, dictionary_columns
 from .footer_stats import (
     FloatStats,
@@ -512,5 +511,4 @@ __all__ = [
     "DataFileWriter",
     "WritePlan",
     "inspect_file",
-    "stream_batches",
 ]

@@ -26,7 +26,7 @@ from ...core.schema import arrow_schema
 from ...core.schema.evolution import find_column, fit
 from ...core.schema.fields import Field, Schema
 from ...errors import SchemaMismatchError, UsageError
-from ..datafile.arrow_stream import stream_batches
+from ..datafile.arrow_stream import record_batches
 from ..datafile.rewrite_plan import check_rows
 from ..metadata.table_context import TableContext
 from ..operations.row_change import NOTHING, Declared, RowChange, RowOutcome
@@ -88,7 +88,7 @@ def begin_merge_clauses(
     schema = change.snapshot.schema
     assert schema is not None
     fields = key_columns(schema, on)
-    given, batches = stream_batches(source)
+    given, batches = record_batches(source)
     data = arrow_schema.from_arrow(given, session.new_field_id)
     columns = _source_columns(schema, data, fields)
     work = _Merge(session, change, fields, columns, clauses)

@@ -19,7 +19,7 @@ from ...core.schema.evolution import find_column, fit
 from ...core.schema.fields import Field, Schema
 from ...core.table.entries import Entry
 from ...errors import SchemaMismatchError, UsageError
-from ..datafile.arrow_stream import stream_batches
+from ..datafile.arrow_stream import record_batches
 from ..datafile.writer import WritePlan
 from ..metadata.table_context import TableContext
 from ..runtime.job_metrics import InputTotals
@@ -86,7 +86,7 @@ def check_columns(table: Schema, data: Schema, only_keys: bool) -> list[str]:
 def stage(session: TableContext, plan: WritePlan, source: Any, *, only_keys: bool) -> Staged:
     """Write a source of Arrow data, evaluating it once; SchemaMismatchError before any of it is
     read. [RC4]"""
-    given, batches = stream_batches(source)
+    given, batches = record_batches(source)
     data = arrow_schema.from_arrow(given, session.new_field_id)
     chosen = check_columns(plan.schema, data, only_keys)
     attempt = session.env.randomness(8).hex()

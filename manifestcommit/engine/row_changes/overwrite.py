@@ -22,7 +22,7 @@ from ...core.schema.read_mark import arrow_marks
 from ...core.table.entries import Entry
 from ...errors import UsageError
 from ..commit.based_on import BasedOn
-from ..datafile.arrow_stream import stream_batches
+from ..datafile.arrow_stream import record_batches
 from ..datafile.rewrite_plan import check_rows
 from ..datafile.writer import WritePlan
 from ..metadata.table_context import TableContext
@@ -55,7 +55,7 @@ class Overwriting(NamedTuple):
 
 def arrow_data(session: TableContext, data: Any) -> NewRows:
     """Data with an Arrow stream, which this process writes."""
-    schema, batches = stream_batches(data)
+    schema, batches = record_batches(data)
 
     def write(change: RowChange, plan: WritePlan) -> Sequence[Entry]:
         attempt = session.env.randomness(8).hex()

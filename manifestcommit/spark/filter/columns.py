@@ -88,7 +88,7 @@ _MAX_DEPTH = 100  # of nested functions, except one long chain of `&` or `|`
 _EPOCH = datetime(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
 _YEAR_1900 = datetime(1900, 1, 1, tzinfo=UTC)
-_MAX_DIGITS = 38
+_MAX_DIGITS = 38  # of the type to which Spark brings two decimals that it compares
 _MAX_LONG = 2**63 - 1
 
 

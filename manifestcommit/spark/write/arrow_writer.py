@@ -175,8 +175,10 @@ def task_message(store: Store, plan: WritePlan, written: TaskWritten) -> TaskMes
 def collect(
     plan: WritePlan, messages: Sequence[WriterCommitMessage | None], storage_options: StorageOptions
 ) -> Written:
-    """The output of all tasks, each exactly once; an error if the engine's messages are not one per
-    task. [SP2] [CM26]
+    """The output of all tasks. StoreError if the messages are not one per task. [SP2] [CM26]
+
+    Spark may run several attempts of a task: retries and speculative attempts. It delivers the
+    message of one; files of the others are in no message, are not committed, and gc deletes them.
 
     Entries beyond `WRITTEN_LIMIT_BYTES` are put into manifests, so that the caller's memory stays
     bounded.

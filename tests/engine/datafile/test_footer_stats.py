@@ -24,7 +24,7 @@ from manifestcommit.core.schema.fields import ArrayType, Field, MapType, Schema,
 from manifestcommit.core.table.entries import ColumnStats, Entry
 from manifestcommit.core.table.paths import UnsafePathError, check_path
 from manifestcommit.engine.datafile import row_buffer
-from manifestcommit.engine.datafile.arrow_stream import stream_batches
+from manifestcommit.engine.datafile.arrow_stream import record_batches
 from manifestcommit.engine.datafile.footer_stats import BOUND_LENGTH
 from manifestcommit.engine.datafile.foreign_file import inspect_file
 from manifestcommit.engine.datafile.writer import DataFileWriter, WritePlan
@@ -531,7 +531,7 @@ KINDS = ["table", "reader", "batch", "dataset", "scanner", "pandas", "polars", "
 @pytest.mark.parametrize("kind", [*KINDS, "pandas with an unnamed index", "pandas with a named index"])
 def test_every_accepted_source_gives_the_same_rows(kind: str) -> None:
     """[SC3]"""
-    schema, batches = stream_batches(source(kind))
+    schema, batches = record_batches(source(kind))
     assert b"pandas" not in (schema.metadata or {})
     found = [row for batch in batches for row in batch.to_pylist()]
     assert found == [{"a": 1, "s": "x"}, {"a": 2, "s": None}]
@@ -544,11 +544,11 @@ def test_a_named_range_index_of_pandas_is_a_column() -> None:
 
     frame = pandas.DataFrame({"s": ["x", "y"]})
     frame.index.name = "id"
-    _, batches = stream_batches(frame)
+    _, batches = record_batches(frame)
     assert [row for batch in batches for row in batch.to_pylist()] == [{"id": 0, "s": "x"}, {"id": 1, "s": "y"}]
     frame.index.name = "s"
     with pytest.raises(UsageError, match="index"):
-        stream_batches(frame)
+        record_batches(frame)
 
 
 REFUSED = [None, 5, "x.parquet", [1], {"a": [1]}, pa.array([1]), pa.chunked_array([[1]])]
@@ -558,7 +558,7 @@ REFUSED = [None, 5, "x.parquet", [1], {"a": [1]}, pa.array([1]), pa.chunked_arra
 def test_anything_else_is_refused_with_what_is_accepted(data: Any) -> None:
     """[SC3]"""
     with pytest.raises(UsageError, match="Accepted: a pyarrow Table"):
-        stream_batches(data)
+        record_batches(data)
 
 
 def test_a_lazy_frame_is_told_to_collect() -> None:
@@ -566,4 +566,4 @@ def test_a_lazy_frame_is_told_to_collect() -> None:
     import polars
 
     with pytest.raises(UsageError, match="collect"):
-        stream_batches(polars.LazyFrame({"a": [1]}))
+        record_batches(polars.LazyFrame({"a": [1]}))
