@@ -23,7 +23,7 @@ from ..terminal.render import plain_text
 BUCKETS = 180  # of versions, in charts
 COMMITS = 200  # in the table of commits
 PARTITIONS = 20
-COUNTED_PARTITIONS = 100_000  # told apart while files are counted
+COUNTED_PARTITIONS = 100_000  # counted separately while files are counted
 SOURCES = 30
 JOBS = 50
 CHANGES = 25  # of schemas, each with as many lines

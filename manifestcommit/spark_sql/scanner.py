@@ -66,7 +66,7 @@ class Scanner:
         if any(token.token_type.name == "SEMICOLON" for token in self._tokens):
             raise refusal("these are several statements", "mc.sql for each of them")
         if self._passes_hint():
-            raise refusal("it has a hint /*+ … */ where none can stand", "a comment, /* … */")
+            raise refusal("it has a hint /*+ … */ where no hint is allowed", "a comment, /* … */")
 
     @property
     def position(self) -> int:

@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 from tests.doors import calls
+from tests.project.test_docstrings import docstring
 
 import manifestcommit as mc
+from manifestcommit import errors
 from manifestcommit.argument_checks import RULES, checked
 
 
@@ -47,6 +49,18 @@ def test_what_no_argument_can_be_is_refused_by_its_name(made: list[dict[str, Any
     assert [
         each for each in never if each["kind"] != "refused" or each["error"] != "UsageError" or each["parameter"] not in each["message"]
     ] == []
+
+
+def test_every_error_of_a_hostile_call_is_in_the_docstring(made: list[dict[str, Any]]) -> None:
+    """Itself or a base class of it is an entry of `Raises:`."""
+    raised = {(each["door"], each["error"]) for each in made if each["error"]}
+    assert len({error for _, error in raised}) > 5
+    unsaid = [
+        f"{door} raises {error}"
+        for door, error in sorted(raised)
+        if not {base.__name__ for base in getattr(errors, error).__mro__} & docstring(door).entries("Raises").keys()
+    ]
+    assert not unsaid
 
 
 def test_what_is_refused_has_changed_nothing(made: list[dict[str, Any]]) -> None:

@@ -6,12 +6,15 @@ A class of data has a line for each field; an error says in `Remedy:` what to do
 
 from __future__ import annotations
 
+import ast
 import builtins
 import inspect
 import re
+import sys
+import textwrap
 import types
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -195,6 +198,48 @@ def test_what_is_raised_exists(name: str) -> None:
     if parameters(CALLABLES[name]):
         assert bool(raised) == (name not in NEVER_RAISE), f"{name} takes arguments: Raises: says what becomes of wrong ones"
     assert raised.keys() <= RAISED, f"{name}: there is no {sorted(raised.keys() - RAISED)}"
+
+
+@pytest.mark.parametrize("name", CALLABLES)
+def test_what_its_own_module_raises_is_explained(name: str) -> None:
+    """Itself or a base class. What deeper modules raise is held by the calls of tests/doors."""
+    function = inspect.unwrap(CALLABLES[name])
+    functions: dict[str, ast.FunctionDef] = {}
+    for node in ast.walk(ast.parse(inspect.getsource(sys.modules[function.__module__]))):
+        if isinstance(node, ast.FunctionDef):
+            functions.setdefault(node.name, node)
+    own = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    said = docstring(name).entries("Raises").keys()
+    known = {each.__name__: each for each in ERRORS.values()}
+    raised = {error for error in raised_names(own, functions, {function.__name__}) if error in known}
+    unsaid = sorted(error for error in raised if not {base.__name__ for base in known[error].__mro__} & said)
+    assert not unsaid, f"{name}: Raises: lacks {unsaid}"
+
+
+def raised_names(code: ast.AST, functions: Mapping[str, ast.FunctionDef], seen: set[str]) -> set[str]:
+    """Names of what the code raises, and of what the functions of its module raise that it calls."""
+    found: set[str] = set()
+    for node in ast.walk(code):
+        if isinstance(node, ast.Raise) and node.exc is not None:
+            found.add(called_name(node.exc))
+        elif isinstance(node, ast.Call) and (name := called_name(node)) in functions and name not in seen:
+            seen.add(name)
+            found |= raised_names(functions[name], functions, seen)
+    return found
+
+
+def called_name(node: ast.expr) -> str:
+    """`f` of `f(x)`, `self.f(x)` and `f`; empty for any other expression."""
+    function = node.func if isinstance(node, ast.Call) else node
+    if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and function.value.id == "self":
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+def test_an_error_of_a_called_function_is_found() -> None:
+    module = ast.parse("def f(x):\n    self.g(x)\ndef g(x):\n    if x:\n        raise UsageError('x')\n    f(x)\n")
+    functions = {node.name: node for node in module.body if isinstance(node, ast.FunctionDef)}
+    assert raised_names(functions["f"], functions, {"f"}) == {"UsageError"}
 
 
 @pytest.mark.parametrize("name", CLASSES)

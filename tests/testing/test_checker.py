@@ -354,7 +354,7 @@ def test_a_tag_a_rollback_or_a_rewind_may_be_refused_for_a_gc_beside_it(does: st
 
 
 def test_a_history_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="stands with two"):
+    with pytest.raises(ValueError, match="belongs to two"):
         check([append(0, 1, 2, "a"), append(2, 3, 3, "a")])
     with pytest.raises(ValueError, match="before it begins"):
         check([append(3, 2, 2, "a")])

@@ -171,7 +171,7 @@ class Transaction:
 
     @property
     def metrics(self) -> JobMetrics:
-        """The job in numbers: as it ended, or as it stands. [OB10]"""
+        """The job in numbers: when it ended, or so far. [OB10]"""
         if self._meter is not None and self._meter.ended is not None:
             return self._meter.ended
         return self._session.meter(self.id, self._mode, self._ledger.summary(self._tasks)).metrics(

@@ -50,7 +50,7 @@ Look = Callable[
 
 def store_time(session: TableContext, head: Head, *, writing: bool) -> float:
     """The time by the store's own clock, from rewriting the one object that may be rewritten. This
-    machine's time if the store tells none. [GC1]
+    machine's time if the store reports none. [GC1]
 
     If the hint cannot be written, for example on a full disk: the time of an empty file, or else of
     the newest version, which is never too late.

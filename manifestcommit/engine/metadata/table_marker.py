@@ -2,7 +2,7 @@
 deleted. [LY14]
 
 A version's name does not identify its table, so a job of a removed table could create one in a
-table that was created at the same path later. The marker tells the two apart, and every open and
+table that was created at the same path later. The marker distinguishes the two, and every open and
 every commit lists it anyway. Not here: when the listing is made (engine.metadata.version_chain),
 when a create counts (engine.commit.commit_loop).
 """

@@ -88,7 +88,7 @@ def _check_form(operations: Sequence[Operation]) -> None:
     for what, times in (("the id", ids), ("the item", items)):
         repeated = [name for name, count in times.items() if count > 1]
         if repeated:
-            raise ValueError(f"{what} {repeated[0]!r} stands with two operations")
+            raise ValueError(f"{what} {repeated[0]!r} belongs to two operations")
     for operation in operations:
         if operation.end is not None and operation.end < operation.begin:
             raise ValueError(f"operation {operation.id!r} ends before it begins")

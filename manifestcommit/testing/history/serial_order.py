@@ -110,8 +110,8 @@ class Search:
         ]
 
     def run(self) -> list[tuple[int, Operation]] | Contradiction:
-        """The commits with their versions in an order that explains everything, or what stood in
-        the way of the best one."""
+        """The commits with their versions in an order that explains everything, or what ruled
+        out the best one."""
         state, order, placed = State(self.forgetting), list[tuple[int, Operation]](), set[str]()
         # Each frame: the version, the way back, how long the order was, whom it placed, and the
         # choices that are left.

@@ -193,7 +193,12 @@ class SimulatedStore:
             )
 
     def remove_root(self) -> None:
-        """Remove every object, in one step."""
+        """Remove every object, in one step.
+
+        Raises:
+            StoreError: the schedule makes this request fail.
+            Died: the schedule ends the process that sends it.
+        """
         self._read("remove", "the root", self._space.clear)
 
     def create_output(self, name: str) -> Output:
