@@ -295,6 +295,18 @@ class StoreDeniedError(StoreError):
     """
 
 
+class UndecidedError(StoreError):
+    """The newest version belongs to a commit of several tables, and the table that decides is gone.
+
+    Or it is in another store, or another table is in its place. Nothing was changed.
+
+    Remedy: restore that table, or read an earlier version; where it is lost for good,
+    `Table.settle(outcome=…)`.
+
+    Spec: MT6, MT10.
+    """
+
+
 class StoreFullError(StoreError):
     """The store has no room for an object; nothing of it is visible.
 

@@ -18,7 +18,7 @@ from ..former_names import hint
 from ..terminal.render import visible
 from ..version import __version__
 from . import jobs, manual
-from .change import columns, rows, sources, versions
+from .change import columns, rows, settling, sources, versions
 from .check import store, verify
 from .exit_codes import MEANINGS
 from .inspect import contents, metrics, queries, report
@@ -28,7 +28,7 @@ from .options import Commands
 _GROUPS = {
     "inspect": (queries, contents, metrics, report),
     "jobs": (jobs,),
-    "change": (rows, columns, sources, versions),
+    "change": (rows, columns, sources, versions, settling),
     "maintain": (compact, gc, adopt, export),
     "check": (verify, store),
     "help": (manual,),

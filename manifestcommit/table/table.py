@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from ..argument_checks import age, checked
+from ..argument_checks import REASON, age, checked
 from ..core.commit.compaction_plan import DEFAULT_MAX_BYTES
 from ..core.commit.retention import Policy
 from ..engine.inspection.count_audit import CountReport, compare
@@ -30,9 +30,11 @@ from ..engine.maintenance.gc import GcReport
 from ..engine.metadata.time_travel import parse_age
 from ..engine.operations.rewind import rewind
 from ..engine.operations.rollback import rollback
+from ..engine.operations.settle import settle
 from ..engine.operations.tags import tag, untag
 from ..engine.runtime.outcome import JobResults, Outcome, committed_or_raise
 from ..engine.runtime.validation import file_name, flag, one_of, optional, spark_session, whole
+from ..errors import UsageError
 from ..former_names import with_former_names
 from ..store.probes.doctor import DoctorReport, examine
 from ..telemetry import record_table
@@ -272,6 +274,43 @@ class Table(ColumnChanges, RowChanges, ChangeReads, TableReads):
         Spec: AB3, AB4, WM7.
         """
         return JobResults(settle_prepared(self._session, abort=abort))
+
+    @checked(outcome=optional(one_of("committed", "aborted")), reason=optional(REASON))
+    def settle(
+        self,
+        outcome: Literal["committed", "aborted"] | None = None,
+        *,
+        reason: str | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Outcome:
+        """Make a table independent of the table that decided its newest version.
+
+        A reader of one of several tables that were committed together may have to ask another until
+        the next commit: this one. Settle them before you remove the other; its `gc` names them.
+
+        Args:
+            outcome: where the table that decides is lost, "committed" or "aborted", the same for
+                all tables. By default that table is asked; what nobody goes on with is aborted.
+            reason: how you know; recorded in the history; by default, without an outcome, none.
+            message: as for the function `write`; by default none.
+            metadata: as for the function `write`; by default none.
+
+        Returns:
+            The outcome; "unchanged" where the newest version depends on no other table.
+
+        Raises:
+            UndecidedError: the table that decides is gone: give an outcome.
+            UsageError: an outcome is given, and the table that decides can be asked.
+            TableNotFoundError: there is no table at the path.
+            OutcomeUnknownError: the store did not say whether it was committed.
+
+        Spec: MT10.
+        """
+        if (outcome is None) != (reason is None):
+            raise UsageError("outcome: expected together with reason, or neither; nothing was done")
+        done = settle(self._session.noting(message, metadata), outcome, reason=reason)
+        return done if done.kind == "unchanged" else committed_or_raise(done, self.url)
 
     @checked()
     def metrics(self, ends: Mapping[str, int | str] | None = None) -> TableMetrics:

@@ -33,6 +33,7 @@ TREE = {
     "UnsupportedFormatError": "ManifestCommitError",
     "UnsafeStoreError": "ManifestCommitError",
     "StoreError": "ManifestCommitError",
+    "UndecidedError": "StoreError",
     "StoreDeniedError": "StoreError",
     "StoreFullError": "StoreError",
     "OutputGoneError": "StoreError",

@@ -186,6 +186,7 @@ NAMES: dict[str, tuple[str | None, str | None]] = {
     "keep_versions": (None, "--keep-versions"),
     "keep_for": (None, "--keep-for"),
     "alone": (None, "--alone"),
+    "outcome": (None, "--outcome"),
     "keep_keys": (None, "--keep-keys"),
     "foreign": (None, "--foreign"),
     "deep": (None, "--deep"),

@@ -59,6 +59,7 @@ CASES: dict[str, list[tuple[list[str], Answers]]] = {
     "properties": [(["--set", "owner=air traffic"], ()), (["--unset", "owner"], ())],
     "rewind": [(["faa", "--to", "2", "--reason", "day 2 again"], ["y\n"])],
     "rollback": [(["2", "--reason", "the parser lost the delays", "--dry-run"], ()), (["2", "--reason", "lost delays"], ["no\n"])],
+    "settle": [([], ()), (["--outcome", "aborted", "--reason", "disk lost"], ()), (["--outcome", "aborted"], ())],
     "tag": [(["2013 q1", "--version", "2"], ())],
     "untag": [(["first load"], ["y\n"])],
     "compact": [(["--only-manifests", "--dry-run"], ()), (["--only-manifests"], ())],

@@ -166,6 +166,7 @@ VALID: dict[str, Callable[[World], Any]] = {
     "error": lambda world: None,
     "trace": lambda world: None,
     "tables": lambda world: {"t": world.url},
+    "versions": lambda world: {world.url: 1},
     "statement": lambda world: "SELECT 1",
 }
 # ... and where one door needs others.

@@ -9,6 +9,7 @@ _COMMIT, _FATE, _ASK = "engine/commit/commit_loop.py", "core/joint/fate.py", "en
 _CHAIN, _FIT, _ORDER = "engine/metadata/version_chain.py", "core/joint/consistency.py", "core/joint/participants.py"
 _TESTS = "engine/joint/test_joint_commit.py::test_"
 _UNDO = "engine/joint/test_joint_rollback.py::test_"
+_SETTLE = "engine/joint/test_settle.py::test_"
 _PURE = "core/joint/test_fate.py::test_"
 
 JOINT: tuple[Mutant, ...] = (
@@ -243,5 +244,26 @@ JOINT: tuple[Mutant, ...] = (
         "MT14",
         ("engine/joint/joint_rollback.py", "    if misfit is not None:\n", "    if False:\n"),
         tests=_UNDO + "targets_belong_together",
+    ),
+    mutant(
+        "joint operator",
+        "An operator says what became of a member that its home can still decide, or has decided otherwise.",
+        "IV2 MT10",
+        ("engine/operations/settle.py", "        _check_unknown(session, newest)\n", ""),
+        tests=_SETTLE + "where_the_home_can_be_asked_nobody_else_says",
+    ),
+    mutant(
+        "joint home gone",
+        "Two tables whose home goes while they are read are read one before and one after its last decision.",
+        "MT10 MT12",
+        (_READ, "return len(self._gone) > before", "return False"),
+        tests=_SETTLE + "a_home_that_goes_while_two_tables_are_read_has_decided_for_both",
+    ),
+    mutant(
+        "joint partners",
+        "A table is removed that others ask what became of their newest versions, and nobody has said so.",
+        "MT10",
+        ("engine/joint/partners.py", "            and newest.pending is not None\n", "            and newest.pending is None\n"),
+        tests=_SETTLE + "the_partners_of_a_table_that_ask_it_are_named_until_they_are_settled",
     ),
 )

@@ -133,6 +133,7 @@ ARROWS: dict[str, set[str]] = {
         "core.table",
         "engine.datafile",
         "engine.job",
+        "engine.joint",
         "engine.metadata",
         "engine.runtime",
         "errors",
@@ -148,6 +149,7 @@ ARROWS: dict[str, set[str]] = {
         "engine.commit",
         "engine.datafile",
         "engine.job",
+        "engine.joint",
         "engine.metadata",
         "engine.row_changes",
         "engine.runtime",
@@ -557,7 +559,7 @@ FLOORS: dict[str, list[set[str]]] = {
         {"door"},
     ],
     "engine.operations": [
-        {"alter", "lineage", "rollback", "row_change", "tags"},
+        {"alter", "lineage", "rollback", "row_change", "settle", "tags"},
         {"rewind"},
     ],
     "engine.row_changes": [

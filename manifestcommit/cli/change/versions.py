@@ -58,6 +58,7 @@ def add_commands(commands: Commands) -> None:
     )
     untag.add_argument("name", metavar="NAME")
     add_safety(untag)
+
     for each in (back, tag, untag):
         add_note(each)
 

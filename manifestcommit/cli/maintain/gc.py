@@ -190,6 +190,12 @@ def print_report(options: argparse.Namespace, report: GcReport) -> int:
             else "they are left unless --foreign is given"
         )
         print(f"foreign files: {which}; --dry-run lists all of them", file=sys.stderr)
+    for root in report.unsettled[:_SHOWN]:
+        print(
+            f"{visible(root)} asks this table what became of its newest version: settle it before "
+            "this table is removed",
+            file=sys.stderr,
+        )
     return 0
 
 

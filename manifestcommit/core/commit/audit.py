@@ -48,6 +48,9 @@ Kind = Literal[
     "intent",
     "hint_is_off",
     "export_is_behind",
+    "home_is_gone",
+    "member_is_undecided",
+    "partner_is_unsettled",
     "probes",
     "orphans",
     "unlisted",
@@ -64,6 +67,8 @@ NOTES: frozenset[Kind] = frozenset(
         "intent",
         "hint_is_off",
         "export_is_behind",
+        "member_is_undecided",
+        "partner_is_unsettled",
         "probes",
         "orphans",
         "unlisted",
@@ -154,6 +159,17 @@ REMEDIES: Mapping[Kind, str] = {
     "export_is_behind": (
         "Other engines see an older version, not a wrong one: `manifestcommit export` exports the "
         "newest, or says why it cannot."
+    ),
+    "home_is_gone": (
+        "Restore the table that decides. If it is lost: `manifestcommit settle PATH --outcome "
+        "committed` or `aborted`, the same for all tables of that commit."
+    ),
+    "member_is_undecided": (
+        "Its writer runs, or has died: the next writer waits about two seconds, then aborts it; "
+        "`manifestcommit settle` does so now."
+    ),
+    "partner_is_unsettled": (
+        "Nothing to do while this table stays. Before it is removed: `manifestcommit settle` there."
     ),
     "probes": "Probes of `doctor`: `manifestcommit gc` removes them, and anyone may.",
     "orphans": "`manifestcommit gc` removes them; `gc --dry-run` names them.",
@@ -351,7 +367,7 @@ def _check_watermarks(parent: Snapshot, child: Snapshot, name: str) -> Iterator[
                 name,
                 f"source {source!r} went back from {old} to {new} without a rewind",
             )
-    still = {"gc", "tag", "give_up", "schema", "properties"}
+    still = {"gc", "tag", "give_up", "schema", "settle", "properties"}
     if (
         all(commit.operation in still for commit in child.commits)
         and parent.watermarks != child.watermarks

@@ -59,4 +59,24 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         return find_job(session, head, self.attempt)[0] == "given_up"
 
 
-Part = Member | Decision
+class Settlement(msgspec.Struct, frozen=True):
+    """The commit follows a member whose home decides no more: what became of it is decided here.
+    home: the id of that table. [MT10]"""
+
+    home: str
+
+    def made(self, head: Snapshot, snapshot: Snapshot) -> Snapshot:
+        """The next version, which no reader compares with that home."""
+        homes = {each: record for each, record in snapshot.homes.items() if each != self.home}
+        return msgspec.structs.replace(snapshot, homes=homes)
+
+    def is_placed(self, newest: Snapshot) -> bool:
+        """Never: it is not pending."""
+        return False
+
+    def is_over(self, session: TableContext, head: Snapshot) -> bool:
+        """Never: nobody aborts it."""
+        return False
+
+
+Part = Member | Decision | Settlement

@@ -24,14 +24,28 @@ from ...core.commit.audit import (
 from ...core.format import codec
 from ...core.table import object_names
 from ...core.table.snapshot import Snapshot
-from ...errors import CorruptMetadataError, StoreError, TableNotFoundError, UnsupportedFormatError
+from ...errors import (
+    CorruptMetadataError,
+    StoreError,
+    TableNotFoundError,
+    UndecidedError,
+    UnsupportedFormatError,
+)
 from ...store import Store
 from ...terminal.notebook import Shown, changed, html_members, html_table, line
 from ...terminal.render import age
+from ..joint.partners import unsettled_partners
 from ..metadata import exports
 from ..metadata.table_context import TableContext
 from ..metadata.table_marker import misplaced
-from ..metadata.version_chain import Head, list_above, list_versions, open_head, read_object
+from ..metadata.version_chain import (
+    Head,
+    list_above,
+    list_versions,
+    open_head,
+    open_object,
+    read_object,
+)
 from ..runtime.concurrency import prefetch
 from .listed_vs_stored import Contents, reason
 from .store_inventory import Inventory
@@ -159,6 +173,11 @@ def _newest_readable(store: Store, findings: Findings) -> Head | None:
     that can, so that the rest can be checked."""
     try:
         return open_head(store)
+    except UndecidedError as error:
+        newest = open_object(store)
+        name = object_names.version_name(newest.version)
+        findings.add(finding("home_is_gone", name, str(error)))
+        return newest
     except CorruptMetadataError:
         pass
     above, highest = list_above(store, 0), None
@@ -185,7 +204,7 @@ def _has_expired_since(store: Store, head: Snapshot) -> bool:
     """Whether a version that was readable at this head no longer is."""
     try:
         newest = open_head(store).snapshot
-    except (CorruptMetadataError, TableNotFoundError):
+    except (CorruptMetadataError, TableNotFoundError, UndecidedError):
         return False
     tagged, still = ({tag.version for tag in snapshot.tags.values()} for snapshot in (head, newest))
     return newest.expired > head.expired or not tagged <= still
@@ -202,7 +221,7 @@ def _verify(
     contents.finish()
     findings.add(*inventory.findings, *inventory.left_over())
     _check_hint(store, inventory, findings)
-    findings.add(*_exports_behind(session, head.snapshot))
+    findings.add(*_exports_behind(session, head.snapshot), *_unsettled(session, head))
     if inventory.youngest.birth > head.version and inventory.youngest.birth > max(
         list_versions(store, head.version), default=0
     ):
@@ -328,6 +347,18 @@ def _read(store: Store, version: int) -> Head | str | None:
         return read_object(store, version)
     except (CorruptMetadataError, UnsupportedFormatError) as error:
         return reason(error)
+
+
+def _unsettled(session: TableContext, head: Head) -> Iterator[VerifyFinding]:
+    """What of joint commits depends on other tables. [MT10]"""
+    if head.top is not None and not head.is_void and head.top.snapshot.pending is not None:
+        name = object_names.version_name(head.top.version)
+        text = (
+            f"the table at {head.top.snapshot.pending.home} has not decided yet what becomes of it"
+        )
+        yield finding("member_is_undecided", name, text)
+    for root, why in unsettled_partners(session.store, head.snapshot).items():
+        yield finding("partner_is_unsettled", "", f"{root} asks this table: {why}")
 
 
 def _exports_behind(session: TableContext, head: Snapshot) -> Iterator[VerifyFinding]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ...core.joint.consistency import Misfit, find_misfit, lowest_allowed
 from ...core.table.snapshot import Snapshot
-from ...errors import SnapshotExpiredError, StoreError
+from ...errors import SnapshotExpiredError, StoreError, TableNotFoundError
 from ...store.base import store_beside
 from ..metadata.table_context import TableContext
 from ..metadata.version_chain import Head, read_version
@@ -27,8 +27,9 @@ def read_jointly(sessions: Sequence[TableContext]) -> list[Head]:
     table that was overtaken while they were read. StoreError where joint commits of several homes
     overtake each other too often.
     """
+    gone: set[str] = set()
     for _ in range(_RESTARTS):
-        reading = _Reading(sessions)
+        reading = _Reading(sessions, gone)
         try:
             if reading.run():
                 return [reading.chosen[reading.ids[at]] for at in range(len(sessions))]
@@ -43,9 +44,11 @@ def read_jointly(sessions: Sequence[TableContext]) -> list[Head]:
 
 class _Reading:
     """One try. chosen: id of a table -> the version that is read of it, homes included; ids: of the
-    tables that were asked for."""
+    tables that were asked for; gone: homes that are no more: the heads that are read after that was
+    seen hold all that these have decided. [MT10]"""
 
-    def __init__(self, sessions: Sequence[TableContext]) -> None:
+    def __init__(self, sessions: Sequence[TableContext], gone: set[str]) -> None:
+        self._gone = gone
         self._sessions: dict[str, TableContext] = {}
         self._heads: dict[str, Head] = {}
         self.chosen: dict[str, Head] = {}
@@ -53,7 +56,8 @@ class _Reading:
 
     def run(self) -> bool:
         """Whether the chosen versions fit in the end."""
-        self._open_homes()
+        if self._open_homes():
+            return False
         for _ in range(_MOVES * len(self._sessions)):
             misfit = find_misfit(self._snapshots())
             if misfit is None:
@@ -61,18 +65,19 @@ class _Reading:
             self._mend(misfit)
         return False
 
-    def _open(self, session: TableContext) -> str:
-        head = session.open()
+    def _open(self, session: TableContext, known: Head | None = None) -> str:
+        head = known or session.open()
         table_id = head.snapshot.table_id
         self._sessions[table_id], self._heads[table_id], self.chosen[table_id] = session, head, head
         return table_id
 
-    def _open_homes(self) -> None:
+    def _open_homes(self) -> bool:
         """Also of the homes that decided for these tables: two members of one joint commit show
-        only there that they belong together."""
+        only there that they belong together. Whether one of them turned out to be gone."""
+        before = len(self._gone)
         for table_id in list(self.chosen):
             for home, record in self.chosen[table_id].snapshot.homes.items():
-                if home in self._sessions:
+                if home in self._sessions or home in self._gone:
                     continue
                 session = self._sessions[table_id]
                 store = store_beside(session.store, record.root)
@@ -81,7 +86,19 @@ class _Reading:
                         f"{session.store.url}: {record.root} decides joint commits of this table, "
                         "and is not in the same store; name it among the tables to read."
                     )
-                self._open(session.at(store))
+                self._open_home(session.at(store), home)
+        return len(self._gone) > before
+
+    def _open_home(self, session: TableContext, home: str) -> None:
+        try:
+            head = session.open()
+        except TableNotFoundError:
+            self._gone.add(home)
+            return
+        if head.snapshot.table_id == home:
+            self._open(session, head)
+        else:
+            self._gone.add(home)
 
     def _snapshots(self) -> dict[str, Snapshot]:
         return {table_id: head.snapshot for table_id, head in self.chosen.items()}

@@ -27,6 +27,7 @@ from ...core.table.snapshot import Snapshot
 from ...errors import StoreDeniedError, StoreError, StoreFullError, TableNotFoundError
 from ...store import KeepsUnfinished, ObjectInfo, Unfinished
 from ...terminal.notebook import Shown, html_members, html_table, line
+from ..joint.partners import unsettled_partners
 from ..metadata import exports
 from ..metadata.table_context import TableContext
 from ..metadata.version_chain import open_head
@@ -68,6 +69,8 @@ class GcReport(Shown, msgspec.Struct, frozen=True, kw_only=True):
         foreign: untracked files, which were left.
         foreign_names: the first hundred names of them.
         unknown: objects below `_manifest/` that this release does not know, left as well.
+        unsettled: paths of tables whose newest version this one has decided: they cannot be read
+            without it, until something is committed there.
 
     Spec: GC5, GC6.
     """
@@ -81,6 +84,7 @@ class GcReport(Shown, msgspec.Struct, frozen=True, kw_only=True):
     foreign: ObjectTotals = ObjectTotals()
     foreign_names: tuple[str, ...] = ()
     unknown: ObjectTotals = ObjectTotals()
+    unsettled: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         deleted = sum(each.count for each in self.deleted.values())
@@ -306,7 +310,8 @@ def run(
     executor.delete(session, horizon, reach, cut_s, ledger, progress)
     _discard_unfinished(session, horizon, cut_s, ledger)
     _delete_exports(session, decided, cut_s, ledger)
-    report = ledger.report(session.store.url, horizon)
+    unsettled = tuple(sorted(unsettled_partners(session.store, decided)))
+    report = msgspec.structs.replace(ledger.report(session.store.url, horizon), unsettled=unsettled)
     told = (report.url, report.version, report.fence, report.expired, report.deleted)
     LOG.info("%r: version %d, fence %d, readable from %d; deleted %s", *told)
     return report

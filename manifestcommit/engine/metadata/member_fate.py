@@ -14,7 +14,7 @@ from ...core.joint.fate import attempt_of, fate_of
 from ...core.joint.participants import Participant
 from ...core.table import object_names
 from ...core.table.snapshot import Pending, Snapshot, job_state
-from ...errors import CorruptMetadataError, StoreError, TableNotFoundError
+from ...errors import CorruptMetadataError, TableNotFoundError, UndecidedError
 from ...store import Store
 from ...store.base import store_beside
 from .manifests import JOB_RUN, ManifestReader
@@ -73,7 +73,7 @@ def home_of(store: Store, pending: Pending) -> Store:
     """The store of the home; an error where it is not in the store of this table. [MT6] [SE2]"""
     at = store_beside(store, pending.home)
     if at is None:
-        raise StoreError(
+        raise UndecidedError(
             f"{store.url}: its newest version is a member of a joint commit that the table at "
             f"{pending.home} decides, which is not in the same store; what became of it is not "
             "known. Nothing was changed. Read an earlier version, or ask where both are reachable."
@@ -93,12 +93,13 @@ def diverged(store: Store, member: Snapshot) -> CorruptMetadataError:
     )
 
 
-def _unknown(store: Store, member: Snapshot, why: str) -> StoreError:
+def _unknown(store: Store, member: Snapshot, why: str) -> UndecidedError:
     assert member.pending is not None
-    return StoreError(
+    return UndecidedError(
         f"{store.url}: its newest version is a member of a joint commit that the table at "
         f"{member.pending.home} decides, and {why}; what became of it is not known. Nothing was "
-        f"changed. Restore that table, or read version {member.pending.base}."
+        f"changed. Restore that table, or read version {member.pending.base}; where it is lost for "
+        "good, settle this one with an outcome (`manifestcommit settle`)."
     )
 
 

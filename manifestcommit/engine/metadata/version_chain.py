@@ -132,7 +132,7 @@ def settled_head(store: Store, newest: Head, hint: Hint | None = None) -> Head:
         pending = newest.snapshot.pending
         if pending is None:
             return newest
-        fate, base = ask_fate(store, newest.snapshot, hint, _open_object), None
+        fate, base = ask_fate(store, newest.snapshot, hint, open_object), None
         if fate == "committed":
             return newest
         if fate != "newer":
@@ -160,8 +160,9 @@ def settled_head(store: Store, newest: Head, hint: Hint | None = None) -> Head:
     raise StoreError(f"{store.url}: {_RESTARTS} joint commits were made while its head was read")
 
 
-def _open_object(store: Store) -> Head:
-    """The newest object as of this call, a member of a joint commit or not. [MT6] [RD1]"""
+def open_object(store: Store) -> Head:
+    """The newest object as of this call, a member of a joint commit or not; no home is asked. [MT6]
+    [RD1]"""
     hint = _hinted(store)
     glanced = _glance(store, hint.version) if hint is not None else None
     head = _newest_object(store, hint.version, glanced)[0] if hint is not None else None
