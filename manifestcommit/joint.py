@@ -111,6 +111,7 @@ class Transaction:
             KeyReusedError: the key was committed with another declaration, or undone in one of the
                 tables only.
             OutcomeUnknownError: the store did not say whether it was committed: rerun with a key.
+            UsageError: a table's job is recoverable, or over already.
 
         Spec: MT1, MT4.
         """
