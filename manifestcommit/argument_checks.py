@@ -119,6 +119,7 @@ RULES: dict[str, Rule] = {
     "keep_for": age,
     "keep_keys": whole(0),
     "keep_versions": whole(1),
+    "from_": optional(text("a format, or the path of an Iceberg document", "'iceberg'")),
     "key": optional(_WORK),
     "limit": optional(whole(0)),
     "max_bytes": size,

@@ -89,6 +89,7 @@ def adopt(
     path: Path,
     *,
     partition_by: list[str] | str | None = None,
+    from_: str | None = None,
     message: str | None = None,
     metadata: Mapping[str, str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -104,6 +105,9 @@ def adopt(
         path: the folder, a local path or a URL.
         partition_by: the columns that partition it; by default those of the `name=value` folders,
             typed as Spark infers them. A column of folders need not be in the files.
+        from_: "iceberg" or "delta": exactly the files of that table's current snapshot, with its
+            columns, their ids and partitions. Where only a catalog knows the current document of
+            an Iceberg table, that document (`….metadata.json`). By default a folder of files.
         message: as for `write`; by default none.
         metadata: as for `write`; by default none.
         storage_options: what reaches the object store; by default the environment.
@@ -114,12 +118,14 @@ def adopt(
     Raises:
         NotATableError: there are no Parquet files, or they are a table of another format.
         SchemaMismatchError: the columns of two files do not unite.
-        UsageError: a file is no Parquet file.
+        UsageError: a file is no Parquet file, or the other format's table has what a table here
+            cannot have: delete files, deletion vectors, files elsewhere, a column under two names.
+        UnsupportedTypeError: the other format's table has a column of such a type.
 
-    Spec: AF2.
+    Spec: AF2, AF4.
     """
     return Table(path, storage_options).adopt(
-        partition_by=partition_by, message=message, metadata=metadata
+        partition_by=partition_by, from_=from_, message=message, metadata=metadata
     )
 
 

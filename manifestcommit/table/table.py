@@ -652,6 +652,7 @@ class Table(ColumnChanges, RowChanges, ChangeReads, Exports, TableReads):
         self,
         *,
         partition_by: list[str] | str | None = None,
+        from_: str | None = None,
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> Adoption:
@@ -659,6 +660,7 @@ class Table(ColumnChanges, RowChanges, ChangeReads, Exports, TableReads):
 
         Args:
             partition_by: as for the function `adopt`.
+            from_: as for the function `adopt`; by default the folder is of no other format.
             message: as for the function `write`; by default none.
             metadata: as for the function `write`; by default none.
 
@@ -668,14 +670,22 @@ class Table(ColumnChanges, RowChanges, ChangeReads, Exports, TableReads):
         Raises:
             NotATableError: there are no Parquet files, or they are a table of another format.
             SchemaMismatchError: the columns of two files do not unite.
-            UsageError: a file is no Parquet file.
+            UsageError: a file is no Parquet file, or the other format's table has what a table
+                here cannot have.
+            UnsupportedTypeError: the other format's table has a column of such a type.
 
-        Spec: AF2.
+        Spec: AF2, AF4.
         """
         names = [partition_by] if isinstance(partition_by, str) else partition_by
         with Progress(f"reading the footers of {self.url}") as progress:
             session = self._session.noting(message, metadata)
-            return _adopt(session, partition_by=names, progress=progress)
+            if from_ is None:
+                return _adopt(session, partition_by=names, progress=progress)
+            if names is not None:
+                raise UsageError("partition_by: with from_ the partition columns are the table's")
+            from ..interop.intake.formats import listing  # late: most programs do without
+
+            return _adopt(session, progress=progress, listed=listing(session, from_))
 
 
 def _policy(

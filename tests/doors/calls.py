@@ -146,6 +146,7 @@ VALID: dict[str, Callable[[World], Any]] = {
     "jobs": lambda world: [],
     "schema": lambda world: ROWS.schema,
     "spark": lambda world: None,
+    "from_": lambda world: None,
     "source": lambda world: "s",
     "position": lambda world: 5,
     "to": lambda world: 10,

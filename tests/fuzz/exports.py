@@ -20,6 +20,7 @@ from tests.fuzz.parquet import mutate_parquet
 import manifestcommit as mc
 from manifestcommit.engine.metadata.exports import is_export
 from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.interop.intake import delta, iceberg
 from manifestcommit.interop.spark_catalog.export import LOG
 from manifestcommit.store import MemoryStore
 
@@ -50,6 +51,7 @@ class Exported:
         self.store.put(LOG, f'v1\n{{"manifestcommit":{{"table":"{table_id}","version":1}},"path":"x"}}'.encode())
         self._objects = {info.name: self.store.get(info.name) for info in self.store.list("")}
         self.exports = sorted(name for name in self._objects if is_export(name))
+        self.document = f"_iceberg/metadata/v{table.version}.metadata.json"
 
     def restore(self) -> None:
         """As it was."""
@@ -90,6 +92,9 @@ def readers(place: Exported) -> dict[str, Callable[[], Any]]:
     """Everything that looks at an export, or at what it describes."""
     url = place.url
     return {
+        "Iceberg": lambda: iceberg.listed(TableContext(place.store), f"{url}/{place.document}"),
+        "Iceberg by its hint": lambda: iceberg.listed(TableContext(place.store), None),
+        "Delta": lambda: delta.listed(TableContext(place.store), None),
         "metrics": lambda: mc.Table(url).metrics(),
         "write": lambda: mc.write(_row(4), url),
         **{each: lambda each=each: mc.Table(url).export(each) for each in FORMATS},

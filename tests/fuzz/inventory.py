@@ -58,6 +58,11 @@ READ_BY: Mapping[str, tuple[str, str]] = {
     "interop/iceberg_export.py:_listed_by": ("documents and manifest lists of an export", "export"),
     "interop/iceberg_export.py:exported_version": ("hint of an export", "export"),
     "interop/spark_catalog/export.py:_shown": ("log of an export", "export"),
+    "interop/intake/columns.py:_footers": ("data file of others", "export"),
+    "interop/intake/delta.py:_copy_log": ("log of Delta Lake", "export"),
+    "interop/intake/iceberg.py:_hinted": ("hint of Iceberg", "export"),
+    "interop/intake/iceberg.py:_store_io": ("manifest list and manifests of Iceberg", "export"),
+    "interop/intake/iceberg.py:_text": ("document of Iceberg", "export"),
     "spark/write/arrow_writer.py:_take_written": ("what Spark's tasks wrote", "written"),
 }
 

@@ -10,6 +10,8 @@ _DELTA, _LOG, _STATS = "interop/delta_export.py", "interop/delta_log.py", "inter
 _FILES = "interop/file_columns.py"
 _CATALOG, _STATEMENT = "interop/spark_catalog/export.py", "interop/spark_catalog/statement.py"
 _CATALOG_VALUES = "interop/spark_catalog/partition_values.py"
+_INTAKE, _INTAKE_COLUMNS = "interop/test_intake.py", "interop/intake/columns.py"
+_REFUSED = f"{_INTAKE}::test_an_iceberg_table_that_cannot_be_taken_is_refused_whole"
 _CATALOG_TESTS = "interop/test_spark_catalog.py"
 _TESTS = "interop/test_export.py"
 _KINDS = "interop/test_clients.py::test_clients_get_the_rows_that_readers_get"
@@ -249,5 +251,40 @@ EXPORTS: tuple[Mutant, ...] = (
         (_STATEMENT, "if field.physical is not None:", "if False:"),
         tests="spark/test_spark_catalog.py::test_rows_are_those_of_readers[renamed]",
         needs="spark",
+    ),
+    mutant(
+        "a column under two names",
+        "A table that is adopted from Iceberg reads nulls from the files that call a column otherwise.",
+        "AF4",
+        (_INTAKE_COLUMNS, "if names.setdefault(id, column.name) != column.name:", "if not names.setdefault(id, column.name):"),
+        tests=f"{_REFUSED}[with_two_names]",
+    ),
+    mutant(
+        "a name under two columns",
+        "A table that is adopted from Iceberg reads the values of a dropped column as those of a new one.",
+        "AF4",
+        (_INTAKE_COLUMNS, "    elif (file := lower.get(name.lower())) is not None:\n", "    elif not (file := name):\n"),
+        tests=f"{_REFUSED}[with_a_name_for_two]",
+    ),
+    mutant(
+        "names of columns that were dropped elsewhere",
+        "A column that is added after the adoption reads the values of one that was dropped in Iceberg.",
+        "AF4",
+        (_INTAKE_COLUMNS, "retired=tuple(sorted(others.keys() - taken))", "retired=()"),
+        tests=f"{_INTAKE}::test_an_iceberg_table_with_renamed_dropped_and_added_columns",
+    ),
+    mutant(
+        "delete files",
+        "Rows that were deleted in Iceberg are there again.",
+        "AF4",
+        ("interop/intake/iceberg.py", "if entry.data_file.content != files.DataFileContent.DATA:", "if entry.data_file is None:"),
+        tests=f"{_REFUSED}[with_a_delete_file]",
+    ),
+    mutant(
+        "features of a Delta log",
+        "Rows that a deletion vector removes are there again.",
+        "AF4",
+        ("interop/intake/delta.py", "if unknown := sorted(set(features) - _READ):", "if unknown := sorted(set(features) - {*features}):"),
+        tests=f"{_INTAKE}::test_a_delta_table_that_cannot_be_taken_is_refused_whole",
     ),
 )

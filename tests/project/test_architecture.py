@@ -337,6 +337,14 @@ ARROWS: dict[str, set[str]] = {
         "interop",
         "store",
     },
+    "interop.intake": {
+        "core.schema",
+        "engine.maintenance",
+        "engine.metadata",
+        "engine.runtime",
+        "errors",
+        "store",
+    },
     "interop": {
         "core.commit",
         "core.format",
@@ -369,6 +377,7 @@ ARROWS: dict[str, set[str]] = {
         "errors",
         "former_names",
         "interop",
+        "interop.intake",
         "job",
         "report",
         "spark",
@@ -533,7 +542,7 @@ FLOORS: dict[str, list[set[str]]] = {
         {"exports", "job_and_key_lookup", "removed_table", "table_root"},
     ],
     "interop": [
-        {"avro", "delta_files", "export_result", "file_columns", "iceberg_schema", "shared_objects"},
+        {"avro", "delta_files", "export_result", "file_columns", "iceberg_schema", "intake", "intake.package", "shared_objects"},
         {
             "delta_log",
             "iceberg_manifests",
@@ -542,8 +551,9 @@ FLOORS: dict[str, list[set[str]]] = {
             "spark_catalog.partition_values",
             "spark_catalog.statement",
         },
-        {"delta_export", "iceberg_export", "spark_catalog.export"},
-        {"exporter"},
+        {"delta_export", "iceberg_export", "intake.columns", "intake.delta", "spark_catalog.export"},
+        {"exporter", "intake.iceberg"},
+        {"intake.formats"},
     ],
     "report": [
         {"data"},

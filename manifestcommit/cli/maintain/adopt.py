@@ -27,12 +27,18 @@ def add_commands(commands: Commands) -> None:
         "adopt",
         _adopt,
         "make a table of a folder of Parquet files, where they are, in one commit",
-        ["adopt /lake/old --partition-by day"],
+        ["adopt /lake/old --partition-by day", "adopt /lake/old --from delta"],
     )
     parser.add_argument(
         "--partition-by",
         metavar="A,B",
         help="the columns that partition it; default: those of its name=value folders; '' for none",
+    )
+    parser.add_argument(
+        "--from",
+        dest="from_",
+        metavar="FORMAT",
+        help="iceberg, delta, or an Iceberg document: what that table has; default: all files",
     )
     add_note(parser)
 
@@ -40,7 +46,9 @@ def add_commands(commands: Commands) -> None:
 def _adopt(options: argparse.Namespace) -> int:
     given = options.partition_by
     names = None if given is None else [name.strip() for name in given.split(",") if name.strip()]
-    found: Adoption = table_of(options).adopt(partition_by=names, **note_of(options))
+    found: Adoption = table_of(options).adopt(
+        partition_by=names, from_=options.from_, **note_of(options)
+    )
     if written(options, msgspec.to_builtins(found)):
         return 0
     if found.already_adopted:

@@ -55,6 +55,7 @@ def inspect_file(
     partition: tuple[WireValue, ...] | None = None,
     bounds_columns: int = 32,
     outside: bool = False,
+    dropped: bool = False,
 ) -> Entry:
     """Return the entry of an existing Parquet file if it certainly fits the table; otherwise raise
     an error that names the file. [AF1]
@@ -62,6 +63,7 @@ def inspect_file(
     The file's partition columns must be constant, and equal to `partition` (wire values) if given.
     A file that lacks them is refused, because readers look for them only in files [DF4]; with
     `outside` their values come from `partition` or else from the Hive-style folders of the path.
+    With `dropped` it may have columns that the table has dropped.
     NaN counts and the digest stay unknown. It takes one or two ranged reads, and reads a column
     only if its statistics do not say whether it is constant or free of nulls.
     """
@@ -76,7 +78,7 @@ def inspect_file(
             stream.seek(0)
             parquet = open_parquet(_Input(stream, name), coerce_int96_timestamp_unit="us")
             file = _Candidate(name, parquet, schema, partition_by)
-            file.check_columns()
+            file.check_columns(schema.retired if dropped else ())
             values_of = tuple(
                 file.partition_value(index, path, partition, outside)
                 for index in range(len(partition_by))
@@ -321,14 +323,15 @@ class _Candidate:
         self._int96 = self._int96_paths()
         self.rows: int = self._metadata.num_rows
 
-    def check_columns(self) -> None:
-        """Check that every column belongs to the table, with its name in files and a type that
-        readers accept for the table's. [AF1]"""
+    def check_columns(self, dropped: Sequence[str] = ()) -> None:
+        """Check that every column but those dropped belongs to the table, with its name in files
+        and a type that readers accept for the table's. [AF1] [AF4]"""
         if len(self._inside) != len(self._found):
             raise SchemaMismatchError(
                 f"{self._name} has two columns of one name. Nothing was added; rewrite the file."
             )
-        self._check_members(self._found, self._schema.fields, ())
+        found = [field for field in self._found if field.name not in dropped]
+        self._check_members(found, self._schema.fields, ())
         for field in self._schema.fields:
             if field.file_name in self._inside:
                 self._check_nulls(field, self._inside[field.file_name])

@@ -34,12 +34,13 @@ from ...errors import (
 from ...store import ObjectInfo
 from ..commit.commit_loop import commit
 from ..commit.create_version import create_table
-from ..datafile.foreign_file import FileFacts, UnreadableFileError, read_facts
+from ..datafile.foreign_file import FileFacts, UnreadableFileError, inspect_file, read_facts
 from ..datafile.schema_union import Columns, Union
 from ..datafile.writer import DEFAULT_BOUNDS_COLUMNS
 from ..metadata.job_and_key_lookup import find_key_at
 from ..metadata.manifests import write_manifest
 from ..metadata.table_context import TableContext
+from ..metadata.table_root import check_not_inside
 from ..metadata.version_chain import Head
 from ..runtime.concurrency import prefetch
 from ..runtime.outcome import Outcome, committed_or_raise
@@ -98,25 +99,46 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     skipped_files: int = 0
 
 
+class ListedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of another format's table. partition: the values of the partition columns."""
+
+    path: str
+    partition: tuple[WireValue, ...]
+
+
+class ListedTable(msgspec.Struct, frozen=True, kw_only=True):
+    """What a table of another format has: all its files, and the columns as these hold them."""
+
+    schema: Schema
+    partition_by: tuple[int, ...]
+    files: tuple[ListedFile, ...]
+
+
 def adopt(
     session: TableContext,
     *,
     partition_by: Sequence[str] | None = None,
     progress: Progress | None = None,
+    listed: Callable[[Schema | None], ListedTable] | None = None,
 ) -> Adoption:
     """Make a table of the Parquet files in a folder with one commit; no file is moved, rewritten or
     deleted. [AF2]
 
-    partition_by: the partition columns, by default those of the folders. A crash leaves no table,
-    or one that the next call completes; after the commit, the call is idempotent. Every unfit file
-    raises an error before a table is created.
+    partition_by: the partition columns, by default those of the folders; listed: what to adopt
+    instead of all files, for the columns of an adoption that was not completed [AF4]. A crash
+    leaves no table, or one that the next call completes; after the commit, the call is idempotent.
+    Every unfit file raises an error before a table is created.
     """
     for _ in range(_TRIES):
         head, record = _open(session)
         if head is not None and (done := _done(session, head, record)) is not None:
             return done
         with SpilledFileList(session.tuning.budgets.adopted_entries) as gathered:
-            pending = _Pending(session, head, partition_by, gathered)
+            if listed is None:
+                pending = _Pending(session, head, partition_by, gathered)
+            else:
+                known = None if head is None else head.snapshot.schema
+                pending = _Listed(session, head, gathered, listed(known))
             pending.gather(progress)
             outcome = pending.commit()
         if outcome is not None:
@@ -493,6 +515,55 @@ class _Pending:
             raise self._mismatch(
                 file.path, name, f"cannot have what its folder says: {error}"
             ) from error
+
+
+class _Listed(_Pending):
+    """One attempt with the files of another format's table, which says what they hold. [AF4]"""
+
+    def __init__(
+        self,
+        session: TableContext,
+        head: Head | None,
+        gathered: SpilledFileList,
+        listed: ListedTable,
+    ) -> None:
+        names = {field.id: field.name for field in listed.schema.fields}
+        super().__init__(session, head, [names[id] for id in listed.partition_by], gathered)
+        self._listed = listed
+
+    def gather(self, progress: Progress | None) -> None:
+        """Inspect every listed file; errors name the unfit file. Nothing is written."""
+        check_not_inside(self._session.store)
+        self._schema, self._by = self._listed.schema, self._listed.partition_by
+        for file, inspected in prefetch(
+            self._inspect, self._listed.files, threads=_THREADS, limit=_AHEAD
+        ):
+            entry = inspected.result()
+            self._gathered.add(
+                GatheredFile(
+                    path=file.path,
+                    rows=entry.rows,
+                    bytes=entry.bytes,
+                    columns=dict(entry.columns),
+                    inside=dict(zip(self._names or (), entry.partition, strict=True)),
+                    folders={},
+                )
+            )
+            if progress is not None:
+                progress(self._gathered.rows, self._gathered.bytes)
+
+    def _inspect(self, file: ListedFile) -> Entry:
+        return inspect_file(
+            self._session.store,
+            file.path,
+            schema=self._listed.schema,
+            partition_by=self._listed.partition_by,
+            job="",
+            partition=file.partition,
+            bounds_columns=DEFAULT_BOUNDS_COLUMNS,
+            outside=True,
+            dropped=True,
+        )
 
 
 def _folders(url: str, path: str) -> dict[str, str | None]:

@@ -1,0 +1,452 @@
+"""Tables of Iceberg and Delta that are adopted where they are: exactly the files of the current snapshot, or nothing. [AF4]"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import json
+import shutil
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform, Transform
+from pyiceberg.types import (
+    BooleanType,
+    DateType,
+    DecimalType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+from tests.interop.clients import deltalake_query, duckdb_iceberg, expected, rows
+from tests.interop.ice_tables import ice_table
+from tests.interop.kinds import HOSTILE, KINDS, numbered
+
+import manifestcommit as mc
+from manifestcommit.cli.main import main
+from manifestcommit.engine.maintenance.adopt import adopt
+from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.interop.intake.formats import listing
+from manifestcommit.store import open_store
+from manifestcommit.testing import Died, FaultStore
+
+N, PART = NestedField(1, "n", LongType()), NestedField(2, "part", StringType())
+
+
+def by(*fields: tuple[int, Transform[Any, Any], str]) -> PartitionSpec:
+    return PartitionSpec(*(PartitionField(source, 1000 + at, transform, name) for at, (source, transform, name) in enumerate(fields)))
+
+
+TEXTS = [each for each in HOSTILE if each is None or len(each) < 100]  # others make a folder of each
+BY_PART = by((2, IdentityTransform(), "part"))
+
+
+def check(root: str, wanted: pa.Table, from_: str, **other: Any) -> mc.Table:
+    """The adopted table has the rows, its files are where they were, and a third client reads them from an export."""
+    before = {each: each.read_bytes() for each in Path(root).rglob("*.parquet") if "_delta_log" not in each.parts}
+    adopted = mc.adopt(root, from_=from_)
+    table = mc.Table(root)
+    found, schema = expected(table)
+    assert found == rows(wanted, schema) and adopted.rows == wanted.num_rows
+    assert {each: each.read_bytes() for each in before} == before
+    again = mc.adopt(root, from_=from_)
+    assert again.already_adopted and again.version == adopted.version == table.version
+    assert not {each["path"] for each in table.files().to_pylist()} - {str(each.relative_to(root)) for each in before}
+    if not set("%#?") & set(root):
+        table.export("iceberg")
+        assert rows(duckdb_iceberg(root), schema) == found
+    assert table.verify(deep=True).is_sound
+    return table
+
+
+# --- Iceberg ------------------------------------------------------------------------------------------------------------
+
+
+def document(table: Any) -> str:
+    return str(table.metadata_location)
+
+
+def test_an_iceberg_table_with_renamed_dropped_and_added_columns(tmp_path: Path) -> None:
+    """Ids are kept, and the names that files have. [AF4]"""
+    root = str(tmp_path / "a b")
+    ice = ice_table(root, Schema(N, PART, NestedField(3, "old", StringType()), NestedField(4, "gone", IntegerType())), BY_PART)
+    ice.append(numbered(len(TEXTS), part=pa.array(TEXTS), old=pa.array(TEXTS), gone=pa.array(range(len(TEXTS)), pa.int32())))
+    with ice.update_schema() as update:
+        update.rename_column("old", "new")
+        update.rename_column("part", "ü part")
+        update.delete_column("gone")
+        update.add_column("later", LongType())
+        update.add_column("gone", StringType())
+    table = check(root, ice.scan().to_arrow(), document(ice))
+    columns: Any = table.describe()["columns"]
+    assert [(each["id"], each["name"]) for each in columns] == [(1, "n"), (2, "ü part"), (3, "new"), (5, "later"), (6, "gone")]
+    assert table.describe()["partition_by"] == ["ü part"]
+    mc.write(pa.table({"n": [9], "ü part": ["x"], "new": ["y"], "later": [1], "gone": ["z"]}), root)
+    table.add_column("old", "string")
+    assert set(table.to_arrow().column("old").to_pylist()) == {None}
+    table.export("iceberg")
+    found, schema = expected(table)
+    assert rows(duckdb_iceberg(root), schema) == found
+
+
+def test_an_iceberg_table_of_all_types_and_nested(tmp_path: Path) -> None:
+    """[AF4]"""
+    inner = StructType(NestedField(20, "x", IntegerType()), NestedField(21, "y", StringType()))
+    fields = [
+        N,
+        NestedField(3, "b", BooleanType()),
+        NestedField(4, "d", DateType()),
+        NestedField(5, "local", TimestampType()),
+        NestedField(6, "instant", TimestamptzType()),
+        NestedField(7, "amount", DecimalType(20, 3)),
+        NestedField(8, "s", inner),
+        NestedField(9, "list", ListType(22, inner, element_required=False)),
+        NestedField(10, "map", MapType(30, StringType(), 31, LongType(), value_required=False)),
+    ]
+    ice = ice_table(str(tmp_path / "t"), Schema(*fields))
+    data = pa.table(
+        {
+            "n": [1, None],
+            "b": [True, None],
+            "d": [dt.date(2013, 1, 1), None],
+            "local": pa.array([dt.datetime(1960, 1, 1, 1, 1, 1, 7), None], pa.timestamp("us")),
+            "instant": pa.array([dt.datetime(2013, 1, 1, tzinfo=dt.UTC), None], pa.timestamp("us", "UTC")),
+            "amount": pa.array([Decimal("1.250"), None], pa.decimal128(20, 3)),
+            "s": pa.array([{"x": 1, "y": "a"}, None], pa.struct([("x", pa.int32()), ("y", pa.string())])),
+            "list": pa.array([[{"x": 1, "y": None}], []], pa.list_(pa.struct([("x", pa.int32()), ("y", pa.string())]))),
+            "map": pa.array([[("k", 1)], []], pa.map_(pa.string(), pa.int64())),
+        }
+    )
+    ice.append(data)
+    check(str(tmp_path / "t"), data, document(ice))
+
+
+PARTITIONS: list[tuple[IcebergType, pa.Array]] = [
+    (LongType(), pa.array([-(2**63), None, 2**63 - 1])),
+    (DateType(), pa.array([dt.date(1969, 1, 1), None, dt.date(2013, 2, 28)])),
+    (BooleanType(), pa.array([True, False, None])),
+    (DecimalType(9, 2), pa.array([Decimal("-1.20"), None, Decimal("3.00")], pa.decimal128(9, 2))),
+    (TimestampType(), pa.array([dt.datetime(1960, 1, 1, 1, 1, 1, 7), None, dt.datetime(2013, 1, 1)], pa.timestamp("us"))),
+]
+
+
+@pytest.mark.parametrize(("kind", "values"), PARTITIONS, ids=lambda each: str(getattr(each, "type", each)))
+def test_partitions_of_iceberg(tmp_path: Path, kind: IcebergType, values: pa.Array) -> None:
+    """[AF4]"""
+    ice = ice_table(str(tmp_path / "t"), Schema(N, NestedField(2, "p", kind)), by((2, IdentityTransform(), "p")))
+    ice.append(numbered(3, p=values))
+    table = check(str(tmp_path / "t"), numbered(3, p=values), document(ice))
+    assert table.describe()["partition_by"] == ["p"]
+
+
+def test_a_partitioning_that_changed_is_in_the_files(tmp_path: Path) -> None:
+    """[AF4]"""
+    ice = ice_table(str(tmp_path / "t"), Schema(N, PART), BY_PART)
+    ice.append(numbered(2, part=["a", None]))
+    with ice.update_spec() as update:
+        update.remove_field("part")
+    ice.append(numbered(2, part=["c", "d"]))
+    table = check(str(tmp_path / "t"), ice.scan().to_arrow(), document(ice))
+    assert table.describe()["partition_by"] == []
+
+
+def test_only_the_current_snapshot_is_taken(tmp_path: Path) -> None:
+    """Neither what was overwritten nor what no snapshot lists. [AF4]"""
+    root = str(tmp_path / "t")
+    ice = ice_table(root, Schema(N))
+    ice.append(numbered(3))
+    ice.overwrite(numbered(2))
+    pq.write_table(numbered(5), f"{root}/data/orphan.parquet")
+    table = check(root, numbered(2), document(ice))
+    assert table.files().num_rows == 1
+
+
+def test_an_empty_iceberg_table(tmp_path: Path) -> None:
+    """[AF4]"""
+    ice = ice_table(str(tmp_path / "t"), Schema(N, PART), BY_PART)
+    table = check(str(tmp_path / "t"), pa.table({"n": pa.array([], pa.int64()), "part": pa.array([], pa.string())}), document(ice))
+    mc.write(numbered(1, part=["a"]), table.url)
+
+
+def test_files_without_ids_are_read_by_the_mapping_of_names(tmp_path: Path) -> None:
+    """[AF4]"""
+    root = str(tmp_path / "t")
+    ice = ice_table(root, Schema(N, PART))
+    Path(f"{root}/data").mkdir(parents=True)
+    pq.write_table(numbered(2, part=["a", None]), f"{root}/data/plain.parquet")
+    ice.add_files([f"file://{root}/data/plain.parquet"])
+    with ice.update_schema() as update:
+        update.rename_column("part", "other")
+    check(root, numbered(2, other=["a", None]), document(ice))
+
+
+def test_the_document_of_a_table_without_a_catalog_is_found(tmp_path: Path) -> None:
+    """By the hint, or by a later one; with a catalog it has to be named. [AF4]"""
+    root = tmp_path / "t"
+    ice = ice_table(str(root), Schema(N))
+    ice.append(numbered(3))
+    with pytest.raises(mc.UsageError, match=r"only its catalog knows .* from_='file:.*/metadata/00001-"):
+        mc.adopt(root, from_="iceberg")
+    documents = sorted((root / "metadata").glob("*.metadata.json"))
+    for number, each in enumerate(documents, 1):
+        each.rename(root / "metadata" / f"v{number}.metadata.json")
+    (root / "metadata" / "version-hint.text").write_text("1")
+    check(str(root), numbered(3), "iceberg")
+
+
+def with_two_names(ice: Any) -> None:
+    ice.append(numbered(1, part=["a"]))
+    with ice.update_schema() as update:
+        update.rename_column("part", "new")
+    ice.append(numbered(1, new=["b"]))
+
+
+def with_a_name_for_two(ice: Any) -> None:
+    ice.append(numbered(1, part=["a"]))
+    with ice.update_schema() as update:
+        update.delete_column("part")
+    with ice.update_schema() as update:
+        update.add_column("part", StringType())
+    ice.append(numbered(1, part=["b"]))
+
+
+def with_a_file_elsewhere(ice: Any) -> None:
+    elsewhere = Path(ice.location().removeprefix("file://") + "-elsewhere.parquet")
+    pq.write_table(numbered(2, part=["a", None]), elsewhere)
+    ice.add_files([f"file://{elsewhere}"])
+
+
+def with_a_file_that_is_gone(ice: Any) -> None:
+    ice.append(numbered(1, part=["a"]))
+    next(Path(ice.location().removeprefix("file://")).rglob("*.parquet")).unlink()
+
+
+def with_files_without_ids(ice: Any) -> None:
+    root = ice.location().removeprefix("file://")
+    Path(f"{root}/data").mkdir(parents=True)
+    pq.write_table(numbered(2, part=["a", None]), f"{root}/data/plain.parquet")
+    ice.add_files([f"file://{root}/data/plain.parquet"])
+    with ice.transaction() as transaction:
+        transaction.remove_properties("schema.name-mapping.default")
+
+
+def with_a_delete_file(ice: Any) -> None:
+    ice.append(numbered(3, part=["a"] * 3))
+    (task,) = ice.scan().plan_files()
+    fields = {name: getattr(task.file, name) for name in ("file_path", "file_format", "partition", "record_count", "file_size_in_bytes")}
+    deleted = DataFile.from_args(content=DataFileContent.POSITION_DELETES, **fields)
+    deleted.spec_id = 0
+    with ice.transaction() as transaction, transaction.update_snapshot().fast_append() as update:
+        update.append_data_file(deleted)
+
+
+def with_a_newer_format(ice: Any) -> None:
+    path = Path(document(ice).removeprefix("file://"))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format-version": 3, "next-row-id": 0}))
+
+
+def damaged(ice: Any) -> None:
+    Path(document(ice).removeprefix("file://")).write_text("{}")
+
+
+REFUSED: list[tuple[Callable[[Any], None], str]] = [
+    (with_two_names, "since it was renamed between them"),
+    (with_a_name_for_two, "a column 'part' that was dropped, and other files have a new column"),
+    (with_a_file_elsewhere, "is outside of file:"),
+    (with_a_file_that_is_gone, "is listed and is not there"),
+    (with_files_without_ids, "has no field ids, and the table has no mapping"),
+    (with_a_delete_file, "has delete files"),
+    (with_a_newer_format, "version 3 of the format"),
+    (damaged, "the Iceberg table of the document .* cannot be read: "),
+]
+
+
+@pytest.mark.parametrize(("make", "reason"), REFUSED, ids=[make.__name__ for make, _ in REFUSED])
+def test_an_iceberg_table_that_cannot_be_taken_is_refused_whole(tmp_path: Path, make: Callable[[Any], None], reason: str) -> None:
+    """[AF4]"""
+    ice = ice_table(str(tmp_path / "t"), Schema(N, PART))
+    make(ice)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(mc.UsageError, match=reason):
+        mc.adopt(tmp_path / "t", from_=document(ice))
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("kind", [UUIDType(), TimeType()], ids=str)
+def test_types_that_a_table_cannot_have_are_refused(tmp_path: Path, kind: IcebergType) -> None:
+    """[AF4]"""
+    ice = ice_table(str(tmp_path / "t"), Schema(N, NestedField(3, "odd", kind)))
+    with pytest.raises(mc.UnsupportedTypeError, match=f"column 'odd' has the type {kind}"):
+        mc.adopt(tmp_path / "t", from_=document(ice))
+
+
+EXPORTED = ["all types", "nested", "renamed", "partitions of text", "rows changed", "removed from manifests", "columns added"]
+
+
+@pytest.mark.parametrize("format", ["iceberg", "delta"])
+@pytest.mark.parametrize("kind", EXPORTED)
+def test_what_this_library_exported_comes_back(tmp_path: Path, kind: str, format: str) -> None:
+    """Without its own metadata the table is what its export says. [AF4] [EX1]"""
+    table = KINDS[kind](str(tmp_path / "t"))
+    table.export(format)
+    wanted, schema = expected(table)
+    ids = [each["id"] for each in described(table)]
+    newest = tmp_path / "t" / "_iceberg" / "metadata" / f"v{table.version}.metadata.json"
+    shutil.rmtree(tmp_path / "t" / "_manifest")
+    mc.adopt(tmp_path / "t", from_=str(newest) if format == "iceberg" else "delta")
+    found, columns = expected(mc.Table(str(tmp_path / "t")))
+    assert columns.names == schema.names and found == wanted
+    assert format == "delta" or [each["id"] for each in described(mc.Table(str(tmp_path / "t")))] == ids
+
+
+def described(table: mc.Table) -> list[dict[str, Any]]:
+    columns: Any = table.describe()["columns"]
+    return list(columns)
+
+
+# --- Delta --------------------------------------------------------------------------------------------------------------
+
+
+def write_delta(root: str, data: pa.Table, **options: Any) -> None:
+    deltalake.write_deltalake(root, data, **options)
+
+
+def test_a_delta_table_with_hostile_partitions(tmp_path: Path) -> None:
+    """Paths in its log are percent-encoded, and the values are only there. [AF4]"""
+    root = str(tmp_path / "a b")
+    texts = [each for each in TEXTS if each != ""]  # which Delta takes for null
+    data = numbered(len(texts), part=pa.array(texts))
+    write_delta(root, data, partition_by=["part"])
+    write_delta(root, data.slice(2, 3), mode="append")
+    wanted = pa.table(deltalake.QueryBuilder().register("t", deltalake.DeltaTable(root)).execute("SELECT * FROM t").read_all())
+    table = check(root, wanted, "delta")
+    assert table.describe()["partition_by"] == ["part"]
+    with pytest.raises(mc.UsageError, match="is of another table or program"):
+        table.export("delta")
+
+
+def test_a_delta_table_of_many_versions(tmp_path: Path) -> None:
+    """With a checkpoint, removed files, columns that were added, and nothing of what lies about. [AF4]"""
+    root = str(tmp_path / "t")
+    for number in range(3):
+        write_delta(root, numbered(2, number=[number] * 2), mode="append")
+    delta = deltalake.DeltaTable(root)
+    delta.create_checkpoint()
+    delta.delete("number = 0")
+    write_delta(root, numbered(2, number=[7, None], more=["a", None]), mode="append", schema_mode="merge")
+    pq.write_table(numbered(5), f"{root}/orphan.parquet")
+    wanted = pa.table(deltalake.QueryBuilder().register("t", deltalake.DeltaTable(root)).execute("SELECT * FROM t").read_all())
+    assert wanted.num_rows == 6
+    check(root, wanted, "delta")
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        pa.array([1, None], pa.int64()),
+        pa.array([dt.date(2013, 1, 1), None]),
+        pa.array([True, None]),
+        pa.array([Decimal("1.20"), None], pa.decimal128(5, 2)),
+    ],
+)
+def test_partitions_of_delta(tmp_path: Path, part: pa.Array) -> None:
+    """[AF4]"""
+    write_delta(str(tmp_path / "t"), numbered(2, part=part), partition_by=["part"])
+    check(str(tmp_path / "t"), numbered(2, part=part), "delta")
+
+
+def test_an_empty_delta_table(tmp_path: Path) -> None:
+    """[AF4]"""
+    deltalake.DeltaTable.create(str(tmp_path / "t"), pa.schema([("n", pa.int64())]))
+    check(str(tmp_path / "t"), pa.table({"n": pa.array([], pa.int64())}), "delta")
+
+
+VECTORS = ["deletionVectors"]
+WITH_VECTORS = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": VECTORS, "writerFeatures": VECTORS}
+
+
+@pytest.mark.parametrize(
+    ("action", "change", "reason"),
+    [
+        ("protocol", WITH_VECTORS, "requires deletionVectors"),
+        ("add", {"path": "s3://elsewhere/a.parquet"}, "outside of the table"),
+        ("add", {"path": "/etc/a.parquet"}, "outside of the table"),
+        ("add", {"path": "../a.parquet"}, "a.parquet"),
+        ("add", {"path": "gone.parquet"}, "There is no file"),
+        ("metaData", {"configuration": {"delta.columnMapping.mode": "id"}}, "maps columns by ids"),
+    ],
+)  # fmt: skip
+def test_a_delta_table_that_cannot_be_taken_is_refused_whole(tmp_path: Path, action: str, change: dict[str, Any], reason: str) -> None:
+    """[AF4]"""
+    root = str(tmp_path / "t")
+    write_delta(root, numbered(2))
+    log = tmp_path / "t" / "_delta_log" / f"{0:020}.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    log.write_text(
+        "\n".join(json.dumps({name: {**value, **change} if name == action else value for name, value in each.items()}) for each in actions)
+    )
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(mc.UsageError, match=reason):
+        mc.adopt(root, from_="delta")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+# --- both ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("from_", ["iceberg", "delta"])
+def test_where_no_such_table_is_nothing_is_made(tmp_path: Path, from_: str) -> None:
+    """[AF4]"""
+    pq.write_table(numbered(1), tmp_path / "a.parquet")
+    with pytest.raises(mc.NotATableError, match=r"holds no (Iceberg table|Delta log)"):
+        mc.adopt(tmp_path, from_=from_)
+    with pytest.raises(mc.UsageError, match="invalid from_ 'hudi': expected 'iceberg', 'delta', or the path"):
+        mc.adopt(tmp_path, from_="hudi")
+    with pytest.raises(mc.UsageError, match="partition_by: with from_"):
+        mc.adopt(tmp_path, from_=from_, partition_by="a")
+    assert [each.name for each in tmp_path.iterdir()] == ["a.parquet"]
+
+
+def test_a_killed_adoption_is_completed(tmp_path: Path) -> None:
+    """[AF2] [AF4]"""
+    data = numbered(3, part=["a", "b", None])
+    for number in range(1, 60):
+        root = str(tmp_path / str(number))
+        write_delta(root, data, partition_by=["part"])
+        store = FaultStore(open_store(root), {number: "dies_after"})
+        session = TableContext(store)
+        with contextlib.suppress(Died):
+            adopt(session, listed=listing(session, "delta"))
+        mc.adopt(root, from_="delta")
+        found, schema = expected(mc.Table(root))
+        assert found == rows(data, schema)
+        if len(store.calls) < number:
+            break
+    assert number > 10
+
+
+def test_the_command_adopts_from_a_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """[AF4]"""
+    root = str(tmp_path / "t")
+    write_delta(root, numbered(2))
+    assert main(["adopt", root, "--from", "delta"]) == 0 and "1 file, 2 rows" in capsys.readouterr().out
+    assert main(["adopt", root, "--from", "hudi"]) != 0 and "invalid --from 'hudi'" in capsys.readouterr().err
+    assert rows(deltalake_query(root), expected(mc.Table(root))[1]) == expected(mc.Table(root))[0]
