@@ -106,6 +106,7 @@ class Transaction:
             The outcome.
 
         Raises:
+            UsageError: a job of it was committed or aborted on its own.
             CommitConflictError: others committed what a table's job depends on; nothing is
                 committed in any table.
             KeyReusedError: the key was committed with another declaration, or undone in one of the
