@@ -167,6 +167,7 @@ NAMES: dict[str, tuple[str | None, str | None]] = {
     "on": ("on", None),
     "filter": (None, "--filter"),
     "partition_by": ("partitionBy", "--partition-by"),
+    "from_": (None, "--from"),
     "key": ("key", "--key"),
     "fingerprint": ("fingerprint", None),
     "watermarks": ("watermarks", None),
@@ -238,7 +239,8 @@ def test_a_parameter_has_one_name_everywhere() -> None:
     for name, (option, argument) in NAMES.items():
         assert name in parameters
         assert option in (None, camel(name))
-        assert argument is None or argument == f"--{name.replace('_', '-')}" or argument.isupper()
+        word = name.removesuffix("_")  # from_: Python keeps the word for itself
+        assert argument is None or argument == f"--{word.replace('_', '-')}" or argument.isupper()
 
 
 def test_every_option_of_spark_is_a_parameter_of_python() -> None:
