@@ -534,3 +534,27 @@ def test_a_clock_that_waits_is_no_clock_that_lies() -> None:
     began = env.now_us()
     env.sleep(2.0)
     assert env.now_us() - began >= 2_000_000
+
+
+@pytest.mark.parametrize(("after", "requests"), [(2, 9), (DECIDED, 10), (5, 8), (6, 3)])
+def test_what_opening_a_table_costs_whose_newest_version_is_a_member(after: int, requests: int) -> None:
+    """A hint that is a version behind costs two, here and in the home; undecided: the version before is read besides; decided and untold:
+    the home is asked; told: nothing more. [MT6] [MT7]"""
+    lake = Lake(2)
+    stopped(lake.parts(), after)
+    store = CountingStore(open_store(lake.urls[1]))
+    TableContext(store).open()
+    assert len(store.calls) == requests
+
+
+def test_who_conflicts_after_it_placed_a_member_aborts_with_one_commit_of_the_home() -> None:
+    """A create and a list decide it, and the hint of the home follows. [MT9] [MT4]"""
+    lake = Lake(2)
+    commit_jointly(lake.parts())
+    parts, calls = counted(lake.parts())
+    (other,) = lake.parts([0])
+    assert commit(other.session, other.head, other.change).committed
+    assert [outcome.kind for outcome in commit_jointly(parts)] == ["conflict", "aborted"]
+    home = Counter(kind for at, kind in calls() if at == parts[0].url)
+    assert home["put_if_absent"] == 2 and home["put"] == 1, "the decision, which another had taken, and the abort with its hint"
+    assert lake.moved() == [2, 1] and lake.head(1).is_void
