@@ -22,7 +22,9 @@ from tests.simulator.avro_rows import avro_rows
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
+from manifestcommit.core.commit.retention import Policy
 from manifestcommit.core.schema.fields import Field, Schema
+from manifestcommit.engine.maintenance import gc
 from manifestcommit.engine.metadata.exports import is_export
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.operations import alter
@@ -326,6 +328,18 @@ def test_a_damaged_document_is_made_again(tmp_path: Path) -> None:
         newest = tmp_path / "t" / "_iceberg" / "metadata" / f"v{table.version}.metadata.json"
         assert number + 3 == table.version
         file = newest
+
+
+def test_gc_asks_nothing_of_exports_where_there_are_none(tmp_path: Path) -> None:
+    """Its own listing tells. [EX2] [EX4]"""
+    path = str(tmp_path / "t")
+    mc.write(numbered(1), path)
+    for exports in (False, True):
+        store = CountingStore(open_store(path))
+        gc.run(TableContext(store), Policy(grace_s=0.0, keep_for_s=0.0, keep_versions=1, keep_keys=1))
+        asked = {call.name for call in store.calls if call.kind == "list" and call.name.startswith(("_iceberg", "_delta_log", "_spark"))}
+        assert bool(asked) == exports
+        mc.Table(path).export("delta")
 
 
 def test_tags_are_references(tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ class GcCounts:
             version=horizon.version,
             fence=horizon.fence,
             expired=horizon.expired,
-            kept=tallies.get(("keep", ""), ObjectTotals()),
+            kept=_sum(tallies.get(place, ObjectTotals()) for place in (("keep", ""), _EXPORTED)),
             deleted={
                 kind: tally
                 for (action, kind), tally in sorted(tallies.items())
@@ -165,6 +165,13 @@ class GcCounts:
             foreign_names=tuple(self.foreign_names),
             unknown=tallies.get(("leave", "unknown"), ObjectTotals()),
         )
+
+
+def _sum(totals: Iterable[ObjectTotals]) -> ObjectTotals:
+    listed = list(totals)
+    return ObjectTotals(
+        count=sum(each.count for each in listed), bytes=sum(each.bytes for each in listed)
+    )
 
 
 class GcExecutor(Protocol):
@@ -274,6 +281,7 @@ class LocalGcExecutor:
 
 ALONE = LocalGcExecutor()
 _EXPORT = Verdict(action="keep", kind="export")
+_EXPORTED = ("keep", "export")  # counted apart: where there is none, nothing is listed again
 
 
 def run(
@@ -309,7 +317,8 @@ def run(
     horizon, reach = _settle(session, horizon_of(decided), executor, progress)
     executor.delete(session, horizon, reach, cut_s, ledger, progress)
     _discard_unfinished(session, horizon, cut_s, ledger)
-    _delete_exports(session, decided, cut_s, ledger)
+    if exports.PROPERTY in decided.properties or _EXPORTED in ledger.tallies:
+        _delete_exports(session, decided, cut_s, ledger)
     unsettled = tuple(sorted(unsettled_partners(session.store, decided)))
     report = msgspec.structs.replace(ledger.report(session.store.url, horizon), unsettled=unsettled)
     told = (report.url, report.version, report.fence, report.expired, report.deleted)
@@ -481,6 +490,9 @@ def delete_dead(
     versions: list[tuple[ObjectInfo, Verdict]] = []
     kept = kept_bytes = 0  # most objects are kept
     for info, verdict in judged:
+        if verdict is _EXPORT:
+            ledger.add({_EXPORTED: ObjectTotals(count=1, bytes=info.size_bytes)}, ())
+            continue
         if verdict.action == "keep":
             kept, kept_bytes = kept + 1, kept_bytes + info.size_bytes
             continue
