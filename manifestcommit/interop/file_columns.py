@@ -28,10 +28,7 @@ def check_ids(session: TableContext, entries: pa.Table, schema: Schema) -> None:
     One request for each file of another program; in a table with arrays or maps for each file,
     since Spark's own writer gives their members no ids.
     """
-    some = entries
-    if not any(isinstance(field.type, ArrayType | MapType) for _, field in walk(schema.fields)):
-        some = of_others(entries)
-    for path, columns in _columns_of(session, some):
+    for path, columns in _columns_of(session, with_doubtful_ids(entries, schema)):
         if not any(_ids(field) for field in columns):
             continue
         wanted = {field.file_name: field for field in schema.fields}
@@ -43,6 +40,13 @@ def check_ids(session: TableContext, entries: pa.Table, schema: Schema) -> None:
                     f"readers of Iceberg do not find column {column.name!r}: rewrite it first, "
                     "as by an overwrite with its own rows"
                 )
+
+
+def with_doubtful_ids(entries: pa.Table, schema: Schema) -> pa.Table:
+    """The files whose field ids may not be the table's."""
+    if any(isinstance(field.type, ArrayType | MapType) for _, field in walk(schema.fields)):
+        return entries
+    return of_others(entries)
 
 
 def check_partition_columns(

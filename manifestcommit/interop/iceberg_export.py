@@ -43,7 +43,7 @@ from .iceberg_metadata import (
     version_of_list,
 )
 from .iceberg_schema import check_schema, schema_json, spec_json
-from .shared_objects import not_ours, put_shared
+from .shared_objects import entries_since, not_ours, put_shared
 
 LOG = logging.getLogger("manifestcommit.jobs")
 _LAYOUT = "2"  # of manifests: another one gives them other names
@@ -110,7 +110,7 @@ def export(session: TableContext, head: Head) -> int:
     if before is not None and document is not None and before >= head.version:
         return before
     check(session, snapshot.schema)
-    manifests = _Manifests(session, newest_checked=before or 0 if document else 0)
+    manifests = _Manifests(session, head, newest_checked=before or 0 if document else 0)
     if document is None:
         document = Document()
     elif before in document.entries:
@@ -217,7 +217,8 @@ def _listed_by(session: TableContext, decided: Snapshot, versions: Iterable[int]
 class _Manifests:
     """Puts the lists of versions, and those of their manifests that are not exported yet."""
 
-    def __init__(self, session: TableContext, newest_checked: int) -> None:
+    def __init__(self, session: TableContext, head: Head, newest_checked: int) -> None:
+        self._head = head
         self._session, self._url = session, data_url(session.store)
         self._newest_checked = newest_checked
         self._known: dict[str, ManifestFile] = {}
@@ -259,8 +260,7 @@ class _Manifests:
             return None
         schema, partition_by = snapshot.schema, snapshot.partition_by
         assert schema is not None
-        fresh = entries.filter(pc.greater(entries.column("added"), self._newest_checked))
-        check_files(self._session, fresh, snapshot)
+        self._check(entries, snapshot)
         data = manifest_bytes(entries, schema, partition_by, self._url)
         name = manifest_name(key or _digest(data), snapshot.version)
         length = put_shared(self._session, name, data)
@@ -269,6 +269,20 @@ class _Manifests:
         if key is not None:
             self._known[key] = made
         return made
+
+    def _check(self, entries: pa.Table, snapshot: Snapshot) -> None:
+        """Check the files that were added since the newest exported version, or that a rollback
+        has brought back since."""
+        is_fresh = pc.greater(entries.column("added"), self._newest_checked)
+        schema, older = snapshot.schema, entries.filter(pc.invert(is_fresh))
+        assert schema is not None
+        doubtful = file_columns.with_doubtful_ids(older, schema)
+        if doubtful.num_rows:
+            back = entries_since(
+                self._session, self._head, self._newest_checked, snapshot, doubtful
+            )
+            check_files(self._session, back, snapshot)
+        check_files(self._session, entries.filter(is_fresh), snapshot)
 
 
 def _key(ref: ManifestRef, removed: int, snapshot: Snapshot) -> str:

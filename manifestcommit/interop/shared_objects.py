@@ -4,7 +4,9 @@ have put theirs. [EX2] [EX9]"""
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from ..core.table.snapshot import Snapshot
 from ..engine.metadata.table_context import TableContext
 from ..engine.metadata.version_chain import Head, read_version
 from ..engine.scan.planning import differing_entries
@@ -24,16 +26,19 @@ def not_ours(store: Store, folder: str) -> UsageError:
     )
 
 
-def entries_since(session: TableContext, head: Head, shown: int, entries: pa.Table) -> pa.Table:
-    """Those of the head's entries that the exported version `shown` does not have, also files that
+def entries_since(
+    session: TableContext, head: Head, shown: int, snapshot: Snapshot, entries: pa.Table
+) -> pa.Table:
+    """Those of a version's entries that the exported version `shown` does not have, also files that
     a rollback brought back; all of them where it is not readable any more, or 0."""
     if not shown:
         return entries
     try:
         before = read_version(session.store, head, shown).snapshot
-        return differing_entries(session, before, head.snapshot)[1]
+        since = differing_entries(session, before, snapshot)[1]
     except (SnapshotExpiredError, VersionNotFoundError):
         return entries
+    return entries.filter(pc.is_in(entries.column("path"), since.column("path").combine_chunks()))
 
 
 def put_shared(session: TableContext, name: str, data: bytes) -> int:

@@ -342,6 +342,22 @@ def test_gc_asks_nothing_of_exports_where_there_are_none(tmp_path: Path) -> None
         mc.Table(path).export("delta")
 
 
+def test_files_that_a_rollback_brings_back_are_looked_at(tmp_path: Path) -> None:
+    """Those with field ids of their own, which readers of Iceberg would read as nulls. [EX6] [EX9]"""
+    path = str(tmp_path / "t")
+    ids = pa.schema([pa.field("n", pa.int64(), metadata={"PARQUET:field_id": "77"})])
+    foreign(path, "a.parquet", pa.table({"n": [1, 2]}, schema=ids))
+    with_it = mc.adopt(path).version
+    table = mc.Table(path)
+    mc.write(numbered(1), path, mode="overwrite")
+    table.export("iceberg")
+    table.rollback(with_it, reason="a test")
+    for _ in range(2):
+        with pytest.raises(mc.UsageError, match="has other field ids than the table"):
+            table.export("iceberg")
+        mc.write(numbered(1), path)
+
+
 def test_tags_are_references(tmp_path: Path) -> None:
     """[EX4]"""
     table = exported(str(tmp_path / "t"))

@@ -232,7 +232,7 @@ EXPORTS: tuple[Mutant, ...] = (
         "EX9",
         (
             _CATALOG,
-            "entries_since(session, head, shown_version, entries)",
+            "entries_since(session, head, shown_version, snapshot, entries)",
             'entries.filter(pc.greater(entries.column("added"), shown_version))',
         ),
         tests=f"{_CATALOG_TESTS}::test_a_file_without_its_partition_column_is_refused_also_after_a_rollback",
@@ -286,5 +286,12 @@ EXPORTS: tuple[Mutant, ...] = (
         "AF4",
         ("interop/intake/delta.py", "if unknown := sorted(set(features) - _READ):", "if unknown := sorted(set(features) - {*features}):"),
         tests=f"{_INTAKE}::test_a_delta_table_that_cannot_be_taken_is_refused_whole",
+    ),
+    mutant(
+        "field ids that a rollback brought back",
+        "A file with other field ids reads as nulls in Iceberg, since it was not looked at again.",
+        "EX9",
+        ("interop/iceberg_export.py", "        if doubtful.num_rows:\n", "        if False:\n"),
+        tests=f"{_TESTS}::test_files_that_a_rollback_brings_back_are_looked_at",
     ),
 )

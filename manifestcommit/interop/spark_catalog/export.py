@@ -143,7 +143,9 @@ def _put(session: TableContext, head: Head, shown: _Shown | None) -> None:
     _check_names(store, entries)
     if snapshot.partition_by and file_columns.of_others(entries).num_rows:
         shown_version = 0 if shown is None else shown.version
-        check_files(session, entries_since(session, head, shown_version, entries), snapshot)
+        check_files(
+            session, entries_since(session, head, shown_version, snapshot, entries), snapshot
+        )
     data = "".join(_lines(_base(store), snapshot, entries)).encode()
     if shown is None:  # also after an INSERT OVERWRITE, which empties the folder
         store.put(NOT_A_TABLE, _SAYS)
