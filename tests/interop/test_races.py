@@ -1,23 +1,38 @@
-"""One writer, several exporters that are killed at any moment, gc, and readers of both formats: no read is wrong. [EX1] [EX2] [EX4]"""
+"""One writer, several exporters that are killed at any moment, gc, and readers of all formats. [EX1] [EX2] [EX4] [EX10]"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import multiprocessing as mp
 import os
 import random
 import signal
 import time
 from pathlib import Path
+from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.interop.clients import deltalake_query, duckdb_iceberg
 from tests.sizes import rounds
 
 import manifestcommit as mc
+from manifestcommit.interop.spark_catalog.export import LOG
+from manifestcommit.store import open_store
 
 COMMITS = rounds(40, 400)
+
+
+FORMATS = ("iceberg", "delta", "spark-catalog")
+
+
+def catalog_rows(path: str) -> pa.Table:
+    """What Spark reads: the files with bytes that the log names."""
+    lines = open_store(path).get(LOG).decode().splitlines()
+    files = [each for each in map(json.loads, lines[1:]) if each["size"]]
+    return pa.concat_tables(pq.read_table(unquote(each["path"]).removeprefix("file://")) for each in files)
 
 
 def write(path: str) -> None:
@@ -30,17 +45,17 @@ def write(path: str) -> None:
 
 def export(path: str) -> None:
     while True:
-        for format in ("iceberg", "delta"):
+        for format in FORMATS:
             with contextlib.suppress(mc.StoreError, mc.VersionNotFoundError):
                 mc.Table(path).export(format)
 
 
 @pytest.mark.thorough
 def test_no_read_is_wrong_whoever_exports_and_is_killed(tmp_path: Path) -> None:
-    """[EX1] [EX2] [EX4]"""
+    """[EX1] [EX2] [EX4] [EX10]"""
     path, spawn, dice = str(tmp_path / "t"), mp.get_context("spawn"), random.Random(1)
     mc.write(pa.table({"n": [0]}), path)
-    mc.Table(path).set_properties({"export.formats": "iceberg,delta"})
+    mc.Table(path).set_properties({"export.formats": ",".join(FORMATS)})
     writer = spawn.Process(target=write, args=(path,))
     writer.start()
     exporters = [spawn.Process(target=export, args=(path,)) for _ in range(2)]
@@ -49,7 +64,7 @@ def test_no_read_is_wrong_whoever_exports_and_is_killed(tmp_path: Path) -> None:
     reads, newest, kills = 0, 0, 0
     try:
         while writer.is_alive():
-            for read in (duckdb_iceberg, deltalake_query):
+            for read in (duckdb_iceberg, deltalake_query, catalog_rows):
                 found = sorted(read(path).column("n").to_pylist())
                 assert found == list(range(len(found))) and found
                 reads += 1
@@ -70,7 +85,7 @@ def test_no_read_is_wrong_whoever_exports_and_is_killed(tmp_path: Path) -> None:
             each.kill()
             each.join()
     assert writer.exitcode == 0 and reads > 10 and kills
-    for format in ("iceberg", "delta"):
+    for format in FORMATS:
         mc.Table(path).export(format)
-    for read in (duckdb_iceberg, deltalake_query):
+    for read in (duckdb_iceberg, deltalake_query, catalog_rows):
         assert sorted(read(path).column("n").to_pylist()) == list(range(COMMITS))
