@@ -18,6 +18,7 @@ ALL = (
     "stream_sink",
     "commit",
     "contention",
+    "joint_commits",
     "costs",
     "plan",
     "gc",

@@ -26,6 +26,7 @@ from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.operations.settle import settle
 from manifestcommit.engine.operations.tags import tag
 from manifestcommit.errors import ManifestCommitError
+from manifestcommit.store import open_store
 from manifestcommit.testing import FaultStore
 
 TABLES = 4
@@ -197,9 +198,13 @@ class Bank(RuleBasedStateMachine):
                 settle(self.lake.at(self.lake.urls[which]), None)
             assert self.held(range(TABLES)) == self.now
             sound(self.lake)
+            for url in self.lake.urls:  # all runs share one memory
+                store = open_store(url)
+                for info in list(store.list("")):
+                    store.delete([info.name])
 
 
 TestBank = Bank.TestCase
 TestBank.settings = settings(
-    max_examples=rounds(25, 1500), stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
+    max_examples=rounds(25, 400), stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
 )
