@@ -51,7 +51,7 @@ FEED: tuple[Mutant, ...] = (
         "versions of changes",
         "Changes are read from versions of which some were expired: those of the missing ones are lost, or files are.",
         "CH1 RD3",
-        (_VERSIONS, "        if not is_readable(head, version):", "        if False:"),
+        (_VERSIONS, "    if version is not None:", "    if False:"),
         tests=f"{_READING}::test_versions_that_are_not_there_or_expired_are_errors_that_name_what_is_left",
     ),
     mutant(

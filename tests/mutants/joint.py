@@ -207,7 +207,7 @@ JOINT: tuple[Mutant, ...] = (
         "joint reads their home",
         "Two members of one joint commit are read without their home, one before it and one after it.",
         "MT12",
-        (_READ, "        self._open_homes()\n", ""),
+        (_READ, "        if self._open_homes():\n            return False\n", ""),
         tests=_TESTS + "two_members_are_consistent_without_their_home",
     ),
     mutant(
