@@ -70,6 +70,7 @@ from .store.probes.doctor import DoctorCheck, DoctorLatency, DoctorReport
 from .table import Table, abort, gc, plan_gc, read_committed, resolve
 from .table.creation import adopt, create_table
 from .table.listing import Listing
+from .table.row_changes import MergeBuilder
 from .version import __version__
 
 if TYPE_CHECKING:
@@ -133,6 +134,7 @@ __all__ = [
     "Listing",
     "LostGroup",
     "ManifestCommitError",
+    "MergeBuilder",
     "NotATableError",
     "ObjectTotals",
     "Outcome",

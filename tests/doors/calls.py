@@ -159,6 +159,7 @@ VALID: dict[str, Callable[[World], Any]] = {
     "start_version": lambda world: 1,
     "where": lambda world: "id = 1",
     "set": lambda world: {"day": "'x'"},
+    "values": lambda world: {"id": "id", "day": "day"},
     "on": lambda world: "id",
     "paths": lambda world: [],
     "start": lambda world: 20,
@@ -181,6 +182,7 @@ ALSO: dict[str, dict[str, Callable[[World], Any]]] = {
     "Table.rollback": {"version": lambda world: 1},
     "Table.overwrite_where": {"where": lambda world: "id > 0 OR id <= 0 OR id IS NULL"},
     "Table.merge": {"source": lambda world: ROWS},
+    "Table.merge_into": {"source": lambda world: ROWS},
     "adopt": {"path": lambda world: world.url},
 }
 # Arguments that mean something only together with another one.
@@ -209,6 +211,7 @@ def doors() -> Iterator[Door]:
     yield _door("Table", mc.Table.__init__, lambda world: mc.Table, skip=1)
     yield from _methods("Table", mc.Table, lambda world: mc.Table(world.url))
     yield from _methods("Job", mc.Job, lambda world: mc.begin(world.url))
+    yield from _methods("MergeBuilder", mc.MergeBuilder, lambda world: mc.Table(world.url).merge_into(ROWS, "id"))
     yield from _methods("JobResults", JobResults, lambda world: JobResults([]), own=True)
 
 

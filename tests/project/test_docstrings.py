@@ -26,7 +26,7 @@ from manifestcommit import errors, store
 
 # First words of docstrings: whether a word is a verb in the imperative, no rule can say. Add to it what is one.
 _VERBS = """
-    Abort Add Adopt Advance Begin Check Close Commit Compact Compare Count Create Delete Describe Drop Expire Export Find Forget Keep
+    Abort Add Adopt Advance Begin Check Close Commit Compact Compare Count Create Delete Describe Drop Expire Export Find Forget Insert Keep
     List Look Make Measure Merge Move Name Open Overwrite Pass Prepare Probe Publish Read Record Register Remove Rename Replace
     Return Rewrite Roll Run Set Simulate Tag Widen Write
 """
@@ -127,7 +127,7 @@ CONSTRUCTORS = {
     for name, each in CLASSES.items()
     if is_ours(each.__init__)
     and not issubclass(each, BaseException)
-    and name not in ("Job", "PinnedTable", "Transaction", "testing.SimulatedStore")
+    and name not in ("Job", "MergeBuilder", "PinnedTable", "Transaction", "testing.SimulatedStore")
 }
 CALLABLES = {
     **{name: each for name, each in PUBLIC.items() if not isinstance(each, type)},

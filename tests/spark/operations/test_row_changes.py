@@ -276,6 +276,19 @@ def test_the_command_counts_deletes_and_says_so(spark: Any, base: Any, tmp_path:
 # --- merge ---------------------------------------------------------------------------------------------------------------
 
 
+def test_a_builder_merges_a_dataframe_as_the_call_does(spark: Any, base: Any, tmp_path: Path) -> None:
+    """Clauses of whole rows by Spark; others are refused, as there. [RC9] [RC8]"""
+    table, data = copy(base, "partitioned", tmp_path)
+    builder = table.merge_into(frame_of(spark, changed([1, 13, 77])), "id", key="k")
+    with pytest.raises(mc.UsageError, match="evaluated in this process; nothing was done"):
+        builder.when_matched_update_all("target.id = 1").execute()
+    assert content(table) == shown(data)
+    outcome = builder.when_matched_update_all().when_not_matched_insert_all().execute()
+    assert (outcome.executor, outcome.rows_updated, outcome.rows_inserted) == ("spark", 2, 1)
+    assert table.merge(frame_of(spark, changed([1, 13, 77])), "id", key="k").already_committed
+    assert "Delete(where=None); not executed" in repr(builder.when_matched_delete())
+
+
 @pytest.mark.versions
 @pytest.mark.parametrize(("name", "on", "matched", "unmatched"), rest_thorough(some(MERGES, 4), MERGES[0], MERGES[-1]))
 def test_a_merge_leaves_what_it_should_row_by_row(
