@@ -164,7 +164,7 @@ NAMES: dict[str, tuple[str | None, str | None]] = {
     "as_of": ("asOf", "--as-of"),
     "tag": ("tag", "--tag"),
     "columns": ("columns", "--columns"),
-    "on": ("on", None),
+    "on": ("on", "--on"),
     "filter": (None, "--filter"),
     "partition_by": ("partitionBy", "--partition-by"),
     "from_": (None, "--from"),
@@ -218,6 +218,7 @@ ONLY_COMMAND = {"--json", "--format", "--bytes", "--verbose", "--yes", "--bounds
 ONLY_OF = {
     "files": {"--partition", "--since", "--job", "--smaller", "--larger", "--limit"},
     "head": {"--limit"},
+    "changes": {"--rows", "--limit"},
     "properties": {"--set", "--unset"},
     **{name: {"--dry-run"} for name in ("rollback", "rewind", "abort", "recover", "drop-column", "untag")},
 }
@@ -270,6 +271,8 @@ def test_every_command_and_its_arguments_are_calls_and_parameters_of_python() ->
         taken = {*inspect.signature(called).parameters, *inspect.signature(mc.Table).parameters}
         if command in ("files", "watermarks"):  # of any version: `Table.snapshot` chooses it
             taken |= set(inspect.signature(mc.Table.snapshot).parameters)
+        if command == "changes":  # `--rows` reads them
+            taken |= set(inspect.signature(mc.Table.read_changes).parameters)
         for action in parser._actions:
             argument = action.option_strings[-1] if action.option_strings else str(action.metavar)
             if argument in ONLY_COMMAND | ONLY_OF.get(command, set()):

@@ -41,7 +41,7 @@ CASES: dict[str, list[tuple[list[str], Answers]]] = {
     "files": [([], ()), (["--partition", "day=2013-01-02", "--bounds"], ()), (["--larger", "1GiB"], ())],
     "head": [(["-n", "3"], ()), (["--columns", "flight,note", "--format", "jsonl", "--version", "2"], ())],
     "watermarks": [([], ()), (["--version", "1"], ())],
-    "changes": [(["2", "3"], ())],
+    "changes": [(["2", "3"], ()), (["3", "--rows"], ()), (["2", "--on", "day"], ())],
     "lineage": [(["faa", "1"], ()), (["faa", "99"], ())],
     "metrics": [([], ())],
     "report": [(["--output", os.devnull], ())],

@@ -206,6 +206,33 @@ def test_diff_shows_what_came_and_went(run: Run, root: Path) -> None:
     assert run("changes", root, "4", "6", "--json").json == {"added": [], "removed": []}
 
 
+def test_changes_of_rows_are_shown_and_written(run: Run, tmp_path: Path) -> None:
+    """For people the first ones, for programs all. [CH1] [CH4]"""
+    root = tmp_path / "t a%20b+='é"
+    mc.write(pa.table({"id": [1, 2, 3], "text": ["a,b", None, '"ü" %20\x1b[31m']}), root)
+    table = mc.Table(root)
+    table.update({"text": "'new'"}, where="id = 1")
+    table.delete("id = 3")
+    args = ("changes", root, str(table.version - 2), "--rows")
+    found = run(*args, "--on", "id", "--json").json
+    assert [(row["_change_type"], row["id"], row["text"]) for row in found] == [
+        ("update_preimage", 1, "a,b"),
+        ("update_postimage", 1, "new"),
+        ("delete", 3, '"ü" %20\x1b[31m'),
+    ]
+    assert {row["_commit_version"] for row in found} == {table.version - 1, table.version}
+    lines = [json.loads(line) for line in run(*args, "--on", "id", "--format", "jsonl").lines]
+    assert lines == found and lines[:1] == [json.loads(line) for line in run(*args, "--on", "id", "-n", "1", "--format", "jsonl").lines]
+    shown = run("changes", root, str(table.version - 2), str(table.version - 1), "--rows", "--columns", "id,text")
+    assert shown.status == 0 and len(shown.lines) == 4 and "update" not in shown.out and "insert" in shown.out
+    assert "and more; -n shows more than the first 1" in run(*args, "-n", "1").err
+    assert "\x1b" not in run(*args).out
+    assert len(run("changes", root, "0", "--rows", "--format", "csv").lines) == 1 + 3 + 2 + 1
+    assert "no row changed" in run("changes", root, str(table.version), "--rows").err
+    for wrong in (["0"], ["1", "--on", "id"], ["1", "-n", "3"], ["1", "--rows", "--on", "nope"]):
+        assert run("changes", root, *wrong).status == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

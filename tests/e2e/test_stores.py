@@ -35,6 +35,27 @@ def append(place: Place, *ids: int, **options: Any) -> mc.Outcome:
     return mc.write(pa.table({"id": pa.array(ids, pa.int64())}), place.url, storage_options=place.options, **options)
 
 
+# --- changes of rows --------------------------------------------------------------------------------------------------------
+
+
+def test_changes_of_rows_are_read_from_a_real_server(place: Place) -> None:
+    """Rewritten files, a compaction, and what the rows are after all of it. [CH1] [CH4]"""
+    append(place, 1, 2, 3)
+    table = mc.Table(place.url, storage_options=place.options)
+    first = table.version
+    append(place, 4)
+    table.update({"id": "id + 10"}, where="id = 2")
+    table.merge(pa.table({"id": [3, 5]}), "id", when_matched="delete", when_not_matched="insert")
+    table.compact()
+    found = table.read_changes(first, on="id").read_all()
+    told = [(row["_commit_version"] - first, row["_change_type"], row["id"]) for row in found.to_pylist()]
+    assert sorted(told) == sorted([(1, "insert", 4), (2, "delete", 2), (2, "insert", 12), (3, "delete", 3), (3, "insert", 5)]), (
+        "the compaction has none"
+    )
+    assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 4, 5, 12]
+    assert table.read_changes(table.version).read_all().num_rows == 0
+
+
 # --- contention -------------------------------------------------------------------------------------------------------------
 
 

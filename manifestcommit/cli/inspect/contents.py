@@ -122,11 +122,7 @@ def _partitions(options: argparse.Namespace) -> int:
 
 
 def _head(options: argparse.Namespace) -> int:
-    names = (
-        None
-        if options.columns is None
-        else [name.strip() for name in options.columns.split(",") if name.strip()]
-    )
+    names = names_in(options.columns)
     dataset = table_of(options).dataset(**chosen(options))
     if unknown := set(names or ()) - set(dataset.schema.names):
         raise UsageError(
@@ -135,12 +131,18 @@ def _head(options: argparse.Namespace) -> int:
     found = dataset.head(options.limit, columns=names)
     rows = found.to_pylist()
     if not written(options, rows):
-        cells = [tuple(_cell(value) for value in row.values()) for row in rows]
+        cells = [tuple(cell(value) for value in row.values()) for row in rows]
         print_table(found.column_names, cells, "the version has no rows")
     return 0
 
 
-def _cell(value: Any) -> str:
+def names_in(given: str | None) -> list[str] | None:
+    """The names in a list such as A,B; None: no list is given."""
+    return None if given is None else [each.strip() for each in given.split(",") if each.strip()]
+
+
+def cell(value: Any) -> str:
+    """A value of the table's own in a table for people."""
     text = quoted(value) if isinstance(value, str) or value is None else plain_text(value)
     return text if len(text) <= _CELL else f"{text[: _CELL - 1]}…"
 

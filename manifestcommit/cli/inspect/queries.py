@@ -6,17 +6,22 @@ Not here: what they print, as Python callers get it (table), files and rows (cli
 from __future__ import annotations
 
 import argparse
+import sys
+from itertools import islice
 from operator import itemgetter
 from typing import Any
 
 import msgspec
 
+from ...errors import UsageError
 from ...terminal.notebook import cut
-from ...terminal.render import counted, plain_text
+from ...terminal.render import counted, plain_text, print_json
 from ...terminal.screen import print_table
 from ..options import Commands, add_choice, chosen, positive, table_of
 from ..output import size_text, written
-from .contents import print_columns, print_files
+from .contents import cell, names_in, print_columns, print_files
+
+_SHOWN = 100  # changes of rows that people see, unless they say otherwise
 
 # What a commit's record says of who made it, and what for.
 _SAID = ("author", "reason", "message", "metadata")
@@ -50,17 +55,7 @@ def add_commands(commands: Commands) -> None:
     )
     add_choice(watermarks)
 
-    changes = commands.add(
-        "changes",
-        _changes,
-        "the files added and removed after version START, up to version END",
-        ["changes /lake/flights 3 5"],
-    )
-    changes.add_argument("start_version", type=positive, metavar="START")
-    changes.add_argument(
-        "end_version", type=positive, metavar="END", nargs="?", help="default: the newest version"
-    )
-
+    _add_changes(commands)
     lineage = commands.add(
         "lineage",
         _lineage,
@@ -69,6 +64,40 @@ def add_commands(commands: Commands) -> None:
     )
     lineage.add_argument("source", metavar="SOURCE")
     lineage.add_argument("position", metavar="POSITION")
+
+
+def _add_changes(commands: Commands) -> None:
+    changes = commands.add(
+        "changes",
+        _changes,
+        "the files added and removed after version START, up to version END, or the rows",
+        ["changes /lake/flights 3 5", "changes /lake/flights 3 --rows --on id --format jsonl"],
+    )
+    changes.add_argument("start_version", type=_version, metavar="START")
+    changes.add_argument(
+        "end_version", type=positive, metavar="END", nargs="?", help="default: the newest version"
+    )
+
+    rows = changes.add_argument_group("rows instead of files")
+    rows.add_argument(
+        "--rows",
+        action="store_true",
+        help="the rows inserted, deleted and updated, version by version; START may be 0",
+    )
+    rows.add_argument("--on", metavar="A,B", help="the columns of a key, by which rows are updated")
+    rows.add_argument("--columns", metavar="A,B", help="compare and show only these columns")
+    rows.add_argument(
+        "-n",
+        "--limit",
+        type=positive,
+        metavar="N",
+        help=f"only the first N (default: {_SHOWN} for people, all for programs; --format jsonl "
+        "prints them as they are found)",
+    )
+
+
+def _version(text: str) -> int:
+    return 0 if text == "0" else positive(text)
 
 
 def _history(options: argparse.Namespace) -> int:
@@ -171,7 +200,37 @@ def _watermarks(options: argparse.Namespace) -> int:
     return 0
 
 
+def _row_changes(options: argparse.Namespace) -> int:
+    reader = table_of(options).read_changes(
+        options.start_version,
+        options.end_version,
+        on=names_in(options.on),
+        columns=names_in(options.columns),
+    )
+    most = options.limit or (_SHOWN if options.format == "table" else None)
+    # one more than is shown tells whether there are more
+    found = islice((row for batch in reader for row in batch.to_pylist()), most and most + 1)
+    if options.format == "jsonl":
+        for row in islice(found, most):
+            print_json(row, indent=None)
+        return 0
+    rows = list(found)
+    if not written(options, rows[:most]):
+        cells = [tuple(map(cell, row.values())) for row in rows[:most]]
+        print_table(reader.schema.names, cells, "no row changed")
+        if most is not None and len(rows) > most:
+            print(f"and more; -n shows more than the first {most}", file=sys.stderr)
+    return 0
+
+
 def _changes(options: argparse.Namespace) -> int:
+    if options.rows:
+        return _row_changes(options)
+    for name in ("on", "columns", "limit"):
+        if getattr(options, name) is not None:
+            raise UsageError(f"invalid --{name}: it is about rows; give --rows, too")
+    if not options.start_version:
+        raise UsageError("invalid START 0: expected a version from 1 on; with --rows 0 is one")
     changes = table_of(options).changes(options.start_version, options.end_version)
     document = {name: table.to_pylist() for name, table in changes.items()}
     lines = [{"change": name, **row} for name, rows in document.items() for row in rows]
