@@ -8,8 +8,9 @@ import time
 from typing import Any
 
 import msgspec
+import pyspark
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from pyspark.sql.types import StructType as SparkStruct
 from tests.schemas import counter, schemas
@@ -18,6 +19,8 @@ from manifestcommit.core.schema.evolution import apply_edits, rename_column
 from manifestcommit.core.schema.fields import Field, Schema, StructType, walk
 from manifestcommit.core.schema.spark_json import _DROPPED_METADATA, from_spark, has_collation, to_spark
 from manifestcommit.errors import SchemaMismatchError, UnsupportedTypeError
+
+SPARK = tuple(map(int, pyspark.__version__.split(".")[:2]))
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -46,6 +49,7 @@ def test_a_schema_survives_spark_s_json(schema: Schema) -> None:
 def test_pyspark_reads_the_json_and_writes_it_back(schema: Schema) -> None:
     """[SC2] Every type name is one of Spark's, `interval hour to second` as much as `decimal(38,38)`."""
     spark = to_spark(schema, physical=False)
+    assume(SPARK >= (4, 0) or "variant" not in str(spark))  # a type of Spark 4.0
     assert SparkStruct.fromJson(copy.deepcopy(spark)).jsonValue() == spark
 
 
@@ -58,6 +62,7 @@ def test_metadata_is_kept_as_it_is(metadata: dict[str, Any]) -> None:
     assert to_spark(from_spark(spark, counter()), physical=False) == spark
 
 
+@pytest.mark.skipif(SPARK < (4, 0), reason="collations are of Spark 4.0")
 def test_pyspark_cannot_change_a_schema_by_reading_its_json() -> None:
     """[SC2] pyspark 4.3 takes the collations out of the mapping that it is given."""
     schema = from_spark(struct(field("c", "string", __COLLATIONS={"c": "icu.UNICODE"})), counter())
