@@ -265,6 +265,7 @@ class Job:
         self._job = job
         self._storage_options = StorageOptions(storage_options)
         self._process = os.getpid()
+        self._in_transaction = False  # then that alone ends it [MT1]
         self.outcome: Outcome | None = None
 
     def __reduce__(self) -> Any:
@@ -481,11 +482,12 @@ class Job:
             JobFencedError: the job took longer than gc's grace period; nothing is committed.
             JobAbortedError: the job was aborted.
             OutcomeUnknownError: the store did not say whether it was committed: ask `resolve`.
-            UsageError: the job is over.
+            UsageError: the job is over, or belongs to a transaction.
 
         Spec: CM10.
         """
         self._check_home()
+        self._check_own()
         with _noting(
             self._job, "was being committed: it may have been, or others may still commit it"
         ):
@@ -496,6 +498,7 @@ class Job:
         result = JobResult(url=self._job.url, job_id="", key=self._job.key, tries=tried)
         try:
             self._check_home()
+            self._check_own()
             outcome = self.outcome  # its block may have been left before
             if outcome is None:
                 self._job.check_turn(other._job for other in earlier)
@@ -525,13 +528,14 @@ class Job:
             The job's id.
 
         Raises:
-            UsageError: the job is over.
+            UsageError: the job is over, or belongs to a transaction.
             JobFencedError: the job took longer than gc's grace period.
             StoreError: the store failed: call it again.
 
         Spec: AB3.
         """
         self._check_home()
+        self._check_own()
         return self._job.prepare()
 
     def abort(self) -> None:
@@ -540,10 +544,11 @@ class Job:
         A prepared job is aborted by the function `abort`.
 
         Raises:
-            UsageError: the job is prepared, or is over.
+            UsageError: the job is prepared, is over, or belongs to a transaction.
 
         Spec: AB1, AB2.
         """
+        self._check_own()
         self._job.abort()
 
     def _check_home(self) -> None:
@@ -553,7 +558,16 @@ class Job:
                 "begin a job of your own here"
             )
 
+    def _check_own(self) -> None:
+        if self._in_transaction:
+            raise UsageError(
+                f"{self._job.url}: this job belongs to a transaction, which commits all of its "
+                "tables or none; nothing was committed. Write into the job, and leave the block of "
+                "the transaction, or call the transaction's commit() or abort()."
+            )
+
     def __enter__(self) -> Job:
+        self._check_own()
         return self
 
     def __exit__(

@@ -65,6 +65,7 @@ class Transaction:
 
     def __init__(self, jobs: Mapping[str, Job]) -> None:
         self._jobs = dict(jobs)
+        self._hold(True)
         self.outcome: JointOutcome | None = None
 
     def __getitem__(self, table: str) -> Job:
@@ -106,7 +107,6 @@ class Transaction:
             The outcome.
 
         Raises:
-            UsageError: a job of it was committed or aborted on its own.
             CommitConflictError: others committed what a table's job depends on; nothing is
                 committed in any table.
             KeyReusedError: the key was committed with another declaration, or undone in one of the
@@ -116,6 +116,7 @@ class Transaction:
 
         Spec: MT1, MT4.
         """
+        self._hold(False)
         self.outcome = commit_together([self[name] for name in self])
         return self.outcome
 
@@ -124,8 +125,14 @@ class Transaction:
 
         Spec: AB1.
         """
+        self._hold(False)
         for name in self:
             self[name].abort()
+
+    def _hold(self, is_held: bool) -> None:
+        """Whether nobody ends a job of it alone, which would leave half of the work. [MT1]"""
+        for name in self:
+            self[name]._in_transaction = is_held
 
     def __enter__(self) -> Transaction:
         return self
@@ -238,6 +245,7 @@ def commit_together(jobs: Iterable[Job]) -> JointOutcome:
         raise wrong("jobs", jobs, "a list of jobs, as begin returns them")
     for job in given:
         job._check_home()
+        job._check_own()
         if job._job.recovery is not None:
             raise UsageError(
                 f"{job._job.url}: a recoverable job is committed on its own; begin it without "

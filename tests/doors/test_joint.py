@@ -66,6 +66,28 @@ def test_an_exception_commits_nothing(lake: list[str]) -> None:
     assert rows(lake[:2]) == [0, 2]
 
 
+@pytest.mark.parametrize("end", ["commit", "prepare", "abort", "__enter__"])
+def test_no_job_of_a_transaction_is_ended_alone(lake: list[str], end: str) -> None:
+    """The other tables would lack their half, and leaving the block would say nothing of it. [MT1]"""
+
+    def careless() -> None:
+        with mc.transaction(lake[:2], key="day 1 é") as tx:
+            for name in tx:
+                tx[name].write(DAY)
+            getattr(tx["rejects"], end)()
+
+    with pytest.raises(mc.UsageError, match="rejects: this job belongs to a transaction"):
+        careless()
+    assert rows(lake[:2]) == [0, 0] and not mc.Table(lake[1]).jobs()
+    with mc.transaction(lake[:2], key="day 1 é") as tx:
+        for name in tx:
+            tx[name].write(DAY)
+        assert isinstance(mc.commit_all([tx["rejects"]])[0].error, mc.UsageError)
+        with pytest.raises(mc.UsageError, match="belongs to a transaction"):
+            mc.commit_together([tx[name] for name in tx])
+    assert rows(lake[:2]) == [2, 2]
+
+
 def test_a_conflict_names_its_table_and_commits_nothing(lake: list[str]) -> None:
     """[MT1] [CF1] [WM2]"""
     for path in lake[:2]:
