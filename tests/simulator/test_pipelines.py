@@ -158,7 +158,7 @@ def test_programs_that_never_meet_the_simulator_do_not_pass_for_tested() -> None
         thread.start()
         thread.join()
 
-    for program in (in_a_thread, lambda: mc.write(DAY, "memory://elsewhere"), lambda: None):
+    for program in (in_a_thread, lambda: mc.write(DAY, "memory://outside of it"), lambda: None):
         with pytest.raises(UsageError, match="nothing was simulated"):
             simulate({"a": program}, 0)
 

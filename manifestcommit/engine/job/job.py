@@ -43,6 +43,7 @@ from ..commit.group_commit import Committers
 from ..commit.settled import found_outcome
 from ..datafile import writer as files
 from ..datafile.foreign_file import footer_schema, inspect_file
+from ..datafile.row_buffer import bytes_of
 from ..joint.joint_commit import TablePart
 from ..metadata.job_and_key_lookup import find_job_at
 from ..metadata.table_context import TableContext
@@ -425,7 +426,7 @@ class Transaction:
                 writer.write(batch)
                 rows += batch.num_rows
                 if progress is not None:
-                    size += batch.nbytes
+                    size += bytes_of(batch)
                     progress(rows, size)
             entries = writer.close()
             if work is None:

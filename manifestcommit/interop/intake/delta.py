@@ -23,7 +23,8 @@ from ...core.schema.values import from_array
 from ...engine.maintenance.adopt import ListedFile, ListedTable
 from ...engine.metadata.table_context import TableContext
 from ...errors import NotATableError, UsageError
-from .package import package, parsed
+from . import package
+from .package import parsed
 
 _LOG = "_delta_log/"
 # Features of readers that change nothing of which rows a file has, or of how its columns are found.
@@ -36,11 +37,11 @@ def listed(session: TableContext, known: Schema | None) -> ListedTable:
 
     known: the columns of a table whose adoption was not completed; they keep their ids.
     """
-    deltalake = package("deltalake", "delta")
+    reader = package.deltalake()
     with tempfile.TemporaryDirectory(prefix="manifestcommit-") as folder:
         _copy_log(session, Path(folder))
         with parsed(f"the Delta log {session.store.url}/{_LOG}"):
-            table = deltalake.DeltaTable(folder)
+            table = reader.DeltaTable(folder)
             actions = pa.table(table.get_add_actions(flatten=True))
             struct = json.loads(table.schema().to_json())
             metadata, protocol = table.metadata(), table.protocol()

@@ -24,8 +24,9 @@ from ...engine.maintenance.adopt import ListedFile, ListedTable
 from ...engine.metadata.table_context import TableContext
 from ...errors import NotATableError, UnsupportedTypeError, UsageError
 from ...store import Store
+from . import package
 from .columns import NameMapping, as_stored
-from .package import package, parsed
+from .package import parsed
 
 _FOLDER = "metadata/"
 _HINT = f"{_FOLDER}version-hint.text"
@@ -70,7 +71,7 @@ def listed(session: TableContext, document: str | None) -> ListedTable:
 
 
 def _metadata(store: Store, name: str) -> Any:
-    parser = package("pyiceberg.table.metadata", "iceberg").TableMetadataUtil
+    parser = package.pyiceberg().table.metadata.TableMetadataUtil
     try:
         metadata = parser.parse_raw(_text(store, name))
     except FileNotFoundError:
@@ -140,7 +141,7 @@ def _live(store: Store, metadata: Any) -> list[Any]:
     snapshot = metadata.current_snapshot()
     if snapshot is None:
         return []
-    files = package("pyiceberg.manifest", "iceberg")
+    files = package.pyiceberg().manifest
     io = _store_io(store)
     found = []
     try:
@@ -167,9 +168,9 @@ def _live(store: Store, metadata: Any) -> list[Any]:
 
 def _store_io(store: Store) -> Any:
     """The store, as pyiceberg reads files."""
-    pyiceberg = package("pyiceberg.io", "iceberg")
+    files = package.pyiceberg().io
 
-    class Input(pyiceberg.InputFile):  # type: ignore[misc,name-defined]  # loaded late
+    class Input(files.InputFile):  # type: ignore[misc,name-defined]  # loaded late
         def __len__(self) -> int:
             return len(self._data())
 
@@ -182,7 +183,7 @@ def _store_io(store: Store) -> Any:
         def _data(self) -> bytes:
             return store.get(_inside(store, self.location), 0, _MOST_BYTES)
 
-    class StoreIO(pyiceberg.FileIO):  # type: ignore[misc,name-defined]  # loaded late
+    class StoreIO(files.FileIO):  # type: ignore[misc,name-defined]  # loaded late
         def new_input(self, location: str) -> Input:
             return Input(location)
 
@@ -203,7 +204,7 @@ def _field(column: Any) -> Field:
 
 
 def _type(kind: Any, of: str) -> FieldType:
-    types = package("pyiceberg.types", "iceberg")
+    types = package.pyiceberg().types
     if isinstance(kind, types.StructType):
         return StructType(fields=tuple(map(_field, kind.fields)))
     if isinstance(kind, types.ListType):

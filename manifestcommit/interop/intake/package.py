@@ -4,19 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any
 
 from ...errors import ManifestCommitError, UsageError
 
 
-def package(name: str, extra: str) -> Any:
-    """The module; UsageError that says how to install it."""
+def deltalake() -> Any:
+    """The package that reads Delta; UsageError that says how to install it."""
+    with _installed("deltalake", "delta"):
+        import deltalake
+
+    return deltalake
+
+
+def pyiceberg() -> Any:
+    """The package that reads Iceberg; UsageError that says how to install it."""
+    with _installed("pyiceberg", "iceberg"):
+        import pyiceberg.io
+        import pyiceberg.manifest
+        import pyiceberg.table.metadata
+        import pyiceberg.types
+
+    return pyiceberg
+
+
+@contextmanager
+def _installed(name: str, extra: str) -> Iterator[None]:
     try:
-        return import_module(name)
+        yield
     except ImportError as error:
         raise UsageError(
-            f"the package {name.partition('.')[0]} is missing, which reads the other format: "
+            f"the package {name} is missing, which reads the other format: "
             f"install manifestcommit[{extra}]"
         ) from error
 
