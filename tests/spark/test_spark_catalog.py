@@ -17,8 +17,12 @@ from tests.spark.settings import setting
 
 import manifestcommit as mc
 from manifestcommit.interop.spark_catalog.export import FOLDER
+from manifestcommit.spark.runtime.versions import SPARK, has
 
 pytestmark = pytest.mark.versions
+
+# Before, Spark's Parquet reader has no wider type for a narrow column: an error, never other rows.
+WIDENS = SPARK >= (4, 0)
 
 # Kinds that Spark's catalog cannot express, and a word of the reason.
 REFUSED = {
@@ -101,6 +105,11 @@ def by_folders(table: mc.Table) -> bool:
     return "'recursiveFileLookup' 'false'" in table.create_table_sql("a")
 
 
+def stops_at_widened(spark: SparkSession, name: str) -> None:
+    with pytest.raises(Exception, match="cannot be converted"):
+        spark.table(name).collect()
+
+
 @pytest.mark.parametrize("kind", [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.thorough) for kind in KINDS])
 def test_rows_are_those_of_readers(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     """[EX1] [EX9] [EX10]"""
@@ -115,6 +124,9 @@ def test_rows_are_those_of_readers(spark: SparkSession, tmp_path: Path, kind: st
     made = table.export("spark-catalog")
     assert (made.format, made.version, made.location) == ("spark-catalog", table.version, f"file://{local(table)}/_spark_catalog")
     with in_catalog(spark, table) as name:
+        if "widened" in kind and not WIDENS:
+            stops_at_widened(spark, name)
+            return
         check(spark, table, name)
         assert "Location: MetadataLogFileIndex" in plan(spark.table(name))
         assert by_folders(table) == (kind in PRUNED)
@@ -152,7 +164,10 @@ def test_columns_have_the_types_of_the_newest_version(spark: SparkSession, tmp_p
     table = mc.Table(path)
     with in_catalog(spark, table) as name:
         assert by_folders(table)
-        check(spark, table, name)
+        if WIDENS:
+            check(spark, table, name)
+        else:
+            stops_at_widened(spark, name)
 
 
 @pytest.mark.parametrize("inferred", ["true", "false"])
@@ -219,7 +234,7 @@ def test_nothing_is_written_through_it(spark: SparkSession, tmp_path: Path) -> N
                 with pytest.raises(Exception, match=r"ParentNotDirectory|Parent path is not a directory"):
                     insert()
                 assert folder(table) == before
-        for number in range(2):
+        for number in range(2 * has("format")):
             mc.write(numbered(1, part=["s"]), str(tmp_path / "source"))
             query = spark.readStream.format("manifestcommit").load(str(tmp_path / "source"))
             stream = query.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).toTable(name)
