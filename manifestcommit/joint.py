@@ -235,8 +235,8 @@ def commit_together(jobs: Iterable[Job]) -> JointOutcome:
         JobFencedError: a job took longer than gc's grace period; nothing is committed.
         OutcomeUnknownError: the store did not say whether it was committed; a rerun with the same
             keys is safe.
-        UsageError: `jobs` are no jobs, too few, of one table, over, recoverable, or of several
-            object stores.
+        UsageError: `jobs` are no jobs, too few, of one table, over, recoverable, of several object
+            stores, or only some have a key.
 
     Spec: MT1, MT4, MT13.
     """
@@ -251,6 +251,12 @@ def commit_together(jobs: Iterable[Job]) -> JointOutcome:
                 f"{job._job.url}: a recoverable job is committed on its own; begin it without "
                 "recoverable=True, or use commit_all. Nothing was committed."
             )
+    if len({job._job.key is None for job in given}) > 1:
+        bare = next(job._job.url for job in given if job._job.key is None)
+        raise UsageError(
+            f"jobs: the job of {bare} has no key, and others have one: give all of them a key, or "
+            "none, so that a rerun is recognised in every table. Nothing was committed."
+        )
     parts = [job._job.as_part() for job in given]
     outcomes = commit_jointly(parts)
     joint = _committed_or_raise([part.url for part in parts], outcomes)
