@@ -268,7 +268,7 @@ class _CommitLoop:
     def _next_step(self) -> Outcome | tuple[Snapshot, bytes] | None:
         """What the head decides, or else the version to create; None: rebased, judge again."""
         if (top := self._head.top) is not None:
-            if self._part is not None and self._part.is_placed(top.snapshot):
+            if isinstance(self._part, Member) and self._part.is_placed(top.snapshot):
                 return self._outcome("committed", version=top.version)
             self._rebase(settle_first(self._session, self._head))
             return None

@@ -34,10 +34,6 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
         own = attempt_id(self.job, self.attempt)
         return newest.pending is not None and attempt_of(newest.pending) == own
 
-    def is_over(self, session: TableContext, head: Snapshot) -> bool:
-        """Never: the home alone knows."""
-        return False
-
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """The commit decides for these members. attempt: its id; members: table id -> the member that
@@ -49,10 +45,6 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     def made(self, head: Snapshot, snapshot: Snapshot) -> Snapshot:
         """The next version of the home, as this decision."""
         return as_decision(snapshot, self.members)
-
-    def is_placed(self, newest: Snapshot) -> bool:
-        """Never: a decision is not pending."""
-        return False
 
     def is_over(self, session: TableContext, head: Snapshot) -> bool:
         """Whether the home records the attempt as aborted: it must not be decided. [MT4]"""
@@ -69,14 +61,6 @@ class Settlement(msgspec.Struct, frozen=True):
         """The next version, which no reader compares with that home."""
         homes = {each: record for each, record in snapshot.homes.items() if each != self.home}
         return msgspec.structs.replace(snapshot, homes=homes)
-
-    def is_placed(self, newest: Snapshot) -> bool:
-        """Never: it is not pending."""
-        return False
-
-    def is_over(self, session: TableContext, head: Snapshot) -> bool:
-        """Never: nobody aborts it."""
-        return False
 
 
 Part = Member | Decision | Settlement

@@ -139,10 +139,11 @@ def _by_key(parts: Sequence[TablePart]) -> dict[str, Outcome] | None:
 
 
 def _key_found(part: TablePart) -> Outcome | None:
-    if not isinstance(part.change, Write):
+    change = part.change
+    if not isinstance(change, Write) or change.key is None:
         return None
-    _, record = find_key_at(part.session, part.session.open(), str(part.change.key))
-    return None if record is None else key_outcome(part.change, record)
+    _, record = find_key_at(part.session, part.session.open(), change.key)
+    return None if record is None else key_outcome(change, record)
 
 
 def _without_work(parts: Sequence[TablePart]) -> dict[str, Outcome] | None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, TypeAlias, TypeVar
 
-from ...core.table.snapshot import KeyRecord, Snapshot, job_state
+from ...core.table.snapshot import KeyRecord, Snapshot
 from ...errors import SnapshotExpiredError
-from .manifests import JOB_RUN, KEY_RUN
+from .manifests import KEY_RUN
 from .table_context import TableContext
 from .version_chain import Head, raise_if_expired
 
@@ -66,12 +66,7 @@ def find_job(
 ) -> tuple[JobState | None, int | None]:
     """The record of a job, inlined or (with `runs`) spilled: its state and the version that carries
     it. [CM1]"""
-    if (state := job_state(snapshot, job)) is not None:
-        return state, snapshot.recent_jobs[job]
-    row = session.manifests.lookup(snapshot.job_runs, job, JOB_RUN) if runs else None
-    if row is None:
-        return None, None
-    return ("given_up", None) if row["version"] is None else ("committed", int(str(row["version"])))
+    return session.manifests.job(snapshot, job, runs=runs)
 
 
 def find_job_at(

@@ -11,7 +11,7 @@ import io
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +22,7 @@ from ...core.schema.fields import Schema
 from ...core.table import object_names, row_bitmap
 from ...core.table.entries import Entry, FooterRef, ManifestRef
 from ...core.table.partition_pattern import PartitionPattern, dedupe
-from ...core.table.snapshot import RunRef, Snapshot
+from ...core.table.snapshot import RunRef, Snapshot, job_state
 from ...errors import CorruptMetadataError, StoreUnclearError, UsageError
 from ...store import Store
 from ..runtime.checked_parquet import check_decoded, open_checked
@@ -205,6 +205,19 @@ class ManifestReader:
                     row: dict[str, object] = table.slice(at, 1).to_pylist()[0]
                     return row
         return None
+
+    def job(
+        self, snapshot: Snapshot, job: str, *, runs: bool = True
+    ) -> tuple[Literal["committed", "given_up"] | None, int | None]:
+        """The record of a job, inlined or (with `runs`) spilled: its state and the version that
+        carries it. [CM1] [OB11]"""
+        if (state := job_state(snapshot, job)) is not None:
+            return state, snapshot.recent_jobs[job]
+        row = self.lookup(snapshot.job_runs, job, JOB_RUN) if runs else None
+        if row is None:
+            return None, None
+        version = row["version"]
+        return ("given_up", None) if version is None else ("committed", int(str(version)))
 
     def columns(
         self, ref: ManifestRef, snapshot: Snapshot, removed: int, names: Sequence[str]

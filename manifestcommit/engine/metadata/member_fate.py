@@ -13,11 +13,11 @@ from ...core.format.codec import Hint
 from ...core.joint.fate import attempt_of, fate_of
 from ...core.joint.participants import Participant
 from ...core.table import object_names
-from ...core.table.snapshot import Pending, Snapshot, job_state
+from ...core.table.snapshot import Pending, Snapshot
 from ...errors import CorruptMetadataError, TableNotFoundError, UndecidedError
 from ...store import Store
 from ...store.base import store_beside
-from .manifests import JOB_RUN, ManifestReader
+from .manifests import ManifestReader
 
 
 class _Opened(Protocol):
@@ -55,15 +55,8 @@ def ask_fate(
             "home, which does not come before it in the order of tables; nothing was changed.",
             object_name=object_names.version_name(member.version),
         )
-    runs = ManifestReader(at)
-
-    def is_aborted(job: str) -> bool:
-        if (state := job_state(home, job)) is not None:
-            return state == "given_up"
-        row = runs.lookup(home.job_runs, job, JOB_RUN)
-        return row is not None and row["version"] is None
-
-    fate = fate_of(member, home, is_aborted)
+    reader = ManifestReader(at)
+    fate = fate_of(member, home, lambda job: reader.job(home, job)[0] == "given_up")
     if fate == "diverged":
         raise diverged(store, member)
     return fate

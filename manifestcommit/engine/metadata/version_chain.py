@@ -81,18 +81,9 @@ def open_head(store: Store) -> Head:
 def open_above(store: Store) -> tuple[Head, dict[str, int]]:
     """The latest version as of this call, and the intents in its listing: job -> size in bytes.
     Requests as for `open_head`. [RD1] [CM19]"""
-    hint = _hinted(store)
-    glanced = _glance(store, hint.version) if hint is not None else None
-    head, intents = _newest_object(store, hint.version, glanced) if hint is not None else (None, {})
-    if head is None:
-        head, intents = _newest_object(store, 0)
-    elif glanced is not None and not head.snapshot.marked:
+    hint, glanced, head, intents = _object_by_hint(store)
+    if glanced is not None and not head.snapshot.marked:
         _check_beside(store, glanced, head)
-    if head is None:
-        raise TableNotFoundError(
-            f"there is no table at {store.url}; check the path, create the table by a first "
-            "write, or `adopt` the Parquet files there"
-        )
     return settled_head(store, head, hint), intents
 
 
@@ -163,13 +154,24 @@ def settled_head(store: Store, newest: Head, hint: Hint | None = None) -> Head:
 def open_object(store: Store) -> Head:
     """The newest object as of this call, a member of a joint commit or not; no home is asked. [MT6]
     [RD1]"""
+    return _object_by_hint(store)[2]
+
+
+def _object_by_hint(store: Store) -> tuple[Hint | None, Head | None, Head, dict[str, int]]:
+    """The hint, the version that it names (None: it led nowhere), the newest object, and the
+    intents in its listing."""
     hint = _hinted(store)
     glanced = _glance(store, hint.version) if hint is not None else None
-    head = _newest_object(store, hint.version, glanced)[0] if hint is not None else None
-    head = head or _newest_object(store, 0)[0]
+    head, intents = _newest_object(store, hint.version, glanced) if hint is not None else (None, {})
     if head is None:
-        raise TableNotFoundError(f"there is no table at {store.url}")
-    return head
+        glanced = None
+        head, intents = _newest_object(store, 0)
+    if head is None:
+        raise TableNotFoundError(
+            f"there is no table at {store.url}; check the path, create the table by a first "
+            "write, or `adopt` the Parquet files there"
+        )
+    return hint, glanced, head, intents
 
 
 def _is_beneath(base: Head, member: Head) -> bool:

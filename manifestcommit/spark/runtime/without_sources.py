@@ -49,13 +49,15 @@ def check_sent(function: Any, options: StorageOptions, remedy: str) -> None:
         )
 
 
-def messages_of(
-    df: DataFrame, write: Callable[[Batches], bytes], options: StorageOptions
-) -> list[bytes]:
-    """The message of each task that `write` has given the rows to: one of each task, whatever was
-    repeated. [SP2]"""
+def check_can_write(write: Callable[[Batches], bytes], options: StorageOptions) -> None:
+    """UsageError if `messages_of` cannot run this write. [SP45] [SE1]"""
     check_pandas("on this Spark a write uses")
     check_sent(write, options, "Let the environment say how the store is reached.")
+
+
+def messages_of(df: DataFrame, write: Callable[[Batches], bytes]) -> list[bytes]:
+    """The message of each task that `write` has given the rows to: one of each task, whatever was
+    repeated. It can be sent as it is. [SP2]"""
     # Spark takes a dot in a column's name for a member's
     numbered = df.toDF(*(f"c{index}" for index in range(len(df.columns))))
     task = partial(_written, tuple(df.columns), write)

@@ -128,9 +128,12 @@ def write_dataframe(
     store = open_store(plan.url, given)
     write_id = secrets.token_hex(16)
     task = functools.partial(_message_of, plan, given, _filler(write_id))
-    if not has("format") or (has_pandas() and without_sources.can_send(task, given)):
+    is_source_there = has("format")
+    if not is_source_there:
+        without_sources.check_can_write(task, given)
+    if not is_source_there or (has_pandas() and without_sources.can_send(task, given)):
         with raising_ours(), paced(df, _filler(write_id)) as frame:
-            found = without_sources.messages_of(frame, task, given)
+            found = without_sources.messages_of(frame, task)
         return collect(plan, [TaskMessage(data) for data in found], given)
     name = registered_name(df.sparkSession, PlannedWrite, given)
     options = {"plan": msgspec.json.encode(plan).decode(), "writeId": write_id}
