@@ -13,6 +13,7 @@ import msgspec
 from ...core.commit.change import Rollback
 from ...core.joint.consistency import find_misfit
 from ...errors import UsageError
+from ..commit.commit_loop import settle_first
 from ..metadata.table_context import TableContext
 from ..metadata.version_chain import Head
 from ..operations.rollback import plan_rollback
@@ -39,8 +40,11 @@ class JointRollback(msgspec.Struct, frozen=True, kw_only=True):
 def plan_joint_rollback(
     sessions: Sequence[TableContext], targets: Sequence[int | str], *, reason: str
 ) -> JointRollback:
-    """The rollback of each table to its target, a version or a tag; nothing is written. UsageError
-    where the targets hold a joint commit in some of the tables only. [MT14] [CF13]"""
+    """The rollback of each table to its target, a version or a tag; nothing of it is written, but
+    attempts of joint commits that their coordinators left are aborted. UsageError where the targets
+    hold a joint commit in some of the tables only. [MT9] [MT14] [CF13]"""
+    for session in sessions:  # an abort in a home is a version there, which the plan has to see
+        settle_first(session, session.open())
     plans = [_plan(each, target, reason) for each, target in zip(sessions, targets, strict=True)]
     ids = frozenset(head.snapshot.table_id for head, _ in plans)
     _check_targets(sessions, [back for _, back in plans])

@@ -67,6 +67,18 @@ def test_a_rewind_drops_the_keys_of_joint_commits_only_where_that_is_asked_for()
     assert rewind(lake.at(url), "s", 0, reason="r", alone=True).dropped_keys == ("day",)
 
 
+@pytest.mark.parametrize("calls", range(DECIDED))
+def test_all_tables_go_back_behind_a_coordinator_that_died(calls: int) -> None:
+    """The attempt that it left is aborted first, which is a version of the home. [MT14] [MT9]"""
+    lake = Lake(3)
+    first = [head.version for head in lake.heads()]
+    commit_jointly(lake.parts())
+    stopped(lake.parts(), calls)
+    assert {each.kind for each in back(lake, dict(enumerate(first)))} == {"committed"}
+    assert lake.moved() == [0, 0, 0]
+    sound(lake)
+
+
 def test_one_rollback_of_all_tables_undoes_it_everywhere() -> None:
     """The same work can be committed again, with its key. [MT14] [MT1] [MT13] [CF13]"""
     lake = Lake(3)
