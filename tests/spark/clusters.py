@@ -78,6 +78,11 @@ def sprung(trap: Path) -> dict[str, int]:
     return found
 
 
+def trapped_attempt(trap: Path) -> str:
+    """The attempt of the task that stepped into the trap, as its files' names have it."""
+    return trap.with_name(trap.name + ".attempt").read_text("utf-8")
+
+
 def release(trap: Path) -> None:
     """Let the process go on that waits in the trap."""
     trap.with_name(trap.name + ".go").touch()

@@ -14,8 +14,8 @@ import time
 TRAPS = os.environ.get("MANIFESTCOMMIT_TEST_TRAPS")
 
 
-def spring(point):
-    """Do what the trap at this point says, if there is one and nobody else sprang it."""
+def spring(point, attempt=None):
+    """Do what the trap at this point says, if there is one and nobody else sprang it. attempt: of the task, where it is in one."""
     trap = os.path.join(TRAPS, point)
     try:
         with open(trap, encoding="utf-8") as file:
@@ -24,6 +24,9 @@ def spring(point):
     except FileNotFoundError:
         return
     jvm = ancestor("java")
+    if attempt is not None:
+        with open(trap + ".attempt", "w", encoding="utf-8") as file:
+            file.write(attempt)
     with open(trap + ".new", "w", encoding="utf-8") as file:
         json.dump({"worker": os.getpid(), "executor": jvm}, file)
     os.rename(trap + ".new", trap + ".pids")
@@ -71,18 +74,18 @@ def set_traps():
 
     def trapped_begin(self, store, plan, *, task, attempt):
         begin(self, store, plan, task=task, attempt=attempt)
-        self.task_of_test = task
+        self.task_of_test, self.attempt_of_test = task, attempt
 
     def trapped_write(self, batch):
         write(self, batch)
-        spring(f"task-{self.task_of_test}-writing")
+        spring(f"task-{self.task_of_test}-writing", self.attempt_of_test)
 
     def trapped_close(self):
         if self._entries is not None:
             return close(self)
-        spring(f"task-{self.task_of_test}-before-put")
+        spring(f"task-{self.task_of_test}-before-put", self.attempt_of_test)
         entries = close(self)
-        spring(f"task-{self.task_of_test}-after-put")
+        spring(f"task-{self.task_of_test}-after-put", self.attempt_of_test)
         return entries
 
     def trapped_plan(self, *arguments, **options):
