@@ -13,6 +13,7 @@ ALL = (
     "write_throughput",
     "read_back",
     "read_scan",
+    "tpch",
     "read_s3",
     "job_commit",
     "stream_sink",

@@ -71,13 +71,15 @@ def duckdb_relation(
             "write into the table first"
         )
     schema = snapshot.schema
-    paths, others = _split(session, snapshot, lambda kind: _duckdb_reads(kind, _release("duckdb")))
+    release = _release("duckdb")
+    paths, rows, others = _split(session, snapshot, lambda kind: _duckdb_reads(kind, release))
     if any(map(_GLOB.search, paths)) or not _may_open_files(connection):
-        paths, others = [], planning.entries_table(session, snapshot)
+        paths, rows, others = [], 0, planning.entries_table(session, snapshot)
     parts = []
     if paths:
         query = (
-            f"SELECT * FROM read_parquet([{', '.join(map(_literal, paths))}], {_options(schema)})"
+            f"SELECT * FROM read_parquet([{', '.join(map(_literal, paths))}], "
+            f"{_options(schema, rows)})"
         )
         parts.append(connection.sql(query))
     if others.num_rows or not paths:
@@ -92,7 +94,7 @@ def polars_frame(session: TableContext, snapshot: Snapshot) -> polars.LazyFrame:
     import polars
 
     schema = snapshot.schema or Schema(fields=())
-    paths, others = _split(session, snapshot, _polars_reads)
+    paths, _, others = _split(session, snapshot, _polars_reads)
     parts = []
     if paths:
         shown = polars.from_arrow(
@@ -123,8 +125,9 @@ def polars_frame(session: TableContext, snapshot: Snapshot) -> polars.LazyFrame:
 
 def _split(
     session: TableContext, snapshot: Snapshot, reads: Callable[[FieldType], bool]
-) -> tuple[list[str], pa.Table]:
-    """The paths of the files that an engine's own reader can read, and the entries of all others.
+) -> tuple[list[str], int, pa.Table]:
+    """The paths of the files that an engine's own reader can read, the number of their rows, and
+    the entries of all others.
 
     Its own can read what this library wrote, whose files have field ids and the table's types, on a
     file system, in a number that it plans in a moment. [AF3] [DF5]
@@ -140,11 +143,13 @@ def _split(
         or entries.num_rows > most
         or not all(reads(field.type) for _, field in walk(schema.fields))
     ):
-        return [], entries
+        return [], 0, entries
     own = pc.is_valid(entries.column("digest"))
-    paths = entries.filter(own).column("path").to_pylist()
+    theirs = entries.filter(own)
+    paths = theirs.column("path").to_pylist()
     check_files(session.store, paths, must_exist=True)
-    return [f"{base}/{path}" for path in paths], entries.filter(pc.invert(own))
+    rows = pc.sum(theirs.column("rows"), min_count=0).as_py()
+    return [f"{base}/{path}" for path in paths], rows, entries.filter(pc.invert(own))
 
 
 def _release(package: str) -> tuple[int, int]:
@@ -175,15 +180,21 @@ def _may_open_files(connection: duckdb.DuckDBPyConnection) -> bool:
     return bool(allowed)
 
 
-def _options(schema: Schema) -> str:
+def _options(schema: Schema, rows: int) -> str:
     """How `read_parquet` reads the files: columns by field id, whatever they are called in a file;
-    one that a file lacks is null. [SC4] [SC6]"""
+    one that a file lacks is null. [SC4] [SC6]
+
+    With columns given, DuckDB expects no rows at all and joins in a bad order, so that the number
+    of rows is given, too."""
     columns = (
         f"{field.id}: {{name: {_literal(field.name)}, type: {_literal(_duckdb_type(field.type))}, "
         "default_value: NULL}"
         for field in schema.fields
     )
-    return f"schema = MAP {{{', '.join(columns)}}}, binary_as_string = false"
+    return (
+        f"schema = MAP {{{', '.join(columns)}}}, binary_as_string = false, "
+        f"explicit_cardinality = {rows}"
+    )
 
 
 def _duckdb_type(kind: FieldType) -> str:

@@ -185,6 +185,15 @@ def test_versions_and_columns(tmp_path: Path) -> None:
     assert table.duckdb(connected()).filter("FLIGHT > 4294967296").project('FLIGHT, "late ""%` it\'s"').fetchall() == [(2**40, 2.5)]
 
 
+def test_duckdb_expects_the_rows_that_there_are(tmp_path: Path) -> None:
+    """It joins in an order by these numbers, and knows none of its own where columns are given."""
+    path = str(tmp_path)
+    mc.write(day(), path)
+    mc.write(day(["x"] * 1_234), path)
+    (row,) = (line for line in mc.Table(path).duckdb(connected()).explain().splitlines() if "~" in line)
+    assert f"~{len(NAMES) + 1_234:,} rows" in row
+
+
 @pytest.mark.parametrize("name", ["a*b", "[x]", "a?", "{a,b}", "back\\slash", "**"])
 def test_a_root_that_duckdb_takes_for_a_pattern_goes_by_the_dataset(name: str, tmp_path: Path) -> None:
     """Its pattern would match the files beside it, too. [RD42]"""
