@@ -72,11 +72,13 @@ def duckdb_relation(
         )
     schema = snapshot.schema
     release = _release("duckdb")
-    paths, rows, others = _split(session, snapshot, lambda kind: _duckdb_reads(kind, release))
+    own, others = _split(session, snapshot, lambda kind: _duckdb_reads(kind, release))
+    paths = own.column("path").to_pylist()
     if any(map(_GLOB.search, paths)) or not _may_open_files(connection):
-        paths, rows, others = [], 0, planning.entries_table(session, snapshot)
+        paths, others = [], planning.entries_table(session, snapshot)
     parts = []
     if paths:
+        rows = pc.sum(own.column("rows")).as_py()
         query = (
             f"SELECT * FROM read_parquet([{', '.join(map(_literal, paths))}], "
             f"{_options(schema, rows)})"
@@ -93,30 +95,13 @@ def polars_frame(session: TableContext, snapshot: Snapshot) -> polars.LazyFrame:
     """Exactly the rows of the snapshot, with the columns and types that its dataset has. [RD42]"""
     import polars
 
-    schema = snapshot.schema or Schema(fields=())
-    paths, _, others = _split(session, snapshot, _polars_reads)
+    own, others = _split(session, snapshot, _polars_reads)
     parts = []
-    if paths:
-        shown = polars.from_arrow(
-            arrow_schema.arrow_schema(schema, physical=False, ids=False).empty_table()
-        )
-        assert isinstance(shown, polars.DataFrame)
-        frame = polars.scan_parquet(
-            paths,
-            schema={field.file_name: shown.schema[field.name] for field in schema.fields},
-            glob=False,
-            hive_partitioning=False,
-            missing_columns="insert",
-            extra_columns="ignore",
-            cast_options=polars.ScanCastOptions(
-                integer_cast="upcast", float_cast="upcast", missing_struct_fields="insert"
-            ),
-        )
-        renamed = (polars.col(field.file_name).alias(field.name) for field in schema.fields)
-        parts.append(
-            frame.select(*renamed) if any(field.physical for field in schema.fields) else frame
-        )
-    if others.num_rows or not paths:
+    if own.num_rows and snapshot.schema is not None:
+        # Polars takes columns and the number of rows from the first file: the newest has them all
+        own = own.sort_by([("added", "descending"), ("rows", "descending")])
+        parts.append(_polars_scan(own.column("path").to_pylist(), snapshot.schema))
+    if others.num_rows or not own.num_rows:
         from ..engine.scan.arrow_dataset import open_dataset  # late: pyarrow.dataset loads pandas
 
         parts.append(polars.scan_pyarrow_dataset(open_dataset(session, snapshot, others)))
@@ -125,9 +110,9 @@ def polars_frame(session: TableContext, snapshot: Snapshot) -> polars.LazyFrame:
 
 def _split(
     session: TableContext, snapshot: Snapshot, reads: Callable[[FieldType], bool]
-) -> tuple[list[str], int, pa.Table]:
-    """The paths of the files that an engine's own reader can read, the number of their rows, and
-    the entries of all others.
+) -> tuple[pa.Table, pa.Table]:
+    """The entries of the files that an engine's own reader can read, with whole paths, and those of
+    all others.
 
     Its own can read what this library wrote, whose files have field ids and the table's types, on a
     file system, in a number that it plans in a moment. [AF3] [DF5]
@@ -143,13 +128,13 @@ def _split(
         or entries.num_rows > most
         or not all(reads(field.type) for _, field in walk(schema.fields))
     ):
-        return [], 0, entries
-    own = pc.is_valid(entries.column("digest"))
-    theirs = entries.filter(own)
-    paths = theirs.column("path").to_pylist()
+        return entries.slice(0, 0), entries
+    is_own = pc.is_valid(entries.column("digest"))
+    own, others = entries.filter(is_own), entries.filter(pc.invert(is_own))
+    paths = own.column("path").to_pylist()
     check_files(session.store, paths, must_exist=True)
-    rows = pc.sum(theirs.column("rows"), min_count=0).as_py()
-    return [f"{base}/{path}" for path in paths], rows, entries.filter(pc.invert(own))
+    whole = pa.array([f"{base}/{path}" for path in paths], pa.string())
+    return own.set_column(own.column_names.index("path"), "path", whole), others
 
 
 def _release(package: str) -> tuple[int, int]:
@@ -157,6 +142,40 @@ def _release(package: str) -> tuple[int, int]:
 
     major, minor = importlib.metadata.version(package).split(".")[:2]
     return int(major), int(minor)
+
+
+def _polars_scan(paths: list[str], schema: Schema) -> polars.LazyFrame:
+    """The files with the table's columns and types.
+
+    Polars joins in a bad order where columns are given to it, since it does not look at any file
+    then: they are given only where the first file has others. [SC4] [SC5] [SC6]"""
+    import polars
+
+    def scan(columns: dict[str, polars.DataType] | None) -> polars.LazyFrame:
+        return polars.scan_parquet(
+            paths,
+            schema=columns,
+            glob=False,
+            hive_partitioning=False,
+            missing_columns="insert",
+            extra_columns="ignore",
+            cast_options=polars.ScanCastOptions(
+                integer_cast="upcast", float_cast="upcast", missing_struct_fields="insert"
+            ),
+        )
+
+    shown = polars.from_arrow(
+        arrow_schema.arrow_schema(schema, physical=False, ids=False).empty_table()
+    )
+    assert isinstance(shown, polars.DataFrame)
+    columns = {field.file_name: shown.schema[field.name] for field in schema.fields}
+    frame = scan(None)
+    found = frame.collect_schema()
+    if any(found.get(name) != kind for name, kind in columns.items()):
+        frame, found = scan(columns), polars.Schema(columns)
+    if not any(field.physical for field in schema.fields) and found.names() == list(columns):
+        return frame
+    return frame.select(polars.col(field.file_name).alias(field.name) for field in schema.fields)
 
 
 def _polars_reads(kind: FieldType) -> bool:

@@ -46,6 +46,16 @@ def evolved(path: str) -> None:
     table.rename_column("flight", "FLIGHT")
 
 
+def swapped(path: str) -> None:
+    """Two columns of one type take each other's name; later files have them in the other order."""
+    mc.write(pa.table({"a": [1, 2], "b": [10, 20]}), path)
+    table = mc.Table(path)
+    for before, after in (("a", "c"), ("b", "a"), ("c", "b")):
+        table.rename_column(before, after)
+    mc.write(pa.table({"a": [30], "b": [3]}), path)
+    mc.write(pa.table({"b": [4], "a": [40]}), path)
+
+
 def nested(path: str) -> None:
     """Structs in everything, which get a member later."""
 
@@ -115,6 +125,7 @@ def empty(path: str) -> None:
 KINDS: dict[Callable[[str], None], bool] = {
     hostile_partitions: True,
     evolved: True,
+    swapped: True,
     nested: True,
     every_type: True,
     changed: True,
@@ -192,6 +203,24 @@ def test_duckdb_expects_the_rows_that_there_are(tmp_path: Path) -> None:
     mc.write(day(["x"] * 1_234), path)
     (row,) = (line for line in mc.Table(path).duckdb(connected()).explain().splitlines() if "~" in line)
     assert f"~{len(NAMES) + 1_234:,} rows" in row
+
+
+def test_polars_looks_at_a_file_that_has_every_column(tmp_path: Path) -> None:
+    """It joins in an order by that file's rows, and looks at none where columns are given. [SC4]"""
+    path, more = str(tmp_path), {"delay": [1.5] * len(NAMES)}
+    mc.write(day(), path)
+    mc.write(day(**more), path, merge_schema=True)
+    table = mc.Table(path)
+    before = polars.scan_parquet
+    asked: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(polars, "scan_parquet", lambda *words, **given: (asked.append(given["schema"]), before(*words, **given))[1])
+        check_polars(table)
+        assert asked == [None]
+        table.add_column("note", "string")
+        check_polars(table)
+    first, second = asked[1:]
+    assert first is None and list(second) == ["place", "flight", "delay", "note"]
 
 
 @pytest.mark.parametrize("name", ["a*b", "[x]", "a?", "{a,b}", "back\\slash", "**"])
