@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.budgets import SetBudgets, budgets
+from tests.left_out import is_left_out
 from tests.selection import COLLECTED, collected, write_down
 from tests.sizes import PROOF, rounds
 
@@ -44,11 +45,14 @@ def set_budgets() -> Iterator[SetBudgets]:
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects by marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests in tests/spark, where its fixture is, are marked: `make test` runs them in one process. Those marked `proof` are left to
-    `make proof`. What there is, before anything is deselected, is kept for the guard of the quick set."""
+    """Tests in tests/spark, where its fixture is, are marked: `make test` runs them in one process. What left_out.py names is marked
+    `thorough`. Tests marked `proof` are left to `make proof`. What there is, before anything is deselected, is kept for the guard of
+    the quick set."""
     for item in items:
         if item.path.is_relative_to(REPO / "tests" / "spark"):
             item.add_marker(pytest.mark.spark)
+        if is_left_out(item.nodeid):
+            item.add_marker(pytest.mark.thorough)
     if not PROOF:
         items[:] = [item for item in items if item.get_closest_marker("proof") is None]
     config.stash[COLLECTED] = collected(items)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.left_out import LEFT_OUT, is_left_out
 from tests.mutants.catalogue import MUTANTS
 from tests.selection import COLLECTED, Collected, collect_all, is_of_everything, not_held, not_killed
 from tests.sizes import PROOF
@@ -23,7 +24,7 @@ KILLERS: dict[str, str] = {
 }
 # How many tests there are at the least, and how much of each folder is quick; the folders named here are what is repeated at length.
 IN_ALL, WITH_SPARK, SHARE = 6500, 250, 0.9
-SHARES = {"e2e": 0.35, "fuzz": 0.22, "model": 0.2, "servers": 0.8, "simulator": 0.85, "spark": 0.6, "store": 0.8}
+SHARES = {"e2e": 0.35, "faults": 0.8, "fuzz": 0.22, "model": 0.2, "servers": 0.8, "simulator": 0.85, "spark": 0.6, "store": 0.8}
 # These ways of going wrong, and of running, are in the quick set however it is cut.
 ALWAYS = (
     "tests/simulator/test_runs.py::test_no_schedule_and_no_fault_breaks_a_promise",
@@ -67,6 +68,20 @@ def test_the_quick_set_is_most_of_what_there_is(tests: Sequence[Collected]) -> N
     nodes = [each.node for each in tests if each.quick]
     assert not [name for name in ALWAYS if not any(node.startswith(name) for node in nodes)]
     assert PROOF or len(nodes) < len(tests), "nothing is left out: is the mark still read?"
+
+
+def test_what_is_left_out_by_name_is_there_and_keeps_a_third_of_its_cases(tests: Sequence[Collected]) -> None:
+    of_function: dict[str, list[Collected]] = {}
+    for each in tests:
+        of_function.setdefault(each.function, []).append(each)
+    for path, functions in LEFT_OUT.items():
+        for function, cases in functions.items():
+            every = of_function.get(f"{path}::{function}", [])
+            names = {each.node.partition("[")[2].removesuffix("]") for each in every}
+            assert every and set(cases) <= names, f"{path}::{function} has no case {sorted(set(cases) - names)}"
+            assert bool(cases) == (names != {""})
+            assert not cases or 3 * (len(every) - len(cases)) >= len(every) - 2, f"{path}::{function}: too few are left"
+            assert not any(each.quick for each in every if is_left_out(each.node))
 
 
 def runs(target: str) -> list[tuple[str, int]]:
