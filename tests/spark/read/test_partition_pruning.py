@@ -113,6 +113,7 @@ def rows_of(df: Any) -> list[tuple[Any, ...]]:
     return sorted(map(tuple, df.selectExpr("n", "hex(cast(p as string)) p").collect()))
 
 
+@pytest.mark.versions
 def test_a_later_filter_reads_one_file_in_one_task(spark: Any, days: Path) -> None:
     """[RD43] Forty days, one file each: Spark gets the filter on partitions, and opens one file."""
     df = mc.read_committed(days, spark=spark).where("day = '2013-01-05'")
@@ -122,6 +123,7 @@ def test_a_later_filter_reads_one_file_in_one_task(spark: Any, days: Path) -> No
     assert "(day" in scans_of(df)[0].partitionFilters().toString()
 
 
+@pytest.mark.versions
 def test_a_join_prunes_by_the_other_side(spark: Any, days: Path, root: str) -> None:
     """[RD43] Dynamic partition pruning: the days of a small table that a filter has left."""
     mc.write(pa.table({"d": [DAYS[3], DAYS[5]], "what": ["wanted", "not"]}), root)
@@ -131,6 +133,7 @@ def test_a_join_prunes_by_the_other_side(spark: Any, days: Path, root: str) -> N
     assert files_read(joined) == [1, 1]
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize("name", [*VALUES, *DOUBTFUL])
 def test_every_value_is_that_of_the_entry(spark: Any, root: str, as_before: Any, name: str) -> None:
     """[RD43] [DF4] Row by row as when values are read from the files; plain values prune, of doubtful ones none does."""
@@ -206,6 +209,7 @@ def test_files_of_others_are_read_beside(spark: Any, root: str) -> None:
     assert sorted(row.n for row in some.collect()) == [2, 3] and files_read(some) == [1]
 
 
+@pytest.mark.versions
 def test_what_spark_has_read_is_compared_with_the_entries(spark: Any, days: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """[RD43] A value, a folder or a column that differs: the values are read from the files."""
     usual = dataframe.folders_in
