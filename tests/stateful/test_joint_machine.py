@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable, Sequence
 
 import msgspec
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -204,7 +205,14 @@ class Bank(RuleBasedStateMachine):
                     store.delete([info.name])
 
 
-TestBank = Bank.TestCase
-TestBank.settings = settings(
-    max_examples=rounds(25, 400), stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
+class AtLength(Bank):
+    pass
+
+
+AT_LENGTH = settings(
+    max_examples=rounds(40, 400), stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
 )
+TestBank = Bank.TestCase
+TestBank.settings = settings(AT_LENGTH, max_examples=6)
+TestBankAtLength = pytest.mark.timeout(rounds(600, 3 * 3600))(pytest.mark.thorough(AtLength.TestCase))
+TestBankAtLength.settings = AT_LENGTH
