@@ -190,7 +190,11 @@ class _Log:
         self._session = session
 
     def put_commit(self, before: Snapshot, after: Snapshot) -> None:
-        """Put the actions that lead from one version to the next."""
+        """Put the actions that lead from one version to the next, or a checkpoint where they are
+        many; where their number shows that, they are not loaded."""
+        if abs(after.totals.files - before.totals.files) > MOST_ACTIONS:
+            self.put_checkpoint(after)
+            return
         with raise_if_expired(self._session.store, after.version):
             removed, added = differing_entries(self._session, before, after)
         if removed.num_rows + added.num_rows > MOST_ACTIONS:
@@ -216,7 +220,8 @@ class _Log:
         with raise_if_expired(self._session.store, snapshot.version):
             removed = manifests.removed(snapshot) if snapshot.manifests else {}
             for ref in snapshot.manifests:
-                yield manifests.live(ref, snapshot, removed.get(ref.path, 0))
+                # read once: a table's manifests together may be more than memory holds
+                yield manifests.live(ref, snapshot, removed.get(ref.path, 0), keep=False)
             if snapshot.schema is not None:
                 yield manifests.inlined(snapshot)
 

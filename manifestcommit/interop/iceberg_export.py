@@ -248,7 +248,9 @@ class _Manifests:
                 gone = removed.get(ref.path, 0)
                 key = _key(ref, gone, snapshot)
                 if key not in self._known:
-                    self._put(key, session.manifests.live(ref, snapshot, gone), snapshot)
+                    # read once: a table's manifests together may be more than memory holds
+                    entries = session.manifests.live(ref, snapshot, gone, keep=False)
+                    self._put(key, entries, snapshot)
                 yield self._known.get(key)
             inlined = session.manifests.inlined(snapshot)
             if inlined.num_rows:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import gc
 from collections import Counter
+from pathlib import Path
 
 import deltalake
 import pyarrow as pa
@@ -13,7 +15,7 @@ from benchmarks.made_up import make_table
 
 import manifestcommit as mc
 from manifestcommit.engine.metadata.table_context import TableContext
-from manifestcommit.interop import exporter
+from manifestcommit.interop import delta_export, exporter
 from manifestcommit.store import open_store
 from manifestcommit.testing import CountingStore
 from manifestcommit.testing.counting import Call
@@ -63,6 +65,22 @@ def calls_of(path: str, format: str) -> list[Call]:
     store.calls.clear()
     exporter.export_format(session, head, format)
     return store.calls
+
+
+@pytest.mark.parametrize("format", ["iceberg", "delta"])
+def test_a_first_export_holds_one_manifest_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str) -> None:
+    """Not those that it has read, nor, for a Delta log, all files of a version at once. [EX2]"""
+    path, loaded = str(tmp_path / "t"), list[int]()
+    make_table(open_store(path), FILES, partitions=PARTITIONS, manifest_files=1_000)
+    monkeypatch.setattr(delta_export, "MOST_ACTIONS", 1_000)
+    monkeypatch.setattr(delta_export, "differing_entries", lambda *_: loaded.append(1))
+    session = TableContext(open_store(path))
+    head = session.open()
+    before = pa.total_allocated_bytes()
+    exporter.export_format(session, head, format)
+    gc.collect()
+    one = session.manifests.live(head.snapshot.manifests[0], head.snapshot, 0).nbytes
+    assert pa.total_allocated_bytes() - before <= 2 * one and not loaded
 
 
 def test_others_plan_the_files_that_this_library_plans(path: str) -> None:

@@ -70,8 +70,11 @@ class ManifestReader:
     def __reduce__(self) -> tuple[type[ManifestReader], tuple[Store]]:
         return ManifestReader, (self._store,)  # in another process it starts with an empty cache
 
-    def manifest(self, ref: ManifestRef, partition_by: Sequence[int]) -> pa.Table:
-        """The manifest's table, all rows as written. One request. [OB6]"""
+    def manifest(
+        self, ref: ManifestRef, partition_by: Sequence[int], *, keep: bool = True
+    ) -> pa.Table:
+        """The manifest's table, all rows as written. keep: in memory, for the next call. One
+        request. [OB6]"""
         key = (ref.path, ref.digest, ref.files, tuple(partition_by))
         if (known := self._known(key)) is not None:
             return known
@@ -82,7 +85,7 @@ class ManifestReader:
             raise CorruptMetadataError(
                 codec.damaged(ref.path, str(error)), object_name=ref.path
             ) from None
-        return self._keep(key, table)
+        return self._keep(key, table) if keep else table
 
     def parts(self, ref: ManifestRef, partition_by: Sequence[int]) -> ManifestParts | None:
         """The manifest for reading by parts; None if it is read whole: it is small, cached, or its
@@ -128,13 +131,14 @@ class ManifestReader:
                 held -= self._parts.popitem(last=False)[1].held_bytes
         return parts
 
-    def live(self, ref: ManifestRef, snapshot: Snapshot, removed: int) -> pa.Table:
+    def live(
+        self, ref: ManifestRef, snapshot: Snapshot, removed: int, *, keep: bool = True
+    ) -> pa.Table:
         """The live rows of one manifest, in the types of the snapshot's schema, each with its
-        version. [OB9] [OB13]"""
+        version. keep: as for `manifest`. [OB9] [OB13]"""
         check_removed(ref, removed)
-        return aligned(
-            manifest_table.live(self.manifest(ref, snapshot.partition_by), removed), ref, snapshot
-        )
+        table = self.manifest(ref, snapshot.partition_by, keep=keep)
+        return aligned(manifest_table.live(table, removed), ref, snapshot)
 
     def entries(self, ref: ManifestRef, snapshot: Snapshot) -> list[Entry]:
         """The live entries of one manifest. [OB9]"""
