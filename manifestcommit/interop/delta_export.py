@@ -57,11 +57,11 @@ def check_files(session: TableContext, entries: pa.Table, snapshot: Snapshot) ->
 def check_owner(session: TableContext, snapshot: Snapshot) -> None:
     """UsageError if the log is another table's. [EX9]"""
     newest = exported_version(session.store, snapshot.version)
-    if newest is not None and not _is_ours(session.store, newest, snapshot.table_id):
+    if newest is not None and not is_of_table(session.store, newest, snapshot.table_id):
         raise not_ours(session.store, FOLDER)
 
 
-def _is_ours(store: Store, version: int, table_id: str) -> bool:
+def is_of_table(store: Store, version: int, table_id: str) -> bool:
     """Whether this version of the log is of this table. One request, if it is a commit."""
     try:
         return table_in(store.get(commit_name(version), 0, 256)) == table_id
@@ -96,7 +96,7 @@ def export(session: TableContext, head: Head) -> int:
     """Export this version and those since the log's newest one, unless the log has it; returns the
     newest exported one. [EX1] [EX2]"""
     newest = exported_version(session.store, head.version)
-    if newest is not None and not _is_ours(session.store, newest, head.snapshot.table_id):
+    if newest is not None and not is_of_table(session.store, newest, head.snapshot.table_id):
         raise not_ours(session.store, FOLDER)
     if newest is not None and newest >= head.version:
         return newest
@@ -152,7 +152,7 @@ def unreached(
     """
     commits, checkpoints, hint = _objects(session.store)
     newest = max((*commits, *checkpoints), default=0)
-    if not newest or not _is_ours(session.store, newest, decided.table_id):
+    if not newest or not is_of_table(session.store, newest, decided.table_id):
         return
     latest = [objects[newest] for objects in (commits, checkpoints) if newest in objects]
     if max(info.modified for info in latest) <= cut_s and is_dead(newest):

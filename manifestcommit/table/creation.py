@@ -119,7 +119,8 @@ def adopt(
         NotATableError: there are no Parquet files, or they are a table of another format.
         SchemaMismatchError: the columns of two files do not unite.
         UsageError: a file is no Parquet file, or the other format's table has what a table here
-            cannot have: delete files, deletion vectors, files elsewhere, a column under two names.
+            cannot have: delete files, deletion vectors, files elsewhere, a column under two names;
+            or it was adopted already, and has changed since.
         UnsupportedTypeError: the other format's table has a column of such a type.
 
     Spec: AF2, AF4.

@@ -670,8 +670,8 @@ class Table(ColumnChanges, RowChanges, ChangeReads, Exports, TableReads):
         Raises:
             NotATableError: there are no Parquet files, or they are a table of another format.
             SchemaMismatchError: the columns of two files do not unite.
-            UsageError: a file is no Parquet file, or the other format's table has what a table
-                here cannot have.
+            UsageError: a file is no Parquet file, the other format's table has what a table here
+                cannot have, or it was adopted already and has changed since.
             UnsupportedTypeError: the other format's table has a column of such a type.
 
         Spec: AF2, AF4.
@@ -683,9 +683,9 @@ class Table(ColumnChanges, RowChanges, ChangeReads, Exports, TableReads):
                 return _adopt(session, partition_by=names, progress=progress)
             if names is not None:
                 raise UsageError("partition_by: with from_ the partition columns are the table's")
-            from ..interop.intake.formats import listing  # late: most programs do without
+            from ..interop.intake.formats import source_of  # late: most programs do without
 
-            return _adopt(session, progress=progress, listed=listing(session, from_))
+            return _adopt(session, progress=progress, source=source_of(session, from_))
 
 
 def _policy(

@@ -51,7 +51,7 @@ READ_BY: Mapping[str, tuple[str, str]] = {
     "engine/scan/prefetch.py:_Held._range": ("data file, by its parts", "parquet"),
     "engine/job/task_recovery.py:_read": ("finished task", "task"),
     "engine/inspection/verify.py:_check_hint": ("hint", "hint"),
-    "interop/delta_export.py:_is_ours": ("log of an export", "export"),
+    "interop/delta_export.py:is_of_table": ("log of an export", "export"),
     "interop/file_columns.py:_columns_of": ("data file of others", "export"),
     "interop/iceberg_export.py:_Manifests.know": ("manifest list of an export", "export"),
     "interop/iceberg_export.py:_document": ("document of an export", "export"),

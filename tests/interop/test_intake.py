@@ -44,7 +44,7 @@ import manifestcommit as mc
 from manifestcommit.cli.main import main
 from manifestcommit.engine.maintenance.adopt import adopt
 from manifestcommit.engine.metadata.table_context import TableContext
-from manifestcommit.interop.intake.formats import listing
+from manifestcommit.interop.intake.formats import source_of
 from manifestcommit.store import open_store
 from manifestcommit.testing import Died, FaultStore
 
@@ -434,13 +434,63 @@ def test_a_killed_adoption_is_completed(tmp_path: Path) -> None:
         store = FaultStore(open_store(root), {number: "dies_after"})
         session = TableContext(store)
         with contextlib.suppress(Died):
-            adopt(session, listed=listing(session, "delta"))
+            adopt(session, source=source_of(session, "delta"))
         mc.adopt(root, from_="delta")
         found, schema = expected(mc.Table(root))
         assert found == rows(data, schema)
         if len(store.calls) < number:
             break
     assert number > 10
+
+
+def numbered_document(root: str, at: int) -> str:
+    """The document of an Iceberg table that has this place in its history."""
+    return str(sorted(Path(root, "metadata").glob("*.metadata.json"))[at])
+
+
+def test_an_iceberg_table_that_has_moved_on_is_told(tmp_path: Path) -> None:
+    """[AF4]"""
+    root = str(tmp_path / "t")
+    ice = ice_table(root, Schema(N))
+    ice.append(numbered(2))
+    adopted = mc.adopt(root, from_=document(ice))
+    before = ice.current_snapshot().snapshot_id
+    ice.append(numbered(1))
+    now = ice.current_snapshot().snapshot_id
+    with pytest.raises(mc.UsageError, match=rf"adopted from snapshot {before} of the Iceberg table.* is snapshot {now} of .*`add_files`"):
+        mc.adopt(root, from_=document(ice))
+    assert mc.Table(root).version == adopted.version and mc.Table(root).to_arrow().num_rows == 2
+    assert mc.adopt(root, from_=numbered_document(root, 1)).already_adopted
+
+
+def test_a_delta_table_that_has_moved_on_is_told(tmp_path: Path) -> None:
+    """Also where a checkpoint is all that says so; not where the log is gone, or that of this table's exports. [AF4]"""
+    root = str(tmp_path / "t")
+    write_delta(root, numbered(2))
+    mc.adopt(root, from_="delta")
+    write_delta(root, numbered(1), mode="append")
+    deltalake.DeltaTable(root).create_checkpoint()
+    commit = Path(root, "_delta_log", f"{1:020d}.json")
+    for _ in range(2):
+        with pytest.raises(mc.UsageError, match=r"adopted from version 0 of the Delta table.* is version 1 of .*Stop the jobs"):
+            mc.adopt(root, from_="delta")
+        commit.unlink(missing_ok=True)
+    assert mc.Table(root).to_arrow().num_rows == 2
+    shutil.rmtree(commit.parent)
+    assert mc.adopt(root, from_="delta").already_adopted
+    mc.Table(root).export("delta")
+    assert mc.adopt(root, from_="delta").already_adopted
+
+
+def test_a_folder_that_was_adopted_was_not_adopted_from_a_format(tmp_path: Path) -> None:
+    """[AF4]"""
+    root = str(tmp_path / "t")
+    Path(root).mkdir()
+    pq.write_table(numbered(2), f"{root}/a.parquet")
+    mc.adopt(root)
+    write_delta(root, numbered(1))
+    with pytest.raises(mc.UsageError, match=r"adopted from a folder of files, and .* is version 0 of the Delta table now"):
+        mc.adopt(root, from_="delta")
 
 
 def test_the_command_adopts_from_a_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -260,6 +260,13 @@ EXPORTS: tuple[Mutant, ...] = (
         tests=f"{_REFUSED}[with_two_names]",
     ),
     mutant(
+        "a source that has moved on",
+        "A second adoption says that all is done, although the other table has new files.",
+        "AF4",
+        ("engine/maintenance/adopt.py", "if now is not None and now != adopted:", "if now is not None and not adopted:"),
+        tests=f"{_INTAKE}::test_a_delta_table_that_has_moved_on_is_told",
+    ),
+    mutant(
         "a name under two columns",
         "A table that is adopted from Iceberg reads the values of a dropped column as those of a new one.",
         "AF4",

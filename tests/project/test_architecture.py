@@ -343,6 +343,7 @@ ARROWS: dict[str, set[str]] = {
         "engine.metadata",
         "engine.runtime",
         "errors",
+        "interop",
         "store",
     },
     "interop": {
@@ -551,8 +552,8 @@ FLOORS: dict[str, list[set[str]]] = {
             "spark_catalog.partition_values",
             "spark_catalog.statement",
         },
-        {"delta_export", "iceberg_export", "intake.columns", "intake.delta", "spark_catalog.export"},
-        {"exporter", "intake.iceberg"},
+        {"delta_export", "iceberg_export", "intake.columns", "spark_catalog.export"},
+        {"exporter", "intake.delta", "intake.iceberg"},
         {"intake.formats"},
     ],
     "report": [

@@ -11,6 +11,7 @@ of their columns (engine.datafile.schema_union).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -50,6 +51,7 @@ from .spilled_file_list import GatheredFile, SpilledFileList
 
 KEY = "manifestcommit.adopt"  # of the commit that registers the files
 UNFINISHED = "manifestcommit.adoption"  # a property that exists until they are registered
+SOURCE = "manifestcommit.adopted-from"  # a property: the version of the other format's table
 _THREADS = 16
 _AHEAD = 64  # files that are being read, or wait for an earlier one
 _NAMED = 10  # files that an error names
@@ -107,11 +109,22 @@ class ListedFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListedTable(msgspec.Struct, frozen=True, kw_only=True):
-    """What a table of another format has: all its files, and the columns as these hold them."""
+    """What a table of another format has: all its files, and the columns as these hold them.
+    version: of that table, in words."""
 
     schema: Schema
     partition_by: tuple[int, ...]
     files: tuple[ListedFile, ...]
+    version: str
+
+
+class Source(NamedTuple):
+    """A table of another format. listed: what it has, for the columns of an adoption that was not
+    completed; current: its version now, for the id of the table that was made of it; None: it is
+    gone, or an export of that table has taken its place."""
+
+    listed: Callable[[Schema | None], ListedTable]
+    current: Callable[[str], str | None]
 
 
 def adopt(
@@ -119,26 +132,26 @@ def adopt(
     *,
     partition_by: Sequence[str] | None = None,
     progress: Progress | None = None,
-    listed: Callable[[Schema | None], ListedTable] | None = None,
+    source: Source | None = None,
 ) -> Adoption:
     """Make a table of the Parquet files in a folder with one commit; no file is moved, rewritten or
     deleted. [AF2]
 
-    partition_by: the partition columns, by default those of the folders; listed: what to adopt
-    instead of all files, for the columns of an adoption that was not completed [AF4]. A crash
-    leaves no table, or one that the next call completes; after the commit, the call is idempotent.
-    Every unfit file raises an error before a table is created.
+    partition_by: the partition columns, by default those of the folders; source: whose files to
+    adopt instead of all [AF4]. A crash leaves no table, or one that the next call completes; after
+    the commit, the call is idempotent. Every unfit file raises an error before a table is created.
     """
     for _ in range(_TRIES):
         head, record = _open(session)
         if head is not None and (done := _done(session, head, record)) is not None:
+            _check_source(session, head.snapshot, source)
             return done
         with SpilledFileList(session.tuning.budgets.adopted_entries) as gathered:
-            if listed is None:
+            if source is None:
                 pending = _Pending(session, head, partition_by, gathered)
             else:
                 known = None if head is None else head.snapshot.schema
-                pending = _Listed(session, head, gathered, listed(known))
+                pending = _Listed(session, head, gathered, source.listed(known))
             pending.gather(progress)
             outcome = pending.commit()
         if outcome is not None:
@@ -181,6 +194,20 @@ def _done(session: TableContext, head: Head, record: KeyRecord | None) -> Adopti
     return None
 
 
+def _check_source(session: TableContext, snapshot: Snapshot, source: Source | None) -> None:
+    """UsageError if the other format's table is not at the version any more that was adopted.
+    [AF4]"""
+    now = None if source is None else source.current(snapshot.table_id)
+    adopted = snapshot.properties.get(SOURCE, "a folder of files")
+    if now is not None and now != adopted:
+        raise UsageError(
+            f"{session.store.url} was adopted from {adopted}, and the other format's table there "
+            f"is {now} now. This table has nothing of what was committed there since, and nothing "
+            "was changed. Stop the jobs that write there; then add the files that came since with "
+            "`add_files` of a job, and delete the rows that were deleted with `delete`"
+        )
+
+
 def _names(snapshot: Snapshot) -> tuple[str, ...]:
     by_id = {field.id: field.name for field in snapshot.schema.fields} if snapshot.schema else {}
     return tuple(by_id[field_id] for field_id in snapshot.partition_by)
@@ -205,6 +232,7 @@ class _Pending:
         self._first: str | None = None  # the file whose folders all others must match
         self._skipped: list[SkippedFile] = []
         self._skipped_files = 0
+        self._properties: dict[str, str | None] = {}  # of a table that is adopted
         known = head.snapshot.schema if head is not None else None
         self._columns = Columns(session.new_field_id, known)
         self._union = Union(known)
@@ -428,7 +456,7 @@ class _Pending:
             add_manifests=references,
             touched=({},),
             overwrite=overwrite,
-            properties={UNFINISHED: None},
+            properties={UNFINISHED: None, **self._properties},
             summary=Summary(
                 rows_read=files.rows,
                 bytes_read=files.bytes,
@@ -530,6 +558,7 @@ class _Listed(_Pending):
         names = {field.id: field.name for field in listed.schema.fields}
         super().__init__(session, head, [names[id] for id in listed.partition_by], gathered)
         self._listed = listed
+        self._properties = {SOURCE: listed.version}
 
     def gather(self, progress: Progress | None) -> None:
         """Inspect every listed file; errors name the unfit file. Nothing is written."""

@@ -7,6 +7,7 @@ is all that is needed. Not here: the commit (engine.maintenance.adopt).
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,10 +24,13 @@ from ...core.schema.values import from_array
 from ...engine.maintenance.adopt import ListedFile, ListedTable
 from ...engine.metadata.table_context import TableContext
 from ...errors import NotATableError, UsageError
+from ...store import Store
+from ..delta_export import is_of_table
 from . import package
 from .package import parsed
 
 _LOG = "_delta_log/"
+_VERSION = re.compile(r"_delta_log/(\d{20})\.(?:json|checkpoint\..+)", re.ASCII)
 # Features of readers that change nothing of which rows a file has, or of how its columns are found.
 _READ = frozenset({"columnMapping", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
 _MAPPED = "delta.columnMapping."
@@ -45,13 +49,31 @@ def listed(session: TableContext, known: Schema | None) -> ListedTable:
             actions = pa.table(table.get_add_actions(flatten=True))
             struct = json.loads(table.schema().to_json())
             metadata, protocol = table.metadata(), table.protocol()
+            version = table.version()
     _check_features(session, protocol.reader_features or [], metadata.configuration)
     schema = _schema(struct, known, session.new_field_id)
     names = list(metadata.partition_columns)
     by = check_partition_by(schema, names)
     return ListedTable(
-        schema=schema, partition_by=by, files=_files(session, actions, schema, by, names)
+        schema=schema,
+        partition_by=by,
+        files=_files(session, actions, schema, by, names),
+        version=_in_words(version),
     )
+
+
+def current_version(store: Store, table_id: str) -> str | None:
+    """The newest version of the log, in words; None: there is no log, or it is an export of this
+    table. At most two requests. [AF4]"""
+    found = [match for info in store.list(_LOG) if (match := _VERSION.fullmatch(info.name))]
+    newest = max((int(match[1]) for match in found), default=None)
+    if newest is None or is_of_table(store, newest, table_id):
+        return None
+    return _in_words(newest)
+
+
+def _in_words(version: int) -> str:
+    return f"version {version} of the Delta table"
 
 
 def _copy_log(session: TableContext, folder: Path) -> None:

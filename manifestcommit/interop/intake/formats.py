@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
-from ...core.schema.fields import Schema
-from ...engine.maintenance.adopt import ListedTable
+from ...engine.maintenance.adopt import Source
 from ...engine.metadata.table_context import TableContext
 from ...engine.runtime.validation import wrong
 from . import delta, iceberg
 
 
-def listing(session: TableContext, source: str) -> Callable[[Schema | None], ListedTable]:
-    """What reads the list of files of the table at this path. UsageError: no such format."""
-    if source == "delta":
-        return lambda known: delta.listed(session, known)
-    if source == "iceberg":
-        return lambda _: iceberg.listed(session, None)
-    if source.endswith(".metadata.json"):
-        return lambda _: iceberg.listed(session, source)
-    raise wrong("from_", source, "'iceberg', 'delta', or the path of an Iceberg document")
+def source_of(session: TableContext, given: str) -> Source:
+    """What reads the table of another format at this path. UsageError: no such format."""
+    if given == "delta":
+        return Source(
+            listed=partial(delta.listed, session),
+            current=partial(delta.current_version, session.store),
+        )
+    if given == "iceberg" or given.endswith(".metadata.json"):
+        document = None if given == "iceberg" else given
+        return Source(
+            listed=lambda _: iceberg.listed(session, document),
+            current=lambda _: iceberg.current_version(session.store, document),
+        )
+    raise wrong("from_", given, "'iceberg', 'delta', or the path of an Iceberg document")

@@ -67,7 +67,25 @@ def listed(session: TableContext, document: str | None) -> ListedTable:
             ListedFile(path=path, partition=_values(metadata, file, schema, by))
             for path, file in zip(paths, files, strict=True)
         )
-    return ListedTable(schema=schema, partition_by=by, files=chosen)
+    version = _in_words(metadata.current_snapshot_id)
+    return ListedTable(schema=schema, partition_by=by, files=chosen, version=version)
+
+
+def current_version(store: Store, document: str | None) -> str | None:
+    """The current snapshot, in words; None: there is no document. [AF4]"""
+    try:
+        name = _hinted(store) if document is None else _inside(store, document)
+        text = _text(store, name)
+    except (FileNotFoundError, NotATableError):
+        return None
+    with parsed(f"the document {store.url}/{name}"):
+        return _in_words(json.loads(text).get("current-snapshot-id"))
+
+
+def _in_words(snapshot_id: int | None) -> str:
+    if snapshot_id is None or snapshot_id == -1:
+        return "the Iceberg table without a snapshot"
+    return f"snapshot {snapshot_id} of the Iceberg table"
 
 
 def _metadata(store: Store, name: str) -> Any:
