@@ -50,9 +50,9 @@ def longs(values: Any) -> Pieces:
     numbers = np.asarray(values, np.int64)
     left = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
     sizes = np.ones(len(numbers), np.int64)
-    for bits in range(7, 64, 7):
+    widest = max(1, -(-int(left.max(initial=0)).bit_length() // 7))
+    for bits in range(7, 7 * widest, 7):
         sizes += left >= np.uint64(1 << bits)
-    widest = int(sizes.max(initial=1))
     grid = np.zeros((len(numbers), widest), np.uint8)
     for place in range(widest):
         more = sizes > place + 1
@@ -65,7 +65,9 @@ def plain(array: pa.Array) -> Pieces:
     """Strings or binary values, without their lengths; null is empty."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
-    array = pc.fill_null(array.cast(pa.large_binary()), b"")
+    array = array.cast(pa.large_binary())
+    if array.null_count:
+        array = pc.fill_null(array, b"")
     _, offsets, data = array.buffers()
     bounds = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
     if not len(array) or data is None:
@@ -102,6 +104,8 @@ def sized(pieces: Pieces) -> Pieces:
 def where(known: Any, pieces: Pieces) -> Pieces:
     """The pieces of the rows that are known; the others become empty."""
     keep = np.asarray(known, bool)
+    if keep.all():
+        return pieces
     return Pieces(pieces.data[np.repeat(keep, pieces.sizes)], np.where(keep, pieces.sizes, 0))
 
 

@@ -183,11 +183,15 @@ def single_values(array: pa.Array, kind: FieldType) -> Pieces:
 
 def _numbers(array: pa.Array, kind: FieldType) -> Any:
     if kind in _FLOATS:
-        return pc.fill_null(array.cast(arrow_type(kind)), 0.0).to_numpy()
+        return _filled(array.cast(arrow_type(kind)))
     if kind == "boolean":
-        return pc.fill_null(array.cast(pa.uint8()), 0).to_numpy()
+        return _filled(array.cast(pa.uint8()))
     small = kind in ("byte", "short", "integer", "date")
-    return pc.fill_null(array.cast(pa.int32() if small else pa.int64()), 0).to_numpy()
+    return _filled(array.cast(pa.int32() if small else pa.int64()))
+
+
+def _filled(numbers: pa.Array) -> Any:
+    return (pc.fill_null(numbers, 0) if numbers.null_count else numbers).to_numpy()
 
 
 def _unscaled(value: Decimal | None) -> bytes:
@@ -253,7 +257,7 @@ def _statistics(entries: pa.Table, schema: Schema) -> Iterator[Pieces]:
         known = {
             name: array.is_valid().to_numpy(zero_copy_only=False) for name, array in column.items()
         }
-        number = {name: pc.fill_null(column[name], 0).to_numpy() for name in ("nulls", "nans")}
+        number = {name: _filled(column[name]) for name in ("nulls", "nans")}
         counts.append((leaf.id, known["nulls"], avro.longs(entries.column("rows").to_numpy())))
         nulls.append((leaf.id, known["nulls"], avro.longs(number["nulls"])))
         low, high = column["min"], column["max"]
@@ -276,8 +280,9 @@ def _signed_zeros(array: pa.Array, zero: float) -> pa.Array:
 def _map(columns: Sequence[tuple[int, Any, Pieces]], rows: int) -> Pieces:
     """A union of null and a map, as an array of key and value, of what is known in each row."""
     items = [
-        avro.where(known, avro.joined([avro.longs(np.full(rows, field_id, np.int64)), values]))
+        avro.where(known, pieces)
         for field_id, known, values in columns
+        for pieces in (avro.constant(avro.long_bytes(field_id), rows), values)
     ]
     count = np.sum([known for _, known, _ in columns], axis=0, dtype=np.int64)
     count = np.broadcast_to(count, rows)
