@@ -105,7 +105,7 @@ format: $(VENV)/dev.stamp  ## put the code into its standard form
 bench: $(VENV)/bench.stamp  ## every benchmark, one after another; BENCH_ARGS=--quick for a first look
 	@$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
-.PHONY: test-lowest test-newest test-versions test-clients changelog release-check
+.PHONY: test-lowest test-newest test-versions test-turn test-clients changelog release-check
 
 # Tests of the core, the engine and the API, without a Spark session; the tools that run them are not the lowest.
 LOWEST_TESTS ?= tests/core tests/engine tests/api
@@ -132,6 +132,9 @@ test-newest: $(BIN)/python  ## tests of others' private parts and of the core on
 VERSIONS ?=
 test-versions: $(VENV)/dev.stamp  ## tests with each Spark, the lowest of everything, each Python: VERSIONS="4.0 lowest" picks some
 	@$(BIN)/python -m tests.versions $(VERSIONS)
+
+test-turn: $(VENV)/dev.stamp  ## the one of these environments whose turn it is: another each day
+	@$(BIN)/python -m tests.versions --turn
 
 # Other engines' clients that go with nothing else, each in an environment of its own below .venv-clients; what they read goes into
 # docs/reference/clients.md.

@@ -102,7 +102,7 @@ def test_make_runs_the_quick_set_and_what_it_leaves_out(target: str, mark: str) 
 def test_every_change_passes_all_tests() -> None:
     assert runs("test-all") == runs("test") + runs("test-rest")
     steps = re.findall(r"^(?:exec )?make (\S+)", (REPO / ".ci" / "run").read_text("utf-8"), re.MULTILINE)
-    assert steps == ["test", "docs", "test-rest"]
+    assert steps == ["test", "docs", "test-turn", "test-rest"]
 
 
 # --- the guard itself -----------------------------------------------------------------------------------------------------
