@@ -9,8 +9,6 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-import pyarrow as pa
-
 from ..argument_checks import checked
 from ..engine.job.resolve import Resolution
 from ..engine.job.two_phase import give_up
@@ -21,6 +19,7 @@ from ..engine.runtime.validation import optional
 from ..job import Path
 from ..store import open_store
 from .conditions import Condition
+from .listing import Listing
 from .table import Table, spark_of_gc
 
 if TYPE_CHECKING:
@@ -217,7 +216,7 @@ def plan_gc(
     foreign: bool = False,
     spark: SparkSession | Literal[True] | None = None,
     storage_options: Mapping[str, Any] | None = None,
-) -> pa.Table | DataFrame:
+) -> Listing | DataFrame:
     """List what `gc` would delete now, and what it would leave although the table does not know it.
 
     Each object comes with the reason. Nothing is written or deleted.
@@ -234,8 +233,8 @@ def plan_gc(
         storage_options: what reaches the object store; by default the environment.
 
     Returns:
-        A table with the columns `name`, `bytes`, `reason` and `action` ("delete" or "leave"); with
-        `spark`, a Spark DataFrame.
+        The columns `name`, `bytes`, `reason` and `action` ("delete" or "leave"); with `spark`, a
+        Spark DataFrame.
 
     Raises:
         TableNotFoundError: there is no table at the path.

@@ -44,6 +44,7 @@ from .columns import ColumnChanges
 from .compaction import compact, plan_compaction
 from .conditions import Condition
 from .exports import Exports
+from .listing import Listing
 from .reading import TableReads
 from .row_changes import RowChanges
 
@@ -487,7 +488,7 @@ class Table(ColumnChanges, RowChanges, ChangeReads, Exports, TableReads):
         foreign: bool = False,
         spark: SparkSession | Literal[True] | None = None,
         progress: Callable[[str], None] | None = None,
-    ) -> pa.Table | DataFrame:
+    ) -> Listing | DataFrame:
         """List what `gc` would delete now, as the function `plan_gc` does.
 
         Args:
@@ -500,8 +501,7 @@ class Table(ColumnChanges, RowChanges, ChangeReads, Exports, TableReads):
             progress: called with what is done next; by default nothing is.
 
         Returns:
-            A table with the columns `name`, `bytes`, `reason` and `action`; with `spark`, a Spark
-            DataFrame.
+            The columns `name`, `bytes`, `reason` and `action`; with `spark`, a Spark DataFrame.
 
         Raises:
             UsageError: as for `gc`.
@@ -510,14 +510,14 @@ class Table(ColumnChanges, RowChanges, ChangeReads, Exports, TableReads):
 
         Spec: GC5, GC13.
         """
-        plan: pa.Table | DataFrame = gc_engine.plan(
+        made: pa.Table | DataFrame = gc_engine.plan(
             self._session,
             _policy(grace, keep_versions, keep_for, keep_keys),
             foreign=foreign,
             executor=self._gc_executor(spark),
             progress=progress or (lambda _: None),
         )
-        return plan
+        return Listing(made) if isinstance(made, pa.Table) else made
 
     def _gc_executor(self, spark: SparkSession | Literal[True] | None) -> gc_engine.GcExecutor:
         if spark is None:

@@ -15,6 +15,7 @@ import contextlib
 import logging
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
@@ -42,6 +43,9 @@ _NAMES_TOLD = 100
 PLAN = pa.schema(
     [("name", pa.string()), ("bytes", pa.int64()), ("reason", pa.string()), ("action", pa.string())]
 )
+
+# Whether the listing may have shown objects of exports -> rows of a plan that it does not give.
+OtherRows = Callable[[bool], list[dict[str, object]]]
 
 
 class ObjectTotals(Shown, msgspec.Struct, frozen=True, kw_only=True):
@@ -215,10 +219,11 @@ class GcExecutor(Protocol):
         horizon: Horizon,
         reach: Any,
         cut_s: float,
-        unfinished: list[dict[str, object]],
+        others: OtherRows,
         progress: Progress,
     ) -> Any:
-        """The rows of a plan, in the executor's own form. [GC5]"""
+        """The rows of a plan, in the executor's own form. others: rows that the listing does not
+        give. [GC5]"""
         ...
 
 
@@ -258,16 +263,19 @@ class LocalGcExecutor:
         horizon: Horizon,
         reach: ReachableObjects,
         cut_s: float,
-        unfinished: list[dict[str, object]],
+        others: OtherRows,
         progress: Progress,
     ) -> pa.Table:
-        judged = verdicts(session, horizon, reach, cut_s, progress)
-        told = (
-            (shown(info.name), info.size_bytes, verdict.reason, verdict.action)
-            for info, verdict in judged
-            if verdict.action != "keep"
-        )
-        batches = []
+        exported = False
+
+        def listed() -> Iterator[tuple[str, int, str, str]]:
+            nonlocal exported
+            for info, verdict in verdicts(session, horizon, reach, cut_s, progress):
+                exported = exported or verdict is _EXPORT
+                if verdict.action != "keep":
+                    yield shown(info.name), info.size_bytes, verdict.reason, verdict.action
+
+        told, batches = listed(), []
         while some := list(islice(told, _BATCH)):  # as columns they take less than half the memory
             columns = [
                 pa.array(column, field.type)
@@ -275,7 +283,7 @@ class LocalGcExecutor:
             ]
             batches.append(pa.Table.from_arrays(columns, schema=PLAN))
         return pa.concat_tables(
-            [PLAN.empty_table(), *batches, pa.Table.from_pylist(unfinished, schema=PLAN)]
+            [PLAN.empty_table(), *batches, pa.Table.from_pylist(others(exported), schema=PLAN)]
         )
 
 
@@ -375,19 +383,29 @@ def plan(
         reach = executor.collect(session, horizon, progress)
         if reach is None:
             continue
-        rows: list[dict[str, object]] = []
-        with contextlib.suppress(StoreDeniedError):
-            unfinished = _unfinished(session, horizon, now_s - policy.grace_s)
-            rows = [
-                plan_row(upload.temporary or upload.name, upload.size_bytes, verdict)
-                for upload, verdict in unfinished
-            ]
+        cut_s = now_s - policy.grace_s
+        others = partial(_other_rows, session, head.snapshot, horizon, cut_s)
+        return executor.plan(session, horizon, reach, cut_s, others, progress)
+    raise _overtaken(session)
+
+
+def _other_rows(
+    session: TableContext, snapshot: Snapshot, horizon: Horizon, cut_s: float, exported: bool
+) -> list[dict[str, object]]:
+    """The rows of a plan that the listing does not give: uploads that were not completed, and
+    objects of exports, where it may have shown any."""
+    rows: list[dict[str, object]] = []
+    with contextlib.suppress(StoreDeniedError):
+        rows = [
+            plan_row(upload.temporary or upload.name, upload.size_bytes, verdict)
+            for upload, verdict in _unfinished(session, horizon, cut_s)
+        ]
+    if exported:
         rows += [
             plan_row(info.name, info.size_bytes, _of_export(reason))
-            for info, reason in exports.unreached(session, head.snapshot, now_s - policy.grace_s)
+            for info, reason in exports.unreached(session, snapshot, cut_s)
         ]
-        return executor.plan(session, horizon, reach, now_s - policy.grace_s, rows, progress)
-    raise _overtaken(session)
+    return rows
 
 
 def plan_row(name: str, size_bytes: int, verdict: Verdict) -> dict[str, object]:

@@ -24,6 +24,7 @@ from manifestcommit.engine.maintenance.gc import (
     PLAN,
     GcCounts,
     ObjectTotals,
+    OtherRows,
     delete_dead,
     judge,
     plan_row,
@@ -203,7 +204,7 @@ class OnSpark:
         horizon: Horizon,
         reach: Sources,
         cut_s: float,
-        unfinished: list[dict[str, object]],
+        others: OtherRows,
         progress: Progress,
     ) -> DataFrame:
         """A DataFrame of name, bytes, reason, action: listed and compared whenever it is used, up
@@ -219,7 +220,7 @@ class OnSpark:
             dead = self._mapped(facts, partial(_plan, _judging(horizon, cut_s)), schema)
             return dead.unionAll(
                 self._spark.createDataFrame(
-                    [tuple(row[name] for name in PLAN.names) for row in rows + unfinished], schema
+                    [tuple(row[name] for name in PLAN.names) for row in rows + others(True)], schema
                 )
             )
 

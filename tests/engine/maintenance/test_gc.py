@@ -185,14 +185,22 @@ def test_a_plan_says_what_would_go_and_touches_nothing(root: str) -> None:
     """[GC5]"""
     before = {name: os.stat(os.path.join(root, name)).st_mtime_ns for name in files(root)}
     plan = mc.plan_gc(root, foreign=True, **HARSH)
-    assert isinstance(plan, pa.Table) and plan.column_names == ["name", "bytes", "reason", "action"]
+    assert isinstance(plan, mc.Listing) and str(plan).startswith("name ") and plan.column_names == ["name", "bytes", "reason", "action"]
     assert {name: os.stat(os.path.join(root, name)).st_mtime_ns for name in files(root)} == before
     assert all(plan["reason"].to_pylist())
     told = {each["name"] for each in plan.to_pylist() if each["action"] == "delete"}
     mc.gc(root, foreign=True, **HARSH)
     assert before.keys() - files(root) == told and "notes é.csv" in told
     left = mc.plan_gc(root, grace="1h")
-    assert isinstance(left, pa.Table) and left.num_rows == 0
+    assert isinstance(left, mc.Listing) and left.num_rows == 0
+
+
+def test_a_plan_of_a_table_without_exports_lists_once(root: str) -> None:
+    """[GC5] [EX4]"""
+    store = CountingStore(open_store(root))
+    gc_room.plan(TableContext(store), Policy())
+    listed = [call.name for call in store.calls if call.kind == "list"]
+    assert listed.count("") == 1 and not [each for each in listed if each.startswith(("_iceberg", "_delta_log", "_spark_catalog"))]
 
 
 def test_foreign_files_go_on_demand_only_and_only_old_ones(root: str) -> None:
@@ -206,7 +214,7 @@ def test_foreign_files_go_on_demand_only_and_only_old_ones(root: str) -> None:
     mc.gc(root)
     assert {name for name in before ^ files(root) if not name.startswith("_manifest/versions/")} == set()
     plan = mc.plan_gc(root, foreign=True)
-    assert isinstance(plan, pa.Table)
+    assert isinstance(plan, mc.Listing)
     why = {each["name"]: "never deletes it" in each["reason"] for each in plan.to_pylist() if each["action"] == "leave"}
     assert why == {"_SUCCESS": True, "_delta_log/0.json": True, "day=x/.part.crc": True, "young.csv": False}
     report = mc.gc(root, foreign=True)
