@@ -100,6 +100,8 @@ class RowChanges:
             UsageError: the condition cannot be understood or evaluated, or Spark is needed and not
                 installed.
             TableNotFoundError: there is no table at the path.
+            DataFileMissingError: a file that holds such rows is gone, as where gc expired the
+                version meanwhile: run it again.
             OutcomeUnknownError: the store did not say whether it was committed.
 
         Spec: RC2, RC6, RC8.
@@ -152,6 +154,8 @@ class RowChanges:
             SchemaMismatchError: a new value is null in a column that is not nullable.
             UsageError: the condition or a value cannot be understood or evaluated without Spark.
             TableNotFoundError: there is no table at the path.
+            DataFileMissingError: a file that holds such rows is gone, as where gc expired the
+                version meanwhile: run it again.
             OutcomeUnknownError: the store did not say whether it was committed.
 
         Example:
@@ -236,6 +240,8 @@ class RowChanges:
             SchemaMismatchError: the source does not fit the table.
             UsageError: the source has a key twice.
             TableNotFoundError: there is no table at the path.
+            DataFileMissingError: a file that holds such rows is gone, as where gc expired the
+                version meanwhile: run it again.
             OutcomeUnknownError: the store did not say whether it was committed.
 
         Example:
@@ -381,6 +387,8 @@ class RowChanges:
             VersionNotFoundError: of `based_on`.
             JobFencedError: `based_on` is below the table's fence.
             TableNotFoundError: there is no table at the path.
+            DataFileMissingError: a file that holds such rows is gone, as where gc expired the
+                version meanwhile: run it again.
             OutcomeUnknownError: the store did not say whether it was committed.
 
         Example:
@@ -623,6 +631,8 @@ class MergeBuilder:
             SchemaMismatchError: the source does not fit the table.
             UsageError: there is no clause, one cannot be evaluated, or the source has a key twice.
             TableNotFoundError: there is no table at the path.
+            DataFileMissingError: a file that holds such rows is gone, as where gc expired the
+                version meanwhile: run it again.
             OutcomeUnknownError: the store did not say whether it was committed.
 
         Spec: RC9, RC3, RC6, RC8.

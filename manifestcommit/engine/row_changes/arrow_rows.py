@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 from ...core.schema.fields import Schema
 from ...core.table.entries import Entry
 from ...core.table.snapshot import Snapshot
+from ...errors import DataFileMissingError
 from ..datafile.writer import DataFileWriter, WritePlan
 from ..metadata.table_context import TableContext
 from ..operations.row_change import Executor, RowChange, ranges_of
@@ -55,9 +57,9 @@ class ArrowRows:
         """One pass over the condition's columns."""
 
         def one(entry: pa.Table) -> int:
-            return int(
-                _scanner(self._session, change.snapshot, entry, [], condition.form).count_rows()
-            )
+            with _naming_missing(self._session, change.snapshot, entry):
+                scanner = _scanner(self._session, change.snapshot, entry, [], condition.form)
+                return int(scanner.count_rows())
 
         with evaluating(condition.given):
             counts = map_concurrently(
@@ -130,7 +132,8 @@ def scan(
 ) -> Batches:
     """The rows of these files, file by file and in their order, with the table's names."""
     for entry in each_of(entries):
-        yield from _scanner(session, snapshot, entry, columns, filter).to_batches()
+        with _naming_missing(session, snapshot, entry):
+            yield from _scanner(session, snapshot, entry, columns, filter).to_batches()
 
 
 def each_of(entries: pa.Table) -> list[pa.Table]:
@@ -161,6 +164,24 @@ def _scanner(
         batch_readahead=_READ_AHEAD,
         fragment_readahead=1,
     )
+
+
+@contextmanager
+def _naming_missing(session: TableContext, snapshot: Snapshot, entry: pa.Table) -> Iterator[None]:
+    """Inside this block, the file of the entry is read; DataFileMissingError if it is gone.
+    [RD2]"""
+    try:
+        yield
+    except FileNotFoundError as error:
+        path = entry.column("path")[0].as_py()
+        raise DataFileMissingError(
+            f"{session.store.url}: data file {path} of version {snapshot.version}, whose rows are "
+            "read, is gone; nothing was committed. If gc expired that version meanwhile, run the "
+            "operation again, and gc with a `grace` that is longer than operations take. Otherwise "
+            "something else removed the file: `manifestcommit verify` names all files that are "
+            "missing.",
+            path=path,
+        ) from error
 
 
 def _shares(entries: pa.Table) -> list[pa.Table]:

@@ -190,3 +190,24 @@ def test_rows_of_files_with_ranges_and_without_are_not_mixed(tmp_path: Path) -> 
     assert table.delete("id IN (5, 15, 25)").rows_rewritten == 27
     kept = table.lineage("s", 5)
     assert kept is not None and {(each.start, each.end) for each in kept.files} == {(0, 20), (None, None)}
+
+
+@pytest.mark.parametrize("step", ["count", "rewrite_without"])
+def test_a_file_that_gc_took_meanwhile_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """Where its version has expired, while the rows are counted or written again. [RC1] [RD2]"""
+    root = str(tmp_path / "t")
+    mc.write(pa.table({"n": [1, 2, 3]}), root)
+    table = mc.Table(root)
+    (path,), version = table.files().column("path").to_pylist(), table.version
+    usual = getattr(ArrowRows, step)
+
+    def beside_gc(*given: Any) -> Any:
+        mc.write(pa.table({"n": [4]}), root, mode="overwrite")
+        mc.gc(root, grace="0s", keep_for="0s")
+        return usual(*given)
+
+    monkeypatch.setattr(ArrowRows, step, beside_gc)
+    with pytest.raises(mc.DataFileMissingError, match=rf"{path} of version {version}, .* run the operation again") as raised:
+        table.delete("n = 2")
+    assert raised.value.path == path and str(raised.value).startswith(table.url)
+    assert table.to_arrow().column("n").to_pylist() == [4]
