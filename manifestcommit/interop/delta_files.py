@@ -63,6 +63,7 @@ def paths(names: pa.ChunkedArray) -> pa.Array:
 def _stats(entries: pa.Table, schema: Schema) -> pa.Array:
     """What Delta's readers may know of each file, as JSON: nothing that they could take for more
     than it is. [EX8]"""
+    entries = _with_partition_bounds(entries)
     known = [leaf for leaf in leaves(schema) if f"min.{leaf.id}" in entries.column_names]
     values: dict[str, dict[tuple[str, ...], pa.Array]] = {
         "minValues": {leaf.path: _bound(entries, leaf, "min") for leaf in known},
@@ -74,6 +75,26 @@ def _stats(entries: pa.Table, schema: Schema) -> pa.Array:
     members = [_member("numRecords", _column(entries, "rows").cast(pa.string()))]
     members += [_member(name, _object(found)) for name, found in values.items()]
     return _braced(members)
+
+
+def _with_partition_bounds(entries: pa.Table) -> pa.Table:
+    """The entries, with the partition value as both bounds of a partition column: each row of the
+    file has it, whether or not the column's values were counted."""
+    ids = [name.partition(".")[2] for name in entries.column_names if name.startswith("partition.")]
+    for id in ids:
+        value = entries.column(f"partition.{id}")
+        made = {
+            "min": value,
+            "max": value,
+            "nulls": pc.if_else(pc.is_valid(value), 0, entries.column("rows")),
+            "cuts": pa.array(np.zeros(len(value), np.int8)),
+        }
+        for kind, column in made.items():
+            name = f"{kind}.{id}"
+            if name in entries.column_names:
+                entries = entries.drop_columns([name])
+            entries = entries.append_column(name, column)
+    return entries
 
 
 def _object(values: Mapping[tuple[str, ...], pa.Array]) -> pa.Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from pathlib import Path
 
 import deltalake
 import duckdb
@@ -116,3 +117,21 @@ def test_pyiceberg_prunes_rightly(table: mc.Table, truth: duckdb.DuckDBPyConnect
     rest = " AND NOT isnan(f)" if condition.startswith("f >") else ""
     query = f"SELECT count(*) FROM rows WHERE ({condition}){rest}"
     assert found.to_arrow().num_rows == truth.execute(query).fetchall()[0][0]
+
+
+def test_a_partition_column_has_its_value_as_bounds_in_delta(tmp_path: Path) -> None:
+    """Also where its values were not counted, or are too long for a bound. [EX8]"""
+    path, texts, days = str(tmp_path / "t"), [None, "", "a", "z" * 300], [dt.date(2013, 1, 1), None] * 2
+    columns = pa.schema([("n", pa.int64()), ("text", pa.string()), ("day", pa.date32())])
+    mc.create_table(path, columns, partition_by=["text", "day"], properties={"write.bounds-columns": "1"})
+    for text, day in zip(texts, days, strict=True):
+        part = pa.table({"n": [1, 2], "text": pa.array([text] * 2, pa.string()), "day": pa.array([day] * 2, pa.date32())})
+        mc.write(part, path)
+    mc.Table(path).export("delta")
+    delta = deltalake.DeltaTable(path)
+    actions = pa.table(delta.get_add_actions(flatten=True)).to_pylist()
+    for name, values in (("text", texts), ("day", days)):
+        bounds = [(each[f"min.{name}"], each[f"max.{name}"], each[f"null_count.{name}"]) for each in actions]
+        assert sorted(bounds, key=repr) == sorted([(value, value, 2 if value is None else 0) for value in values], key=repr)
+    for condition in ("text = 'a'", "day IS NULL AND text < 'b'"):
+        assert len(delta.file_uris(file_pruning_predicate=condition)) == 1
