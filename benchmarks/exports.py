@@ -10,7 +10,7 @@ memory is its own; `cpu_s` begins when that process has imported what it needs, 
   inlines, which are written to a manifest once they are some 120: so `kb` rises and falls with that period, and 128 commits cover it.
 - `no export`: the requests of a commit to a table without exports, the head given.
 - `plan`: which files pyiceberg and deltalake plan to read through the export for a filter that keeps 1 %: `kept`, and `differing`, those
-  that only one of this library and the peer keeps. `partition` and `bound` are as in `plan`; deltalake has no partition to filter by.
+  that only one of this library and the peer keeps. `partition` and `bound` are as in the benchmark `plan`.
 
 There is no peer for the exports: other writers of these formats have no other metadata to begin with.
 
@@ -53,34 +53,47 @@ def main() -> int:
     """One table, exported for the first time by either side in turns, then commit by commit; then other engines' plans."""
     options = parser(__doc__)
     options.add_argument("--files", type=int, help="files of the table (default: 1000000, quick: 50000)")
+    options.add_argument("--plans", action="store_true", help="nothing but the plans")
     options.add_argument("--commits", type=int, help="after which a table is old (default: 10000, quick: 100)")
     chosen = options.parse_args()
     files = chosen.files or (50_000 if chosen.quick else 1_000_000)
     commits = chosen.commits or (100 if chosen.quick else 10_000)
-    rounds = rounds_of(chosen)
     used = versions("deltalake", "pyiceberg").partition(", ")[2]  # a missing peer is told before the table is made
     with work_folder(chosen) as folder:
         root = str(folder / "table")
         make_table(open_store(root), files)
-        sides = [Contestant(name="manifestcommit", run=partial(of_none, root))]
-        interleave(sides, rounds=rounds)
-        report("exports", {"what": "no export", "files": files}, sides, figures=["requests"])
-        sides = [Contestant(name=format, run=partial(first, root, format), before=lambda _: forget(root)) for format in FORMATS]
-        interleave(sides, rounds=rounds, warm_up=0)
-        report("exports", {"what": "first export", "files": files}, sides, figures=FIRST)
-        for what, older in (("commit", 0), ("commit in an old table", commits)):
-            for number in range(older):
-                mc.write(row(), root, key=f"load {number}")
-            for format in FORMATS:
-                mc.Table(root).export(format)
-            sides = [Contestant(name=format, run=partial(of_one, root, format)) for format in FORMATS]
-            interleave(sides, rounds=rounds)
-            report("exports", {"what": what, "files": files, "commits": older}, sides, figures=OF_ONE)
+        if chosen.plans:
+            export_all(root)
+        else:
+            exports(root, files, commits, rounds_of(chosen))
         for keeps in ("partition", "bound"):
-            sides = planners(root, keeps, FILTERS[keeps](files))
+            sides = planners(root, FILTERS[keeps](files))
             interleave(sides, rounds=1, warm_up=0)  # pyiceberg takes a minute
             report("exports", {"what": "plan", "files": files, "keeps": keeps, "versions": used}, sides, figures=PLANNED)
     return 0
+
+
+def exports(root: str, files: int, commits: int, rounds: int) -> None:
+    """A commit without exports, first exports, and exports of commits in a young and an old table."""
+    sides = [Contestant(name="manifestcommit", run=partial(of_none, root))]
+    interleave(sides, rounds=rounds)
+    report("exports", {"what": "no export", "files": files}, sides, figures=["requests"])
+    sides = [Contestant(name=format, run=partial(first, root, format), before=lambda _: forget(root)) for format in FORMATS]
+    interleave(sides, rounds=rounds, warm_up=0)
+    report("exports", {"what": "first export", "files": files}, sides, figures=FIRST)
+    for what, older in (("commit", 0), ("commit in an old table", commits)):
+        for number in range(older):
+            mc.write(row(), root, key=f"load {number}")
+        export_all(root)
+        sides = [Contestant(name=format, run=partial(of_one, root, format)) for format in FORMATS]
+        interleave(sides, rounds=rounds)
+        report("exports", {"what": what, "files": files, "commits": older}, sides, figures=OF_ONE)
+
+
+def export_all(root: str) -> None:
+    """Export the newest version to every format."""
+    for format in FORMATS:
+        mc.Table(root).export(format)
 
 
 def row() -> pa.Table:
@@ -153,11 +166,11 @@ def exported(root: str, format: str) -> tuple[float, CountingStore]:
     return time.process_time() - cpu, store
 
 
-def planners(root: str, keeps: str, wanted: Range | None) -> list[Contestant]:
-    """This library, and the peers that can plan by this filter; each keeps as many files, and the same."""
+def planners(root: str, wanted: Range | None) -> list[Contestant]:
+    """This library and its peers, each beside what this library keeps."""
     assert wanted is not None
     known = set(of_this_library(root, wanted))
-    peers = {"manifestcommit": of_this_library, "pyiceberg": of_pyiceberg} | ({"deltalake": of_deltalake} if keeps == "bound" else {})
+    peers = {"manifestcommit": of_this_library, "pyiceberg": of_pyiceberg, "deltalake": of_deltalake}
     return [Contestant(name=name, run=partial(planned, partial(plan, root, wanted), known)) for name, plan in peers.items()]
 
 

@@ -6,6 +6,7 @@ import datetime as dt
 import gc
 from collections import Counter
 from pathlib import Path
+from urllib.parse import unquote
 
 import deltalake
 import pyarrow as pa
@@ -95,5 +96,7 @@ def test_others_plan_the_files_that_this_library_plans(path: str) -> None:
         wanted = set(table.files(pc.field("day") == day).column("path").to_pylist())
         planned = StaticTable.from_metadata(f"{path}/_iceberg").scan(row_filter=f"day = {day}").plan_files()
         assert {each.file.file_path.removeprefix(f"{table.url}/") for each in planned} == wanted and wanted
+        skipped = deltalake.DeltaTable(path).file_uris(file_pruning_predicate=f"day = {day}")
+        assert {unquote(each.removeprefix("file://")).removeprefix(f"{path}/") for each in skipped} == wanted
     found = pa.table(deltalake.DeltaTable(path).get_add_actions(flatten=True))
     assert set(found.column("path").to_pylist()) == set(table.files().column("path").to_pylist())
