@@ -255,7 +255,9 @@ def test_an_overwrite_empties_the_folder_and_the_next_export_mends_it(spark: Spa
     wanted = rows(mc.read_committed(path, spark=spark))
     with in_catalog(spark, table) as name:
         for mend in (lambda: table.export("spark-catalog"), lambda: mc.write(numbered(1, part=["n"]), path)):
+            own = {each: each.stat().st_mtime_ns for each in Path(path).rglob("*") if "_spark_catalog" not in str(each)}
             spark.sql(f"INSERT OVERWRITE {name} VALUES (9, 'q')")
+            assert all(each.stat().st_mtime_ns == modified for each, modified in own.items())
             assert rows(mc.read_committed(path, spark=spark)) == wanted and table.verify().is_sound
             told = [each.problem for each in table.verify().findings if each.kind == "export_is_behind"]
             assert told == ["nothing is exported to spark-catalog yet, or others have removed what was"]

@@ -24,10 +24,9 @@ from ..safety import Plan, add_safety, decided
 from ..spark_session import quiet_spark
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from ...engine.maintenance.gc import GcReport
     from ...table import Table
+    from ...table.listing import Listing
 
 _SHOWN = 10  # foreign files named for people; --json has the first 100, --dry-run all
 _EPILOG = """\
@@ -109,7 +108,7 @@ def _add_retention(gc: argparse.ArgumentParser) -> None:
     )
 
 
-def print_plan(options: argparse.Namespace, plan: pa.Table) -> int:
+def print_plan(options: argparse.Namespace, plan: Listing) -> int:
     """What would go, and what would be left though the table does not know it."""
     rows = plan.to_pylist()
     if not written(options, rows):
