@@ -42,9 +42,9 @@ def main(arguments: list[str]) -> int:
         # A server takes longer for a commit than a disk: fewer records and kills, so that writers get somewhere.
         slower = {"per_second": 25.0, "kill_every_s": 2.0} if store == "s3" else {}
         settings = Settings(
-            seed=seed, seconds=given.minutes * 60, store=store, writers=given.writers, sources=6, tight=not given.usual_budgets, **slower
-        )
-        settings = msgspec.structs.replace(settings, exports=store == "local")
+            seed=seed, seconds=given.minutes * 60, store=store, writers=given.writers, sources=6, tight=not given.usual_budgets,
+            exports=True, **slower,
+        )  # fmt: skip
         try:
             summaries.append(_run(settings, quiet=given.json))
         except UnavailableError as error:

@@ -55,7 +55,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What a run is.
 
     wanted: how often each thing has to happen before the run may end, for which it may take ten times as long;
-    exports: whether two tables are exported, by their commits and by others, and read by other engines (on a disk alone);
+    exports: whether two tables are exported, by their commits and by others, and read by other engines;
     timeout_s: how long a client behind the proxy waits for an answer; drain_s: how long the rest may take when nothing goes wrong any more.
     """
 
@@ -351,9 +351,9 @@ def _world(settings: Settings, folder: Path, server: S3Server | None, proxy: Fau
     options: dict[str, Any] = {}
     direct: dict[str, Any] = {}
     if server is None or proxy is None:
-        base = str(folder / "lake %20+=")
+        place = str(folder)
     else:
-        base = f"s3://{server.bucket()}/lake %20+="
+        place = f"s3://{server.bucket()}"
         direct = server.storage_options
         options = {**direct, "endpoint_url": proxy.url, "config_kwargs": {"read_timeout": settings.timeout_s}}
     notes_folder(folder)
@@ -361,7 +361,7 @@ def _world(settings: Settings, folder: Path, server: S3Server | None, proxy: Fau
         seed=settings.seed,
         folder=str(folder),
         # no reader of Iceberg gets along with `%` in a table's path
-        urls={name: f"{folder / 'exported'}/{name}" if settings.exports and name in EXPORTED else f"{base}/{name}" for name in PARTITIONED},
+        urls={name: f"{place}/{'exported' if settings.exports and name in EXPORTED else 'lake %20+='}/{name}" for name in PARTITIONED},
         sources=_SOURCES[: settings.sources],
         options=options,
         direct=direct,
