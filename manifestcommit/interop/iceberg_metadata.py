@@ -211,18 +211,21 @@ def _summary(snapshot: Snapshot) -> dict[str, str]:
     removed = any(commit.summary.removed_files for commit in commits)
     if operations == {"append"} and removed:
         operations = {"overwrite"}
-    counts = {
+    changes = {
         "added-data-files": sum(commit.summary.files for commit in commits),
         "added-records": sum(commit.summary.rows for commit in commits),
         "deleted-data-files": sum(commit.summary.removed_files for commit in commits),
         "deleted-records": sum(commit.summary.removed_rows for commit in commits),
+    }
+    totals = {
         "total-data-files": snapshot.totals.files,
         "total-records": snapshot.totals.rows,
         "total-files-size": snapshot.totals.bytes,
     }
     summary = {
         "operation": operations.pop() if len(operations) == 1 else "overwrite",
-        **{name: str(count) for name, count in counts.items()},
+        **{name: str(count) for name, count in changes.items() if count},
+        **{name: str(count) for name, count in totals.items()},
         "manifestcommit.operations": ",".join(commit.operation for commit in commits),
     }
     keys = [commit.key for commit in commits if commit.key is not None]

@@ -305,6 +305,7 @@ def test_keys_and_watermarks_are_in_the_summary(tmp_path: Path) -> None:
     from pyiceberg.table import StaticTable
 
     summary = StaticTable.from_metadata(f"{local(table)}/_iceberg").current_snapshot().summary.additional_properties
+    assert summary["added-data-files"] == "1" and summary["total-data-files"] == "1" and "deleted-data-files" not in summary
     assert json.loads(summary["manifestcommit.keys"]) == ["ü key"] and json.loads(summary["manifestcommit.watermarks"]) == {"topic": 17}
     last = json.loads(open_store(path).get("_delta_log/00000000000000000002.json").splitlines()[0])["commitInfo"]
     assert last["manifestcommit.keys"] == ["ü key"] and last["manifestcommit.watermarks"] == {"topic": 17}
