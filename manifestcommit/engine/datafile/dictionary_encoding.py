@@ -7,6 +7,7 @@ here: writing (engine.datafile.writer).
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,7 +29,7 @@ def dictionary_columns(group: pa.Table) -> list[str]:
     paths = parquet_paths(group.schema)
     if group.num_rows < SAMPLE_ROWS:
         return [leaf for leaves in paths.values() for leaf in leaves]
-    rows = pa.array(range(0, group.num_rows, group.num_rows // SAMPLE_ROWS), pa.int64())
+    rows = pa.array(np.arange(0, group.num_rows, group.num_rows // SAMPLE_ROWS))
     return [
         path
         for name, inside in paths.items()

@@ -7,7 +7,7 @@ Not here: which files, and what is committed (engine.row_changes.delete).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -24,6 +24,7 @@ from ..metadata.table_context import TableContext
 from ..operations.row_change import Executor, RowChange, ranges_of
 from ..runtime.concurrency import map_concurrently
 from ..runtime.job_metrics import InputTotals
+from ..runtime.tuning import tuning
 from .conditions import Condition, evaluating, is_not_true, mask_of, understand
 
 _BATCH_ROWS = 1 << 17
@@ -45,6 +46,7 @@ class ArrowRows:
 
     def __init__(self, session: TableContext) -> None:
         self._session = session
+        self._kept: dict[str, pa.Table] = {}  # path -> its rows that do not match
 
     def understand(self, condition: Any, schema: Schema, argument: str) -> Condition:
         return understand(condition, schema, argument)
@@ -53,8 +55,12 @@ class ArrowRows:
         with evaluating(condition.given):
             return [each is True for each in mask_of(partitions, condition.form).to_pylist()]
 
-    def count(self, change: RowChange, entries: pa.Table, condition: Condition) -> dict[str, int]:
-        """One pass over the condition's columns."""
+    def count(
+        self, change: RowChange, entries: pa.Table, condition: Condition, *, keep: bool = False
+    ) -> dict[str, int]:
+        """One pass over the condition's columns; of small files that are rewritten next, over all,
+        so that nothing is read again."""
+        self._kept = {}
 
         def one(entry: pa.Table) -> int:
             with _naming_missing(self._session, change.snapshot, entry):
@@ -62,6 +68,9 @@ class ArrowRows:
                 return int(scanner.count_rows())
 
         with evaluating(condition.given):
+            files = read_once(self._session, change.snapshot, entries) if keep else None
+            if files is not None:
+                return self._divide(files, condition)
             counts = map_concurrently(
                 self._session.store, one, each_of(entries), is_much=size_of(entries) > _MUCH
             )
@@ -76,13 +85,27 @@ class ArrowRows:
 
     def rewrite_without(self, change: RowChange, entries: pa.Table, condition: Condition) -> int:
         stays = is_not_true(condition.form)
+
+        def rows(some: pa.Table) -> Batches:
+            paths = some.column("path").to_pylist()
+            if all(path in self._kept for path in paths):
+                for path in paths:
+                    yield from self._kept.pop(path).to_batches()
+            else:
+                yield from scan(self._session, change.snapshot, some, filter=stays)
+
         with evaluating(condition.given):
-            return rewrite(
-                self._session,
-                change,
-                entries,
-                lambda some: scan(self._session, change.snapshot, some, filter=stays),
-            )
+            return rewrite(self._session, change, entries, rows)
+
+    def _divide(self, files: Mapping[str, pa.Table], condition: Condition) -> dict[str, int]:
+        """How many rows of each file match; the others of files with both are kept."""
+        mask = mask_of(pa.concat_tables(files.values()), condition.form)
+        counts: dict[str, int] = {}
+        for path, rows, matches in by_file(files, pc.fill_null(mask, False).combine_chunks()):
+            counts[path] = matches.true_count
+            if 0 < counts[path] < rows.num_rows:
+                self._kept[path] = rows.filter(pc.invert(matches))
+        return counts
 
 
 def rewrite(
@@ -131,9 +154,45 @@ def scan(
     filter: pc.Expression | None = None,
 ) -> Batches:
     """The rows of these files, file by file and in their order, with the table's names."""
-    for entry in each_of(entries):
-        with _naming_missing(session, snapshot, entry):
-            yield from _scanner(session, snapshot, entry, columns, filter).to_batches()
+    for some in _few_bytes(entries):
+        with _naming_missing(session, snapshot, some):
+            yield from _scanner(session, snapshot, some, columns, filter).to_batches()
+
+
+def read_once(
+    session: TableContext, snapshot: Snapshot, entries: pa.Table
+) -> dict[str, pa.Table] | None:
+    """All rows of these files by path, from one scan; None where the files, or their rows in
+    memory, are too large to be held. [RC8]"""
+    most = tuning().read_once_bytes
+    if not entries.num_rows or size_of(entries) > most:
+        return None
+    _, base = session.store.filesystem()
+    scanner = _scanner(session, snapshot, entries, None, None)
+    batches: dict[str, list[pa.RecordBatch]] = {
+        f"{base}/{path}": [] for path in entries.column("path").to_pylist()
+    }
+    size = 0
+    with _naming_missing(session, snapshot, entries):
+        for each in scanner.scan_batches():
+            size += each.record_batch.nbytes
+            if size > _UNPACKED * most:
+                return None
+            batches[each.fragment.path].append(each.record_batch)
+    return {
+        path[len(base) + 1 :]: pa.Table.from_batches(some, scanner.projected_schema)
+        for path, some in batches.items()
+    }
+
+
+def by_file(
+    files: Mapping[str, pa.Table], mask: pa.BooleanArray
+) -> Iterator[tuple[str, pa.Table, pa.BooleanArray]]:
+    """Each file, its rows, and their part of a mask of all rows."""
+    start = 0
+    for path, rows in files.items():
+        yield path, rows, mask.slice(start, rows.num_rows)
+        start += rows.num_rows
 
 
 def each_of(entries: pa.Table) -> list[pa.Table]:
@@ -149,31 +208,32 @@ def size_of(entries: pa.Table) -> int:
 def _scanner(
     session: TableContext,
     snapshot: Snapshot,
-    entry: pa.Table,
+    entries: pa.Table,
     columns: list[str] | None,
     filter: pc.Expression | None,
 ) -> Any:
     from ..scan.arrow_dataset import open_dataset  # late: pyarrow.dataset loads pandas
 
-    rows = max(1, int(pc.sum(entry.column("rows")).as_py() or 0))
-    dataset = open_dataset(session, snapshot, entry)
+    rows = max(1, int(pc.sum(entries.column("rows")).as_py() or 0))
+    dataset = open_dataset(session, snapshot, entries)
     return dataset.scanner(
         columns=columns,
         filter=filter,
-        batch_size=max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(1, size_of(entry)))),
+        batch_size=max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(1, size_of(entries)))),
         batch_readahead=_READ_AHEAD,
         fragment_readahead=1,
     )
 
 
 @contextmanager
-def _naming_missing(session: TableContext, snapshot: Snapshot, entry: pa.Table) -> Iterator[None]:
-    """Inside this block, the file of the entry is read; DataFileMissingError if it is gone.
+def _naming_missing(session: TableContext, snapshot: Snapshot, entries: pa.Table) -> Iterator[None]:
+    """Inside this block, the files of the entries are read; DataFileMissingError if one is gone.
     [RD2]"""
     try:
         yield
     except FileNotFoundError as error:
-        path = entry.column("path")[0].as_py()
+        paths = entries.column("path").to_pylist()
+        path = next((each for each in paths if each in str(error)), paths[0])
         raise DataFileMissingError(
             f"{session.store.url}: data file {path} of version {snapshot.version}, whose rows are "
             "read, is gone; nothing was committed. If gc expired that version meanwhile, run the "
@@ -182,6 +242,18 @@ def _naming_missing(session: TableContext, snapshot: Snapshot, entry: pa.Table) 
             "missing.",
             path=path,
         ) from error
+
+
+def _few_bytes(entries: pa.Table) -> Iterator[pa.Table]:
+    """The entries in order, small ones together: a scan takes time to start."""
+    start = size = 0
+    for index, more in enumerate(entries.column("bytes").to_pylist()):
+        if index > start and size + more > _BATCH_BYTES:
+            yield entries.slice(start, index - start)
+            start, size = index, 0
+        size += more
+    if start < entries.num_rows:
+        yield entries.slice(start)
 
 
 def _shares(entries: pa.Table) -> list[pa.Table]:

@@ -109,14 +109,14 @@ def value_text(value: Any) -> str:
 
 def changed_rows(
     batch: pa.RecordBatch, form: pc.Expression, assignments: Assignments
-) -> tuple[pa.Table, int]:
+) -> tuple[pa.Table, pa.BooleanArray]:
     """The batch with new values in the rows for which the condition is true, in the same order, and
-    how many these are. Expressions are evaluated for these rows only."""
+    which these are. Expressions are evaluated for these rows only."""
     rows = pa.Table.from_batches([batch])
     mask = pc.fill_null(mask_of(rows, form), False).combine_chunks()
     count = mask.true_count
     if not count:
-        return rows, 0
+        return rows, mask
     new = assignments.new_values(rows.select(assignments.inputs(rows)).filter(mask))
     for name, values in zip(new.column_names, new.columns, strict=True):
         place = rows.schema.get_field_index(name)
@@ -124,7 +124,7 @@ def changed_rows(
         values = values.cast(field.type).combine_chunks()
         column = _replaced(batch.column(place), mask, values) if count < len(mask) else values
         rows = rows.set_column(place, field, column)
-    return rows, count
+    return rows, mask
 
 
 def _replaced(column: pa.Array, mask: pa.Array, values: pa.Array) -> pa.Array:

@@ -69,7 +69,7 @@ def begin_delete(
     )
     if rows is None and entries.num_rows:
         executor, wanted = choice.by_size(entries, "delete", executor, wanted, snapshot.schema)
-        rows = executor.count(change, entries, wanted)
+        rows = executor.count(change, entries, wanted, keep=not dry_run)
     going = RowsToDelete(entries, rows or {})
     if not dry_run and going.rows:
         written = sum(

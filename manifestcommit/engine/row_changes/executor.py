@@ -41,8 +41,11 @@ class RowExecutor(Protocol):
         columns."""
         ...
 
-    def count(self, change: RowChange, entries: pa.Table, condition: Condition) -> dict[str, int]:
-        """How many rows of each file match; a file without any may be left out."""
+    def count(
+        self, change: RowChange, entries: pa.Table, condition: Condition, *, keep: bool = False
+    ) -> dict[str, int]:
+        """How many rows of each file match; a file without any may be left out. keep: the files
+        are rewritten next, without rows that match this condition."""
         ...
 
     def rewrite_without(self, change: RowChange, entries: pa.Table, condition: Condition) -> int:

@@ -112,7 +112,7 @@ def begin_overwrite(
     rows = _by_partition(change, executor, wanted, entries)
     if rows is None and entries.num_rows:
         executor, wanted = choice.by_size(entries, "overwrite", executor, wanted, snapshot.schema)
-        rows = executor.count(change, entries, wanted)
+        rows = executor.count(change, entries, wanted, keep=True)
     going = RowsToDelete(entries, rows or {})
     if missing and 0 < going.rows == _rows(planning.entries_table(session, snapshot)):
         check_missing(missing, snapshot.properties, whole=True)

@@ -22,7 +22,7 @@ from ..datafile.rewrite_plan import check_rows
 from ..metadata.table_context import TableContext
 from ..operations.row_change import NOTHING, Declared, RowChange, RowOutcome
 from ..scan import planning
-from .arrow_rows import ArrowRows, rewrite, scan
+from .arrow_rows import ArrowRows, by_file, read_once, rewrite, scan
 from .assignments import Assignments, changed_rows, declared_set
 from .conditions import Condition, evaluating, shown, text_of, understand
 from .removal import TouchedFiles, by_sources, finish, rows_by_partition, touched_files
@@ -76,9 +76,14 @@ def begin_update(
     rows = rows_by_partition(
         entries, change, wanted.predicate, lambda some, by: here.chosen(some, by, wanted)
     )
-    files = touched_files(entries, here.count(change, entries, wanted) if rows is None else rows)
+    work = _Changes(session, change, wanted, assignments)
+    if rows is None:
+        rows = None if dry_run else work.counted_at_once(entries)
+    if rows is None:
+        rows = here.count(change, entries, wanted)
+    files = touched_files(entries, rows)
     if not dry_run and files.rows:
-        _rewrite(session, change, files, wanted, assignments)
+        work.rewrite(files)
     return Update(change, files)
 
 
@@ -96,24 +101,58 @@ def understood(condition: Any, schema: Schema) -> Condition:
         raise refusal from error
 
 
-def _rewrite(
-    session: TableContext,
-    change: RowChange,
-    files: TouchedFiles,
-    wanted: Condition,
-    assignments: Assignments,
-) -> None:
-    updated: list[int] = []  # of each batch, from several threads
+class _Changes:
+    """The rows of files with their new values."""
 
-    def changed(some: pa.Table) -> Iterator[pa.RecordBatch]:
-        for batch in scan(session, change.snapshot, some):
-            if batch.num_rows:
-                rows, count = changed_rows(batch, wanted.form, assignments)
-                updated.append(count)
+    def __init__(
+        self, session: TableContext, change: RowChange, wanted: Condition, assignments: Assignments
+    ) -> None:
+        self._session, self._change = session, change
+        self._wanted, self._assignments = wanted, assignments
+        self._kept: dict[str, tuple[pa.Table, int]] = {}  # path -> its rows, how many are new
+        self._updated: list[int] = []  # of each batch, from several threads
+
+    def counted_at_once(self, entries: pa.Table) -> dict[str, int] | None:
+        """How many rows of each file match, where the files are so small that their rows with new
+        values are kept; None: they are not."""
+        with evaluating(self._wanted.given):
+            files = read_once(self._session, self._change.snapshot, entries)
+            if files is None:
+                return None
+            everything = pa.concat_tables(files.values())
+            columns = [column.combine_chunks() for column in everything.columns]
+            batch = pa.RecordBatch.from_arrays(columns, schema=everything.schema)
+            rows, mask = changed_rows(batch, self._wanted.form, self._assignments)
+        counts, start = {}, 0
+        for path, before, matches in by_file(files, mask):
+            counts[path] = matches.true_count
+            if counts[path]:
+                self._kept[path] = (rows.slice(start, before.num_rows), counts[path])
+            start += before.num_rows
+        return counts
+
+    def rewrite(self, files: TouchedFiles) -> None:
+        """Write all rows of these files anew, and remove the files. [RC1]"""
+        change = self._change
+        with evaluating(self._wanted.given):
+            written = sum(
+                rewrite(self._session, change, some, self._changed)
+                for some in by_sources(files.entries)
+            )
+        check_rows(files.entries, files.rows + files.rows_kept, written, what="the condition")
+        check_rows(files.entries, files.rows, sum(self._updated), what="the condition")
+        change.remove(files.entries)
+
+    def _changed(self, some: pa.Table) -> Iterator[pa.RecordBatch]:
+        paths = some.column("path").to_pylist()
+        if all(path in self._kept for path in paths):
+            for path in paths:
+                rows, count = self._kept.pop(path)
+                self._updated.append(count)
                 yield from rows.to_batches()
-
-    with evaluating(wanted.given):
-        written = sum(rewrite(session, change, some, changed) for some in by_sources(files.entries))
-    check_rows(files.entries, files.rows + files.rows_kept, written, what="the condition")
-    check_rows(files.entries, files.rows, sum(updated), what="the condition")
-    change.remove(files.entries)
+            return
+        for batch in scan(self._session, self._change.snapshot, some):
+            if batch.num_rows:
+                rows, mask = changed_rows(batch, self._wanted.form, self._assignments)
+                self._updated.append(mask.true_count)
+                yield from rows.to_batches()

@@ -1,5 +1,6 @@
-"""How long a commit tries, and how much a snapshot carries inline: values that are passed in, so
-that tests and simulators use small ones. [CM8] [CM12] [CM19]
+"""How long a commit tries, how much a snapshot carries inline, and which files a row change holds
+in memory: values that are passed in, so that tests and simulators use small ones. [CM8] [CM12]
+[CM19] [RC8]
 
 Not here: what the budgets decide (core.commit.spill_policy).
 """
@@ -33,10 +34,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tuning(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process' commits are tuned by."""
+    """What one process is tuned by. read_once_bytes: of the files of a row change, which are read
+    once and held in memory if they are no larger together, and else once to count and once to
+    rewrite. [RC8]"""
 
     limits: Limits = Limits()
     budgets: Budgets = Budgets()
+    read_once_bytes: int = 8 << 20
 
 
 _process = Tuning()

@@ -65,8 +65,11 @@ class SparkRows:
             hits = {row[0] for row in df.select(F.col(number)).collect()}
         return [row in hits for row in range(partitions.num_rows)]
 
-    def count(self, change: RowChange, entries: pa.Table, condition: Condition) -> dict[str, int]:
-        """One pass over the condition's columns."""
+    def count(
+        self, change: RowChange, entries: pa.Table, condition: Condition, *, keep: bool = False
+    ) -> dict[str, int]:
+        """One pass over the condition's columns. keep: changes nothing, the files are read
+        again."""
         assert change.snapshot.schema is not None
         columns = needed_columns(change.snapshot.schema, condition.predicate)
         df, name = named_rows(

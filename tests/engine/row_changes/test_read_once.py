@@ -1,0 +1,121 @@
+"""Small files of a row change are read once, and large ones twice, with the same result. [RC8] [RC1]"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from tests.faults.row_changes import here
+from tests.faults.tables import memory, read_ids, rows, session, write
+from tests.row_tables import CONDITIONS, content, copy, make_base
+from tests.sizes import rest_thorough, some
+
+import manifestcommit as mc
+from manifestcommit.engine.row_changes import arrow_rows
+from manifestcommit.engine.row_changes.delete import delete_where
+from manifestcommit.engine.row_changes.overwrite import arrow_data, overwrite_where
+from manifestcommit.engine.row_changes.update import update_where
+from manifestcommit.engine.runtime.tuning import Tuning, tuned
+from manifestcommit.engine.scan import planning
+from manifestcommit.store.memory import MemoryStore
+
+TWICE = Tuning(read_once_bytes=0)
+SOME = pc.field("id").isin([1, 12])  # of two files of three
+
+
+class Reads(MemoryStore):
+    """Counts how often each data file is opened."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.opened: Counter[str] = Counter()
+
+    def open_input(self, name: str) -> BinaryIO:
+        self.opened[name] += 1
+        return super().open_input(name)
+
+
+def three_files() -> Reads:
+    store = Reads(memory().url.rpartition("/")[2])
+    for first in (0, 10, 20):
+        write(store, rows(range(first, first + 10)))
+    store.opened.clear()
+    return store
+
+
+def live(store: MemoryStore) -> list[str]:
+    """The paths of its files."""
+    each = session(store)
+    paths: list[str] = planning.entries_table(each, each.open().snapshot).column("path").to_pylist()
+    return paths
+
+
+def delete(store: MemoryStore) -> Any:
+    each = session(store)
+    return delete_where(each, SOME, here(each))
+
+
+def update(store: MemoryStore) -> Any:
+    return update_where(session(store), {"id": "id + 100"}, SOME)
+
+
+def overwrite(store: MemoryStore) -> Any:
+    each = session(store)
+    return overwrite_where(each, arrow_data(each, rows([12])), SOME, here(each))
+
+
+@pytest.mark.parametrize("work", [delete, update, overwrite])
+def test_each_small_file_is_opened_once(work: Callable[[MemoryStore], Any]) -> None:
+    """Those in which no row changes, too; and what a bound rules out is not read at all. [RC1]"""
+    once, twice = three_files(), three_files()
+    olds = live(once), live(twice)
+    outcome = work(once)
+    with tuned(TWICE):
+        other = work(twice)
+    opened = [[each.opened[name] for name in paths] for each, paths in zip((once, twice), olds, strict=True)]
+    assert outcome.committed and read_ids(once) == read_ids(twice)
+    counts = ("rows_deleted", "rows_updated", "rows_inserted", "rows_rewritten", "files_rewritten", "files_removed")
+    assert [getattr(outcome, name) for name in counts] == [getattr(other, name) for name in counts]
+    assert sorted(opened[0]) == [0, 1, 1]
+    assert sorted(opened[1])[0] == 0 and sorted(opened[1])[1] > 1
+
+
+@pytest.mark.parametrize("work", ["delete", "update"])
+@pytest.mark.parametrize("condition", some(CONDITIONS, 2))
+@pytest.mark.parametrize("name", rest_thorough(["partitioned", "plain"], "plain"))
+def test_both_ways_leave_the_same_rows(base: Any, tmp_path: Path, name: str, condition: str, work: str) -> None:
+    """Of a table with renamed columns, nulls and NaN. [RC2] [RC7]"""
+    found = []
+    for way in (Tuning(), TWICE):
+        table, _ = copy(base, name, tmp_path / str(way.read_once_bytes))
+        with tuned(way):
+            outcome = table.delete(condition) if work == "delete" else table.update({"x": "7", "text": "'new'"}, where=condition)
+        found.append((content(table), outcome.rows_deleted, outcome.rows_updated, outcome.rows_rewritten, outcome.files_rewritten))
+        assert table.verify(deep=True).is_sound
+    assert found[0] == found[1]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, pa.Table]]:
+    return make_base(tmp_path_factory)
+
+
+def test_rows_that_take_more_memory_than_the_files_say_are_not_held(tmp_path: Path) -> None:
+    """A file of one value repeated is small however many rows it has. [RC8]"""
+    mc.write(pa.table({"id": pa.array(range(100_000)), "text": pa.array(["x" * 100] * 100_000)}), tmp_path / "t")
+    table = mc.Table(tmp_path / "t")
+    each = table._session
+    entries = planning.entries_table(each, each.open().snapshot)
+    size = arrow_rows.size_of(entries)
+    assert arrow_rows.read_once(each, each.open().snapshot, entries) is not None
+    with tuned(Tuning(read_once_bytes=size)):
+        assert arrow_rows.read_once(each, each.open().snapshot, entries) is None
+        assert table.delete("id = 7").rows_rewritten == 99_999
+        assert table.update({"id": "-id"}, where="id = 8").rows_updated == 1
+    with tuned(Tuning(read_once_bytes=size - 1)):
+        assert arrow_rows.read_once(each, each.open().snapshot, entries) is None
