@@ -1,18 +1,22 @@
-"""What a delete, an update, a merge and a compaction cost in one process without Spark, beside deltalake.
+"""What a delete, an update, a merge, an overwrite by a condition and a compaction cost in one process without Spark, beside deltalake,
+pyiceberg and the same calls with Spark.
 
-Both sides have the same rows in ten files. Each round changes a copy of its table in a process of its own:
+All sides have the same rows in ten files. Each round changes a copy of its table in a process of its own:
 
 - `delete one` by its id, and `delete`: one row in a thousand, in every file;
 - `update`: one column of a fifth of the rows, in every file;
 - `merge five` rows that are there, and `merge`: one in a hundred rows, half of them new;
+- `overwrite` by a condition: one in a hundred rows, with as many;
 - `compact`: its ten files into one.
 
-`work_s` is the call alone, `peak_mb` the most memory that the process had above what it had before the call. After each round the numbers
-of rows of both sides are compared.
+`work_s` is the call alone and `work_cpu_s` its CPU, in all processes; `peak_mb` is the most memory that the process, with Spark its JVM,
+had above what it had before the call; `cpu_s` is that of the whole process, with imports and the start of a session. A session has run a
+job before the call. After each round the numbers of rows of all sides are compared. pyiceberg has neither an update nor a compaction,
+and its upsert compares row by row: it deletes and overwrites here. An update is never done by Spark.
 
-What these figures do not say: the files are in the kernel's cache, and nobody else writes. With Spark the same calls take what its tasks
-take to start. The files of the two sides differ: ours are compressed with zstd and a quarter smaller, and are on the disk (fsync) before
-they are committed, which deltalake leaves to the kernel; of a table of 100,000 rows that is most of the time.
+What these figures do not say: the files are in the kernel's cache, and nobody else writes. The files of the sides differ: ours are
+compressed with zstd and a quarter smaller, and are on the disk (fsync) before they are committed, which the others leave to the kernel;
+of a table of 100,000 rows that is most of the time.
 """
 
 from __future__ import annotations
@@ -22,7 +26,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,18 +35,36 @@ import numpy as np
 import pyarrow as pa
 
 import manifestcommit as mc
-from benchmarks.measure import Contestant, Figures, interleave, memory_mb, parser, report, rounds_of, work_folder
+from benchmarks.measure import (
+    Contestant,
+    CpuMeter,
+    Figures,
+    interleave,
+    memory_mb,
+    parser,
+    report,
+    rounds_of,
+    spark_session,
+    work_folder,
+)
 
-FIGURES = ["work_s", "peak_mb", "cpu_s"]
-WORK = ("delete one", "delete", "update", "merge five", "merge", "compact")
+FIGURES = ["work_s", "work_cpu_s", "peak_mb", "cpu_s"]
+WORK = ("delete one", "delete", "update", "merge five", "merge", "overwrite", "compact")
+SIDES = {  # side -> the work that it can do
+    "manifestcommit": WORK,
+    "deltalake": WORK,
+    "pyiceberg": ("delete one", "delete", "overwrite"),
+    "with spark": tuple(work for work in WORK if work != "update"),
+}
 FILES = 10
 CARRIERS = np.array(["UA", "AA", "DL", "B6", "WN"])
 
 
 def main() -> int:
-    """Every work at every size, both sides in turns."""
+    """Every work at every size, all sides in turns."""
     options = parser(__doc__)
     options.add_argument("--rows", type=int, action="append", help="rows of the table (default: 100,000 and 10,000,000; quick: 100,000)")
+    options.add_argument("--side", action="append", choices=SIDES, help="only these sides (default: all)")
     options.add_argument(
         "--child", nargs=3, metavar=("SIDE", "WORK", "ROOT"), help="one round of one side, which the benchmark calls itself"
     )
@@ -55,7 +78,8 @@ def main() -> int:
             fill(folder, rows)
             for work in WORK:
                 left: dict[int, set[int]] = {}
-                sides = [Contestant(name=side, run=child(folder, side, work, rows, left)) for side in ("manifestcommit", "deltalake")]
+                able = [side for side, works in SIDES.items() if work in works and side in (chosen.side or SIDES)]
+                sides = [Contestant(name=side, run=child(folder, side, work, rows, left)) for side in able]
                 interleave(sides, rounds=rounds_of(chosen))
                 assert all(len(each) == 1 for each in left.values()), f"{work}: the sides differ: {left}"
                 report("row_changes", {"work": work, "rows": rows}, sides, figures=FIGURES)
@@ -63,13 +87,26 @@ def main() -> int:
 
 
 def fill(folder: Path, rows: int) -> None:
-    """The same table twice."""
+    """The same table for every side."""
     from deltalake import write_deltalake
 
+    catalog = iceberg(folder / "pyiceberg")
+    catalog.create_namespace("a")
+    table = catalog.create_table("a.t", flights(0, 1).schema)
     for number in range(FILES):
         made = flights(number * rows // FILES, rows // FILES)
         mc.write(made, folder / "manifestcommit")
         write_deltalake(str(folder / "deltalake"), made, mode="append")
+        table.append(made)
+    shutil.copytree(folder / "manifestcommit", folder / "with spark")
+
+
+def iceberg(folder: Path) -> Any:
+    """The catalog of a folder."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    folder.mkdir(exist_ok=True)
+    return SqlCatalog("made_up", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
 
 
 def flights(first: int, count: int, seed: int = 0) -> pa.Table:
@@ -101,42 +138,76 @@ def child(folder: Path, side: str, work: str, rows: int, left: dict[int, set[int
 
 
 def one_round(side: str, work: str, root: Path, rows: int) -> dict[str, float]:
-    """One call on a copy of the table."""
-    copied = root.with_name(f"{root.name} copy")
-    shutil.copytree(root, copied)
+    """One call on a copy of the table, which has the same place in each round."""
+    kept = root.with_name(f"{root.name} kept")
+    shutil.copytree(root, kept)
     try:
-        table, call = (ours if side == "manifestcommit" else theirs)(copied, work, rows)
-        before, start = memory_mb("VmHWM"), time.perf_counter()
-        call()
-        seconds, peak = time.perf_counter() - start, memory_mb("VmHWM") - before
-        count = table.snapshot().totals.rows if side == "manifestcommit" else table.count()
-        return {"work_s": seconds, "peak_mb": peak, "rows": count}
+        with opened(side, root, work, rows) as (call, count):
+            before = peak_mb()
+            with CpuMeter() as cpu:
+                start, own = time.perf_counter(), time.process_time()
+                call()
+                seconds, own = time.perf_counter() - start, time.process_time() - own
+            peak = peak_mb() - before
+            # the meter counts in hundredths of a second
+            used = cpu.seconds if side == "with spark" else own
+            return {"work_s": seconds, "work_cpu_s": used, "peak_mb": peak, "rows": count()}
     finally:
-        shutil.rmtree(copied)
+        shutil.rmtree(root)
+        kept.rename(root)
+
+
+def peak_mb() -> float:
+    """The most memory that this process had, and with Spark its JVM besides."""
+    peak = memory_mb("VmHWM")
+    for line in (line for path in Path("/proc/self/task").glob("*/children") for line in path.read_text("utf-8").split()):
+        status = Path("/proc", line, "status").read_text("utf-8")
+        peak += sum(int(each.split()[1]) / 1024 for each in status.splitlines() if each.startswith("VmHWM:"))
+    return peak
+
+
+@contextmanager
+def opened(side: str, root: Path, work: str, rows: int) -> Iterator[tuple[Callable[[], Any], Callable[[], int]]]:
+    """The call on the opened table, and what counts its rows afterwards."""
+    if side == "with spark":
+        with spark_session(root.with_name("spark.log")) as spark:
+            spark.range(1000).selectExpr("sum(id)").collect()
+            yield ours(root, work, rows, spark)
+    else:
+        yield {"manifestcommit": ours, "deltalake": theirs, "pyiceberg": icebergs}[side](root, work, rows)
 
 
 def source_of(work: str, rows: int) -> pa.Table:
-    """What is merged: five rows of the middle, or rows of which the latter half is new."""
-    return flights(rows // 2, 5, seed=9) if work == "merge five" else flights(rows - rows // 200, rows // 100, seed=9)
+    """What is merged or written: five rows of the middle, rows of which the latter half is new, or other values of rows of the middle."""
+    if work == "merge":
+        return flights(rows - rows // 200, rows // 100, seed=9)
+    return flights(rows // 2, 5 if work == "merge five" else rows // 100, seed=9)
 
 
-def ours(root: Path, work: str, rows: int) -> tuple[Any, Callable[[], Any]]:
-    """The opened table, and the call."""
+def middle(rows: int) -> str:
+    """The rows that are overwritten."""
+    return f"id >= {rows // 2} AND id < {rows // 2 + rows // 100}"
+
+
+def ours(root: Path, work: str, rows: int, spark: Any = None) -> tuple[Callable[[], Any], Callable[[], int]]:
+    """In this process, or with Spark."""
     table = mc.Table(root)
-    source = source_of(work, rows)
+    source: Any = source_of(work, rows)
     assert table.version
     calls: dict[str, Callable[[], Any]] = {
-        "delete one": lambda: table.delete(f"id = {rows // 3}"),
-        "delete": lambda: table.delete("delay > 102"),
+        "delete one": lambda: table.delete(f"id = {rows // 3}", spark=spark),
+        "delete": lambda: table.delete("delay > 102", spark=spark),
         "update": lambda: table.update({"delay": "delay + 1"}, where="carrier = 'UA'"),
-        "compact": table.compact,
+        "overwrite": lambda: table.overwrite_where(source, middle(rows), spark=spark),
+        "compact": lambda: table.compact(spark=spark),
     }
-    return table, calls.get(work, lambda: table.merge(source, on="id"))
+    merge = lambda: table.merge(source, on="id", spark=spark)  # noqa: E731
+    return calls.get(work, merge), lambda: table.snapshot().totals.rows
 
 
-def theirs(root: Path, work: str, rows: int) -> tuple[Any, Callable[[], Any]]:
+def theirs(root: Path, work: str, rows: int) -> tuple[Callable[[], Any], Callable[[], int]]:
     """The same with deltalake."""
-    from deltalake import DeltaTable
+    from deltalake import DeltaTable, write_deltalake
 
     table = DeltaTable(str(root))
     source = source_of(work, rows)
@@ -144,6 +215,7 @@ def theirs(root: Path, work: str, rows: int) -> tuple[Any, Callable[[], Any]]:
         "delete one": lambda: table.delete(f"id = {rows // 3}"),
         "delete": lambda: table.delete("delay > 102"),
         "update": lambda: table.update(updates={"delay": "delay + 1"}, predicate="carrier = 'UA'"),
+        "overwrite": lambda: write_deltalake(table, source, mode="overwrite", predicate=middle(rows)),
         "compact": table.optimize.compact,
     }
 
@@ -151,7 +223,19 @@ def theirs(root: Path, work: str, rows: int) -> tuple[Any, Callable[[], Any]]:
         merger = table.merge(source, "t.id = s.id", source_alias="s", target_alias="t")
         return merger.when_matched_update_all().when_not_matched_insert_all().execute()
 
-    return table, calls.get(work, merge)
+    return calls.get(work, merge), lambda: DeltaTable(str(root)).count()
+
+
+def icebergs(root: Path, work: str, rows: int) -> tuple[Callable[[], Any], Callable[[], int]]:
+    """The same with pyiceberg."""
+    table = iceberg(root).load_table("a.t")
+    source = source_of(work, rows)
+    calls: dict[str, Callable[[], Any]] = {
+        "delete one": lambda: table.delete(f"id = {rows // 3}"),
+        "delete": lambda: table.delete("delay > 102"),
+        "overwrite": lambda: table.overwrite(source, overwrite_filter=middle(rows)),
+    }
+    return calls[work], lambda: table.scan().count()
 
 
 if __name__ == "__main__":
