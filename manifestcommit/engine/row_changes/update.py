@@ -132,7 +132,7 @@ class _Changes:
         return counts
 
     def rewrite(self, files: TouchedFiles) -> None:
-        """Write all rows of these files anew, and remove the files. [RC1]"""
+        """Rewrite these files with all of their rows. [RC1]"""
         change = self._change
         with evaluating(self._wanted.given):
             written = sum(
