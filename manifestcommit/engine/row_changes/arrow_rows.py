@@ -231,7 +231,7 @@ def _naming_missing(session: TableContext, snapshot: Snapshot, entries: pa.Table
     [RD2]"""
     try:
         yield
-    except FileNotFoundError as error:
+    except (FileNotFoundError, DataFileMissingError) as error:
         paths = entries.column("path").to_pylist()
         path = next((each for each in paths if each in str(error)), paths[0])
         raise DataFileMissingError(

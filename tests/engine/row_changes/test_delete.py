@@ -208,8 +208,9 @@ def test_a_file_that_gc_took_meanwhile_is_named(tmp_path: Path, monkeypatch: pyt
         return usual(*given, **named)
 
     monkeypatch.setattr(ArrowRows, step, beside_gc)
-    with pytest.raises(mc.DataFileMissingError, match=rf"{path} of version {version}, .* run the operation again") as raised:
-        with tuned(Tuning(read_once_bytes=0 if step == "rewrite_without" else 1 << 20)):
-            table.delete("n = 2")
+    way = tuned(Tuning(read_once_bytes=0 if step == "rewrite_without" else 1 << 20))
+    wanted = rf"{path} of version {version}, .* run the operation again"
+    with way, pytest.raises(mc.DataFileMissingError, match=wanted) as raised:
+        table.delete("n = 2")
     assert raised.value.path == path and str(raised.value).startswith(table.url)
     assert table.to_arrow().column("n").to_pylist() == [4]
