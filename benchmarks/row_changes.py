@@ -60,11 +60,14 @@ FILES = 10
 CARRIERS = np.array(["UA", "AA", "DL", "B6", "WN"])
 
 
+BESIDE = {"others": ("deltalake", "pyiceberg"), "spark": ("with spark",)}
+
+
 def main() -> int:
     """Every work at every size, all sides in turns."""
     options = parser(__doc__)
     options.add_argument("--rows", type=int, action="append", help="rows of the table (default: 100,000 and 10,000,000; quick: 100,000)")
-    options.add_argument("--side", action="append", choices=SIDES, help="only these sides (default: all)")
+    options.add_argument("--beside", choices=BESIDE, help="only beside these (default: all)")
     options.add_argument(
         "--child", nargs=3, metavar=("SIDE", "WORK", "ROOT"), help="one round of one side, which the benchmark calls itself"
     )
@@ -76,13 +79,17 @@ def main() -> int:
     for rows in chosen.rows or ([100_000] if chosen.quick else [100_000, 10_000_000]):
         with work_folder(chosen) as folder:
             fill(folder, rows)
-            for work in WORK:
-                left: dict[int, set[int]] = {}
-                able = [side for side, works in SIDES.items() if work in works and side in (chosen.side or SIDES)]
-                sides = [Contestant(name=side, run=child(folder, side, work, rows, left)) for side in able]
-                interleave(sides, rounds=rounds_of(chosen))
-                assert all(len(each) == 1 for each in left.values()), f"{work}: the sides differ: {left}"
-                report("row_changes", {"work": work, "rows": rows}, sides, figures=FIGURES)
+            for beside, peers in BESIDE.items():
+                if beside != (chosen.beside or beside):
+                    continue
+                for work in WORK:
+                    left: dict[int, set[int]] = {}
+                    able = [side for side in ("manifestcommit", *peers) if work in SIDES[side]]
+                    if len(able) > 1:
+                        sides = [Contestant(name=side, run=child(folder, side, work, rows, left)) for side in able]
+                        interleave(sides, rounds=rounds_of(chosen))
+                        assert all(len(each) == 1 for each in left.values()), f"{work}: the sides differ: {left}"
+                        report("row_changes", {"beside": beside, "work": work, "rows": rows}, sides, figures=FIGURES)
     return 0
 
 
