@@ -503,6 +503,7 @@ CONFLICTS: tuple[Mutant, ...] = (
         "IV2 CF16",
         (_CONFLICT, "for winner in winners if change.reads else ():", "for winner in ():"),
         tests="core/commit/test_conflict.py::test_who_has_read_a_partition_clashes_with_who_wrote_there",
+        theme="rows",
     ),
     mutant(
         "replaced file",

@@ -6,6 +6,7 @@ Not here: how anything is done (testing.simulation.workers), who runs first
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from ...core.commit.retention import DAY_S, Policy
 from ..choices import Choices
 from .scheduler import Actor, Died
-from .workers import ADVANCING, DAYS, Work, Worker, World
+from .workers import ADVANCING, DAYS, Edit, Work, Worker, World
 
 Deed = Callable[[Worker], None]
 KEYS = ADVANCING + 2
@@ -100,6 +101,18 @@ def _overwrite(choices: Choices, plan: str) -> Deed:
         choices, plan, replaces=replaces, serializable=not choices.pick(f"blind {plan}", 2)
     )
     return lambda worker: worker.publish(work)
+
+
+def _change_rows(operation: str, choices: Choices, plan: str) -> Deed:
+    day = choices.pick(f"day {plan}", len(DAYS))
+    given = {
+        "operation": operation,
+        "number": day if choices.pick(f"keyed {plan}", 2) else None,
+        "day": day,
+        "most": 1 + choices.pick(f"most {plan}", 3),
+    }
+    edit = msgspec.convert(given, Edit)
+    return lambda worker: worker.change_rows(edit)
 
 
 def _prepare(choices: Choices, plan: str) -> Deed:
@@ -233,8 +246,13 @@ _DEEDS: dict[str, Callable[[Choices, str], Deed]] = {
 
 _WRITER = ("append", "append_keyed", "append_keyed", "overwrite")
 _EVERYTHING = tuple(_DEEDS)
+_ROWS = ("delete", "update", "merge", "overwrite where")
 # In themes of their own.
 _DEEDS |= {
+    "delete": functools.partial(_change_rows, "delete"),
+    "update": functools.partial(_change_rows, "update"),
+    "merge": functools.partial(_change_rows, "merge"),
+    "overwrite where": functools.partial(_change_rows, "overwrite"),
     "prepare range": _prepare_range,
     "keep keys": _keep_keys,
     "remake": _remake,
@@ -258,6 +276,25 @@ THEMES: dict[str, Theme] = {
             "c": ("overwrite", "append"),
             "reader": ("read",),
         }
+    ),
+    "rows": Theme(
+        actors={
+            "a": _ROWS,
+            "b": _ROWS,
+            "c": (*_ROWS, "append", "overwrite"),
+            "d": ("rollback", "append_keyed", "read", "tag"),
+            "gc": ("gc", "read"),
+        }
+    ),
+    "rows tight": Theme(
+        actors={
+            "a": _ROWS,
+            "b": (*_ROWS, "append"),
+            "gc": ("gc",),
+            "reader": ("read",),
+        },
+        tight=True,
+        eager=True,
     ),
     "phases": Theme(
         actors={

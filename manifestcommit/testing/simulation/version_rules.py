@@ -22,8 +22,9 @@ Partition = tuple[object, ...]
 
 class Declared(msgspec.Struct, frozen=True, kw_only=True):
     """What an actor has asked its job to do. adds: path -> partition; replaces: the partitions that
-    it empties, None: none, (): all; serializable: whether a concurrent change of those conflicts;
-    shared: whether other actors can finish the job."""
+    it empties, None: none, (): all; removes: the files that a row change takes out; serializable:
+    whether a concurrent change of `replaces` conflicts; reads: the partitions that a row change has
+    read, whose concurrent changes always do; shared: whether other actors can finish the job."""
 
     job: str
     key: str | None = None
@@ -31,7 +32,9 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     advances: tuple[Advance, ...] = ()
     adds: dict[str, Partition] = {}
     replaces: tuple[Partition, ...] | None = None
+    removes: frozenset[str] = frozenset()
     serializable: bool = False
+    reads: tuple[Partition, ...] = ()
     shared: bool = False
 
 
@@ -221,15 +224,20 @@ def _files(step: Step) -> str | None:
         return "its files are not those before it, less what it replaces, and its own [CM17] [AB6]"
     told = step.declared[0]
     if told.replaces is not None and told.serializable:
-        for before, after in zip(
-            step.chain[step.birth - 1 :], step.chain[step.birth :], strict=False
-        ):
-            touched = before.files.items() ^ after.files.items()
-            if any(_is_in(partition, told.replaces) for _, partition in touched):
-                return (
-                    f"version {after.version} touched what it overwrites, since its birth at "
-                    f"{step.birth} [CF3]"
-                )
+        by = _toucher(step, told.replaces)
+        if by is not None:
+            return f"version {by} touched what it overwrites, since its birth at {step.birth} [CF3]"
+    if told.reads and (by := _toucher(step, told.reads)) is not None:
+        return f"version {by} touched what it has read, since its birth at {step.birth} [CF16]"
+    return None
+
+
+def _toucher(step: Step, partitions: tuple[Partition, ...]) -> int | None:
+    """The first version since the job's birth that changed files of these partitions."""
+    for before, after in zip(step.chain[step.birth - 1 :], step.chain[step.birth :], strict=False):
+        touched = before.files.items() ^ after.files.items()
+        if any(_is_in(partition, partitions) for _, partition in touched):
+            return after.version
     return None
 
 
@@ -237,7 +245,8 @@ def _after(files: dict[str, Partition], told: Declared) -> dict[str, Partition]:
     kept = {
         path: partition
         for path, partition in files.items()
-        if told.replaces is None or not _is_in(partition, told.replaces)
+        if path not in told.removes
+        and (told.replaces is None or not _is_in(partition, told.replaces))
     }
     return {**kept, **told.adds}
 

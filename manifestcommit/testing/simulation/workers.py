@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
+import pyarrow as pa
 
 from ...core.commit.change import StreamBatch
 from ...core.commit.retention import Policy
@@ -20,6 +21,7 @@ from ...core.schema import partitioning
 from ...core.schema.fields import Field, Schema
 from ...core.table import object_names
 from ...core.table.entries import Entry
+from ...core.table.partition_pattern import of_partition
 from ...core.table.watermark import Advance
 from ...engine.commit.create_version import create_table
 from ...engine.job.job import Transaction
@@ -31,8 +33,11 @@ from ...engine.metadata.version_chain import Head, raise_if_expired, read_versio
 from ...engine.operations import alter
 from ...engine.operations.rewind import rewind
 from ...engine.operations.rollback import rollback
+from ...engine.operations.row_change import Declared as DeclaredRows
+from ...engine.operations.row_change import RowChange
 from ...engine.operations.tags import tag, untag
 from ...engine.runtime.outcome import Outcome
+from ...engine.scan import planning
 from ...errors import (
     CommitConflictError,
     CorruptMetadataError,
@@ -114,6 +119,26 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def key(self) -> str | None:
         return None if self.number is None else f"k{self.number} %é"
+
+
+class Edit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A row change in one day, by the files that it leaves of those that it finds: a delete takes
+    files out or rewrites them, an update rewrites them, a merge rewrites and adds, an overwrite by
+    a condition takes out and adds. number: of its key; None: without one."""
+
+    operation: Literal["delete", "update", "merge", "overwrite"]
+    number: int | None = None
+    day: int = 0
+    most: int = 1
+
+    @property
+    def key(self) -> str | None:
+        return None if self.number is None else f"{self.operation} {self.number} %é"
+
+    def written(self, removed: int) -> int:
+        """How many files it writes in the place of so many."""
+        new = {"delete": removed // 2, "update": removed, "merge": removed + 1, "overwrite": 1}
+        return new[self.operation]
 
 
 class Worker:
@@ -254,20 +279,72 @@ class Worker:
         plan = job.plan_write(SCHEMA, partition_by=["day"])
         recovery: Recovery | None = job.recovery
         if recovery is None:
-            entries = tuple(self._put_file(job, work, number) for number in range(work.files))
+            entries = tuple(self._put_file(job, work.day, number) for number in range(work.files))
             job.add_written(entries)
         else:
             same = recovery.work(plan, tasks=1, same=str(work.key))
             done = same.finished(self.store).get(0)
             if done is None:
-                entries = tuple(self._put_file(job, work, number) for number in range(work.files))
+                entries = tuple(
+                    self._put_file(job, work.day, number) for number in range(work.files)
+                )
                 done = same.finish(self.store, self.actor, 0, entries)
             job.add_written(done.entries, done.manifests, intake=intake_of(done))
             entries = done.entries
         return {entry.path: tuple(entry.partition) for entry in entries}
 
-    def _put_file(self, job: Transaction, work: Work, number: int) -> Entry:
-        day = DAYS[work.day]
+    # --- Row changes ------------------------------------------------------------------------------
+
+    def change_rows(self, edit: Edit) -> None:
+        """One delete, update, merge or overwrite by a condition, from its look at the files to its
+        outcome."""
+        self.attempt(
+            edit.operation,
+            msgspec.to_builtins(edit),
+            lambda running: self._change_rows(running, edit),
+        )
+
+    def _change_rows(self, running: Running, edit: Edit) -> Outcome:
+        oracle, day = self._world.oracle, DAYS[edit.day]
+        change = RowChange(self.session, edit.operation, [repr(day)], DeclaredRows(key=edit.key))
+        told = Declared(job=change.id, key=edit.key)
+        if not change.already_committed:
+            told = self._rewritten(change, edit)
+        oracle.declare(told)
+        running.note(**_effects(told))
+        self._since = len(oracle.chain)
+        try:
+            outcome = change.commit()
+        except StoreError as error:
+            oracle.told_not(told.job, f"not committed ({type(error).__name__})")
+            running.refused("store")
+            raise
+        return self._settled(running, outcome, told)
+
+    def _rewritten(self, change: RowChange, edit: Edit) -> Declared:
+        """What it commits: files of its day go, and new ones take their place."""
+        snapshot, day = change.snapshot, DAYS[edit.day]
+        change.read((of_partition(snapshot.partition_by, (day,)),))
+        entries = planning.entries_table(self.session, snapshot)
+        days = entries.column(f"partition.{snapshot.partition_by[0]}").to_pylist()
+        found = [row for row, its in enumerate(days) if its == day][: edit.most]
+        gone = entries.take(pa.array(found, pa.int64()))
+        change.remove(gone)
+        count = edit.written(len(found))
+        new = [self._put_file(change, edit.day, number) for number in range(count)]
+        if new:
+            change.plan()
+            change.take(new)
+        return Declared(
+            job=change.id,
+            key=edit.key,
+            adds={entry.path: tuple(entry.partition) for entry in new},
+            removes=frozenset(gone.column("path").to_pylist()),
+            reads=((day,),),
+        )
+
+    def _put_file(self, job: Transaction | RowChange, which: int, number: int) -> Entry:
+        day = DAYS[which]
         attempt = self.actor.randomness(8).hex()
         path = partitioning.folder(SCHEMA, (2,), (day,)) + object_names.data_file_name(
             0, attempt, number, job.id
@@ -555,8 +632,12 @@ def _effects(told: Declared) -> dict[str, Any]:
         "shared": told.shared,
         "key": told.key if told.batch is None else f"{told.batch.query}, batch {told.batch.batch}",
         "adds": {path: repr(partition) for path, partition in told.adds.items()},
+        "removes": tuple(sorted(told.removes)),
         "empties": emptied,
-        "scope": emptied if told.serializable else (),
+        "scope": (
+            *(emptied if told.serializable else ()),
+            *(repr(pattern) for pattern in told.reads),
+        ),
         "advances": {advance.source: (advance.start, advance.end) for advance in told.advances},
     }
 
