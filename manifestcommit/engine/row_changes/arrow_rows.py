@@ -168,12 +168,12 @@ def read_once(
     if not entries.num_rows or size_of(entries) > most:
         return None
     _, base = session.store.filesystem()
-    scanner = _scanner(session, snapshot, entries, None, None)
     batches: dict[str, list[pa.RecordBatch]] = {
         f"{base}/{path}": [] for path in entries.column("path").to_pylist()
     }
     size = 0
     with _naming_missing(session, snapshot, entries):
+        scanner = _scanner(session, snapshot, entries, None, None)
         for each in scanner.scan_batches():
             size += each.record_batch.nbytes
             if size > _UNPACKED * most:
