@@ -14,8 +14,8 @@ from .core.table.watermark import WatermarkMismatch
 from .engine.inspection.count_audit import CountMismatch, CountReport
 from .engine.inspection.table_metrics import TableMetrics
 from .engine.inspection.verify import VerifyReport
+from .engine.job.job_list import JobInfo
 from .engine.job.resolve import Resolution
-from .engine.job.two_phase import JobInfo
 from .engine.maintenance.adopt import Adoption, SkippedFile
 from .engine.maintenance.compaction import Compaction, LostGroup
 from .engine.maintenance.gc import GcReport, ObjectTotals
@@ -58,8 +58,10 @@ from .job import DroppedJobWarning, Job, begin, commit, commit_all, write
 from .joint import (
     JointOutcome,
     PinnedTable,
+    PreparedTransaction,
     Transaction,
     commit_together,
+    prepare_together,
     read_together,
     rollback_together,
     transaction,
@@ -141,6 +143,7 @@ __all__ = [
     "OutcomeUnknownError",
     "OutputGoneError",
     "PinnedTable",
+    "PreparedTransaction",
     "Report",
     "Resolution",
     "RowOutcome",
@@ -181,6 +184,7 @@ __all__ = [
     "create_table",
     "gc",
     "plan_gc",
+    "prepare_together",
     "read_committed",
     "read_together",
     "register",

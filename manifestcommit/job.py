@@ -536,6 +536,7 @@ class Job:
         """
         self._check_home()
         self._check_own()
+        self._job.seal()
         return self._job.prepare()
 
     def abort(self) -> None:

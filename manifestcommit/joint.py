@@ -1,4 +1,5 @@
-"""Several tables at once: `transaction`, `commit_together`, `read_together`. [MT1] [MT12]
+"""Several tables at once: `transaction`, `commit_together`, `prepare_together`, `read_together`.
+[MT1] [MT11] [MT12]
 
 Internal: import from `manifestcommit`. Not here: how several tables are committed and read
 (engine.joint), one table's job (job).
@@ -18,11 +19,14 @@ from .argument_checks import checked
 from .engine.joint.joint_commit import commit_jointly
 from .engine.joint.joint_read import read_jointly
 from .engine.joint.joint_rollback import plan_joint_rollback
+from .engine.joint.joint_two_phase import together_of
 from .engine.metadata.table_context import TableContext
 from .engine.runtime.outcome import Outcome, error_of
 from .engine.runtime.validation import wrong
 from .errors import UsageError
-from .job import Job, Path, begin
+from .job import Job, Path, begin, commit
+from .store import StorageOptions
+from .table import Resolution, abort
 from .table.table import Table
 from .terminal.notebook import Shown
 
@@ -119,6 +123,24 @@ class Transaction:
         self._hold(False)
         self.outcome = commit_together([self[name] for name in self])
         return self.outcome
+
+    def prepare(self) -> PreparedTransaction:
+        """Prepare the jobs of all tables, for any process to commit or abort together.
+
+        Leaving the block does neither then. If it fails, call it again.
+
+        Returns:
+            The prepared transaction.
+
+        Raises:
+            JobFencedError: a job took longer than gc's grace period.
+            StoreError: the store failed: call it again.
+            UsageError: a table's job is recoverable, or over already.
+
+        Spec: MT11, AB3.
+        """
+        self._hold(False)
+        return prepare_together([self[name] for name in self])
 
     def abort(self) -> None:
         """Abort: nothing becomes visible in any table, and nothing is deleted.
@@ -240,6 +262,16 @@ def commit_together(jobs: Iterable[Job]) -> JointOutcome:
 
     Spec: MT1, MT4, MT13.
     """
+    given = _checked_jobs(jobs)
+    parts = [job._job.as_part() for job in given]
+    outcomes = commit_jointly(parts)
+    joint = _committed_or_raise([part.url for part in parts], outcomes)
+    for job, outcome in zip(given, outcomes, strict=True):
+        job.outcome = outcome
+    return joint
+
+
+def _checked_jobs(jobs: Iterable[Job]) -> list[Job]:
     given = list(jobs) if isinstance(jobs, Iterable) else [None]
     if not all(isinstance(job, Job) for job in given):
         raise wrong("jobs", jobs, "a list of jobs, as begin returns them")
@@ -257,12 +289,123 @@ def commit_together(jobs: Iterable[Job]) -> JointOutcome:
             f"jobs: the job of {bare} has no key, and others have one: give all of them a key, or "
             "none, so that a rerun is recognised in every table. Nothing was committed."
         )
-    parts = [job._job.as_part() for job in given]
-    outcomes = commit_jointly(parts)
-    joint = _committed_or_raise([part.url for part in parts], outcomes)
-    for job, outcome in zip(given, outcomes, strict=True):
-        job.outcome = outcome
-    return joint
+    return given
+
+
+class PreparedTransaction:
+    """Jobs of several tables that were prepared together: any process commits all, or aborts all.
+
+    `PreparedTransaction(jobs)` makes it again in another process, from what `jobs` was here; one of
+    the jobs is enough, since each knows the others.
+
+    Args:
+        jobs: path of a table -> the id of its job, as `prepare_together` returned them.
+        storage_options: what reaches the object store; by default the environment.
+
+    Attributes:
+        jobs: URL of a table -> the id of its job.
+
+    Raises:
+        UsageError: `jobs` is no such mapping, or empty.
+
+    Spec: MT11, AB3.
+    """
+
+    @checked()
+    def __init__(
+        self, jobs: Mapping[str, str], storage_options: Mapping[str, Any] | None = None
+    ) -> None:
+        texts = isinstance(jobs, Mapping) and all(
+            isinstance(each, str) for pair in jobs.items() for each in pair
+        )
+        if not jobs or not texts:
+            raise wrong("jobs", jobs, "a mapping of table paths to job ids, as prepare returned it")
+        self.jobs: dict[str, str] = dict(jobs)
+        self._storage_options = StorageOptions(storage_options)
+
+    def __repr__(self) -> str:
+        return f"PreparedTransaction({self.jobs!r})"
+
+    def commit(self) -> JointOutcome:
+        """Commit all of the jobs, or none; any number of times, also while others do.
+
+        Returns:
+            The outcome, the same for all callers.
+
+        Raises:
+            JobAbortedError: the jobs were aborted, or one of them is not prepared any more.
+            JobFencedError: the jobs were prepared too long ago.
+            CommitConflictError: others committed what a table's job depends on; all stay prepared:
+                commit them again when the conflict is resolved, or abort them.
+            WatermarkGapError: as for a conflict.
+            WatermarkOverlapError: as for a conflict.
+            KeyReusedError: a key was committed with another declaration, or in one table only.
+            TableNotFoundError: there is no table at a path.
+            UsageError: an id is not of a job of its table.
+            OutcomeUnknownError: the store did not say whether they were committed: call it again.
+
+        Spec: MT11, MT1.
+        """
+        outcomes = {}
+        for url, job in self.jobs.items():
+            outcomes[url] = commit(url, job, storage_options=self._storage_options)
+        return JointOutcome(
+            outcomes=outcomes,
+            already_committed=all(each.already_committed for each in outcomes.values()),
+        )
+
+    def abort(self) -> Resolution:
+        """Abort all of the jobs for good; the call is idempotent, and nothing is deleted.
+
+        Returns:
+            "aborted", or "committed" where a commit came first.
+
+        Raises:
+            TableNotFoundError: there is no table at a path.
+            UsageError: an id is not of a job of its table.
+            OutcomeUnknownError: the store did not say what was decided: call it again.
+
+        Spec: MT11, AB4.
+        """
+        url, job = next(iter(self.jobs.items()))
+        return abort(url, job, storage_options=self._storage_options)
+
+
+@checked()
+def prepare_together(jobs: Iterable[Job]) -> PreparedTransaction:
+    """Make the jobs of several tables durable, so that any process can commit all of them.
+
+    The first of two phases, as `Job.prepare` is for one table. Nothing is visible yet. Committing
+    or aborting any one of the jobs, by `commit`, `abort` or `Table.recover` of its table, does it
+    in all of the tables. Two requests for each. If it fails, call it again with the same jobs.
+
+    Args:
+        jobs: 2 to 32 jobs, as `begin` returns them, each of another table of one object store.
+
+    Returns:
+        The prepared transaction.
+
+    Raises:
+        JobFencedError: a job took longer than gc's grace period.
+        StoreError: the store failed: call it again.
+        UsageError: as for `commit_together`, or one was prepared otherwise before.
+
+    Example:
+        `prepared = prepare_together([orders, rejects])`, and then `prepared.commit()`
+
+    Spec: MT11, AB3.
+    """
+    given = _checked_jobs(jobs)
+    parts = [job._job.part() for job in given]
+    together = together_of(parts)
+    by_id = {part.change.job: job for part, job in zip(parts, given, strict=True)}
+    for job in given:
+        job._job.seal(together)
+    for each in reversed(together):  # once the home's is there, all are
+        by_id[each.job]._job.prepare()
+    return PreparedTransaction(
+        {part.url: part.change.job for part in parts}, given[0]._storage_options
+    )
 
 
 @checked()

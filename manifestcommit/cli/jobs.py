@@ -19,7 +19,7 @@ from .output import size_cell, size_text, written
 from .safety import Plan, add_safety, decided
 
 if TYPE_CHECKING:
-    from ..engine.job.two_phase import JobInfo
+    from ..engine.job.job_list import JobInfo
     from ..table import Resolution, Table
 
 _SHORT = "a job id, or its last part's first digits, as `manifestcommit jobs` shows it"
@@ -143,7 +143,7 @@ def _plan_abort(options: argparse.Namespace, table: Table, job: str) -> Plan | N
 def _plan(
     options: argparse.Namespace, table: Table, jobs: list[JobInfo], what: str, then: str
 ) -> Plan:
-    from ..engine.job.two_phase import read_prepared
+    from ..engine.commit.prepared_job import read_prepared
 
     context = context_of(options)
     found = [read_prepared(context, each.job) for each in jobs]

@@ -17,7 +17,7 @@ import pyarrow as pa
 from ..core.commit.retention import Policy
 from ..core.table.snapshot import Snapshot
 from ..engine.inspection.table_metrics import lag_of
-from ..engine.job.two_phase import list_jobs
+from ..engine.job.job_list import list_jobs
 from ..engine.maintenance import gc
 from ..engine.metadata import exports
 from ..engine.metadata.table_context import TableContext

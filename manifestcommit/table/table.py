@@ -20,8 +20,9 @@ from ..core.commit.retention import Policy
 from ..engine.inspection.count_audit import CountReport, compare
 from ..engine.inspection.table_metrics import TableMetrics, table_metrics
 from ..engine.inspection.verify import VerifyReport, verify
+from ..engine.job.job_list import JobInfo, list_jobs
 from ..engine.job.resolve import Resolution, resolve_job
-from ..engine.job.two_phase import JobInfo, list_jobs, settle_prepared
+from ..engine.job.two_phase import settle_prepared
 from ..engine.maintenance import gc as gc_engine
 from ..engine.maintenance.adopt import Adoption
 from ..engine.maintenance.adopt import adopt as _adopt

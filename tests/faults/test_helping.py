@@ -46,8 +46,9 @@ from manifestcommit.core.table.watermark import Advance
 from manifestcommit.engine.commit.commit_loop import commit
 from manifestcommit.engine.inspection.verify import verify
 from manifestcommit.engine.job.job import Transaction
+from manifestcommit.engine.job.job_list import list_jobs
 from manifestcommit.engine.job.resolve import resolve_job
-from manifestcommit.engine.job.two_phase import commit_prepared, give_up, list_jobs
+from manifestcommit.engine.job.two_phase import commit_prepared, give_up
 from manifestcommit.engine.maintenance import gc as gc_engine
 from manifestcommit.engine.metadata.job_and_key_lookup import find_job
 from manifestcommit.engine.metadata.version_chain import MAX_INTENTS, open_head, read_object

@@ -19,8 +19,9 @@ import manifestcommit as mc
 from manifestcommit.core.schema import evolution
 from manifestcommit.core.table.entries import MAX_SOURCES
 from manifestcommit.engine.commit.commit_loop import commit as commit_change
+from manifestcommit.engine.commit.prepared_job import put_prepared, seal
 from manifestcommit.engine.datafile.rewrite_plan import check_rows
-from manifestcommit.engine.job.two_phase import commit_prepared, put_prepared, seal
+from manifestcommit.engine.job.two_phase import commit_prepared
 from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.engine.operations.alter import edit_schema
 from manifestcommit.engine.operations.rollback import rollback
@@ -219,7 +220,7 @@ def test_what_it_has_read_outlives_the_process_that_read_it() -> None:
     for day, clash in (("b", False), ("a", True)):
         change = begin_delete(store, (FIELD("day") == "a") & (FIELD("id") == (2 if clash else 1)))
         each = session(store)
-        put_prepared(each, change.id, seal(each, change.change(), None))
+        put_prepared(each, change.id, seal(each, each.open(), change.change(), None))
         write(store, rows([9], day=day))
         outcome = commit_prepared(session(store), change.id)
         assert (outcome.conflict.rule if outcome.conflict else None) == ("read_partition_was_touched" if clash else None)

@@ -26,7 +26,7 @@ import manifestcommit as mc
 from manifestcommit.core.commit.change import Prepared
 from manifestcommit.core.format import codec
 from manifestcommit.core.table import object_names
-from manifestcommit.engine.job.two_phase import read_prepared
+from manifestcommit.engine.commit.prepared_job import read_prepared
 from manifestcommit.engine.metadata.time_travel import to_datetime
 from manifestcommit.engine.runtime.environment import SystemEnv
 from manifestcommit.store import MemoryStore

@@ -9,6 +9,8 @@ _COMMIT, _FATE, _ASK = "engine/commit/commit_loop.py", "core/joint/fate.py", "en
 _CHAIN, _FIT, _ORDER = "engine/metadata/version_chain.py", "core/joint/consistency.py", "core/joint/participants.py"
 _TESTS = "engine/joint/test_joint_commit.py::test_"
 _UNDO = "engine/joint/test_joint_rollback.py::test_"
+_PREPARED = "engine/joint/test_joint_two_phase.py::test_"
+_TWO = "engine/joint/joint_two_phase.py"
 _SETTLE = "engine/joint/test_settle.py::test_"
 _PURE = "core/joint/test_fate.py::test_"
 
@@ -265,5 +267,61 @@ JOINT: tuple[Mutant, ...] = (
         "MT10",
         ("engine/joint/partners.py", "            and newest.pending is not None\n", "            and newest.pending is None\n"),
         tests=_SETTLE + "the_partners_of_a_table_that_ask_it_are_named_until_they_are_settled",
+    ),
+    mutant(
+        "prepared alone",
+        "A prepared job of a joint commit is committed alone: readers see the commit in one table only.",
+        "IV3 MT11",
+        ("engine/job/two_phase.py", "if prepared.change.together:", "if False:"),
+        tests=_PREPARED + "committing_any_one_commits_all_under_their_own_ids",
+    ),
+    mutant(
+        "prepared missing",
+        "One of the jobs was not prepared when its process died, and the others wait for it until gc takes them.",
+        "MT11",
+        (_TWO, "    if parts is None or any(", '    if parts is None:\n        return Outcome(kind="aborted", job_id=job)\n    if any('),
+        tests=_PREPARED + "one_that_is_missing_is_aborted_with_all_others",
+    ),
+    mutant(
+        "prepared attempt",
+        "Who commits prepared jobs begins with an attempt that others aborted, and makes void versions.",
+        "MT9 MT11",
+        (_JOINT, "number = self._open_attempt(1) if self._home.is_prepared else 1", "number = 1"),
+        tests=_PREPARED + "all_who_commit_make_the_same_attempt",
+    ),
+    mutant(
+        "prepared behind",
+        "Who is an attempt behind waits for the next one of the same jobs, and aborts it.",
+        "MT9 MT11",
+        (_PART, "pending.job == self.job and pending.attempt > self.attempt", "False"),
+        tests=_PREPARED + "who_is_an_attempt_behind_joins_the_next_at_once",
+    ),
+    mutant(
+        "prepared otherwise",
+        "Prepared jobs that name different tables are committed together.",
+        "MT11 SE2",
+        (_TWO, "if other.change.together != together:", "if False:"),
+        tests=_PREPARED + "jobs_that_name_each_other_differently_are_refused",
+    ),
+    mutant(
+        "prepared turn",
+        "Recovered from another table, a later range becomes the first of a source while an earlier one is prepared.",
+        "WM7 MT11",
+        ("engine/job/two_phase.py", "        if turn.is_joint and not abort:\n            check_turn_beside(session, job)\n", ""),
+        tests=_PREPARED + "a_later_range_waits_for_an_earlier_one_in_every_table",
+    ),
+    mutant(
+        "prepared fenced",
+        "A job that gc has fenced is prepared as if it could be committed.",
+        "CM2 AB3",
+        ("engine/commit/prepared_job.py", "if newest is not None and is_fenced(newest.snapshot, change):", "if False:"),
+        tests=_PREPARED + "a_fenced_job_is_not_prepared",
+    ),
+    mutant(
+        "fenced unsaid",
+        "recover says nothing of a prepared job that was fenced.",
+        "AB3",
+        ("engine/job/job_list.py", 'is_waiting=info.state in ("prepared", "fenced")', 'is_waiting=info.state == "prepared"'),
+        tests=_PREPARED + "recover_reports_a_prepared_job_that_was_fenced",
     ),
 )

@@ -442,6 +442,7 @@ ARROWS: dict[str, set[str]] = {
         "cli.inspect",
         "cli.maintain",
         "core.table",
+        "engine.commit",
         "engine.job",
         "engine.metadata",
         "engine.runtime",
@@ -510,7 +511,7 @@ FLOORS: dict[str, list[set[str]]] = {
     ],
     "engine.commit": [
         {"conflict_inputs", "create_version", "group_commit", "joint_part", "settled", "spilling"},
-        {"based_on", "commit_loop"},
+        {"based_on", "commit_loop", "prepared_job"},
     ],
     "engine.datafile": [
         {"arrow_stream", "footer_stats", "row_buffer"},
@@ -524,8 +525,9 @@ FLOORS: dict[str, list[set[str]]] = {
         {"verify"},
     ],
     "engine.job": [
-        {"commit_order", "state", "task_recovery"},
-        {"start", "two_phase"},
+        {"job_list", "state", "task_recovery"},
+        {"commit_order", "start"},
+        {"two_phase"},
         {"job", "resolve"},
     ],
     "engine.maintenance": [

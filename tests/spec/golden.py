@@ -21,6 +21,7 @@ from manifestcommit.core.schema.fields import ArrayType, Field, MapType, Schema,
 from manifestcommit.core.table import object_names, row_bitmap
 from manifestcommit.core.table.authorship import Author
 from manifestcommit.core.table.entries import ColumnStats, Entry, ManifestRef, SourceRange
+from manifestcommit.core.table.joint_members import TogetherJob
 from manifestcommit.core.table.snapshot import (
     Commit,
     DisputedTime,
@@ -470,6 +471,13 @@ HOME_ID, HOME, HERE = "00000000000000a1", "s3://lake/orders %+=#é", "s3://lake/
 HOME_JOB = f"v3-{HOME_ID}-{'a' * 32}"
 
 
+def together() -> Prepared:
+    """A prepared job that is committed together with one of another table, which decides."""
+    jobs = (TogetherJob(root=HOME, table_id=HOME_ID, job=HOME_JOB), TogetherJob(root=HERE, table_id=TABLE_ID, job=JOB))
+    change = Write(job=JOB, birth=40, operation="append", together=jobs)
+    return Prepared(format_version=1, change=change, prepared_at=1_794_000_000_000_001, writer="manifestcommit 0.1.0")
+
+
 def pending() -> Snapshot:
     """Version 9, a member of the second attempt of a joint commit: version 8 was that of the first, which was aborted."""
     job = f"v7-{TABLE_ID}-{'9' * 32}"
@@ -575,6 +583,7 @@ def write() -> None:
         "snapshot-folders": to_json(plain(folders())),
         "snapshot-authored": to_json(plain(authored())),
         "prepared-authored": to_json(plain(authored_job())),
+        "prepared-together": to_json(plain(together())),
         "snapshot-pending": to_json(plain(pending())),
         "snapshot-home": to_json(plain(home())),
     }

@@ -44,6 +44,7 @@ NAMES = (
     "snapshot-future",
 )
 SCHEMAS = golden.FOLDER.parent / "schemas"
+PREPARED_NAMES = ("prepared", "prepared-based-on", "prepared-authored", "prepared-together")
 VALIDATOR = Draft202012Validator(json.loads((SCHEMAS / "snapshot.json").read_text("utf-8")))
 PREPARED = Draft202012Validator(
     json.loads((SCHEMAS / "prepared.json").read_text("utf-8")),
@@ -113,7 +114,7 @@ def test_a_snapshot_of_a_later_release_is_written_again_with_all_that_it_holds()
     assert json.loads(zstandard.ZstdDecompressor().decompress(encoded)) == document("snapshot-future")
 
 
-@pytest.mark.parametrize("name", [*NAMES, "prepared", "prepared-based-on", "prepared-authored", "intent", "task", "key"])
+@pytest.mark.parametrize("name", [*NAMES, *PREPARED_NAMES, "intent", "task", "key"])
 def test_the_readable_copy_says_what_the_object_says(name: str) -> None:
     """[CP3]"""
     assert json.loads((golden.FOLDER / f"{name}.json").read_text("utf-8")) == document(name)
@@ -226,11 +227,21 @@ def test_a_golden_prepared_job_that_says_who_made_it_means_what_it_always_meant(
     PREPARED.validate(document("prepared-authored"))
 
 
+def test_a_golden_prepared_job_of_several_means_what_it_always_meant() -> None:
+    """[MT11] [CP1]"""
+    assert codec.decode_prepared(stored("prepared-together"), name=object_names.prepared_name(golden.JOB)) == golden.together()
+    assert codec.decompress(codec.encode_prepared(golden.together()), name="x") == golden.to_json(document("prepared-together"))
+    PREPARED.validate(document("prepared-together"))
+    wrong = copy.deepcopy(document("prepared-together"))
+    wrong["change"]["together"][0].update(later=1)
+    assert not PREPARED.is_valid(wrong)
+
+
 def test_the_golden_prepared_job_has_every_member() -> None:
     """But for what no prepared job may hold: a batch of a stream, a reason, and that it is to be the first. [AB3]"""
     alone = {"first", "reason", "stream"}
     members = set(msgspec.structs.asdict(golden.prepared().change)) - alone
-    later = {"based_on", "message", "metadata", "author"}  # of examples of their own
+    later = {"based_on", "message", "metadata", "author", "together"}  # of examples of their own
     assert set(document("prepared")["change"]) | later == members == set(PREPARED.schema["$defs"]["change"]["properties"])
     assert set(document("prepared")) == set(msgspec.structs.asdict(golden.prepared())) == set(PREPARED.schema["properties"])
 

@@ -15,6 +15,7 @@ from ..schema.evolution import SchemaEdit
 from ..schema.fields import Schema
 from ..table.authorship import Author
 from ..table.entries import Entry, ManifestRef
+from ..table.joint_members import TogetherJob
 from ..table.partition_pattern import PartitionPattern
 from ..table.snapshot import REPLACE, KeyRecord, RunRef, Snapshot, Summary, Totals
 from ..table.watermark import Advance, Position
@@ -86,7 +87,9 @@ class Write(_OfJob, frozen=True, kw_only=True):
     the added files; remove: paths that it replaces; reads: the partitions whose rows it read to
     decide what to remove and add; based_on: the version below `birth` that its rows were read from
     [CF17]; declared: digest of what the caller declared with the key; stream: the streaming batch
-    that it is; first: nothing may have been committed before [CF18]; reason: a text for people.
+    that it is; first: nothing may have been committed before [CF18]; reason: a text for people;
+    together: where it is prepared as a part of a joint commit, the jobs of all its tables, the
+    home's first. [MT11]
     """
 
     key: str | None = None
@@ -107,6 +110,7 @@ class Write(_OfJob, frozen=True, kw_only=True):
     stream: StreamBatch | None = None
     first: bool = False
     reason: str | None = None
+    together: tuple[TogetherJob, ...] = ()
     summary: Summary = Summary()
 
     @property

@@ -23,7 +23,7 @@ from ..schema.partitioning import is_folder_column
 from ..table import row_bitmap
 from ..table.authorship import check_author, check_message, check_metadata
 from ..table.entries import Entry, ManifestRef
-from ..table.joint_members import check_joint
+from ..table.joint_members import check_joint, check_together
 from ..table.object_names import (
     MANIFESTS,
     intent_name,
@@ -164,9 +164,10 @@ def decode_intent(data: bytes, *, name: str) -> tuple[Prepared, int]:
         )
     raw = decompress(data, name=name, limit=MAX_INTENT_RAW_BYTES)
     prepared = _prepared(raw, name, intent_name)
-    if prepared.done is not None:
+    if prepared.done is not None or prepared.change.together:
         raise CorruptMetadataError(
-            damaged(name, "it asks for what was done before"), object_name=name
+            damaged(name, "it asks for what was done before, or for several tables"),
+            object_name=name,
         )
     return prepared, len(raw)
 
@@ -193,6 +194,8 @@ def _prepared(raw: bytes, name: str, name_of: Callable[[str], str]) -> Prepared:
             check_message(change.message)
         check_metadata(change.metadata)
         check_author(change.author)
+        if change.together:
+            check_together(change.together, change.job)
         if (change.key is not None and not change.declared) or (
             prepared.done is not None and not prepared.done.digest
         ):

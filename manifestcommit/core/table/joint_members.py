@@ -1,5 +1,5 @@
-"""Checks the members of a snapshot that joint commits use: they name other tables, and are read as
-hostile. [OB16] [SE2]
+"""Checks what names other tables, in snapshots and prepared jobs: it is read as hostile. [OB16]
+[MT11] [SE2]
 
 Pure. Not here: what they mean for a reader or a writer (core.joint).
 """
@@ -7,15 +7,44 @@ Pure. Not here: what they mean for a reader or a writer (core.joint).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from ..schema.text import shown
 from .object_names import is_table_id, parse_job_id
 from .snapshot import PENDING_FORMAT_VERSION, HomeRecord, JointRecord, Pending, Snapshot
 
 MAX_ROOT_CHARS = 4096
+MOST_TABLES = 32  # of one joint commit [MT2]
 _BEYOND = 2**31  # above any attempt, and any rank
 _LONGEST = 2**63
+
+
+class TogetherJob(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """One of the prepared jobs that are committed by one joint commit: the table's path and id, and
+    the job. [MT11]"""
+
+    root: str
+    table_id: str
+    job: str
+
+
+def check_together(together: Sequence[TogetherJob], job: str) -> None:
+    """Check the jobs that are prepared together, of which `job` is one; ValueError says which rule
+    does not hold. [MT11]"""
+    if not 2 <= len(together) <= MOST_TABLES:
+        raise ValueError(f"a joint commit has 2 to {MOST_TABLES} tables, not {len(together)}")
+    for each in together:
+        _check_root(each.root)
+        if parse_job_id(each.job).table_id != each.table_id:
+            raise ValueError("it names a job and the id of another table")
+    if len({each.table_id for each in together}) < len(together):
+        raise ValueError("it names a table of its joint commit twice")
+    if job not in {each.job for each in together}:
+        raise ValueError("it is not one of the jobs that it is committed together with")
 
 
 def check_joint(snapshot: Snapshot) -> None:

@@ -270,6 +270,8 @@ class _CommitLoop:
         if (top := self._head.top) is not None:
             if isinstance(self._part, Member) and self._part.is_placed(top.snapshot):
                 return self._outcome("committed", version=top.version)
+            if isinstance(self._part, Member) and self._part.is_behind(top.snapshot):
+                return Outcome(kind="aborted", job_id=self._part.id)
             self._rebase(settle_first(self._session, self._head))
             return None
         judged = self._judge()

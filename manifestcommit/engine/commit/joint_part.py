@@ -23,6 +23,11 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     job: str
     attempt: int
 
+    @property
+    def id(self) -> str:
+        """The id of the attempt. [MT9]"""
+        return attempt_id(self.job, self.attempt)
+
     def made(self, head: Snapshot, snapshot: Snapshot) -> Snapshot:
         """The next version after `head`, as this member."""
         return as_member(
@@ -31,8 +36,13 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_placed(self, newest: Snapshot) -> bool:
         """Whether this object is this very member already, by any process. [MT3]"""
-        own = attempt_id(self.job, self.attempt)
-        return newest.pending is not None and attempt_of(newest.pending) == own
+        return newest.pending is not None and attempt_of(newest.pending) == self.id
+
+    def is_behind(self, newest: Snapshot) -> bool:
+        """Whether this object is a member of a later attempt of the same jobs, which begins only
+        once this one was aborted. [MT9] [MT11]"""
+        pending = newest.pending
+        return pending is not None and pending.job == self.job and pending.attempt > self.attempt
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):

@@ -42,14 +42,19 @@ def settled_outcome(
         done.kind == "key_reused" and sent and change.birth < snapshot.fence
     ):
         return done
-    if change.since >= snapshot.fence and all(
-        birth_of(job) >= snapshot.fence for job in _jobs_listed(change)
-    ):
+    if not is_fenced(snapshot, change):
         return None
     return (
         fenced_outcome(session, head, change.job)
         if sent
         else Outcome(kind="fenced", job_id=change.job)
+    )
+
+
+def is_fenced(snapshot: Snapshot, change: Change) -> bool:
+    """Whether the change, or what it lists, is of before the fence: it cannot commit. [CM2]"""
+    return change.since < snapshot.fence or any(
+        birth_of(job) < snapshot.fence for job in _jobs_listed(change)
     )
 
 

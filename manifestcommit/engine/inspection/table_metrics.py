@@ -14,7 +14,7 @@ import msgspec
 from ...core.schema.text import is_text, shown
 from ...errors import UsageError
 from ...terminal.notebook import Shown
-from ..job.two_phase import list_jobs
+from ..job.job_list import list_jobs
 from ..metadata import exports
 from ..metadata.table_context import TableContext
 
@@ -70,7 +70,7 @@ def table_metrics(session: TableContext, ends: Mapping[str, Any] | None = None) 
     ends: source -> its end, as for `Table.metrics`.
     """
     known = _check_ends(ends or {})
-    jobs = list(list_jobs(session))
+    jobs = list(list_jobs(session, is_read=False))
     assert session.known is not None  # the version by which the jobs were judged
     snapshot = session.known.snapshot
     prepared = [job for job in jobs if job.state == "prepared"]

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ...core.table.watermark import Advance
+from ...core.table.watermark import Advance, predecessors
 from ...errors import WatermarkGapError
+from ..commit.prepared_job import read_prepared
+from ..joint.joint_two_phase import partners
 from ..metadata.table_context import TableContext
+from .job_list import find_jobs
 
 
 def check_turn(
@@ -41,3 +44,32 @@ def check_turn(
                 have=None,
                 want=each.start,
             )
+
+
+def check_turn_beside(session: TableContext, job: str) -> None:
+    """As `check_turn`, for a job that is prepared with others: in each of their tables, as to the
+    jobs that are prepared there. Two lists and a get for each of these more, where a source is not
+    known. [WM7] [MT11]"""
+    prepared = read_prepared(session, job)
+    if prepared is None:
+        return
+    for at, head, other in partners(session, prepared):
+        mine = other.change.advances
+        if {each.source for each in mine} <= head.snapshot.origins.keys():
+            continue
+        theirs = [
+            each.advances
+            for each in find_jobs(at)
+            if each.is_waiting and each.info.job != other.change.job
+        ]
+        check_turn(at, mine, [theirs[index - 1] for index in predecessors([mine, *theirs])[0]])
+
+
+def begins_a_source_beside(session: TableContext, job: str) -> bool:
+    """Whether a job that is prepared with others advances a source in one of their tables that does
+    not know it: later ranges wait for it there. [AB4] [MT11]"""
+    prepared = read_prepared(session, job)
+    return prepared is not None and any(
+        not {each.source for each in other.change.advances} <= head.snapshot.origins.keys()
+        for _, head, other in partners(session, prepared)
+    )

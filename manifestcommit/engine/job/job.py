@@ -31,6 +31,7 @@ from ...core.schema.read_mark import arrow_marks
 from ...core.schema.text import shown
 from ...core.table import object_names
 from ...core.table.entries import Entry, ManifestRef
+from ...core.table.joint_members import TogetherJob
 from ...core.table.partition_pattern import PartitionPattern, dedupe, of_partition
 from ...core.table.snapshot import KeyRecord
 from ...core.table.watermark import Advance, find_misfit
@@ -40,11 +41,13 @@ from ..commit.commit_loop import commit, measured
 from ..commit.conflict_inputs import load_conflict_inputs
 from ..commit.create_version import create_table
 from ..commit.group_commit import Committers
+from ..commit.prepared_job import put_prepared, seal
 from ..commit.settled import found_outcome
 from ..datafile import writer as files
 from ..datafile.foreign_file import footer_schema, inspect_file
 from ..datafile.row_buffer import bytes_of
 from ..joint.joint_commit import TablePart
+from ..joint.joint_two_phase import prepared_together
 from ..metadata.job_and_key_lookup import find_job_at
 from ..metadata.table_context import TableContext
 from ..metadata.table_root import open_or_free
@@ -57,7 +60,6 @@ from .commit_order import check_turn
 from .start import Start, begun
 from .state import Act, JobState, after
 from .task_recovery import Recovery, intake_of
-from .two_phase import put_prepared, seal
 
 LOG = logging.getLogger("manifestcommit.jobs")
 Progress = Callable[[int, int], None]  # rows, bytes so far
@@ -109,7 +111,8 @@ class Transaction:
         self._writing = False
         self._state = JobState.OPEN
         self._committers = Committers.GROUP  # who may have committed it, should it be tried again
-        self._sealed: bytes | None = None
+        self._sealed = b""
+        self._together: tuple[TogetherJob, ...] = ()
 
     @classmethod
     def begin(
@@ -235,11 +238,8 @@ class Transaction:
                 f"this job overwrites {self._overwrite!r} already; one job replaces one set "
                 "of partitions. Use a second job."
             )
-        self._mode, self._overwrite, self._conflict = (
-            "overwrite",
-            overwrite,
-            cast(ConflictChoice, conflict),
-        )
+        self._mode, self._overwrite = "overwrite", overwrite
+        self._conflict = cast(ConflictChoice, conflict)
         self._check_missing()
 
     def be_first(self, mode: Literal["error", "ignore"]) -> None:
@@ -506,15 +506,16 @@ class Transaction:
     def as_part(self) -> TablePart:
         """What it takes to commit this job together with those of other tables; it is over then.
         [MT3]"""
-        self._table(None, ())
+        part = self.part()
         self._enter(Act.COMMIT)
-        self._change = self.change()
-        self._committers = Committers.ANY_PROCESS
+        self._change, self._committers = self.change(), Committers.ANY_PROCESS
+        return part
+
+    def part(self) -> TablePart:
+        """What it would take to commit it together with others, as of now. [MT3]"""
+        change, found = self.change(), self._record is not None
         return TablePart(
-            session=self._session,
-            head=self._newest_known(),
-            change=self._change,
-            found=self._record is not None,
+            session=self._session, head=self._newest_known(), change=change, found=found
         )
 
     def commit_again(self) -> Outcome:
@@ -537,23 +538,26 @@ class Transaction:
         """Make the job durable, so that any process can commit it or abort it; returns its id.
         Nothing is visible yet. [AB3]
 
-        May be called again where it failed: from the first request on the job is sealed, since that
-        may have landed.
-        """
-        if self._sealed is None:
-            self._check_open()
-            self._meter = self._session.meter(
-                self.ensure_id(), self._mode, self._ledger.summary(self._tasks), "first"
-            )
-            change, head = self.change(), self._table(None, ())
-            signed = self._session.signed(change, head.snapshot.properties)
-            self._sealed = seal(self._session, signed, self._record)
+        May be called again where it failed: the first request may have landed."""
+        if not self._sealed:
+            self.seal()
         self._enter(Act.SEAL)
         put_prepared(self._session, self.id, self._sealed)
         self._enter(Act.PREPARE)
         if self._meter is not None and self._meter.ended is None:
             self._meter.end("prepared")
         return self.id
+
+    def seal(self, together: tuple[TogetherJob, ...] = ()) -> None:
+        """Fix what `prepare` makes durable. together: the jobs that it is committed with. [MT11]"""
+        if self._state is JobState.OPEN:
+            summary = self._ledger.summary(self._tasks)
+            self._meter = self._session.meter(self.ensure_id(), self._mode, summary, "first")
+            change, head = self.change(), self._table(None, ())
+            change, self._together = prepared_together(change, together), together
+            self._sealed = seal(self._session, head, change, self._record)
+        elif self._sealed and together != self._together:
+            raise UsageError(f"{self.url}: this job was prepared in another way; nothing was done")
 
     def abort(self) -> None:
         """Stop. Nothing is deleted: what was written stays unlisted, and gc collects it. [AB1]
@@ -581,10 +585,8 @@ class Transaction:
             [*self._touched, *(of_partition(by_id, entry.partition) for entry in self._entries)]
         )
         check_inside(overwrite, touched, layout.schema or head.snapshot.schema, self._overwrite)
-        birth, read_at = (
-            object_names.parse_job_id(self.id).birth,
-            self.based_on.version(head, self.url),
-        )
+        birth = object_names.parse_job_id(self.id).birth
+        read_at = self.based_on.version(head, self.url)
         reads = self.based_on.reads(read_at) if overwrite is None else ()
         return Write(
             job=self.id,
@@ -619,10 +621,8 @@ class Transaction:
         otherwise. [SC8]"""
         if self._head is None or (schema := self._layout.schema) is None:
             return
-        properties, whole = (
-            self._head.snapshot.properties,
-            self._mode == "overwrite" and self._overwrite is None,
-        )
+        properties = self._head.snapshot.properties
+        whole = self._mode == "overwrite" and self._overwrite is None
         check_missing(self._layout.missing, properties, whole=whole)
         if self._found and (whole or MISSING_COLUMNS in properties):
             for path in self._found:

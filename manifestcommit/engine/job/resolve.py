@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from ...core.table import object_names
 from ...errors import UsageError
+from ..commit.prepared_job import read_prepared
+from ..joint.joint_two_phase import home_says
 from ..metadata.job_and_key_lookup import find_job_at
 from ..metadata.table_context import TableContext
 from ..metadata.version_chain import Head, newest_above
-from .two_phase import is_published, read_prepared
+from .job_list import is_published
 
 
 class Resolution(str):
@@ -48,7 +50,13 @@ def resolve_job(session: TableContext, job_id: str) -> Resolution:
         return recorded
     if _is_undecided(head, job_id):
         return Resolution("pending")
-    if read_prepared(session, job_id) is not None or is_published(session, job_id):
+    prepared = read_prepared(session, job_id)
+    if prepared is not None and prepared.change.together:
+        said = home_says(session, prepared)
+        if said is None or said.kind == "unknown":
+            return Resolution("pending")
+        return Resolution("committed" if said.committed else "aborted", said.version)
+    if prepared is not None or is_published(session, job_id):
         return Resolution("pending")
     # The writer that carried it since the head was read has removed its intent.
     newest = newest_above(session.store, head.version, head) or session.open()

@@ -1,22 +1,19 @@
 """Two phases: a job made durable in one object, which any process can then commit or abort. [AB3]
 [AB4]
 
-Not here: how a job gathers its change (engine.job.job), the commit loop
-(engine.commit.commit_loop).
+Not here: how a job gathers its change (engine.job.job), its object (engine.commit.prepared_job),
+the commit loop (engine.commit.commit_loop), several tables (engine.joint.joint_two_phase).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import NamedTuple
 
 import msgspec
 
-from ...core.commit.change import Prepared, Write
 from ...core.commit.conflict import FINAL
-from ...core.format import codec
 from ...core.table import object_names
-from ...core.table.snapshot import FORMAT_VERSION, KeyRecord, Snapshot
 from ...core.table.watermark import Advance, in_order_of_advances, predecessors
 from ...errors import (
     CommitConflictError,
@@ -25,82 +22,18 @@ from ...errors import (
     UsageError,
     WatermarkGapError,
 )
-from ...store import ObjectInfo
-from ...terminal.notebook import Shown, line
 from ..commit.commit_loop import commit, measured, record_abort
 from ..commit.group_commit import Committers, read_intent
+from ..commit.prepared_job import read_prepared
 from ..commit.settled import fenced_outcome, found_outcome
-from ..commit.spilling import Spiller
-from ..metadata.job_and_key_lookup import find_job, find_job_at
-from ..metadata.manifests import create_own
+from ..joint.joint_two_phase import abort_prepared_together, commit_prepared_together
+from ..metadata.job_and_key_lookup import find_job_at
 from ..metadata.table_context import TableContext
 from ..metadata.version_chain import Head
 from ..runtime.outcome import JobResult, Outcome, committed_or_raise
-from .commit_order import check_turn
+from .commit_order import begins_a_source_beside, check_turn, check_turn_beside
+from .job_list import find_jobs, is_published
 from .task_recovery import is_recoverable
-
-State = Literal["prepared", "published", "running", "committed", "aborted", "fenced"]
-
-
-class JobInfo(Shown, msgspec.Struct, frozen=True, kw_only=True):
-    """A job that has left objects for others.
-
-    Attributes:
-        job: the job's id.
-        state: "prepared": any process can commit or abort it; "published": as well, and other
-            writers commit it for its process, which runs or has died; "running": it is not prepared
-            yet, or its process has died; "fenced": it began so long ago that it cannot commit any
-            more; "committed"; "aborted".
-        version: the version that holds it, where it is committed; None: elsewhere.
-        since: when the oldest of its objects was written, by the store's clock, in Unix seconds.
-        size_bytes: the size of all its objects.
-
-    Spec: AB3.
-    """
-
-    job: str
-    state: State
-    version: int | None = None
-    since: float
-    size_bytes: int
-
-    def __repr__(self) -> str:
-        names = (
-            "job",
-            "state",
-            "version",
-            "size_bytes",
-            "since",
-        )  # what is typed again comes first
-        return line("JobInfo", [(name, getattr(self, name)) for name in names])
-
-
-def seal(session: TableContext, change: Write, done: KeyRecord | None) -> bytes:
-    """All that the change's commit needs, as the one object that `put_prepared` makes durable.
-    [AB3]
-
-    No request for up to some hundred files, one for every 65,536 of more.
-    """
-    began_us = session.env.now_us()
-    staged = Spiller(session, change.job).stage(change)
-    summary = msgspec.structs.replace(
-        staged.summary, prepare_s=max(0, session.env.now_us() - began_us) / 1e6
-    )
-    staged = msgspec.structs.replace(staged, summary=summary)
-    prepared = Prepared(
-        format_version=FORMAT_VERSION,
-        change=staged,
-        done=done,
-        prepared_at=session.env.now_us(),
-        writer=session.writer,
-    )
-    return codec.encode_prepared(prepared)
-
-
-def put_prepared(session: TableContext, job: str, sealed: bytes) -> None:
-    """The job is durable, and any process can commit it or abort it; the same bytes may be put
-    again. One request. [AB3]"""
-    create_own(session.store, object_names.prepared_name(job), sealed, session.env)
 
 
 def commit_prepared(session: TableContext, job: str) -> Outcome:
@@ -129,6 +62,9 @@ def commit_prepared(session: TableContext, job: str) -> Outcome:
             meter=meter,
             is_signed=True,
         )
+    if prepared.change.together:
+        outcome = commit_prepared_together(session, head, prepared)
+        return outcome if outcome.metrics is not None else measured(outcome, meter)
     if prepared.done is not None:
         return measured(found_outcome(session, head, prepared.change), meter)
     meter.learn(prepared.change.operation, prepared.change.summary)
@@ -152,13 +88,12 @@ def give_up(session: TableContext, job: str) -> Outcome:
     head = _open(session, job)
     if (settled := _settled(session, head, job)) is not None:
         return settled
+    prepared = read_prepared(session, job)
+    if prepared is not None and prepared.change.together:
+        return abort_prepared_together(session, prepared)
     if object_names.parse_job_id(job).birth < head.snapshot.fence:
         return fenced_outcome(session, head, job)
-    if (
-        read_prepared(session, job) is None
-        and not is_recoverable(session, job)
-        and not is_published(session, job)
-    ):
+    if prepared is None and not is_recoverable(session, job) and not is_published(session, job):
         return _missing(session, job)
     return record_abort(session, job)
 
@@ -169,20 +104,17 @@ def settle_prepared(session: TableContext, *, abort: bool = False) -> Iterator[J
 
     For a coordinator that comes back after a crash. Of each source the lower range is committed
     first, and none becomes the source's first while an earlier one of them is uncommitted [WM7].
-    What cannot be decided now stays prepared; what waits for another of them is tried again after
-    it. One whose key another job has committed is aborted: if a rewind drops the key, this is not
-    what is to be done again. So is one whose conflict no later commit takes away; its result has
-    the conflict, too.
+    What cannot be decided now stays prepared, what is fenced is reported, and what waits for
+    another of them is tried again after it. One whose key another job has committed is aborted: if
+    a rewind drops the key, this is not what is to be done again. So is one whose conflict no later
+    commit takes away; its result has the conflict, too.
     """
-    found = [each.job for each in list_jobs(session) if each.state == "prepared"]
-    advances: dict[str, tuple[Advance, ...]] = {}
-    unread = 0
-    for job in found:
-        try:
-            advances[job] = () if abort else _advances_of(session, job)
-        except ManifestCommitError as error:  # its commit would not know its place
-            unread += 1
-            yield JobResult(url=session.store.url, job_id=job, error=error)
+    waits = [each for each in find_jobs(session) if each.is_waiting]
+    unread = [each for each in waits if each.error is not None and not abort]
+    for each in unread:  # its commit would not know its place
+        yield JobResult(url=session.store.url, job_id=each.info.job, error=each.error)
+    known = {each.info.job: each for each in waits if each.error is None or abort}
+    advances = {job: () if abort else each.advances for job, each in known.items()}
     found = list(advances)
     before = predecessors(list(advances.values()))
     earlier = {
@@ -195,7 +127,8 @@ def settle_prepared(session: TableContext, *, abort: bool = False) -> Iterator[J
         for job in waiting:
             lower = [advances[each] for each in earlier[job] if each in failed]
             lower += [advances[job]] if unread else []  # it may be the lower range of any source
-            result = _settle(session, job, abort=abort, turn=(advances[job], lower))
+            turn = Turn(advances[job], lower, is_joint=bool(known[job].info.together))
+            result = _settle(session, job, abort=abort, turn=turn)
             (failed.discard if result.error is None else failed.add)(job)
             if isinstance(result.error, WatermarkGapError):
                 gaps.append(result)
@@ -207,10 +140,13 @@ def settle_prepared(session: TableContext, *, abort: bool = False) -> Iterator[J
         waiting = [result.job_id for result in gaps]
 
 
-def _advances_of(session: TableContext, job: str) -> tuple[Advance, ...]:
-    """What a prepared job advances; nothing where it holds no work, or has been collected."""
-    prepared = read_prepared(session, job)
-    return () if prepared is None or prepared.done is not None else prepared.change.advances
+class Turn(NamedTuple):
+    """When a job may be committed. earlier: what jobs advance that did not commit, and come before
+    it; is_joint: it advances sources of other tables, too. [WM7] [MT11]"""
+
+    advances: Sequence[Advance]
+    earlier: Sequence[Sequence[Advance]]
+    is_joint: bool
 
 
 def _settle(
@@ -218,11 +154,13 @@ def _settle(
     job: str,
     *,
     abort: bool,
-    turn: tuple[Sequence[Advance], Sequence[Sequence[Advance]]],
+    turn: Turn,
 ) -> JobResult:
     result = JobResult(url=session.store.url, job_id=job)
     try:
-        check_turn(session, *turn)
+        check_turn(session, turn.advances, turn.earlier)
+        if turn.is_joint and not abort:
+            check_turn_beside(session, job)
         outcome = give_up(session, job) if abort else commit_prepared(session, job)
         decided = (
             outcome
@@ -234,7 +172,7 @@ def _settle(
         return msgspec.structs.replace(result, outcome=decided)
     except ManifestCommitError as error:
         if isinstance(error, CommitConflictError) and error.rule in FINAL:
-            return _end(session, result, error, turn[0])
+            return _end(session, result, error, turn)
         return msgspec.structs.replace(result, error=error)
 
 
@@ -242,7 +180,7 @@ def _end(
     session: TableContext,
     result: JobResult,
     error: CommitConflictError,
-    advances: Sequence[Advance],
+    turn: Turn,
 ) -> JobResult:
     """Abort a prepared job that can never commit: waiting, it would hold the fence, and every call
     would report it again. [AB4] [AB5]
@@ -257,7 +195,8 @@ def _end(
         )
 
     job, snapshot = result.job_id, session.open().snapshot
-    if not {each.source for each in advances} <= snapshot.origins.keys():
+    begins = not {each.source for each in turn.advances} <= snapshot.origins.keys()
+    if begins or (turn.is_joint and begins_a_source_beside(session, job)):
         left = (
             "It can never commit and stays prepared, since later ranges of its source wait "
             "for this job. Run its work "
@@ -282,65 +221,6 @@ def _end(
         outcome=outcome,
         error=failed("It can never commit and was aborted: do its work in a new job."),
     )
-
-
-def read_prepared(session: TableContext, job: str) -> Prepared | None:
-    """The prepared job; None where there is none, or it has been collected. One request. [AB3]"""
-    name = object_names.prepared_name(job)
-    try:
-        data = session.store.get(name, 0, codec.MAX_OBJECT_BYTES + 1)
-    except FileNotFoundError:
-        return None
-    return codec.decode_prepared(data, name=name)
-
-
-def is_published(session: TableContext, job: str) -> bool:
-    """Whether the job's intent is there, so that others may commit it. One list. [CM19]"""
-    return any(
-        info.name == object_names.intent_name(job)
-        for info in session.store.list(object_names.intent_name(job))
-    )
-
-
-def list_jobs(session: TableContext) -> Iterator[JobInfo]:
-    """Every job that has left objects for others, and what became of it, oldest birth first. Two
-    lists and the head. [AB3] [CM19]"""
-    head = session.open()
-    found: dict[str, list[ObjectInfo]] = {}
-    for info in session.store.list(object_names.JOBS):
-        found.setdefault(object_names.job_of_handed(info.name), []).append(info)
-    for info in session.store.list(object_names.INTENTS):
-        found.setdefault(info.name.removeprefix(object_names.INTENTS), []).append(info)
-    known = []
-    for job, objects in found.items():
-        try:
-            name = object_names.parse_job_id(job)
-        except ValueError:
-            continue  # not one of ours
-        if name.table_id == head.snapshot.table_id:
-            known.append((name.birth, job, objects))
-    for birth, job, objects in sorted(known, key=lambda each: (each[0], each[1])):
-        state, version = _state(session, head.snapshot, job, birth, {info.name for info in objects})
-        yield JobInfo(
-            job=job,
-            state=state,
-            version=version,
-            since=min(info.modified for info in objects),
-            size_bytes=sum(info.size_bytes for info in objects),
-        )
-
-
-def _state(
-    session: TableContext, snapshot: Snapshot, job: str, birth: int, names: set[str]
-) -> tuple[State, int | None]:
-    state, version = find_job(session, snapshot, job)
-    if state is not None:
-        return ("aborted" if state == "given_up" else state), version
-    if birth < snapshot.fence:
-        return "fenced", None
-    if object_names.prepared_name(job) in names:
-        return "prepared", None
-    return ("published" if object_names.intent_name(job) in names else "running"), None
 
 
 def _open(session: TableContext, job: str) -> Head:

@@ -17,8 +17,9 @@ import msgspec
 from ...core.commit.change import Rollback, Write
 from ...core.commit.conflict import Conflict
 from ...core.format import codec
-from ...core.joint.participants import MOST_TABLES, Participant, in_order
+from ...core.joint.participants import Participant, in_order
 from ...core.table import object_names
+from ...core.table.joint_members import MOST_TABLES
 from ...core.table.object_names import attempt_id
 from ...core.table.snapshot import JointRecord
 from ...errors import ManifestCommitError, StoreError, UsageError
@@ -30,7 +31,7 @@ from ..commit.joint_part import Decision, Member
 from ..commit.settled import found_outcome, key_outcome
 from ..metadata import exports
 from ..metadata.exports import PROPERTY
-from ..metadata.job_and_key_lookup import find_key_at
+from ..metadata.job_and_key_lookup import find_job_at, find_key_at
 from ..metadata.table_context import TableContext
 from ..metadata.version_chain import Head
 from ..runtime.outcome import Outcome
@@ -41,12 +42,15 @@ _ATTEMPTS = 16  # of which others aborted all but the last
 
 class TablePart(msgspec.Struct, frozen=True, kw_only=True):
     """One table of a joint commit. head: the version at which its job began, or a later one; found:
-    whether the job's key was committed when it began, so that the job holds no rows. [KY8]"""
+    whether the job's key was committed when it began, so that the job holds no rows [KY8];
+    is_prepared: any process may commit the job, and the one that began it has said who it is.
+    [MT11] [OB15]"""
 
     session: TableContext
     head: Head
     change: Write | Rollback
     found: bool = False
+    is_prepared: bool = False
 
     @property
     def url(self) -> str:
@@ -77,11 +81,16 @@ def commit_jointly(parts: Sequence[TablePart]) -> tuple[Outcome, ...]:
     all tables at their old states or all at their new ones. Three requests for each table if nobody
     is in the way.
     """
-    ordered = _in_order(parts)
+    ordered = ordered_parts(parts)
     ids = [part.table_id for part in ordered]
-    ordered = [_declared(part, ids) for part in ordered]
-    done = _by_key(ordered) or _without_work(ordered) or _JointCommit(ordered).run()
+    done = commit_declared([_declared(part, ids) for part in ordered])
     return tuple(done[part.table_id] for part in parts)
+
+
+def commit_declared(ordered: Sequence[TablePart]) -> dict[str, Outcome]:
+    """Commit parts that name each other in what is declared with their keys, the home's first; the
+    outcomes by table. [MT13]"""
+    return _by_key(ordered) or _without_work(ordered) or _JointCommit(ordered).run()
 
 
 def _declared(part: TablePart, table_ids: Sequence[str]) -> TablePart:
@@ -92,7 +101,7 @@ def _declared(part: TablePart, table_ids: Sequence[str]) -> TablePart:
     return msgspec.structs.replace(part, change=msgspec.structs.replace(change, declared=declared))
 
 
-def _in_order(parts: Sequence[TablePart]) -> list[TablePart]:
+def ordered_parts(parts: Sequence[TablePart]) -> list[TablePart]:
     """The parts, the home's first; UsageError where they cannot be committed together. [MT2]"""
     by_id = {part.table_id: part for part in parts}
     tables = [Participant(rank=part.head.snapshot.rank, table_id=part.table_id) for part in parts]
@@ -178,6 +187,11 @@ def _stopped(parts: Sequence[TablePart], why: dict[str, Outcome]) -> dict[str, O
     }
 
 
+def _is_over(outcome: Outcome, attempt: str) -> bool:
+    """Whether others aborted this attempt; the jobs can be committed by the next. [MT9]"""
+    return outcome.kind == "aborted" and outcome.job_id == attempt
+
+
 class _JointCommit:
     """The attempts at one joint commit. The home comes first in `parts`. [MT3] [MT4] [MT9]"""
 
@@ -188,13 +202,14 @@ class _JointCommit:
 
     def run(self) -> dict[str, Outcome]:
         """The outcomes by table, after as many attempts as others abort."""
-        session = self._home.session
-        for number in range(1, _ATTEMPTS + 1):
+        session, limits = self._home.session, self._home.session.tuning.limits
+        number = self._open_attempt(1) if self._home.is_prepared else 1
+        for tried in range(1, _ATTEMPTS + 1):
             decided = self._attempt(number)
             if decided is not None:
                 return decided
-            limits = session.tuning.limits
-            session.env.sleep(pause(session, number, limits.first_pause_s, limits.longest_pause_s))
+            session.env.sleep(pause(session, tried, limits.first_pause_s, limits.longest_pause_s))
+            number = self._open_attempt(number + 1)
         conflict = Conflict(
             rule="contention",
             mine="wants to commit several tables",
@@ -206,6 +221,17 @@ class _JointCommit:
             {self._home.table_id: Outcome(kind="conflict", job_id=job, conflict=conflict)},
         )
 
+    def _open_attempt(self, number: int) -> int:
+        """The first attempt from this one on that the home does not record as aborted: all who
+        commit these jobs make the same. [MT9] [MT11]"""
+        session, job = self._home.session, self._home.change.job
+        head = session.known or self._home.head
+        while True:
+            head, (state, _) = find_job_at(session, head, attempt_id(job, number))
+            if state is None:
+                return number
+            number += 1
+
     def _attempt(self, number: int) -> dict[str, Outcome] | None:
         """One attempt; None: others aborted it."""
         attempt = attempt_id(self._home.change.job, number)
@@ -213,12 +239,14 @@ class _JointCommit:
         with self._aborting(attempt, placed):
             for part in self._members:
                 outcome = self._commit(part, self._member(number))
+                if _is_over(outcome, attempt):
+                    return None
                 if not outcome.committed or outcome.already_committed:
                     return self._stop(attempt, placed, part, outcome)
                 placed[part.table_id] = outcome
             decision = Decision(attempt=attempt, members=self._records(attempt, placed))
             outcome = self._commit(self._home, decision)
-        if outcome.kind == "aborted" and outcome.job_id == attempt:
+        if _is_over(outcome, attempt):
             LOG.info(
                 "%r: attempt %s was aborted by others; the next one begins", self._home.url, attempt
             )
@@ -239,6 +267,7 @@ class _JointCommit:
             part.head,
             part.change,
             committers=Committers.ANY_PROCESS,
+            is_signed=part.is_prepared,
             part=role,
         )
 

@@ -29,8 +29,8 @@ from ...errors import (
 )
 from ...store import ObjectInfo
 from ..commit.commit_loop import commit, settle_first
+from ..commit.prepared_job import read_prepared
 from ..commit.spilling import newest_records
-from ..job.two_phase import read_prepared
 from ..metadata.job_and_key_lookup import find_job
 from ..metadata.manifests import JOB_RUN, KEY_RUN, put_run
 from ..metadata.table_context import TableContext

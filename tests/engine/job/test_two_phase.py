@@ -185,7 +185,7 @@ def test_a_first_write_is_prepared_and_makes_the_table_on_commit(tmp_path: Path)
     check_table(LocalStore(root))
 
 
-def test_prepare_costs_one_put_and_commit_what_a_commit_costs() -> None:
+def test_prepare_costs_a_list_and_a_put_and_commit_what_a_commit_costs() -> None:
     """[AB3] [CM11]"""
     store = memory()
     write(store, rows([1]))
@@ -193,7 +193,7 @@ def test_prepare_costs_one_put_and_commit_what_a_commit_costs() -> None:
     job.write(rows([2]))
     job._job._session.store = counted = CountingStore(store)
     job.prepare()
-    assert counted.requests() == {"put_if_absent": 1}
+    assert counted.requests() == {"list": 1, "put_if_absent": 1}
     counted = CountingStore(store)
     assert commit_prepared(session(counted), job.id).committed
     # Hint, head and prepared object; the lists that find the head and what stands above the create.
@@ -714,7 +714,7 @@ def test_the_command_lists_jobs(root: str, run: Run) -> None:
     status, out, _ = run("jobs", root, "--json")
     document = json.loads(out)
     assert status == 0 and {each["job"]: each["state"] for each in document} == {first: "committed", second: "aborted", third: "prepared"}
-    assert {name for each in document for name in each} == {"job", "state", "version", "since", "size_bytes"}
+    assert {name for each in document for name in each} == {"job", "state", "version", "since", "size_bytes", "together"}
     moments = [dt.datetime.fromisoformat(each["since"]) for each in document]
     assert all(each.tzinfo is not None and abs(dt.datetime.now(dt.UTC) - each) < dt.timedelta(hours=1) for each in moments), "as in `log`"
 

@@ -1,0 +1,214 @@
+"""Jobs of several tables, prepared together: any process commits all of them, or aborts all. [MT11]
+
+Not here: the object of one prepared job (engine.commit.prepared_job), how several tables are
+committed (engine.joint.joint_commit).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from ...core.commit.change import Prepared, Write
+from ...core.table import object_names
+from ...core.table.joint_members import TogetherJob
+from ...errors import CorruptMetadataError, TableNotFoundError, UndecidedError
+from ...store.base import store_beside
+from ..commit.commit_loop import record_abort
+from ..commit.prepared_job import read_prepared
+from ..commit.settled import fenced_outcome
+from ..metadata.job_and_key_lookup import find_job_at
+from ..metadata.table_context import TableContext
+from ..metadata.version_chain import Head
+from ..runtime.outcome import Kind, Outcome, error_of
+from .joint_commit import TablePart, commit_declared, joint_declaration, ordered_parts
+
+
+def together_of(parts: Sequence[TablePart]) -> tuple[TogetherJob, ...]:
+    """What each of these jobs says when they are prepared, the home's first; UsageError where they
+    cannot be committed together. [MT2] [MT11]"""
+    return tuple(
+        TogetherJob(root=part.url, table_id=part.table_id, job=part.change.job)
+        for part in ordered_parts(parts)
+    )
+
+
+def prepared_together(change: Write, together: Sequence[TogetherJob]) -> Write:
+    """The change of a job as it is prepared with these; alone, where there are none. [MT11]
+    [MT13]"""
+    if not together:
+        return change
+    ids = [each.table_id for each in together]
+    declared = joint_declaration(change.declared or "", ids)
+    return msgspec.structs.replace(change, declared=declared, together=tuple(together))
+
+
+def commit_prepared_together(session: TableContext, head: Head, prepared: Prepared) -> Outcome:
+    """Commit a prepared job with all that it was prepared with; its own outcome. [MT11]
+
+    A conflict leaves all of them prepared: where it is that of another table, it is raised as that
+    table's error. Where one of them is missing or fenced, all are aborted.
+    """
+    job = prepared.change.job
+    home = _open_home(session, prepared, head)
+    if home is None:
+        at = prepared.change.together[0].root
+        raise TableNotFoundError(
+            f"{session.store.url}: job {job} is committed together with others by the table at "
+            f"{at}, which was removed; nothing was committed. Abort the job."
+        )
+    decided = _decided(home, prepared)
+    if decided is not None:
+        return _own(session, prepared, decided)
+    parts = _gathered(session, head, home, prepared)
+    outcomes = {} if parts is None else commit_declared(parts)
+    if parts is None or any(each.kind == "fenced" for each in outcomes.values()):
+        ended = record_abort(home[0], prepared.change.together[0].job)
+        mine = outcomes.get(head.snapshot.table_id)
+        if mine is not None and mine.kind == "fenced" and not ended.committed:
+            return mine
+        return _own(session, prepared, ended)
+    return _own_or_raise(parts, outcomes, head.snapshot.table_id)
+
+
+def abort_prepared_together(session: TableContext, prepared: Prepared) -> Outcome:
+    """Commit that a prepared job, and all that it was prepared with, never commit, or learn that
+    they have: the home decides. [MT11] [AB4]
+
+    Where the home is gone, it decides no more: this table records that its own job was aborted,
+    without which no other commits.
+    """
+    home = _open_home(session, prepared)
+    if home is None:
+        return record_abort(session, prepared.change.job)
+    return _own(session, prepared, record_abort(home[0], prepared.change.together[0].job))
+
+
+def home_says(session: TableContext, prepared: Prepared) -> Outcome | None:
+    """The outcome of a job that was prepared with others, as their home has decided; None: it has
+    not, or is gone. Three requests. [MT11]"""
+    home = _open_home(session, prepared)
+    decided = None if home is None else _decided(home, prepared)
+    return None if decided is None else _own(session, prepared, decided)
+
+
+def partners(
+    session: TableContext, prepared: Prepared
+) -> Iterator[tuple[TableContext, Head, Prepared]]:
+    """The other tables that a job was prepared with, and their jobs, where these are there. Four
+    requests for each. [MT11]"""
+    for each in prepared.change.together:
+        if each.job != prepared.change.job and (found := _open(session, prepared, each)):
+            other = read_prepared(found[0], each.job)
+            if other is not None:
+                yield *found, other
+
+
+def _decided(home: tuple[TableContext, Head], prepared: Prepared) -> Outcome | None:
+    session, head = home
+    job = prepared.change.together[0].job
+    head, (state, version) = find_job_at(session, head, job)
+    if state is not None:
+        kind: Kind = "committed" if state == "committed" else "aborted"
+        return Outcome(kind=kind, job_id=job, version=version)
+    if object_names.parse_job_id(job).birth < head.snapshot.fence:
+        return fenced_outcome(session, head, job)
+    return None
+
+
+def _own(session: TableContext, prepared: Prepared, decided: Outcome) -> Outcome:
+    """The outcome of this table's job, after what the home says of its own."""
+    job = prepared.change.job
+    version = None
+    if decided.committed:
+        head, (_, version) = find_job_at(session, session.open(), job)
+        if version is None:
+            version = fenced_outcome(session, head, job).version
+    return msgspec.structs.replace(decided, job_id=job, version=version, metrics=None)
+
+
+def _own_or_raise(
+    parts: Sequence[TablePart], outcomes: dict[str, Outcome], table_id: str
+) -> Outcome:
+    """The outcome of one table, where it is not only that another table did not commit."""
+    own = outcomes[table_id]
+    if own.kind != "aborted":
+        return own
+    for part in parts:
+        if outcomes[part.table_id].kind != "aborted":
+            error = error_of(outcomes[part.table_id], part.url)
+            assert error is not None
+            raise error
+    return own
+
+
+def _open_home(
+    session: TableContext, prepared: Prepared, head: Head | None = None
+) -> tuple[TableContext, Head] | None:
+    """The table that decides. head: that of this one, where it was opened just now."""
+    home = prepared.change.together[0]
+    if head is not None and home.job == prepared.change.job:
+        return session, head
+    return _open(session, prepared, home)
+
+
+def _open(
+    session: TableContext, prepared: Prepared, table: TogetherJob
+) -> tuple[TableContext, Head] | None:
+    """One of the tables, as of now; None: it was removed. Three requests. [SE2]"""
+    store = store_beside(session.store, table.root)
+    if store is None:
+        raise UndecidedError(
+            f"{session.store.url}: job {prepared.change.job} is committed together with "
+            f"{table.job} of {table.root}, which is not in the same store; nothing was done. Do it "
+            "where both are reachable."
+        )
+    at = session.at(store)
+    at.note = session.note
+    try:
+        head = at.open()
+    except TableNotFoundError:
+        return None
+    return (at, head) if head.snapshot.table_id == table.table_id else None
+
+
+def _gathered(
+    session: TableContext, head: Head, home: tuple[TableContext, Head], prepared: Prepared
+) -> list[TablePart] | None:
+    """The parts of all tables, the home's first; None: one of them is not prepared, or not any
+    more. A get for each, and three requests for each that is not open yet."""
+    together = prepared.change.together
+    opened = {together[0].job: home, prepared.change.job: (session, head)}
+    parts = []
+    for each in together:
+        found = opened.get(each.job) or _open(session, prepared, each)
+        other = None
+        if found is not None:
+            own = each.job == prepared.change.job
+            other = prepared if own else read_prepared(found[0], each.job)
+        if found is None or other is None:
+            return None
+        if other.change.together != together:
+            _refuse(each, prepared)
+        parts.append(
+            TablePart(
+                session=found[0],
+                head=found[1],
+                change=other.change,
+                found=other.done is not None,
+                is_prepared=True,
+            )
+        )
+    if ordered_parts(parts)[0] is not parts[0]:
+        _refuse(together[0], prepared)
+    return parts
+
+
+def _refuse(table: TogetherJob, prepared: Prepared) -> None:
+    name = object_names.prepared_name(table.job)
+    raise CorruptMetadataError(
+        f"{name} at {table.root} and job {prepared.change.job}, which were prepared together, do "
+        "not name the same tables, or not the one first that decides; nothing was changed.",
+        object_name=name,
+    )
