@@ -21,8 +21,8 @@ COMMITTING: tuple[Mutant, ...] = (
         "IV7 CM2",
         (
             _SETTLED,
-            "if change.since >= snapshot.fence and all(birth_of(job) >= snapshot.fence for job in _jobs_listed(change)):",
-            "if True:",
+            "return change.since < snapshot.fence or any(birth_of(job) < snapshot.fence for job in _jobs_listed(change))",
+            "return False",
         ),
         tests="faults/test_stalled.py::test_a_job_born_below_the_fence_is_fenced_and_commits_nothing",
         theme="gc",
@@ -31,14 +31,14 @@ COMMITTING: tuple[Mutant, ...] = (
         "fence of files",
         "A job lists files of another one that is fenced: gc deletes them.",
         "IV7 CM2 GC5",
-        (_SETTLED, " and all(birth_of(job) >= snapshot.fence for job in _jobs_listed(change)):", ":"),
+        (_SETTLED, " or any(birth_of(job) < snapshot.fence for job in _jobs_listed(change))", ""),
         tests="faults/test_stalled.py::test_a_job_that_lists_files_of_a_fenced_job_is_fenced",
     ),
     mutant(
         "fenced early",
         "A job that was born at the fence is told that it is fenced: no table is the worse for it, only who was told.",
         "CM2",
-        (_SETTLED, "if change.since >= snapshot.fence and all(", "if change.since >= snapshot.fence + (snapshot.fence > 1) and all("),
+        (_SETTLED, "return change.since < snapshot.fence or any(", "return change.since < snapshot.fence + (snapshot.fence > 1) or any("),
         tests="faults/test_stalled.py::test_a_job_born_at_the_fence_commits",
         theme="gc",
     ),
@@ -46,14 +46,14 @@ COMMITTING: tuple[Mutant, ...] = (
         "fenced late",
         "A job without files that was born right below the fence commits: gc forgets that at once, and others commit it once more.",
         "IV4 CM2 GC8",
-        (_SETTLED, "if change.since >= snapshot.fence and all(", "if change.since >= snapshot.fence - 1 and all("),
+        (_SETTLED, "return change.since < snapshot.fence or any(", "return change.since < snapshot.fence - 1 or any("),
         tests="faults/test_stalled.py::test_a_job_without_files_that_was_born_right_below_the_fence_is_fenced",
     ),
     mutant(
         "files fenced late",
         "A job lists files of one that was born right below the fence: gc deletes them.",
         "IV7 CM2 GC5",
-        (_SETTLED, "all(birth_of(job) >= snapshot.fence for", "all(birth_of(job) >= snapshot.fence - 1 for"),
+        (_SETTLED, "any(birth_of(job) < snapshot.fence for", "any(birth_of(job) < snapshot.fence - 1 for"),
         tests="faults/test_stalled.py::test_a_job_that_lists_files_of_a_fenced_job_is_fenced",
     ),
     mutant(
@@ -609,7 +609,7 @@ CONFLICTS: tuple[Mutant, ...] = (
         "fence of what it is based on",
         "A job commits although the version that its rows were read from is below the fence: the winners since may be gone.",
         "CF17 CM2",
-        (_SETTLED, "if change.since >= snapshot.fence and all(", "if change.birth >= snapshot.fence and all("),
+        (_SETTLED, "return change.since < snapshot.fence or any(", "return change.birth < snapshot.fence or any("),
         tests="engine/commit/test_based_on.py::test_a_fence_that_passes_the_version_while_the_job_runs_fences_the_job",
     ),
     mutant(
@@ -878,7 +878,7 @@ SETTING_BACK: tuple[Mutant, ...] = (
         "aborted before later ranges",
         "recover() aborts a range that was set back, of a source that the table has forgotten: the next call begins it with a later one.",
         "IV3 WM7 AB4",
-        ("engine/job/two_phase.py", "    if not {each.source for each in advances} <= snapshot.origins.keys():\n", "    if False:\n"),
+        ("engine/job/two_phase.py", "if begins or (turn.is_joint", "if (turn.is_joint"),
         tests="engine/job/test_commit_order.py::test_recover_leaves_a_range_that_was_set_back_in_the_way_of_later_ones_of_an_unknown_source",
     ),
     mutant(
@@ -1603,8 +1603,8 @@ HANDING_OVER: tuple[Mutant, ...] = (
         (
             "engine/job/two_phase.py",
             "    if object_names.parse_job_id(job).birth < head.snapshot.fence:\n"
-            "        return fenced_outcome(session, head, job)\n    if (\n        read_prepared",
-            "    if (\n        read_prepared",
+            "        return fenced_outcome(session, head, job)\n    if prepared is None and",
+            "    if prepared is None and",
         ),
         tests="faults/test_two_phase.py::test_a_job_that_committed_and_was_forgotten_is_never_told_to_be_given_up + "
         "faults/test_two_phase.py::test_a_fence_that_rises_while_a_job_is_given_up_does_not_deny_its_commit",
