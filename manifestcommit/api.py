@@ -64,6 +64,7 @@ from .joint import (
     prepare_together,
     read_together,
     rollback_together,
+    tag_together,
     transaction,
 )
 from .report.page import Report
@@ -191,6 +192,7 @@ __all__ = [
     "resolve",
     "rollback_together",
     "sql",
+    "tag_together",
     "transaction",
     "write",
 ]

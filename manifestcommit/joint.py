@@ -7,6 +7,7 @@ Internal: import from `manifestcommit`. Not here: how several tables are committ
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -19,6 +20,7 @@ from .argument_checks import checked
 from .engine.joint.joint_commit import commit_jointly
 from .engine.joint.joint_read import read_jointly
 from .engine.joint.joint_rollback import plan_joint_rollback
+from .engine.joint.joint_tag import tag_jointly
 from .engine.joint.joint_two_phase import together_of
 from .engine.metadata.table_context import TableContext
 from .engine.runtime.outcome import Outcome, error_of
@@ -458,6 +460,51 @@ def rollback_together(
     opened = _opened(list(versions), storage_options)
     sessions = [table._session.noting(message, metadata) for table in opened]
     outcomes = plan_joint_rollback(sessions, list(versions.values()), reason=reason).commit()
+    return _committed_or_raise([table.url for table in opened], outcomes)
+
+
+@checked()
+def tag_together(
+    tables: Iterable[Path | Table],
+    name: str,
+    keep_for: str | dt.timedelta | None = None,
+    *,
+    message: str | None = None,
+    metadata: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> JointOutcome:
+    """Tag versions of several tables that belong together, by one commit: all of them or none.
+
+    The versions are those that `read_together` would return now: each joint commit is in all of
+    them or in none. The tag of each is read by itself: `Table.dataset(tag=…)`.
+
+    Args:
+        tables: 2 to 32 tables: paths, or `Table` objects.
+        name: the tag; one of that name moves, in all of the tables or in none.
+        keep_for: as for `Table.tag`; by default the versions stay until `Table.untag`.
+        message: as for `write`; by default none.
+        metadata: as for `write`; by default none.
+        storage_options: what reaches the object store, for tables that are given by a path; by
+            default the environment.
+
+    Returns:
+        The outcome of the commit that sets the tags.
+
+    Raises:
+        TableNotFoundError: there is no table at a path.
+        CommitConflictError: gc expired a version meanwhile: call it again.
+        StoreError: as for `read_together`.
+        OutcomeUnknownError: the store did not say whether it was committed.
+        UsageError: an argument is wrong.
+
+    Example:
+        `tag_together(["/lake/orders", "/lake/rejects"], "2013-q1")`
+
+    Spec: MT12, GC10.
+    """
+    opened = _opened(list(_named(tables).values()), storage_options)
+    sessions = [table._session.noting(message, metadata) for table in opened]
+    outcomes = tag_jointly(sessions, name, keep_for=keep_for)
     return _committed_or_raise([table.url for table in opened], outcomes)
 
 

@@ -324,4 +324,11 @@ JOINT: tuple[Mutant, ...] = (
         ("engine/job/job_list.py", 'is_waiting=info.state in ("prepared", "fenced")', 'is_waiting=info.state == "prepared"'),
         tests=_PREPARED + "recover_reports_a_prepared_job_that_was_fenced",
     ),
+    mutant(
+        "joint tags",
+        "Versions are tagged together of which one has a joint commit and the other has not.",
+        "MT12",
+        ("engine/joint/joint_tag.py", "chosen = read_jointly(sessions)", "chosen = [session.open() for session in sessions]"),
+        tests="engine/joint/test_joint_tag.py::test_what_is_tagged_belongs_together_whatever_is_committed_meanwhile",
+    ),
 )

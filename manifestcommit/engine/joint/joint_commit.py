@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from ...core.commit.change import Rollback, Write
+from ...core.commit.change import Rollback, TagEdit, Write
 from ...core.commit.conflict import Conflict
 from ...core.format import codec
 from ...core.joint.participants import Participant, in_order
@@ -48,7 +48,7 @@ class TablePart(msgspec.Struct, frozen=True, kw_only=True):
 
     session: TableContext
     head: Head
-    change: Write | Rollback
+    change: Write | Rollback | TagEdit
     found: bool = False
     is_prepared: bool = False
 

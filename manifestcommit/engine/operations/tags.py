@@ -16,7 +16,7 @@ from ...errors import UsageError
 from ..commit.commit_loop import commit
 from ..metadata.table_context import TableContext
 from ..metadata.time_travel import choose_version, parse_age
-from ..metadata.version_chain import read_version
+from ..metadata.version_chain import Head, read_version
 from ..runtime.outcome import Outcome
 
 # the end of the year 9999, the limit of Python's and other dates
@@ -35,20 +35,30 @@ def tag(
 
     version: None: the latest; keep_for: how long from now gc has to keep it, None: until `untag`.
     """
-    _check_name(name)
-    until = None if keep_for is None else _until(session, keep_for)
+    check_tag(session, name, keep_for)
     head = session.open()
     chosen = choose_version(session.store, head, version=version, as_of=None, tag=None)
     number = head.version if chosen is None else read_version(session.store, head, chosen).version
-    edit = TagEdit(
+    return commit(session, head, plan_tag(session, head, name, number, keep_for=keep_for))
+
+
+def plan_tag(
+    session: TableContext,
+    head: Head,
+    name: str,
+    version: int,
+    *,
+    keep_for: str | dt.timedelta | None,
+) -> TagEdit:
+    """The change that gives a version this name; nothing is written. [GC10]"""
+    return TagEdit(
         job=session.new_job(head),
         birth=head.version,
         operation="tag",
         name=name,
-        version=number,
-        until=until,
+        version=version,
+        until=check_tag(session, name, keep_for),
     )
-    return commit(session, head, edit)
 
 
 def untag(session: TableContext, name: str) -> Outcome:
@@ -63,11 +73,16 @@ def untag(session: TableContext, name: str) -> Outcome:
     return commit(session, head, edit)
 
 
-def _check_name(name: object) -> None:
+def check_tag(
+    session: TableContext, name: object, keep_for: str | dt.timedelta | None
+) -> int | None:
+    """When a tag of this name ends, if it does, in microseconds; UsageError for what is no name or
+    no time. [GC10]"""
     if not is_text(name) or any(unicodedata.category(letter) == "Cc" for letter in name):
         raise UsageError(
             f"a tag's name is a non-empty text without control characters, not {name!r}"
         )
+    return None if keep_for is None else _until(session, keep_for)
 
 
 def _until(session: TableContext, keep_for: str | dt.timedelta) -> int:
