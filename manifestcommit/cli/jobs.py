@@ -75,7 +75,9 @@ def _resolve(options: argparse.Namespace) -> int:
 def _jobs(options: argparse.Namespace) -> int:
     from .job_ids import short
 
-    jobs = table_of(options).jobs()
+    table = table_of(options)
+    jobs = table.jobs()
+    is_joint = any(each.together for each in jobs)
     document = [
         {**msgspec.to_builtins(each), "since": dt.datetime.fromtimestamp(each.since, dt.UTC)}
         for each in jobs
@@ -89,15 +91,21 @@ def _jobs(options: argparse.Namespace) -> int:
             each.version or "",
             age(time.time() - each.since),  # the store's clock against ours
             size_cell(options, each.size_bytes),
+            *([_beside(table, each)] if is_joint else []),
         )
         for each in jobs
     ]
     print_table(
-        ("job", "state", "version", "age", "size"),
+        ("job", "state", "version", "age", "size", *(["together with"] if is_joint else [])),
         rows,
         "no job has left anything that others can finish",
     )
     return 0
+
+
+def _beside(table: Table, job: JobInfo) -> str:
+    """The other tables that are committed or aborted with a job. [MT11]"""
+    return ", ".join(root for root in job.together if root != table.url)
 
 
 def _commit(options: argparse.Namespace) -> int:
@@ -155,6 +163,7 @@ def _plan(
     size = sum(each.bytes for each in entries) + sum(each.data_bytes for each in spilled)
     oldest = max(time.time() - each.since for each in jobs)
     unknown = len(jobs) - len(changes)
+    beside = sorted({root for each in jobs for root in each.together} - {table.url})
     content = f"{counted(files, 'file')} with {counted(rows, 'row')}, {size_text(options, size)}"
     return Plan(
         version=table.version,
@@ -165,6 +174,7 @@ def _plan(
             + (", …" if len(jobs) > 5 else ""),
             f"{then}: {content}"
             + (f", and what {counted(unknown, 'job')} not yet prepared wrote" if unknown else ""),
+            *(f"the same in {root}, with which it was prepared" for root in beside),
         ],
         document={
             "version": table.version,
@@ -173,6 +183,7 @@ def _plan(
             "rows": rows,
             "bytes": size,
             "not_prepared": unknown,
+            "together": beside,
         },
     )
 

@@ -6,6 +6,7 @@ Not here: one prepared job (tests/engine/job/test_two_phase.py), joint commits i
 from __future__ import annotations
 
 import itertools
+import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.engine.joint.tables import Crash, Lake, append, sound
 from tests.sizes import some
 
 import manifestcommit as mc
+from manifestcommit.cli.main import main
 from manifestcommit.core.commit.change import Prepared, Write
 from manifestcommit.core.commit.retention import Policy
 from manifestcommit.core.format import codec
@@ -492,3 +494,22 @@ def test_a_store_that_fails_leaves_the_rest_to_the_next_call(lake: list[str], mo
     with pytest.raises(ManifestCommitError, match="away"):
         mc.prepare_together(jobs)
     assert mc.prepare_together(jobs).commit().versions and rows(lake[:2]) == [2, 2]
+
+
+def test_the_commands_name_the_other_tables(lake: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Before anything is aborted, and in the list of jobs; without any, there is no such column. [MT11] [SE4]"""
+    prepared = mc.prepare_together(begun(lake[:2]))
+    (here, job), (there, _) = prepared.jobs.items()
+    assert main(["jobs", lake[0]]) == 0
+    assert "together with" in (out := capsys.readouterr().out) and there in out
+    assert main(["jobs", lake[2]]) == 0 and "together with" not in capsys.readouterr().out
+    assert main(["jobs", lake[0], "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)[0]["together"]) == {here, there}
+    main(["abort", lake[0], job, "--dry-run", "--json"])
+    assert json.loads(capsys.readouterr().out)["together"] == [there]
+    assert main(["abort", lake[0], job, "--yes"]) == 0 and mc.resolve(lake[1], prepared.jobs[there]) == "aborted"
+    again = mc.prepare_together(begun(lake[:2]))
+    capsys.readouterr()
+    main(["recover", lake[1], "--abort", "--dry-run"])
+    assert f"the same in {here}" in " ".join(capsys.readouterr().out.split())
+    assert main(["recover", lake[1]]) == 0 and rows(lake[:2]) == [2, 2] and again.commit().versions
