@@ -84,7 +84,7 @@ def open_above(store: Store) -> tuple[Head, dict[str, int]]:
     hint, glanced, head, intents = _object_by_hint(store)
     if glanced is not None and not head.snapshot.marked:
         _check_beside(store, glanced, head)
-    return settled_head(store, head, hint), intents
+    return settled_head(store, head, hint, glanced), intents
 
 
 def newest_above(store: Store, base: int, known: Head | None = None) -> Head | None:
@@ -112,12 +112,14 @@ def resolve_head(
     return None if newest is None else settled_head(store, newest), intents
 
 
-def settled_head(store: Store, newest: Head, hint: Hint | None = None) -> Head:
+def settled_head(
+    store: Store, newest: Head, hint: Hint | None = None, got: Head | None = None
+) -> Head:
     """The state of the table at its newest object: of a member of a joint commit that is not
     committed, that of its base, and the member as `top`. [MT6] [MT8]
 
     No request unless the object is a member. Then three to its home, unless the hint says what
-    became of it, and one for the base, if that is what is read.
+    became of it, and one for the base, if that is what is read and not what was `got` before.
     """
     for _ in range(_RESTARTS):
         pending = newest.snapshot.pending
@@ -127,7 +129,8 @@ def settled_head(store: Store, newest: Head, hint: Hint | None = None) -> Head:
         if fate == "committed":
             return newest
         if fate != "newer":
-            base = read_object(store, pending.base)
+            is_known = got is not None and got.version == pending.base and _is_beneath(got, newest)
+            base = got if is_known else read_object(store, pending.base)
             if base is not None and _is_beneath(base, newest):
                 return Head(
                     snapshot=base.snapshot,
