@@ -1,6 +1,7 @@
 """The public calls in any order, dying anywhere, against a model of a few lines. [CM17] [RD2] [RD4] [RD8] [KY3] [WM2] [SC6] [CF13] [GC10]
 
-append, overwrite, advance, rerun, rollback, tag, expire, gc, compact, adopt, columns that change, crash, reopen: in memory and on a disk.
+append, overwrite, delete, update, merge, overwrite by a condition, advance, rerun, rollback, tag, expire, gc, compact, adopt, columns that
+change, crash, reopen: in memory and on a disk. [RC1]
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, settings
@@ -243,6 +245,58 @@ class PublicCalls(RuleBasedStateMachine):
             job.write(data)
             raise ZeroDivisionError
         assert not mc.begin(self.url, key="never").already_committed
+
+    # --- single rows -------------------------------------------------------------------------------------------------------
+
+    def changed(self, outcome: mc.RowOutcome, rows: list[Row]) -> None:
+        """Whatever it has done, the table holds these rows now; where none had to change, there is no version for it."""
+        self.now.rows = rows
+        if outcome.kind == "unchanged":
+            assert rows == self.states[self.version].rows
+            return
+        self.rewritten.add(self.version + 1)
+        self.remember(outcome.version)
+
+    @rule(day=DAYS, odd=st.integers(0, 2))
+    def delete_rows(self, day: str | None, odd: int) -> None:
+        def goes(row: Row) -> bool:
+            return bool(row["day"] == day and row["id"] % 3 == odd)
+
+        gone = [row["id"] for row in self.now.rows if goes(row)]
+        outcome = self.table.delete(pc.field("id").isin(pa.array(gone, pa.int64())))
+        assert outcome.rows_deleted == len(gone)
+        self.changed(outcome, [row for row in self.now.rows if not goes(row)])
+
+    @rule(day=DAYS, odd=st.integers(0, 2))
+    def update_rows(self, day: str | None, odd: int) -> None:
+        """Columns of some rows, of which one is the partition: the rows move."""
+        some = [row["id"] for row in self.now.rows if row["id"] % 3 == odd]
+        new = {"day": pa.scalar(day, pa.string())} | {name: pa.scalar(f"new {name}") for name in self.now.columns[:1]}
+        expressions = {name: pc.scalar(value) for name, value in new.items()}
+        outcome = self.table.update(expressions, pc.field("id").isin(pa.array(some, pa.int64())))
+        values = {name: value.as_py() for name, value in new.items()}
+        self.changed(outcome, [row | values if row["id"] in some else row for row in self.now.rows])
+
+    @rule(days=st.lists(DAYS, max_size=3), odd=st.integers(0, 2), day=DAYS, deletes=st.booleans())
+    def merge_rows(self, days: list[str | None], odd: int, day: str | None, deletes: bool) -> None:
+        """New rows are inserted; of those that are there the day changes, and the other columns stay; the rest stays, or goes."""
+        data, added = self.new_rows(days)
+        known = [row for row in self.now.rows if row["id"] % 3 == odd]
+        source = pa.Table.from_pylist([*data.to_pylist(), *(row | {"day": day} for row in known)], schema=data.schema)
+        outcome = self.table.merge(
+            source, on="id", when_matched=mc.Update(set={"day": "source.day"}), when_not_matched_by_source="delete" if deletes else None
+        )
+        stay = [] if deletes else [row for row in self.now.rows if row["id"] % 3 != odd]
+        self.changed(outcome, [*stay, *(row | {"day": day} for row in known), *added])
+
+    @rule(day=DAYS, count=st.integers(0, 2))
+    def overwrite_rows(self, day: str | None, count: int) -> None:
+        """The later half of the rows by their ids, whatever their days."""
+        ids = sorted(row["id"] for row in self.now.rows)
+        first = ids[len(ids) // 2] if ids else 0
+        data, added = self.new_rows([day] * count)
+        outcome = self.table.overwrite_where(data, pc.field("id") >= first)
+        self.changed(outcome, [*(row for row in self.now.rows if row["id"] < first), *added])
 
     # --- columns -----------------------------------------------------------------------------------------------------------
 
