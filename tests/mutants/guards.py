@@ -1023,6 +1023,13 @@ SPARK: tuple[Mutant, ...] = (
         tests="spark/operations/test_row_changes.py::test_a_condition_that_two_looks_answer_differently_is_refused_before_any_task",
     ),
     mutant(
+        "texts that are the day of the evaluation",
+        "A condition with 'today' beside a date counts some rows and deletes others.",
+        "RC8",
+        ("spark/filter/condition.py", "        what = _cast_moment(empty.filter(column))\n", "        pass\n"),
+        tests="spark/operations/test_row_changes.py::test_a_text_that_spark_casts_to_the_day_of_the_evaluation_is_refused",
+    ),
+    mutant(
         "quotes of another meaning",
         "A text in double quotes is a name on Spark and a text in this process: the same call deletes other rows.",
         "RC8",

@@ -7,7 +7,8 @@ import logging
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -34,7 +35,7 @@ from .columns import from_column, to_column
 from .sql import from_sql
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 # Spark's errors for a condition that has the right types and cannot be evaluated for some value.
@@ -59,6 +60,15 @@ _CLOCK_LITERAL = re.compile(
     r"\b(?:date|timestamp(?:_ntz|_ltz)?)\s*['\"]\s*(now|today|tomorrow|yesterday)\b|"
     + _QUOTED.pattern,
     re.IGNORECASE | re.DOTALL,
+)
+
+_MOMENTS = "(now|today|tomorrow|yesterday)"
+_MOMENT = re.compile(rf"\b{_MOMENTS}\b", re.IGNORECASE)
+# How Spark's plan shows a text that it takes for such a moment; a column's name has a number there.
+_CAST_MOMENT = re.compile(
+    rf"\bcast\(\s*{_MOMENTS}\b[^()#]* as (?:date|timestamp)"
+    rf"|\bto_(?:date|timestamp)\w*\(\s*{_MOMENTS}\b[^()#]*,",
+    re.IGNORECASE,
 )
 
 
@@ -127,6 +137,8 @@ def check_repeatable(
     what = _clock(condition, schema)
     # Spark itself refuses such a condition of a join
     empty, other = (spark.createDataFrame([], of) for of in (spark_schema(schema), StructType()))
+    if what is None and _MOMENT.search(str(condition)):
+        what = _cast_moment(empty.filter(column))
     try:
         with told_once():
             empty.join(other, column, "left_semi").schema  # noqa: B018  # a Connect session analyses here
@@ -151,6 +163,14 @@ def _clock(condition: Any, schema: Schema) -> str | None:
     words = (each for each in _CLOCK_WORD.finditer(bare) if each[1].lower() not in columns)
     found = next(literals, None) or _CLOCK_CALL.search(bare) or next(words, None)
     return None if found is None else f"the time of its evaluation ({found[1]})"
+
+
+def _cast_moment(df: DataFrame) -> str | None:
+    """The text in a condition that Spark casts to the day or the moment of the evaluation."""
+    with redirect_stdout(StringIO()) as told:
+        df.explain(extended=True)  # the only public way to a plan, also for a Connect session
+    found = _CAST_MOMENT.search(told.getvalue())
+    return found and f"the time of its evaluation ('{found[1] or found[2]}' as a date)"
 
 
 @contextmanager

@@ -221,6 +221,24 @@ def test_a_condition_that_two_looks_answer_differently_is_refused_before_any_tas
 
 
 @pytest.mark.versions
+def test_a_text_that_spark_casts_to_the_day_of_the_evaluation_is_refused(spark: Any, tmp_path: Path) -> None:
+    """'today' beside a date is the clock, and beside a text it is a text. [RC8]"""
+    day = dt.date(2013, 1, 1)
+    mc.write(pa.table({"id": [1, 2], "day": [day, day], "today": ["today", "no"]}), tmp_path / "t")
+    table = Table(tmp_path / "t")
+    clock = ["day < 'today'", "' Yesterday ' > day", "day IN ('2013-01-01', 'now')", "day <= CAST('tomorrow' AS DATE)"]
+    for condition in [*clock, "day < to_date('today')", F.col("day") < "today"]:
+        with pytest.raises(mc.UsageError, match=r"invalid where .*the time of its evaluation.*nothing was done") as caught:
+            table.delete(condition, spark=spark)
+        assert caught.value.argument == "where"
+    for condition in ("today = 'today' AND day < '2013-01-02'", "today < 'now' AND day > 'epoch'", "to_date(today) IS NOT NULL AND id = 3"):
+        assert table.delete(condition, spark=spark, dry_run=True).kind == "planned"
+    with pytest.raises(mc.UsageError, match=r"invalid where .*without Spark; nothing was done"):
+        table.update({"id": "0"}, where="day < 'today'")
+    assert table.history(1)[0]["operation"] == "append" and table.snapshot().totals.rows == 2
+
+
+@pytest.mark.versions
 @pytest.mark.parametrize(
     ("setting", "where", "harmless"),
     [
