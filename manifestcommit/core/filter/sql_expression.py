@@ -25,7 +25,7 @@ from ..schema.evolution import find_column
 from ..schema.fields import MAX_PRECISION, Field, Schema, StructType, decimal_parts, type_text
 from ..schema.spark_json import has_own_order
 from .predicate import ColumnPath
-from .sql_syntax import Call, Literal, Name, Node, NotUnderstoodError, parse
+from .sql_syntax import Call, IncompleteError, Literal, Name, Node, NotUnderstoodError, parse
 
 # names -> the columns that it means and their field; UsageError if there is none
 Resolve: TypeAlias = Callable[[tuple[str, ...]], tuple[ColumnPath, Field]]
@@ -70,11 +70,12 @@ def compile_condition(text: str, schema: Schema) -> pc.Expression:
     """A condition as a pyarrow expression over the table's columns, true for exactly the rows for
     which Spark's is. [RC2]
 
-    NotUnderstoodError where only Spark can tell; UsageError for a column that does not exist.
+    NotUnderstoodError where only Spark can tell; IncompleteError for what is no condition, in Spark
+    either; UsageError for a column that does not exist.
     """
     found = compile_value(text, columns_of(schema))
     if found.type not in ("boolean", "void"):
-        raise NotUnderstoodError(f"{text!r} is neither true nor false")
+        raise IncompleteError(f"a {type_text(found.type)} is neither true nor false")
     return found.expression if found.type == "boolean" else _null("boolean")
 
 

@@ -38,6 +38,7 @@ _WORDS = {
     *("some", "escape", "rlike", "ilike", "regexp", "div"),
 }
 _INTEGERS = (("integer", 31), ("long", 63))
+_BETWEEN_VALUES = {*_COMPARISONS, "/", "||", ",", ".", ")"}  # no expression starts with one
 
 
 class NotUnderstoodError(UsageError):
@@ -45,7 +46,8 @@ class NotUnderstoodError(UsageError):
 
 
 class IncompleteError(UsageError):
-    """A text in SQL ends too early, or a quote or parenthesis has no other: no program reads it."""
+    """A text in SQL lacks a part, a quote or a parenthesis, or is no condition where one is
+    expected: no program reads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +217,8 @@ class _Parser:
             if token.kind == "text":
                 return Literal(_unquoted(token.text), "string")
             return self._named(token)
+        if self._next() in _BETWEEN_VALUES:
+            raise IncompleteError(f"a value is missing before {self._next()!r}")
         raise self._unclear()
 
     def _named(self, token: _Token) -> Node:
