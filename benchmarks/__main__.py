@@ -23,6 +23,7 @@ ALL = (
     "costs",
     "plan",
     "gc",
+    "row_changes",
     "verify_deep",
     "exports",
     "long_life",
