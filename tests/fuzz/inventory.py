@@ -46,7 +46,7 @@ READ_BY: Mapping[str, tuple[str, str]] = {
     "engine/commit/group_commit.py:read_intent": ("intent", "intent"),
     "engine/metadata/manifests.py:ManifestReader._fetch": ("manifest, run", "manifest"),
     "engine/metadata/partial_manifest.py:ManifestParts._get": ("manifest, by its parts", "parquet"),
-    "engine/job/two_phase.py:read_prepared": ("prepared job", "prepared"),
+    "engine/commit/prepared_job.py:read_prepared": ("prepared job", "prepared"),
     "engine/scan/prefetch.py:_Ahead._open": ("data file", "parquet"),
     "engine/scan/prefetch.py:_Held._range": ("data file, by its parts", "parquet"),
     "engine/job/task_recovery.py:_read": ("finished task", "task"),
