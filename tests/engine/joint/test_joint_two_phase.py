@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 from tests.engine.joint.tables import Crash, Lake, append, sound
-from tests.sizes import some
+from tests.sizes import rest_thorough
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
@@ -214,7 +214,7 @@ def _killed(lake: Lake, jobs: list[str], by: int, after: int, act: Callable[[Tab
     return False
 
 
-@pytest.mark.parametrize("by", some([0, 1], 1))
+@pytest.mark.parametrize("by", rest_thorough([0, 1], 0))
 @pytest.mark.parametrize("then", ["commit", "abort", "recover", "write"])
 def test_who_dies_while_it_commits_leaves_all_or_nothing(by: int, then: str) -> None:
     """After each of its requests: others finish it, abort it, or go on, and all tables agree. [MT11] [MT1] [MT9]"""
