@@ -108,45 +108,6 @@ def test_sums_agree_in_every_read_whatever_dies() -> None:
     assert sum(world.void for world in worlds), "no joint commit was aborted: nothing was tried"
 
 
-class Undone(World):
-    """Transfers, some of which are rolled back in both tables."""
-
-    def undo(self) -> None:
-        pinned = mc.read_together(BANKS[:2])
-        for number in range(2):
-            try:
-                mc.rollback_together({table.url: table.version for table in pinned}, reason=f"the {number}th try %")
-            except mc.UsageError as error:
-                if "nothing to roll back" not in str(error):
-                    raise
-            else:
-                self.undone += 1
-
-    undone = 0
-
-    def end(self) -> None:
-        for url in BANKS[:2]:
-            mc.write(amounts(0), url)
-            self.void += len(mc.Table(url).snapshot().void)
-            assert mc.Table(url).verify().is_sound
-        self.see()
-
-
-def test_several_tables_are_rolled_back_whatever_dies() -> None:
-    """Above members of aborted attempts, too, which are no state of their table. [MT5] [MT14]"""
-
-    def undo(seed: int) -> Undone:
-        world = Undone()
-        actors: dict[str, Callable[[], object]] = {f"back {n}": world.undo for n in range(2)}
-        actors |= {"ab": world.transfer("ab", BANKS[:2]), "ba": world.transfer("ba", BANKS[1::-1]), "reader": world.look}
-        simulate(actors, seed, before=world.create, check=world.end)
-        return world
-
-    worlds = [undo(seed) for seed in range(rounds(24, 3000))]
-    assert sum(world.undone for world in worlds)
-    assert sum(world.void for world in worlds), "no joint commit was aborted: nothing was tried"
-
-
 def test_the_simulator_finds_what_reading_one_after_the_other_misses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without MT12 a read of all tables shows half of a transfer. [MT12]"""
 

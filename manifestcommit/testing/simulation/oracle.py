@@ -308,8 +308,8 @@ class Oracle:
             and (said := carried_wrongly(new.snapshot, self._declared)) is not None
         ):
             self._fail(f"version {version}: {said}")
-        self._settle_void(new)
-        for step in steps_of(self.chain, new, self._declared) if self.chain else ():
+        self._forget_void(new)
+        for step in steps_of(self._beneath(new), new, self._declared) if self.chain else ():
             for said in broken(step, self._rules):
                 self._fail(
                     f"version {version} ({step.new.commit.operation} by job "
@@ -344,19 +344,25 @@ class Oracle:
         self._carried |= dict.fromkeys(new.carried, version)
         self.chain.append(new)
 
-    def _settle_void(self, new: State) -> None:
-        """What was in a member that is void by now has not been committed: the state before it
-        takes its place, for this version and all later ones. [MT5] [MT8]"""
-        last = self.chain[-1] if self.chain else None
-        if last is None or last.snapshot.pending is None:
-            return
-        if last.version not in new.snapshot.void:
-            return
-        for job in last.carried:
-            self._carried.pop(job, None)
+    def _beneath(self, new: State) -> list[State]:
+        """The chain as the new version was built on it: in the place of a member of a joint commit
+        that was aborted, the state before it. [MT5]"""
+        last = self.head
+        if last.version not in new.snapshot.void or last.snapshot.pending is None:
+            return self.chain
         base = self.chain[last.snapshot.pending.base - 1]
         state = state_before(last.snapshot, base.snapshot)
-        self.chain[-1] = msgspec.structs.replace(base, snapshot=state, digest=last.digest)
+        return [
+            *self.chain[:-1],
+            msgspec.structs.replace(base, snapshot=state, digest=last.digest),
+        ]
+
+    def _forget_void(self, new: State) -> None:
+        """What was in a member that is void by now has not been committed. [MT8]"""
+        last = self.chain[-1] if self.chain else None
+        if last is not None and last.version in new.snapshot.void:
+            for job in last.carried:
+                self._carried.pop(job, None)
 
     def _listed(self, snapshot: Snapshot) -> Iterable[tuple[str, int]]:
         yield from ((entry.path, entry.bytes) for entry in snapshot.added)

@@ -12,7 +12,6 @@ import msgspec
 
 from ...core.commit.change import StreamBatch
 from ...core.commit.retention import writer_of
-from ...core.joint.fate import last_state
 from ...core.table import object_names
 from ...core.table.snapshot import Commit, Snapshot, StreamRecord
 from ...core.table.watermark import Advance, Position
@@ -425,7 +424,7 @@ def _rollback(step: Step) -> str | None:
     restored = step.new.commit.restored
     if restored is None:
         return None
-    if not last_state(step.old.snapshot) <= step.birth <= step.old.version:
+    if step.birth != step.old.version:
         return f"it rolls back over version {step.old.version}, which it has not seen [CF13]"
     return (
         None
