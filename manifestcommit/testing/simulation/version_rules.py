@@ -6,6 +6,7 @@ Pure. Not here: when they are checked, and what else must hold (testing.simulati
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -363,13 +364,19 @@ def _batches(state: State) -> dict[str, tuple[int, int]]:
     return last
 
 
+def _is_void(step: Step, version: int) -> bool:
+    """Whether it was a member of a joint commit that was aborted: its state never was one. [MT8]"""
+    return version in step.old.snapshot.void
+
+
 def _set_back(step: Step) -> str | None:
     """What a rewind or a rollback has undone belongs to jobs that began after it. [WM6] [KY7]"""
     commit = step.new.commit
     advanced = {advance.source for told in step.declared for advance in told.advances}
     queries = {told.batch.query for told in step.declared if told.batch is not None}
-    for before, after in zip(step.chain[step.birth - 1 :], step.chain[step.birth :], strict=False):
-        if after.commit.operation not in SETTING_BACK:
+    seen = [state for state in step.chain if not _is_void(step, state.version)]
+    for before, after in itertools.pairwise(seen):
+        if after.version <= step.birth or after.commit.operation not in SETTING_BACK:
             continue
         since = f"version {after.version} set it back, and the job began at {step.birth}"
         if undone := advanced & _moved(before, after):
@@ -424,7 +431,7 @@ def _rollback(step: Step) -> str | None:
     restored = step.new.commit.restored
     if restored is None:
         return None
-    if step.birth != step.old.version:
+    if any(not _is_void(step, later.version) for later in step.chain[step.birth :]):
         return f"it rolls back over version {step.old.version}, which it has not seen [CF13]"
     return (
         None
