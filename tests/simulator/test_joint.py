@@ -108,6 +108,43 @@ def test_sums_agree_in_every_read_whatever_dies() -> None:
     assert sum(world.void for world in worlds), "no joint commit was aborted: nothing was tried"
 
 
+class Undone(World):
+    """In which somebody takes back what was done in all tables. back: how often that was reported."""
+
+    back = 0
+
+    def undo(self) -> None:
+        pinned = mc.read_together(BANKS)
+        for url in BANKS:
+            mc.write(amounts(0), url)
+        mc.rollback_together({table.url: table.version for table in pinned}, reason="é")
+        self.back += 1
+
+    def end(self) -> None:
+        for url in BANKS:
+            mc.write(amounts(0), url)
+        self.see()
+        for url in BANKS:
+            self.void += len(mc.Table(url).snapshot().void)
+            assert mc.Table(url).verify().is_sound
+
+
+def undo(seed: int) -> Undone:
+    world = Undone()
+    actors: dict[str, Callable[[], object]] = {name: world.transfer(name, urls) for name, urls in TRANSFERS.items()}
+    actors |= {"undo": world.undo, "reader": world.look}
+    simulate(actors, seed, before=world.create, check=world.end)
+    return world
+
+
+@pytest.mark.thorough
+def test_sums_agree_while_all_tables_are_rolled_back_together() -> None:
+    """Beside transfers that die anywhere: a rollback of all tables is in each of them, or in none. [MT1] [MT14] [MT5] [MT8] [MT12]"""
+    worlds = [undo(seed) for seed in range(rounds(20, 2000))]
+    assert sum(world.back for world in worlds) > len(worlds) / 2
+    assert sum(world.void for world in worlds), "no joint commit was aborted: nothing was tried"
+
+
 def test_the_simulator_finds_what_reading_one_after_the_other_misses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without MT12 a read of all tables shows half of a transfer. [MT12]"""
 
