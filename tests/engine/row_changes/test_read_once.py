@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.faults.row_changes import here
+from tests.faults.row_changes import begin_delete, begin_id_update, commit, here
 from tests.faults.tables import memory, read_ids, rows, session, write
 from tests.row_tables import CONDITIONS, content, copy, make_base
 from tests.sizes import rest_thorough, some
@@ -98,6 +98,23 @@ def test_both_ways_leave_the_same_rows(base: Any, tmp_path: Path, name: str, con
         found.append((content(table), outcome.rows_deleted, outcome.rows_updated, outcome.rows_rewritten, outcome.files_rewritten))
         assert table.verify(deep=True).is_sound
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("way", [Tuning(), TWICE])
+@pytest.mark.parametrize("begun", [begin_delete, begin_id_update])
+def test_a_file_of_which_all_rows_match_and_that_was_replaced_meanwhile_is_a_conflict(way: Tuning, begun: Callable[..., Any]) -> None:
+    """Whether it was held in memory or not: neither does its replacement come back nor go. [CF7] [RC1]"""
+    for theirs in (begin_delete, begin_id_update):
+        store = memory()
+        for first in (0, 3):
+            write(store, rows(range(first, first + 3)))
+        with tuned(way):
+            mine = begun(store, pc.field("id") < 3)
+            commit(theirs(store, pc.field("id") == 1))
+            before = read_ids(store)
+            with pytest.raises(mc.CommitConflictError):
+                commit(mine)
+        assert read_ids(store) == before
 
 
 @pytest.fixture(scope="module")

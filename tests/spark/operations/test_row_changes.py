@@ -220,6 +220,20 @@ def test_a_condition_that_two_looks_answer_differently_is_refused_before_any_tas
     assert content(table) == shown(data)
 
 
+@pytest.mark.parametrize("condition", some(CONDITIONS, 2))
+def test_an_update_leaves_what_spark_computes(spark: Any, base: Any, tmp_path: Path, condition: str) -> None:
+    """It is always done in this process: the rows and the values are those of Spark's own SQL. [RC7] [RC8]"""
+    smaller = "CASE WHEN dec < 0.05 THEN NULL ELSE dec END"
+    values = {"id": "id * 2 + 1", "x": "x / 2", "text": "coalesce(text, 'none') || '!'", "dec": smaller}
+    table, data = copy(base, "plain", tmp_path)
+    df = frame_of(spark, data)
+    new = [f"CASE WHEN {condition} THEN {values[name]} ELSE {name} END AS {name}" if name in values else name for name in df.columns]
+    wanted = df.selectExpr(*new).toArrow().cast(data.schema)
+    outcome = table.update(values, where=condition)
+    assert content(table) == shown(wanted)
+    assert outcome.rows_updated == df.filter(condition).count() and outcome.executor == "arrow"
+
+
 @pytest.mark.versions
 def test_a_text_that_spark_casts_to_the_day_of_the_evaluation_is_refused(spark: Any, tmp_path: Path) -> None:
     """'today' beside a date is the clock, and beside a text it is a text. [RC8]"""
