@@ -71,6 +71,13 @@ JOINT: tuple[Mutant, ...] = (
         tests=_TESTS + "a_coordinator_that_dies_anywhere_leaves_all_or_nothing",
     ),
     mutant(
+        "joint pending refused",
+        "Who settles no heads takes an undecided member for a state of the table, as releases before joint commits would.",
+        "IV5 MT15 OB3",
+        ("core/format/codec.py", "formats=_FORMATS_PENDING if pending else _FORMATS", "formats=_FORMATS_PENDING"),
+        tests="core/table/test_joint_members.py::test_a_reader_that_settles_no_heads_refuses_a_pending_version",
+    ),
+    mutant(
         "joint copy",
         "A copied table takes for its own what the original has committed under the same number.",
         "MT6",

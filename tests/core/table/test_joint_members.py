@@ -33,7 +33,7 @@ def home() -> Any:
 
 
 def test_a_reader_that_settles_no_heads_refuses_a_pending_version() -> None:
-    """It could be no state of the table; every other version is read. [OB3] [OB16]"""
+    """It could be no state of the table; every other version is read. [MT15] [OB3] [OB16]"""
     with pytest.raises(UnsupportedFormatError, match="format_version 2; this release reads 1"):
         decoded(member(), pending=False)
     assert decoded(member()) == golden.pending()
