@@ -27,6 +27,7 @@ from manifestcommit.core.schema.evolution import SchemaEdit
 from manifestcommit.core.schema.fields import Field, Schema
 from manifestcommit.core.table import object_names
 from manifestcommit.core.table.entries import Entry, ManifestRef
+from manifestcommit.core.table.joint_members import TogetherJob
 from manifestcommit.core.table.snapshot import KeyRecord, Snapshot
 from manifestcommit.core.table.watermark import Advance
 
@@ -81,6 +82,7 @@ OTHER: dict[str, dict[str, Any]] = {
     "a batch of a stream": {"stream": StreamBatch(name="n", query="q", batch=1)},
     "a reason": {"reason": "x"},
     "a first write": {"first": True},
+    "a part of a joint commit": {"together": (TogetherJob(root="a%", table_id="0" * 16, job=job(2)),)},
     "what it has read": {"reads": ({},)},
     "another job's file": {"add": (entry(job(2)),)},
     "a file named after another job": {"add": (msgspec.structs.replace(entry(job(2)), job=job(1)),)},
