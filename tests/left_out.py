@@ -9,8 +9,29 @@ from __future__ import annotations
 
 # File → test function → its cases, none where it has none.
 LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
+    "tests/api/test_former_names.py": {
+        "test_simulated_clocks_are_not_logged": (),
+    },
     "tests/api/test_read_rows.py": {
-        "test_sql_without_spark_is_refused_by_the_name_of_the_argument": ("t.to_arrow(filter='flight % 2 = 1')",),
+        "test_a_library_that_is_missing_is_named_with_the_way_out": ("pandas",),
+        "test_sql_without_spark_is_refused_by_the_name_of_the_argument": (
+            "t.to_arrow(filter='flight % 2 = 1')",
+            "t.plan_compaction(where='hash(place) = 1')",
+        ),
+    },
+    "tests/api/test_telemetry.py": {
+        "test_requests_that_s3_makes_us_repeat_are_counted": (),
+        "test_without_the_package_nothing_is_done": (),
+    },
+    "tests/cli/test_golden.py": {
+        "test_a_command_shows_what_it_did": ("doctor",),
+    },
+    "tests/cli/test_main.py": {
+        "test_a_command_that_needs_spark_says_how_to_get_it": (),
+        "test_a_delete_needs_spark_for_what_only_that_evaluates": (),
+        "test_a_terminal_without_unicode_still_gets_an_answer": (),
+        "test_doctor_says_that_a_store_is_not_safe": (),
+        "test_the_command_runs_as_a_process_of_its_own": (),
     },
     "tests/docs/test_pages.py": {
         "test_a_page_runs_as_it_stands": (
@@ -23,8 +44,24 @@ LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
             "docs/how-to/test-your-pipeline.md",
         ),
     },
+    "tests/doors/test_dropped.py": {
+        "test_nothing_is_said_when_the_interpreter_ends": (
+            "exec('job.me = job')",
+            "job",
+        ),
+    },
+    "tests/engine/inspection/test_verify.py": {
+        "test_tables_are_whole_whatever_they_have_lived_through": ("spilled",),
+    },
+    "tests/engine/job/test_task_recovery.py": {
+        "test_a_second_driver_between_any_two_calls_of_the_first": ("True-0",),
+    },
     "tests/engine/maintenance/test_adopt.py": {
         "test_whatever_others_write_before_any_call_no_row_is_lost_or_doubled": ("4",),
+    },
+    "tests/engine/metadata/test_partial_manifest.py": {
+        "test_a_filter_finds_by_parts_the_very_entries_that_it_finds_in_the_whole": (),
+        "test_a_filter_finds_in_many_manifests_what_it_finds_in_each_of_them": (),
     },
     "tests/engine/operations/test_rollback.py": {
         "test_gc_and_a_rollback_at_once_leave_a_whole_table": ("True-True",),
@@ -46,12 +83,17 @@ LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "tests/engine/scan/test_change_feed.py": {
         "test_a_trigger_costs_one_get_per_version_and_three_more": ("10",),
+        "test_each_file_is_given_once_in_order": (),
     },
     "tests/engine/scan/test_planning.py": {
         "test_a_filter_gives_the_same_rows_over_the_pruned_files_as_over_all": ("False",),
     },
     "tests/engine/scan/test_prefetch.py": {
+        "test_the_bytes_of_a_file_are_asked_for_as_soon_as_its_footer_is_there": (),
         "test_the_next_files_are_fetched_while_one_is_decoded_and_not_all_of_them": (),
+    },
+    "tests/faults/test_compact.py": {
+        "test_after_compaction_and_expiry_reruns_and_replayed_batches_are_still_recognised": ("tight",),
     },
     "tests/faults/test_crashes.py": {
         "test_after_a_fault_at_any_call_there_is_the_old_state_or_the_new_and_a_rerun_converges": ("dynamic overwrite",),
@@ -64,14 +106,26 @@ LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
             "answer_lost",
             "refused",
         ),
+        "test_no_clock_can_make_gc_delete_what_is_needed": (
+            "86400.0-mad",
+            "0.0-backwards",
+            "86400.0-right",
+        ),
     },
     "tests/faults/test_gc_races.py": {
+        "test_gcs_before_any_call_of_a_commit_take_nothing_that_it_lists": (
+            "two commits-1",
+            "two commits-2",
+        ),
+        "test_two_gcs_with_commits_beside_them": ("disk",),
         "test_whatever_happens_before_any_call_of_a_gc_is_kept": (
             "append",
             "two commits",
             "an orphan",
             "tag",
             "gc",
+            "rollback to a tag",
+            "untag",
         ),
     },
     "tests/faults/test_matrix.py": {
@@ -84,9 +138,17 @@ LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
         "test_one_fault_at_the_create": (
             "carried out, answer cut off",
             "refused with 403",
+            "carried out, no answer",
         ),
     },
+    "tests/faults/test_proxy.py": {
+        "test_many_connections_and_large_bodies": (),
+    },
     "tests/faults/test_remade_roots.py": {
+        "test_a_root_removed_at_any_request_of_a_commit": (
+            "memory-2",
+            "memory-5",
+        ),
         "test_whatever_order_jobs_of_both_tables_come_in": ("1",),
     },
     "tests/faults/test_row_changes.py": {
@@ -97,6 +159,24 @@ LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
             "in manifests-delete-id 2",
             "in manifests-delete-day c, where nothing is",
             "in manifests-delete-day null",
+            "inlined-delete-day a",
+            "inlined-delete-day a, id 0",
+            "in manifests-update-day a",
+            "in manifests-update-day empty or hour 2",
+            "in manifests-overwrite-day a, id 0",
+            "inlined-delete-day empty or hour 2",
+            "in manifests-overwrite-id 2",
+            "in manifests-overwrite-day a",
+            "in manifests-update-id 2",
+            "in manifests-overwrite-day empty or hour 2",
+            "inlined-delete-day null",
+            "inlined-delete-id 2",
+            "in manifests-update-day a, id 0",
+            "in manifests-update-day null",
+            "in manifests-overwrite-day null",
+            "inlined-delete-day c, where nothing is",
+            "in manifests-update-day c, where nothing is",
+            "in manifests-overwrite-day c, where nothing is",
         ),
         "test_a_row_change_that_dies_anywhere_is_done_or_not_and_a_rerun_completes_it": (
             "small-delete-1",
@@ -105,6 +185,11 @@ LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
     "tests/faults/test_two_phase.py": {
+        "test_a_committer_that_dies_half_way_is_taken_over_by_the_next": (
+            "before the create of the third",
+            "between two jobs",
+            "before the last hint",
+        ),
         "test_a_create_that_lands_at_any_call_of_the_second_finisher_decides_or_is_too_late": (
             "abort-commit",
             "abort-abort",
@@ -112,6 +197,7 @@ LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "test_a_task_that_dies_at_prepare_or_after_it_is_committed_once": ("after it",),
         "test_of_many_commits_and_aborts_at_once_one_decides_and_all_say_the_same": (),
+        "test_of_processes_that_commit_and_give_up_at_once_one_decides": (),
         "test_whatever_happens_between_any_two_calls_of_a_finisher_both_say_the_same": (
             "4-abort-abort",
             "4-commit-abort",
@@ -123,6 +209,22 @@ LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "tests/interop/test_clients.py": {
         "test_clients_get_the_rows_that_readers_get": ("many files-iceberg",),
+    },
+    "tests/project/test_startup.py": {
+        "test_workers_of_spark_load_no_public_names": (
+            "spark.datasource.source",
+            "spark.write.arrow_writer",
+        ),
+    },
+    "tests/project/test_type_tables.py": {
+        "test_a_module_that_decides_by_type_is_listed": (
+            "core/schema/hive.py",
+            "spark/write/batch_sizing.py",
+            "core/filter/sql_syntax.py",
+            "interop/delta_log.py",
+            "core/schema/fields.py",
+            "core/schema/partitioning.py",
+        ),
     },
     "tests/report/test_bounds.py": {
         "test_a_page_stays_small": ("100000-1000000-10000-10000-20000",),
@@ -307,8 +409,65 @@ LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
         "test_the_session_is_left_as_it_was": (),
         "test_what_cannot_be_recoverable_is_refused_before_any_task_starts": (),
     },
+    "tests/stateful/test_conflict_matrix.py": {
+        "test_a_change_meets_a_winner": (
+            "in manifests-day_a-serializable",
+            "in manifests-dynamic_a1_c1-fail",
+        ),
+    },
+    "tests/store/test_azure.py": {
+        "test_each_call_to_azure_is_one_request": (),
+    },
     "tests/store/test_doctor.py": {
         "test_an_honest_store_is_safe_and_stays_as_it_was": ("s3",),
+    },
+    "tests/store/test_local.py": {
+        "test_the_end_of_a_folder_is_the_same_however_it_is_read": (
+            "000500-",
+            "000500",
+            "zz",
+            "\\ud7ff",
+            "0",
+            "\\xe9",
+        ),
+    },
+    "tests/store/test_plain_files.py": {
+        "test_what_is_no_file_is_refused_at_once": (
+            "_manifest/versions/00000000000000000003.json.zst-device",
+            "_manifest/versions/00000000000000000002.json.zst-folder",
+            "_manifest/versions/00000000000000000003.json.zst-FIFO",
+            "_manifest/versions/00000000000000000002.json.zst-device",
+            "_manifest/versions/00000000000000000003.json.zst-socket",
+            "_manifest/versions/00000000000000000003.json.zst-folder",
+            "_manifest/hint-socket",
+            "_manifest/hint-device",
+        ),
+    },
+    "tests/store/test_s3.py": {
+        "test_a_create_without_a_clear_answer_is_unclear": (
+            "status_after-520-",
+            "status_after-599-",
+            "request_dropped-0-",
+            "answer_dropped-0-",
+            "status_after-500-",
+        ),
+        "test_an_upload_that_the_store_does_not_know_is_not_complete": ("None-forgotten this upload",),
+    },
+    "tests/store/test_s3_gets.py": {
+        "test_a_client_with_a_way_of_its_own_to_the_store_is_not_passed_by": (
+            "ssl_context",
+            "resolver",
+        ),
+        "test_a_store_that_is_busy_once_does_not_make_all_later_reads_dear": ("500",),
+        "test_a_store_that_serves_only_the_other_client_is_read_by_that": ("request_reset",),
+        "test_an_answer_that_breaks_off_is_asked_for_again": ("request_reset",),
+        "test_what_is_signed_or_named_in_another_way_is_left_to_the_client": ("no GET",),
+    },
+    "tests/store/test_trust.py": {
+        "test_a_redirect_is_not_followed": (
+            "307",
+            "302",
+        ),
     },
 }
 

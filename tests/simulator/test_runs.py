@@ -70,7 +70,8 @@ def test_a_run_is_had_again_by_its_choices_alone(theme: str) -> None:
 
 def test_the_history_tells_what_each_actor_was_told_and_in_which_order() -> None:
     """What the checker judges. [IV2] [IV4]"""
-    history = [each for seed in range(60) for each in run_theme("everything", seed).history]
+    seeds = {"everything": 60, "phases": 5}  # few histories of everything have a job that is aborted after it was prepared
+    history = [each for theme, most in seeds.items() for seed in range(most) for each in run_theme(theme, seed).history]
     assert all(each.end is not None for each in history if each.outcome in ("committed", "already", "refused", "read"))
     assert any(each.end is None for each in history), "nobody died"
     assert {"publish", "prepare", "commit", "abort", "settle", "gc", "read", "tag", "rollback", "rewind"} <= {each.name for each in history}
