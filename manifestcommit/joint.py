@@ -297,15 +297,16 @@ def _checked_jobs(jobs: Iterable[Job]) -> list[Job]:
 class PreparedTransaction:
     """Jobs of several tables that were prepared together: any process commits all, or aborts all.
 
-    `PreparedTransaction(jobs)` makes it again in another process, from what `jobs` was here; one of
-    the jobs is enough, since each knows the others.
+    In another process, make it again from the attribute `jobs`. One of the jobs is enough to commit
+    or abort all, since each knows the others.
 
     Args:
-        jobs: path of a table -> the id of its job, as `prepare_together` returned them.
+        jobs: path of a table -> the id of its job, as in the `jobs` of the prepared
+            transaction.
         storage_options: what reaches the object store; by default the environment.
 
     Attributes:
-        jobs: URL of a table -> the id of its job.
+        jobs: path or URL of a table, as it was given -> the id of its job.
 
     Raises:
         UsageError: `jobs` is no such mapping, or empty.
@@ -321,7 +322,7 @@ class PreparedTransaction:
             isinstance(each, str) for pair in jobs.items() for each in pair
         )
         if not jobs or not texts:
-            raise wrong("jobs", jobs, "a mapping of table paths to job ids, as prepare returned it")
+            raise wrong("jobs", jobs, "a mapping of table paths to job ids, as `jobs` of one has")
         self.jobs: dict[str, str] = dict(jobs)
         self._storage_options = StorageOptions(storage_options)
 
@@ -332,7 +333,7 @@ class PreparedTransaction:
         """Commit all of the jobs, or none; any number of times, also while others do.
 
         Returns:
-            The outcome, the same for all callers.
+            The outcome, of the tables that are in `jobs`.
 
         Raises:
             JobAbortedError: the jobs were aborted, or one of them is not prepared any more.

@@ -244,7 +244,8 @@ class Table(ColumnChanges, RowChanges, ChangeReads, Exports, TableReads):
         """List the jobs that left something for others, and what became of each.
 
         Returns:
-            The jobs that are prepared, published, running, committed, aborted or fenced.
+            The jobs that are prepared, published, running, committed, aborted or fenced. One that
+            was prepared by `prepare_together` names its tables in `together`.
 
         Raises:
             TableNotFoundError: there is no table at the path.
@@ -261,13 +262,14 @@ class Table(ColumnChanges, RowChanges, ChangeReads, Exports, TableReads):
         others may do the same at once: each job is decided once. Of each source the lower range is
         committed first. A job that may commit later, such as when a gap has closed, stays prepared;
         one that never can is aborted: its result has both `outcome` and `error`, and its work is
-        for a new job.
+        for a new job. A job that gc has fenced is reported, too. What was prepared by
+        `prepare_together` is committed or aborted in all of its tables.
 
         Args:
             abort: abort each instead of committing it; by default False.
 
         Returns:
-            One result for each job that was prepared.
+            One result for each job that was prepared, fenced ones among them.
 
         Raises:
             UsageError: `abort` is neither True nor False.

@@ -83,9 +83,9 @@ def is_published(session: TableContext, job: str) -> bool:
 
 def list_jobs(session: TableContext, *, is_read: bool = True) -> Iterator[JobInfo]:
     """Every job that has left objects for others, and what became of it, oldest birth first. Two
-    lists and the head, and a get for each job that is prepared; three requests more where it is
-    prepared together with others. Without is_read, no prepared job is read: as far as this table
-    knows. [AB3] [CM19] [MT11]"""
+    lists and the head, and a get for each job that is prepared, or was when it was fenced; three
+    requests more where it is prepared together with others. Without is_read, no prepared job is
+    read: as far as this table knows. [AB3] [CM19] [MT11]"""
     return (each.info for each in find_jobs(session, is_read=is_read))
 
 
