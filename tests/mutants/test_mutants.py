@@ -81,6 +81,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     assert not list(folder.glob("tree*"))
 
 
+@pytest.mark.thorough
 def test_a_safeguard_that_is_gone_is_killed_and_one_that_nobody_misses_survives(root: Path) -> None:
     harmless = mutant(
         "no safeguard",

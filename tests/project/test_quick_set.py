@@ -24,7 +24,17 @@ KILLERS: dict[str, str] = {
 }
 # How many tests there are at the least, and how much of each folder is quick; the folders named here are what is repeated at length.
 IN_ALL, WITH_SPARK, SHARE = 6500, 250, 0.9
-SHARES = {"e2e": 0.35, "faults": 0.7, "fuzz": 0.22, "model": 0.2, "servers": 0.8, "simulator": 0.85, "spark": 0.6, "store": 0.8}
+SHARES = {
+    "e2e": 0.35,
+    "faults": 0.7,
+    "fuzz": 0.22,
+    "model": 0.2,
+    "servers": 0.8,
+    "simulator": 0.7,
+    "spark": 0.6,
+    "stateful": 0.5,
+    "store": 0.8,
+}
 # These ways of going wrong, and of running, are in the quick set however it is cut.
 ALWAYS = (
     "tests/simulator/test_runs.py::test_no_schedule_and_no_fault_breaks_a_promise",

@@ -475,7 +475,7 @@ class LocalPublicCalls(PublicCalls):
 
 
 QUICK = settings(
-    max_examples=rounds(10, 400), stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
+    max_examples=rounds(6, 400), stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
 )
 TestInMemory = PublicCalls.TestCase
 TestInMemory.settings = QUICK
