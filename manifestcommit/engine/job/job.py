@@ -557,10 +557,7 @@ class Transaction:
             change, self._together = prepared_together(change, together), together
             self._sealed = seal(self._session, head, change, self._record)
         elif self._sealed and together != self._together:
-            raise UsageError(
-                f"{self.url}: this job was prepared in another way, alone or with other jobs; "
-                "nothing was done. Prepare it again in the same way."
-            )
+            raise UsageError(f"{self.url}: this job was prepared in another way; nothing was done")
 
     def abort(self) -> None:
         """Stop. Nothing is deleted: what was written stays unlisted, and gc collects it. [AB1]
