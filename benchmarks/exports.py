@@ -58,7 +58,7 @@ def main() -> int:
     chosen = options.parse_args()
     files = chosen.files or (50_000 if chosen.quick else 1_000_000)
     commits = chosen.commits or (100 if chosen.quick else 10_000)
-    used = versions("deltalake", "pyiceberg").partition(", ")[2]  # a missing peer is told before the table is made
+    used = versions("deltalake", "pyiceberg").partition(", ")[2]  # a missing peer is an error before the table is made
     with work_folder(chosen) as folder:
         root = str(folder / "table")
         make_table(open_store(root), files)

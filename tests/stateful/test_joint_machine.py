@@ -7,12 +7,10 @@ import itertools
 from collections.abc import Callable, Sequence
 
 import msgspec
-import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.engine.joint.tables import Lake, sound, stopped
-from tests.sizes import rounds
+from tests.stateful.lengths import in_two_lengths
 
 from manifestcommit.core.commit.change import Write
 from manifestcommit.core.commit.retention import Policy
@@ -205,14 +203,4 @@ class Bank(RuleBasedStateMachine):
                     store.delete([info.name])
 
 
-class AtLength(Bank):
-    pass
-
-
-AT_LENGTH = settings(
-    max_examples=rounds(40, 400), stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
-)
-TestBank = Bank.TestCase
-TestBank.settings = settings(AT_LENGTH, max_examples=6)
-TestBankAtLength = pytest.mark.timeout(rounds(600, 3 * 3600))(pytest.mark.thorough(AtLength.TestCase))
-TestBankAtLength.settings = AT_LENGTH
+TestBank, TestBankAtLength = in_two_lengths(Bank, steps=20, quick=6, usual=40, proof=400)

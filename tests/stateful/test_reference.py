@@ -18,13 +18,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.budgets import budgets
 from tests.faults.helpers import put_intent
 from tests.faults.tables import change_of, check_head, rewrite_here, session
-from tests.sizes import rounds
+from tests.stateful.lengths import in_two_lengths
 from tests.stateful.reference import ANY, Advance, Batch, Day, Job, Position, Reference, Row, Touched
 
 import manifestcommit as mc
@@ -910,14 +909,4 @@ class Model(RuleBasedStateMachine):
         assert {name: tag.version for name, tag in snapshot.tags.items()} == ref.tags
 
 
-class AtLength(Model):
-    pass
-
-
-AT_LENGTH = settings(
-    max_examples=rounds(50, 3_000), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
-)
-TestReference = Model.TestCase
-TestReference.settings = settings(AT_LENGTH, max_examples=4)
-TestReferenceAtLength = pytest.mark.timeout(rounds(600, 3 * 3600))(pytest.mark.thorough(AtLength.TestCase))
-TestReferenceAtLength.settings = AT_LENGTH
+TestReference, TestReferenceAtLength = in_two_lengths(Model, steps=40, quick=4, usual=50, proof=3_000)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ...core.table.snapshot import Snapshot
 from ...core.table.watermark import Advance, predecessors
 from ...errors import WatermarkGapError
 from ..commit.prepared_job import read_prepared
@@ -55,7 +56,7 @@ def check_turn_beside(session: TableContext, job: str) -> None:
         return
     for at, head, other in partners(session, prepared):
         mine = other.change.advances
-        if {each.source for each in mine} <= head.snapshot.origins.keys():
+        if not begins_a_source(head.snapshot, mine):
             continue
         theirs = [
             each.advances
@@ -65,11 +66,17 @@ def check_turn_beside(session: TableContext, job: str) -> None:
         check_turn(at, mine, [theirs[index - 1] for index in predecessors([mine, *theirs])[0]])
 
 
+def begins_a_source(snapshot: Snapshot, advances: Iterable[Advance]) -> bool:
+    """Whether the table does not know a source that these advance: later ranges wait for them.
+    [WM7]"""
+    return any(each.source not in snapshot.origins for each in advances)
+
+
 def begins_a_source_beside(session: TableContext, job: str) -> bool:
-    """Whether a job that is prepared with others advances a source in one of their tables that does
-    not know it: later ranges wait for it there. [AB4] [MT11]"""
+    """As `begins_a_source`, in the other tables of a job that is prepared with others. [AB4]
+    [MT11]"""
     prepared = read_prepared(session, job)
     return prepared is not None and any(
-        not {each.source for each in other.change.advances} <= head.snapshot.origins.keys()
+        begins_a_source(head.snapshot, other.change.advances)
         for _, head, other in partners(session, prepared)
     )

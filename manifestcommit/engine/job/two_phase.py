@@ -31,7 +31,12 @@ from ..metadata.job_and_key_lookup import find_job_at
 from ..metadata.table_context import TableContext
 from ..metadata.version_chain import Head
 from ..runtime.outcome import JobResult, Outcome, committed_or_raise
-from .commit_order import begins_a_source_beside, check_turn, check_turn_beside
+from .commit_order import (
+    begins_a_source,
+    begins_a_source_beside,
+    check_turn,
+    check_turn_beside,
+)
 from .job_list import find_jobs, is_published
 from .task_recovery import is_recoverable
 
@@ -195,7 +200,7 @@ def _end(
         )
 
     job, snapshot = result.job_id, session.open().snapshot
-    begins = not {each.source for each in turn.advances} <= snapshot.origins.keys()
+    begins = begins_a_source(snapshot, turn.advances)
     if begins or (turn.is_joint and begins_a_source_beside(session, job)):
         left = (
             "It can never commit and stays prepared, since later ranges of its source wait "

@@ -275,8 +275,8 @@ class LocalGcExecutor:
                 if verdict.action != "keep":
                     yield shown(info.name), info.size_bytes, verdict.reason, verdict.action
 
-        told, batches = listed(), []
-        while some := list(islice(told, _BATCH)):  # as columns they take less than half the memory
+        rows, batches = listed(), []
+        while some := list(islice(rows, _BATCH)):  # as columns they take less than half the memory
             columns = [
                 pa.array(column, field.type)
                 for column, field in zip(zip(*some, strict=True), PLAN, strict=True)

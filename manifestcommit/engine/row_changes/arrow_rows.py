@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.schema.fields import Schema
+from ...core.table.bin_packing import pack_bins
 from ...core.table.entries import Entry
 from ...core.table.snapshot import Snapshot
 from ...errors import DataFileMissingError
@@ -153,8 +154,11 @@ def scan(
     columns: list[str] | None = None,
     filter: pc.Expression | None = None,
 ) -> Batches:
-    """The rows of these files, file by file and in their order, with the table's names."""
-    for some in _few_bytes(entries):
+    """The rows of these files, file by file and in their order, with the table's names. Small files
+    are opened together: a scan takes time to start."""
+    sized = enumerate(entries.column("bytes").to_pylist())
+    for rows in pack_bins(sized, _BATCH_BYTES):
+        some = entries.slice(rows[0], len(rows))
         with _naming_missing(session, snapshot, some):
             yield from _scanner(session, snapshot, some, columns, filter).to_batches()
 
@@ -242,18 +246,6 @@ def _naming_missing(session: TableContext, snapshot: Snapshot, entries: pa.Table
             "missing.",
             path=path,
         ) from error
-
-
-def _few_bytes(entries: pa.Table) -> Iterator[pa.Table]:
-    """The entries in order, small ones together: a scan takes time to start."""
-    start = size = 0
-    for index, more in enumerate(entries.column("bytes").to_pylist()):
-        if index > start and size + more > _BATCH_BYTES:
-            yield entries.slice(start, index - start)
-            start, size = index, 0
-        size += more
-    if start < entries.num_rows:
-        yield entries.slice(start)
 
 
 def _shares(entries: pa.Table) -> list[pa.Table]:

@@ -167,9 +167,9 @@ def _clock(condition: Any, schema: Schema) -> str | None:
 
 def _cast_moment(df: DataFrame) -> str | None:
     """The text in a condition that Spark casts to the day or the moment of the evaluation."""
-    with redirect_stdout(StringIO()) as told:
+    with redirect_stdout(StringIO()) as plan:
         df.explain(extended=True)  # the only public way to a plan, also for a Connect session
-    found = _CAST_MOMENT.search(told.getvalue())
+    found = _CAST_MOMENT.search(plan.getvalue())
     return found and f"the time of its evaluation ('{found[1] or found[2]}' as a date)"
 
 

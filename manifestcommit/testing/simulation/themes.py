@@ -14,7 +14,7 @@ import msgspec
 from ...core.commit.retention import DAY_S, Policy
 from ..choices import Choices
 from .scheduler import Actor, Died
-from .workers import ADVANCING, DAYS, Edit, Work, Worker, World
+from .workers import ADVANCING, DAYS, Edit, RowOperation, Work, Worker, World
 
 Deed = Callable[[Worker], None]
 KEYS = ADVANCING + 2
@@ -103,15 +103,14 @@ def _overwrite(choices: Choices, plan: str) -> Deed:
     return lambda worker: worker.publish(work)
 
 
-def _change_rows(operation: str, choices: Choices, plan: str) -> Deed:
+def _change_rows(operation: RowOperation, choices: Choices, plan: str) -> Deed:
     day = choices.pick(f"day {plan}", len(DAYS))
-    given = {
-        "operation": operation,
-        "number": day if choices.pick(f"keyed {plan}", 2) else None,
-        "day": day,
-        "most": 1 + choices.pick(f"most {plan}", 3),
-    }
-    edit = msgspec.convert(given, Edit)
+    edit = Edit(
+        operation=operation,
+        number=day if choices.pick(f"keyed {plan}", 2) else None,
+        day=day,
+        most=1 + choices.pick(f"most {plan}", 3),
+    )
     return lambda worker: worker.change_rows(edit)
 
 

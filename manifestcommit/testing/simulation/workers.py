@@ -121,12 +121,15 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return None if self.number is None else f"k{self.number} %é"
 
 
+RowOperation = Literal["delete", "update", "merge", "overwrite"]
+
+
 class Edit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A row change in one day, by the files that it leaves of those that it finds: a delete takes
     files out or rewrites them, an update rewrites them, a merge rewrites and adds, an overwrite by
     a condition takes out and adds. number: of its key; None: without one."""
 
-    operation: Literal["delete", "update", "merge", "overwrite"]
+    operation: RowOperation
     number: int | None = None
     day: int = 0
     most: int = 1
