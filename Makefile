@@ -26,7 +26,7 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 CHAOS_ARGS ?=
 
-.PHONY: help demo demo-s3 docs test test-rest test-all check proof chaos lint format bench clean
+.PHONY: help demo demo-s3 docs test test-rest test-all check proof chaos ruff lint format bench clean
 
 help:  ## what there is
 	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -42,30 +42,34 @@ docs: $(VENV)/docs.stamp  ## the site, in build/docs/site: whatever leads nowher
 
 # Two runs instead of pytest-xdist's groups: under pytest 9.2, xdist 3.8 takes `--dist loadgroup` and groups nothing, silently, and
 # two workers with a session and a cluster each are too much for two cores. The runs go side by side, with three
-# workers on two cores, since each waits for much; what the one with Spark says is printed when the other is done. Both are made,
-# whatever either says, and both end if make does.
+# workers on two cores, since each waits for much. A check that keeps one core busy, such as mypy, goes beside them too. What the run with
+# Spark and the check say is printed when the other is done. All are made, whatever one says, and all end if make does.
 #
 # First the real servers that tests run against, and what lets Spark start quickly: installing them may take minutes, once, and no
 # test's time limit covers that.
 #
-# $(call run_tests,<mark>,<how many have to pass without Spark>,<and with it>)
+# $(call run_tests,<mark>,<how many have to pass without Spark>,<and with it>[,<a check that runs beside them>])
 define run_tests
 	@$(BIN)/python -m tests.servers
 	@$(BIN)/python -m tests.spark.archive
-	@failed=; said=$$(mktemp); \
-	$(BIN)/python -m pytest -m "spark and $(1)" --at-least $(3) $(PYTEST_ARGS) tests/spark >"$$said" 2>&1 & spark=$$!; \
-	trap 'kill $$spark 2>/dev/null; rm -f "$$said"' EXIT; trap 'exit 130' INT TERM; \
+	@failed=; said=$$(mktemp -d); \
+	$(BIN)/python -m pytest -m "spark and $(1)" --at-least $(3) $(PYTEST_ARGS) tests/spark >"$$said/spark" 2>&1 & spark=$$!; \
+	$(or $(4),true) >"$$said/check" 2>&1 & check=$$!; \
+	trap 'kill $$spark $$check 2>/dev/null; rm -rf "$$said"' EXIT; trap 'exit 130' INT TERM; \
 	echo "--- tests without Spark ($(1)), on three workers, beside those with Spark, one after another"; \
 	$(BIN)/python -m pytest -n 3 -m "not spark and $(1)" --at-least $(2) $(PYTEST_ARGS) || failed="$$failed tests-without-Spark"; \
 	wait $$spark || failed="$$failed tests-with-Spark"; \
-	echo "--- tests with Spark ($(1))"; cat "$$said"; \
+	wait $$check || failed="$$failed $(notdir $(4))"; \
+	echo "--- tests with Spark ($(1))"; cat "$$said/spark"; \
+	$(if $(4),echo "--- $(notdir $(4))"; cat "$$said/check";) \
 	if [ -n "$$failed" ]; then echo "--- FAILED:$$failed" >&2; exit 1; fi; \
-	echo "--- passed: tests ($(1)) without Spark, tests ($(1)) with Spark"
+	echo "--- passed: tests ($(1)) without Spark, tests ($(1)) with Spark$(if $(4),$(comma) $(notdir $(4)))"
 endef
+comma := ,
 
 test: export HYPOTHESIS_PROFILE ?= $(if $(CI),ci,quick)
-test: lint  ## lint, and every safeguard's tests: minutes; what only repeats them at length (marked `thorough`) is left out
-	$(call run_tests,not thorough,5000,100)
+test: ruff  ## lint, and every safeguard's tests: minutes; what only repeats them at length (marked `thorough`) is left out
+	$(call run_tests,not thorough,5000,100,$(BIN)/mypy)
 
 test-rest: $(VENV)/dev.stamp  ## the tests that `make test` leaves out
 	$(call run_tests,thorough,20,20)
@@ -93,9 +97,11 @@ proof: $(VENV)/dev.stamp  ## hours: every test at its full size, the model at it
 chaos: $(VENV)/dev.stamp  ## ten minutes of kills, stops and lost answers on a local disk, then on S3; CHAOS_ARGS="--minutes 10 --seed 7"
 	@$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
 
-lint: $(VENV)/dev.stamp  ## ruff check, ruff format --check, mypy --strict
+ruff: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+lint: ruff  ## ruff check, ruff format --check, mypy --strict
 	$(BIN)/mypy
 
 format: $(VENV)/dev.stamp  ## put the code into its standard form
