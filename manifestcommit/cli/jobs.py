@@ -69,7 +69,7 @@ def _resolve(options: argparse.Namespace) -> int:
 
     table = table_of(options)
     job = full(table, options.job_id, settled=True)
-    return _print_status(options, job, table.resolve(job), wanted="committed")
+    return _print_status(options, table, job, table.resolve(job), wanted="committed")
 
 
 def _jobs(options: argparse.Namespace) -> int:
@@ -103,9 +103,11 @@ def _jobs(options: argparse.Namespace) -> int:
     return 0
 
 
-def _beside(table: Table, job: JobInfo) -> str:
+def _beside(table: Table, job: JobInfo | Resolution) -> str:
     """The other tables that are committed or aborted with a job. [MT11]"""
-    return ", ".join(root for root in job.together if root != table.url)
+    from ..engine.inspection.describe import beside  # late: `--help` needs no pyarrow
+
+    return ", ".join(beside(root, table.url) for root in job.together if root != table.url)
 
 
 def _commit(options: argparse.Namespace) -> int:
@@ -139,7 +141,7 @@ def _abort(options: argparse.Namespace) -> int:
         **note_of(options),
         storage_options=storage_options_of(options.storage_options),
     )
-    return _print_status(options, job, found, wanted="aborted")
+    return _print_status(options, table, job, found, wanted="aborted")
 
 
 def _plan_abort(options: argparse.Namespace, table: Table, job: str) -> Plan | None:
@@ -233,9 +235,21 @@ def _recover(options: argparse.Namespace) -> int:
     return 1 if results.failed else 0
 
 
-def _print_status(options: argparse.Namespace, job: str, status: Resolution, *, wanted: str) -> int:
+def _print_status(
+    options: argparse.Namespace, table: Table, job: str, status: Resolution, *, wanted: str
+) -> int:
     """What became of a job; 0 if it is what was wanted."""
-    if not written(options, {"job": job, "status": str(status), "version": status.version}):
+    document = {
+        "job": job,
+        "status": str(status),
+        "version": status.version,
+        "together": status.together,
+    }
+    if not written(options, document):
         said = status.replace("_", " ")
-        print(f"{said} at version {status.version}" if status.version is not None else said)
+        if status.version is not None:
+            said += f" at version {status.version}"
+        if others := _beside(table, status):
+            said += f", together with {others}"
+        print(said)
     return 0 if status == wanted else 1

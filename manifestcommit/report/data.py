@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ..core.schema.fields import Field, Schema, type_text
 from ..core.table.snapshot import Commit, Snapshot
-from ..engine.inspection.describe import author_text, said_of
+from ..engine.inspection.describe import author_text, joint_of, partners_text, said_of
 from ..terminal.render import plain_text
 
 BUCKETS = 180  # of versions, in charts
@@ -37,7 +37,8 @@ SIZE_CLASSES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_00
 
 class CommitRow(msgspec.Struct, frozen=True, kw_only=True):
     """One commit, as the table of commits shows it. committed_at: microseconds since the epoch;
-    why: its reason, message and metadata. [OB15]"""
+    why: its reason, message and metadata [OB15]; together: the other tables of a joint commit, one
+    line. [MT1]"""
 
     version: int
     committed_at: int
@@ -45,6 +46,7 @@ class CommitRow(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None
     author: str
     why: str
+    together: str
     job: str
     rows: int
     files: int
@@ -88,12 +90,14 @@ class SourceRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A waiting job. since: seconds since the epoch."""
+    """A waiting job. since: seconds since the epoch; together: the other tables that it was
+    prepared with, one line. [MT11]"""
 
     job: str
     state: str
     since: float
     size_bytes: int
+    together: str = ""
 
 
 class PartitionRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,9 +184,10 @@ class ReportData(msgspec.Struct, frozen=True, kw_only=True):
 class HistoryReducer:
     """Takes versions newest first, one at a time, and keeps what a report shows of them."""
 
-    def __init__(self, head: Snapshot, last: int, sources: Iterable[str]) -> None:
+    def __init__(self, head: Snapshot, last: int, sources: Iterable[str], url: str) -> None:
         """last: the number of versions that will be read at most; sources: those whose last move is
-        looked for."""
+        looked for; url: of the table."""
+        self._url = url
         self._high, self._oldest = head.version, head.expired
         self._low = max(head.expired, head.version - last + 1)
         self._count = self._high - self._low + 1
@@ -203,6 +208,7 @@ class HistoryReducer:
         self._newer, self._read = snapshot, snapshot.version
         bucket = self._bucket(snapshot)
         bucket.first = snapshot.version
+        together = partners_text(joint_of(snapshot, self._url), self._url)[:_TEXT]
         for commit in snapshot.commits:
             summary = commit.summary
             name = commit.operation
@@ -224,6 +230,7 @@ class HistoryReducer:
                         key=commit.key,
                         author=author_text(said_of(commit)["author"])[:_TEXT],
                         why=_why(commit),
+                        together=together,
                         job=commit.job,
                         rows=summary.rows - summary.removed_rows,
                         files=summary.files - summary.removed_files,

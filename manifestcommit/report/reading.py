@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from ..core.commit.retention import Policy
 from ..core.table.snapshot import Snapshot
+from ..engine.inspection.describe import beside
 from ..engine.inspection.table_metrics import lag_of
 from ..engine.job.job_list import list_jobs
 from ..engine.maintenance import gc
@@ -56,7 +57,7 @@ def read_report(
     assert head is not None  # the version by which the jobs were judged
     snapshot = head.snapshot
     behind = most_behind(snapshot.watermarks, lag_of(snapshot.watermarks, ends))
-    reducer = HistoryReducer(snapshot, last, [source for source, _ in behind])
+    reducer = HistoryReducer(snapshot, last, [source for source, _ in behind], session.store.url)
     for each in itertools.islice(walk_back(session.store, head), last):
         reducer.add(each.snapshot)
     history = reducer.view()
@@ -101,13 +102,19 @@ def _newest(tag: tuple[str, int]) -> tuple[int, str]:
 def _jobs(session: TableContext) -> tuple[tuple[JobRow, ...], dict[str, int]]:
     """The waiting jobs, the oldest first, and how many jobs are in each state."""
     states: Counter[str] = Counter()
+    url = session.store.url
 
     def waiting() -> Iterator[JobRow]:
         for job in list_jobs(session):
             states[job.state] += 1
             if job.state in _WAITING:
+                others = [beside(root, url) for root in job.together if root != url]
                 yield JobRow(
-                    job=job.job, state=job.state, since=job.since, size_bytes=job.size_bytes
+                    job=job.job,
+                    state=job.state,
+                    since=job.since,
+                    size_bytes=job.size_bytes,
+                    together=", ".join(others),
                 )
 
     oldest = heapq.nsmallest(JOBS, waiting(), key=lambda job: (job.since, job.job))

@@ -1,14 +1,15 @@
-"""What describes a table, row by row: a pyarrow.Table that prints as a table."""
+"""What describes a table, row by row: files and partitions, and commits, which print as tables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from ..engine.inspection.describe import author_text, partners_text
 from ..errors import UsageError
-from ..terminal.notebook import ROWS, cut, html_table, text_table
+from ..terminal.notebook import ROWS, Rows, cut, html_table, text_table
 
 _CELLS = {"path": 48}  # characters; of any other cell, 24
 
@@ -96,3 +97,31 @@ class Listing:
                 cut(cell, _CELLS.get(name, 24)) if short else cell
                 for name, cell in zip(names, cells, strict=True)
             ]
+
+
+class History(Rows):
+    """Commits, newest first."""
+
+    @property
+    def columns(self) -> Sequence[str]:  # type: ignore[override]
+        """Those of every table, and one more where a commit was one of several tables."""
+        is_joint = any(isinstance(row, Mapping) and row.get("joint") for row in self)
+        return (
+            *("version", "committed_at", "operation", "key", *["together with"] * is_joint),
+            *("+files", "+rows", "rows", "author", "message"),
+        )
+
+    def _value(self, row: Mapping[str, Any], name: str) -> Any:
+        if name in ("+files", "+rows"):
+            return (row.get("summary") or {}).get(name[1:], "")
+        if name == "rows":
+            return (row.get("totals") or {}).get("rows", "")
+        if name == "committed_at":
+            return f"{row[name]:%Y-%m-%d %H:%M:%S}" if name in row else ""
+        if name == "author":
+            return author_text(row.get(name) or {})
+        if name == "together with":
+            return partners_text(row.get("joint"))
+        if name == "message":
+            return ": ".join(text for text in (row.get("reason"), row.get(name)) if text)
+        return super()._value(row, name)

@@ -19,7 +19,7 @@ from ..core.schema import arrow_schema, evolution
 from ..core.schema.fields import Schema
 from ..core.schema.read_mark import arrow_metadata, mark_of
 from ..core.table.snapshot import Snapshot
-from ..engine.inspection.describe import author_text, describe, said_of, values
+from ..engine.inspection.describe import describe, joint_of, said_of, values
 from ..engine.metadata.table_context import TableContext
 from ..engine.metadata.time_travel import choose_version, to_datetime
 from ..engine.metadata.version_chain import Head, read_version, walk_back
@@ -28,9 +28,9 @@ from ..engine.scan import planning
 from ..errors import UsageError
 from ..job import Path
 from ..store import StorageOptions, open_store
-from ..terminal.notebook import Rows, html_members
+from ..terminal.notebook import html_members
 from .conditions import Condition, is_for_spark, predicate_of, without_spark
-from .listing import Listing
+from .listing import History, Listing
 
 if TYPE_CHECKING:
     import duckdb
@@ -38,28 +38,6 @@ if TYPE_CHECKING:
     import polars
     import pyarrow.dataset as ds
     from pyspark.sql import DataFrame, SparkSession
-
-
-class History(Rows):
-    """Commits, newest first."""
-
-    columns = (
-        *("version", "committed_at", "operation", "key"),
-        *("+files", "+rows", "rows", "author", "message"),
-    )
-
-    def _value(self, row: Mapping[str, Any], name: str) -> Any:
-        if name in ("+files", "+rows"):
-            return (row.get("summary") or {}).get(name[1:], "")
-        if name == "rows":
-            return (row.get("totals") or {}).get("rows", "")
-        if name == "committed_at":
-            return f"{row[name]:%Y-%m-%d %H:%M:%S}" if name in row else ""
-        if name == "author":
-            return author_text(row.get(name) or {})
-        if name == "message":
-            return ": ".join(text for text in (row.get("reason"), row.get(name)) if text)
-        return super()._value(row, name)
 
 
 @part_of("Table")
@@ -523,7 +501,10 @@ class TableReads:
         Returns:
             A list, which prints as a table, of one dict for each commit: version, committed_at,
             operation, key, job, reason, message, metadata, author (a dict of what is known of
-            user, host, program and software), restored, summary, totals and writer.
+            user, host, program and software), restored, joint, summary, totals and writer. joint
+            is None, or says of a commit of several tables which table decided it (`decided_by`), in
+            which attempt, and with which `partners`: path -> version, None where only the table
+            that decided knows it; a member names only that table.
 
         Raises:
             UsageError: `limit` is not a whole number from 0 on.
@@ -621,7 +602,8 @@ class TableReads:
             tag: as for `snapshot`.
 
         Returns:
-            Columns, partitioning, totals, commits, properties and tags, by name.
+            Columns, partitioning, totals, commits, properties and tags, by name; `joint` as in
+            `history`.
 
         Raises:
             UsageError: as for `snapshot`.
@@ -640,6 +622,7 @@ class TableReads:
     def _history(self) -> Iterator[dict[str, Any]]:
         for each in walk_back(self._session.store, self._session.open()):
             snapshot = each.snapshot
+            joint = joint_of(snapshot, self.url)
             for commit in snapshot.commits:
                 yield {
                     "version": snapshot.version,
@@ -650,6 +633,7 @@ class TableReads:
                     "reason": commit.reason,
                     **said_of(commit),
                     "restored": commit.restored,
+                    "joint": joint,
                     "summary": values(commit.summary),
                     "totals": values(snapshot.totals),
                     "writer": snapshot.writer,

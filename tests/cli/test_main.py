@@ -255,12 +255,17 @@ def test_resolve_answers_with_its_exit_status(run: Run, root: Path) -> None:
     job = mc.Table(root).history()[2]["job"]
     found = run("resolve", root, job)
     assert (found.status, found.out) == (0, "committed at version 4\n")
-    assert run("resolve", root, job, "--json").json == {"job": job, "status": "committed", "version": 4}
+    assert run("resolve", root, job, "--json").json == {"job": job, "status": "committed", "version": 4, "together": []}
     open_job = mc.begin(root).id
     found = run("resolve", root, open_job)
     assert (found.status, found.out) == (1, "not committed\n")
     found = run("resolve", root, open_job, "--json")
-    assert found.status == 1 and json.loads(found.out) == {"job": open_job, "status": "not_committed", "version": None}
+    assert found.status == 1 and json.loads(found.out) == {
+        "job": open_job,
+        "status": "not_committed",
+        "version": None,
+        "together": [],
+    }
 
 
 @pytest.mark.parametrize("command", ["describe", "files", "watermarks"])

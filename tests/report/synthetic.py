@@ -49,7 +49,7 @@ def data_of(
     last: int | None = None,
 ) -> ReportData:
     """Everything that a page shows of a table of so many versions, files and partitions. text: wherever a text of a user's can be."""
-    reducer = HistoryReducer(newest, last or versions, list(newest.watermarks))
+    reducer = HistoryReducer(newest, last or versions, list(newest.watermarks), f"memory://{text or 'lake/flights'}")
     for version in range(newest.version, max(0, newest.version - (last or versions)), -1):
         older = head(version, newest.schema or schema_of([]))
         if text:

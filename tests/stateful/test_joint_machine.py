@@ -14,6 +14,7 @@ from tests.stateful.lengths import in_two_lengths
 
 from manifestcommit.core.commit.change import Write
 from manifestcommit.core.commit.retention import Policy
+from manifestcommit.core.joint.fate import is_part, share_of
 from manifestcommit.core.table.snapshot import Snapshot
 from manifestcommit.core.table.watermark import Advance
 from manifestcommit.engine.commit.commit_loop import commit
@@ -22,6 +23,7 @@ from manifestcommit.engine.joint.joint_read import read_jointly
 from manifestcommit.engine.joint.joint_rollback import plan_joint_rollback
 from manifestcommit.engine.maintenance import gc
 from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.engine.metadata.version_chain import open_head, walk_back
 from manifestcommit.engine.operations.settle import settle
 from manifestcommit.engine.operations.tags import tag
 from manifestcommit.errors import ManifestCommitError
@@ -191,12 +193,21 @@ class Bank(RuleBasedStateMachine):
         if hasattr(self, "lake"):
             assert [balance(head.snapshot) for head in self.lake.heads()] == self.now
 
+    def versions_say_of_what_they_are_part(self) -> None:
+        """By themselves, as they do beside the versions below them."""
+        for url in self.lake.urls:
+            store = open_store(url)
+            chain = [each.snapshot for each in walk_back(store, open_head(store))]
+            for version, below in itertools.pairwise(chain):
+                assert (share_of(version) is not None) == is_part(version, below)
+
     def teardown(self) -> None:
         if hasattr(self, "lake"):
             for which in range(TABLES):
                 settle(self.lake.at(self.lake.urls[which]), None)
             assert self.held(range(TABLES)) == self.now
             sound(self.lake)
+            self.versions_say_of_what_they_are_part()
             for url in self.lake.urls:  # all runs share one memory
                 store = open_store(url)
                 for info in list(store.list("")):

@@ -101,11 +101,14 @@ def _version(text: str) -> int:
 
 
 def _history(options: argparse.Namespace) -> int:
+    from ...engine.inspection.describe import partners_text
     from ..job_ids import short  # late: `--help` needs no pyarrow
 
-    rows = table_of(options).history(options.limit)
+    table = table_of(options)
+    rows = table.history(options.limit)
     if written(options, rows):
         return 0
+    joint = ["together with"] if any(map(itemgetter("joint"), rows)) else []
     more = [name for name in _SAID if any(map(itemgetter(name), rows))]
     print_table(
         (
@@ -118,6 +121,7 @@ def _history(options: argparse.Namespace) -> int:
             "+rows",
             "total rows",
             "job",
+            *joint,
             *more,
         ),
         [
@@ -133,6 +137,7 @@ def _history(options: argparse.Namespace) -> int:
                 row["summary"].get("rows", 0),
                 row["totals"].get("rows", 0),
                 short(row["job"]),
+                *[partners_text(row["joint"], table.url) for _ in joint],
                 *[_said(row, name) for name in more],
             )
             for row in rows
@@ -151,13 +156,15 @@ def _said(row: dict[str, Any], name: str) -> str:
 
 
 def _describe(options: argparse.Namespace) -> int:
+    from ...engine.inspection.describe import partners_text
     from ..job_ids import short
 
     document = table_of(options).describe(**chosen(options))
     if written(options, document):
         return 0
-    columns = document.pop("columns")
-    commits = document.pop("commits")
+    columns, commits, joint = (document.pop(name) for name in ("columns", "commits", "joint"))
+    if joint is not None:
+        document["together with"] = partners_text(joint, document["url"])
     simple = [
         ("size", size_text(options, value))
         if name == "bytes"

@@ -49,6 +49,7 @@ Kind = Literal[
     "hint_is_off",
     "export_is_behind",
     "home_is_gone",
+    "joint_commit_torn",
     "member_is_undecided",
     "partner_is_unsettled",
     "probes",
@@ -163,6 +164,11 @@ REMEDIES: Mapping[Kind, str] = {
     "home_is_gone": (
         "Restore the table that decides. If it is lost: `manifestcommit settle PATH --outcome "
         "committed` or `aborted`, the same for all tables of that commit."
+    ),
+    "joint_commit_torn": (
+        "One of the two was settled by hand, restored or replaced: `manifestcommit rollback` with "
+        "`--alone` in the one that has the work, or do it again in the other. The next commit of "
+        "both ends this finding."
     ),
     "member_is_undecided": (
         "Its writer runs, or has died: the next writer waits about two seconds, then aborts it; "

@@ -24,6 +24,17 @@ from ..table.snapshot import (
 # "newer": the member's table has gone on since it was read; "diverged": the home knows another
 # table with this id
 Fate = Literal["committed", "aborted", "undecided", "newer", "diverged"]
+_MOST_ATTEMPTS = 4096  # at one joint commit that are looked for
+
+
+class Share(msgspec.Struct, frozen=True, kw_only=True):
+    """What a version says of the joint commit that it is part of. home: the root of the table that
+    decides, None: this one; attempt: the id; members: root of each member's table -> the member's
+    version, which only the home names."""
+
+    home: str | None
+    attempt: str
+    members: dict[str, int] = {}
 
 
 def attempt_of(pending: Pending) -> str:
@@ -83,6 +94,34 @@ def is_part(snapshot: Snapshot, before: Snapshot) -> bool:
     """Whether a version is part of a joint commit: a member or a decision. before: the version
     below it. [MT3] [MT4]"""
     return snapshot.pending is not None or snapshot.joint != before.joint
+
+
+def share_of(snapshot: Snapshot) -> Share | None:
+    """The joint commit that a version is part of, by what it says itself; None: of none. [MT3]
+    [MT4]"""
+    if snapshot.pending is not None:
+        return Share(home=snapshot.pending.home, attempt=attempt_of(snapshot.pending))
+    attempt = next(
+        filter(None, (_decided_attempt(snapshot, each.job) for each in snapshot.commits)), None
+    )
+    if attempt is None:
+        return None
+    members = {
+        record.root: record.version
+        for record in sorted(snapshot.joint.values(), key=lambda record: record.root)
+        if record.attempt == attempt
+    }
+    return Share(home=None, attempt=attempt, members=members)
+
+
+def _decided_attempt(snapshot: Snapshot, job: str) -> str | None:
+    """The attempt that a job of this version decided: `joint` keeps those of earlier versions."""
+    prefix = job.rpartition("-")[0]
+    known = {each.attempt for each in snapshot.joint.values()}
+    if not any(each.rpartition("-")[0] == prefix for each in known):
+        return None  # of no job with this base version
+    tried = (attempt_id(job, number) for number in range(1, _MOST_ATTEMPTS + 1))
+    return next((each for each in tried if each in known), None)
 
 
 def as_member(made: Snapshot, *, home: str, job: str, attempt: int, base: int) -> Snapshot:

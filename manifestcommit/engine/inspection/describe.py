@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from ...core.commit.conflict import describe_touch
+from ...core.joint.fate import share_of
 from ...core.schema.fields import Field, type_text
 from ...core.schema.spark_json import comment_of
 from ...core.table.authorship import known_parts
@@ -46,6 +47,7 @@ def describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
             for name, tag in snapshot.tags.items()
         },
         "properties": snapshot.properties,
+        "joint": joint_of(snapshot, url),
         "columns": [_column(field) for field in fields],
         "commits": [
             {
@@ -80,6 +82,38 @@ def said_of(commit: Commit) -> dict[str, Any]:
         "metadata": dict(commit.metadata),
         "author": known_parts(commit.author),
     }
+
+
+def joint_of(snapshot: Snapshot, url: str) -> dict[str, Any] | None:
+    """The joint commit that a version is part of, None: of none: `decided_by`, the table that
+    decided; `attempt`; `partners`, the other tables that the version names, each with its version,
+    None: it does not say. [MT3] [MT4]"""
+    share = share_of(snapshot)
+    if share is None:
+        return None
+    return {
+        "decided_by": share.home or url,
+        "attempt": share.attempt,
+        "partners": share.members if share.home is None else {share.home: None},
+    }
+
+
+def partners_text(joint: Mapping[str, Any] | None, url: str = "") -> str:
+    """The other tables of a joint commit on one line: `rejects 4, audit 12`, or `orders (decides)`.
+    url: of this table."""
+    if joint is None:
+        return ""
+    return ", ".join(
+        f"{beside(root, url)} {f'{version:,}' if version else '(decides)'}"
+        for root, version in joint["partners"].items()
+    )
+
+
+def beside(root: str, url: str) -> str:
+    """A table's path, for a reader who has that of another one in mind: its last part, where the
+    two are in one folder. No url: the last part in any case."""
+    folder, _, name = root.rpartition("/")
+    return name if not url or folder == url.rpartition("/")[0] else root
 
 
 def author_text(author: Mapping[str, str]) -> str:

@@ -34,7 +34,7 @@ from ...errors import (
 from ...store import Store
 from ...terminal.notebook import Shown, changed, html_members, html_table, line
 from ...terminal.render import age
-from ..joint.partners import unsettled_partners
+from ..joint.partners import check_partners
 from ..metadata import exports
 from ..metadata.table_context import TableContext
 from ..metadata.table_marker import misplaced
@@ -350,15 +350,19 @@ def _read(store: Store, version: int) -> Head | str | None:
 
 
 def _unsettled(session: TableContext, head: Head) -> Iterator[VerifyFinding]:
-    """What of joint commits depends on other tables. [MT10]"""
+    """What of joint commits depends on other tables, or is in one of the tables only. [MT1]
+    [MT10]"""
     if head.top is not None and not head.is_void and head.top.snapshot.pending is not None:
         name = object_names.version_name(head.top.version)
         text = (
             f"the table at {head.top.snapshot.pending.home} has not decided yet what becomes of it"
         )
         yield finding("member_is_undecided", name, text)
-    for root, why in unsettled_partners(session.store, head.snapshot).items():
-        yield finding("partner_is_unsettled", "", f"{root} asks this table: {why}")
+    for root, why, torn in check_partners(session.store, head.snapshot):
+        if why:
+            yield finding("partner_is_unsettled", "", f"{root} asks this table: {why}")
+        if torn:
+            yield finding("joint_commit_torn", "", torn)
 
 
 def _exports_behind(session: TableContext, head: Snapshot) -> Iterator[VerifyFinding]:

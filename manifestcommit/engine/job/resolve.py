@@ -6,13 +6,18 @@ Not here: how a job is aborted (engine.job.two_phase), the outcome of a commit i
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from ...core.commit.conflict import is_readable
+from ...core.joint.fate import share_of
 from ...core.table import object_names
+from ...core.table.snapshot import Snapshot
 from ...errors import UsageError
 from ..commit.prepared_job import read_prepared
 from ..joint.joint_two_phase import home_says
 from ..metadata.job_and_key_lookup import find_job_at
 from ..metadata.table_context import TableContext
-from ..metadata.version_chain import Head, newest_above
+from ..metadata.version_chain import Head, newest_above, read_object
 from .job_list import is_published
 
 
@@ -21,15 +26,21 @@ class Resolution(str):
 
     Attributes:
         version: the version that holds the job, where the text is "committed"; None: elsewhere.
+        together: in an answer of `resolve` about a job that is committed or aborted with those of
+            other tables, the paths of the tables that are known here, this one among them; else
+            none.
 
-    Spec: CM23.
+    Spec: CM23, MT1.
     """
 
     version: int | None
+    together: tuple[str, ...]
 
-    def __new__(cls, status: str, version: int | None = None) -> Resolution:
+    def __new__(
+        cls, status: str, version: int | None = None, together: Iterable[str] = ()
+    ) -> Resolution:
         made = super().__new__(cls, status)
-        made.version = version
+        made.version, made.together = version, tuple(together)
         return made
 
 
@@ -48,33 +59,61 @@ def resolve_job(session: TableContext, job_id: str) -> Resolution:
     recorded = _recorded(session, head, job_id)
     if recorded is not None:
         return recorded
-    if _is_undecided(head, job_id):
-        return Resolution("pending")
+    if (undecided := _undecided(session, head, job_id)) is not None:
+        return undecided
     prepared = read_prepared(session, job_id)
     if prepared is not None and prepared.change.together:
+        roots = [each.root for each in prepared.change.together]
         said = home_says(session, prepared)
         if said is None or said.kind == "unknown":
-            return Resolution("pending")
-        return Resolution("committed" if said.committed else "aborted", said.version)
+            return Resolution("pending", together=roots)
+        return Resolution("committed" if said.committed else "aborted", said.version, roots)
     if prepared is not None or is_published(session, job_id):
         return Resolution("pending")
     # The writer that carried it since the head was read has removed its intent.
     newest = newest_above(session.store, head.version, head) or session.open()
-    if _is_undecided(newest, job_id):
-        return Resolution("pending")
-    return _recorded(session, newest, job_id) or Resolution("not_committed")
+    return (
+        _undecided(session, newest, job_id)
+        or _recorded(session, newest, job_id)
+        or Resolution("not_committed")
+    )
 
 
-def _is_undecided(head: Head, job_id: str) -> bool:
-    """Whether the job has made a member of a joint commit that its home has not decided. [MT8]"""
+def _undecided(session: TableContext, head: Head, job_id: str) -> Resolution | None:
+    """The answer for a job that has made a member of a joint commit which its home has not decided;
+    None: it has not. [MT8]"""
     top = None if head.is_void else head.top
-    return top is not None and any(each.job == job_id for each in top.snapshot.commits)
+    if top is None or not any(each.job == job_id for each in top.snapshot.commits):
+        return None
+    return Resolution("pending", together=_tables(session, top.snapshot))
+
+
+def _together(session: TableContext, head: Head, version: int) -> list[str]:
+    """The tables with which a version was committed, as it says itself. No request where the table
+    takes part in no joint commit, or the version is the newest. [MT1]"""
+    snapshot = head.snapshot
+    if version != head.version:
+        if not (snapshot.joint or snapshot.homes) or not is_readable(snapshot, version):
+            return []
+        found = read_object(session.store, version)
+        if found is None:
+            return []  # gc has passed it
+        snapshot = found.snapshot
+    return _tables(session, snapshot)
+
+
+def _tables(session: TableContext, snapshot: Snapshot) -> list[str]:
+    share, own = share_of(snapshot), session.store.url
+    if share is None:
+        return []
+    return [own, *share.members] if share.home is None else [share.home, own]
 
 
 def _recorded(session: TableContext, head: Head, job_id: str) -> Resolution | None:
     head, (state, version) = find_job_at(session, head, job_id)
     if state == "committed":
-        return Resolution("committed", version)
+        assert version is not None
+        return Resolution("committed", version, _together(session, head, version))
     if state == "given_up":
         return Resolution("aborted")
     return (

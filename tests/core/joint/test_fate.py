@@ -12,7 +12,7 @@ from manifestcommit.core.commit.apply import apply
 from manifestcommit.core.commit.change import ConflictInputs, Retention, Rollback, Write
 from manifestcommit.core.commit.conflict import is_readable
 from manifestcommit.core.format import codec
-from manifestcommit.core.joint.fate import as_decision, as_member, attempt_of, fate_of, last_state, state_before
+from manifestcommit.core.joint.fate import as_decision, as_member, attempt_of, fate_of, last_state, share_of, state_before
 from manifestcommit.core.table import object_names
 from manifestcommit.core.table.snapshot import JointRecord, Snapshot, Totals
 
@@ -67,6 +67,25 @@ def test_an_aborted_attempt_an_aborted_job_and_a_fenced_one_are_aborted() -> Non
     assert fate(msgspec.structs.replace(before, fence=4)) == "aborted"
     assert fate(msgspec.structs.replace(before, fence=3)) == "undecided"
     assert fate(msgspec.structs.replace(before, joint={})) == "undecided"
+
+
+def test_a_version_says_which_joint_commit_it_is_part_of() -> None:
+    """The decision with its members, in the second attempt; a member with its home. [MT3] [MT4]"""
+    decision, member = share_of(HOME), share_of(MEMBER)
+    assert decision is not None and member is not None and MEMBER.pending is not None
+    assert (decision.home, decision.attempt, decision.members) == (None, ATTEMPT, {HOME.joint[golden.TABLE_ID].root: 9})
+    assert (member.home, member.attempt, member.members) == (MEMBER.pending.home, ATTEMPT, {})
+
+
+def test_a_later_version_of_the_home_is_no_part_of_what_was_decided_before() -> None:
+    """Also where its job began at the same version, or the partner table took part twice. [MT4]"""
+    job = golden.HOME_JOB[:-1] + "b"
+    (commit,) = HOME.commits
+    later = msgspec.structs.replace(HOME, version=5, commits=(msgspec.structs.replace(commit, job=job, commit_id=f"{job}.00"),))
+    assert share_of(later) is None and share_of(golden.minimal()) is None
+    record = JointRecord(version=12, attempt=object_names.attempt_id(job, 1), root="s3://lake/other")
+    share = share_of(msgspec.structs.replace(later, joint={**HOME.joint, "f" * 16: record}))
+    assert share is not None and share.members == {"s3://lake/other": 12}
 
 
 def write(head: Snapshot, *, base: Snapshot | None = None, now: int = 0) -> Snapshot:
