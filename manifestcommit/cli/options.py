@@ -157,18 +157,21 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def table_of(options: argparse.Namespace) -> Table:
+def table_of(options: argparse.Namespace, path: str | None = None) -> Table:
+    """The table of a command. path: of another one that the command is about, too."""
     from ..table import Table  # late: `--version` and `--help` need no pyarrow
 
-    return Table(options.path, storage_options_of(options.storage_options))
+    return Table(path or options.path, storage_options_of(options.storage_options))
 
 
-def context_of(options: argparse.Namespace) -> TableContext:
+def context_of(options: argparse.Namespace, path: str | None = None) -> TableContext:
     """For what only the engine does: plans of changes."""
     from ..engine.metadata.table_context import TableContext
     from ..store import open_store
 
-    return TableContext(open_store(options.path, storage_options_of(options.storage_options)))
+    return TableContext(
+        open_store(path or options.path, storage_options_of(options.storage_options))
+    )
 
 
 def storage_options_of(file: str | None) -> dict[str, Any] | None:

@@ -76,6 +76,30 @@ CASES: dict[str, list[tuple[list[str], Answers]]] = {
     "counts": [([], ())],
     "doctor": [([], ())],
 }
+# Several tables of one lake, in this order: FLIGHTS decides for REJECTS, and for a third one that takes part once.
+FLIGHTS, REJECTS, AUDIT = "<flights>", "<rejects>", "<audit>"
+BESIDE = ("--together-with", f"{FLIGHTS}=2", "--together-with", f"{AUDIT}=1")
+SEVERAL: list[tuple[list[str], Answers]] = [
+    (["history", FLIGHTS], ()),
+    (["history", REJECTS], ()),
+    (["describe", FLIGHTS, "--version", "3"], ()),
+    (["jobs", REJECTS], ()),
+    (["resolve", REJECTS, JOB], ()),
+    (["abort", REJECTS, JOB], ["n\n"]),
+    (["commit", REJECTS, JOB], ()),
+    (["resolve", REJECTS, JOB, "--json"], ()),
+    (["tag", FLIGHTS, "2013 q1", "--together-with", REJECTS, "--keep-for", "400d"], ()),
+    (["tag", FLIGHTS, "2013 q1", "--version", "2", "--together-with", REJECTS], ()),
+    (["rollback", REJECTS, "--tag", "2013 q1", "--together-with", FLIGHTS, "--reason", "moved", "--dry-run", "--json"], ()),
+    (["rollback", REJECTS, "2", "--alone", "--together-with", f"{FLIGHTS}=2", "--reason", "wrong rates"], ()),
+    (["rollback", REJECTS, "2", "--together-with", f"{REJECTS}=2", "--reason", "wrong rates"], ()),
+    (["rollback", REJECTS, "2", "--reason", "wrong rates", "--yes"], ()),
+    (["rollback", REJECTS, "2", "--together-with", FLIGHTS, "--reason", "wrong rates", "--yes"], ()),
+    (["rollback", REJECTS, "3", "--together-with", f"{FLIGHTS}=2", "--reason", "wrong rates", "--yes"], ()),
+    (["rollback", REJECTS, "2", "--together-with", f"{FLIGHTS}=2", "--reason", "wrong rates", "--yes"], ()),
+    (["rollback", REJECTS, "2", *BESIDE, "--reason", "wrong rates"], ["y\n"]),
+    (["verify", AUDIT], ()),
+]
 # Those that are about no table.
 PLAIN: dict[str, list[list[str]]] = {
     "help": [["help"], ["help", "rollback"], ["help", "rolback"]],
@@ -90,6 +114,8 @@ def outputs(name: str, columns: int) -> str:
     with _same_everywhere(columns):
         if name in PLAIN:
             return "\n".join(_shown(arguments, (), columns) for arguments in PLAIN[name])
+        if name == "several-tables":
+            return "\n".join(_of_several(columns))
         url = f"memory://lake{next(_NUMBER):03}/flights"
         job = _parquet(url) if name == "adopt" else _table(url)
         parts = []
@@ -131,6 +157,31 @@ def _table(url: str) -> str:
         return str(job.prepare())[-32:-24]
 
 
+def _of_several(columns: int) -> Iterator[str]:
+    lake = f"memory://lake{next(_NUMBER):03}"
+    names = {each: f"{lake}/{each[1:-1]}" for each in (FLIGHTS, REJECTS, AUDIT)}
+    job = _tables(names)
+    for arguments, answers in SEVERAL:
+        given = [job if each == JOB else each for each in arguments]
+        for name, url in names.items():
+            given = [each.replace(name, url) for each in given]
+        yield _shown(given, answers, columns)
+
+
+def _tables(urls: dict[str, str]) -> str:
+    """Two joint commits, and a prepared one, whose short id in `rejects` is returned."""
+    day = pa.table({"day": ["2013-01-01"], "flight": [1545]})
+    mc.create_table(urls[FLIGHTS], day.schema, rank=-1)
+    for key, tables in (("day 1", [FLIGHTS, REJECTS]), ("day 2", [FLIGHTS, REJECTS, AUDIT])):
+        with mc.transaction([urls[each] for each in tables], key=key) as tx:
+            for each in tables:
+                tx[urls[each]].write(day)
+    jobs = [mc.begin(urls[FLIGHTS]), mc.begin(urls[REJECTS])]
+    for job in jobs:
+        job.write(day)
+    return mc.prepare_together(jobs).jobs[urls[REJECTS]][-32:-24]
+
+
 def _parquet(url: str) -> str:
     """A folder of Parquet files, and one file that is none."""
     store = open_store(url)
@@ -164,6 +215,6 @@ def document(name: str) -> str:
 if __name__ == "__main__":
     for path in FOLDER.glob("*.txt"):
         path.unlink()
-    for each in [*CASES, *PLAIN]:
+    for each in [*CASES, "several-tables", *PLAIN]:
         (FOLDER / f"{each}.txt").write_text(document(each), "utf-8")
         print(each, file=sys.stderr)

@@ -9,12 +9,28 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ...errors import UsageError
 from ...terminal.render import counted, visible, were
-from ..options import Commands, add_alone, add_note, context_of, note_of, positive, table_of
+from ..options import (
+    Commands,
+    add_alone,
+    add_note,
+    context_of,
+    note_of,
+    positive,
+    storage_options_of,
+    table_of,
+)
 from ..output import size_text, written
 from ..safety import Plan, add_safety, decided
+
+if TYPE_CHECKING:
+    from ...core.commit.change import Rollback
+    from ...engine.metadata.version_chain import Head
+    from ...engine.runtime.outcome import Outcome
+    from ...table import Table
 
 
 def add_commands(commands: Commands) -> None:
@@ -23,7 +39,11 @@ def add_commands(commands: Commands) -> None:
         "rollback",
         _rollback,
         "make the table what it was at an earlier version, in a commit of its own",
-        ["rollback /lake/flights 3 --reason 'wrong rates' --dry-run"],
+        [
+            "rollback /lake/flights 3 --reason 'wrong rates' --dry-run",
+            "rollback /lake/flights --tag 2013-q1 --together-with /lake/rejects --reason 'again'",
+            "rollback /lake/flights 3 --together-with /lake/rejects=7 --reason 'wrong rates'",
+        ],
     )
     target = back.add_mutually_exclusive_group(required=True)
     target.add_argument(
@@ -31,6 +51,13 @@ def add_commands(commands: Commands) -> None:
     )
     target.add_argument("--tag", metavar="NAME", help="the version with this tag")
     back.add_argument("--reason", required=True, metavar="TEXT", help="recorded in the history")
+    back.add_argument(
+        "--together-with",
+        action="append",
+        metavar="PATH[=VERSION]",
+        help="this table, too, by one commit, all or none: to its VERSION, or with --tag to its "
+        "version of that tag; may be given again",
+    )
     add_alone(back)
     add_safety(back)
 
@@ -38,7 +65,10 @@ def add_commands(commands: Commands) -> None:
         "tag",
         _tag,
         "give a version a name, under which it stays readable; a tag of that name moves",
-        ["tag /lake/flights 2013-q1 --version 7 --keep-for 400d"],
+        [
+            "tag /lake/flights 2013-q1 --version 7 --keep-for 400d",
+            "tag /lake/flights 2013-q1 --together-with /lake/rejects",
+        ],
     )
     tag.add_argument("name", metavar="NAME")
     tag.add_argument(
@@ -48,6 +78,13 @@ def add_commands(commands: Commands) -> None:
         "--keep-for",
         metavar="AGE",
         help="such as 30d or 24h: then gc may take it; default: until it is deleted",
+    )
+    tag.add_argument(
+        "--together-with",
+        action="append",
+        metavar="PATH",
+        help="this table, too, by one commit: newest versions that belong together, each commit of "
+        "several tables in all of them or in none; may be given again",
     )
 
     untag = commands.add(
@@ -76,6 +113,20 @@ def _plan_rollback(options: argparse.Namespace) -> Plan:
         alone=options.alone,
     )
     check_alone(options.path, head, back)
+    effects, document = _effects(options, head, back)
+    return Plan(
+        version=head.version,
+        what=f"roll {options.path} back from version {head.version} to version "
+        f"{back.target.version}",
+        effects=effects,
+        document=document,
+    )
+
+
+def _effects(
+    options: argparse.Namespace, head: Head, back: Rollback
+) -> tuple[list[str], dict[str, Any]]:
+    """What a rollback does to a table, for people and for programs."""
     target, keys = back.target.version, sorted(back.dropped)
     undone = head.version - target
     before, after = head.snapshot.watermarks, back.target.watermarks
@@ -85,30 +136,104 @@ def _plan_rollback(options: argparse.Namespace) -> Plan:
         f"{size_text(options, each.bytes)}"
         for each in (back.taken, back.given)
     )
-    return Plan(
-        version=head.version,
-        what=f"roll {options.path} back from version {head.version} to version {target}",
-        effects=[
-            f"undone: {counted(undone, 'version')}",
-            f"no longer in the table: {taken}",
-            f"back in the table: {given}",
-            f"dropped: {_named(keys, 'key')}",
-            f"moved: {_moved(before, after, moved)}",
-        ],
-        document={
-            "version": head.version,
-            "restored": target,
-            "versions": undone,
-            "files": back.given.files,
-            "rows": back.given.rows,
-            "bytes": back.given.bytes,
-            "removed_files": back.taken.files,
-            "removed_rows": back.taken.rows,
-            "removed_bytes": back.taken.bytes,
-            "dropped_keys": keys,
-            "watermarks": moved,
-        },
+    effects = [
+        f"undone: {counted(undone, 'version')}",
+        f"no longer in the table: {taken}",
+        f"back in the table: {given}",
+        f"dropped: {_named(keys, 'key')}",
+        f"moved: {_moved(before, after, moved)}",
+    ]
+    document = {
+        "version": head.version,
+        "restored": target,
+        "versions": undone,
+        "files": back.given.files,
+        "rows": back.given.rows,
+        "bytes": back.given.bytes,
+        "removed_files": back.taken.files,
+        "removed_rows": back.taken.rows,
+        "removed_bytes": back.taken.bytes,
+        "dropped_keys": keys,
+        "watermarks": moved,
+    }
+    return effects, document
+
+
+def _plan_together(options: argparse.Namespace, targets: Mapping[str, int | str]) -> Plan:
+    from ...argument_checks import REASON
+    from ...core.commit.change import Rollback
+    from ...engine.joint.joint_rollback import plan_joint_rollback
+    from ...engine.operations.rollback import check_alone
+
+    REASON("reason", options.reason)
+    planned = plan_joint_rollback(
+        [context_of(options, path) for path in targets],
+        list(targets.values()),
+        reason=options.reason,
+        is_settled=True,  # a plan writes nothing
     )
+    effects, tables, version = [], [], 0
+    for part in planned.parts:
+        assert isinstance(part.change, Rollback)
+        check_alone(part.url, part.head, part.change)
+        lines, document = _effects(options, part.head, part.change)
+        effects.append(f"{part.url} from version {part.head.version} to {document['restored']}:")
+        effects += [f"  {line}" for line in lines]
+        tables.append({"url": part.url, **document})
+        version += part.head.version
+    return Plan(
+        version=version,
+        what=f"roll {counted(len(tables), 'table')} back by one commit",
+        effects=effects,
+        document={"tables": tables},
+    )
+
+
+def _targets(options: argparse.Namespace) -> dict[Any, int | str]:
+    """The path of each table that goes back together with this one, and to what."""
+    if options.alone:
+        raise UsageError("invalid --alone: with --together-with more than one table goes back")
+    targets: dict[Any, int | str] = {options.path: options.tag or options.version}
+    for given in options.together_with:
+        path, _, version = (given, "", "") if options.tag else given.rpartition("=")
+        if not options.tag and not (path and version.isascii() and version.isdecimal()):
+            raise UsageError(
+                f"invalid --together-with {given!r}: expected a path and the version that it goes "
+                "back to, such as /lake/rejects=7"
+            )
+        if path in targets:
+            raise UsageError(f"invalid --together-with {given!r}: the table is given twice")
+        targets[path] = options.tag or int(version)
+    return targets
+
+
+def _rollback_together(options: argparse.Namespace) -> int:
+    from ...joint import rollback_together
+
+    targets = _targets(options)
+    tables = [table_of(options, path) for path in targets]
+    status = decided(
+        options,
+        lambda: _plan_together(options, targets),
+        lambda: sum(table.version for table in tables),
+    )
+    if status is not None:
+        return status
+    outcome = rollback_together(
+        targets,
+        reason=options.reason,
+        **note_of(options),
+        storage_options=storage_options_of(options.storage_options),
+    )
+    made = zip(tables, outcome.outcomes.values(), strict=True)
+    restored = [{"url": table.url, **_restored(table, each)} for table, each in made]
+    if written(options, {"tables": restored}, restored):
+        return 0
+    for each in restored:
+        print(visible(each["url"]))
+        _print_restored(each)
+    print("nothing was deleted; the same for the versions before these undoes it", file=sys.stderr)
+    return 0
 
 
 def _moved(before: Mapping[str, Any], after: Mapping[str, Any], names: list[str]) -> str:
@@ -133,6 +258,8 @@ def _named(names: list[str], noun: str) -> str:
 
 
 def _rollback(options: argparse.Namespace) -> int:
+    if options.together_with:
+        return _rollback_together(options)
     table = table_of(options)
     status = decided(options, lambda: _plan_rollback(options), lambda: table.version)
     if status is not None:
@@ -144,56 +271,94 @@ def _rollback(options: argparse.Namespace) -> int:
         alone=options.alone,
         **note_of(options),
     )
-    done = next(
-        each for each in table.snapshot(outcome.version).commits if each.job == outcome.job_id
-    )
-    said = done.summary
-    names = ("files", "rows", "bytes", "removed_files", "removed_rows", "removed_bytes")
-    document = {
-        "version": outcome.version,
-        "restored": done.restored,
-        **{name: getattr(said, name) for name in names},
-        "dropped_keys": outcome.dropped_keys,
-    }
+    document = _restored(table, outcome)
     if written(options, document):
         return 0
-    print(f"version {outcome.version}: the table is what it was at version {done.restored}")
-    print(
-        f"  no longer in it: {counted(said.removed_files, 'file')} with "
-        f"{counted(said.removed_rows, 'row')}"
-    )
-    print(f"  back in it: {counted(said.files, 'file')} with {counted(said.rows, 'row')}")
-    again = ": that work can be done again" if outcome.dropped_keys else ""
-    print(f"  {were(len(outcome.dropped_keys), 'key')} dropped{again}")
-    for key in outcome.dropped_keys:
-        print(f"    {visible(key)}")
+    _print_restored(document)
     print(
         "nothing was deleted; a rollback to the version before this one undoes it", file=sys.stderr
     )
     return 0
 
 
-def _tag(options: argparse.Namespace) -> int:
-    from ...engine.metadata.time_travel import to_datetime  # late: `--version` needs no pyarrow
+def _restored(table: Table, outcome: Outcome) -> dict[str, Any]:
+    """What a rollback did to a table, for programs."""
+    done = next(
+        each for each in table.snapshot(outcome.version).commits if each.job == outcome.job_id
+    )
+    names = ("files", "rows", "bytes", "removed_files", "removed_rows", "removed_bytes")
+    return {
+        "version": outcome.version,
+        "restored": done.restored,
+        **{name: getattr(done.summary, name) for name in names},
+        "dropped_keys": outcome.dropped_keys,
+    }
 
+
+def _print_restored(done: Mapping[str, Any]) -> None:
+    print(f"version {done['version']}: the table is what it was at version {done['restored']}")
+    print(
+        f"  no longer in it: {counted(done['removed_files'], 'file')} with "
+        f"{counted(done['removed_rows'], 'row')}"
+    )
+    print(f"  back in it: {counted(done['files'], 'file')} with {counted(done['rows'], 'row')}")
+    again = ": that work can be done again" if done["dropped_keys"] else ""
+    print(f"  {were(len(done['dropped_keys']), 'key')} dropped{again}")
+    for key in done["dropped_keys"]:
+        print(f"    {visible(key)}")
+
+
+def _tag(options: argparse.Namespace) -> int:
+    if options.together_with:
+        return _tag_together(options)
     table = table_of(options)
     outcome = table.tag(
         options.name, options.version, keep_for=options.keep_for, **note_of(options)
     )
+    document = _tagged(options, table, outcome)
+    if not written(options, document):
+        print(_tagged_text(document))
+    return 0
+
+
+def _tag_together(options: argparse.Namespace) -> int:
+    from ...joint import tag_together
+
+    if options.version is not None:
+        raise UsageError(
+            "invalid --version: with --together-with the newest versions that belong together are "
+            "tagged"
+        )
+    tables = [table_of(options, path) for path in (options.path, *options.together_with)]
+    outcome = tag_together(tables, options.name, options.keep_for, **note_of(options))
+    made = zip(tables, outcome.outcomes.values(), strict=True)
+    tagged = [{"url": table.url, **_tagged(options, table, each)} for table, each in made]
+    if not written(options, {"tables": tagged}, tagged):
+        for each in tagged:
+            print(f"{visible(each['url'])}, {_tagged_text(each)}")
+    return 0
+
+
+def _tagged(options: argparse.Namespace, table: Table, outcome: Outcome) -> dict[str, Any]:
+    """What a tag marks now, for programs."""
+    from ...engine.metadata.time_travel import to_datetime  # late: `--version` needs no pyarrow
+
     made = table.snapshot(outcome.version).tags[options.name]
     until = None if made.until is None else to_datetime(made.until).isoformat(timespec="seconds")
-    document = {
+    return {
         "version": outcome.version,
         "tag": options.name,
         "tagged": made.version,
         "until": until,
     }
-    if not written(options, document):
-        print(
-            f"version {outcome.version}: version {made.version} is tagged {visible(options.name)!r}"
-            + (f" until {until}" if until else "")
-        )
-    return 0
+
+
+def _tagged_text(made: Mapping[str, Any]) -> str:
+    until = f" until {made['until']}" if made["until"] else ""
+    return (
+        f"version {made['version']}: version {made['tagged']} is tagged "
+        f"{visible(made['tag'])!r}{until}"
+    )
 
 
 def _plan_untag(options: argparse.Namespace) -> Plan | None:

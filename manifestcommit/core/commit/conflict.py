@@ -468,7 +468,8 @@ def undoes_a_joint_commit(
         rule="undoes_a_joint_commit",
         mine=mine,
         winner=f"that undoes a joint commit {left} in this table alone. Roll back all of its "
-        "tables by rollback_together, or give alone=True (--alone) to undo it here only",
+        "tables by rollback_together (--together-with), or give alone=True (--alone) to undo it "
+        "here only",
     )
 
 

@@ -38,12 +38,19 @@ class JointRollback(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_joint_rollback(
-    sessions: Sequence[TableContext], targets: Sequence[int | str], *, reason: str
+    sessions: Sequence[TableContext],
+    targets: Sequence[int | str],
+    *,
+    reason: str,
+    is_settled: bool = False,
 ) -> JointRollback:
     """The rollback of each table to its target, a version or a tag; nothing of it is written, but
     attempts of joint commits that their coordinators left are aborted. UsageError where the targets
-    hold a joint commit in some of the tables only. [MT9] [MT14] [CF13]"""
-    for session in sessions:  # an abort in a home is a version there, which the plan has to see
+    hold a joint commit in some of the tables only. [MT9] [MT14] [CF13]
+
+    is_settled: leave those attempts as they are, which the commit of the plan may conflict with.
+    """
+    for session in () if is_settled else sessions:  # an abort in a home is a version, to be seen
         settle_first(session, session.open())
     plans = [_plan(each, target, reason) for each, target in zip(sessions, targets, strict=True)]
     ids = frozenset(head.snapshot.table_id for head, _ in plans)
