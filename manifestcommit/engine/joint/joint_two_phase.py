@@ -58,9 +58,9 @@ def commit_prepared_together(session: TableContext, head: Head, prepared: Prepar
             f"{session.store.url}: job {job} is committed together with others by the table at "
             f"{at}, which was removed; nothing was committed. Abort the job."
         )
-    decided = _decided(home, prepared)
+    decided = _decided(session, home, prepared)
     if decided is not None:
-        return _own(session, prepared, decided)
+        return decided
     parts = _gathered(session, head, home, prepared)
     outcomes = {} if parts is None else commit_declared(parts)
     if parts is None or any(each.kind == "fenced" for each in outcomes.values()):
@@ -82,15 +82,16 @@ def abort_prepared_together(session: TableContext, prepared: Prepared) -> Outcom
     home = _open_home(session, prepared)
     if home is None:
         return record_abort(session, prepared.change.job)
-    return _own(session, prepared, record_abort(home[0], prepared.change.together[0].job))
+    return _decided(session, home, prepared) or _own(
+        session, prepared, record_abort(home[0], prepared.change.together[0].job)
+    )
 
 
 def home_says(session: TableContext, prepared: Prepared) -> Outcome | None:
     """The outcome of a job that was prepared with others, as their home has decided; None: it has
     not, or is gone. Three requests. [MT11]"""
     home = _open_home(session, prepared)
-    decided = None if home is None else _decided(home, prepared)
-    return None if decided is None else _own(session, prepared, decided)
+    return None if home is None else _decided(session, home, prepared)
 
 
 def partners(
@@ -105,16 +106,33 @@ def partners(
                 yield *found, other
 
 
-def _decided(home: tuple[TableContext, Head], prepared: Prepared) -> Outcome | None:
-    session, head = home
+def _decided(
+    session: TableContext, home: tuple[TableContext, Head], prepared: Prepared
+) -> Outcome | None:
+    """The outcome of a job as the home has decided; None: it has not."""
+    at, head = home
     job = prepared.change.together[0].job
-    head, (state, version) = find_job_at(session, head, job)
+    head, (state, version) = find_job_at(at, head, job)
     if state is not None:
         kind: Kind = "committed" if state == "committed" else "aborted"
-        return Outcome(kind=kind, job_id=job, version=version)
-    if object_names.parse_job_id(job).birth < head.snapshot.fence:
-        return fenced_outcome(session, head, job)
-    return None
+        return _own(session, prepared, Outcome(kind=kind, job_id=job, version=version))
+    if object_names.parse_job_id(job).birth >= head.snapshot.fence:
+        return None
+    fenced = fenced_outcome(at, head, job)
+    if fenced.kind == "unknown" and at is not session:
+        return _fenced_here(session, prepared.change.job)
+    return _own(session, prepared, fenced)
+
+
+def _fenced_here(session: TableContext, job: str) -> Outcome:
+    """The outcome of a job of which the home can decide nothing any more, and has forgotten what it
+    decided: what its own table records, as long as it is not behind the fence there, too. [MT11]"""
+    head, (state, version) = find_job_at(session, session.open(), job)
+    if state == "committed":
+        return Outcome(kind="committed", job_id=job, version=version)
+    if object_names.parse_job_id(job).birth >= head.snapshot.fence:
+        return Outcome(kind="fenced", job_id=job)
+    return fenced_outcome(session, head, job)
 
 
 def _own(session: TableContext, prepared: Prepared, decided: Outcome) -> Outcome:

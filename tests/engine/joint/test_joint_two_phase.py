@@ -293,6 +293,21 @@ def test_a_fence_above_one_of_them_aborts_all(fenced: int) -> None:
     assert resolve_job(lake.at(lake.urls[1 - fenced]), jobs[1 - fenced]) == "aborted"
 
 
+def test_what_a_home_has_forgotten_the_own_table_tells() -> None:
+    """The home can decide nothing any more, and its versions since then are gone: nobody is left with a job that is prepared for ever.
+    [MT11] [CM2] [AB4]"""
+    lake = Lake(2)
+    jobs = prepare(lake)
+    for _ in range(2):
+        append(lake, 0)
+        gc.run(lake.at(lake.urls[0]), AT_ONCE)
+    assert lake.head(0).snapshot.expired > 2, "the version that may have carried the home's job is gone"
+    other = lake.at(lake.urls[1])
+    assert [each.state for each in list_jobs(other)] == ["fenced"]
+    assert commit_prepared(other, jobs[1]).kind == give_up(other, jobs[1]).kind == "fenced" and lake.moved() == [0, 0]
+    assert resolve_job(other, jobs[1]) == "aborted"
+
+
 def _changed(prepared: Prepared, together: tuple[TogetherJob, ...]) -> bytes:
     return codec.encode_prepared(msgspec.structs.replace(prepared, change=msgspec.structs.replace(prepared.change, together=together)))
 
