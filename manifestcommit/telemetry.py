@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import sys
 import threading
 from typing import Any
 
@@ -222,13 +224,21 @@ _made: list[Instruments | None] = []
 
 
 def _instruments() -> Instruments | None:
-    """Those of the application's meter provider, which may be set later; None, for good, where the
-    package is not installed."""
+    """Those of the application's meter provider, which may be set later; None where there can be
+    none yet, and for good where the package is not installed."""
     if not _made:
+        if not _has_provider():
+            return None
         with _lock:
             if not _made:
                 _made.append(_make())
     return _made[0]
+
+
+def _has_provider() -> bool:
+    """Whether somebody can have set a meter provider: in code, for which the package is imported,
+    or by a variable. Importing it takes as long as a small commit."""
+    return "opentelemetry.metrics" in sys.modules or "OTEL_PYTHON_METER_PROVIDER" in os.environ
 
 
 def _make() -> Instruments | None:
