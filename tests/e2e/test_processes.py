@@ -188,15 +188,16 @@ def test_a_process_that_is_killed_at_any_moment_and_run_again_writes_exactly_onc
     """Whatever it was doing, a rerun with the same keys ends in the same table. [IV3] [KY3] [ST9]"""
     dice = random.Random(20130101)
     store, at, kills = LocalStore(root), 1, 0
+    done: list[int] = []
     until = time.monotonic() + 12
-    while time.monotonic() < until or kills < 5:
+    while time.monotonic() < until or kills < 5 or not done:
         begun = processes.Value("q", 0, lock=False)  # a killed process would take a lock with it
         process = processes.Process(target=write_until_killed, args=(root, at, begun))
         process.start()
         deadline = time.monotonic() + 60
         while begun.value == 0 and process.is_alive() and time.monotonic() < deadline:
             time.sleep(0.002)
-        time.sleep(dice.uniform(0.0, 0.12))
+        time.sleep(dice.uniform(0.0, 0.12 if done else 0.12 * (kills + 1)))  # a loaded machine takes longer for the first commit
         assert process.exitcode in (None, 0)
         process.kill()
         process.join()
@@ -208,7 +209,6 @@ def test_a_process_that_is_killed_at_any_moment_and_run_again_writes_exactly_onc
         assert positions(store) == ({"s": done[-1] + 1} if done else {})
         assert len(done) >= begun.value - 1, "acknowledged, and not there"
         at = max(1, begun.value)  # the one that it was at, again: committed or not, its key tells
-    assert kills >= 5
     check_table(store)
 
 
