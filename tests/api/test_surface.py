@@ -225,6 +225,7 @@ ONLY_OF = {
 # Commands that are called something else in Python, and those about no table.
 CALLED = {"head": "to_arrow", "schema": "snapshot", "properties": "set_properties"}
 WITHOUT_TABLE = {"help", "completion", "man"}
+PLACE = {"self", "path", "storage_options"}
 # A rehearsal that results in something else than the act is a call of its own.
 DRY_RUNS = {"gc": "plan_gc", "compact": "plan_compaction"}
 
@@ -280,6 +281,9 @@ def test_every_command_and_its_arguments_are_calls_and_parameters_of_python() ->
             if argument == "--dry-run" and command in DRY_RUNS:
                 planned = set(inspect.signature(getattr(mc.Table, DRY_RUNS[command])).parameters)
                 assert planned <= taken, "what plans takes what acts takes"
+                continue
+            if argument == "--together-with":  # of several tables
+                assert taken - {"version", "tag", "alone"} <= {*inspect.signature(getattr(mc, f"{command}_together")).parameters, *PLACE}
                 continue
             name = "version" if argument == "VERSION" else by_argument[argument]
             assert action.dest == name and name in taken, f"{command} {argument}"

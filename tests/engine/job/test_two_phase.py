@@ -673,7 +673,7 @@ def test_the_command_commits_and_tells_the_same_again(root: str, run: Run) -> No
     assert (status, json.loads(out)) == (0, {"job": job, "version": 4, "already_committed": False})
     assert run("abort", root, job) == (1, "committed at version 4\n", "")
     status, out, _ = run("abort", root, job, "--json")
-    assert (status, json.loads(out)) == (1, {"job": job, "status": "committed", "version": 4})
+    assert (status, json.loads(out)) == (1, {"job": job, "status": "committed", "version": 4, "together": []})
     assert ids(root) == [1, 2, 7]
 
 
@@ -682,7 +682,7 @@ def test_the_command_gives_up_and_then_refuses_to_commit(root: str, run: Run) ->
     job = prepared(root, 7)
     assert run("abort", root, job, "--yes") == (0, "aborted\n", "")
     status, out, _ = run("abort", root, job, "--json")
-    assert (status, json.loads(out)) == (0, {"job": job, "status": "aborted", "version": None})
+    assert (status, json.loads(out)) == (0, {"job": job, "status": "aborted", "version": None, "together": []})
     status, out, err = run("commit", root, job)
     assert (status, out) == (1, "") and job in err and "aborted" in err and len(err.splitlines()) == 1
     assert ids(root) == [1, 2]
