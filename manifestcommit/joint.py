@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
-from .argument_checks import checked
+from .argument_checks import age, checked
 from .engine.joint.joint_commit import commit_jointly
 from .engine.joint.joint_read import read_jointly
 from .engine.joint.joint_rollback import plan_joint_rollback
@@ -24,7 +24,7 @@ from .engine.joint.joint_tag import tag_jointly
 from .engine.joint.joint_two_phase import together_of
 from .engine.metadata.table_context import TableContext
 from .engine.runtime.outcome import Outcome, error_of
-from .engine.runtime.validation import wrong
+from .engine.runtime.validation import optional, wrong
 from .errors import UsageError
 from .job import Job, Path, begin, commit
 from .store import StorageOptions
@@ -464,7 +464,7 @@ def rollback_together(
     return _committed_or_raise([table.url for table in opened], outcomes)
 
 
-@checked()
+@checked(keep_for=optional(age))
 def tag_together(
     tables: Iterable[Path | Table],
     name: str,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..argument_checks import checked
+from ..argument_checks import RULES, checked
 from ..core.schema import arrow_schema
 from ..core.schema.fields import Schema
 from ..engine.maintenance.adopt import Adoption
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 @checked(
+    properties=optional(RULES["properties"]),
     rank=optional(within(-(2**31), 2**31 - 1)),
     sources=optional(mapping("a mapping of sources to where they begin", "{'orders': 0}")),
 )

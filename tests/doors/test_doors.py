@@ -5,6 +5,7 @@ One process without pyspark makes all hostile calls: a check has to come before 
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import subprocess
@@ -67,6 +68,18 @@ def test_what_is_refused_has_changed_nothing(made: list[dict[str, Any]]) -> None
     """[SE3]"""
     refused = [each for each in made if each["error"] == "UsageError" and "but wrote rows of" not in each["message"]]  # the data is wrong
     assert [each for each in refused if each["changed"]] == []
+
+
+def test_a_default_may_be_said() -> None:
+    """As callers do that hand on what they were given."""
+    owners = [mc, mc.Table, mc.Job, mc.Transaction, mc.PreparedTransaction]
+    found = {each for owner in owners for name in dir(owner) if hasattr(each := getattr(owner, name), "__wrapped__")}
+    rules = [(each, inspect.getclosurevars(each).nonlocals["rules"]) for each in found if "rules" in each.__code__.co_freevars]
+    assert len(rules) > 50
+    for door, known in rules:
+        for name, parameter in inspect.signature(door).parameters.items():
+            if parameter.default is not parameter.empty:
+                known[name](name, parameter.default)
 
 
 def test_messages_are_short(made: list[dict[str, Any]]) -> None:
