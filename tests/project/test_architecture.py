@@ -141,6 +141,7 @@ ARROWS: dict[str, set[str]] = {
         "terminal",
     },
     "engine.maintenance": {
+        "core.joint",
         "core.commit",
         "core.filter",
         "core.format",

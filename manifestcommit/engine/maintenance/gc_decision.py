@@ -18,6 +18,7 @@ from ...core.commit.apply import apply
 from ...core.commit.change import ConflictInputs, Retention, Rewritten
 from ...core.commit.retention import Horizon, Policy, horizon_of
 from ...core.format import codec
+from ...core.joint.fate import last_state
 from ...core.table import object_names
 from ...core.table.snapshot import RunRef, Snapshot
 from ...errors import (
@@ -115,7 +116,8 @@ def commit_decision(
         except SnapshotExpiredError:
             continue  # two other gcs have run, and deleted what this version lists
         if _changes_nothing(head.snapshot, _after(session, head, change), change.job):
-            return head.snapshot
+            # nobody reads the void versions above it
+            return msgspec.structs.replace(head.snapshot, version=last_state(head.snapshot))
         outcome = commit(session, head, change)
         if outcome.committed:
             assert session.known is not None

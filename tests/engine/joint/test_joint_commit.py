@@ -491,6 +491,15 @@ def test_gc_settles_what_a_dead_coordinator_left() -> None:
     sound(lake)
 
 
+def test_a_gc_that_has_nothing_to_decide_reports_a_version_that_can_be_read() -> None:
+    """Not the void one above it. [MT8] [GC3]"""
+    lake = Lake(2)
+    append(lake, 1)
+    stopped(lake.parts(), 2)
+    report = gc.run(lake.at(lake.urls[1]), Policy(grace_s=9e9, keep_for_s=9e9, keep_versions=9, prepared_grace_s=9e9))
+    assert lake.newest(1).version == 3 and report.version == 2 == lake.head(1).version
+
+
 def test_gc_keeps_the_last_versions_that_are_states() -> None:
     """Void ones are none. [MT8] [GC1]"""
     lake = Lake(2)
