@@ -167,6 +167,12 @@ def readable(links: Sequence[Link]) -> list[Link]:
     return [link for link in links if link.version >= links[-1].snapshot.get("expired", 1)]
 
 
+def without_void(links: Sequence[Link]) -> list[Link]:
+    """Without members of joint commits that were aborted, as the newest one tells."""
+    void = set(links[-1].snapshot.get("void", ())) if links else set()
+    return [link for link in links if link.version not in void]
+
+
 def known_keys(store: Store, link: Link) -> set[str]:
     """The keys that a version remembers, those in its runs included."""
     runs = [pq.read_table(io.BytesIO(store.get(run["path"]))) for run in link.snapshot.get("key_runs", ())]
@@ -176,14 +182,16 @@ def known_keys(store: Store, link: Link) -> set[str]:
 def check_chain(links: Sequence[Link]) -> list[str]:
     """No version is missing, each holds its parent's digest, each job and each key is in one version, and no watermark goes back.
 
-    Only by a rewind or a rollback a watermark does, and after one a key may be there again.
+    Only by a rewind or a rollback a watermark does, and after one a key may be there again. Void versions hold nothing.
     """
     findings = []
+    valid = without_void(links)
     for parent, child in itertools.pairwise(links):
         if child.version != parent.version + 1:
             findings.append(f"versions {parent.version + 1} to {child.version - 1} are missing")
         elif child.snapshot["parent_digest"] != parent.digest:
             findings.append(f"version {child.version} was not built on version {parent.version} as it is")
+    for parent, child in itertools.pairwise(valid):
         back = [source for source, mark in parent.watermarks.items() if child.watermarks.get(source, -1) < mark]
         if back and not any(commit["operation"] in _SETTING_BACK for commit in child.snapshot["commits"]):
             findings.append(f"version {child.version} sets back the watermarks of {back}")
@@ -191,7 +199,7 @@ def check_chain(links: Sequence[Link]) -> list[str]:
         findings.append(f"versions {links[-1].snapshot.get('expired', 1)} to {links[0].version - 1} are missing")
     wrong = [link.version for link in links if link.snapshot["version"] != link.version]
     findings += [f"objects that hold another version: {wrong}"] if wrong else []
-    commits = [commit for link in links for commit in link.snapshot["commits"]]
+    commits = [commit for link in valid for commit in link.snapshot["commits"]]
     undone = itertools.accumulate(commit["operation"] in _SETTING_BACK for commit in commits)
     keys = Counter((commit["key"], before) for commit, before in zip(commits, undone, strict=True) if commit.get("key") is not None)
     for member, names in (("job", Counter((commit["job"], 0) for commit in commits)), ("key", keys)):
@@ -372,7 +380,7 @@ def check_fed(
     marks = log.ends() if keyed else table.watermarks()
     behind = {source: (marks.get(source, 0), end) for source, end in log.ends().items() if marks.get(source, 0) != end}
     findings += [f"watermarks that are not the log's ends: {behind}"] if behind else []
-    return findings + _waiting(table), count_unheard(links, told)
+    return findings + waiting(table), count_unheard(links, told)
 
 
 def check_counts(table: mc.Table) -> list[str]:
@@ -403,7 +411,7 @@ def check_state(url: str, options: Mapping[str, Any], told: Sequence[Mapping[str
         least = len({each["job"] for each in told if each["what"] == "committed" and not each["already"]})
         count = last_of(table.dataset().to_table())
         findings += [f"{least} overwrites were acknowledged, and the count is {count}"] if count < least else []
-    return [*findings, *check_counts(table), *_waiting(table)], count_unheard(links, told)
+    return [*findings, *check_counts(table), *waiting(table)], count_unheard(links, told)
 
 
 def _handed(links: Sequence[Link], version: int) -> list[str]:
@@ -412,6 +420,7 @@ def _handed(links: Sequence[Link], version: int) -> list[str]:
     return [commit["job"] for commit in commits if commit["operation"] == "append"]
 
 
-def _waiting(table: mc.Table) -> list[str]:
-    waiting = [info.job for info in table.jobs() if info.state in ("prepared", "running")]
-    return [f"{len(waiting)} jobs that nobody finished: {waiting[:_SHOWN]}"] if waiting else []
+def waiting(table: mc.Table) -> list[str]:
+    """Jobs of which nobody has decided what becomes of them."""
+    jobs = [info.job for info in table.jobs() if info.state in ("prepared", "running")]
+    return [f"{len(jobs)} jobs that nobody finished: {jobs[:_SHOWN]}"] if jobs else []

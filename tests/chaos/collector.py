@@ -16,6 +16,9 @@ def takes_part() -> bool:
 class Collector(Actor):
     """Expires all but a few versions and deletes what nobody can reach: stalled writers are fenced, now and then all who are at work."""
 
+    # What must be in these two is told by all of their history, which gc would expire.
+    spared = frozenset({AGAIN, HANDED})
+
     def __init__(self, world: World, name: str, incarnation: int) -> None:
         super().__init__(world, name, incarnation)
         self._gc = mc.gc
@@ -30,8 +33,7 @@ class Collector(Actor):
         witness(self.record(name), commits, self._known)
 
     def turn(self, phase: Phase) -> None:
-        # What must be in these two is told by all of their history, which gc would expire.
-        name = self.dice.choice(sorted(self.world.urls.keys() - {AGAIN, HANDED}))
+        name = self.dice.choice(sorted(self.world.urls.keys() - self.spared))
         try:
             grace = self.dice.choice(("0s", "1s", "3s")) if phase == "run" else "3s"
             self.look_back(name)

@@ -21,11 +21,13 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 import pyarrow.dataset
+from tests.chaos.auditor import Auditor, Janitor
 from tests.chaos.collector import Collector
 from tests.chaos.committer import Closer, Committer
 from tests.chaos.foreigner import Exporter, Foreigner
 from tests.chaos.producer import Producer
 from tests.chaos.reader import Reader
+from tests.chaos.teller import Clerk, Manager, Teller
 from tests.chaos.world import Actor, World, tighten
 from tests.chaos.writer import Writer
 
@@ -38,6 +40,11 @@ ROLES: dict[str, type[Actor]] = {
     "reader": Reader,
     "collector": Collector,
     "closer": Closer,
+    "teller": Teller,
+    "clerk": Clerk,
+    "auditor": Auditor,
+    "janitor": Janitor,
+    "manager": Manager,
     "exporter": Exporter,
     "foreigner": Foreigner,
 }

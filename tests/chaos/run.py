@@ -5,7 +5,6 @@ Not here: what is right (check), what the actors do.
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import signal
@@ -21,16 +20,10 @@ import msgspec
 from tests.chaos import check, collector
 from tests.chaos.history import commits_of, judge, witness
 from tests.chaos.nursery import Nursery
+from tests.chaos.scene import Banks, Fed, Scene
 from tests.chaos.schedule import LOST, Blow, Schedule, Weather, draw
 from tests.chaos.worker import UNHEARD
 from tests.chaos.world import (
-    EVENTS,
-    EXPORTED,
-    FED,
-    FORMATS,
-    KEYED,
-    PARTITIONED,
-    STATE,
     NoteReader,
     World,
     histories_folder,
@@ -40,7 +33,6 @@ from tests.chaos.world import (
 from tests.faults.proxy import FaultProxy
 from tests.servers.servers import S3Server
 
-import manifestcommit as mc
 from manifestcommit.store import open_store
 from manifestcommit.testing.history.recorder import Recorder
 
@@ -56,6 +48,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     wanted: how often each thing has to happen before the run may end, for which it may take ten times as long;
     exports: whether two tables are exported, by their commits and by others, and read by other engines;
+    joint: whether it is about transfers between several tables, by joint commits, instead of single tables;
     timeout_s: how long a client behind the proxy waits for an answer; drain_s: how long the rest may take when nothing goes wrong any more.
     """
 
@@ -72,12 +65,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     wanted: dict[str, int] = {}
     tight: bool = True
     exports: bool = False
+    joint: bool = False
     drain_s: float = 180.0
+
+    @property
+    def scene(self) -> Scene:
+        return Banks() if self.joint else Fed()
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """What happened, and what was wrong: nothing, if findings is empty.
 
+    counts: what else there is at the end, such as the records of the log;
     unheard: commits whose success nobody lived or heard to write down; lost_answers: requests that were carried out, unknown to who
     sent them; told: how often each thing was noted by the actors; rows: of each table, at the end; histories: one of each table, for
     which the checker looked for a serial order of all operations, for judged_s seconds of CPU.
@@ -89,7 +88,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[str, ...]
     versions: dict[str, int] = {}
     rows: dict[str, int] = {}
-    records: int = 0
+    counts: dict[str, int] = {}
     kills: int = 0
     deaths: dict[str, int] = {}
     stops: int = 0
@@ -103,6 +102,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     judged_s: float = 0.0
     refusals: dict[str, int] = {}
     folder: str = ""
+    passed: str = ""
 
 
 def run(settings: Settings, say: Say, server: S3Server | None = None) -> Summary:
@@ -113,11 +113,11 @@ def run(settings: Settings, say: Say, server: S3Server | None = None) -> Summary
         say("gc is not in this release and does not take part.")
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="manifestcommit-chaos-"))
-        schedule = draw(settings.seed, settings.seconds * _LONGER, _actors(settings), kill_every_s=settings.kill_every_s)
+        schedule = draw(settings.seed, settings.seconds * _LONGER, settings.scene.actors(settings), kill_every_s=settings.kill_every_s)
         weather = Weather(settings.seed, schedule)
         proxy = stack.enter_context(FaultProxy(server.endpoint)) if server is not None else None
         world = _world(settings, folder, server, proxy)
-        _create_tables(world, exports=settings.exports)
+        settings.scene.create(world, exports=settings.exports)
         if proxy is not None:
             proxy.faults = weather
         stage = _Stage(settings, world, schedule, weather, proxy, say)
@@ -137,7 +137,7 @@ def report(summary: Summary, say: Say) -> None:
     """The summary in words."""
     lines = {
         "versions": _listed(summary.versions),
-        "rows": _listed(summary.rows) + f"; records in the log: {summary.records}",
+        "rows": f"{_listed(summary.rows)}; {_listed(summary.counts)}",
         "kills": f"{summary.kills} at random moments; at chosen ones: {_listed(summary.deaths)}",
         "stops": str(summary.stops),
         "faults of requests": f"{_listed(summary.faults)} (of {summary.requests} requests; answers lost: {summary.lost_answers})",
@@ -153,14 +153,14 @@ def report(summary: Summary, say: Say) -> None:
     if summary.findings:
         say(f"seed {summary.seed} on {summary.store}: FAILED with {len(summary.findings)} findings; all of it lies in {summary.folder}")
     else:
-        say(f"seed {summary.seed} on {summary.store}: passed, each record once in each table at each version; a serial order explains all")
+        say(f"seed {summary.seed} on {summary.store}: passed, {summary.passed}")
 
 
 class _Stage:
     """The course of one run."""
 
     def __init__(self, settings: Settings, world: World, schedule: Schedule, weather: Weather, proxy: FaultProxy | None, say: Say) -> None:
-        self.settings, self.world, self.schedule = settings, world, schedule
+        self.settings, self.scene, self.world, self.schedule = settings, settings.scene, world, schedule
         self.weather, self.proxy, self.say = weather, proxy, say
         self.notes, self.told = NoteReader(Path(world.folder)), list[dict[str, Any]]()
         self.findings: list[str] = []
@@ -170,7 +170,7 @@ class _Stage:
         self.restarts = True
 
     def play(self, nursery: Nursery) -> None:
-        for name in _actors(self.settings):
+        for name in self.scene.actors(self.settings):
             self._start(nursery, name, 0)
         self._storm(nursery)
         if not self.findings:
@@ -178,19 +178,14 @@ class _Stage:
 
     def sum_up(self) -> Summary:
         """Checks everything, and says what happened."""
-        versions, rows, unheard = dict[str, int](), dict[str, int](), 0
+        versions, rows, counts, unheard = dict[str, int](), dict[str, int](), dict[str, int](), 0
         if not self.findings:
             self._read_notes()
+            found, unheard = self.scene.check(self.world, self.told)
+            self.findings += found
+            counts = self.scene.counts(self.world)
             for name, url in self.world.urls.items():
-                told = [note for note in self.told if note.get("table") == name]
-                options = self.world.direct
-                if name in (*FED, KEYED):
-                    found, count = check.check_fed(url, options, self.world.log, told, keyed=name == KEYED)
-                else:
-                    found, count = check.check_state(url, options, told, name)
-                unheard += count
-                self.findings += [f"{name}: {each}" for each in found]
-                chain = check.read_chain(open_store(url, options))
+                chain = check.without_void(check.read_chain(open_store(url, self.world.direct)))
                 with Recorder(histories_folder(Path(self.world.folder), name) / "last.jsonl", process="last") as recorder:
                     witness(recorder, commits_of(chain), set())
                 snapshot = self.world.table(name, direct=True).snapshot()
@@ -206,7 +201,7 @@ class _Stage:
             findings=tuple(self.findings),
             versions=versions,
             rows=rows,
-            records=sum(self.world.log.ends().values()),
+            counts=counts,
             kills=self.signals[signal.SIGKILL],
             deaths=dict(Counter(note["moment"] for note in self.told if note["what"] == "died")),
             stops=self.signals[signal.SIGSTOP],
@@ -220,6 +215,7 @@ class _Stage:
             judged_s=round(time.process_time() - began, 2),
             refusals=dict(Counter(note["error"] for note in self.told if note["what"] in ("refused", "prepared refused"))),
             folder=self.world.folder,
+            passed=self.scene.passed,
         )
 
     # --- the three phases -----------------------------------------------------------------------------------------------
@@ -260,12 +256,12 @@ class _Stage:
         if self.proxy is not None:
             self.proxy.settle(now=True)
         self._wait(nursery, "the producer did not end", lambda: "producer" not in self.living and not self.back)
-        self._wait(nursery, "the writers did not get to the log's ends", self._is_drained)
+        self._wait(nursery, "not all of the work was done", lambda: self.scene.is_drained(self.world))
         self.restarts = False
         put_file(Path(self.world.folder) / "phase", "end")
         self._wait(nursery, "not all ended", lambda: not self.living)
         if not self.findings:
-            self._start(nursery, "closer", 0)
+            self._start(nursery, self.scene.last, 0)
             self._wait(nursery, "the last committer did not end", lambda: not self.living)
 
     def _wait(self, nursery: Nursery, otherwise: str, until: Callable[[], bool]) -> None:
@@ -275,10 +271,6 @@ class _Stage:
                 self.findings.append(f"{otherwise} within {self.settings.drain_s:g} s; living: {sorted(self.living)}")
             self._look_after(nursery)
             time.sleep(_TICK_S)
-
-    def _is_drained(self) -> bool:
-        ends = self.world.log.ends()
-        return all(self.world.table(name, direct=True).watermarks() == ends for name in FED)
 
     # --- one step -------------------------------------------------------------------------------------------------------
 
@@ -319,13 +311,12 @@ class _Stage:
         nursery.start(name, incarnation)
 
     def _progress(self, now: float) -> None:
-        heads = {name: self.world.table(name, direct=True).snapshot() for name in self.world.urls}
-        out = {name: sum(int(mark) for mark in heads[name].watermarks.values()) for name in FED}
+        versions = {name: self.world.table(name, direct=True).version for name in self.world.urls}
         counts = Counter(note["what"] for note in self.told)
         self.say(
-            f"{now:4.0f} s: versions {_listed({name: head.version for name, head in heads.items()})}; records in "
-            f"{sum(self.world.log.ends().values())}, out {_listed(out)}; kills {self.signals[signal.SIGKILL] + counts['died']}, "
-            f"stops {self.signals[signal.SIGSTOP]}, faults {self.weather.seen.total()}, reads {counts['read']}, reruns {counts['rerun']}"
+            f"{now:4.0f} s: versions {_listed(versions)}; {self.scene.progress(self.world)}; "
+            f"kills {self.signals[signal.SIGKILL] + counts['died']}, stops {self.signals[signal.SIGSTOP]}, "
+            f"faults {self.weather.seen.total()}, reads {counts['read'] + counts['read together']}, reruns {counts['rerun']}"
         )
 
 
@@ -336,15 +327,6 @@ def _nursery(world: World) -> Iterator[Nursery]:
         yield nursery
     finally:
         nursery.close()
-
-
-def _actors(settings: Settings) -> list[str]:
-    """The names of all that may be killed; the first word is the role."""
-    counts = {"writer": settings.writers, "committer": settings.committers, "reader": settings.readers}
-    if settings.exports:
-        counts |= {"exporter": 2, "foreigner": 1}
-    names = ["producer", *(f"{role} {number}" for role, count in counts.items() for number in range(count))]
-    return [*names, "collector"] if collector.takes_part() else names
 
 
 def _world(settings: Settings, folder: Path, server: S3Server | None, proxy: FaultProxy | None) -> World:
@@ -360,8 +342,7 @@ def _world(settings: Settings, folder: Path, server: S3Server | None, proxy: Fau
     return World(
         seed=settings.seed,
         folder=str(folder),
-        # no reader of Iceberg gets along with `%` in a table's path
-        urls={name: f"{place}/{'exported' if settings.exports and name in EXPORTED else 'lake %20+='}/{name}" for name in PARTITIONED},
+        urls={name: f"{place}/{below}" for name, below in settings.scene.folders(settings).items()},
         sources=_SOURCES[: settings.sources],
         options=options,
         direct=direct,
@@ -370,17 +351,6 @@ def _world(settings: Settings, folder: Path, server: S3Server | None, proxy: Fau
         per_second=settings.per_second,
         collects=collector.takes_part(),
     )
-
-
-def _create_tables(world: World, *, exports: bool) -> None:
-    """Through the proxy before it has faults: the store is proved under the name that writers use."""
-    for name, partition_by in PARTITIONED.items():
-        table = mc.create_table(
-            world.urls[name], EVENTS if name in (*FED, KEYED) else STATE, partition_by=partition_by, storage_options=world.options
-        )
-        table.set_properties({"seed": str(world.seed), "made by": f"tests/chaos in process {os.getpid()}"})
-        if exports and name in EXPORTED:
-            table.set_properties({"export.formats": ",".join(FORMATS)})
 
 
 def _listed(counts: dict[str, int]) -> str:

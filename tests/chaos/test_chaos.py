@@ -34,7 +34,7 @@ def check(
     """It went well, and there was something that could have gone wrong."""
     report(summary, print)
     assert not summary.findings, f"seed {summary.seed} on {summary.store}: see above, or make chaos CHAOS_ARGS='--seed {summary.seed}'"
-    assert summary.rows["parted"] == summary.rows["plain"] == summary.records > 50
+    assert summary.rows["parted"] == summary.rows["plain"] == summary.counts["records"] > 50
     assert sum(summary.versions.values()) > 15
     assert summary.histories == len(summary.versions) and summary.operations > operations, "the history checker had nothing to judge"
     assert summary.kills > 0
@@ -79,6 +79,37 @@ def test_exactly_once_on_a_real_s3_server_that_loses_answers(rgw: S3Server) -> N
     check(summary, ("prepared", "read", "committed"), operations=40)
     assert summary.lost_answers > 0
     assert sum(summary.faults.values()) > summary.lost_answers
+
+
+JOINT = {"kill": 4, "stop": 1, "died": 2, "rerun": 2, "prepared": 2, "read together": 8, "transferred": 12, "collected": 1, "compacted": 1}
+
+
+def check_joint(summary: Summary) -> None:
+    report(summary, print)
+    assert not summary.findings, (
+        f"seed {summary.seed} on {summary.store}: see above, or make chaos CHAOS_ARGS='--joint --seed {summary.seed}'"
+    )
+    assert summary.histories == 3 and summary.operations > 60 and summary.kills > 0 and summary.counts["members"] > 3
+    assert sum(summary.rows.values()) > 20
+
+
+@pytest.mark.thorough
+def test_a_transfer_is_in_all_of_its_tables_or_in_none_on_a_local_disk() -> None:
+    """Whoever dies, between its members and its decision, too; whoever reads, of however many tables. [MT1] [MT4] [MT5] [MT6] [MT9]
+    [MT11] [MT12] [MT13]"""
+    summary = run(Settings(seed=5, seconds=14, joint=True, wanted=JOINT | {"aborted": 1}), print)
+    check_joint(summary)
+    assert summary.deaths.get("a version was created"), "nobody was killed between a member and what follows it"
+
+
+@pytest.mark.thorough
+def test_a_transfer_is_in_all_of_its_tables_or_in_none_on_a_real_s3_server(rgw: S3Server) -> None:
+    """[MT1] [MT4] [MT9] [MT11] [MT12] [ST14]"""
+    wanted = {"kill": 2, "prepared": 1, "read together": 3, "transferred": 6, "lost answer": 3}
+    settings = Settings(seed=6, seconds=12, store="s3", kill_every_s=2.0, timeout_s=0.7, joint=True, wanted=wanted)
+    summary = run(settings, print, rgw)
+    assert not summary.findings and summary.lost_answers > 0 and summary.counts["members"] > 0
+    report(summary, print)
 
 
 def test_whoever_kills_a_run_ends_all_of_it(tmp_path: Path) -> None:

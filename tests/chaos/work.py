@@ -6,7 +6,7 @@ import hashlib
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -101,28 +101,37 @@ def pieces_of(generations: Mapping[str, int]) -> pa.Table:
     return pa.table([pa.array(column) for column in zip(*found, strict=True)], schema=STATE)
 
 
-class Board:
+class Unit(Protocol):
+    """What a board holds: a struct."""
+
+    @property
+    def key(self) -> str | None: ...
+
+
+Held = TypeVar("Held", bound=Unit)
+
+
+class Board(Generic[Held]):
     """The units that are being worked on: one file per writer, which outlives it."""
 
-    def __init__(self, folder: Path, name: str) -> None:
-        self._folder = folder / "units"
+    def __init__(self, folder: Path, name: str, kind: type[Held]) -> None:
+        self._kind, self._folder = kind, folder / "units"
         self._folder.mkdir(parents=True, exist_ok=True)
         self._own = self._folder / f"{name}.json"
 
-    def put(self, parts: Sequence[Part]) -> None:
-        put_file(self._own, msgspec.to_builtins(parts))
+    def put(self, units: Sequence[Held]) -> None:
+        put_file(self._own, msgspec.to_builtins(units))
 
     def clear(self) -> None:
         self._own.unlink(missing_ok=True)
 
-    def own(self) -> list[Part]:
+    def own(self) -> list[Held]:
         """What this writer, or the one before it, has not finished."""
-        return _parts(self._own)
+        return self._units(self._own)
 
-    def others(self) -> list[Part]:
+    def others(self) -> list[Held]:
         """What others are at, or were when they died."""
-        return [part for path in sorted(self._folder.glob("*.json")) if path != self._own for part in _parts(path) if part.key]
+        return [unit for path in sorted(self._folder.glob("*.json")) if path != self._own for unit in self._units(path) if unit.key]
 
-
-def _parts(path: Path) -> list[Part]:
-    return msgspec.convert(get_file(path) or [], list[Part])
+    def _units(self, path: Path) -> list[Held]:
+        return [msgspec.convert(each, self._kind) for each in get_file(path) or []]

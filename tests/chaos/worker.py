@@ -35,7 +35,7 @@ class Worker(Actor):
 
     def __init__(self, world: World, name: str, incarnation: int) -> None:
         super().__init__(world, name, incarnation)
-        self.board = Board(self.folder, name)
+        self.board = Board(self.folder, name, Part)
         self.extras: list[str] = []
 
     def failed(self, error: Exception) -> None:

@@ -1,0 +1,83 @@
+"""Transfers between tables: what a transfer is, how its rows tell where its other rows must be, and what is wrong with a joint read.
+
+Not here: who makes transfers (teller), who reads (auditor), what must hold of the objects at the end (check_bank).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+import msgspec
+import pyarrow as pa
+
+BANKS = ("bank a", "bank b%", "bank Ω=")
+TILL = "till '1'"  # the source of each bank that some transfers advance: of two at once one is refused, in all of its tables
+ROWS = pa.schema([("transfer", pa.string()), ("job", pa.string()), ("amount", pa.int64()), ("moves", pa.string())])
+_MOST = 1000  # of one amount
+_SHOWN = 5
+
+Moves = dict[str, list[int]]
+
+
+class Transfer(msgspec.Struct, frozen=True, kw_only=True):
+    """What each bank gets, in the order in which the tables are named; the sum is 0. till: what one bank advances."""
+
+    name: str
+    moves: Moves
+    keyed: bool
+    till: dict[str, tuple[int, int]] = {}
+
+    @property
+    def key(self) -> str | None:
+        return self.name if self.keyed else None
+
+    @property
+    def banks(self) -> list[str]:
+        return list(self.moves)
+
+
+def draw_transfer(name: str, dice: random.Random, *, keyed: bool, banks: int) -> Transfer:
+    """Between so many banks, in any order; of one bank only: what it gets and gives."""
+    chosen = dice.sample(BANKS, banks)
+    amounts = [dice.randint(1, _MOST) for _ in range(max(1, banks - 1))]
+    moves = {bank: [amount] for bank, amount in zip(chosen[1:], amounts, strict=False)}
+    return Transfer(name=name, moves={chosen[0]: [-sum(amounts), *(amounts if banks == 1 else [])], **moves}, keyed=keyed)
+
+
+def rows_of(transfer: Transfer, bank: str, job: str) -> pa.Table:
+    """What one bank gets of it; each row tells what all of its banks get."""
+    moves, amounts = json.dumps(transfer.moves, sort_keys=True), transfer.moves[bank]
+    columns = [[transfer.name] * len(amounts), [job] * len(amounts), amounts, [moves] * len(amounts)]
+    return pa.table([pa.array(column, field.type) for column, field in zip(columns, ROWS, strict=True)], schema=ROWS)
+
+
+def compare_banks(read: Mapping[str, pa.Table], acknowledged: Mapping[str, Moves] | None = None) -> list[str]:
+    """Of each transfer all rows in all of the banks that were read, each once, or none; what was acknowledged before is there.
+
+    So the total of all banks is 0 in every such read.
+    """
+    found: dict[str, dict[str, list[int]]] = defaultdict(dict)
+    told: dict[str, set[str]] = defaultdict(set)
+    for bank, rows in read.items():
+        for name, amount, moves in zip(*(rows.column(each).to_pylist() for each in ("transfer", "amount", "moves")), strict=True):
+            found[name].setdefault(bank, []).append(amount)
+            told[name].add(moves)
+    findings = []
+    for name, there in found.items():
+        plans = [json.loads(moves) for moves in told[name]]
+        expected = {bank: sorted(amounts) for bank, amounts in plans[0].items() if bank in read}
+        if len(plans) > 1 or {bank: sorted(amounts) for bank, amounts in there.items()} != expected:
+            findings.append(f"transfer {name!r} is {plans}, and of the banks {sorted(read)} has {there}")
+    lost = [name for name, moves in (acknowledged or {}).items() if name not in found and not moves.keys().isdisjoint(read)]
+    findings = findings[:_SHOWN] + ([f"{len(lost)} acknowledged transfers are not there: {sorted(lost)[:_SHOWN]}"] if lost else [])
+    total = sum(sum(rows.column("amount").to_pylist()) for rows in read.values())
+    return [*findings, f"the total is {total}"] if total and read.keys() == set(BANKS) else findings
+
+
+def jobs_in(rows: pa.Table) -> Iterable[tuple[str, int]]:
+    """(job, its rows) of what was read of one bank, whatever compaction has made of its files."""
+    counts = rows.column("job").value_counts().to_pylist()
+    return ((each["values"], each["counts"]) for each in counts)
