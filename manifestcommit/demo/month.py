@@ -3,7 +3,7 @@ just one month.
 
 The story around it is in `manifestcommit.demo`. As a program (`python -m
 manifestcommit.demo.month`) it is what the story starts where a month needs a driver of its own: one
-that is killed, or two that commit at the same moment.
+that is killed, or two that commit at the same moment, and are killed in the next chapter.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def _stumbling(trail: str) -> Callable[[int], int]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one month in this process: write it, report to the parent, then commit when asked to, or
-    die before it."""
+    die before it; then perhaps another month, for three tables, and die while it is committed."""
     parser = argparse.ArgumentParser(
         prog="python -m manifestcommit.demo.month", description="One month of the demo."
     )
@@ -179,17 +179,26 @@ def main(arguments: list[str] | None = None) -> int:
     with mc.begin(options.table, key=name) as job:
         job.write(data, partition_by=["month"])
         job.advance(name, 0, rows)
-        _tell(written=True, job=job.id)
+        tell(written=True, job=job.id)
         if options.die:
             os.kill(os.getpid(), signal.SIGKILL)
         sys.stdin.readline()
     assert job.outcome is not None
-    _tell(version=job.outcome.version, already_committed=job.outcome.already_committed)
+    tell(version=job.outcome.version, already_committed=job.outcome.already_committed)
+    if order := sys.stdin.readline():  # it goes on, until it dies
+        from manifestcommit.demo import together
+
+        month, when = json.loads(order)
+        with together.run(spark, options.source, together.paths_of(options.table), month):
+            tell(written=True)
+            sys.stdin.readline()
+            together.die_at(options.table, when)
     spark.stop()
     return 0
 
 
-def _tell(**what: Any) -> None:
+def tell(**what: Any) -> None:
+    """Report to the parent."""
     print(SIGN + json.dumps(what), flush=True)
 
 
