@@ -495,6 +495,15 @@ def pending() -> Snapshot:
     )
 
 
+def joint_hints() -> dict[str, codec.Hint]:
+    """What the hints of that member and of version 8 say once they are decided."""
+    first, second = (object_names.attempt_id(HOME_JOB, number) for number in (1, 2))
+    return {
+        "hint-committed": codec.Hint(version=9, attempt=second, is_committed=True),
+        "hint-aborted": codec.Hint(version=8, attempt=first, is_committed=False),
+    }
+
+
 def home() -> Snapshot:
     """Version 4 of the home, which commits that member."""
     attempt = object_names.attempt_id(HOME_JOB, 2)
@@ -592,6 +601,8 @@ def write() -> None:
         pretty = json.dumps(json.loads(document), ensure_ascii=False, indent=2)
         (FOLDER / f"{name}.json").write_text(pretty + "\n", encoding="utf-8")
     (FOLDER / "hint").write_bytes(codec.encode_hint(VERSION))
+    for name, hint in joint_hints().items():
+        (FOLDER / name).write_bytes(codec.encode_hint(hint.version, hint.attempt, is_committed=hint.is_committed))
     names = sorted(path.name for path in FOLDER.iterdir() if path.suffix in (".zst", ".parquet"))
     digests = {name: codec.digest((FOLDER / name).read_bytes()) for name in names}
     (FOLDER / "digests.json").write_text(msgspec.json.format(msgspec.json.encode(digests), indent=2).decode() + "\n", encoding="utf-8")

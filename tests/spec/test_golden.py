@@ -341,16 +341,27 @@ def test_the_golden_hint_names_the_version() -> None:
     Draft202012Validator(json.loads((SCHEMAS / "hint.json").read_text("utf-8"))).validate(hint.decode("ascii"))
 
 
-def test_a_golden_hint_tells_of_a_joint_commit() -> None:
-    """An earlier release reads no version in it, and lists from the first on. [LY7] [OB16]"""
-    attempt = golden.home().joint[golden.TABLE_ID].attempt
-    schema = Draft202012Validator(json.loads((SCHEMAS / "hint.json").read_text("utf-8")))
-    for is_committed in (True, False):
-        hint = codec.encode_hint(9, attempt, is_committed=is_committed)
-        assert codec.read_hint(hint) == codec.Hint(version=9, attempt=attempt, is_committed=is_committed)
-        assert codec.decode_hint(hint) == 9 and not hint.isdigit() and len(hint) <= codec.MAX_HINT_BYTES
-        schema.validate(hint.decode("ascii"))
-    assert codec.read_hint(b"9 yes") is codec.read_hint(hint + b" no") is codec.read_hint(b"9 ") is None
+@pytest.mark.parametrize("name", ["hint-committed", "hint-aborted"])
+def test_a_golden_hint_tells_of_a_joint_commit(name: str) -> None:
+    """An earlier release reads no version in it, and lists from the first on. [LY7] [MT7] [OB16]"""
+    hint, meant = (golden.FOLDER / name).read_bytes(), golden.joint_hints()[name]
+    assert codec.read_hint(hint) == meant and codec.decode_hint(hint) == meant.version
+    assert codec.encode_hint(meant.version, meant.attempt, is_committed=meant.is_committed) == hint
+    assert not hint.isdigit() and len(hint) <= codec.MAX_HINT_BYTES
+    Draft202012Validator(json.loads((SCHEMAS / "hint.json").read_text("utf-8"))).validate(hint.decode("ascii"))
+    assert codec.read_hint(b"9 yes") is codec.read_hint(hint.removesuffix(b" no") + b" no no") is codec.read_hint(b"9 ") is None
+
+
+def test_the_golden_objects_of_a_joint_commit_belong_together() -> None:
+    """The prepared job names the home's, whose second attempt placed the member, and the home decided that; so says the hint.
+    [MT3] [MT4] [MT7] [MT9] [MT11]"""
+    member, home, prepared = (document(name) for name in ("snapshot-pending", "snapshot-home", "prepared-together"))
+    first, (table_id, decided) = prepared["change"]["together"][0], *home["joint"].items()
+    assert (first["root"], first["table_id"], first["job"]) == tuple(member["pending"][name] for name in ("home", "table_id", "job"))
+    attempt = object_names.attempt_id(first["job"], member["pending"]["attempt"])
+    assert (decided["attempt"], decided["version"], table_id) == (attempt, member["version"], member["table_id"])
+    assert (home["table_id"], home["commits"][0]["job"]) == (first["table_id"], first["job"])
+    assert (golden.FOLDER / "hint-committed").read_text() == f"{member['version']} {attempt}"
 
 
 # --- the JSON Schema ----------------------------------------------------------------------------------------------------
