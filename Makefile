@@ -86,7 +86,8 @@ proof: $(VENV)/dev.stamp  ## hours: every test at its full size, the model at it
 	PROOF=1 $(BIN)/python -m pytest -n 2 -m "not spark" $(PYTEST_ARGS) || failed="$$failed tests-without-Spark"; \
 	PROOF=1 $(BIN)/python -m pytest -m spark $(PYTEST_ARGS) || failed="$$failed tests-with-Spark"; \
 	$(BIN)/python -m tests.chaos $(CHAOS_ARGS) || failed="$$failed chaos"; \
-	$(BIN)/python -m tests.chaos --joint $(CHAOS_ARGS) || failed="$$failed chaos-joint"; \
+	$(BIN)/python -m tests.chaos --about joint $(CHAOS_ARGS) || failed="$$failed chaos-joint"; \
+	$(BIN)/python -m tests.chaos --about rows $(CHAOS_ARGS) || failed="$$failed chaos-rows"; \
 	$(BIN)/python -m tests.races --rounds 100 --store both || failed="$$failed races"; \
 	$(BIN)/python -m tests.mutants || failed="$$failed mutants"; \
 	$(BIN)/python -m tests.fuzz --minutes 30 || failed="$$failed fuzzing"; \

@@ -2,7 +2,7 @@
 
     make chaos CHAOS_ARGS="--minutes 10 --seed 7"
     make chaos CHAOS_ARGS="--minutes 5 --store s3 --json"
-    make chaos CHAOS_ARGS="--joint --minutes 10"
+    make chaos CHAOS_ARGS="--about joint --minutes 10"
 
 Exit codes: 0 nothing was wrong, 1 something was, 2 usage, 3 no server to be had for one of the stores.
 """
@@ -20,6 +20,7 @@ from pathlib import Path
 
 import msgspec
 from tests.chaos.run import Settings, Summary, report, run
+from tests.chaos.scene import SCENES
 from tests.servers import servers
 from tests.servers.servers import S3Server, UnavailableError
 
@@ -32,7 +33,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=None, help="the schedule of an earlier run (default: a new one)")
     parser.add_argument("--store", choices=("local", "s3", "both"), default="both", help="where (default: both, one after the other)")
     parser.add_argument("--writers", type=int, default=4)
-    parser.add_argument("--joint", action="store_true", help="transfers between several tables, by joint commits, instead of single tables")
+    parser.add_argument(
+        "--about",
+        choices=SCENES,
+        default="tables",
+        help="single tables that are written (the default), transfers between several tables by joint commits, or changes of rows",
+    )
     parser.add_argument("--usual-budgets", action="store_true", help="spill as in real life, not after a few commits")
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output; progress on standard error")
     given = parser.parse_args(arguments)
@@ -45,7 +51,7 @@ def main(arguments: list[str]) -> int:
         slower = {"per_second": 25.0, "kill_every_s": 2.0} if store == "s3" else {}
         settings = Settings(
             seed=seed, seconds=given.minutes * 60, store=store, writers=given.writers, sources=6, tight=not given.usual_budgets,
-            exports=not given.joint, joint=given.joint, **slower,
+            exports=given.about == "tables", about=given.about, **slower,
         )  # fmt: skip
         try:
             summaries.append(_run(settings, quiet=given.json))

@@ -22,6 +22,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 import pyarrow.dataset
 from tests.chaos.auditor import Auditor, Janitor
+from tests.chaos.changer import Changer, Sweeper, Watcher
 from tests.chaos.collector import Collector
 from tests.chaos.committer import Closer, Committer
 from tests.chaos.foreigner import Exporter, Foreigner
@@ -45,6 +46,9 @@ ROLES: dict[str, type[Actor]] = {
     "auditor": Auditor,
     "janitor": Janitor,
     "manager": Manager,
+    "changer": Changer,
+    "watcher": Watcher,
+    "sweeper": Sweeper,
     "exporter": Exporter,
     "foreigner": Foreigner,
 }

@@ -20,7 +20,7 @@ import msgspec
 from tests.chaos import check, collector
 from tests.chaos.history import commits_of, judge, witness
 from tests.chaos.nursery import Nursery
-from tests.chaos.scene import Banks, Fed, Scene
+from tests.chaos.scene import SCENES, Scene
 from tests.chaos.schedule import LOST, Blow, Schedule, Weather, draw
 from tests.chaos.worker import UNHEARD
 from tests.chaos.world import (
@@ -48,7 +48,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     wanted: how often each thing has to happen before the run may end, for which it may take ten times as long;
     exports: whether two tables are exported, by their commits and by others, and read by other engines;
-    joint: whether it is about transfers between several tables, by joint commits, instead of single tables;
+    about: single tables, transfers between several tables by joint commits, or changes of rows;
     timeout_s: how long a client behind the proxy waits for an answer; drain_s: how long the rest may take when nothing goes wrong any more.
     """
 
@@ -65,12 +65,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     wanted: dict[str, int] = {}
     tight: bool = True
     exports: bool = False
-    joint: bool = False
+    about: Literal["tables", "joint", "rows"] = "tables"
     drain_s: float = 180.0
 
     @property
     def scene(self) -> Scene:
-        return Banks() if self.joint else Fed()
+        return SCENES[self.about]()
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,9 @@ from typing import Any, Protocol
 
 from tests.chaos import check, collector
 from tests.chaos.bank import BANKS, ROWS
+from tests.chaos.changes import SCHEMA, TABLE
 from tests.chaos.check_bank import check_banks, count_members
+from tests.chaos.check_changes import check_changes
 from tests.chaos.world import EVENTS, EXPORTED, FED, FORMATS, KEYED, PARTITIONED, STATE, World
 
 import manifestcommit as mc
@@ -137,6 +139,39 @@ class Banks:
 
     def counts(self, world: World) -> dict[str, int]:
         return count_members(world)
+
+
+class Changes:
+    """Rows of one table that are updated, merged, deleted and overwritten, in the same partitions by all."""
+
+    passed = "each version holds what the changes up to it do, one after the other, each of them once"
+    last = "sweeper"
+
+    def actors(self, crew: Crew) -> list[str]:
+        return [*_numbered({"changer": crew.writers, "watcher": crew.readers}), "sweeper"]
+
+    def folders(self, crew: Crew) -> dict[str, str]:
+        return {TABLE: f"lake %20+=/{TABLE}"}
+
+    def create(self, world: World, *, exports: bool) -> None:
+        table = mc.create_table(world.urls[TABLE], SCHEMA, partition_by="shelf", storage_options=world.options)
+        table.set_properties(_made_by(world))
+
+    def is_drained(self, world: World) -> bool:
+        return not any((Path(world.folder) / "units").glob("*.json"))
+
+    def check(self, world: World, told: Sequence[Mapping[str, Any]]) -> tuple[list[str], int]:
+        findings, unheard = check_changes(world, told)
+        return [f"{TABLE}: {each}" for each in findings], unheard
+
+    def progress(self, world: World) -> str:
+        return f"rows {world.table(TABLE, direct=True).snapshot().totals.rows}"
+
+    def counts(self, world: World) -> dict[str, int]:
+        return {"files": world.table(TABLE, direct=True).snapshot().totals.files}
+
+
+SCENES: Mapping[str, type[Scene]] = {"tables": Fed, "joint": Banks, "rows": Changes}
 
 
 def _made_by(world: World) -> dict[str, str]:
