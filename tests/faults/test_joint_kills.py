@@ -1,0 +1,208 @@
+"""Jobs of several tables that are prepared together, on a disk, and kill -9 of the process that prepares or commits them: another one
+commits, aborts or recovers them, and all tables agree. [MT11]
+
+Not here: the same at each single request, in one process (tests/engine/joint/test_joint_two_phase.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.faults.test_two_phase import in_process, killed
+from tests.sizes import rest_thorough
+
+import manifestcommit as mc
+from manifestcommit.core.table import object_names
+from manifestcommit.errors import JobAbortedError, UsageError
+from manifestcommit.store.local.local import LocalStore
+
+DAY = pa.table({"id": [1, 2], "note": ["a=b/ %+#é", None]})
+KEY = "day 1 é"
+VERSION, PREPARED, HINT = object_names.VERSIONS, object_names.JOBS, object_names.HINT
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> list[str]:
+    paths = [str(tmp_path / name) for name in ("orders %+=#é", "rejects", "empty ’")]
+    for path in paths:
+        mc.create_table(path, DAY.schema)
+    return paths
+
+
+# --- in the processes that are killed, and in those that go on ----------------------------------------------------------------------------
+
+
+def stop_at(what: str, skip: int, reached: Any, *, after: bool) -> None:
+    """From now on this process stops, for its parent to kill it, before or after the put of such an object, and after `skip` of them."""
+    left = skip
+
+    def stop() -> None:
+        reached.value = 1
+        time.sleep(600)
+
+    def stopping(put: Callable[..., Any]) -> Callable[..., Any]:
+        def call(store: LocalStore, name: str, data: bytes) -> Any:
+            nonlocal left
+            if not name.startswith(what):
+                return put(store, name, data)
+            left -= 1
+            if left < 0 and not after:
+                stop()
+            done = put(store, name, data)
+            if left < 0:
+                stop()
+            return done
+
+        return call
+
+    for method in ("put", "put_if_absent"):
+        setattr(LocalStore, method, stopping(getattr(LocalStore, method)))
+
+
+def prepare(paths: list[str]) -> mc.PreparedTransaction:
+    jobs = [mc.begin(path, key=KEY) for path in paths]
+    for job in jobs:
+        job.write(DAY)
+    names = {path: job.id for path, job in zip(paths, jobs, strict=True)}
+    Path(paths[0], "names of the jobs").write_text(json.dumps(names))
+    return mc.prepare_together(jobs)
+
+
+def dead_jobs(paths: list[str]) -> mc.PreparedTransaction:
+    return mc.PreparedTransaction(json.loads(Path(paths[0], "names of the jobs").read_text()))
+
+
+def prepare_and_die(paths: list[str], where: tuple[str, int, bool], reached: Any) -> None:
+    stop_at(where[0], where[1], reached, after=where[2])
+    prepare(paths)
+
+
+def commit_and_die(paths: list[str], where: tuple[str, int, bool], reached: Any) -> None:
+    stop_at(where[0], where[1], reached, after=where[2])
+    dead_jobs(paths).commit()
+
+
+def go_on(paths: list[str], how: str) -> None:
+    """Where not all were prepared, by each job that was, which stands for all."""
+    jobs = dead_jobs(paths)
+    if how == "recover":
+        for path in paths:
+            mc.Table(path).recover()
+        return
+    try:
+        jobs.commit() if how == "commit" else jobs.abort()
+    except UsageError:
+        for path, job in jobs.jobs.items():
+            with contextlib.suppress(JobAbortedError, UsageError):
+                mc.commit(path, job) if how == "commit" else mc.abort(path, job)
+    except JobAbortedError:
+        assert how == "commit"
+
+
+def run_again(paths: list[str]) -> None:
+    """The same work under the same key, in one transaction."""
+    with mc.transaction(paths, key=KEY) as tx:
+        for path in paths:
+            tx[path].write(DAY)
+
+
+# --- the tests ----------------------------------------------------------------------------------------------------------------------------
+
+
+def agreed(paths: list[str]) -> int:
+    """How many rows each table has, which is the same in all, by a joint read and by reads of each; no job is left, nothing is damaged."""
+    counts = {table.to_arrow().num_rows for table in mc.read_together(paths)} | {mc.Table(path).to_arrow().num_rows for path in paths}
+    assert len(counts) == 1, counts
+    states = {str(mc.resolve(path, job)) for path, job in dead_jobs(paths).jobs.items()}
+    (count,) = counts
+    assert states <= ({"committed"} if count else {"aborted", "not_committed"}), (count, states)
+    assert all(mc.Table(path).verify().is_sound for path in paths)
+    return count
+
+
+def converge(paths: list[str], count: int) -> None:
+    """Whatever became of the prepared jobs, the rerun of their key leaves the work once in each table."""
+    run_again(paths)
+    assert {mc.Table(path).to_arrow().num_rows for path in paths} == {2}
+    versions = [mc.Table(path).version for path in paths]
+    run_again(paths)
+    assert [mc.Table(path).version for path in paths] == versions, "the key was committed already"
+    assert count in (0, 2)
+
+
+HALF_PREPARED = {
+    "before the first member's": (PREPARED, 0, False),
+    "between two members'": (PREPARED, 0, True),
+    "before the home's": (PREPARED, 2, False),
+}
+HOW = ("commit", "abort", "recover")
+
+
+@pytest.mark.parametrize("how", rest_thorough(HOW, "recover"))
+@pytest.mark.parametrize("where", rest_thorough(HALF_PREPARED, "between two members'"))
+def test_who_dies_while_it_prepares_leaves_nothing_that_can_commit(lake: list[str], where: str, how: str) -> None:
+    """The home's comes last: without it none is committed, by whomever. [MT11] [AB3]"""
+    killed(prepare_and_die, lake, HALF_PREPARED[where])
+    in_process(go_on, lake, how)
+    assert agreed(lake) == 0
+    converge(lake, 0)
+
+
+@pytest.mark.parametrize("how", rest_thorough(HOW, "abort"))
+def test_who_dies_once_all_is_prepared_leaves_it_to_others(lake: list[str], how: str) -> None:
+    """[MT11] [MT1]"""
+    killed(prepare_and_die, lake, (PREPARED, 2, True))
+    assert {str(mc.resolve(path, job)) for path, job in dead_jobs(lake).jobs.items()} == {"pending"}
+    assert {table.to_arrow().num_rows for table in mc.read_together(lake)} == {0}
+    in_process(go_on, lake, how)
+    count = agreed(lake)
+    assert count == (0 if how == "abort" else 2)
+    converge(lake, count)
+
+
+UNDECIDED = {
+    "before the first member": (VERSION, 0, False),
+    "between two members": (VERSION, 0, True),
+    "between the last member and the decision": (VERSION, 1, True),
+    "before the decision": (VERSION, 2, False),
+}
+DECIDED = {"after the decision": (VERSION, 2, True), "after the hint of the home": (HINT, 0, True), "between two hints": (HINT, 1, True)}
+
+
+@pytest.mark.parametrize("how", rest_thorough([*HOW, "write"], "commit", "abort"))
+@pytest.mark.parametrize("where", rest_thorough(UNDECIDED, "before the decision"))
+def test_who_dies_before_the_decision_leaves_it_to_others(lake: list[str], where: str, how: str) -> None:
+    """Nobody sees any of it until one of them decides. [MT11] [MT1] [MT4] [MT6] [MT9]"""
+    prepare(lake)
+    killed(commit_and_die, lake, UNDECIDED[where])
+    assert {table.to_arrow().num_rows for table in mc.read_together(lake)} == {0} == {mc.Table(path).to_arrow().num_rows for path in lake}
+    if how == "write":  # who needs the tables aborts the attempt; the jobs can be committed by the next
+        for path in lake:
+            mc.write(DAY.slice(0, 0), path)
+        assert {mc.Table(path).to_arrow().num_rows for path in lake} == {0}
+        in_process(go_on, lake, "commit")
+    else:
+        in_process(go_on, lake, how)
+    count = agreed(lake)
+    assert count == (0 if how == "abort" else 2)
+    converge(lake, count)
+
+
+@pytest.mark.parametrize("how", rest_thorough(HOW, "abort"))
+@pytest.mark.parametrize("where", rest_thorough(DECIDED, "after the decision"))
+def test_who_dies_after_the_decision_has_committed_in_all_tables(lake: list[str], where: str, how: str) -> None:
+    """Whoever comes is told so. [MT11] [MT1] [MT7]"""
+    prepare(lake)
+    killed(commit_and_die, lake, DECIDED[where])
+    assert agreed(lake) == 2
+    in_process(go_on, lake, how)
+    assert dead_jobs(lake).abort() == "committed" and len(dead_jobs(lake).commit().versions) == 3
+    assert agreed(lake) == 2
+    converge(lake, 2)
