@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..terminal.render import age, counted
+from ..terminal.render import age, beside, counted
 from ..terminal.screen import print_table
 from .options import Commands, add_note, context_of, note_of, storage_options_of, table_of
 from .output import size_cell, size_text, written
@@ -105,8 +105,6 @@ def _jobs(options: argparse.Namespace) -> int:
 
 def _beside(table: Table, job: JobInfo | Resolution) -> str:
     """The other tables that are committed or aborted with a job. [MT11]"""
-    from ..engine.inspection.describe import beside  # late: `--help` needs no pyarrow
-
     return ", ".join(beside(root, table.url) for root in job.together if root != table.url)
 
 

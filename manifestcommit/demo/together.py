@@ -88,7 +88,7 @@ def die_at(table: str, when: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return created
 
-    kind.put_if_absent = dying  # type: ignore[assignment, method-assign]
+    kind.put_if_absent = dying  # type: ignore[assignment, method-assign]  # to die
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -16,13 +16,13 @@ import pyarrow as pa
 
 from ..core.commit.retention import Policy
 from ..core.table.snapshot import Snapshot
-from ..engine.inspection.describe import beside
 from ..engine.inspection.table_metrics import lag_of
 from ..engine.job.job_list import list_jobs
 from ..engine.maintenance import gc
 from ..engine.metadata import exports
 from ..engine.metadata.table_context import TableContext
 from ..engine.metadata.version_chain import raise_if_expired, walk_back
+from ..terminal.render import beside
 from .data import (
     JOBS,
     SIZE_CLASSES,

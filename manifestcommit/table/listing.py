@@ -103,7 +103,7 @@ class History(Rows):
     """Commits, newest first."""
 
     @property
-    def columns(self) -> Sequence[str]:  # type: ignore[override]
+    def columns(self) -> Sequence[str]:  # type: ignore[override]  # read only, too
         """Those of every table, and one more where a commit was one of several tables."""
         is_joint = any(isinstance(row, Mapping) and row.get("joint") for row in self)
         return (

@@ -90,6 +90,13 @@ def were(count: int, noun: str) -> str:
     return f"{counted(count, noun)} {'was' if count == 1 else 'were'}"
 
 
+def beside(root: str, url: str) -> str:
+    """A table's path, for a reader who has that of another one in mind: its last part, where the
+    two are in one folder. No url: the last part in any case."""
+    folder, _, name = root.rpartition("/")
+    return name if not url or folder == url.rpartition("/")[0] else root
+
+
 def visible(text: str) -> str:
     """The text with everything escaped that a terminal would obey instead of showing it."""
     return "".join(

@@ -101,6 +101,7 @@ ARROWS: dict[str, set[str]] = {
     "engine.job": {
         "core.commit",
         "core.format",
+        "core.joint",
         "core.schema",
         "core.table",
         "engine.commit",
@@ -129,6 +130,7 @@ ARROWS: dict[str, set[str]] = {
     "engine.inspection": {
         "core.commit",
         "core.format",
+        "core.joint",
         "core.schema",
         "core.table",
         "engine.datafile",
@@ -459,11 +461,15 @@ ARROWS: dict[str, set[str]] = {
     "cli.change": {
         "argument_checks",
         "cli",
+        "core.commit",
         "core.schema",
+        "engine.joint",
         "engine.metadata",
         "engine.operations",
         "engine.row_changes",
+        "engine.runtime",
         "errors",
+        "joint",
         "table",
         "terminal",
     },

@@ -35,6 +35,11 @@ if TYPE_CHECKING:
 
 def add_commands(commands: Commands) -> None:
     """Register the commands."""
+    for each in (_add_rollback(commands), *_add_tags(commands)):
+        add_note(each)
+
+
+def _add_rollback(commands: Commands) -> argparse.ArgumentParser:
     back = commands.add(
         "rollback",
         _rollback,
@@ -60,7 +65,10 @@ def add_commands(commands: Commands) -> None:
     )
     add_alone(back)
     add_safety(back)
+    return back
 
+
+def _add_tags(commands: Commands) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
     tag = commands.add(
         "tag",
         _tag,
@@ -95,9 +103,7 @@ def add_commands(commands: Commands) -> None:
     )
     untag.add_argument("name", metavar="NAME")
     add_safety(untag)
-
-    for each in (back, tag, untag):
-        add_note(each)
+    return tag, untag
 
 
 def _plan_rollback(options: argparse.Namespace) -> Plan:

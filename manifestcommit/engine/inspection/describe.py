@@ -13,6 +13,7 @@ from ...core.schema.fields import Field, type_text
 from ...core.schema.spark_json import comment_of
 from ...core.table.authorship import known_parts
 from ...core.table.snapshot import Commit, Snapshot
+from ...terminal.render import beside
 from ..metadata.time_travel import to_datetime
 
 
@@ -107,13 +108,6 @@ def partners_text(joint: Mapping[str, Any] | None, url: str = "") -> str:
         f"{beside(root, url)} {f'{version:,}' if version else '(decides)'}"
         for root, version in joint["partners"].items()
     )
-
-
-def beside(root: str, url: str) -> str:
-    """A table's path, for a reader who has that of another one in mind: its last part, where the
-    two are in one folder. No url: the last part in any case."""
-    folder, _, name = root.rpartition("/")
-    return name if not url or folder == url.rpartition("/")[0] else root
 
 
 def author_text(author: Mapping[str, str]) -> str:
