@@ -272,8 +272,22 @@ JOINT: tuple[Mutant, ...] = (
         "joint partners",
         "A table is removed that others ask what became of their newest versions, and nobody has said so.",
         "MT10",
-        ("engine/joint/partners.py", "            and newest.pending is not None\n", "            and newest.pending is None\n"),
+        ("engine/joint/partners.py", "    if newest.pending is None or ", "    if True or "),
         tests=_SETTLE + "the_partners_of_a_table_that_ask_it_are_named_until_they_are_settled",
+    ),
+    mutant(
+        "joint torn",
+        "A member was settled by hand against the decision: half of the work is there, and `verify` finds nothing.",
+        "MT1 RD10",
+        ("engine/joint/partners.py", "    if record.version in newest.void:\n", "    if False:\n"),
+        tests="engine/joint/test_joint_inspection.py::test_verify_says_where_a_member_was_settled_by_hand_against_the_decision",
+    ),
+    mutant(
+        "joint share",
+        "A later version whose job began where that of a joint commit did is shown as part of it.",
+        "MT4",
+        (_FATE, "    tried = (attempt_id(job, number) for number in range(1, _MOST_ATTEMPTS + 1))\n", "    tried = sorted(known)\n"),
+        tests=_PURE + "a_later_version_of_the_home_is_no_part_of_what_was_decided_before",
     ),
     mutant(
         "prepared alone",

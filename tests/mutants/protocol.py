@@ -1465,8 +1465,8 @@ HELPING: tuple[Mutant, ...] = (
         "IV4 CM23",
         (
             "engine/job/resolve.py",
-            'return _recorded(session, newest, job_id) or Resolution("not_committed")',
-            'return Resolution("not_committed")',
+            "        or _recorded(session, newest, job_id)\n",
+            "",
         ),
         tests="faults/test_helping.py::test_who_asks_for_a_job_while_it_is_carried_is_not_told_that_it_never_committed",
     ),
