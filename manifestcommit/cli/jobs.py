@@ -42,13 +42,16 @@ def add_commands(commands: Commands) -> None:
         "job_id", metavar="JOB", help="a job id, as an OutcomeUnknownError names it, or a short one"
     )
     commit = commands.add(
-        "commit", _commit, "commit a prepared job", ["commit /lake/flights 3f2a90c1"]
+        "commit",
+        _commit,
+        "commit a prepared job, and those of other tables that it was prepared with",
+        ["commit /lake/flights 3f2a90c1"],
     )
     commit.add_argument("job_id", metavar="JOB", help=_SHORT)
     abort = commands.add(
         "abort",
         _abort,
-        "abort a job that others can finish, for good",
+        "abort a job that others can finish, and those that it was prepared with, for good",
         ["abort /lake/flights 3f2a90c1 --dry-run"],
     )
     abort.add_argument("job_id", metavar="JOB", help=_SHORT)
