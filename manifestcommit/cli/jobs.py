@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..terminal.render import age, beside, counted
+from ..terminal.render import age, beside, counted, visible
 from ..terminal.screen import print_table
 from .options import Commands, add_note, context_of, note_of, storage_options_of, table_of
 from .output import size_cell, size_text, written
@@ -251,6 +251,6 @@ def _print_status(
         if status.version is not None:
             said += f" at version {status.version}"
         if others := _beside(table, status):
-            said += f", together with {others}"
+            said += f", together with {visible(others)}"
         print(said)
     return 0 if status == wanted else 1

@@ -18,7 +18,7 @@ import pyarrow as pa
 from ..core.schema.fields import Field, Schema, type_text
 from ..core.table.snapshot import Commit, Snapshot
 from ..engine.inspection.describe import author_text, joint_of, partners_text, said_of
-from ..terminal.render import plain_text
+from ..terminal.render import beside, plain_text
 
 BUCKETS = 180  # of versions, in charts
 COMMITS = 200  # in the table of commits
@@ -373,6 +373,11 @@ class FilesReducer:
     def _name(self, values: tuple[Any, ...]) -> str:
         pairs = zip(self._names, values, strict=True)
         return "/".join(f"{name[:100]}={plain_text(value)[:100]}" for name, value in pairs)
+
+
+def others_text(roots: Iterable[str], url: str) -> str:
+    """The other tables of a job, one line."""
+    return ", ".join(beside(root, url) for root in roots if root != url)[:_TEXT]
 
 
 def most_behind(

@@ -22,7 +22,6 @@ from ..engine.maintenance import gc
 from ..engine.metadata import exports
 from ..engine.metadata.table_context import TableContext
 from ..engine.metadata.version_chain import raise_if_expired, walk_back
-from ..terminal.render import beside
 from .data import (
     JOBS,
     SIZE_CLASSES,
@@ -37,6 +36,7 @@ from .data import (
     SourceRow,
     gc_rows,
     most_behind,
+    others_text,
 )
 
 MANIFESTS = 1000  # that are read; the files of further ones are not counted
@@ -108,13 +108,12 @@ def _jobs(session: TableContext) -> tuple[tuple[JobRow, ...], dict[str, int]]:
         for job in list_jobs(session):
             states[job.state] += 1
             if job.state in _WAITING:
-                others = [beside(root, url) for root in job.together if root != url]
                 yield JobRow(
                     job=job.job,
                     state=job.state,
                     since=job.since,
                     size_bytes=job.size_bytes,
-                    together=", ".join(others),
+                    together=others_text(job.together, url),
                 )
 
     oldest = heapq.nsmallest(JOBS, waiting(), key=lambda job: (job.since, job.job))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 import pytest
 from tests.engine.joint.tables import Lake, stopped
 
@@ -62,3 +63,23 @@ def test_what_names_no_version_of_another_table_is_refused(lake: Lake, capsys: p
     before = names(lake)
     assert main(["rollback", lake.urls[0], "1", "--together-with", given.format("memory://lake/t"), "--reason", "r", "--yes"]) == USAGE
     assert "invalid --together-with" in capsys.readouterr().err and names(lake) == before
+
+
+def test_another_tables_path_is_shown_not_sent(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever writes a table's metadata chooses it. [LY1] [SE2]"""
+    paths = [f"memory://hostile paths/{name}\x9b31m\u202e\u2028 é" for name in "ab"]
+    with mc.transaction(paths, key="day 1") as tx:
+        for path in paths:
+            tx[path].write(pa.table({"id": [1]}))
+    jobs = [mc.begin(path) for path in paths]
+    for job in jobs:
+        job.write(pa.table({"id": [2]}))
+    prepared = mc.prepare_together(jobs).jobs
+    for path, (_, waiting) in zip(paths, prepared.items(), strict=True):
+        for command in (["history", path], ["describe", path], ["jobs", path], ["resolve", path, mc.Table(path).history(1)[0]["job"]]):
+            assert main(command) == DONE
+        main(["resolve", path, waiting])
+        main(["abort", path, waiting, "--dry-run"])
+        mc.Table(path).report(None)
+    shown = capsys.readouterr().out
+    assert "together with" in shown and all(each.isprintable() or each == "\n" for each in shown), shown
