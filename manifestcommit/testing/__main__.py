@@ -22,8 +22,8 @@ from typing import Any
 
 import msgspec
 
+from .shrink import shrink
 from .simulation.explore import CASES, explore
-from .simulation.shrink import shrink
 from .simulation.simulator import Run, run_theme
 from .simulation.themes import THEMES
 

@@ -2,7 +2,7 @@
 from its decisions, and shrunk. [IV3]
 
 Not here: what is decided (testing.simulation.scheduler, testing.simulation.simulated_store,
-testing.simulation.themes), shrinking a run (testing.simulation.shrink).
+testing.simulation.themes), shrinking a run (testing.shrink).
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ JOINT: tuple[Mutant, ...] = (
         "Who meets an undecided member builds on the state before it, and its home commits it after that.",
         "IV2 MT5 MT9",
         (_COMMIT, "while head.top is not None and not head.is_void:", "while False:"),
+        theme="joint",
         tests=_TESTS + "an_undecided_member_is_waited_for_and_then_aborted_in_its_home",
     ),
     mutant(
@@ -40,6 +41,7 @@ JOINT: tuple[Mutant, ...] = (
         "The home commits an attempt that others have aborted: their versions do not have it.",
         "IV2 MT4",
         (_PART, 'return find_job(session, head, self.attempt)[0] == "given_up"', "return False"),
+        theme="joint",
         tests=_TESTS + "the_coordinator_begins_its_next_attempt_where_others_aborted_one",
     ),
     mutant(
@@ -68,6 +70,7 @@ JOINT: tuple[Mutant, ...] = (
         "A member is read before its home has decided.",
         "IV5 MT6 MT8",
         (_FATE, 'return "undecided"', 'return "committed"'),
+        theme="joint",
         tests=_TESTS + "a_coordinator_that_dies_anywhere_leaves_all_or_nothing",
     ),
     mutant(
@@ -93,6 +96,7 @@ JOINT: tuple[Mutant, ...] = (
             "            decision = Decision(",
             "            self._tell(attempt, placed)\n            decision = Decision(",
         ),
+        theme="joint",
         tests=_TESTS + "a_coordinator_that_dies_anywhere_leaves_all_or_nothing",
     ),
     mutant(
@@ -210,6 +214,7 @@ JOINT: tuple[Mutant, ...] = (
         "A home that was read before its member shows a joint commit in the member only.",
         "MT12",
         (_FIT, 'return Misfit(table_id=table_id, home=home, version=record.version, move="down")', "pass"),
+        theme="joint",
         tests="core/joint/test_consistency.py::test_versions_fit_exactly_where_each_joint_commit_is_in_all_or_in_none",
     ),
     mutant(

@@ -238,6 +238,7 @@ ARROWS: dict[str, set[str]] = {
         "core.table",
         "engine.commit",
         "engine.job",
+        "engine.joint",
         "engine.maintenance",
         "engine.metadata",
         "engine.operations",

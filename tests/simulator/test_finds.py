@@ -9,10 +9,10 @@ from tests.mutants.mutant import taken_out
 from tests.mutants.run import SEEDS, first_found
 from tests.sizes import PROOF, rest_thorough, some
 
+from manifestcommit.testing.shrink import shrink
 from manifestcommit.testing.simulation import simulator
 from manifestcommit.testing.simulation.explore import explore
 from manifestcommit.testing.simulation.oracle import Oracle
-from manifestcommit.testing.simulation.shrink import shrink
 from manifestcommit.testing.simulation.simulator import run_theme
 
 USUAL = 100  # the usual run tries some of those that were last found by one of so many seeds
@@ -61,7 +61,7 @@ def test_what_no_object_shows_but_what_actors_were_told_is_found(monkeypatch: py
 )
 def test_the_history_alone_shows_it_to_the_checker(name: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With nobody who looks at objects: by what actors were told, and readers read. [CM1] [CM2] [CM5] [WM2] [WM7] [KY4] [CF3] [CF13]"""
-    monkeypatch.setattr(Oracle, "_fail", lambda self, said: None)
+    monkeypatch.setattr(Oracle, "fail", lambda self, said: None)
     with taken_out(SIMULATED[name]):
         found = next((run for seed in range(SEEDS) if (run := run_theme(SIMULATED[name].theme, seed)).kind == "history"), None)
     assert found is not None and said in str(found.violation)

@@ -52,14 +52,16 @@ def test_a_rollback_of_several_tables_that_was_aborted_has_set_nothing_back() ->
     (later,) = lake.parts([1], key="k")  # born before the attempt
     sessions = [lake.at(url) for url in lake.urls]
     stopped(plan_joint_rollback(sessions, [1, 1, 1], reason="r").parts, DECIDED - 1)
-    assert lake.newest(1).pending is not None and lake.newest(1).commits[0].restored == 1
+    member = judged(lake, 1).head
+    assert member.snapshot.pending is not None and member.commit.restored == 1
     append(lake, 1)
     chain = judged(lake, 1).chain
     assert chain[-1].snapshot.void == (chain[-2].version,)
+    assert chain[-2].is_void and chain[-2].snapshot.watermarks == chain[-3].snapshot.watermarks == {"s": 1}
     told = Declared(job=later.change.job, advances=(Advance(source="s", start=1, end=2),))
     assert said(chain, told) == []
     # The same versions, had the attempt been committed.
-    counted = [*chain[:-1], changed(chain[-1], void=())]
+    counted = [*chain[:-2], member, changed(chain[-1], void=())]
     assert any("[WM6]" in each for each in said(counted, told))
 
 
@@ -69,12 +71,13 @@ def test_what_a_rollback_undoes_is_told_by_the_last_state_and_not_by_a_void_vers
     append(lake, 1)
     (early,) = lake.parts([1])
     stopped(lake.parts(), DECIDED - 1)
-    assert lake.newest(1).pending is not None and lake.newest(1).watermarks == {"s": 1}
+    member = judged(lake, 1).head
+    assert member.snapshot.pending is not None and member.snapshot.watermarks == {"s": 1}
     assert rollback(lake.at(lake.urls[1]), 1, reason="r").committed
     chain = judged(lake, 1).chain
     told = Declared(job=early.change.job, advances=(Advance(source="s", start=None, end=1),))
     assert said(chain, told) == []
-    assert any("[WM6]" in each for each in said([*chain[:-1], changed(chain[-1], void=())], told))
+    assert any("[WM6]" in each for each in said([*chain[:-2], member, changed(chain[-1], void=())], told))
 
 
 def test_a_rollback_has_seen_all_versions_below_it_but_void_ones() -> None:

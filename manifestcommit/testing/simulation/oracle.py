@@ -66,6 +66,7 @@ class Oracle:
         self.strays: dict[str, str] = {}  # name -> digest of what jobs of other tables have created
         self._acts: list[Act] = []
         self._begins: list[tuple[str, Position]] = []
+        self.homes: dict[str, Oracle] = {}  # table id -> that of a table that may decide for this
 
     def resume(self, other: Oracle) -> None:
         """Continue from the state of another oracle."""
@@ -78,6 +79,22 @@ class Oracle:
     @property
     def head(self) -> State:
         return self.chain[-1]
+
+    @property
+    def latest(self) -> int:
+        """The version that readers get now at least: below a member that is not committed. [MT8]"""
+        if not self.chain:
+            return 0
+        head = self.head.snapshot
+        if head.pending is None or head.pending.table_id not in self.homes:
+            return head.version
+        record = self.homes[head.pending.table_id].head.snapshot.joint.get(head.table_id)
+        is_committed = record is not None and record.version >= head.version
+        return head.version if is_committed else head.pending.base
+
+    def holds(self, version: int, job: str) -> bool:
+        """Whether that version, which a reader got, holds a job's commit."""
+        return self._carried.get(job, version + 1) <= version
 
     # --- Reports of actors ------------------------------------------------------------------------
 
@@ -124,7 +141,7 @@ class Oracle:
             source not in state.snapshot.origins or state.snapshot.origins[source] != position
             for state in states
         ):
-            self._fail(
+            self.fail(
                 f"it learned that {source} begins at {position}, and no head since version "
                 f"{since} says so [WM7]"
             )
@@ -144,9 +161,10 @@ class Oracle:
         if (
             version is None
             or not 1 <= version <= len(chain)
+            or chain[version - 1].is_void
             or job not in chain[version - 1].carried
         ):
-            self._fail(
+            self.fail(
                 f"job {job} was acknowledged at version {version}, which does not carry it "
                 "[IV2] [IV8]"
             )
@@ -161,7 +179,7 @@ class Oracle:
         table_id = object_names.parse_job_id(told.job).table_id
         states = self._chain_of(table_id)[0 if table_id in self.graves else max(since, 1) - 1 :]
         if version is None or all(done_at(state, told) != version for state in states):
-            self._fail(
+            self.fail(
                 f"{what} was acknowledged at version {version}, and no head since {since} "
                 "holds it as committed there [KY3] [KY8]"
             )
@@ -179,13 +197,13 @@ class Oracle:
         it asked. [RD1] [RD2] [RD3]"""
         chain = self._chain_of(head.snapshot.table_id)
         if head.version < at_least and chain is self.chain:
-            self._fail(
+            self.fail(
                 f"a reader was given version {head.version} as head, after version "
                 f"{at_least} had been committed [RD1]"
             )
         true = chain[head.version - 1] if head.version <= len(chain) else None
-        if true is None or true.digest != head.digest:
-            self._fail(
+        if true is None or true.is_void or true.digest != head.digest:
+            self.fail(
                 f"a reader was given another version {head.version} than the one that was "
                 "committed [RD2] [RD3]"
             )
@@ -193,19 +211,19 @@ class Oracle:
     def found_missing(self, version: int, what: str) -> None:
         """A reader did not find some object of a version. [IV2] [GC4]"""
         if is_readable(self.head.snapshot, version):
-            self._fail(f"{what} of version {version} is gone, and that version can be read [IV7]")
+            self.fail(f"{what} of version {version} is gone, and that version can be read [IV7]")
 
     def told_expired(self, version: int) -> None:
         """A reader's result says that a version can no longer be read. [RD3]"""
         if is_readable(self.head.snapshot, version):
-            self._fail(
+            self.fail(
                 f"a reader learned that version {version} was expired, and it can be read [RD3]"
             )
 
     def told_gone(self, job: str) -> None:
         """An actor's result says that the table of its job was removed. [LY10]"""
         if job and object_names.parse_job_id(job).table_id not in self.graves:
-            self._fail(f"job {job} learned that its table was removed, and it was not [LY10]")
+            self.fail(f"job {job} learned that its table was removed, and it was not [LY10]")
 
     def _chain_of(self, table_id: str) -> list[State]:
         """All versions of that table, removed or not."""
@@ -216,8 +234,8 @@ class Oracle:
     def _deny(self, job: str, why: str) -> None:
         if object_names.parse_job_id(job).table_id in self.graves:
             return  # whatever happened to it, none of its objects are left
-        if job in self._carried:
-            self._fail(
+        if job in self._carried and self._carried[job] <= self.latest:
+            self.fail(
                 f"job {job} was reported as {why}, and is in version {self._carried[job]} [CM10]"
             )
         self._denied[job] = why
@@ -233,7 +251,7 @@ class Oracle:
         snapshot = codec.decode_snapshot(data, name=name, pending=True)
         if self.graves and self._is_stray(snapshot):
             if snapshot.parent_digest in self.strays.values():
-                self._fail(
+                self.fail(
                     f"{actor} built version {version} on what a job of another table had "
                     "left [LY10] [LY14]"
                 )
@@ -268,7 +286,7 @@ class Oracle:
             return
         head = self.head.snapshot
         if name in self.needed():
-            self._fail(f"{actor} deleted {name}, which a readable version needs [IV7]")
+            self.fail(f"{actor} deleted {name}, which a readable version needs [IV7]")
         if retention.is_of_another_table(name, head.table_id):
             return
         waiting = object_names.parse_intent(name)
@@ -277,12 +295,12 @@ class Oracle:
             and waiting not in self.head.jobs
             and birth_of(waiting) >= head.fence
         ):
-            self._fail(
+            self.fail(
                 f"{actor} deleted the intent of job {waiting}, which nobody has decided [CM22]"
             )
         job = self._writer(name, head.table_id)
         if job is not None and birth_of(job) >= head.fence and job not in self._denied:
-            self._fail(f"{actor} deleted {name}, of a job that can still commit [GC5] [IV7]")
+            self.fail(f"{actor} deleted {name}, of a job that can still commit [GC5] [IV7]")
 
     def _writer(self, name: str, table_id: str) -> str | None:
         if name.startswith(object_names.MARKS):
@@ -297,9 +315,9 @@ class Oracle:
 
     def _grow(self, version: int, new: State) -> None:
         if version != len(self.chain) + 1:
-            self._fail(f"version {version} was created above {len(self.chain)} [IV1]")
+            self.fail(f"version {version} was created above {len(self.chain)} [IV1]")
         if version == 1 and (wrong := new.snapshot.origins.items() - set(self._begins)):
-            self._fail(
+            self.fail(
                 f"version 1 says where sources begin, {sorted(map(str, wrong))}, which "
                 "nobody declared [WM7]"
             )
@@ -307,11 +325,11 @@ class Oracle:
             self._rules is RULES
             and (said := carried_wrongly(new.snapshot, self._declared)) is not None
         ):
-            self._fail(f"version {version}: {said}")
-        self._forget_void(new)
-        for step in steps_of(self._beneath(new), new, self._declared) if self.chain else ():
+            self.fail(f"version {version}: {said}")
+        self._settle_member(new)
+        for step in steps_of(self.chain, new, self._declared) if self.chain else ():
             for said in broken(step, self._rules):
-                self._fail(
+                self.fail(
                     f"version {version} ({step.new.commit.operation} by job "
                     f"{step.new.commit.job}): {said}"
                 )
@@ -321,48 +339,48 @@ class Oracle:
                 if (
                     said := forgets_too_much(act, step) or out_of_turn(act, step, self._sizes)
                 ) is not None:
-                    self._fail(
+                    self.fail(
                         f"version {version} ({step.new.commit.operation} by job "
                         f"{step.new.commit.job}): {said}"
                     )
         for job in sorted(new.carried):
             if job in self._carried:
-                self._fail(
+                self.fail(
                     f"job {job} was committed twice, at {self._carried[job]} and {version} [IV4]"
                 )
             if job in self._denied:
-                self._fail(
+                self.fail(
                     f"job {job} was reported as {self._denied[job]}, and was committed at "
                     f"{version} [CM10]"
                 )
         for entry, size in self._listed(new.snapshot):
             if self._sizes.get(entry) != size:
-                self._fail(
+                self.fail(
                     f"version {version} lists {entry}, which is not there in its length "
                     "[IV6] [CM18]"
                 )
         self._carried |= dict.fromkeys(new.carried, version)
         self.chain.append(new)
 
-    def _beneath(self, new: State) -> list[State]:
-        """The chain as the new version was built on it: in the place of a member of a joint commit
-        that was aborted, the state before it. [MT5]"""
-        last = self.head
-        if last.version not in new.snapshot.void or last.snapshot.pending is None:
-            return self.chain
+    def _settle_member(self, new: State) -> None:
+        """What became of the member of a joint commit that the new version is built on: where it
+        was aborted, what was in it has not been committed, and the state below it takes its place.
+        [MT5] [MT8]"""
+        last = self.chain[-1] if self.chain else None
+        if last is None or last.snapshot.pending is None:
+            return
+        if last.version not in new.snapshot.void:
+            for job in sorted(last.carried & self._denied.keys()):
+                self.fail(
+                    f"job {job} was reported as {self._denied[job]}, and its member, version "
+                    f"{last.version}, was built upon [CM10] [MT5]"
+                )
+            return
+        for job in last.carried:
+            self._carried.pop(job, None)
         base = self.chain[last.snapshot.pending.base - 1]
         state = state_before(last.snapshot, base.snapshot)
-        return [
-            *self.chain[:-1],
-            msgspec.structs.replace(base, snapshot=state, digest=last.digest),
-        ]
-
-    def _forget_void(self, new: State) -> None:
-        """What was in a member that is void by now has not been committed. [MT8]"""
-        last = self.chain[-1] if self.chain else None
-        if last is not None and last.version in new.snapshot.void:
-            for job in last.carried:
-                self._carried.pop(job, None)
+        self.chain[-1] = msgspec.structs.replace(base, snapshot=state, digest=last.digest)
 
     def _listed(self, snapshot: Snapshot) -> Iterable[tuple[str, int]]:
         yield from ((entry.path, entry.bytes) for entry in snapshot.added)
@@ -417,7 +435,7 @@ class Oracle:
         )
         paths = entries.column("path").to_pylist()
         if len(paths) != len(set(paths)):
-            self._fail(f"version {snapshot.version} lists a path twice [IV6]")
+            self.fail(f"version {snapshot.version} lists a path twice [IV6]")
         return dict(zip(paths, rows, strict=True))
 
     def _spilled_records(self, snapshot: Snapshot) -> tuple[dict[str, int], dict[str, int | None]]:
@@ -443,7 +461,7 @@ class Oracle:
         [GC5] [GC7]"""
         there, needed = set(names), self.needed()
         if needed - there:
-            self._fail(f"{min(needed - there)} is needed and gone [IV2]")
+            self.fail(f"{min(needed - there)} is needed and gone [IV2]")
         # left by a dead creator: gc leaves it
         stale = {name for name in there if object_names.parse_marker(name) is not None}
         if self.graves and self.chain:  # nobody may delete what jobs of other tables have left
@@ -454,11 +472,12 @@ class Oracle:
             }
         exported = set(filter(is_export, there))
         if dead := there - needed - stale - exported - {object_names.HINT}:
-            self._fail(
+            self.fail(
                 f"{len(dead)} dead objects are left after two gcs, such as {min(dead)} [GC5] [GC7]"
             )
 
-    def _fail(self, said: str) -> None:
+    def fail(self, said: str) -> None:
+        """End the run: a guarantee did not hold."""
         error = ViolationError(said)
         self._scheduler.fail(error)
         raise error

@@ -5,7 +5,7 @@ is checked all the time. [IV1]-[IV8]
     print(found.violation, found.trace)
 
 The same seed gives the same trace, byte for byte. Not here: shrinking a violation
-(testing.simulation.shrink), all schedules of a small world (testing.simulation.explore), pipelines
+(testing.shrink), all schedules of a small world (testing.simulation.explore), pipelines
 of users (testing.simulation.pipelines).
 """
 
@@ -87,7 +87,7 @@ def run(
     """One run in the world of a theme. cast: the actors and their programs; None: the theme's
     own."""
     with tuned(_tuning_of(theme)):
-        world = _world(theme, choices)
+        world = _worlds(theme, choices)
         programs = (
             cast(world)
             if cast is not None
@@ -97,9 +97,11 @@ def run(
         world.scheduler.run(programs)
         if world.scheduler.failure is None:
             try:
-                _close(world)
-                if (wrong := check(world.history.operations)) is not None:
-                    raise ContradictionError(wrong)
+                _let_arrive(world)
+                for each in world.beside.values() or (world,):
+                    _close(each)
+                    if (wrong := check(each.history.operations)) is not None:
+                        raise ContradictionError(wrong)
             except Exception as error:
                 world.scheduler.fail(error)
     return told(
@@ -108,7 +110,7 @@ def run(
         theme=name,
         seed=seed,
         history=world.history,
-        versions=len(world.oracle.chain),
+        versions=sum(len(each.oracle.chain) for each in world.beside.values() or (world,)),
     )
 
 
@@ -153,32 +155,49 @@ def _kind(error: BaseException) -> str:
     return f"[{clauses}" if isinstance(error, ViolationError) and clauses else type(error).__name__
 
 
-def _world(theme: Theme, choices: Choices) -> World:
+def _worlds(theme: Theme, choices: Choices) -> World:
+    """That of the first table, and of all that are beside it."""
     scheduler, trace = Scheduler(choices), Trace()
+    first = _world(theme, scheduler, trace, 0)
+    if theme.tables > 1:
+        others = [_world(theme, scheduler, trace, which) for which in range(1, theme.tables)]
+        for which, each in enumerate((first, *others)):
+            first.beside[f"table {which}"] = each
+            each.url, each.beside, each.joint = f"sim://table {which}", first.beside, first.joint
+        oracles = {
+            each.oracle.head.snapshot.table_id: each.oracle for each in first.beside.values()
+        }
+        for oracle in oracles.values():
+            oracle.homes = oracles
+    return first
+
+
+def _world(theme: Theme, scheduler: Scheduler, trace: Trace, which: int) -> World:
+    choices = scheduler.choices
     space = Space(scheduler, trace)
     oracle = Oracle(scheduler, SimulatedStore(space, onlooker(scheduler)))
     space.watcher = oracle
     space.tells_times = not choices.pick("store tells no times", 2, 0.15)
     history = History()
     if theme.versions:
-        before = _start(theme.versions, theme.tight, space.tells_times)
+        before = _start(theme.versions, theme.tight, space.tells_times, which)
         space.objects = dict(before.space.objects)
-        scheduler.now_us = before.scheduler.now_us
+        scheduler.now_us = max(scheduler.now_us, before.scheduler.now_us)
         oracle.resume(before.oracle)
         history = History(before.history.operations)
     return World(scheduler=scheduler, trace=trace, space=space, oracle=oracle, history=history)
 
 
 @functools.cache
-def _start(versions: int, tight: bool, tells_times: bool) -> World:
-    """A table with some history, the same for all runs: files in two partitions, one overwritten, a
-    tag, a key, a source."""
+def _start(versions: int, tight: bool, tells_times: bool, which: int) -> World:
+    """A table with some history, the same for all runs where it is table `which`: files in two
+    partitions, one overwritten, a tag, a key, a source."""
     scheduler, trace = Scheduler(Choices()), Trace()
     space = Space(scheduler, trace)
     oracle = Oracle(scheduler, SimulatedStore(space, onlooker(scheduler)))
     space.watcher, space.tells_times = oracle, tells_times
     world = World(scheduler=scheduler, trace=trace, space=space, oracle=oracle, history=History())
-    worker = Worker(world, Actor(scheduler, "setup", _SETUP))
+    worker = Worker(world, Actor(scheduler, "setup", _SETUP + 64_000 * bool(which) + which))
     create_table(worker.session, schema=SCHEMA, partition_by=(2,), properties={})
     deeds: list[Callable[[], None]] = [
         lambda: worker.publish(Work(day=0)),
@@ -196,16 +215,20 @@ def _start(versions: int, tight: bool, tells_times: bool) -> World:
     return world
 
 
+def _let_arrive(world: World) -> None:
+    """All requests in progress arrive."""
+    while world.scheduler.pending:
+        world.scheduler.pending.pop(0)()
+
+
 def _close(world: World) -> None:
-    """All requests in progress arrive, the actors are gone, and two gcs later no orphan file is
-    left. [GC5] [GC7]"""
+    """The actors are gone, and two gcs later no orphan file is left. [GC5] [GC7]"""
     scheduler = world.scheduler
-    while scheduler.pending:
-        scheduler.pending.pop(0)()
     # by a person, as advised in the error that blocks everyone
     for name in list(world.oracle.strays):
         world.space.remove(name, "closer")
-    store = SimulatedStore(world.space, Actor(scheduler, "closer", _CLOSER))
+    worker = Worker(world, Actor(scheduler, "closer", _CLOSER))
+    store = worker.store
     if len(world.oracle.chain) == 1:  # no fence passes a job whose base version is the only version
         alter.set_properties(TableContext(store, store.env), {"closed": "é"})
     for _ in range(2):

@@ -7,16 +7,18 @@ Not here: how anything is done (testing.simulation.workers), who runs first
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from ...core.commit.retention import DAY_S, Policy
 from ..choices import Choices
+from .joint_workers import publish_together, read_together
 from .scheduler import Actor, Died
 from .workers import ADVANCING, DAYS, Edit, RowOperation, Work, Worker, World
 
 Deed = Callable[[Worker], None]
+JointDeed = Callable[[Sequence[Worker]], None]
 KEYS = ADVANCING + 2
 _LIVES = 3
 
@@ -24,13 +26,15 @@ _LIVES = 3
 class Theme(msgspec.Struct, frozen=True, kw_only=True):
     """actors: name -> the deeds from which it draws; deeds: how many it does at most; versions: how
     many exist before any actor begins, 0: no table; tight: budgets so small that everything spills;
-    eager: a job that loses once asks for group commit."""
+    eager: a job that loses once asks for group commit; tables: how many; a deed in one of them
+    chooses which, one in several is done in all."""
 
     actors: Mapping[str, tuple[str, ...]]
     deeds: int = 3
     versions: int = 7
     tight: bool = False
     eager: bool = False
+    tables: int = 1
 
 
 def program(world: World, theme: Theme, name: str) -> Callable[[Actor], None]:
@@ -40,23 +44,33 @@ def program(world: World, theme: Theme, name: str) -> Callable[[Actor], None]:
 
     def live(actor: Actor) -> None:
         actor.skew_us = (0, 3, -3)[choices.pick(f"clock {name}", 3, 0.3)] * round(DAY_S * 1e6)
-        worker = Worker(world, actor)
+        crew = [Worker(each, actor) for each in (*world.beside.values(),)] or [Worker(world, actor)]
         for number in range(theme.deeds):
             plan = f"{name}.{number}"
             chosen = choices.pick(f"plan {plan}", 1 + len(deeds), 0.9)
             if chosen:
-                _do(worker, _DEEDS[deeds[chosen - 1]](choices, plan))
+                name_of_deed = deeds[chosen - 1]
+                if name_of_deed in _JOINT_DEEDS:
+                    _do(crew, _JOINT_DEEDS[name_of_deed](choices, plan))
+                else:
+                    which = choices.pick(f"table {plan}", len(crew)) if len(crew) > 1 else 0
+                    _do_alone(crew, which, _DEEDS[name_of_deed](choices, plan))
 
     return live
 
 
-def _do(worker: Worker, deed: Deed) -> None:
+def _do_alone(crew: Sequence[Worker], which: int, deed: Deed) -> None:
+    _do(crew, lambda workers: deed(workers[which]))
+
+
+def _do(crew: Sequence[Worker], deed: JointDeed) -> None:
     for _ in range(_LIVES):
         try:
-            deed(worker)
+            deed(crew)
             return
         except Died:
-            worker.begin_life()
+            for worker in crew:
+                worker.begin_life()
 
 
 # --- Deeds: all draws happen before they begin, so that a restart does the same ------------------
@@ -217,6 +231,31 @@ def _gc(choices: Choices, plan: str, policy: Policy) -> Deed:
     return deed
 
 
+def _collect_states(choices: Choices, plan: str) -> Deed:
+    """A gc that forgets no keys: that would undo a joint key in one of its tables. [MT13]"""
+    policy = Policy(
+        grace_s=(0.0, DAY_S)[choices.pick(f"grace {plan}", 2)],
+        keep_for_s=0.0,
+        keep_versions=1 + choices.pick(f"keep {plan}", 3),
+        prepared_grace_s=0.0,
+    )
+    return _gc(choices, plan, policy)
+
+
+def _publish_together(choices: Choices, plan: str) -> JointDeed:
+    keyed = choices.pick(f"keyed {plan}", 3)
+    if keyed:
+        work = Work(number=KEYS + choices.pick(f"key {plan}", 3), advances=False)
+    else:
+        replaces = ("", "", "day")[choices.pick(f"scope {plan}", 3)]
+        work = _work(choices, plan, replaces=replaces, serializable=True)
+    return lambda crew: publish_together(crew, work)
+
+
+def _read_together(choices: Choices, plan: str) -> JointDeed:
+    return read_together
+
+
 def _wait(choices: Choices, plan: str) -> Deed:
     hours = (1, 30, 400)[choices.pick(f"hours {plan}", 3)]
     return lambda worker: worker.wait(hours)
@@ -256,6 +295,11 @@ _DEEDS |= {
     "keep keys": _keep_keys,
     "remake": _remake,
     "declare": _declare,
+}
+_DEEDS["gc states"] = _collect_states
+_JOINT_DEEDS: dict[str, Callable[[Choices, str], JointDeed]] = {
+    "publish together": _publish_together,
+    "read together": _read_together,
 }
 _IN_FLIGHT = ("append_keyed", "append_unplaced", "append_recoverable", "prepare", "batch")
 
@@ -398,6 +442,27 @@ THEMES: dict[str, Theme] = {
             "gc": ("gc",),
         },
         eager=True,
+    ),
+    "joint": Theme(
+        actors={
+            "a": ("publish together",),
+            "b": ("publish together", "append", "overwrite"),
+            "c": ("append_keyed", "append", "read", "rewind"),
+            "reader": ("read together",),
+        },
+        versions=3,
+        tables=3,
+    ),
+    "joint gc": Theme(
+        actors={
+            "a": ("publish together",),
+            "b": ("publish together", "overwrite"),
+            "gc": ("gc states",),
+            "reader": ("read together", "read", "tag"),
+        },
+        versions=3,
+        tables=2,
+        tight=True,
     ),
     "everything": Theme(
         actors={

@@ -37,6 +37,10 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     reads: tuple[Partition, ...] = ()
     shared: bool = False
 
+    @property
+    def table_id(self) -> str:
+        return object_names.parse_job_id(self.job).table_id
+
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
     """A version as the oracle holds it. keys: key -> the version that recorded it; jobs: as
@@ -57,6 +61,11 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     def commit(self) -> Commit:
         """The commit to check; for a version as a whole, its creator's."""
         return self.snapshot.commits[-1]
+
+    @property
+    def is_void(self) -> bool:
+        """Whether it is the state below an aborted member of a joint commit, in its place."""
+        return self.version in self.snapshot.void
 
     @property
     def carried(self) -> frozenset[str]:

@@ -8,7 +8,7 @@ which actor does what (testing.simulation.themes).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import msgspec
@@ -92,7 +92,9 @@ EXPECTED = (
 
 
 class World(msgspec.Struct, kw_only=True):
-    """What the actors of a run share. prepared: ids of jobs that any of them may finish."""
+    """What the actors of a run share. prepared: ids of jobs that any of them may finish;
+    beside: path -> the world of each table of the run; joint: table id -> job of each joint commit
+    that was tried, the same in all of these."""
 
     scheduler: Scheduler
     trace: Trace
@@ -100,6 +102,9 @@ class World(msgspec.Struct, kw_only=True):
     oracle: Oracle
     history: History
     prepared: list[str] = []
+    url: str = "sim://table"
+    beside: dict[str, World] = {}
+    joint: list[dict[str, str]] = []
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -148,7 +153,8 @@ class Worker:
     """An actor that works on the table, in one life after another."""
 
     def __init__(self, world: World, actor: Actor) -> None:
-        self._world, self.actor = world, actor
+        self.world = self._world = world
+        self.actor = actor
         self._lives = self._asked = self._since = 0
         self.begin_life()
 
@@ -156,19 +162,37 @@ class Worker:
         """Forget everything of an earlier life."""
         self._lives += 1
         self.actor.is_dead = False
-        self.store = SimulatedStore(self._world.space, self.actor)
+        self.store = self._store_of(self._world)
         self.session = TableContext(self.store, self.actor)
+
+    def _store_of(self, world: World) -> SimulatedStore:
+        def beside(path: str) -> SimulatedStore:
+            return self._store_of(world.beside[path])
+
+        return SimulatedStore(world.space, self.actor, world.url, beside)
 
     def attempt(
         self, name: str, arguments: dict[str, Any], work: Callable[[Running], object], **what: Any
     ) -> None:
         """One recorded operation, which may fail as operations do. what: fields of its record that
         are known before."""
+        with self.attempting(name, arguments, **what) as running:
+            result = work(running)
+            self.note(f"{name}: {_shown(result)}")
+
+    def note(self, said: str) -> None:
+        """Put it into the trace."""
+        self._world.trace.note(self.actor.name, said)
+
+    @contextlib.contextmanager
+    def attempting(self, name: str, arguments: dict[str, Any], **what: Any) -> Iterator[Running]:
+        """The same as a block. An expected error ends the block, and leaves it only where others
+        are around it."""
         world = self._world
         running = world.history.begin(f"{self.actor.name}.{self._lives}", name, **what)
         world.trace.note(self.actor.name, f"{name} {arguments or ''}")
         try:
-            result = work(running)
+            yield running
         except Died:
             world.trace.note(self.actor.name, f"{name} died")
             raise
@@ -182,8 +206,6 @@ class Worker:
                 world.oracle.told_gone(running.operation.job)
             running.refused(error)
             world.trace.note(self.actor.name, f"{name}: {type(error).__name__}")
-        else:
-            world.trace.note(self.actor.name, f"{name}: {_shown(result)}")
         world.history.end(running)
 
     # --- Jobs -------------------------------------------------------------------------------------
@@ -196,7 +218,7 @@ class Worker:
         )
 
     def _publish(self, running: Running, work: Work) -> Outcome:
-        job, told = self._written(running, work)
+        job, told = self.written(running, work)
         self._since = len(self._world.oracle.chain)
         try:
             outcome = job.commit()
@@ -209,7 +231,7 @@ class Worker:
             outcome = self._again(running, job)
         if outcome.kind == "unknown" and self._says("again"):
             outcome = self._again(running, job)
-        return self._settled(running, outcome, told)
+        return self.settled(running, outcome, told)
 
     def _again(self, running: Running, job: Transaction) -> Outcome:
         outcome = job.commit_again()
@@ -226,11 +248,11 @@ class Worker:
         )
 
     def _prepare(self, running: Running, work: Work) -> str:
-        job, _ = self._written(running, work, shared=True)
+        job, _ = self.written(running, work, shared=True)
         self._world.prepared.append(job.id)
         return job.prepare()
 
-    def _written(
+    def written(
         self, running: Running, work: Work, *, shared: bool = False
     ) -> tuple[Transaction, Declared]:
         """The job with everything that it is to commit, reported to the oracle and recorded in the
@@ -322,7 +344,7 @@ class Worker:
             oracle.told_not(told.job, f"not committed ({type(error).__name__})")
             running.refused("store")
             raise
-        return self._settled(running, outcome, told)
+        return self.settled(running, outcome, told)
 
     def _rewritten(self, change: RowChange, edit: Edit) -> Declared:
         """What it commits: files of its day go, and new ones take their place."""
@@ -365,7 +387,7 @@ class Worker:
             job=job.id,
         )
 
-    def _settled(self, running: Running, outcome: Outcome, told: Declared) -> Outcome:
+    def settled(self, running: Running, outcome: Outcome, told: Declared) -> Outcome:
         oracle = self._world.oracle
         _tell(running, outcome, told)
         is_final = outcome.kind in ("fenced", "aborted") or (
@@ -391,7 +413,7 @@ class Worker:
             self.attempt(
                 name,
                 {"job": job},
-                lambda running: self._settled(running, act(self.session, job), self._told(job)),
+                lambda running: self.settled(running, act(self.session, job), self._told(job)),
                 gives_up=gives_up,
                 **_shared(job),
             )
@@ -416,7 +438,7 @@ class Worker:
             )
             one.note(begin=begin)
             if result.outcome is not None:
-                self._settled(one, result.outcome, self._told(result.job_id))
+                self.settled(one, result.outcome, self._told(result.job_id))
             else:
                 # If the table does not know the source, the obstacle is an earlier range, not a
                 # watermark.
@@ -477,7 +499,7 @@ class Worker:
             running.note(
                 job=outcome.job_id, table=_table_of(outcome.job_id), birth=birth_of(outcome.job_id)
             )
-            return self._settled(running, outcome, Declared(job=outcome.job_id))
+            return self.settled(running, outcome, Declared(job=outcome.job_id))
 
         self.attempt(name, arguments, settled, **what)
 
@@ -557,7 +579,7 @@ class Worker:
 
     def _read(self, running: Running, back: int | None) -> int:
         oracle = self._world.oracle
-        known, removed = len(oracle.chain), len(oracle.graves)
+        known, removed = oracle.latest, len(oracle.graves)
         head = self.session.open()
         running.note(table=head.snapshot.table_id)
         oracle.read(head, known if len(oracle.graves) == removed else 0)
@@ -590,6 +612,10 @@ class Worker:
     def wait(self, hours: int) -> None:
         """Let time pass."""
         self.actor.sleep(hours * 3600.0)
+
+    def asks(self) -> None:
+        """Results from now on are true of some version since."""
+        self._since = len(self._world.oracle.chain)
 
     def _says(self, what: str) -> bool:
         self._asked += 1

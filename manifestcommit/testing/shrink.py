@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from .simulator import Run
+from .simulation.simulator import Run
 
 Again = Callable[[Mapping[str, int]], Run]
 
