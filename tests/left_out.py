@@ -427,9 +427,6 @@ LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "test_nothing_is_wider_than_the_window": ("1280",),
     },
-    "tests/simulator/test_finds.py": {
-        "test_a_safeguard_that_is_gone_is_missed": ("earlier ranges",),
-    },
     "tests/simulator/test_runs.py": {
         "test_no_schedule_of_a_small_world_breaks_a_promise": ("a stalled writer, a writer and gc",),
     },

@@ -31,7 +31,7 @@ SHARES = {
     "model": 0.2,
     "servers": 0.8,
     "simulator": 0.7,
-    "spark": 0.6,
+    "spark": 0.5,
     "stateful": 0.5,
     "store": 0.8,
 }
