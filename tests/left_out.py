@@ -620,7 +620,6 @@ LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
         "test_what_may_differ_has_no_fingerprint": (
             "a broadcast of row numbers",
             "a subquery",
-            "a uuid",
             "another source",
             "by range",
             "cached",

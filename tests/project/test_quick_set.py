@@ -30,7 +30,7 @@ SHARES = {
     "fuzz": 0.22,
     "model": 0.2,
     "servers": 0.8,
-    "simulator": 0.7,
+    "simulator": 0.65,
     "spark": 0.5,
     "stateful": 0.5,
     "store": 0.8,
