@@ -73,7 +73,7 @@ from .store.probes.doctor import DoctorCheck, DoctorLatency, DoctorReport
 from .table import Table, abort, gc, plan_gc, read_committed, resolve
 from .table.creation import adopt, create_table
 from .table.listing import Listing
-from .table.row_changes import MergeBuilder
+from .table.merge_builder import MergeBuilder
 from .version import __version__
 
 if TYPE_CHECKING:

@@ -402,7 +402,7 @@ class TableReads:
                 "invalid filter: with lazy=True the frame filters by itself, so call its method: "
                 "table.to_polars(lazy=True).filter(polars.col('flight') == 1545)"
             )
-        from .engine_readers import polars_frame  # late: Polars is not always there
+        from ..engine.scan.engine_readers import polars_frame  # late: Polars is not always there
 
         snapshot = self.snapshot(version, as_of, tag)
         names = _chosen(snapshot, columns)
@@ -449,7 +449,7 @@ class TableReads:
         """
         with _needed("duckdb", "duckdb"):
             import duckdb
-        from .engine_readers import duckdb_relation  # late: DuckDB is not always there
+        from ..engine.scan.engine_readers import duckdb_relation  # late: DuckDB is not always there
 
         return duckdb_relation(
             self._session,

@@ -771,14 +771,14 @@ SPARK: tuple[Mutant, ...] = (
         "files of others in an engine",
         "DuckDB and Polars read the files of other programs themselves: footers are not checked, and partition values are null.",
         "AF3 DF4 RD42",
-        ("table/engine_readers.py", 'pc.is_valid(entries.column("digest"))', 'pc.is_valid(entries.column("path"))'),
+        ("engine/scan/engine_readers.py", 'pc.is_valid(entries.column("digest"))', 'pc.is_valid(entries.column("path"))'),
         tests="api/test_engine_readers.py::test_only_own_files_are_read_by_the_engines",
     ),
     mutant(
         "patterns in an engine",
         "DuckDB takes the path of a table for a pattern, and reads the files of another table.",
         "RD42",
-        ("table/engine_readers.py", "if any(map(_GLOB.search, paths)) or not ", "if not "),
+        ("engine/scan/engine_readers.py", "if any(map(_GLOB.search, paths)) or not ", "if not "),
         tests="api/test_engine_readers.py::test_a_root_that_duckdb_takes_for_a_pattern_goes_by_the_dataset",
     ),
     mutant(

@@ -596,7 +596,7 @@ FLOORS: dict[str, list[set[str]]] = {
     "engine.scan": [
         {"checked_dataset", "constant_columns", "parallel_decode", "partition_folders", "prefetch", "pruning_stats"},
         {"arrow_dataset", "planning", "row_group_pruning"},
-        {"change_feed"},
+        {"change_feed", "engine_readers"},
     ],
 }
 

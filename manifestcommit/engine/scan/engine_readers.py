@@ -1,8 +1,8 @@
 """One version as a relation of DuckDB or a lazy frame of Polars: these engines read its files with
 their own Parquet readers. [RD2] [RD42]
 
-Internal: import from `manifestcommit`. Not here: which files a snapshot lists
-(engine.scan.planning), the dataset that takes over elsewhere (engine.scan.arrow_dataset).
+Not here: which files a snapshot lists (engine.scan.planning), the dataset that takes over elsewhere
+(engine.scan.arrow_dataset).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..core.schema import arrow_schema
-from ..core.schema.fields import (
+from ...core.schema import arrow_schema
+from ...core.schema.fields import (
     ArrayType,
     FieldType,
     MapType,
@@ -25,11 +25,11 @@ from ..core.schema.fields import (
     members,
     walk,
 )
-from ..core.table.snapshot import Snapshot
-from ..engine.metadata.table_context import TableContext
-from ..engine.scan import planning
-from ..errors import UsageError
-from ..store.base import check_files
+from ...core.table.snapshot import Snapshot
+from ...errors import UsageError
+from ...store.base import check_files
+from ..metadata.table_context import TableContext
+from . import planning
 
 if TYPE_CHECKING:
     import duckdb
@@ -85,7 +85,7 @@ def duckdb_relation(
         )
         parts.append(connection.sql(query))
     if others.num_rows or not paths:
-        from ..engine.scan.arrow_dataset import open_dataset  # late: pyarrow.dataset loads pandas
+        from .arrow_dataset import open_dataset  # late: pyarrow.dataset loads pandas
 
         parts.append(connection.from_arrow(open_dataset(session, snapshot, others)))
     return parts[0] if len(parts) == 1 else parts[0].union(parts[1])
@@ -102,7 +102,7 @@ def polars_frame(session: TableContext, snapshot: Snapshot) -> polars.LazyFrame:
         own = own.sort_by([("added", "descending"), ("rows", "descending")])
         parts.append(_polars_scan(own.column("path").to_pylist(), snapshot.schema))
     if others.num_rows or not own.num_rows:
-        from ..engine.scan.arrow_dataset import open_dataset  # late: pyarrow.dataset loads pandas
+        from .arrow_dataset import open_dataset  # late: pyarrow.dataset loads pandas
 
         parts.append(polars.scan_pyarrow_dataset(open_dataset(session, snapshot, others)))
     return parts[0] if len(parts) == 1 else polars.concat(parts)
