@@ -184,6 +184,8 @@ class Teller(BankActor):
         if len(urls) > 1:
             with mc.transaction(urls, key=transfer.key, storage_options=self.world.options) as tx:
                 self.fill(transfer, {bank: tx[bank] for bank in urls}, jobs, running)
+                if transfer.till:
+                    self.pause(1.0)  # for others to take it meanwhile: some member is refused when another one is there already
                 self.maybe_die("before the commit", 0.02)
             assert tx.outcome is not None
             return tx.outcome
