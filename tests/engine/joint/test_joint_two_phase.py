@@ -30,6 +30,7 @@ from manifestcommit.engine.commit.prepared_job import put_prepared, read_prepare
 from manifestcommit.engine.job.job_list import list_jobs
 from manifestcommit.engine.job.resolve import resolve_job
 from manifestcommit.engine.job.two_phase import commit_prepared, give_up, settle_prepared
+from manifestcommit.engine.joint.joint_commit import TablePart, commit_declared
 from manifestcommit.engine.joint.joint_two_phase import prepared_together, together_of
 from manifestcommit.engine.maintenance import gc
 from manifestcommit.engine.metadata.table_context import TableContext
@@ -191,6 +192,32 @@ def test_who_is_an_attempt_behind_joins_the_next_at_once() -> None:
     pending = lake.newest(1).pending
     assert pending is not None and pending.attempt == 2 and lake.newest(1).void == ()
     assert lake.env.waited_us - before < 1_000_000
+
+
+def test_who_is_overtaken_by_the_next_attempt_reports_its_versions() -> None:
+    """It has placed its members when others abort that attempt, and commit the same jobs by the next. [MT11] [CM10] [MT7]"""
+    lake = Lake(2)
+    jobs = prepare(lake)
+    store = open_store(lake.urls[0])
+    late: list[Any] = []
+
+    def overtake(call: Any) -> None:
+        if not late and call.kind == "put_if_absent" and object_names.parse_version(call.name) is not None:
+            late.append(None)
+            append(lake, 1)
+            late[0] = commit_prepared(lake.at(lake.urls[1]), jobs[1])
+
+    home = TableContext(FaultStore(store, on_call=overtake), lake.env)
+    prepared = {job: read_prepared(lake.at(url), job) for url, job in zip(lake.urls, jobs, strict=True)}
+    made = []
+    for job, at in zip(jobs, (home, lake.at(lake.urls[1])), strict=True):
+        change = prepared[job]
+        assert change is not None
+        made.append(TablePart(session=at, head=at.open(), change=change.change, is_prepared=True))
+    found = commit_declared(made)
+    member = made[1]
+    assert late[0].version == found[member.table_id].version == lake.head(1).snapshot.recent_jobs[jobs[1]]
+    assert found[member.table_id].version not in lake.head(1).snapshot.void
 
 
 def _until_placed(lake: Lake, jobs: list[str]) -> None:
