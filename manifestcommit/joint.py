@@ -17,17 +17,17 @@ import msgspec
 import pyarrow as pa
 
 from .argument_checks import age, checked
-from .engine.joint.joint_commit import commit_jointly
+from .engine.joint.joint_commit import check_places, commit_jointly
 from .engine.joint.joint_read import read_jointly
 from .engine.joint.joint_rollback import plan_joint_rollback
 from .engine.joint.joint_tag import tag_jointly
-from .engine.joint.joint_two_phase import together_of
+from .engine.joint.joint_two_phase import check_together, together_of
 from .engine.metadata.table_context import TableContext
 from .engine.runtime.outcome import Outcome, error_of
 from .engine.runtime.validation import optional, wrong
 from .errors import UsageError
 from .job import Job, Path, begin, commit
-from .store import StorageOptions
+from .store import StorageOptions, open_store
 from .table import Resolution, abort
 from .table.table import Table
 from .terminal.notebook import Shown
@@ -216,9 +216,10 @@ def transaction(
     named = _named(tables)
     if len(named) < 2:
         raise wrong("tables", tables, "2 to 32 tables", '["/lake/orders", "/lake/rejects"]')
+    places = {name: _place(table, storage_options) for name, table in named.items()}
+    check_places([open_store(path, options) for path, options in places.values()])
     jobs: dict[str, Job] = {}
-    for name, table in named.items():
-        path, options = _place(table, storage_options)
+    for name, (path, options) in places.items():
         jobs[name] = begin(
             path,
             key=key,
@@ -329,6 +330,14 @@ class PreparedTransaction:
     def __repr__(self) -> str:
         return f"PreparedTransaction({self.jobs!r})"
 
+    def _check(self) -> None:
+        """UsageError where the jobs were not prepared together: nothing would decide for all."""
+        opened = [
+            (TableContext(open_store(url, self._storage_options)), job)
+            for url, job in self.jobs.items()
+        ]
+        check_together(opened)
+
     def commit(self) -> JointOutcome:
         """Commit all of the jobs, or none; any number of times, also while others do.
 
@@ -344,11 +353,12 @@ class PreparedTransaction:
             WatermarkOverlapError: as for a conflict.
             KeyReusedError: a key was committed with another declaration, or in one table only.
             TableNotFoundError: there is no table at a path.
-            UsageError: an id is not of a job of its table.
+            UsageError: an id is not of a job of its table, or the jobs were not prepared together.
             OutcomeUnknownError: the store did not say whether they were committed: call it again.
 
         Spec: MT11, MT1.
         """
+        self._check()
         outcomes = {}
         for url, job in self.jobs.items():
             outcomes[url] = commit(url, job, storage_options=self._storage_options)
@@ -365,11 +375,12 @@ class PreparedTransaction:
 
         Raises:
             TableNotFoundError: there is no table at a path.
-            UsageError: an id is not of a job of its table.
+            UsageError: an id is not of a job of its table, or the jobs were not prepared together.
             OutcomeUnknownError: the store did not say what was decided: call it again.
 
         Spec: MT11, AB4.
         """
+        self._check()
         url, job = next(iter(self.jobs.items()))
         return abort(url, job, storage_options=self._storage_options)
 
@@ -654,16 +665,17 @@ def _opened(
 
 def _named(tables: Tables) -> dict[str, Path | Table]:
     """The tables by the names that the caller gave them, or by their paths."""
-    items: list[tuple[Any, Any]] = [(None, None)]
+    items: list[tuple[Any, Any]] = []
     if isinstance(tables, Mapping):
         items = list(tables.items())
     elif isinstance(tables, Iterable) and not isinstance(tables, str | os.PathLike | Table):
-        items = [(None, table) for table in tables]
+        items = [("", table) for table in tables]
     named: dict[str, Path | Table] = {}
-    for name, table in items:
-        if not isinstance(table, str | os.PathLike | Table):
+    for name, table in items or [(None, None)]:
+        if not isinstance(name, str) or not isinstance(table, str | os.PathLike | Table):
             example = '["/lake/orders", "/lake/rejects"]'
-            raise wrong("tables", tables, "a list of paths or Table objects", example)
+            expected = "a list of paths or Table objects, or a mapping of names to them"
+            raise wrong("tables", tables, expected, example)
         name = name or (table.url if isinstance(table, Table) else os.fspath(table))
         if name in named:
             raise UsageError(f"invalid tables: {name!r} is given twice")

@@ -161,7 +161,8 @@ def table_of(options: argparse.Namespace, path: str | None = None) -> Table:
     """The table of a command. path: of another one that the command is about, too."""
     from ..table import Table  # late: `--version` and `--help` need no pyarrow
 
-    return Table(path or options.path, storage_options_of(options.storage_options))
+    chosen = options.path if path is None else path
+    return Table(chosen, storage_options_of(options.storage_options))
 
 
 def context_of(options: argparse.Namespace, path: str | None = None) -> TableContext:
@@ -169,9 +170,8 @@ def context_of(options: argparse.Namespace, path: str | None = None) -> TableCon
     from ..engine.metadata.table_context import TableContext
     from ..store import open_store
 
-    return TableContext(
-        open_store(path or options.path, storage_options_of(options.storage_options))
-    )
+    chosen = options.path if path is None else path
+    return TableContext(open_store(chosen, storage_options_of(options.storage_options)))
 
 
 def storage_options_of(file: str | None) -> dict[str, Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from tests.engine.joint.tables import stopped
 
 import manifestcommit as mc
-from manifestcommit.cli.exit_codes import NO
+from manifestcommit.cli.exit_codes import NO, USAGE
 from manifestcommit.cli.main import main
 from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.store import open_store
@@ -162,6 +163,7 @@ WRONG: dict[str, Any] = {
     "a table twice": ["x", "x"],
     "a number": ["x", 1],
     "nothing": None,
+    "names that are no texts": {1: "x", 2: "y"},
 }
 
 
@@ -170,6 +172,73 @@ def test_what_are_no_tables_is_refused(what: str) -> None:
     """[SE3] [MT2]"""
     with pytest.raises(mc.UsageError, match="invalid tables"):
         mc.transaction(WRONG[what])
+
+
+@pytest.mark.parametrize("call", [mc.read_together, lambda tables: mc.tag_together(tables, "t")])
+def test_no_tables_are_neither_read_nor_tagged(call: Any) -> None:
+    """[SE3]"""
+    with pytest.raises(mc.UsageError, match="invalid tables"):
+        call([])
+
+
+APART = {
+    "one place, spelled twice": (["{}/a", "{}/a/"], "a takes part twice"),
+    "a path and its URL": (["{}/a", "file://{}/a"], "a takes part twice"),
+    "two stores": (["{}/a", "memory://elsewhere/apart"], "not in the same object store"),
+    "too many": ([f"{{}}/{number}" for number in range(33)], "2 to 32 tables, not 33"),
+}
+
+
+@pytest.mark.parametrize("what", APART)
+def test_tables_that_cannot_be_committed_together_are_refused_before_rows_are_written(tmp_path: Path, what: str) -> None:
+    """[SE3] [MT2] [MT6]"""
+    paths, problem = APART[what]
+    with pytest.raises(mc.UsageError, match=problem):
+        mc.transaction([path.format(tmp_path) for path in paths])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_table_and_its_copy_are_not_read_as_one(lake: list[str], tmp_path: Path) -> None:
+    """Both have one table id, and each its own versions: neither is read at a version of the other. [MT12]"""
+    for path in lake[:2]:
+        mc.create_table(path, DAY.schema)
+    copy = str(shutil.copytree(lake[0], tmp_path / "copy"))
+    for _ in range(2):
+        mc.write(DAY, copy)
+    mc.write(DAY, lake[0])
+    for tables in ([lake[0], copy], [copy, lake[1], lake[0]]):
+        with pytest.raises(mc.UsageError, match="hold the same table"):
+            mc.read_together(tables)
+    assert rows([copy]) == [4] and rows([lake[0], f"{lake[0]}/"]) == [2, 2]
+
+
+@pytest.mark.parametrize("end", ["commit", "abort"])
+@pytest.mark.parametrize("kind", ["of two transactions", "alone"])
+def test_jobs_that_were_not_prepared_together_do_not_end_together(tmp_path: Path, kind: str, end: str) -> None:
+    """No table decides for both: one could be committed and the other not, or aborted and said to be so of both. [MT11]"""
+    paths = [str(tmp_path / name) for name in "abcd"]
+    jobs = [mc.begin(path) for path in paths]
+    for job in jobs:
+        job.write(DAY)
+    if kind == "alone":
+        given = {path: job.prepare() for path, job in zip(paths, jobs, strict=True)}
+    else:
+        given = dict(mc.prepare_together(jobs[:2]).jobs) | dict(mc.prepare_together(jobs[2:]).jobs)
+    mixed = mc.PreparedTransaction(dict(list(given.items())[1:3]))
+    with pytest.raises(mc.UsageError, match="was not prepared together with the other jobs"):
+        getattr(mixed, end)()
+    assert {str(mc.resolve(url, job)) for url, job in given.items()} == {"pending"} and rows(paths) == [0] * 4
+
+
+@pytest.mark.parametrize("command", [["tag", "t"], ["rollback", "--tag", "t", "--reason", "r", "--dry-run"]])
+def test_an_empty_path_of_another_table_is_not_the_first_table(
+    lake: list[str], capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    """Such as that of a variable of the shell that is not set. [SE3]"""
+    mc.create_table(lake[0], DAY.schema)
+    mc.Table(lake[0]).tag("t")
+    assert main([command[0], lake[0], *command[1:], "--together-with", ""]) == USAGE
+    assert "it is empty" in capsys.readouterr().err
 
 
 def test_what_are_no_jobs_of_several_tables_is_refused(lake: list[str]) -> None:

@@ -23,6 +23,7 @@ from ...core.table.joint_members import MOST_TABLES
 from ...core.table.object_names import attempt_id
 from ...core.table.snapshot import JointRecord
 from ...errors import ManifestCommitError, StoreError, UsageError
+from ...store import Store
 from ...store.base import store_beside
 from ..commit.commit_loop import abort_attempt, commit
 from ..commit.create_version import pause
@@ -110,15 +111,27 @@ def ordered_parts(parts: Sequence[TablePart]) -> list[TablePart]:
     except ValueError as error:
         urls = ", ".join(part.url for part in parts[:MOST_TABLES])
         raise UsageError(f"{error}: {urls}. Nothing was committed.") from None
-    home, *members = ordered
-    for part in members:
-        if store_beside(part.session.store, home.url) is None:
+    check_places([part.session.store for part in ordered])
+    return ordered
+
+
+def check_places(stores: Sequence[Store]) -> None:
+    """UsageError where tables at these places cannot be committed together, whatever is there: too
+    many, one place twice, or not in one object store. [MT2] [MT6]"""
+    urls = [store.url for store in stores]
+    if len(urls) > MOST_TABLES:
+        raise UsageError(
+            f"a joint commit has 2 to {MOST_TABLES} tables, not {len(urls)}. Nothing was committed."
+        )
+    for url in urls:
+        if urls.count(url) > 1:
+            raise UsageError(f"{url} takes part twice. Nothing was committed.")
+        if url != urls[0] and store_beside(stores[0], url) is None:
             raise UsageError(
-                f"{part.url} and {home.url} are not in the same object store, so that readers of "
+                f"{url} and {urls[0]} are not in the same object store, so that readers of "
                 "one could not ask the other what became of the joint commit. Nothing was "
                 "committed. Commit each on its own: commit_all(…)."
             )
-    return ordered
 
 
 def _by_key(parts: Sequence[TablePart]) -> dict[str, Outcome] | None:

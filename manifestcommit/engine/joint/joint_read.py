@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ...core.joint.consistency import Misfit, find_misfit, lowest_allowed
 from ...core.table.snapshot import Snapshot
-from ...errors import SnapshotExpiredError, StoreError, TableNotFoundError
+from ...errors import SnapshotExpiredError, StoreError, TableNotFoundError, UsageError
 from ...store.base import store_beside
 from ..metadata.table_context import TableContext
 from ..metadata.version_chain import Head, read_version
@@ -68,6 +68,12 @@ class _Reading:
     def _open(self, session: TableContext, known: Head | None = None) -> str:
         head = known or session.open()
         table_id = head.snapshot.table_id
+        other = self._sessions.get(table_id, session).store.url
+        if other != session.store.url:
+            raise UsageError(
+                f"{other} and {session.store.url} hold the same table {table_id}: one is a copy of "
+                "the other, or a link to it; nothing was read. Read only one of them."
+            )
         self._sessions[table_id], self._heads[table_id], self.chosen[table_id] = session, head, head
         return table_id
 

@@ -13,7 +13,7 @@ import msgspec
 from ...core.commit.change import Prepared, Write
 from ...core.table import object_names
 from ...core.table.joint_members import TogetherJob
-from ...errors import CorruptMetadataError, TableNotFoundError, UndecidedError
+from ...errors import CorruptMetadataError, TableNotFoundError, UndecidedError, UsageError
 from ...store.base import store_beside
 from ..commit.commit_loop import record_abort
 from ..commit.prepared_job import read_prepared
@@ -42,6 +42,23 @@ def prepared_together(change: Write, together: Sequence[TogetherJob]) -> Write:
     ids = [each.table_id for each in together]
     declared = joint_declaration(change.declared or "", ids)
     return msgspec.structs.replace(change, declared=declared, together=tuple(together))
+
+
+def check_together(jobs: Sequence[tuple[TableContext, str]]) -> None:
+    """UsageError where one of several jobs is prepared without the others: no table decides for all
+    of them. One request for each. [MT11]"""
+    ids = {job for _, job in jobs}
+    if len(ids) < 2:
+        return
+    for session, job in jobs:
+        object_names.parse_job_id(job)
+        prepared = read_prepared(session, job)
+        if prepared is not None and not ids <= {each.job for each in prepared.change.together}:
+            raise UsageError(
+                f"{session.store.url}: job {job} was not prepared together with the other jobs "
+                "that were given; nothing was done. Commit or abort each on its own: commit(…), "
+                "abort(…)."
+            )
 
 
 def commit_prepared_together(session: TableContext, head: Head, prepared: Prepared) -> Outcome:

@@ -74,7 +74,7 @@ def plan_rollback(
     if chosen >= head.version:
         raise UsageError(
             f"{session.store.url}: version {head.version} is the newest already; there is "
-            "nothing to roll back"
+            "nothing to roll back; where several tables are rolled back, leave this one out"
         )
     with raise_if_expired(session.store, head.version), raise_if_expired(session.store, chosen):
         taken, given = _differing(session, head.snapshot, target)
