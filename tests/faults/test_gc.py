@@ -33,6 +33,7 @@ from tests.faults.collected import (
     tag,
 )
 from tests.faults.tables import begin, check_table, clone, key_version, memory, read, read_ids, rows, session, write
+from tests.jobs import job_on
 from tests.sizes import in_turn, rest_thorough
 
 from manifestcommit.core.commit.retention import Policy
@@ -583,9 +584,9 @@ def test_a_crash_among_the_unfinished_files_leaves_them_to_the_next_gc(tmp_path:
     check_clean(store)
 
 
-def slow(store: Store, act: Callable[[], object]) -> Any:
+def slow(store: Store, act: Callable[[], object], job: Any = None) -> Any:
     """A job with a file that is half written while `act` takes place."""
-    job = begin(store)
+    job = job or begin(store)
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield from rows(range(500, 5500), day="x").to_batches()
@@ -628,6 +629,29 @@ def test_the_half_file_of_a_job_that_is_fenced_goes_and_its_task_is_told(tmp_pat
         slow(store, collect)
     assert isinstance(caught.value.__cause__, OutputGoneError)
     assert list(store.unfinished()) == [] and read_ids(store) == [1, 2]
+    check_clean(store)
+
+
+@pytest.mark.parametrize("fingerprint", [None, "the same"])
+def test_who_loses_a_half_file_of_a_job_that_another_process_has_committed_is_not_told_that_it_was_not(
+    tmp_path: Path, fingerprint: str | None
+) -> None:
+    """Both run one recoverable job, which has one id; gc takes what the slower one has left. [CM2] [AB6] [GC9]"""
+    store = LocalStore(str(tmp_path / "t"))
+    write(store, rows([1], day=DAY), partition_by=["day"])
+    mine = job_on(session(store), key="k", fingerprint=fingerprint, recoverable=True)
+
+    def commit_and_collect() -> None:
+        other = job_on(session(store), key="k", fingerprint=fingerprint, recoverable=True)
+        assert other.id == mine.id
+        other.write(rows(range(500, 5600), day="x"))
+        assert other.commit().committed
+        write(store, rows([2], day=None))
+        gc(store)
+
+    with pytest.raises(OutputGoneError, match="removed while it was written"):
+        slow(store, commit_and_collect, mine)
+    assert begin(store, "k", fingerprint).already_committed and len(read_ids(store)) == 5102
     check_clean(store)
 
 

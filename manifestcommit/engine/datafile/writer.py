@@ -89,7 +89,7 @@ class WritePlan(msgspec.Struct, frozen=True, kw_only=True):
     url: the table path; job: the job's id; partition_by: field ids; target_file_size: approximate
     bytes of a file; bounds_columns: how many leaf columns get statistics in the entries;
     bloom_columns: field ids of those that get Bloom filters; sources: the ranges that the rows come
-    from.
+    from; shared: whether other processes may write and commit this job, too.
     """
 
     url: str
@@ -100,6 +100,7 @@ class WritePlan(msgspec.Struct, frozen=True, kw_only=True):
     bounds_columns: int = DEFAULT_BOUNDS_COLUMNS
     bloom_columns: tuple[int, ...] = ()
     sources: tuple[SourceRange, ...] = ()
+    shared: bool = False
 
     def __post_init__(self) -> None:
         if self.target_file_size < 1:
@@ -117,6 +118,7 @@ def plan_for(
     partition_by: tuple[int, ...],
     target_file_size: int | None = None,
     sources: tuple[SourceRange, ...] = (),
+    shared: bool = False,
 ) -> WritePlan:
     """Plan how a job writes rows with these columns and this partitioning; everything else follows
     from the table's properties. [DF1]"""
@@ -129,6 +131,7 @@ def plan_for(
         bounds_columns=bounds_columns_of(snapshot),
         bloom_columns=bloom_columns_of(snapshot.properties, schema),
         sources=sources,
+        shared=shared,
     )
 
 
@@ -323,7 +326,9 @@ class _FileSet:
 
     def _check_fence(self, gone: OutputGoneError) -> None:
         """JobFencedError if gc has deleted the file: gc deletes files of jobs that can never
-        commit. [CM2] [GC9]"""
+        commit, or have. That a job has not is known only where nobody else could. [CM2] [GC9]"""
+        if self._plan.shared:
+            return
         job = object_names.parse_job_id(self._plan.job)
         with contextlib.suppress(
             StoreError, TableNotFoundError, CorruptMetadataError, UnsupportedFormatError

@@ -356,6 +356,7 @@ class Transaction:
             partition_by=layout.partition_by,
             target_file_size=target_file_size,
             sources=source_ranges_of(sources),
+            shared=self.recovery is not None,
         )
 
     def add_written(
@@ -395,8 +396,7 @@ class Transaction:
         progress: Progress | None = None,
         **options: Any,
     ) -> None:
-        """Write an Arrow stream in this process, through the path that Spark's tasks take. options:
-        as for `plan_write`. [DF1] [DF2]"""
+        """Write an Arrow stream in this process, as tasks do. options: of `plan_write`. [DF1]"""
         if self.already_committed:
             return
         self.based_on.take(arrow_marks(schema.metadata))
