@@ -229,15 +229,17 @@ PLANS: dict[str, Callable[[WritePlan], WritePlan]] = {
 
 
 def test_every_part_of_a_write_is_in_its_name() -> None:
-    """But the root's spelling: a table may be reached another way by a rerun. [AB6]"""
-    assert len(PLANS) + 1 == len(WritePlan.__struct_fields__), "what is added to a plan is tried here, and named as added later"
+    """But the root's spelling, since a table may be reached another way by a rerun, and that others may run the job. [AB6]"""
+    assert len(PLANS) + 2 == len(WritePlan.__struct_fields__), "what is added to a plan is tried here, and named as added later"
     store = table()
     job = begin(store)
     recovery = job._job.recovery
     assert recovery is not None
     plan = job._job.plan_write(_schema(store))
     name = recovery.work(plan, tasks=4, same="s").name
-    assert recovery.work(msgspec.structs.replace(plan, url="s3://else/where"), tasks=4, same="s").name == name
+    assert plan.shared
+    for other in ({"url": "s3://else/where"}, {"shared": False}):
+        assert recovery.work(msgspec.structs.replace(plan, **other), tasks=4, same="s").name == name
     others = [recovery.work(each(plan), tasks=4, same="s").name for each in PLANS.values()]
     others += [recovery.work(plan, tasks=5, same="s").name, recovery.work(plan, tasks=4, same="S").name]
     job._job.plan_write(_schema(store))
