@@ -242,7 +242,7 @@ JOINT: tuple[Mutant, ...] = (
         "joint store",
         "Tables of two stores are committed together: readers of one cannot ask the other.",
         "MT6 SE2",
-        (_JOINT, "if store_beside(part.session.store, home.url) is None:", "if False:"),
+        (_JOINT, "if url != urls[0] and store_beside(stores[0], url) is None:", "if False:"),
         tests="doors/test_joint.py::test_what_are_no_jobs_of_several_tables_is_refused",
     ),
     mutant(
