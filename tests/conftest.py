@@ -27,9 +27,9 @@ os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
 # Two cores shared with a Spark session: wall time per example says nothing, so there is no deadline.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # The same examples every time: a change is judged by what it changed. New ones are looked for everywhere else.
-settings.register_profile("ci", parent=settings.get_profile("default"), print_blob=True, derandomize=True, max_examples=rounds(30, 400))
+settings.register_profile("ci", parent=settings.get_profile("default"), print_blob=True, derandomize=True, max_examples=rounds(20, 400))
 # As many, and others each time: what `make test` takes where nobody says otherwise.
-settings.register_profile("quick", parent=settings.get_profile("default"), print_blob=True, max_examples=rounds(30, 400))
+settings.register_profile("quick", parent=settings.get_profile("default"), print_blob=True, max_examples=rounds(20, 400))
 settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default"))
 

@@ -9,8 +9,59 @@ from __future__ import annotations
 
 # File → test function → its cases, none where it has none.
 LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
+    "tests/api/test_clients.py": {
+        "test_a_filter_on_a_hostile_partition_value_finds_its_row_and_no_other": (
+            " ",
+            '"',
+            "#",
+            "%41",
+            ".",
+            "..",
+            ".x",
+            "NULL",
+            "\\\\",
+            "\\u202e",
+            "\\u65e5\\u672c",
+            "__HIVE_DEFAULT_PARTITION__",
+            "a+b",
+            "a\\nb",
+            "value27",
+        ),
+    },
     "tests/api/test_former_names.py": {
         "test_simulated_clocks_are_not_logged": (),
+    },
+    "tests/api/test_missing_columns.py": {
+        "test_data_without_a_partition_column_is_refused_in_every_way_of_writing": (
+            "local-{'key': 'k', 'recoverable': True}-batches",
+            "local-{'key': 'k', 'recoverable': True}-polars",
+            "local-{'merge_schema': True}-batches",
+            "local-{'merge_schema': True}-polars",
+            "local-{'mode': 'overwrite', 'overwrite': 'dynamic'}-batches",
+            "local-{'mode': 'overwrite', 'overwrite': 'dynamic'}-polars",
+            "local-{'mode': 'overwrite', 'overwrite': {\"it's a %+= \\u65e5\": 'x'}}-batches",
+            "local-{'mode': 'overwrite', 'overwrite': {\"it's a %+= \\u65e5\": 'x'}}-polars",
+            "local-{'mode': 'overwrite', 'overwrite': {\"it's a %+= \\u65e5\": None}}-batches",
+            "local-{'mode': 'overwrite', 'overwrite': {\"it's a %+= \\u65e5\": None}}-polars",
+            "local-{'mode': 'overwrite'}-batches",
+            "local-{'mode': 'overwrite'}-polars",
+            "local-{}-batches",
+            "local-{}-polars",
+            "memory-{'key': 'k', 'recoverable': True}-batches",
+            "memory-{'key': 'k', 'recoverable': True}-polars",
+            "memory-{'merge_schema': True}-batches",
+            "memory-{'merge_schema': True}-polars",
+            "memory-{'mode': 'overwrite', 'overwrite': 'dynamic'}-batches",
+            "memory-{'mode': 'overwrite', 'overwrite': 'dynamic'}-polars",
+            "memory-{'mode': 'overwrite', 'overwrite': {\"it's a %+= \\u65e5\": 'x'}}-batches",
+            "memory-{'mode': 'overwrite', 'overwrite': {\"it's a %+= \\u65e5\": 'x'}}-polars",
+            "memory-{'mode': 'overwrite', 'overwrite': {\"it's a %+= \\u65e5\": None}}-batches",
+            "memory-{'mode': 'overwrite', 'overwrite': {\"it's a %+= \\u65e5\": None}}-polars",
+            "memory-{'mode': 'overwrite'}-batches",
+            "memory-{'mode': 'overwrite'}-polars",
+            "memory-{}-batches",
+            "memory-{}-polars",
+        ),
     },
     "tests/api/test_read_rows.py": {
         "test_a_library_that_is_missing_is_named_with_the_way_out": ("pandas",),
@@ -35,6 +86,22 @@ LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
         "test_a_terminal_without_unicode_still_gets_an_answer": (),
         "test_doctor_says_that_a_store_is_not_safe": (),
         "test_the_command_runs_as_a_process_of_its_own": (),
+    },
+    "tests/core/commit/test_clock_skew.py": {
+        "test_gc_expires_by_true_times_whatever_one_writer_said": (
+            "1--315360000000000-False",
+            "1-0-False",
+            "1-315360000000000-False",
+            "3--315360000000000-False",
+            "3-0-False",
+            "3-315360000000000-False",
+            "4--315360000000000-False",
+            "4-0-False",
+            "4-315360000000000-False",
+            "7--315360000000000-False",
+            "7-0-False",
+            "7-315360000000000-False",
+        ),
     },
     "tests/docs/test_pages.py": {
         "test_a_page_runs_as_it_stands": (
@@ -100,9 +167,35 @@ LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
         "test_gc_and_a_rollback_at_once_leave_a_whole_table": ("True-True",),
     },
     "tests/engine/operations/test_schema_evolution.py": {
+        "test_a_dropped_column_does_not_come_back_with_its_name": (
+            "inlined-kind1",
+            "spilled-kind0",
+            "spilled-kind2",
+        ),
         "test_a_read_of_a_renamed_table_that_is_broken_off_lets_the_process_end": ("1",),
+        "test_merging_widens_a_column_without_changing_a_value": (
+            "inlined-old1--7-new1-9223372036854775807",
+            "inlined-old3--2147483648-new3--9223372036854775808",
+            "inlined-old5-first5-new5-second5",
+            "spilled-old0-7-new0-32767",
+            "spilled-old2-7-new2-2147483647",
+            "spilled-old4-0.5-new4-1e+300",
+            "spilled-old6-None-new6-x",
+        ),
     },
     "tests/engine/operations/test_set_back.py": {
+        "test_a_rollback_leads_a_source_that_was_forgotten_back_to_where_it_first_began": (
+            "inlined-first0-anew0-after0-False",
+            "inlined-first1-None-after1-False",
+            "inlined-first2-anew2-after2-False",
+            "inlined-first3-anew3-after3-False",
+            "inlined-first4-anew4-after4-False",
+            "spilled-first0-anew0-after0-False",
+            "spilled-first1-None-after1-False",
+            "spilled-first2-anew2-after2-False",
+            "spilled-first3-anew3-after3-False",
+            "spilled-first4-anew4-after4-False",
+        ),
         "test_a_twin_that_began_before_never_commits_what_was_set_back": (
             "inlined-another key-rewind that keeps keys-carried",
             "inlined-another key-rewind that keeps keys-prepared",
@@ -229,6 +322,13 @@ LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
             "watermark_back",
             "watermark_of_another_kind",
         ),
+        "test_what_only_the_files_tell_is_found_by_reading_them": (
+            "footer_damaged",
+            "manifest_file_flipped",
+            "minimum_wrong",
+            "nulls_wrong",
+            "rows_wrong",
+        ),
     },
     "tests/faults/test_epochs.py": {
         "test_writers_die_before_any_call_and_their_vnodes_change_hands": ("died first",),
@@ -274,6 +374,13 @@ LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
             "prepared",
             "recoverable",
             "delete",
+        ),
+    },
+    "tests/faults/test_ingestion.py": {
+        "test_a_dataset_that_keeps_failing_holds_up_no_other_and_is_the_only_one_to_be_done_again": (
+            "False-does not answer creates",
+            "False-refuses everything after the files",
+            "True-refuses creates",
         ),
     },
     "tests/faults/test_matrix.py": {
@@ -400,6 +507,17 @@ LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
             "widened-delta",
         ),
     },
+    "tests/interop/test_intake.py": {
+        "test_what_this_library_exported_comes_back": (
+            "all types-delta",
+            "columns added-delta",
+            "nested-delta",
+            "partitions of text-delta",
+            "removed from manifests-delta",
+            "renamed-delta",
+            "rows changed-delta",
+        ),
+    },
     "tests/project/test_startup.py": {
         "test_workers_of_spark_load_no_public_names": (
             "spark.datasource.source",
@@ -428,7 +546,10 @@ LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
         "test_nothing_is_wider_than_the_window": ("1280",),
     },
     "tests/simulator/test_runs.py": {
-        "test_no_schedule_of_a_small_world_breaks_a_promise": ("a stalled writer, a writer and gc",),
+        "test_no_schedule_of_a_small_world_breaks_a_promise": (
+            "a stalled writer, a writer and gc",
+            "two writers and gc",
+        ),
     },
     "tests/spark/datasource/test_source.py": {
         "test_a_dataframe_stays_at_its_version": (),
@@ -688,7 +809,33 @@ LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
         "test_each_call_to_azure_is_one_request": (),
     },
     "tests/store/test_doctor.py": {
+        "test_a_lie_is_found_by_the_checks_that_are_for_it": (
+            "AlwaysTaken",
+            "CachedMiss",
+            "EmptyBodiesOverwriteInSilence",
+            "KeepsDeletedNamesTaken",
+            "LateGet",
+            "ListsFromTheBeginning",
+            "ListsTheDeleted",
+            "OutputsAppearAtOnce",
+            "RangesIncludeTheirEnd",
+            "TellsTheFirstAndKeepsTheLast",
+            "VeryLargeBodiesOverwrite",
+        ),
         "test_an_honest_store_is_safe_and_stays_as_it_was": ("s3",),
+        "test_answers_that_get_lost_are_neither_wins_nor_losses": (
+            "first-True",
+            "half-True",
+            "some-True",
+        ),
+        "test_each_check_is_needed": (
+            "ComposesNames",
+            "LateList",
+            "ListsInTheOrderOfUtf16",
+            "PrefixWithoutItsSlash",
+            "RangesIncludeTheirEnd",
+            "VeryLargeBodiesOverwrite",
+        ),
     },
     "tests/store/test_local.py": {
         "test_the_end_of_a_folder_is_the_same_however_it_is_read": (

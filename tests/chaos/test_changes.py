@@ -25,7 +25,7 @@ def test_the_replay_is_what_the_library_does() -> None:
     table = mc.create_table(url, SCHEMA, partition_by="shelf")
     replay.follow([None])
     kinds = set()
-    for number in range(40):
+    for number in range(25):
         there = table.to_arrow(columns=["id", "shelf"])
         change = draw_change(f"c {number}", dice, dict(zip(there["id"].to_pylist(), there["shelf"].to_pylist(), strict=True)))
         replay.learn(notes(change))

@@ -28,12 +28,13 @@ SHARES = {
     "e2e": 0.35,
     "faults": 0.7,
     "fuzz": 0.22,
-    "model": 0.2,
+    "interop": 0.85,
+    "model": 0.15,
     "servers": 0.8,
     "simulator": 0.65,
     "spark": 0.5,
     "stateful": 0.5,
-    "store": 0.8,
+    "store": 0.75,
 }
 # These ways of going wrong, and of running, are in the quick set however it is cut.
 ALWAYS = (

@@ -409,7 +409,7 @@ def lived(seed: int, *, commits: int, told: float = 0.85) -> list[Operation]:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=rounds(60, 2_000))
+@settings(max_examples=rounds(40, 2_000))
 def test_whatever_a_serial_table_tells_is_explained(seed: int) -> None:
     history = lived(seed, commits=12)
     wrong = check(history)
@@ -417,7 +417,7 @@ def test_whatever_a_serial_table_tells_is_explained(seed: int) -> None:
 
 
 @given(st.integers(0, 2**32), st.data())
-@settings(max_examples=rounds(60, 2_000))
+@settings(max_examples=rounds(40, 2_000))
 def test_one_row_that_a_read_lost_doubled_or_made_up_is_found(seed: int, data: st.DataObject) -> None:
     history = lived(seed, commits=12)
     reads = [each for each in history if each.name == "read" and each.items]

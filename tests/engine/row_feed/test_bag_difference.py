@@ -50,7 +50,7 @@ ROWS = st.lists(st.tuples(st.none() | st.integers(0, 3), st.sampled_from([None, 
 
 
 @given(ROWS, ROWS, st.booleans(), st.sampled_from([0, 700, 1 << 20]))
-@settings(max_examples=rounds(60, 1000), deadline=None)
+@settings(max_examples=rounds(40, 1000), deadline=None)
 def test_it_is_what_counting_finds(removed: list[Row], added: list[Row], by_key: bool, limit: int) -> None:
     """Whatever is held in memory, and however often what is not is split. [CH3] [CH4] [CH5]"""
     found = told(bag_difference(batches(removed), batches(added), ["id"] if by_key else [], limit_bytes=limit))
