@@ -81,6 +81,13 @@ def statements(spark: Any, path: str) -> list[Any]:
     return [*found, mc.sql(spark, "REFRESH TABLE t")["t"], spark.sql(count).collect()[0][0]]
 
 
+def change_rows(spark: Any, path: str, work: str) -> None:
+    """One of the row changes of tests/row_works.py."""
+    from tests.row_works import run
+
+    run(work, path, spark)
+
+
 def gc(spark: Any, path: str, **options: Any) -> Any:
     """A gc without grace, by tasks: its report."""
     import msgspec

@@ -1,0 +1,73 @@
+"""Row changes and compactions with Spark that are killed around their commit or in their tasks, or meet others at it. [CM1] [KY3] [RC1]
+
+The same as without: tests/engine/row_changes/test_killed.py. An update and a merge by clauses are statements in SQL of a driver, which
+evaluates them itself. [RC8]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.row_works import OLD, WINNERS, WORKS, check_race, check_rerun, found, make, run
+from tests.spark.clusters import Driver, set_trap, sprung
+
+pytestmark = pytest.mark.thorough
+BY_TASKS = [work for work in WORKS if work not in ("update", "merge by clauses")]  # the others need no task
+
+
+@pytest.fixture
+def doomed(tmp_path: Path) -> Iterator[Driver]:
+    """A driver of this test's own, to be killed with its JVM and all its workers."""
+    scratch = tmp_path / "doomed"
+    scratch.mkdir()
+    driver = Driver(scratch, "local[2]")
+    try:
+        yield driver
+    finally:
+        driver.close()
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("work", WORKS)
+def test_a_driver_that_is_killed_around_its_commit_has_done_all_or_nothing(
+    spark: Any, doomed: Driver, root: str, work: str, moment: str
+) -> None:
+    """And a rerun with its key completes it, once."""
+    make(root)
+    trap = set_trap(doomed.scratch, f"commit-{moment}-create", "wait")
+    doomed.send("change_rows", path=root, work=work)
+    assert doomed.reaches(trap)["worker"] == doomed.process.pid
+    doomed.close()
+    check_rerun(work, root, spark, committed=moment == "after")
+
+
+@pytest.mark.parametrize("work", BY_TASKS)
+def test_an_executor_that_is_killed_behind_its_files_loses_and_doubles_no_row(driver: Driver, root: str, work: str) -> None:
+    """Another attempt does the task, and one of the two counts. [SP2] [RC1]"""
+    make(root)
+    trap = set_trap(driver.scratch, "task-0-after-put", "kill")
+    driver.run("change_rows", path=root, work=work)
+    assert sprung(trap)["executor"]
+    assert found(root) == sorted(WORKS[work].after(OLD))
+    check_rerun(work, root, None, committed=True)
+
+
+@pytest.mark.parametrize("winner", WINNERS)
+@pytest.mark.parametrize("work", WORKS)
+def test_a_row_change_that_meets_a_winner_at_its_create_loses_or_is_done_beside_it(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str, winner: str
+) -> None:
+    """[CF16] [CF7] [RC1]"""
+    check_race(monkeypatch, work, winner, tmp_path / "t", spark)
+
+
+def test_each_way_is_the_way_that_it_is_said_to_be(spark: Any, tmp_path: Path) -> None:
+    """Where a session is given its tasks do the work; else, and by SQL that this process evaluates, none does. [RC8]"""
+    for number, work in enumerate(work for work in WORKS if work != "compact"):
+        for session in (None, spark):
+            path = tmp_path / f"{number}{session is None}"
+            make(path)
+            assert run(work, path, session).executor == ("spark" if session is not None and work in BY_TASKS else "arrow")
