@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..terminal.render import age, beside, counted, visible
+from ..terminal.render import age, counted, other_tables, visible
 from ..terminal.screen import print_table
 from .options import Commands, add_note, context_of, note_of, storage_options_of, table_of
 from .output import size_cell, size_text, written
@@ -94,7 +94,7 @@ def _jobs(options: argparse.Namespace) -> int:
             each.version or "",
             age(time.time() - each.since),  # the store's clock against ours
             size_cell(options, each.size_bytes),
-            *([_beside(table, each)] if is_joint else []),
+            *([other_tables(each.together, table.url)] if is_joint else []),
         )
         for each in jobs
     ]
@@ -104,11 +104,6 @@ def _jobs(options: argparse.Namespace) -> int:
         "no job has left anything that others can finish",
     )
     return 0
-
-
-def _beside(table: Table, job: JobInfo | Resolution) -> str:
-    """The other tables that are committed or aborted with a job. [MT11]"""
-    return ", ".join(beside(root, table.url) for root in job.together if root != table.url)
 
 
 def _commit(options: argparse.Namespace) -> int:
@@ -250,7 +245,7 @@ def _print_status(
         said = status.replace("_", " ")
         if status.version is not None:
             said += f" at version {status.version}"
-        if others := _beside(table, status):
+        if others := other_tables(status.together, table.url):
             said += f", together with {visible(others)}"
         print(said)
     return 0 if status == wanted else 1

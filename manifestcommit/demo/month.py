@@ -3,7 +3,7 @@ just one month.
 
 The story around it is in `manifestcommit.demo`. As a program (`python -m
 manifestcommit.demo.month`) it is what the story starts where a month needs a driver of its own: one
-that is killed, or two that commit at the same moment, and are killed in the next chapter.
+that is killed, or two that commit at the same moment, and are killed in the last chapter.
 """
 
 from __future__ import annotations

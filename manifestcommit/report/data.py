@@ -18,7 +18,7 @@ import pyarrow as pa
 from ..core.schema.fields import Field, Schema, type_text
 from ..core.table.snapshot import Commit, Snapshot
 from ..engine.inspection.describe import author_text, joint_of, partners_text, said_of
-from ..terminal.render import beside, plain_text
+from ..terminal.render import other_tables, plain_text
 
 BUCKETS = 180  # of versions, in charts
 COMMITS = 200  # in the table of commits
@@ -376,8 +376,8 @@ class FilesReducer:
 
 
 def others_text(roots: Iterable[str], url: str) -> str:
-    """The other tables of a job, one line."""
-    return ", ".join(beside(root, url) for root in roots if root != url)[:_TEXT]
+    """The other tables of a job, one line that is not too long."""
+    return other_tables(roots, url)[:_TEXT]
 
 
 def most_behind(

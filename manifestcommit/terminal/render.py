@@ -13,7 +13,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 # a whole number with its thousands marked, or a size
@@ -90,11 +90,17 @@ def were(count: int, noun: str) -> str:
     return f"{counted(count, noun)} {'was' if count == 1 else 'were'}"
 
 
-def beside(root: str, url: str) -> str:
+def relative_path(root: str, url: str) -> str:
     """A table's path, for a reader who has that of another one in mind: its last part, where the
     two are in one folder. No url: the last part in any case."""
     folder, _, name = root.rpartition("/")
     return name if not url or folder == url.rpartition("/")[0] else root
+
+
+def other_tables(roots: Iterable[str], url: str) -> str:
+    """The tables of these paths on one line, for a reader who has that of one of them in mind, and
+    without it."""
+    return ", ".join(relative_path(root, url) for root in roots if root != url)
 
 
 def visible(text: str) -> str:

@@ -8,7 +8,7 @@ import pyarrow as pa
 from tests.chaos.bank import BANKS, Moves, compare_banks, jobs_in
 from tests.chaos.collector import Collector
 from tests.chaos.history import item
-from tests.chaos.teller import die_inside
+from tests.chaos.mortal import die_inside
 from tests.chaos.world import Actor, NoteReader, Phase, World
 
 import manifestcommit as mc

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import msgspec
 from tests.chaos.changes import TABLE, Change, Replay, carry_out, draw_change
-from tests.chaos.teller import die_inside
+from tests.chaos.mortal import Mortal
 from tests.chaos.work import Board
-from tests.chaos.world import Actor, NoteReader, Phase, World
+from tests.chaos.world import NoteReader, Phase, World
 
 import manifestcommit as mc
 
@@ -18,22 +18,7 @@ _RERUNS = 25
 _KEPT = 40  # versions that a watcher can compare
 
 
-class RowActor(Actor):
-    """What all of them have in common."""
-
-    def __init__(self, world: World, name: str, incarnation: int) -> None:
-        super().__init__(world, name, incarnation)
-        die_inside(self)
-
-    def failed(self, error: Exception) -> None:
-        """A store that fails is no surprise behind a proxy that makes it fail."""
-        if not self.world.faulty and "temporary file was removed" not in str(error):
-            self.violation(f"a store without faults: {type(error).__name__}: {error}")
-        self.note("failed", error=type(error).__name__)
-        self.pause(0.3)
-
-
-class Changer(RowActor):
+class Changer(Mortal):
     """Several of them, in the same partitions: who meets another one's commit does it again."""
 
     def __init__(self, world: World, name: str, incarnation: int) -> None:
@@ -101,7 +86,7 @@ class Changer(RowActor):
         return True
 
 
-class Watcher(RowActor):
+class Watcher(Mortal):
     """Whatever happens, each version holds what the changes up to it do, one after the other."""
 
     def __init__(self, world: World, name: str, incarnation: int) -> None:
@@ -131,7 +116,7 @@ class Watcher(RowActor):
         self.note("read", table=TABLE, version=version, rows=rows.num_rows)
 
 
-class Sweeper(RowActor):
+class Sweeper(Mortal):
     """Compaction, which no change may meet unharmed, and gc, which fences and deletes, but expires nothing: all of it is compared."""
 
     def turn(self, phase: Phase) -> None:

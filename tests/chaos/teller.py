@@ -13,14 +13,12 @@ import msgspec
 from tests.chaos.bank import BANKS, TILL, Transfer, draw_transfer, rows_of
 from tests.chaos.committer import PLANS
 from tests.chaos.history import birth_of, item
+from tests.chaos.mortal import Mortal
 from tests.chaos.work import Board
 from tests.chaos.worker import UNHEARD
-from tests.chaos.world import Actor, Phase, World, get_file, put_file
+from tests.chaos.world import Phase, World, get_file, put_file
 
 import manifestcommit as mc
-from manifestcommit.core.table.object_names import JOBS, parse_version
-from manifestcommit.store.backends.object_store import ObjectStore
-from manifestcommit.store.local.local import LocalStore
 from manifestcommit.testing.history.operation import EVERYTHING
 from manifestcommit.testing.history.recorder import Running
 
@@ -28,37 +26,8 @@ Ended: TypeAlias = Literal["done", "lost", "again"]
 _RERUNS = 4
 
 
-def die_inside(actor: Actor) -> None:
-    """From now on this process is killed at some creates of versions and of prepared jobs: before they are sent, or once they landed."""
-    probability = 0.03 if actor.world.faulty else 0.012  # of so many requests fewer, where each takes longer
-    for kind in (LocalStore, ObjectStore):
-        create = kind.put_if_absent
-
-        def put_if_absent(store: Any, name: str, data: bytes, create: Any = create) -> bool:
-            what = "a version" if parse_version(name) is not None else "a prepared job" if name.startswith(JOBS) else None
-            if what is not None:
-                actor.maybe_die(f"before {what} is created", probability)
-            created: bool = create(store, name, data)
-            if what is not None:
-                actor.maybe_die(f"{what} was created", probability)
-            return created
-
-        setattr(kind, "put_if_absent", put_if_absent)  # noqa: B010  # in this process only
-
-
-class BankActor(Actor):
+class BankActor(Mortal):
     """What tellers and clerks have in common."""
-
-    def __init__(self, world: World, name: str, incarnation: int) -> None:
-        super().__init__(world, name, incarnation)
-        die_inside(self)
-
-    def failed(self, error: Exception) -> None:
-        """A store that fails is no surprise behind a proxy that makes it fail."""
-        if not self.world.faulty and "temporary file was removed" not in str(error):
-            self.violation(f"a store without faults: {type(error).__name__}: {error}")
-        self.note("failed", error=type(error).__name__)
-        self.pause(0.3)
 
     @contextmanager
     def recorded(self, name: str, jobs: Mapping[str, str | None], **what: Any) -> Iterator[dict[str, Running]]:

@@ -38,13 +38,6 @@ class Worker(Actor):
         self.board = Board(self.folder, name, Part)
         self.extras: list[str] = []
 
-    def failed(self, error: Exception) -> None:
-        """A store that fails is no surprise behind a proxy that makes it fail; nor is a half file that is gone where gc takes part."""
-        if not self.world.faulty and not (self.world.collects and "temporary file was removed" in str(error)):
-            self.violation(f"a store without faults: {type(error).__name__}: {error}")
-        self.note("failed", error=type(error).__name__)
-        self.pause(0.3)
-
     # --- one unit -------------------------------------------------------------------------------------------------------
 
     def persist(self, part: Part) -> None:

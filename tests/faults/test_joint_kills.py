@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
+from tests.engine.joint.tables import DAY, tables_on_disk
 from tests.faults.test_two_phase import in_process, killed
 from tests.sizes import rest_thorough
 
@@ -23,17 +23,13 @@ from manifestcommit.core.table import object_names
 from manifestcommit.errors import JobAbortedError, UsageError
 from manifestcommit.store.local.local import LocalStore
 
-DAY = pa.table({"id": [1, 2], "note": ["a=b/ %+#é", None]})
 KEY = "day 1 é"
 VERSION, PREPARED, HINT = object_names.VERSIONS, object_names.JOBS, object_names.HINT
 
 
 @pytest.fixture
 def lake(tmp_path: Path) -> list[str]:
-    paths = [str(tmp_path / name) for name in ("orders %+=#é", "rejects", "empty ’")]
-    for path in paths:
-        mc.create_table(path, DAY.schema)
-    return paths
+    return tables_on_disk(tmp_path)
 
 
 # --- in the processes that are killed, and in those that go on ----------------------------------------------------------------------------

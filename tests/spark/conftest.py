@@ -106,6 +106,19 @@ def driver(cluster_driver: Driver) -> Iterator[Driver]:
 
 
 @pytest.fixture
+def doomed(tmp_path: Path) -> Iterator[Driver]:
+    """A driver of this test's own, to be killed with its JVM and all its workers."""
+    scratch = tmp_path / "doomed"
+    scratch.mkdir()
+    driver = Driver(scratch, "local[2]")
+    try:
+        driver.run("ready")
+        yield driver
+    finally:
+        driver.close()
+
+
+@pytest.fixture
 def root(tmp_path: Path) -> str:
     """A table's root whose name has what breaks paths that are glued, quoted or globbed."""
     return str(tmp_path / HOSTILE)

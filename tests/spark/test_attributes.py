@@ -189,19 +189,6 @@ def test_atomic_commit_of_the_data_source(spark, driver: Driver, table: str, poi
 # --- the driver -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def doomed(tmp_path: Path) -> Iterator[Driver]:
-    """A driver of this test's own, to be killed with its JVM and all its workers."""
-    scratch = tmp_path / "doomed"
-    scratch.mkdir()
-    driver = Driver(scratch, "local[2]")
-    try:
-        driver.run("ready")
-        yield driver
-    finally:
-        driver.close()
-
-
 @pytest.mark.parametrize(
     ("point", "committed"),
     [

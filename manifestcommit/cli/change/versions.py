@@ -176,7 +176,7 @@ def _plan_together(options: argparse.Namespace, targets: Mapping[str, int | str]
         [context_of(options, path) for path in targets],
         list(targets.values()),
         reason=options.reason,
-        is_settled=True,  # a plan writes nothing
+        settle=False,  # a plan writes nothing
     )
     effects, tables, version = [], [], 0
     for part in planned.parts:

@@ -13,7 +13,7 @@ from ...core.schema.fields import Field, type_text
 from ...core.schema.spark_json import comment_of
 from ...core.table.authorship import known_parts
 from ...core.table.snapshot import Commit, Snapshot
-from ...terminal.render import beside
+from ...terminal.render import relative_path
 from ..metadata.time_travel import to_datetime
 
 
@@ -105,7 +105,7 @@ def partners_text(joint: Mapping[str, Any] | None, url: str = "") -> str:
     if joint is None:
         return ""
     return ", ".join(
-        f"{beside(root, url)} {f'{version:,}' if version else '(decides)'}"
+        f"{relative_path(root, url)} {f'{version:,}' if version else '(decides)'}"
         for root, version in joint["partners"].items()
     )
 

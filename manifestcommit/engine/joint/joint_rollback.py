@@ -42,15 +42,15 @@ def plan_joint_rollback(
     targets: Sequence[int | str],
     *,
     reason: str,
-    is_settled: bool = False,
+    settle: bool = True,
 ) -> JointRollback:
     """The rollback of each table to its target, a version or a tag; nothing of it is written, but
     attempts of joint commits that their coordinators left are aborted. UsageError where the targets
     hold a joint commit in some of the tables only. [MT9] [MT14] [CF13]
 
-    is_settled: leave those attempts as they are, which the commit of the plan may conflict with.
+    settle: False leaves those attempts as they are: the commit of the plan may conflict with them.
     """
-    for session in () if is_settled else sessions:  # an abort in a home is a version, to be seen
+    for session in sessions if settle else ():  # an abort in a home is a version, to be seen
         settle_first(session, session.open())
     plans = [_plan(each, target, reason) for each, target in zip(sessions, targets, strict=True)]
     ids = frozenset(head.snapshot.table_id for head, _ in plans)

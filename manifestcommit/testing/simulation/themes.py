@@ -44,7 +44,7 @@ def program(world: World, theme: Theme, name: str) -> Callable[[Actor], None]:
 
     def live(actor: Actor) -> None:
         actor.skew_us = (0, 3, -3)[choices.pick(f"clock {name}", 3, 0.3)] * round(DAY_S * 1e6)
-        crew = [Worker(each, actor) for each in (*world.beside.values(),)] or [Worker(world, actor)]
+        crew = [Worker(each, actor) for each in world.beside.values() or (world,)]
         for number in range(theme.deeds):
             plan = f"{name}.{number}"
             chosen = choices.pick(f"plan {plan}", 1 + len(deeds), 0.9)

@@ -153,8 +153,7 @@ class Worker:
     """An actor that works on the table, in one life after another."""
 
     def __init__(self, world: World, actor: Actor) -> None:
-        self.world = self._world = world
-        self.actor = actor
+        self.world, self.actor = world, actor
         self._lives = self._asked = self._since = 0
         self.begin_life()
 
@@ -162,7 +161,7 @@ class Worker:
         """Forget everything of an earlier life."""
         self._lives += 1
         self.actor.is_dead = False
-        self.store = self._store_of(self._world)
+        self.store = self._store_of(self.world)
         self.session = TableContext(self.store, self.actor)
 
     def _store_of(self, world: World) -> SimulatedStore:
@@ -182,13 +181,13 @@ class Worker:
 
     def note(self, said: str) -> None:
         """Put it into the trace."""
-        self._world.trace.note(self.actor.name, said)
+        self.world.trace.note(self.actor.name, said)
 
     @contextlib.contextmanager
     def attempting(self, name: str, arguments: dict[str, Any], **what: Any) -> Iterator[Running]:
         """The same as a block. An expected error ends the block, and leaves it only where others
         are around it."""
-        world = self._world
+        world = self.world
         running = world.history.begin(f"{self.actor.name}.{self._lives}", name, **what)
         world.trace.note(self.actor.name, f"{name} {arguments or ''}")
         try:
@@ -219,13 +218,13 @@ class Worker:
 
     def _publish(self, running: Running, work: Work) -> Outcome:
         job, told = self.written(running, work)
-        self._since = len(self._world.oracle.chain)
+        self._since = len(self.world.oracle.chain)
         try:
             outcome = job.commit()
         except StoreError as error:
             if not self._says("again"):
                 if not told.shared:
-                    self._world.oracle.told_not(told.job, f"not committed ({type(error).__name__})")
+                    self.world.oracle.told_not(told.job, f"not committed ({type(error).__name__})")
                     running.refused("store")
                 raise
             outcome = self._again(running, job)
@@ -249,7 +248,7 @@ class Worker:
 
     def _prepare(self, running: Running, work: Work) -> str:
         job, _ = self.written(running, work, shared=True)
-        self._world.prepared.append(job.id)
+        self.world.prepared.append(job.id)
         return job.prepare()
 
     def written(
@@ -296,7 +295,7 @@ class Worker:
             else ((DAYS[work.day],),),
             serializable=work.serializable,
         )
-        self._world.oracle.declare(told)
+        self.world.oracle.declare(told)
         running.note(**_effects(told))
         return job, told
 
@@ -330,7 +329,7 @@ class Worker:
         )
 
     def _change_rows(self, running: Running, edit: Edit) -> Outcome:
-        oracle, day = self._world.oracle, DAYS[edit.day]
+        oracle, day = self.world.oracle, DAYS[edit.day]
         change = RowChange(self.session, edit.operation, [repr(day)], DeclaredRows(key=edit.key))
         told = Declared(job=change.id, key=edit.key)
         if not change.already_committed:
@@ -388,7 +387,7 @@ class Worker:
         )
 
     def settled(self, running: Running, outcome: Outcome, told: Declared) -> Outcome:
-        oracle = self._world.oracle
+        oracle = self.world.oracle
         _tell(running, outcome, told)
         is_final = outcome.kind in ("fenced", "aborted") or (
             outcome.conflict is not None and outcome.conflict.rule in FOR_EVER
@@ -409,7 +408,7 @@ class Worker:
             act, name, gives_up = (
                 (give_up, "abort", job) if abort else (commit_prepared, "commit", "")
             )
-            self._since = len(self._world.oracle.chain)
+            self._since = len(self.world.oracle.chain)
             self.attempt(
                 name,
                 {"job": job},
@@ -428,12 +427,12 @@ class Worker:
         )
 
     def _recover(self, running: Running, *, abort: bool) -> int:
-        begin, self._since = running.operation.begin, len(self._world.oracle.chain)
-        with contextlib.nullcontext() if abort else self._world.oracle.recovering(self.actor):
+        begin, self._since = running.operation.begin, len(self.world.oracle.chain)
+        with contextlib.nullcontext() if abort else self.world.oracle.recovering(self.actor):
             results = list(settle_prepared(self.session, abort=abort))
         for result in results:
             # Each of the jobs is an operation of its own.
-            one = self._world.history.begin(
+            one = self.world.history.begin(
                 running.operation.process, "settle", **_shared(result.job_id)
             )
             one.note(begin=begin)
@@ -442,21 +441,21 @@ class Worker:
             else:
                 # If the table does not know the source, the obstacle is an earlier range, not a
                 # watermark.
-                waits = isinstance(result.error, WatermarkGapError) and not self._world.oracle.knew(
+                waits = isinstance(result.error, WatermarkGapError) and not self.world.oracle.knew(
                     result.error.source, self._since
                 )
                 one.refused("turn" if waits else result.error or "")
                 if isinstance(result.error, JobAbortedError | JobFencedError):
-                    self._world.oracle.told_not(result.job_id, type(result.error).__name__)
-            self._world.history.end(one)
+                    self.world.oracle.told_not(result.job_id, type(result.error).__name__)
+            self.world.history.end(one)
         return len(results)
 
     def _prepared(self, which: int) -> str | None:
-        prepared = self._world.prepared
+        prepared = self.world.prepared
         return prepared[which % len(prepared)] if prepared else None
 
     def _told(self, job: str) -> Declared:
-        return self._world.oracle.declared(job) or Declared(job=job, shared=True)
+        return self.world.oracle.declared(job) or Declared(job=job, shared=True)
 
     # --- The table's history ----------------------------------------------------------------------
 
@@ -510,7 +509,7 @@ class Worker:
         [LY14]"""
 
         def act(running: Running) -> int:
-            if not self._world.oracle.graves:
+            if not self.world.oracle.graves:
                 self.store.remove_root()
             self.session = TableContext(self.store, self.actor)
             return create_table(
@@ -524,25 +523,25 @@ class Worker:
         [WM7]"""
 
         def act(running: Running) -> int:
-            since = len(self._world.oracle.chain)
+            since = len(self.world.oracle.chain)
             session = _Declaring(self.store, self.actor, begun)
             head = alter.create(session, SCHEMA, ["day"], {}, {SOURCE: position})
-            self._world.oracle.told_begins(SOURCE, position, since)
-            looked = self._world.history.begin(
+            self.world.oracle.told_begins(SOURCE, position, since)
+            looked = self.world.history.begin(
                 running.operation.process, "declared", outcome="failed"
             )
             looked.note(begin=running.operation.begin + 0.5)
             looked.saw(head.version)
             # The reported beginning; nobody forgets a source in a theme that declares one.
             looked.note(origins={**head.snapshot.origins, SOURCE: position})
-            self._world.history.end(looked)
+            self.world.history.end(looked)
             return head.version
 
         def begun(job: str) -> None:
             advance = Advance(source=SOURCE, start=position, end=position)
-            self._world.oracle.declare(Declared(job=job, advances=(advance,)))
+            self.world.oracle.declare(Declared(job=job, advances=(advance,)))
 
-        self._world.oracle.begins(SOURCE, position)
+        self.world.oracle.begins(SOURCE, position)
         self.attempt(
             "declare", {"position": position}, act, advances={SOURCE: (position, position)}
         )
@@ -553,7 +552,7 @@ class Worker:
         """One gc."""
 
         def act(running: Running) -> gc.GcReport:
-            with self._world.oracle.collecting(self.actor, policy.keep_keys):
+            with self.world.oracle.collecting(self.actor, policy.keep_keys):
                 report = gc.run(self.session, policy)
             running.collected(report.version, report.fence)
             return report
@@ -578,7 +577,7 @@ class Worker:
         )
 
     def _read(self, running: Running, back: int | None) -> int:
-        oracle = self._world.oracle
+        oracle = self.world.oracle
         known, removed = oracle.latest, len(oracle.graves)
         head = self.session.open()
         running.note(table=head.snapshot.table_id)
@@ -615,13 +614,11 @@ class Worker:
 
     def asks(self) -> None:
         """Results from now on are true of some version since."""
-        self._since = len(self._world.oracle.chain)
+        self._since = len(self.world.oracle.chain)
 
     def _says(self, what: str) -> bool:
         self._asked += 1
-        return bool(
-            self._world.scheduler.choices.pick(f"{what} {self.actor.name}.{self._asked}", 2)
-        )
+        return bool(self.world.scheduler.choices.pick(f"{what} {self.actor.name}.{self._asked}", 2))
 
 
 class _Declaring(TableContext):

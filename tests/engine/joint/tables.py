@@ -1,17 +1,22 @@
-"""Tables of one store in memory, and joint commits over them that stop anywhere."""
+"""Tables of one store in memory, and joint commits over them that stop anywhere; tables on a disk."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
+import manifestcommit as mc
 from manifestcommit.core.commit.change import Write
 from manifestcommit.core.format import codec
+from manifestcommit.core.joint.fate import attempt_of
 from manifestcommit.core.schema.fields import Field, Schema
 from manifestcommit.core.table.snapshot import Snapshot
 from manifestcommit.core.table.watermark import Advance
-from manifestcommit.engine.commit.commit_loop import commit
+from manifestcommit.engine.commit.commit_loop import abort_attempt, commit
 from manifestcommit.engine.commit.create_version import create_table
 from manifestcommit.engine.inspection.verify import verify
 from manifestcommit.engine.joint.joint_commit import TablePart, commit_jointly
@@ -22,6 +27,7 @@ from manifestcommit.engine.runtime.outcome import Outcome
 from manifestcommit.store import Store, open_store
 from manifestcommit.testing import CountingStore, FaultStore
 
+DAY = pa.table({"id": [1, 2], "note": ["a=b/ %+#é", None]})
 SCHEMA = Schema(fields=(Field(id=1, name="id", type="long"),))
 _NUMBERS = itertools.count()
 # requests of a joint commit of two tables until its decision has been created
@@ -112,6 +118,37 @@ def stopped(parts: Sequence[TablePart], after: int) -> tuple[Outcome, ...] | Non
         except Crash:
             return None
     raise AssertionError("unreachable")
+
+
+def aborted_attempt(lake: Lake, parts: Sequence[TablePart]) -> str:
+    """The id of an attempt at these parts that died before its decision, and that others have aborted."""
+    stopped(parts, 2)
+    pending = lake.newest(1).pending
+    assert pending is not None
+    abort_attempt(lake.at(lake.urls[0]), attempt_of(pending))
+    return attempt_of(pending)
+
+
+def objects_of(url: str) -> dict[str, bytes]:
+    """A backup of all that a table has in the store."""
+    store = open_store(url)
+    return {info.name: store.get(info.name) for info in store.list("")}
+
+
+def put_back(url: str, objects: Mapping[str, bytes]) -> None:
+    """The table as its backup has it; without an object: gone."""
+    store = open_store(url)
+    store.delete([info.name for info in store.list("")])
+    for name, data in objects.items():
+        store.put(name, data)
+
+
+def tables_on_disk(folder: Path) -> list[str]:
+    """The paths of three empty tables with the columns of DAY."""
+    paths = [str(folder / name) for name in ("orders %+=#é", "rejects", "empty ’")]
+    for path in paths:
+        mc.create_table(path, DAY.schema)
+    return paths
 
 
 def counted(parts: Sequence[TablePart]) -> tuple[list[TablePart], Callable[[], list[tuple[str, str]]]]:

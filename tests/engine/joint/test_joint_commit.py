@@ -6,7 +6,7 @@ from collections import Counter
 
 import msgspec
 import pytest
-from tests.engine.joint.tables import DECIDED, SCHEMA, Hurried, Lake, append, counted, sound, stopped
+from tests.engine.joint.tables import DECIDED, SCHEMA, Hurried, Lake, aborted_attempt, append, counted, sound, stopped
 
 from manifestcommit.core.commit.change import Abort, Overwrite, Write
 from manifestcommit.core.commit.retention import Policy
@@ -157,10 +157,7 @@ def test_a_member_that_was_aborted_holds_up_nobody() -> None:
     lake = Lake(2)
     stopped(lake.parts(), 2)
     append(lake, 1)
-    stopped(lake.parts(), 2)
-    pending = lake.newest(1).pending
-    assert pending is not None
-    abort_attempt(lake.at(lake.urls[0]), attempt_of(pending))
+    aborted_attempt(lake, lake.parts())
     assert lake.head(1).is_void
     before = lake.env.waited_us
     append(lake, 1)
@@ -198,10 +195,7 @@ def test_the_coordinator_begins_its_next_attempt_where_others_aborted_one() -> N
     """With the same jobs: each is committed once. [MT4] [MT9]"""
     lake = Lake(2)
     parts = lake.parts()
-    stopped(parts, 2)
-    pending = lake.newest(1).pending
-    assert pending is not None
-    abort_attempt(lake.at(lake.urls[0]), attempt_of(pending))
+    aborted_attempt(lake, parts)
     outcomes = commit_jointly(parts)
     assert [outcome.kind for outcome in outcomes] == ["committed"] * 2 and lake.moved() == [1, 1]
     again = lake.newest(1).pending

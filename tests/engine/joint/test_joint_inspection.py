@@ -9,14 +9,11 @@ import json
 from collections import Counter
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from tests.engine.joint.tables import DECIDED, Lake, append, sound, stopped
+from tests.engine.joint.tables import DAY, DECIDED, Lake, aborted_attempt, append, objects_of, put_back, sound, stopped
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
-from manifestcommit.core.joint.fate import attempt_of
-from manifestcommit.engine.commit.commit_loop import abort_attempt
 from manifestcommit.engine.inspection.verify import verify
 from manifestcommit.engine.job.resolve import resolve_job
 from manifestcommit.engine.joint.joint_commit import commit_jointly
@@ -26,8 +23,6 @@ from manifestcommit.errors import StoreError
 from manifestcommit.report.reading import read_report
 from manifestcommit.store import open_store
 from manifestcommit.testing import CountingStore
-
-DAY = pa.table({"id": [1, 2], "note": ["a=b/ %+#é", None]})
 
 
 @pytest.fixture
@@ -121,13 +116,10 @@ def test_a_second_attempt_is_named_as_such() -> None:
     """[MT9]"""
     lake = Lake(2)
     parts = lake.parts()
-    stopped(parts, 2)
-    pending = lake.newest(1).pending
-    assert pending is not None
-    abort_attempt(lake.at(lake.urls[0]), attempt_of(pending))
+    attempt = aborted_attempt(lake, parts)
     commit_jointly(parts)
     said = [mc.Table(url).history()[0]["joint"]["attempt"] for url in lake.urls]
-    assert said[0] == said[1] != attempt_of(pending)
+    assert said[0] == said[1] != attempt
 
 
 def test_tables_that_take_no_part_cost_nothing() -> None:
@@ -167,12 +159,10 @@ def test_verify_says_where_a_member_was_settled_by_hand_against_the_decision() -
     lake = Lake(3)
     stopped(lake.parts([0, 1]), DECIDED)
     home, member = lake.urls[:2]
-    kept = {info.name: open_store(home).get(info.name) for info in open_store(home).list("")}
-    for name in kept:
-        open_store(home).delete([name])
+    kept = objects_of(home)
+    put_back(home, {})
     settle(lake.at(member), "aborted", reason="lost")
-    for name, data in kept.items():
-        open_store(home).put(name, data)
+    put_back(home, kept)
     (said,) = torn(lake, 0)
     assert said.startswith(f"this table committed version 2 of {lake.at(member).store.url} with its own, and there it is void")
     assert torn(lake, 2) == []
@@ -183,29 +173,22 @@ def test_verify_says_where_a_member_was_settled_by_hand_against_the_decision() -
 def test_verify_says_where_one_of_the_tables_was_put_back() -> None:
     """To a state before their joint commit, or to another version of that number. [MT1] [RD10]"""
     lake = Lake(2)
-    member = lake.urls[1]
-    kept = [{info.name: open_store(url).get(info.name) for info in open_store(url).list("")} for url in lake.urls]
+    home, member = lake.urls
+    kept = [objects_of(url) for url in lake.urls]
     commit_jointly(lake.parts())
     urls = [lake.at(url).store.url for url in lake.urls]
-    after = [{info.name: open_store(url).get(info.name) for info in open_store(url).list("")} for url in lake.urls]
-
-    def put(which: int, objects: dict[str, bytes]) -> None:
-        store = open_store(lake.urls[which])
-        store.delete([info.name for info in store.list("")])
-        for name, data in objects.items():
-            store.put(name, data)
-
+    after = objects_of(home)
     assert torn(lake, 0) == torn(lake, 1) == []
     append(lake, 1)
-    settled = {info.name: open_store(member).get(info.name) for info in open_store(member).list("")}
-    put(0, kept[0])
+    settled = objects_of(member)
+    put_back(home, kept[0])
     assert torn(lake, 1) == [f"version 2 counts here as part of a joint commit that {urls[0]} decided, which does not list it"]
-    put(0, after[0])
-    put(1, kept[1])
+    put_back(home, after)
+    put_back(member, kept[1])
     assert torn(lake, 0) == [f"this table committed version 2 of {urls[1]} with its own, and the newest version there is 1"]
     append(lake, 1)
     assert torn(lake, 0) == [f"this table committed version 2 of {urls[1]} with its own, and there is another version of that number"]
-    put(1, settled)
+    put_back(member, settled)
     sound(lake)
 
 

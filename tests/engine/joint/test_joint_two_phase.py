@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 import pytest
-from tests.engine.joint.tables import Crash, Lake, append, sound
+from tests.engine.joint.tables import DAY, Crash, Lake, append, sound, tables_on_disk
 from tests.sizes import rest_thorough
 
 import manifestcommit as mc
@@ -39,7 +38,6 @@ from manifestcommit.store import open_store
 from manifestcommit.testing import CountingStore, FaultStore
 
 AT_ONCE = Policy(grace_s=0, keep_for_s=0, keep_versions=1, prepared_grace_s=0)
-DAY = pa.table({"id": [1, 2], "note": ["a=b/ %+#é", None]})
 
 
 def prepare(lake: Lake, which: list[int] | None = None, *, but: int | None = None, **change: Any) -> list[str]:
@@ -408,10 +406,7 @@ def test_a_later_range_waits_for_an_earlier_one_in_every_table() -> None:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> list[str]:
-    paths = [str(tmp_path / name) for name in ("orders %+=#é", "rejects", "empty ’")]
-    for path in paths:
-        mc.create_table(path, DAY.schema)
-    return paths
+    return tables_on_disk(tmp_path)
 
 
 def rows(paths: list[str]) -> list[int]:

@@ -6,7 +6,6 @@ evaluates them itself. [RC8]
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,6 @@ from tests.spark.clusters import Driver, set_trap, sprung
 
 pytestmark = pytest.mark.thorough
 BY_TASKS = [work for work in WORKS if work not in ("update", "merge by clauses")]  # the others need no task
-
-
-@pytest.fixture
-def doomed(tmp_path: Path) -> Iterator[Driver]:
-    """A driver of this test's own, to be killed with its JVM and all its workers."""
-    scratch = tmp_path / "doomed"
-    scratch.mkdir()
-    driver = Driver(scratch, "local[2]")
-    try:
-        yield driver
-    finally:
-        driver.close()
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
