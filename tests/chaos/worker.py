@@ -186,7 +186,11 @@ class Worker(Actor):
         """The id of a job that others can finish; None where there is none."""
         with self.record(part.table).commit("prepare", key=part.key, shared=True) as running:
             job = self.filled(part, running)
-            return self.durable(part.table, job) if job is not None else None
+            try:
+                return self.durable(part.table, job) if job is not None else None
+            except mc.JobFencedError as error:  # stalled before it was prepared, and gc came by
+                self.ended(part, job, error, running)
+                return None
 
     def durable(self, table: str, job: mc.Job) -> str | None:
         """The id of the job, which is prepared; None where preparing failed."""
