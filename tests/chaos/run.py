@@ -22,7 +22,6 @@ from tests.chaos.history import commits_of, judge, witness
 from tests.chaos.nursery import Nursery
 from tests.chaos.scene import SCENES, Scene
 from tests.chaos.schedule import LOST, Blow, Schedule, Weather, draw
-from tests.chaos.worker import UNHEARD
 from tests.chaos.world import (
     NoteReader,
     World,
@@ -46,7 +45,8 @@ _LONGER = 10
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What a run is.
 
-    wanted: how often each thing has to happen before the run may end, for which it may take ten times as long;
+    wanted: how often each thing has to happen, and an actor to die at each moment, before the run may end, for which it may take ten
+    times as long;
     exports: whether two tables are exported, by their commits and by others, and read by other engines;
     about: single tables, transfers between several tables by joint commits, or changes of rows;
     timeout_s: how long a client behind the proxy waits for an answer; drain_s: how long the rest may take when nothing goes wrong any more.
@@ -246,7 +246,7 @@ class _Stage:
             return False
         seen = Counter(note["what"] for note in self.told)
         seen["kill"], seen["stop"] = self.signals[signal.SIGKILL], self.signals[signal.SIGSTOP]
-        seen["unheard"] = sum(note["what"] == "died" and note["moment"] == UNHEARD for note in self.told)
+        seen.update(note["moment"] for note in self.told if note["what"] == "died")
         seen["lost answer"] = sum(self.weather.seen[kind] for kind in LOST)
         return any(seen[what] < count for what, count in self.settings.wanted.items())
 
