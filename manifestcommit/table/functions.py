@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..argument_checks import checked
-from ..engine.job.resolve import Resolution
+from ..engine.job.resolve import Resolution, tables_beside
 from ..engine.job.two_phase import give_up
 from ..engine.maintenance.gc import GcReport
 from ..engine.metadata.table_context import TableContext
@@ -128,7 +128,8 @@ def abort(
         storage_options: what reaches the object store; by default the environment.
 
     Returns:
-        "aborted", or "committed" with `version` where a commit came first.
+        "aborted", or "committed" with `version` where a commit came first. `together` names the
+        tables whose jobs were prepared together with this one, which share its fate.
 
     Raises:
         TableNotFoundError: there is no table at the path.
@@ -139,9 +140,10 @@ def abort(
     """
     session = TableContext(open_store(path, storage_options)).noting(message, metadata)
     outcome = give_up(session, job_id)
+    beside = tables_beside(session, job_id)
     if outcome.kind in ("aborted", "fenced"):  # fenced: it can not commit any more, and never did
-        return Resolution("aborted")
-    return Resolution("committed", committed_or_raise(outcome, session.store.url).version)
+        return Resolution("aborted", together=beside)
+    return Resolution("committed", committed_or_raise(outcome, session.store.url).version, beside)
 
 
 @checked(spark=optional(spark_of_gc))

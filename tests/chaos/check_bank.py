@@ -70,7 +70,7 @@ def check_members(links: Sequence[Link], chains: Mapping[str, Sequence[Link]]) -
         if decided and link.version in void:
             findings.append(f"version {link.version} was committed by its home, and is void")
         elif not decided and link.version not in void and (records[0] < link.version or link is links[-1]):
-            findings.append(f"version {link.version} is no void one, and no version of its home has committed it")
+            findings.append(f"version {link.version} is not void, though no version of its home has committed it")
     return findings
 
 

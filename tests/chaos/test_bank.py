@@ -64,7 +64,7 @@ def test_members_are_void_if_and_only_if_no_home_has_decided_them() -> None:
     member, home = {"pending": {"table_id": "h"}}, [link(1, "h"), link(2, "h", joint={"m": {"version": 2}})]
     good = [link(1, "m"), link(2, "m", **member), link(3, "m", **member), link(4, "m", void=[3])]
     assert check_members(good, {"m": good, "h": home}) == []
-    for void, said in (([], "version 3 is no void one"), ([2, 3], "version 2 was committed")):
+    for void, said in (([], "version 3 is not void"), ([2, 3], "version 2 was committed")):
         wrong = [*good[:-1], link(4, "m", void=void)]
         assert [said in each for each in check_members(wrong, {"m": wrong, "h": home})] == [True]
     undecided = good[:3]

@@ -290,7 +290,7 @@ def test_a_joint_commit_is_undone_in_all_tables_or_where_that_is_said(lake: list
         for name in tx:
             tx[name].write(DAY)
             tx[name].advance("s", 0, 5)
-    with pytest.raises(mc.CommitConflictError, match="Roll back all of its tables by rollback_together") as refused:
+    with pytest.raises(mc.CommitConflictError, match=r"roll back all of its tables by rollback_together.* was committed\.$") as refused:
         mc.Table(lake[0]).rollback(2, reason="r")
     assert refused.value.rule == "undoes_a_joint_commit" and rows(lake[:2]) == [4, 4]
     for command in (["rollback", lake[0], "2"], ["rewind", lake[0], "s", "--to", "0"]):
@@ -307,6 +307,11 @@ def test_a_joint_commit_is_undone_in_all_tables_or_where_that_is_said(lake: list
             tx[name].advance("s", 0, 5)
     assert main(["rollback", lake[0], "4", "--reason", "r", "--alone", "--yes"]) == 0
     assert rows(lake[:2]) == [2, 4]
+    with mc.transaction(lake) as tx:
+        for name in tx:
+            tx[name].write(DAY)
+    with pytest.raises(mc.CommitConflictError, match=r"which this leaves out: name all of its tables \(rule \w+\)\. .* committed\.$"):
+        mc.rollback_together({lake[0]: 2, lake[1]: 2}, reason="r")
     for wrong in ({lake[0]: 2}, {lake[0]: True, lake[1]: 2}, [lake[0], lake[1]], None):
         with pytest.raises(mc.UsageError, match="invalid versions"):
             mc.rollback_together(wrong, reason="r")  # type: ignore[arg-type]

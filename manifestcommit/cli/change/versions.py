@@ -60,8 +60,8 @@ def _add_rollback(commands: Commands) -> argparse.ArgumentParser:
         "--together-with",
         action="append",
         metavar="PATH[=VERSION]",
-        help="this table, too, by one commit, all or none: to its VERSION, or with --tag to its "
-        "version of that tag; may be given again",
+        help="also roll back this table, to VERSION or with --tag to its version of that tag; one "
+        "commit changes all tables, or none; may be given again",
     )
     add_alone(back)
     add_safety(back)
@@ -91,8 +91,9 @@ def _add_tags(commands: Commands) -> tuple[argparse.ArgumentParser, argparse.Arg
         "--together-with",
         action="append",
         metavar="PATH",
-        help="this table, too, by one commit: newest versions that belong together, each commit of "
-        "several tables in all of them or in none; may be given again",
+        help="also tag this table, by the same commit; of each table the newest version is tagged "
+        "that belongs with the others' (what was committed to several is in all, or in none); may "
+        "be given again",
     )
 
     untag = commands.add(

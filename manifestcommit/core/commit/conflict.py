@@ -464,13 +464,15 @@ def undoes_a_joint_commit(
         left = f"with {', '.join(roots[:5])}" if roots else ""
     if not left:
         return None
-    return Conflict(
-        rule="undoes_a_joint_commit",
-        mine=mine,
-        winner=f"that undoes a joint commit {left} in this table alone. Roll back all of its "
-        "tables by rollback_together (--together-with), or give alone=True (--alone) to undo it "
-        "here only",
-    )
+    if isinstance(change, Rollback) and change.beside:
+        winner = f"that undoes a joint commit {left}, which this leaves out: name all of its tables"
+    else:
+        winner = (
+            f"that undoes a joint commit {left} in this table alone: roll back all of its tables "
+            "by rollback_together (--together-with), or give alone=True (--alone) to undo it here "
+            "only"
+        )
+    return Conflict(rule="undoes_a_joint_commit", mine=mine, winner=winner)
 
 
 def path_is_condemned(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ...core.commit.change import Prepared
 from ...core.commit.conflict import is_readable
 from ...core.joint.fate import share_of
 from ...core.table import object_names
@@ -26,9 +27,8 @@ class Resolution(str):
 
     Attributes:
         version: the version that holds the job, where the text is "committed"; None: elsewhere.
-        together: in an answer of `resolve` about a job that is committed or aborted with those of
-            other tables, the paths of the tables that are known here, this one among them; else
-            none.
+        together: of a job that is committed or aborted with those of other tables, the paths of
+            the tables that are known here, this one among them; none for any other.
 
     Spec: CM23, MT1.
     """
@@ -63,7 +63,7 @@ def resolve_job(session: TableContext, job_id: str) -> Resolution:
         return undecided
     prepared = read_prepared(session, job_id)
     if prepared is not None and prepared.change.together:
-        roots = [each.root for each in prepared.change.together]
+        roots = _roots(prepared)
         said = home_says(session, prepared)
         if said is None or said.kind == "unknown":
             return Resolution("pending", together=roots)
@@ -77,6 +77,17 @@ def resolve_job(session: TableContext, job_id: str) -> Resolution:
         or _recorded(session, newest, job_id)
         or Resolution("not_committed")
     )
+
+
+def tables_beside(session: TableContext, job_id: str) -> tuple[str, ...]:
+    """The tables whose jobs were prepared together with this one, its own among them; none where it
+    was prepared alone or not at all. One request. [MT11]"""
+    prepared = read_prepared(session, job_id)
+    return _roots(prepared) if prepared is not None else ()
+
+
+def _roots(prepared: Prepared) -> tuple[str, ...]:
+    return tuple(each.root for each in prepared.change.together)
 
 
 def _undecided(session: TableContext, head: Head, job_id: str) -> Resolution | None:

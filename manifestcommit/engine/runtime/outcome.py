@@ -180,10 +180,12 @@ def committed_or_raise(outcome: Outcome, url: str) -> Outcome:
 def _conflict_error(conflict: Conflict, url: str) -> ManifestCommitError:
     misfit = conflict.misfit
     if misfit is None:
+        rerun = " Read the table again and run the job again if its result still holds."
+        if conflict.rule == "undoes_a_joint_commit":  # no rerun helps, and `winner` says what does
+            rerun = ""
         return CommitConflictError(
             f"{url}: this job {conflict.mine}, but {conflict.winner} (rule {conflict.rule}). "
-            "Nothing of it was committed. "
-            "Read the table again and run the job again if its result still holds.",
+            f"Nothing of it was committed.{rerun}",
             rule=conflict.rule,
             mine=conflict.mine,
             winner=conflict.winner,

@@ -544,7 +544,8 @@ def test_the_commands_name_the_other_tables(lake: list[str], capsys: pytest.Capt
     assert set(json.loads(capsys.readouterr().out)[0]["together"]) == {here, there}
     main(["abort", lake[0], job, "--dry-run", "--json"])
     assert json.loads(capsys.readouterr().out)["together"] == [there]
-    assert main(["abort", lake[0], job, "--yes"]) == 0 and mc.resolve(lake[1], prepared.jobs[there]) == "aborted"
+    assert main(["abort", lake[0], job, "--yes", "--json"]) == 0 and mc.resolve(lake[1], prepared.jobs[there]) == "aborted"
+    assert set(json.loads(capsys.readouterr().out)["together"]) == {here, there}
     again = mc.prepare_together(begun(lake[:2]))
     capsys.readouterr()
     main(["recover", lake[1], "--abort", "--dry-run"])
