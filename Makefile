@@ -26,7 +26,7 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 CHAOS_ARGS ?=
 
-.PHONY: help demo demo-s3 docs test test-rest test-all check proof chaos ruff lint format bench clean
+.PHONY: help demo demo-s3 docs test test-rest test-rest-turn test-all check proof chaos ruff lint format bench clean
 
 help:  ## what there is
 	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -73,6 +73,9 @@ test: ruff  ## lint, and every safeguard's tests: minutes; what only repeats the
 
 test-rest: $(VENV)/dev.stamp  ## the tests that `make test` leaves out
 	$(call run_tests,thorough,20,20)
+
+test-rest-turn: override PYTEST_ARGS += --turn 2
+test-rest-turn: test-rest  ## half of them, the other half on the next day: what CI runs
 
 test-all: test test-rest  ## lint and all tests: what every change has to pass
 

@@ -17,7 +17,7 @@ from tests.left_out import is_left_out
 from tests.selection import COLLECTED, collected, write_down
 from tests.sizes import PROOF, rounds
 
-pytest_plugins = ["tests.servers.fixtures"]  # rgw, azurite, rclone, s3rver: real servers
+pytest_plugins = ["tests.servers.fixtures", "tests.turns"]  # rgw, azurite, rclone, s3rver: real servers; --turn
 
 # Before any session starts: Spark's Python workers are this interpreter, its driver listens on the loopback.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

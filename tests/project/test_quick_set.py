@@ -103,7 +103,7 @@ def runs(target: str) -> list[tuple[str, int]]:
     return [(mark, int(least)) for mark, least in re.findall(r'-m pytest (?:-n 3 )?-m "([^"]+)" --at-least (\d+)', said)]
 
 
-@pytest.mark.parametrize(("target", "mark"), [("test", "not thorough"), ("test-rest", "thorough")])
+@pytest.mark.parametrize(("target", "mark"), [("test", "not thorough"), ("test-rest", "thorough"), ("test-rest-turn", "thorough")])
 def test_make_runs_the_quick_set_and_what_it_leaves_out(target: str, mark: str) -> None:
     """With Spark and without, and each with a number of tests that have to pass."""
     assert sorted(name for name, _ in runs(target)) == [f"not spark and {mark}", f"spark and {mark}"]
@@ -113,7 +113,23 @@ def test_make_runs_the_quick_set_and_what_it_leaves_out(target: str, mark: str) 
 def test_every_change_passes_all_tests() -> None:
     assert runs("test-all") == runs("test") + runs("test-rest")
     steps = re.findall(r"^(?:exec )?make (\S+)", (REPO / ".ci" / "run").read_text("utf-8"), re.MULTILINE)
-    assert steps == ["test", "docs", "test-turn", "test-rest"]
+    assert steps == ["test", "docs", "test-turn", "test-rest-turn"]
+
+
+def test_a_turn_is_a_part_and_all_turns_are_all(tmp_path: Path) -> None:
+    """Each test has one turn, in CI's runs of half of them, too; what it leaves to other days is said."""
+    cases = {f"test_it.py::test_one[{number}]" for number in range(24)}
+    (tmp_path / "test_it.py").write_text("import pytest\n\n@pytest.mark.parametrize('n', range(24))\ndef test_one(n):\n    assert n >= 0\n")
+    run: list[str] = []
+    for day in ("2026-11-26", "2026-11-27", "2026-11-28"):
+        command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-p", "tests.turns", "--rootdir", str(tmp_path)]
+        env = {**os.environ, "PYTHONPATH": str(REPO), "MC_TURN_DAY": day}
+        given = [*command, "-c", "/dev/null", "--turn", "3", str(tmp_path)]
+        said = subprocess.run(given, cwd=tmp_path, env=env, capture_output=True, text=True, check=True).stdout
+        run += (found := re.findall(r"^(\S+) PASSED", said, re.MULTILINE))
+        assert 3 < len(found) < 15 and f"{24 - len(found)} deselected" in said
+        assert "of 3 of the selected tests; the others: MC_TURN_DAY=2026" in said
+    assert sorted(run) == sorted(cases)
 
 
 # --- the guard itself -----------------------------------------------------------------------------------------------------
