@@ -13,7 +13,7 @@ from ...core.commit.conflict import is_readable
 from ...core.joint.fate import share_of
 from ...core.table import object_names
 from ...core.table.snapshot import Snapshot
-from ...errors import UsageError
+from ...errors import CorruptMetadataError, UnsupportedFormatError, UsageError
 from ..commit.prepared_job import read_prepared
 from ..joint.joint_two_phase import home_says
 from ..metadata.job_and_key_lookup import find_job_at
@@ -81,8 +81,12 @@ def resolve_job(session: TableContext, job_id: str) -> Resolution:
 
 def tables_beside(session: TableContext, job_id: str) -> tuple[str, ...]:
     """The tables whose jobs were prepared together with this one, its own among them; none where it
-    was prepared alone or not at all. One request. [MT11]"""
-    prepared = read_prepared(session, job_id)
+    was prepared alone or not at all, or its object cannot be read: what became of it is known
+    without. One request. [MT11]"""
+    try:
+        prepared = read_prepared(session, job_id)
+    except (CorruptMetadataError, UnsupportedFormatError):
+        return ()
     return _roots(prepared) if prepared is not None else ()
 
 
