@@ -59,14 +59,13 @@ from .joint import (
     JointOutcome,
     PinnedTable,
     PreparedTransaction,
-    Transaction,
     commit_together,
     prepare_together,
     read_together,
     rollback_together,
     tag_together,
-    transaction,
 )
+from .joint_transaction import Transaction, TransactionRows, transaction
 from .report.page import Report
 from .spark_sql.door import attach, sql
 from .store.probes.doctor import DoctorCheck, DoctorLatency, DoctorReport
@@ -160,6 +159,7 @@ __all__ = [
     "TableMetrics",
     "TableNotFoundError",
     "Transaction",
+    "TransactionRows",
     "UndecidedError",
     "UnsafeStoreError",
     "UnsupportedFormatError",

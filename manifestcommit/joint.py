@@ -1,32 +1,31 @@
-"""Several tables at once: `transaction`, `commit_together`, `prepare_together`, `read_together`.
-[MT1] [MT11] [MT12]
+"""Several tables at once: `commit_together`, `prepare_together`, `read_together`, `tag_together`,
+`rollback_together`. [MT1] [MT11] [MT12]
 
-Internal: import from `manifestcommit`. Not here: how several tables are committed and read
-(engine.joint), one table's job (job).
+Internal: import from `manifestcommit`. Not here: the block that commits (joint_transaction), how
+several tables are committed and read (engine.joint), one table's job (job).
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
 
 from .argument_checks import age, checked
-from .engine.joint.joint_commit import check_places, commit_jointly
+from .engine.joint.joint_commit import commit_jointly
 from .engine.joint.joint_read import read_jointly
 from .engine.joint.joint_rollback import plan_joint_rollback
 from .engine.joint.joint_tag import tag_jointly
-from .engine.joint.joint_two_phase import check_together, together_of
+from .engine.joint.joint_two_phase import JointUnit, check_together, together_of
 from .engine.metadata.table_context import TableContext
 from .engine.runtime.outcome import Outcome, error_of
 from .engine.runtime.validation import optional, wrong
 from .errors import UsageError
-from .job import Job, Path, begin, commit
+from .job import Job, Path, commit
 from .store import StorageOptions, open_store
 from .table import Resolution, abort
 from .table.table import Table
@@ -60,183 +59,6 @@ class JointOutcome(Shown, msgspec.Struct, frozen=True, kw_only=True):
         return {url: each.version for url, each in self.outcomes.items() if each.version}
 
 
-class Transaction:
-    """One commit of several tables, made by `transaction`; leave its block to commit.
-
-    Attributes:
-        outcome: what became of it; None until it was committed.
-
-    Spec: MT1.
-    """
-
-    def __init__(self, jobs: Mapping[str, Job]) -> None:
-        self._jobs = dict(jobs)
-        self._hold(True)
-        self.outcome: JointOutcome | None = None
-
-    def __getitem__(self, table: str) -> Job:
-        """Return the job of a table, by its name or path as it was given.
-
-        Args:
-            table: the name; of a path also its last part, where no other table has the same.
-
-        Returns:
-            The job: write into it and advance its sources, and leave the commit to the transaction.
-
-        Raises:
-            UsageError: no table of the transaction has this name.
-        """
-        job = self._jobs.get(table)
-        if job is None:
-            raise UsageError(
-                f"this transaction has no table {table!r}; it has {', '.join(map(repr, self))}"
-            )
-        return job
-
-    def __iter__(self) -> Iterator[str]:
-        """Yield the names of its tables, each once, as they were given."""
-        seen: set[int] = set()
-        for name, job in self._jobs.items():
-            if id(job) not in seen:
-                seen.add(id(job))
-                yield name
-
-    @property
-    def already_committed(self) -> bool:
-        """Return whether an earlier run committed its key in all tables: writes do nothing then."""
-        return all(self[name].already_committed for name in self)
-
-    def commit(self) -> JointOutcome:
-        """Commit now instead of on leaving the block.
-
-        Returns:
-            The outcome.
-
-        Raises:
-            CommitConflictError: others committed what a table's job depends on; nothing is
-                committed in any table.
-            KeyReusedError: the key was committed with another declaration, or undone in one of the
-                tables only.
-            OutcomeUnknownError: the store did not say whether it was committed: rerun with a key.
-            UsageError: a table's job is recoverable, or over already.
-
-        Spec: MT1, MT4.
-        """
-        self._hold(False)
-        self.outcome = commit_together([self[name] for name in self])
-        return self.outcome
-
-    def prepare(self) -> PreparedTransaction:
-        """Prepare the jobs of all tables, for any process to commit or abort together.
-
-        Leaving the block does neither then. If it fails, call it again.
-
-        Returns:
-            The prepared transaction.
-
-        Raises:
-            JobFencedError: a job took longer than gc's grace period.
-            StoreError: the store failed: call it again.
-            UsageError: a table's job is recoverable, or over already.
-
-        Spec: MT11, AB3.
-        """
-        self._hold(False)
-        return prepare_together([self[name] for name in self])
-
-    def abort(self) -> None:
-        """Abort: nothing becomes visible in any table, and nothing is deleted.
-
-        Spec: AB1.
-        """
-        self._hold(False)
-        for name in self:
-            self[name].abort()
-
-    def _hold(self, is_held: bool) -> None:
-        """Whether nobody ends a job of it alone, which would leave half of the work. [MT1]"""
-        for name in self:
-            self[name]._in_transaction = is_held
-
-    def __enter__(self) -> Transaction:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self.outcome is not None or any(self[name]._job.is_over for name in self):
-            return
-        if kind is not None:
-            self.abort()
-        else:
-            self.commit()
-
-
-@checked()
-def transaction(
-    tables: Tables,
-    key: str | None = None,
-    *,
-    fingerprint: str | None = None,
-    message: str | None = None,
-    metadata: Mapping[str, str] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-) -> Transaction:
-    """Begin a commit of several tables: leaving its `with` block commits all of them or none.
-
-    Readers of any of the tables see all of it or nothing of it, from one moment on, also where this
-    process dies: no catalog, lock or coordinator is needed. The tables lie in one object store.
-
-    Args:
-        tables: 2 to 32 tables: their paths or `Table` objects, or a mapping of a name to each. The
-            last part of a path is its name, where no other table has the same.
-        key: an idempotency key, recorded in each table: a rerun with the same tables does nothing.
-            By default none.
-        fingerprint: declared with the key, as for `write`; by default nothing.
-        message: what the commit is for, as for `write`; by default nothing.
-        metadata: name -> text, as for `write`; by default none.
-        storage_options: what reaches the object store, for tables that are given by a path; by
-            default the environment.
-
-    Returns:
-        The transaction; `tx["orders"]` is the job of a table.
-
-    Raises:
-        UsageError: an argument is wrong, such as a table that is given twice.
-        NotATableError: a folder holds plain files.
-
-    Example:
-        `with transaction(["/lake/orders", "/lake/rejects"], key="day 1") as tx: …`
-
-    Spec: MT1, MT2, MT13.
-    """
-    named = _named(tables)
-    if len(named) < 2:
-        raise wrong("tables", tables, "2 to 32 tables", '["/lake/orders", "/lake/rejects"]')
-    places = {name: _place(table, storage_options) for name, table in named.items()}
-    check_places([open_store(path, options) for path, options in places.values()])
-    jobs: dict[str, Job] = {}
-    for name, (path, options) in places.items():
-        jobs[name] = begin(
-            path,
-            key=key,
-            fingerprint=fingerprint,
-            message=message,
-            metadata=metadata,
-            storage_options=options,
-        )
-    short = [name.rstrip("/").rpartition("/")[2] for name in jobs]
-    last = {
-        end: job
-        for end, job in zip(short, jobs.values(), strict=True)
-        if short.count(end) == 1 and end not in jobs
-    }
-    return Transaction({**jobs, **last})
-
-
 @checked()
 def commit_together(jobs: Iterable[Job]) -> JointOutcome:
     """Commit the jobs of several tables by one commit: all of them or none.
@@ -265,16 +87,21 @@ def commit_together(jobs: Iterable[Job]) -> JointOutcome:
 
     Spec: MT1, MT4, MT13.
     """
-    given = _checked_jobs(jobs)
-    parts = [job._job.as_part() for job in given]
-    outcomes = commit_jointly(parts)
-    joint = _committed_or_raise([part.url for part in parts], outcomes)
-    for job, outcome in zip(given, outcomes, strict=True):
+    given = checked_jobs(jobs)
+    joint = commit_units([job._job for job in given])
+    for job, outcome in zip(given, joint.outcomes.values(), strict=True):
         job.outcome = outcome
     return joint
 
 
-def _checked_jobs(jobs: Iterable[Job]) -> list[Job]:
+def commit_units(units: Sequence[JointUnit]) -> JointOutcome:
+    """Commit what each table contributes, all or none."""
+    parts = [unit.as_part() for unit in units]
+    return _committed_or_raise([part.url for part in parts], commit_jointly(parts))
+
+
+def checked_jobs(jobs: Iterable[Job]) -> list[Job]:
+    """The jobs as a list; UsageError where they cannot be committed together. [MT13]"""
     given = list(jobs) if isinstance(jobs, Iterable) else [None]
     if not all(isinstance(job, Job) for job in given):
         raise wrong("jobs", jobs, "a list of jobs, as begin returns them")
@@ -409,17 +236,22 @@ def prepare_together(jobs: Iterable[Job]) -> PreparedTransaction:
 
     Spec: MT11, AB3.
     """
-    given = _checked_jobs(jobs)
-    parts = [job._job.part() for job in given]
+    given = checked_jobs(jobs)
+    prepared = prepare_units([job._job for job in given])
+    return PreparedTransaction(prepared, given[0]._storage_options)
+
+
+def prepare_units(units: Sequence[JointUnit]) -> dict[str, str]:
+    """Make what each table contributes durable, the home's last; the URL of each table -> the id of
+    its job."""
+    parts = [unit.part() for unit in units]
     together = together_of(parts)
-    by_id = {part.change.job: job for part, job in zip(parts, given, strict=True)}
-    for job in given:
-        job._job.seal(together)
+    by_id = {part.change.job: unit for part, unit in zip(parts, units, strict=True)}
+    for unit in units:
+        unit.seal(together)
     for each in reversed(together):  # once the home's is there, all are
-        by_id[each.job]._job.prepare()
-    return PreparedTransaction(
-        {part.url: part.change.job for part in parts}, given[0]._storage_options
-    )
+        by_id[each.job].prepare()
+    return {part.url: part.change.job for part in parts}
 
 
 @checked()
@@ -514,7 +346,7 @@ def tag_together(
 
     Spec: MT12, GC10.
     """
-    opened = _opened(list(_named(tables).values()), storage_options)
+    opened = _opened(list(named_tables(tables).values()), storage_options)
     sessions = [table._session.noting(message, metadata) for table in opened]
     outcomes = tag_jointly(sessions, name, keep_for=keep_for)
     return _committed_or_raise([table.url for table in opened], outcomes)
@@ -646,7 +478,7 @@ def read_together(
 
     Spec: MT12.
     """
-    opened = _opened(list(_named(tables).values()), storage_options)
+    opened = _opened(list(named_tables(tables).values()), storage_options)
     sessions = [TableContext(each._session.store) for each in opened]
     heads = read_jointly(sessions)
     return [
@@ -663,7 +495,7 @@ def _opened(
     ]
 
 
-def _named(tables: Tables) -> dict[str, Path | Table]:
+def named_tables(tables: Tables) -> dict[str, Path | Table]:
     """The tables by the names that the caller gave them, or by their paths."""
     items: list[tuple[Any, Any]] = []
     if isinstance(tables, Mapping):
@@ -683,9 +515,10 @@ def _named(tables: Tables) -> dict[str, Path | Table]:
     return named
 
 
-def _place(
+def place_of(
     table: Path | Table, storage_options: Mapping[str, Any] | None
 ) -> tuple[Path, Mapping[str, Any] | None]:
+    """The path of a table, and what reaches its store."""
     if isinstance(table, Table):
         return table.url, table._storage_options
     return table, storage_options

@@ -97,6 +97,11 @@ WORKS = {
 }
 
 
+def run_in(work: str, rows: mc.TransactionRows) -> Any:
+    """Do it as part of a transaction, whose key it is; not of `compact`."""
+    return eval(WORKS[work].here.replace(", key='k'", ""), {"table": rows, "data": data, "mc": mc})
+
+
 def run(work: str, path: Path | str, spark: Any = None) -> Any:
     """Do it, with Spark if there is a session."""
 

@@ -53,6 +53,16 @@ class RowChanges:
     _session: TableContext
     _storage_options: StorageOptions
 
+    def _declared(
+        self,
+        key: str | None,
+        fingerprint: str | None,
+        reason: str | None,
+        watermarks: Ranges | None = None,
+    ) -> Declared:
+        """What a row change is declared with, and who commits it."""
+        return Declared(key=key, fingerprint=fingerprint, reason=reason, watermarks=watermarks)
+
     @checked(where=condition, reason=optional(REASON))
     def delete(
         self,
@@ -104,7 +114,7 @@ class RowChanges:
         """
         check_meaning("where", [where], spark)
         session = self._session.noting(message, metadata)
-        declared = Declared(key=key, fingerprint=fingerprint, reason=reason)
+        declared = self._declared(key, fingerprint, reason)
         choice = self._choice(spark, session)
         return delete_where(session, where, choice, declared, dry_run=dry_run)
 
@@ -162,7 +172,7 @@ class RowChanges:
         check_meaning("where", [where])
         check_meaning("set", set.values())
         session = self._session.noting(message, metadata)
-        declared = Declared(key=key, fingerprint=fingerprint, reason=reason)
+        declared = self._declared(key, fingerprint, reason)
         return update_where(session, set, where, declared, dry_run=dry_run)
 
     @checked(
@@ -247,7 +257,7 @@ class RowChanges:
         """
         is_spark = is_spark_dataframe(source)
         session = self._session.noting(message, metadata)
-        declared = Declared(key=key, fingerprint=fingerprint, reason=reason, watermarks=watermarks)
+        declared = self._declared(key, fingerprint, reason, watermarks)
         clauses = Clauses(
             as_clauses("when_matched", when_matched, (Update, Delete)),
             as_clauses("when_not_matched", when_not_matched, (Insert,)),
@@ -407,7 +417,7 @@ class RowChanges:
             new,
             where,
             self._choice(spark, session),
-            Declared(key=key, fingerprint=fingerprint, reason=reason, watermarks=watermarks),
+            self._declared(key, fingerprint, reason, watermarks),
             based_on=based_on,
         )
 
@@ -432,6 +442,13 @@ class RowChanges:
             is_given=spark is not None,
             is_active=running_session() is not None,
         )
+
+
+@part_of("Table")
+class RemovedFiles:
+    """The method of a table that forgets the names of removed files."""
+
+    _session: TableContext
 
     @checked()
     def drop_removed(

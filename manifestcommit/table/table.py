@@ -47,7 +47,7 @@ from .conditions import Condition
 from .exports import Exports
 from .listing import Listing
 from .reading import TableReads
-from .row_changes import RowChanges
+from .row_changes import RemovedFiles, RowChanges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,7 +61,7 @@ def spark_of_gc(name: str, value: Any) -> Any:
 
 
 @with_former_names("Table")
-class Table(ColumnChanges, RowChanges, ChangeReads, Exports, TableReads):
+class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, TableReads):
     """A table at a path. Every method looks at the newest version as of its call.
 
     Spec: RD1.

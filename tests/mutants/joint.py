@@ -13,6 +13,7 @@ _PREPARED = "engine/joint/test_joint_two_phase.py::test_"
 _TWO = "engine/joint/joint_two_phase.py"
 _SETTLE = "engine/joint/test_settle.py::test_"
 _PURE = "core/joint/test_fate.py::test_"
+_ROWS = "engine/joint/test_row_change_part.py::test_"
 
 JOINT: tuple[Mutant, ...] = (
     mutant(
@@ -35,6 +36,20 @@ JOINT: tuple[Mutant, ...] = (
         (_COMMIT, "while head.top is not None and not head.is_void:", "while False:"),
         theme="joint",
         tests=_TESTS + "an_undecided_member_is_waited_for_and_then_aborted_in_its_home",
+    ),
+    mutant(
+        "rows of a transaction",
+        "A change of rows is committed in its table, before the other tables of its transaction, or without them.",
+        "IV2 MT1",
+        ("engine/row_changes/removal.py", "if change.hold is not None and not planned:", "if False:"),
+        tests=_ROWS + "the_numbers_are_told_and_nothing_is_visible_before_the_block_is_left",
+    ),
+    mutant(
+        "one change of a table",
+        "A transaction that changes a table twice commits one of the changes, and tells of both.",
+        "IV2 MT1",
+        ("joint_transaction.py", "if job in self._rows or job._job.has_work:", "if False:"),
+        tests=_ROWS + "what_is_no_single_change_of_a_table_is_refused_and_the_rest_commits",
     ),
     mutant(
         "joint attempt over",

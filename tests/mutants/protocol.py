@@ -918,8 +918,8 @@ SETTING_BACK: tuple[Mutant, ...] = (
         "IV2 KY8",
         (
             "engine/operations/row_change.py",
-            "return measured(found_outcome(self._session, self.head, change), meter)",
-            'return Outcome(kind="already_committed", job_id=self.id, version=self._record.version)',
+            "return measured(found_outcome(self.session, self.head, change), meter)",
+            'return Outcome(kind="already_committed", job_id=self.id, version=self.record.version)',
         ),
         tests="faults/test_row_changes.py::test_a_row_change_that_found_its_key_committed_asks_the_newest_head_when_it_commits",
     ),

@@ -7,6 +7,7 @@ committed (engine.joint.joint_commit).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -23,6 +24,26 @@ from ..metadata.table_context import TableContext
 from ..metadata.version_chain import Head
 from ..runtime.outcome import Kind, Outcome, error_of
 from .joint_commit import TablePart, commit_declared, joint_declaration, ordered_parts
+
+
+class JointUnit(Protocol):
+    """What one table contributes to a joint commit: a job, or a change of rows."""
+
+    def as_part(self) -> TablePart:
+        """What it takes to commit it with the others; it is over then. [MT3]"""
+        ...
+
+    def part(self) -> TablePart:
+        """The same, as of now. [MT3]"""
+        ...
+
+    def seal(self, together: tuple[TogetherJob, ...]) -> None:
+        """Fix what `prepare` makes durable. together: the jobs that it is committed with. [MT11]"""
+        ...
+
+    def prepare(self) -> str:
+        """Make it durable; returns the job's id. [AB3]"""
+        ...
 
 
 def together_of(parts: Sequence[TablePart]) -> tuple[TogetherJob, ...]:

@@ -7,7 +7,7 @@ rows change (spark.operations.delete).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 import msgspec
@@ -40,8 +40,8 @@ class RowOutcome(Outcome, frozen=True, kw_only=True):
     """The result of a row change: an `Outcome` with the number of rows.
 
     `kind` may also be "unchanged" if no row had to change, so that nothing was committed, and
-    "planned" for a dry run; then `version` is the one that was examined. All numbers are None where
-    an earlier run did the work.
+    "planned" for a dry run; then `version` is the one that was examined. In a transaction it is
+    "pending": the transaction commits it. All numbers are None where an earlier run did the work.
 
     Attributes:
         rows_deleted: how many rows were deleted.
@@ -66,12 +66,14 @@ class RowOutcome(Outcome, frozen=True, kw_only=True):
 
 class Declared(msgspec.Struct, frozen=True, kw_only=True):
     """What callers declare with any row change. watermarks: ranges of sources whose rows it writes;
-    they advance with the commit. [RC6] [WM2]"""
+    they advance with the commit [RC6] [WM2]; hold: takes the change when it is complete, for a
+    commit of several tables, in place of its own commit [MT3]."""
 
     key: str | None = None
     fingerprint: str | None = None
     reason: str | None = None
     watermarks: Ranges | None = None
+    hold: Callable[[RowChange], None] | None = None
 
 
 NOTHING = Declared()
@@ -96,11 +98,12 @@ class RowChange:
         if reason is not None:
             check_reason(operation, reason)
         self._advances = advances_of(declared.watermarks)
-        self._session, self._operation, self._key, self._reason = session, operation, key, reason
+        self.session, self.hold = session, declared.hold
+        self._operation, self._key, self._reason = operation, key, reason
         self._ledger = WriteTotals(session.tally, session.env.now_us)
-        self.head, self._record = session.open(), None
+        self.head, self.record = session.open(), None
         if key is not None:
-            self.head, self._record = find_key_at(session, self.head, key)
+            self.head, self.record = find_key_at(session, self.head, key)
         if self.snapshot.schema is None:
             raise UsageError(f"{session.store.url} has no columns yet, and no rows")
         self._declared = declaration(
@@ -123,7 +126,7 @@ class RowChange:
     @property
     def already_committed(self) -> bool:
         """Whether an earlier run committed this key, so that nothing is left to do. [KY3]"""
-        return self._record is not None
+        return self.record is not None
 
     @property
     def changes(self) -> bool:
@@ -151,7 +154,7 @@ class RowChange:
     @property
     def metrics(self) -> JobMetrics:
         """The metrics so far."""
-        return self._session.meter(
+        return self.session.meter(
             self.id, self._operation, self._ledger.summary(self._tasks)
         ).metrics("running")
 
@@ -163,15 +166,15 @@ class RowChange:
     def rest_on(self, told: BasedOn) -> None:
         """Record the version that the new rows were read from, after `read`: commits since then
         conflict likewise, and those that are there do so now. [CF17]"""
-        version = told.version(self.head, self._session.store.url)
+        version = told.version(self.head, self.session.store.url)
         self._based_on = below(version, self.head.version, None, self._reads)
-        check_based_on(self._session, self.head, self.change())
+        check_based_on(self.session, self.head, self.change())
 
     def plan(self, *, sources: tuple[SourceRange, ...] = ()) -> WritePlan:
         """Plan how its files are written: with the columns and the partitioning of the snapshot.
         Proves the store first. [DF3] [ST12]"""
-        self._session.prove(self.snapshot.proven)
-        return plan_rewrite(self._session.store.url, self.snapshot, self.id, sources=sources)
+        self.session.prove(self.snapshot.proven)
+        return plan_rewrite(self.session.store.url, self.snapshot, self.id, sources=sources)
 
     def remove(self, entries: pa.Table) -> None:
         """Remove these files. entries: rows of `engine.scan.planning.entries_table` of this
@@ -196,7 +199,7 @@ class RowChange:
         self._entries += entries
         self._manifests += manifests
         schema, partition_by = self.snapshot.schema, self.snapshot.partition_by
-        touched = touched or self._session.manifests.touched(
+        touched = touched or self.session.manifests.touched(
             manifests, schema=schema, partition_by=partition_by
         )
         own = (of_partition(partition_by, entry.partition) for entry in entries)
@@ -229,10 +232,10 @@ class RowChange:
     def commit(self) -> Outcome:
         """Commit everything atomically. [CM1]-[CM8]"""
         change = self.change()
-        meter = self._session.meter(change.job, change.operation, change.summary)
-        if self._record is not None:
-            return measured(found_outcome(self._session, self.head, change), meter)
-        return commit(self._session, self.head, change, meter=meter)
+        meter = self.session.meter(change.job, change.operation, change.summary)
+        if self.record is not None:
+            return measured(found_outcome(self.session, self.head, change), meter)
+        return commit(self.session, self.head, change, meter=meter)
 
 
 def drop_removed(session: TableContext) -> int:

@@ -142,8 +142,8 @@ def finish(
     rows_updated: int = 0,
     rows_inserted: int = 0,
 ) -> RowOutcome:
-    """Commit, unless there is nothing to commit; returns the outcome, or raises its error. going:
-    None: done before. [RC6] [CM10]"""
+    """Commit, unless there is nothing to commit or a transaction does; returns the outcome, or
+    raises its error. going: None: done before. [RC6] [CM10] [MT3]"""
     told: dict[str, Any] = {}
     if going is not None:
         told = {
@@ -155,6 +155,9 @@ def finish(
             "files_rewritten": going.partly.num_rows,
             "executor": executor,
         }
+    if change.hold is not None and not planned:
+        change.hold(change)
+        return RowOutcome(kind="pending", job_id=change.id, metrics=change.metrics, **told)
     if planned or (going is not None and not change.changes):
         kind: Kind = "planned" if planned else "unchanged"
         return RowOutcome(

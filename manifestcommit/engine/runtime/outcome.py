@@ -36,6 +36,7 @@ Kind = Literal[
     "unknown",
     "unchanged",
     "planned",
+    "pending",
 ]
 
 
@@ -46,7 +47,7 @@ class Outcome(Shown, msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         kind: "committed", "already_committed", or why it is not committed: "conflict",
             "key_reused", "fenced", "aborted" or "unknown"; public calls raise an error for these.
-            "unchanged" where mode="ignore" found a table. `RowOutcome` adds two.
+            "unchanged" where mode="ignore" found a table. `RowOutcome` adds three.
         job_id: the job's id.
         version: the version that holds the job; None: none does.
         attempts: how many creates of a version were tried; 0 is possible where a group commit

@@ -455,3 +455,21 @@ def test_char_values_of_rows_that_stay_are_not_padded(spark: Any, root: str) -> 
     table.merge(pa.table({"id": [2, 5], "code": ["q", "r"]}), on="id", when_not_matched=None, spark=spark)
     assert shown(table.dataset().to_table()) == shown(pa.table({"id": [1, 2, 3], "code": ["ab", "q", None]}))
     assert table.delete("code = 'ab'", spark=spark).rows_deleted == 1 and ids(table) == [2, 3]
+
+
+def test_rows_of_several_tables_change_together(spark: Any, tmp_path: Path) -> None:
+    """By Spark: a deletion by a Column, a merge of a DataFrame, and rows of another one, in one commit. [MT1] [RC1] [RC8]"""
+    paths = [str(tmp_path / name) for name in ("orders %+=#é", "lines", "log")]
+    for path in paths[:2]:
+        mc.write(pa.table({"id": [1, 2, 3], "text": ["a", "b", None]}), path)
+    for _ in range(2):
+        with mc.transaction(paths, key="day 1") as tx:
+            gone = tx.rows(paths[0]).delete(F.col("id") == 2, spark=spark)
+            merged_rows = tx.rows("lines").merge(frame_of(spark, pa.table({"id": [3, 4], "text": ["c", "d"]})), on="id")
+            tx["log"].write(frame_of(spark, pa.table({"n": [1]})))
+            assert mc.Table(paths[0]).version == (2 if gone.rows_deleted else 3)
+        assert tx.outcome is not None and tx.outcome.already_committed == (gone.executor is None)
+    assert (gone.kind, gone.rows_deleted, merged_rows.executor) == ("pending", None, None)
+    assert sorted(mc.Table(paths[0]).to_arrow()["id"].to_pylist()) == [1, 3]
+    assert sorted(mc.Table(paths[1]).to_arrow()["text"].to_pylist()) == ["a", "b", "c", "d"]
+    assert mc.Table(paths[2]).to_arrow().num_rows == 1

@@ -1,0 +1,302 @@
+"""A block that commits several tables together: `transaction`. [MT1] [RC1]
+
+Internal: import from `manifestcommit`. Not here: jobs that are committed together without a block
+(joint), which rows a change of rows takes (table.row_changes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any
+
+from .argument_checks import checked
+from .engine.joint.joint_commit import check_places
+from .engine.joint.joint_two_phase import JointUnit
+from .engine.joint.row_change_part import RowChangePart
+from .engine.operations.row_change import Declared, RowChange
+from .engine.runtime.validation import Ranges, wrong
+from .errors import UsageError
+from .job import Job, begin
+from .joint import (
+    JointOutcome,
+    PreparedTransaction,
+    Tables,
+    checked_jobs,
+    commit_units,
+    named_tables,
+    place_of,
+    prepare_units,
+)
+from .store import open_store
+from .table.row_changes import RowChanges
+
+
+class Transaction:
+    """One commit of several tables, made by `transaction`; leave its block to commit.
+
+    Attributes:
+        outcome: what became of it; None until it was committed.
+
+    Spec: MT1.
+    """
+
+    def __init__(self, jobs: Mapping[str, Job], fingerprint: str | None = None) -> None:
+        self._jobs, self._fingerprint = dict(jobs), fingerprint
+        self._rows: dict[Job, RowChangePart] = {}  # instead of what the job would write
+        self._is_over = False
+        self._hold(True)
+        self.outcome: JointOutcome | None = None
+
+    def __getitem__(self, table: str) -> Job:
+        """Return the job of a table, by its name or path as it was given.
+
+        Args:
+            table: the name; of a path also its last part, where no other table has the same.
+
+        Returns:
+            The job: write into it and advance its sources, and leave the commit to the transaction.
+
+        Raises:
+            UsageError: no table of the transaction has this name, or `rows` has changed its rows.
+        """
+        job = self._job(table)
+        if job in self._rows:
+            raise UsageError(
+                f"{job._job.url}: rows of this table are changed by this transaction, which makes "
+                "one change of each table: a merge can insert rows, too"
+            )
+        return job
+
+    def rows(self, table: str) -> TransactionRows:
+        """Return what changes rows of a table as part of this transaction.
+
+        Its methods are those of `Table`: `delete`, `update`, `merge`, `merge_into` and
+        `overwrite_where`. They look at the table's newest version, not at what this transaction
+        writes, and commit nothing: the transaction does. One of them for a table.
+
+        Args:
+            table: the name, as for `tx[table]`.
+
+        Returns:
+            An object with these methods.
+
+        Raises:
+            UsageError: no table of the transaction has this name.
+
+        Example:
+            `tx.rows("orders").delete(where="customer = 17")`
+
+        Spec: MT1, RC1.
+        """
+        return TransactionRows(self, self._job(table))
+
+    def _job(self, table: str) -> Job:
+        job = self._jobs.get(table) if isinstance(table, str) else None
+        if job is None:
+            raise UsageError(
+                f"this transaction has no table {table!r}; it has {', '.join(map(repr, self))}"
+            )
+        return job
+
+    def _check_rows(self, job: Job) -> None:
+        """UsageError where the rows of this table cannot be changed here any more."""
+        url = job._job.url
+        if self._is_over:
+            raise UsageError(f"{url}: this transaction is over; nothing was done")
+        if job in self._rows or job._job.has_work:
+            raise UsageError(
+                f"{url}: this transaction has a change of this table already, and makes one of "
+                "each; nothing was done. A merge with clauses deletes, updates and inserts at once."
+            )
+
+    def _units(self) -> list[JointUnit]:
+        """What each table contributes."""
+        self._hold(False)
+        self._is_over = True
+        jobs = [self._jobs[name] for name in self]
+        checked_jobs([job for job in jobs if job not in self._rows])
+        return [self._rows.get(job) or job._job for job in jobs]
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names of its tables, each once, as they were given."""
+        seen: set[int] = set()
+        for name, job in self._jobs.items():
+            if id(job) not in seen:
+                seen.add(id(job))
+                yield name
+
+    @property
+    def already_committed(self) -> bool:
+        """Return whether an earlier run committed its key in all tables: writes do nothing then."""
+        return all(self._jobs[name].already_committed for name in self)
+
+    def commit(self) -> JointOutcome:
+        """Commit now instead of on leaving the block.
+
+        Returns:
+            The outcome.
+
+        Raises:
+            CommitConflictError: others committed what a table's job depends on; nothing is
+                committed in any table.
+            KeyReusedError: the key was committed with another declaration, or undone in one of the
+                tables only.
+            OutcomeUnknownError: the store did not say whether it was committed: rerun with a key.
+            UsageError: a table's job is recoverable, or over already.
+
+        Spec: MT1, MT4.
+        """
+        self.outcome = commit_units(self._units())
+        for name, outcome in zip(self, self.outcome.outcomes.values(), strict=True):
+            self._jobs[name].outcome = outcome
+        return self.outcome
+
+    def prepare(self) -> PreparedTransaction:
+        """Prepare the jobs of all tables, for any process to commit or abort together.
+
+        Leaving the block does neither then. If it fails, call it again.
+
+        Returns:
+            The prepared transaction.
+
+        Raises:
+            JobFencedError: a job took longer than gc's grace period.
+            StoreError: the store failed: call it again.
+            UsageError: a table's job is recoverable, or over already.
+
+        Spec: MT11, AB3.
+        """
+        prepared = prepare_units(self._units())
+        return PreparedTransaction(prepared, next(iter(self._jobs.values()))._storage_options)
+
+    def abort(self) -> None:
+        """Abort: nothing becomes visible in any table, and nothing is deleted.
+
+        Spec: AB1.
+        """
+        self._hold(False)
+        self._is_over = True
+        for name in self:
+            self._jobs[name].abort()
+
+    def _hold(self, is_held: bool) -> None:
+        """Whether nobody ends a job of it alone, which would leave half of the work. [MT1]"""
+        for name in self:
+            self._jobs[name]._in_transaction = is_held
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._is_over:
+            return
+        if kind is not None:
+            self.abort()
+        else:
+            self.commit()
+
+
+class TransactionRows(RowChanges):
+    """Changes rows of one table as part of a transaction; made by `Transaction.rows`.
+
+    The methods are those of `Table`. Their outcome has the kind "pending" and the numbers of rows;
+    keys and fingerprints are the transaction's.
+
+    Spec: MT1, RC1.
+    """
+
+    def __init__(self, transaction: Transaction, job: Job) -> None:
+        self._transaction, self._job = transaction, job
+        self._session, self._storage_options = job._job._session, job._storage_options
+
+    def _declared(
+        self,
+        key: str | None,
+        fingerprint: str | None,
+        reason: str | None,
+        watermarks: Ranges | None = None,
+    ) -> Declared:
+        for name, given in (("key", key), ("fingerprint", fingerprint)):
+            if given is not None:
+                raise UsageError(
+                    f"{name}: give it to transaction(…), whose {name} is that of all of its tables"
+                )
+        self._transaction._check_rows(self._job)
+        return Declared(
+            key=self._job._job.key,
+            fingerprint=self._transaction._fingerprint,
+            reason=reason,
+            watermarks=watermarks,
+            hold=self._held,
+        )
+
+    def _held(self, change: RowChange) -> None:
+        self._transaction._rows[self._job] = RowChangePart(change)
+
+
+@checked()
+def transaction(
+    tables: Tables,
+    key: str | None = None,
+    *,
+    fingerprint: str | None = None,
+    message: str | None = None,
+    metadata: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Transaction:
+    """Begin a commit of several tables: leaving its `with` block commits all of them or none.
+
+    Readers of any of the tables see all of it or nothing of it, from one moment on, also where this
+    process dies: no catalog, lock or coordinator is needed. The tables lie in one object store.
+
+    Args:
+        tables: 2 to 32 tables: their paths or `Table` objects, or a mapping of a name to each. The
+            last part of a path is its name, where no other table has the same.
+        key: an idempotency key, recorded in each table: a rerun with the same tables does nothing.
+            By default none.
+        fingerprint: declared with the key, as for `write`; by default nothing.
+        message: what the commit is for, as for `write`; by default nothing.
+        metadata: name -> text, as for `write`; by default none.
+        storage_options: what reaches the object store, for tables that are given by a path; by
+            default the environment.
+
+    Returns:
+        The transaction; `tx["orders"]` is the job of a table.
+
+    Raises:
+        UsageError: an argument is wrong, such as a table that is given twice.
+        NotATableError: a folder holds plain files.
+
+    Example:
+        `with transaction(["/lake/orders", "/lake/rejects"], key="day 1") as tx: …`
+
+    Spec: MT1, MT2, MT13.
+    """
+    named = named_tables(tables)
+    if len(named) < 2:
+        raise wrong("tables", tables, "2 to 32 tables", '["/lake/orders", "/lake/rejects"]')
+    places = {name: place_of(table, storage_options) for name, table in named.items()}
+    check_places([open_store(path, options) for path, options in places.values()])
+    jobs: dict[str, Job] = {}
+    for name, (path, options) in places.items():
+        jobs[name] = begin(
+            path,
+            key=key,
+            fingerprint=fingerprint,
+            message=message,
+            metadata=metadata,
+            storage_options=options,
+        )
+    short = [name.rstrip("/").rpartition("/")[2] for name in jobs]
+    last = {
+        end: job
+        for end, job in zip(short, jobs.values(), strict=True)
+        if short.count(end) == 1 and end not in jobs
+    }
+    return Transaction({**jobs, **last}, fingerprint)
