@@ -268,20 +268,22 @@ class _JointCommit:
             return self._unknown(outcome)
         if not outcome.committed or outcome.already_committed:
             return self._stop(attempt, placed, self._home, outcome)
-        if not self._is_own(attempt, placed):
-            return {self._home.table_id: outcome, **self._of_others(placed)}
-        self._tell(attempt, placed)
+        if self._is_own(attempt, placed):
+            self._tell(attempt, placed)
+        elif self._home.is_prepared:
+            placed = self._of_others(placed)
         return {self._home.table_id: outcome, **placed}
 
     def _is_own(self, attempt: str, placed: dict[str, Outcome]) -> bool:
-        """Whether the home has decided these members: another process may have committed the same
-        prepared jobs in a later attempt. [MT11]"""
+        """Whether these are the last members that the home has decided: others may have committed
+        the same prepared jobs in a later attempt, or more on top of these. [MT11]"""
         known = self._home.session.known
         records = {} if known is None else known.snapshot.joint
         return all(records.get(each) == one for each, one in self._records(attempt, placed).items())
 
     def _of_others(self, placed: dict[str, Outcome]) -> dict[str, Outcome]:
-        """The outcomes with the versions at which each table records its job. [CM10]"""
+        """The outcomes with the versions at which each table records its job, which only prepared
+        jobs need: the decision counts, and nothing is told if a table cannot be read. [CM10]"""
         found = {}
         for part in self._members:
             _, (_, version) = find_job_at(part.session, part.session.open(), part.change.job)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,7 +21,7 @@ from manifestcommit.engine.commit.commit_loop import abort_attempt, commit
 from manifestcommit.engine.commit.create_version import create_table
 from manifestcommit.engine.commit.group_commit import Committers
 from manifestcommit.engine.job.resolve import resolve_job
-from manifestcommit.engine.joint.joint_commit import commit_jointly
+from manifestcommit.engine.joint.joint_commit import TablePart, commit_jointly
 from manifestcommit.engine.joint.joint_read import read_jointly
 from manifestcommit.engine.maintenance import gc
 from manifestcommit.engine.metadata.table_context import TableContext
@@ -31,7 +33,7 @@ from manifestcommit.engine.row_feed.stream_changes import RowFeed
 from manifestcommit.engine.scan.change_feed import Feed
 from manifestcommit.errors import CorruptMetadataError, StoreError, UsageError, VersionNotFoundError
 from manifestcommit.store import open_store
-from manifestcommit.testing import CountingStore
+from manifestcommit.testing import CountingStore, FaultStore
 
 AT_ONCE = Policy(grace_s=0, keep_for_s=0, keep_versions=1, prepared_grace_s=0)
 
@@ -213,6 +215,33 @@ def test_the_same_jobs_go_on_with_the_members_that_they_have_placed() -> None:
     before = lake.env.waited_us
     assert [outcome.version for outcome in commit_jointly(parts)] == [2, 2, 2]
     assert lake.env.waited_us - before < 100_000 and lake.newest(1).version == 2
+    sound(lake)
+
+
+def test_what_is_decided_is_told_whatever_is_decided_on_top_of_it_and_fails_then() -> None:
+    """An error would say that nothing was committed. [CM10] [MT1]"""
+    lake = Lake(2)
+    home, member = lake.parts()
+    decided: list[str] = []
+
+    def at_home(call: Any) -> None:
+        if call.kind == "put_if_absent":
+            decided.append(call.name)
+        elif decided == [object_names.version_name(2)]:
+            decided.append("more")
+            assert {each.kind for each in commit_jointly(lake.parts())} == {"committed"}
+
+    def at_member(call: Any) -> None:
+        if decided and call.kind in ("get", "list"):
+            raise StoreError("no answer")
+
+    def behind(part: TablePart, on_call: Callable[[Any], None]) -> TablePart:
+        session = TableContext(FaultStore(part.session.store, on_call=on_call), lake.env)
+        return TablePart(session=session, head=part.head, change=part.change)
+
+    outcomes = commit_jointly([behind(home, at_home), behind(member, at_member)])
+    assert [(each.kind, each.version) for each in outcomes] == [("committed", 2)] * 2
+    assert lake.moved() == [2, 2] and "more" in decided
     sound(lake)
 
 
