@@ -49,7 +49,8 @@ class Outcome(Shown, msgspec.Struct, frozen=True, kw_only=True):
             "key_reused", "fenced", "aborted" or "unknown"; public calls raise an error for these.
             "unchanged" where mode="ignore" found a table. `RowOutcome` adds three.
         job_id: the job's id.
-        version: the version that holds the job; None: none does.
+        version: the version that holds the job; None: none does, or the table has forgotten which.
+            Of a job that was prepared with others, the table that decides may remember longer.
         attempts: how many creates of a version were tried; 0 is possible where a group commit
             included the job.
         conflict: the conflict; None: there was none.

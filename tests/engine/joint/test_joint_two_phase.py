@@ -333,6 +333,22 @@ def test_what_a_home_has_forgotten_the_own_table_tells() -> None:
     assert resolve_job(other, jobs[1]) == "aborted"
 
 
+def test_what_the_own_table_has_forgotten_the_home_tells() -> None:
+    """That it was committed, and no version: gc has taken what recorded which. [MT11] [GC8] [CM10]"""
+    lake = Lake(2)
+    jobs = prepare(lake)
+    assert commit_prepared(lake.at(lake.urls[0]), jobs[0]).version == 2
+    kept = read_prepared(lake.at(lake.urls[1]), jobs[1])
+    assert kept is not None
+    for _ in range(3):
+        append(lake, 1)
+        gc.run(lake.at(lake.urls[1]), AT_ONCE)
+    put_prepared(lake.at(lake.urls[1]), jobs[1], codec.encode_prepared(kept))  # as a list by gc that is old, or a put that is late
+    assert jobs[1] not in lake.head(1).snapshot.recent_jobs and lake.head(1).snapshot.expired > 2
+    said = commit_prepared(lake.at(lake.urls[1]), jobs[1])
+    assert (said.kind, said.version) == ("committed", None) and lake.moved() == [1, 1]
+
+
 def _changed(prepared: Prepared, together: tuple[TogetherJob, ...]) -> bytes:
     return codec.encode_prepared(msgspec.structs.replace(prepared, change=msgspec.structs.replace(prepared.change, together=together)))
 
