@@ -11,6 +11,7 @@ from tests.sizes import rounds
 import manifestcommit as mc
 from manifestcommit.joint import PinnedTable
 from manifestcommit.testing import BrokenPipelineError, simulate
+from manifestcommit.testing.simulation.simulator import run_theme
 
 BANKS = [f"sim://bank/{name} %+=#é" for name in ("a", "b", "c")]
 
@@ -106,6 +107,17 @@ def test_sums_agree_in_every_read_whatever_dies() -> None:
     worlds = [play(seed) for seed in range(rounds(14, 3000))]
     assert sum(len(world.done) for world in worlds) > len(worlds)
     assert sum(world.void for world in worlds), "no joint commit was aborted: nothing was tried"
+
+
+def test_jobs_that_are_prepared_together_come_to_every_end() -> None:
+    """Committed and aborted by others, recovered, refused, fenced, and left by those who died. [MT11]"""
+    history = [each for seed in range(rounds(60, 3000)) for each in run_theme("joint prepared", seed).history]
+    ended = {(each.name, each.outcome) for each in history}
+    for name in ("commit together", "commit one of together", "settle"):
+        assert {(name, "committed"), (name, "refused")} <= ended, name
+    assert {("abort together", "refused"), ("abort one of together", "refused"), ("publish together", "committed")} <= ended
+    assert {each.rule for each in history if each.shared} >= {"aborted", "another table"}
+    assert any(each.end is None for each in history if each.shared), "nobody died"
 
 
 class Undone(World):

@@ -1,34 +1,42 @@
-"""Deeds over all tables of a theme: joint commits and joint reads, each reported to the oracle of
-every table, and recorded in its history. [MT1] [MT12]
+"""Deeds over all tables of a theme: joint commits, in one or two phases, and joint reads, each
+reported to the oracle of every table, and recorded in its history. [MT1] [MT11] [MT12]
 
 Not here: deeds in one table (testing.simulation.workers).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from typing import Any
 
 import msgspec
 
+from ...core.table.joint_members import TogetherJob
+from ...engine.job.job import Transaction
+from ...engine.job.two_phase import commit_prepared, give_up, settle_prepared
 from ...engine.joint.joint_commit import commit_jointly
 from ...engine.joint.joint_read import read_jointly
+from ...engine.joint.joint_two_phase import check_together, together_of
 from ...engine.metadata.table_context import TableContext
-from ...engine.runtime.outcome import Outcome
-from ...errors import StoreError
-from ..history.recorder import Running
+from ...engine.runtime.outcome import JobResult, Outcome
+from ...errors import JobAbortedError, JobFencedError, StoreError, UsageError
+from ..history.commit_groups import FOR_EVER
+from ..history.operation import EVERYTHING
+from ..history.recorder import REFUSALS, Running
 from .oracle import Oracle
 from .version_rules import Declared
-from .workers import Work, Worker
+from .workers import Work, Worker, World, shared_job
+
+_REFUSED = tuple(kind for kind, _ in REFUSALS)
+# why a table has refused what another one could not take: of which rule, its history cannot know
+_ELSEWHERE = "another table"
 
 
 def publish_together(crew: Sequence[Worker], work: Work) -> None:
     """One job in each of these tables, committed by one commit. crew: this actor in each table."""
-    with ExitStack() as stack:
-        running = [
-            stack.enter_context(worker.attempting("publish together", msgspec.to_builtins(work)))
-            for worker in crew
-        ]
+    with _attempting(crew, "publish together", msgspec.to_builtins(work)) as running:
         written = [worker.written(each, work) for worker, each in zip(crew, running, strict=True)]
         told = [each for _, each in written]
         crew[0].world.joint.append({each.table_id: each.job for each in told})
@@ -47,8 +55,8 @@ def publish_together(crew: Sequence[Worker], work: Work) -> None:
 
 
 def _settled(worker: Worker, running: Running, outcome: Outcome, told: Declared) -> None:
-    if outcome.kind == "aborted":  # for a reason that another table has
-        running.refused("another table")
+    if outcome.kind in ("aborted", "key_reused"):  # for a reason that another table has, or may
+        running.refused(_ELSEWHERE)
         worker.world.oracle.told_not(told.job, outcome.kind)
     else:
         worker.settled(running, outcome, told)
@@ -67,10 +75,7 @@ def read_together(crew: Sequence[Worker]) -> None:
             worker.world.oracle.read(head, at_least)
             one.saw(head.version, watermarks=head.snapshot.watermarks)
         versions = {head.snapshot.table_id: head.version for head in heads}
-        oracles = {
-            head.snapshot.table_id: worker.world.oracle
-            for head, worker in zip(heads, crew, strict=True)
-        }
+        oracles = {worker.table_id: worker.world.oracle for worker in crew}
         for jobs in crew[0].world.joint:
             check_whole(oracles, versions, jobs)
         crew[0].note(f"read together: {[head.version for head in heads]}")
@@ -84,6 +89,186 @@ def check_whole(oracles: dict[str, Oracle], versions: dict[str, int], jobs: dict
     }
     if len(set(there.values())) > 1:
         oracles[min(jobs)].fail(
-            f"versions {versions} were read together, and a joint commit is in some of them only: "
-            f"{there} [MT1] [MT12]"
+            f"a joint commit is in some of the versions {versions} only: {there} [MT1] [MT12]"
         )
+
+
+def check_all_whole(world: World) -> None:
+    """Each joint commit is in the latest versions of all tables, or in none. [MT1]"""
+    oracles = {each.oracle.head.snapshot.table_id: each.oracle for each in world.beside.values()}
+    latest = {table_id: oracle.latest for table_id, oracle in oracles.items()}
+    for jobs in world.joint:
+        check_whole(oracles, latest, jobs)
+
+
+# --- Jobs that are prepared together, and that others finish ---------------------------------
+
+
+def prepare_together(crew: Sequence[Worker], work: Work) -> None:
+    """The first phase of one job in each of these tables: from its first request on others may
+    finish all of them."""
+    with _attempting(crew, "prepare together", msgspec.to_builtins(work)) as running:
+        written = [
+            worker.written(each, work, shared=True)
+            for worker, each in zip(crew, running, strict=True)
+        ]
+        jobs = {told.table_id: told.job for _, told in written}
+        crew[0].world.joint.append(jobs)
+        crew[0].world.together.append(jobs)
+        together = together_of([job.part() for job, _ in written])
+        for worker in crew:
+            worker.world.oracle.prepared_with(jobs[worker.table_id], together[0].job)
+        try:
+            _prepare([job for job, _ in written], together, again=crew[0].says("again"))
+        except JobFencedError:  # before any of them was prepared
+            _deny(crew, jobs, "fenced")
+            raise
+        crew[0].note("prepare together: done")
+
+
+def _prepare(
+    jobs: Sequence[Transaction], together: tuple[TogetherJob, ...], *, again: bool
+) -> None:
+    by_id = {job.id: job for job in jobs}
+    try:
+        for job in jobs:
+            job.seal(together)
+        for each in reversed(together):
+            by_id[each.job].prepare()
+    except StoreError:
+        if not again:
+            raise
+        _prepare(jobs, together, again=False)
+
+
+def finish_together(
+    crew: Sequence[Worker], which: int, *, abort: bool, first: int, alone: bool
+) -> None:
+    """Commit or abort jobs that were prepared together, beginning with the first table; alone: by
+    its job, which is all that is known of them."""
+    together = crew[0].world.together
+    if not together:
+        return
+    jobs = together[which % len(together)]
+    crew = [worker for worker in crew if worker.table_id in jobs]
+    order = [*crew[first % len(crew) :], *crew[: first % len(crew)]]
+    name = f"{'abort' if abort else 'commit'} {'one of ' if alone else ''}together"
+    with _attempting(crew, name, jobs, gives_up=EVERYTHING) as running:
+        for worker, one in zip(crew, running, strict=True):
+            one.note(**shared_job(jobs[worker.table_id]))
+        if not alone:
+            _check_together(order, jobs)
+        for worker in order[:1] if alone or abort else order:
+            worker.asks()
+            act = give_up if abort else commit_prepared
+            outcome = act(TableContext(worker.store, worker.actor), jobs[worker.table_id])
+            worker.note(f"{name}: {outcome.kind} {outcome.version}")
+            _told(crew, running, worker, outcome, jobs)
+            if not outcome.committed:
+                break
+
+
+def _check_together(crew: Sequence[Worker], jobs: dict[str, str]) -> None:
+    opened = [(TableContext(each.store, each.actor), jobs[each.table_id]) for each in crew]
+    try:
+        check_together(opened)
+    except UsageError as error:
+        crew[0].world.oracle.fail(f"{error} [MT11]")
+
+
+def recover_together(crew: Sequence[Worker], *, abort: bool, first: int) -> None:
+    """Commit or abort all jobs that are prepared in one table, and with each those that were
+    prepared with it in the others."""
+    worker = crew[first % len(crew)]
+    with _attempting(crew, "recover together", {"abort": abort}, gives_up=EVERYTHING) as running:
+        process = running[0].operation.process
+        begin = {each: one.operation.begin for each, one in zip(crew, running, strict=True)}
+        for each in crew:
+            each.asks()
+        with ExitStack() as stack:
+            for each in () if abort else crew:
+                stack.enter_context(each.world.oracle.recovering(each.actor))
+            session = TableContext(worker.store, worker.actor)
+            results = list(settle_prepared(session, abort=abort))
+        for result in results:
+            jobs = next(each for each in worker.world.together if result.job_id in each.values())
+            some = {each: since for each, since in begin.items() if each.table_id in jobs}
+            ones = [
+                each.world.history.begin(process, "settle", **shared_job(jobs[each.table_id]))
+                for each in some
+            ]
+            for one, since in zip(ones, some.values(), strict=True):
+                one.note(begin=since)
+            _recovered([*some], ones, worker, result, jobs)
+            for each, one in zip(some, ones, strict=True):
+                each.world.history.end(one)
+        worker.note(f"recover together: {len(results)}")
+
+
+def _recovered(
+    crew: Sequence[Worker],
+    running: Sequence[Running],
+    worker: Worker,
+    result: JobResult,
+    jobs: dict[str, str],
+) -> None:
+    if result.outcome is not None:
+        _told(crew, running, worker, result.outcome, jobs)
+        return
+    if isinstance(result.error, JobAbortedError | JobFencedError):
+        _deny(crew, jobs, type(result.error).__name__)
+    if isinstance(result.error, _REFUSED):
+        for one in running:
+            one.refused(_ELSEWHERE)
+
+
+@contextlib.contextmanager
+def _attempting(
+    crew: Sequence[Worker], name: str, arguments: dict[str, Any], **what: Any
+) -> Iterator[list[Running]]:
+    """One operation in the history of each table. An error that refuses it is of one of the tables;
+    of which, their histories cannot know."""
+    with ExitStack() as stack:
+        running = [
+            stack.enter_context(worker.attempting(name, arguments, **what)) for worker in crew
+        ]
+        try:
+            yield running
+        except _REFUSED as error:
+            crew[0].note(f"{name}: {type(error).__name__}")
+            for one in running:
+                one.refused(_ELSEWHERE)
+
+
+def _told(
+    crew: Sequence[Worker],
+    running: Sequence[Running],
+    worker: Worker,
+    outcome: Outcome,
+    jobs: dict[str, str],
+) -> None:
+    """A worker got the outcome of its table's job, which is that of all of them. [MT1]"""
+    mine = running[crew.index(worker)]
+    if outcome.kind in ("fenced", "key_reused"):  # perhaps by another table
+        mine.refused(_ELSEWHERE)
+    elif outcome.kind == "committed" and outcome.version is None:
+        worker.world.oracle.told_without_version(jobs[worker.table_id])
+    else:
+        worker.settled(mine, outcome, worker.declared(jobs[worker.table_id]))
+    if outcome.kind == "committed":
+        for each in crew:
+            each.world.oracle.told_whole(jobs[each.table_id])
+    if outcome.kind == "aborted":
+        for one in running:
+            one.refused("aborted")
+    oracle, job = worker.world.oracle, jobs[worker.table_id]
+    is_final = outcome.conflict is not None and outcome.conflict.rule in FOR_EVER
+    by_another = outcome.kind == "already_committed" and not oracle.holds(oracle.latest, job)
+    if is_final or by_another or outcome.kind in ("aborted", "fenced"):
+        _deny(crew, jobs, outcome.kind)
+
+
+def _deny(crew: Sequence[Worker], jobs: dict[str, str], why: str) -> None:
+    """None of these jobs is ever committed."""
+    for worker in crew:
+        worker.world.oracle.told_not(jobs[worker.table_id], why)

@@ -9,7 +9,7 @@ whatever a stalled writer creates again. Not here: what one version may do to th
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -67,6 +67,7 @@ class Oracle:
         self._acts: list[Act] = []
         self._begins: list[tuple[str, Position]] = []
         self.homes: dict[str, Oracle] = {}  # table id -> that of a table that may decide for this
+        self._deciding: dict[str, str] = {}  # job -> that of the home which it is prepared with
 
     def resume(self, other: Oracle) -> None:
         """Continue from the state of another oracle."""
@@ -86,11 +87,18 @@ class Oracle:
         if not self.chain:
             return 0
         head = self.head.snapshot
-        if head.pending is None or head.pending.table_id not in self.homes:
+        if head.pending is None or self._is_decided(head):
             return head.version
-        record = self.homes[head.pending.table_id].head.snapshot.joint.get(head.table_id)
-        is_committed = record is not None and record.version >= head.version
-        return head.version if is_committed else head.pending.base
+        return head.pending.base
+
+    def _is_decided(self, member: Snapshot) -> bool:
+        """Whether the home has committed a member of a joint commit. [MT4] [MT6]"""
+        assert member.pending is not None
+        home = self.homes.get(member.pending.table_id)
+        if home is None:  # it is not watched
+            return True
+        record = home.head.snapshot.joint.get(member.table_id)
+        return record is not None and record.version >= member.version
 
     def holds(self, version: int, job: str) -> bool:
         """Whether that version, which a reader got, holds a job's commit."""
@@ -101,6 +109,11 @@ class Oracle:
     def declare(self, told: Declared) -> None:
         """An actor is about to commit or prepare this."""
         self._declared.setdefault(told.job, []).append(told)
+
+    def prepared_with(self, job: str, deciding: str) -> None:
+        """An actor is about to prepare the job together with others, of which that one decides.
+        [MT11]"""
+        self._deciding[job] = deciding
 
     @contextlib.contextmanager
     def collecting(self, actor: Actor, keeps: int) -> Iterator[None]:
@@ -168,6 +181,18 @@ class Oracle:
                 f"job {job} was acknowledged at version {version}, which does not carry it "
                 "[IV2] [IV8]"
             )
+
+    def told_whole(self, job: str) -> None:
+        """An actor's result says that what a job was prepared with was committed: so is the job.
+        [MT1] [MT11]"""
+        if not self.holds(self.latest, job):
+            self.fail(f"job {job} is not committed, and what it was prepared with is [MT1] [MT11]")
+
+    def told_without_version(self, job: str) -> None:
+        """An actor's result says that its job was committed, and not where, which this table has
+        forgotten: gc has passed the job's base version. [MT11] [GC8]"""
+        if job in self.head.jobs and birth_of(job) >= self.head.snapshot.fence:
+            self.fail(f"job {job} was acknowledged without its version, which is recorded [MT11]")
 
     def told_done(self, told: Declared, version: int | None, since: int) -> None:
         """An actor's result says that its key, or batch, was committed before: a version that it
@@ -337,7 +362,7 @@ class Oracle:
                 possible for possible in self._acts if possible.made(step.new.commit.commit_id)
             ):
                 if (
-                    said := forgets_too_much(act, step) or out_of_turn(act, step, self._sizes)
+                    said := forgets_too_much(act, step) or out_of_turn(act, step, self._undecided())
                 ) is not None:
                     self.fail(
                         f"version {version} ({step.new.commit.operation} by job "
@@ -348,7 +373,7 @@ class Oracle:
                 self.fail(
                     f"job {job} was committed twice, at {self._carried[job]} and {version} [IV4]"
                 )
-            if job in self._denied:
+            if job in self._denied and new.snapshot.pending is None:  # a member is none yet [MT6]
                 self.fail(
                     f"job {job} was reported as {self._denied[job]}, and was committed at "
                     f"{version} [CM10]"
@@ -362,6 +387,16 @@ class Oracle:
         self._carried |= dict.fromkeys(new.carried, version)
         self.chain.append(new)
 
+    def _undecided(self) -> Collection[str]:
+        """The objects that exist, without those of prepared jobs that never commit, since what
+        decides for them does not. [MT11] [WM7]"""
+        over = set()
+        for job, deciding in self._deciding.items():
+            home = self.homes[object_names.parse_job_id(deciding).table_id].head
+            if home.jobs.get(deciding, 0) is None or birth_of(deciding) < home.snapshot.fence:
+                over.add(object_names.prepared_name(job))
+        return self._sizes.keys() - over
+
     def _settle_member(self, new: State) -> None:
         """What became of the member of a joint commit that the new version is built on: where it
         was aborted, what was in it has not been committed, and the state below it takes its place.
@@ -369,7 +404,15 @@ class Oracle:
         last = self.chain[-1] if self.chain else None
         if last is None or last.snapshot.pending is None:
             return
-        if last.version not in new.snapshot.void:
+        is_void = last.version in new.snapshot.void
+        if last.snapshot.pending.table_id in self.homes and is_void == self._is_decided(
+            last.snapshot
+        ):
+            self.fail(
+                f"member {last.version} was {'not ' * (not is_void)}taken for void, and its home "
+                f"has {'not ' * (not is_void)}committed it [MT5] [MT6]"
+            )
+        if not is_void:
             for job in sorted(last.carried & self._denied.keys()):
                 self.fail(
                     f"job {job} was reported as {self._denied[job]}, and its member, version "
@@ -459,6 +502,8 @@ class Oracle:
     def check_end(self, names: Iterable[str]) -> None:
         """Everything needed exists, and, after two gcs without other jobs, nothing else does. [IV2]
         [GC5] [GC7]"""
+        for job in sorted(self._denied.keys() & self._carried.keys()):
+            self._deny(job, self._denied[job])
         there, needed = set(names), self.needed()
         if needed - there:
             self.fail(f"{min(needed - there)} is needed and gone [IV2]")

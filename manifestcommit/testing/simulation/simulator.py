@@ -28,6 +28,7 @@ from ..choices import Choices, Point
 from ..history.checker import check
 from ..history.operation import Contradiction, Operation
 from ..history.run_history import History
+from .joint_workers import check_all_whole
 from .oracle import Oracle, ViolationError
 from .scheduler import Actor, Scheduler, onlooker
 from .simulated_store import SimulatedStore, Space
@@ -102,6 +103,7 @@ def run(
                     _close(each)
                     if (wrong := check(each.history.operations)) is not None:
                         raise ContradictionError(wrong)
+                check_all_whole(world)
             except Exception as error:
                 world.scheduler.fail(error)
     return told(
@@ -163,7 +165,8 @@ def _worlds(theme: Theme, choices: Choices) -> World:
         others = [_world(theme, scheduler, trace, which) for which in range(1, theme.tables)]
         for which, each in enumerate((first, *others)):
             first.beside[f"table {which}"] = each
-            each.url, each.beside, each.joint = f"sim://table {which}", first.beside, first.joint
+            each.url, each.beside = f"sim://table {which}", first.beside
+            each.joint, each.together = first.joint, first.together
         oracles = {
             each.oracle.head.snapshot.table_id: each.oracle for each in first.beside.values()
         }

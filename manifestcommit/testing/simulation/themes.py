@@ -13,7 +13,13 @@ import msgspec
 
 from ...core.commit.retention import DAY_S, Policy
 from ..choices import Choices
-from .joint_workers import publish_together, read_together
+from .joint_workers import (
+    finish_together,
+    prepare_together,
+    publish_together,
+    read_together,
+    recover_together,
+)
 from .scheduler import Actor, Died
 from .workers import ADVANCING, DAYS, Edit, RowOperation, Work, Worker, World
 
@@ -252,6 +258,43 @@ def _publish_together(choices: Choices, plan: str) -> JointDeed:
     return lambda crew: publish_together(crew, work)
 
 
+def _prepare_together(choices: Choices, plan: str) -> JointDeed:
+    kind = choices.pick(f"kind {plan}", 3)
+    if kind == 0:  # of those that single jobs advance
+        work = _keyed(choices, plan)
+        work = msgspec.structs.replace(work, number=(work.number or 0) % ADVANCING)
+    elif kind == 1:
+        work = Work(number=KEYS + choices.pick(f"key {plan}", 3), advances=False)
+    else:
+        replaces = ("", "day")[choices.pick(f"scope {plan}", 2)]
+        work = _work(choices, plan, replaces=replaces, serializable=True)
+    left_out = choices.pick(f"left out {plan}", 4)
+    return lambda crew: prepare_together(_without(crew, left_out), work)
+
+
+def _without(crew: Sequence[Worker], left_out: int) -> Sequence[Worker]:
+    """All but one of the tables; 0: all."""
+    return [worker for number, worker in enumerate(crew, start=1) if number != left_out]
+
+
+def _publish_in_some(choices: Choices, plan: str) -> JointDeed:
+    deed, left_out = _publish_together(choices, plan), choices.pick(f"left out {plan}", 4)
+    return lambda crew: deed(_without(crew, left_out))
+
+
+def _finish_together(choices: Choices, plan: str) -> JointDeed:
+    which, first = choices.pick(f"which {plan}", 3), choices.pick(f"first {plan}", 3)
+    abort, alone = choices.pick(f"abort {plan}", 2, 0.3), choices.pick(f"alone {plan}", 2)
+    return lambda crew: finish_together(
+        crew, which, abort=bool(abort), first=first, alone=bool(alone)
+    )
+
+
+def _recover_together(choices: Choices, plan: str) -> JointDeed:
+    abort, first = choices.pick(f"abort {plan}", 2, 0.2), choices.pick(f"first {plan}", 3)
+    return lambda crew: recover_together(crew, abort=bool(abort), first=first)
+
+
 def _read_together(choices: Choices, plan: str) -> JointDeed:
     return read_together
 
@@ -299,6 +342,10 @@ _DEEDS |= {
 _DEEDS["gc states"] = _collect_states
 _JOINT_DEEDS: dict[str, Callable[[Choices, str], JointDeed]] = {
     "publish together": _publish_together,
+    "publish in some": _publish_in_some,
+    "prepare together": _prepare_together,
+    "finish together": _finish_together,
+    "recover together": _recover_together,
     "read together": _read_together,
 }
 _IN_FLIGHT = ("append_keyed", "append_unplaced", "append_recoverable", "prepare", "batch")
@@ -463,6 +510,17 @@ THEMES: dict[str, Theme] = {
         versions=3,
         tables=2,
         tight=True,
+    ),
+    "joint prepared": Theme(
+        actors={
+            "a": ("prepare together",),
+            "b": ("prepare together", "finish together", "publish in some"),
+            "c": ("finish together", "recover together", "append_keyed", "overwrite"),
+            "d": ("finish together", "recover together", "read together"),
+            "gc": ("gc states", "recover together", "finish together"),
+        },
+        versions=3,
+        tables=3,
     ),
     "everything": Theme(
         actors={

@@ -94,7 +94,8 @@ EXPECTED = (
 class World(msgspec.Struct, kw_only=True):
     """What the actors of a run share. prepared: ids of jobs that any of them may finish;
     beside: path -> the world of each table of the run; joint: table id -> job of each joint commit
-    that was tried, the same in all of these."""
+    that was tried; together: the same of those that any of them may finish. Both are the same in
+    all of these."""
 
     scheduler: Scheduler
     trace: Trace
@@ -105,6 +106,7 @@ class World(msgspec.Struct, kw_only=True):
     url: str = "sim://table"
     beside: dict[str, World] = {}
     joint: list[dict[str, str]] = []
+    together: list[dict[str, str]] = []
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -164,6 +166,11 @@ class Worker:
         self.store = self._store_of(self.world)
         self.session = TableContext(self.store, self.actor)
 
+    @property
+    def table_id(self) -> str:
+        """The id of its table."""
+        return self.world.oracle.head.snapshot.table_id
+
     def _store_of(self, world: World) -> SimulatedStore:
         def beside(path: str) -> SimulatedStore:
             return self._store_of(world.beside[path])
@@ -222,13 +229,13 @@ class Worker:
         try:
             outcome = job.commit()
         except StoreError as error:
-            if not self._says("again"):
+            if not self.says("again"):
                 if not told.shared:
                     self.world.oracle.told_not(told.job, f"not committed ({type(error).__name__})")
                     running.refused("store")
                 raise
             outcome = self._again(running, job)
-        if outcome.kind == "unknown" and self._says("again"):
+        if outcome.kind == "unknown" and self.says("again"):
             outcome = self._again(running, job)
         return self.settled(running, outcome, told)
 
@@ -412,9 +419,9 @@ class Worker:
             self.attempt(
                 name,
                 {"job": job},
-                lambda running: self.settled(running, act(self.session, job), self._told(job)),
+                lambda running: self.settled(running, act(self.session, job), self.declared(job)),
                 gives_up=gives_up,
-                **_shared(job),
+                **shared_job(job),
             )
 
     def recover(self, *, abort: bool) -> None:
@@ -433,11 +440,11 @@ class Worker:
         for result in results:
             # Each of the jobs is an operation of its own.
             one = self.world.history.begin(
-                running.operation.process, "settle", **_shared(result.job_id)
+                running.operation.process, "settle", **shared_job(result.job_id)
             )
             one.note(begin=begin)
             if result.outcome is not None:
-                self.settled(one, result.outcome, self._told(result.job_id))
+                self.settled(one, result.outcome, self.declared(result.job_id))
             else:
                 # If the table does not know the source, the obstacle is an earlier range, not a
                 # watermark.
@@ -454,7 +461,8 @@ class Worker:
         prepared = self.world.prepared
         return prepared[which % len(prepared)] if prepared else None
 
-    def _told(self, job: str) -> Declared:
+    def declared(self, job: str) -> Declared:
+        """What is known of a job that others may have begun."""
         return self.world.oracle.declared(job) or Declared(job=job, shared=True)
 
     # --- The table's history ----------------------------------------------------------------------
@@ -616,7 +624,8 @@ class Worker:
         """Results from now on are true of some version since."""
         self._since = len(self.world.oracle.chain)
 
-    def _says(self, what: str) -> bool:
+    def says(self, what: str) -> bool:
+        """Whether it does what it may do."""
         self._asked += 1
         return bool(self.world.scheduler.choices.pick(f"{what} {self.actor.name}.{self._asked}", 2))
 
@@ -640,7 +649,8 @@ def _table_of(job: str) -> str:
     return object_names.parse_job_id(job).table_id
 
 
-def _shared(job: str) -> dict[str, Any]:
+def shared_job(job: str) -> dict[str, Any]:
+    """What is recorded of a job that others can finish."""
     return {"job": job, "table": _table_of(job), "shared": True}
 
 
