@@ -261,6 +261,20 @@ JOINT: tuple[Mutant, ...] = (
         tests="doors/test_joint.py::test_what_are_no_jobs_of_several_tables_is_refused",
     ),
     mutant(
+        "joint places",
+        "A table is committed together with itself, under two names of its path.",
+        "MT2",
+        (_JOINT, "check_places([part.session.store for part in ordered])", "pass"),
+        tests="doors/test_joint.py::test_what_are_no_jobs_of_several_tables_is_refused",
+    ),
+    mutant(
+        "joint places ahead",
+        "A transaction says only after all rows were written that its tables cannot be committed together.",
+        "MT2 MT6",
+        ("joint.py", "    check_places([open_store(path, options) for path, options in places.values()])\n", ""),
+        tests="doors/test_joint.py::test_tables_that_cannot_be_committed_together_are_refused_before_rows_are_written",
+    ),
+    mutant(
         "joint undone alone",
         "A rollback or a rewind undoes a joint commit in one of its tables only.",
         "MT14",
@@ -314,6 +328,7 @@ JOINT: tuple[Mutant, ...] = (
         "A prepared job of a joint commit is committed alone: readers see the commit in one table only.",
         "IV3 MT11",
         ("engine/job/two_phase.py", "if prepared.change.together:", "if False:"),
+        theme="joint prepared",
         tests=_PREPARED + "committing_any_one_commits_all_under_their_own_ids",
     ),
     mutant(
@@ -321,6 +336,7 @@ JOINT: tuple[Mutant, ...] = (
         "One of the jobs was not prepared when its process died, and the others wait for it until gc takes them.",
         "MT11",
         (_TWO, "    if parts is None or any(", '    if parts is None:\n        return Outcome(kind="aborted", job_id=job)\n    if any('),
+        theme="joint prepared",
         tests=_PREPARED + "one_that_is_missing_is_aborted_with_all_others",
     ),
     mutant(
@@ -338,6 +354,21 @@ JOINT: tuple[Mutant, ...] = (
         tests=_PREPARED + "who_is_an_attempt_behind_joins_the_next_at_once",
     ),
     mutant(
+        "prepared later attempt",
+        "Who is overtaken by the next attempt of the same jobs reports versions that are void.",
+        "IV2 MT11 CM10",
+        (_JOINT, "elif self._home.is_prepared:", "elif False:"),
+        theme="joint prepared",
+        tests=_PREPARED + "who_is_overtaken_by_the_next_attempt_reports_its_versions",
+    ),
+    mutant(
+        "prepared apart",
+        "Jobs that were not prepared together are committed one after the other: one is, and the other is refused.",
+        "IV3 MT11",
+        ("joint.py", "        check_together(opened)\n", "        assert opened\n"),
+        tests="doors/test_joint.py::test_jobs_that_were_not_prepared_together_do_not_end_together",
+    ),
+    mutant(
         "prepared otherwise",
         "Prepared jobs that name different tables are committed together.",
         "MT11 SE2",
@@ -349,6 +380,7 @@ JOINT: tuple[Mutant, ...] = (
         "Recovered from another table, a later range becomes the first of a source while an earlier one is prepared.",
         "WM7 MT11",
         ("engine/job/two_phase.py", "        if turn.is_joint and not abort:\n            check_turn_beside(session, job)\n", ""),
+        theme="joint prepared",
         tests=_PREPARED + "a_later_range_waits_for_an_earlier_one_in_every_table",
     ),
     mutant(
