@@ -9,7 +9,6 @@ from typing import Any
 from ..errors import UsageError
 from .base import KeepsUnfinished, ObjectInfo, Output, Store, Unfinished
 from .local.local import LocalStore
-from .memory import MemoryStore
 from .names import TAKE_NONE, split_url
 from .options import StorageOptions
 
@@ -76,6 +75,8 @@ def open_store(
     if scheme == "file":
         return LocalStore(rest)
     if scheme == "memory":
+        from .memory import MemoryStore  # late: it brings fsspec
+
         return MemoryStore(rest)
     if scheme in _OPENERS:
         return _OPENERS[scheme](rest)

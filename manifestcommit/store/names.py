@@ -20,11 +20,6 @@ def check_name(name: str) -> str:
     return name
 
 
-# Characters that XML 1.0, in which services list and bulk-delete, cannot hold; and the carriage
-# return, which its readers turn into a newline.
-NOT_IN_XML = re.compile(r"[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
-
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]+", re.IGNORECASE)
 
 # A password may contain the delimiters of its part of a URL: everything up to the last "@" may

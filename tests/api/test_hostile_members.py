@@ -20,7 +20,7 @@ from tests.budgets import SetBudgets
 import manifestcommit as mc
 from manifestcommit.core.format import codec
 from manifestcommit.core.table import object_names
-from manifestcommit.store import MemoryStore
+from manifestcommit.store.memory import MemoryStore
 
 ROWS = pa.table({"x": [1, 5], "a b%é": ["p", None]})
 LARGE = 2**70

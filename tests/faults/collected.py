@@ -26,7 +26,8 @@ from manifestcommit.engine.scan import planning
 from manifestcommit.errors import (
     ManifestCommitError,
 )
-from manifestcommit.store import MemoryStore, Store
+from manifestcommit.store import Store
+from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import FaultCall, FaultStore
 
 HARSH = Policy(grace_s=0, keep_for_s=0, keep_versions=1)

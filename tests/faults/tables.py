@@ -25,7 +25,8 @@ from manifestcommit.engine.runtime.outcome import Outcome
 from manifestcommit.engine.scan import planning
 from manifestcommit.engine.scan.arrow_dataset import open_dataset
 from manifestcommit.job import Job
-from manifestcommit.store import MemoryStore, Store
+from manifestcommit.store import Store
+from manifestcommit.store.memory import MemoryStore
 
 
 class Hasty(SystemEnv):

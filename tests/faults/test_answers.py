@@ -35,7 +35,8 @@ from manifestcommit.errors import (
     StoreUnclearError,
     UnsafeStoreError,
 )
-from manifestcommit.store import MemoryStore, ObjectInfo
+from manifestcommit.store import ObjectInfo
+from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import FaultStore
 
 UNCLEAR = Limits().unclear_tries

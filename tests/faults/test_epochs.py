@@ -20,7 +20,8 @@ from tests.sizes import rounds
 import manifestcommit as mc
 from manifestcommit.engine.operations.lineage import trace
 from manifestcommit.errors import WatermarkError, WatermarkGapError, WatermarkOverlapError
-from manifestcommit.store import MemoryStore, Store
+from manifestcommit.store import Store
+from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import Died, FaultCall, FaultStore
 
 FIRST = 7  # the epoch with which the sink begins

@@ -64,7 +64,8 @@ from manifestcommit.errors import (
     TableNotFoundError,
     UsageError,
 )
-from manifestcommit.store import LocalStore, MemoryStore, Store
+from manifestcommit.store import LocalStore, Store
+from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
 
 pytestmark = pytest.mark.usefixtures("empty_memory")

@@ -70,7 +70,8 @@ from manifestcommit.errors import (
     WatermarkOverlapError,
 )
 from manifestcommit.job import commit_all
-from manifestcommit.store import MemoryStore, Store, open_store
+from manifestcommit.store import Store, open_store
+from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.counting import CountingStore
 from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
 

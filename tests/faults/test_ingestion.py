@@ -31,7 +31,8 @@ from manifestcommit.errors import (
     WatermarkOverlapError,
 )
 from manifestcommit.job import commit_all
-from manifestcommit.store import LocalStore, MemoryStore, Store
+from manifestcommit.store import LocalStore, Store
+from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
 
 ENDS = {0: 100, 1: 200}  # the high watermarks of the two partitions

@@ -46,7 +46,8 @@ from manifestcommit.errors import (
     TableNotFoundError,
 )
 from manifestcommit.job import Job
-from manifestcommit.store import LocalStore, MemoryStore, Store
+from manifestcommit.store import LocalStore, Store
+from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import Died, FaultCall, FaultStore
 
 FIXTURE = Path(__file__).parents[1] / "compat" / "fixtures" / "v0.1" / "types"

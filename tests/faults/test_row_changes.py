@@ -28,7 +28,8 @@ from manifestcommit.engine.operations.rollback import rollback
 from manifestcommit.engine.operations.row_change import RowChange, drop_removed
 from manifestcommit.engine.scan import planning
 from manifestcommit.errors import CommitConflictError, ManifestCommitError
-from manifestcommit.store import MemoryStore, Store
+from manifestcommit.store import Store
+from manifestcommit.store.memory import MemoryStore
 
 FIELD = pc.field
 

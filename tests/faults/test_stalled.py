@@ -30,7 +30,7 @@ from manifestcommit.errors import (
     TableNotFoundError,
 )
 from manifestcommit.job import Job
-from manifestcommit.store import MemoryStore
+from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import FaultCall, FaultStore
 
 

@@ -55,7 +55,8 @@ from manifestcommit.errors import (
     UsageError,
     WatermarkGapError,
 )
-from manifestcommit.store import LocalStore, MemoryStore, Store
+from manifestcommit.store import LocalStore, Store
+from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import Died, FaultCall, FaultStore
 
 UNKNOWN = (OutcomeUnknownError, StoreUnclearError, Died)

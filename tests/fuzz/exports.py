@@ -22,7 +22,7 @@ from manifestcommit.engine.metadata.exports import is_export
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.interop.intake import delta, iceberg
 from manifestcommit.interop.spark_catalog.export import LOG
-from manifestcommit.store import MemoryStore
+from manifestcommit.store.memory import MemoryStore
 
 FORMATS = ("iceberg", "delta")
 FOREIGN = "day=1/foreign.parquet"

@@ -30,7 +30,7 @@ from manifestcommit.core.table import object_names
 from manifestcommit.engine.metadata import manifests
 from manifestcommit.engine.scan import prefetch
 from manifestcommit.engine.scan.row_group_pruning import matching_groups
-from manifestcommit.store import MemoryStore
+from manifestcommit.store.memory import MemoryStore
 
 _THROUGH_PYARROW = frozenset({"dataset", "dataset, filtered", "added", "added, filtered", "task", "task, by parts", "count"})
 _NUMBERS = [*(0, -1, 1, 2, 3, 4, 7, 8, 100, 10_000), *(2**15, 2**31 - 1, 2**31, -(2**31), 2**32, 2**40, 2**62, 2**63 - 1, -(2**63))]

@@ -29,7 +29,7 @@ from manifestcommit.core.table import object_names
 from manifestcommit.engine.commit.prepared_job import read_prepared
 from manifestcommit.engine.metadata.time_travel import to_datetime
 from manifestcommit.engine.runtime.environment import SystemEnv
-from manifestcommit.store import MemoryStore
+from manifestcommit.store.memory import MemoryStore
 
 DAY = "a b%+=#'é"
 KEY = "recoverable é"

@@ -22,7 +22,7 @@ from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.metadata.version_chain import read_object
 from manifestcommit.engine.runtime.outcome import Outcome
 from manifestcommit.errors import UsageError
-from manifestcommit.store import MemoryStore
+from manifestcommit.store.memory import MemoryStore
 from manifestcommit.table import resolve
 from manifestcommit.table.creation import create_table
 from manifestcommit.testing.counting import CountingStore

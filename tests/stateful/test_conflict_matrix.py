@@ -15,7 +15,7 @@ from tests.sizes import PROOF
 from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.errors import CommitConflictError
 from manifestcommit.job import Job
-from manifestcommit.store import MemoryStore
+from manifestcommit.store.memory import MemoryStore
 
 Partition: TypeAlias = tuple[str | None, int]
 State: TypeAlias = frozenset[tuple[int, Partition]]  # (id, where it lies)

@@ -16,8 +16,9 @@ from tests.servers.servers import free_port
 from tests.store.places import Place, names
 
 from manifestcommit.errors import StoreDeniedError, StoreError, StoreUnclearError, UnsafeStoreError
-from manifestcommit.store import MemoryStore, ObjectInfo, Store, open_store
+from manifestcommit.store import ObjectInfo, Store, open_store
 from manifestcommit.store.base import Output
+from manifestcommit.store.memory import MemoryStore
 from manifestcommit.store.probes import checks, doctor
 from manifestcommit.store.probes.doctor import DoctorReport, examine, prove
 from manifestcommit.testing.counting import CountingStore

@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from tests.store.places import Place, names, processes
 
 from manifestcommit.errors import StoreError
-from manifestcommit.store import LocalStore, MemoryStore, Store
+from manifestcommit.store import LocalStore, Store
 from manifestcommit.store.base import is_remote, now_of
+from manifestcommit.store.memory import MemoryStore
 
 HOSTILE = [
     "a b/c d", " ", "100%", "%2F", "%41", "a+b", "a=b", "day=1/#x", "'single'", '"double"', "`back`", "back\\slash", "tab\there",

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 from ...errors import StoreError, UsageError
 from ..base import ObjectInfo
-from ..names import NOT_IN_XML, public_endpoint
+from ..names import public_endpoint
 from ..options import StorageOptions
-from .backend import CONNECT_S, READ_S, SENDING_S, Backend, Upload, wait
+from .backend import CONNECT_S, NOT_IN_XML, READ_S, SENDING_S, Backend, Upload, wait
 from .client_internals import azure_transport, send_once
 from .retry import TransientError
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import threading
 import time
 import weakref
@@ -32,6 +33,9 @@ CONNECT_S = 5
 READ_S = 20
 SENDING_S = 300  # a request with a body; the HTTP library limits only the wait for its response
 _SENDERS = 8
+# Characters that XML 1.0, in which services list and bulk-delete, cannot hold; and the carriage
+# return, which its readers turn into a newline.
+NOT_IN_XML = re.compile(r"[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 # tokens that change every hour must not accumulate in the memory of a service
 _CONNECTIONS_KEPT = 16
 

@@ -17,9 +17,18 @@ from urllib.parse import urlsplit
 
 from ...errors import StoreDeniedError, StoreError, UnsafeStoreError, UsageError
 from ..base import ObjectInfo, Unfinished
-from ..names import NOT_IN_XML, public_endpoint
+from ..names import public_endpoint
 from ..options import StorageOptions
-from .backend import CONNECT_S, READ_S, SENDING_S, Backend, NotOfferedError, Upload, wait
+from .backend import (
+    CONNECT_S,
+    NOT_IN_XML,
+    READ_S,
+    SENDING_S,
+    Backend,
+    NotOfferedError,
+    Upload,
+    wait,
+)
 from .client_internals import call_s3
 from .ranged_input import TAIL, span, whole_size
 from .retry import TransientError

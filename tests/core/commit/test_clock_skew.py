@@ -23,7 +23,8 @@ from manifestcommit.engine.metadata.time_travel import choose_version, to_dateti
 from manifestcommit.engine.metadata.version_chain import open_head, read_object
 from manifestcommit.engine.runtime.environment import SystemEnv
 from manifestcommit.errors import VersionNotFoundError
-from manifestcommit.store import MemoryStore, Store, open_store
+from manifestcommit.store import Store, open_store
+from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.counting import CountingStore
 
 MINUTE, HOUR, YEAR = 60 * 10**6, 3600 * 10**6, 365 * 24 * 3600 * 10**6

@@ -18,7 +18,7 @@ from manifestcommit.core.format import codec
 from manifestcommit.core.format.unknown_fields import MAX_DEPTH
 from manifestcommit.core.table import object_names
 from manifestcommit.engine.runtime import checked_parquet
-from manifestcommit.store import MemoryStore
+from manifestcommit.store.memory import MemoryStore
 
 ROWS = pa.table({"x": [1]})
 

@@ -24,7 +24,7 @@ from manifestcommit.engine.commit.commit_loop import commit
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.metadata.version_chain import Head
 from manifestcommit.spark.write.arrow_writer import MESSAGE_LIMIT_BYTES
-from manifestcommit.store import MemoryStore
+from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.counting import CountingStore
 
 USUAL = Budgets()

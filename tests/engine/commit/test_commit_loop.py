@@ -25,7 +25,8 @@ from manifestcommit.engine.metadata.version_chain import Head, open_head, read_v
 from manifestcommit.engine.runtime.environment import SystemEnv
 from manifestcommit.engine.runtime.outcome import Outcome
 from manifestcommit.engine.scan import planning
-from manifestcommit.store import MemoryStore, Store
+from manifestcommit.store import Store
+from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.counting import CountingStore
 from manifestcommit.testing.faults import FaultCall, FaultStore
 

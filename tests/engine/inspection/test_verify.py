@@ -40,7 +40,7 @@ from manifestcommit.engine.inspection.verify import VerifyReport, verify
 from manifestcommit.engine.metadata.version_chain import list_versions, open_head, read_object
 from manifestcommit.engine.runtime import name_set
 from manifestcommit.errors import SnapshotExpiredError
-from manifestcommit.store import MemoryStore
+from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.counting import CountingStore
 from manifestcommit.testing.faults import FaultCall, FaultStore
 

@@ -30,7 +30,7 @@ from manifestcommit.errors import (
     UsageError,
     WatermarkGapError,
 )
-from manifestcommit.store import MemoryStore
+from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import Fault, FaultCall, FaultStore
 
 

@@ -33,7 +33,8 @@ from manifestcommit.errors import (
     WatermarkMismatchError,
     WatermarkOverlapError,
 )
-from manifestcommit.store import MemoryStore, Store
+from manifestcommit.store import Store
+from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.counting import CountingStore
 from manifestcommit.testing.faults import FaultCall, FaultStore
 

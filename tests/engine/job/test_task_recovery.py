@@ -47,7 +47,8 @@ from manifestcommit.errors import (
     UsageError,
 )
 from manifestcommit.job import Job
-from manifestcommit.store import LocalStore, MemoryStore, Store
+from manifestcommit.store import LocalStore, Store
+from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.counting import CountingStore
 from manifestcommit.testing.faults import Died, Fault, FaultCall, FaultStore
 

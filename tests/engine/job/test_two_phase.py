@@ -33,7 +33,8 @@ from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.engine.operations.alter import set_properties
 from manifestcommit.engine.runtime.environment import SystemEnv
 from manifestcommit.errors import CorruptMetadataError, TableNotFoundError, UnsupportedFormatError, UsageError
-from manifestcommit.store import LocalStore, MemoryStore, open_store
+from manifestcommit.store import LocalStore, open_store
+from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.counting import CountingStore
 
 HOSTILE_KEY = "a key\n\"'日本% +=#🦆"

@@ -36,7 +36,8 @@ from manifestcommit.errors import (
     UnsupportedTypeError,
     UsageError,
 )
-from manifestcommit.store import LocalStore, MemoryStore, Store, open_store
+from manifestcommit.store import LocalStore, Store, open_store
+from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import Died, Fault, FaultStore
 
 HOSTILE = "a b%+=#'é🦆&?"

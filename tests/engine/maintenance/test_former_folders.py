@@ -10,7 +10,7 @@ from manifestcommit.engine.maintenance.gc import run as gc_run
 from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.engine.operations.rollback import rollback
 from manifestcommit.errors import CommitConflictError
-from manifestcommit.store import MemoryStore
+from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import FaultCall, FaultStore
 
 AT_ONCE = Policy(grace_s=0.0, keep_for_s=0.0, prepared_grace_s=0.0)

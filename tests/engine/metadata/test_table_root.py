@@ -11,7 +11,8 @@ from tests.faults.tables import read_ids, rows, write
 
 from manifestcommit.engine.metadata.table_root import check_free_root
 from manifestcommit.errors import NotATableError, StoreDeniedError
-from manifestcommit.store import MemoryStore, ObjectInfo, Store, open_store
+from manifestcommit.store import ObjectInfo, Store, open_store
+from manifestcommit.store.memory import MemoryStore
 
 
 @pytest.fixture(params=["local", "memory"])

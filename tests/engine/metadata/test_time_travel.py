@@ -17,7 +17,7 @@ from manifestcommit.core.table.snapshot import Tag
 from manifestcommit.engine.metadata.time_travel import choose_version, to_datetime, to_micros
 from manifestcommit.engine.metadata.version_chain import Head, open_head
 from manifestcommit.errors import UsageError, VersionNotFoundError
-from manifestcommit.store import MemoryStore
+from manifestcommit.store.memory import MemoryStore
 
 
 def chain(times: list[int], *, expired: int = 1) -> tuple[MemoryStore, Head]:

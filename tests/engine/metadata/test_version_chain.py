@@ -16,7 +16,7 @@ from manifestcommit.errors import (
     UnsupportedFormatError,
     VersionNotFoundError,
 )
-from manifestcommit.store import MemoryStore
+from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import FaultCall, FaultStore
 
 

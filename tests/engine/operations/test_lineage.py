@@ -19,7 +19,7 @@ from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.engine.operations.lineage import trace
 from manifestcommit.engine.operations.rewind import rewind
 from manifestcommit.errors import CommitConflictError, KeyReusedError, SnapshotExpiredError, UsageError, WatermarkOverlapError
-from manifestcommit.store import MemoryStore
+from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.counting import CountingStore
 
 SOURCE = "a topic/0 %=+#'é🦆"

@@ -42,7 +42,8 @@ from manifestcommit.errors import (
     WatermarkGapError,
     WatermarkMismatchError,
 )
-from manifestcommit.store import MemoryStore, Store
+from manifestcommit.store import Store
+from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import FaultCall, FaultStore
 
 SOURCE = "a topic/0 %=+#'é🦆"

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from manifestcommit.engine.runtime.concurrency import map_concurrently, map_in_batches, prefetch
-from manifestcommit.store import MemoryStore, Store
+from manifestcommit.store import Store
 from manifestcommit.store.base import is_remote
+from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing import CountingStore, FaultStore
 
 

@@ -27,9 +27,10 @@ from manifestcommit.engine.metadata.version_chain import open_head, read_version
 from manifestcommit.engine.runtime import job_metrics
 from manifestcommit.engine.runtime.job_metrics import InputTotals, JobMetrics, StoreCounters, WriteTotals
 from manifestcommit.engine.runtime.tuning import Limits
-from manifestcommit.store import LocalStore, MemoryStore, Store
+from manifestcommit.store import LocalStore, Store
 from manifestcommit.store.backends.backend import Backend
 from manifestcommit.store.backends.retry import Patience, TransientError
+from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.counting import CountingStore
 from manifestcommit.testing.faults import FaultCall, FaultStore
 

@@ -12,7 +12,7 @@ from manifestcommit.engine.job.job import Transaction
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.engine.runtime.tuning import Tuning, tune, tuned, tuning
-from manifestcommit.store import MemoryStore
+from manifestcommit.store.memory import MemoryStore
 
 ROWS = pa.table({"id": [1]})
 NO_KEYS = Tuning(budgets=Budgets(inline_keys=0))

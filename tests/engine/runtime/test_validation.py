@@ -13,7 +13,7 @@ from manifestcommit.engine.operations.rewind import rewind
 from manifestcommit.engine.operations.rollback import rollback
 from manifestcommit.engine.operations.row_change import Declared, Operation, RowChange
 from manifestcommit.errors import UsageError
-from manifestcommit.store import MemoryStore
+from manifestcommit.store.memory import MemoryStore
 
 STRANGE_RANGES: dict[str, Any] = {
     "a position": {"a b": 5},

@@ -39,7 +39,8 @@ from manifestcommit.errors import (
     UsageError,
     VersionNotFoundError,
 )
-from manifestcommit.store import MemoryStore, Store
+from manifestcommit.store import Store
+from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.counting import CountingStore
 from manifestcommit.testing.faults import FaultCall, FaultStore
 
