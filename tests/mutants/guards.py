@@ -429,6 +429,13 @@ UNTRUSTED: tuple[Mutant, ...] = (
         tests="engine/scan/test_checked_dataset.py::test_no_door_of_a_dataset_leads_past_the_check",
     ),
     mutant(
+        "footers of small files",
+        "A footer that lies ends the process that deletes or updates rows of a small table.",
+        "AF3",
+        ("engine/scan/whole_file.py", '    if not entry.column("digest")[0].is_valid:\n', "    if False:\n"),
+        tests="engine/scan/test_whole_file.py::test_a_file_of_another_program_is_checked_and_scanned",
+    ),
+    mutant(
         "rows of a footer",
         "A file of others that claims endless rows keeps a reader of no columns for ever.",
         "AF3 OB4",

@@ -606,7 +606,7 @@ FLOORS: dict[str, list[set[str]]] = {
         {"outcome"},
     ],
     "engine.scan": [
-        {"checked_dataset", "constant_columns", "parallel_decode", "partition_folders", "prefetch", "pruning_stats"},
+        {"checked_dataset", "constant_columns", "parallel_decode", "partition_folders", "prefetch", "pruning_stats", "whole_file"},
         {"arrow_dataset", "planning", "row_group_pruning"},
         {"change_feed", "engine_readers"},
     ],

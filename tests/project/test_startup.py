@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import manifestcommit as mc
@@ -59,6 +60,17 @@ def test_the_first_name_loads_no_extra() -> None:
     found = loaded("import manifestcommit\nmanifestcommit.write")
     assert "pyarrow" in found
     assert not roots(found) & OF_EXTRAS
+
+
+def test_small_row_changes_load_no_module_for_scans(tmp_path: Path) -> None:
+    """Loading pyarrow.dataset takes longer than deleting a row; fsspec is for other stores. [RC8]"""
+    root = str(tmp_path / "t")
+    for ids in ([1, 2, 3], [4, 5, 6]):
+        mc.write(pa.table({"id": ids}), root)
+    change = "t.delete('id = 1'); t.update({'id': 'id + 10'}, where='id = 2'); t.compact()"
+    found = loaded(f"import manifestcommit as mc\nt = mc.Table({root!r})\n{change}")
+    assert sorted(mc.Table(root).to_arrow().column("id").to_pylist()) == [3, 4, 5, 6, 12]
+    assert "pyarrow.parquet" in found and not found & {"pyarrow.dataset", "fsspec", "asyncio"}
 
 
 @pytest.mark.parametrize("module", ["spark.datasource.source", "spark.read.task_reader", "spark.write.arrow_writer"])

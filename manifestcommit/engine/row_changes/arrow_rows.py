@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,7 +25,9 @@ from ..operations.row_change import Executor, RowChange, ranges_of
 from ..runtime.concurrency import map_concurrently
 from ..runtime.job_metrics import InputTotals
 from ..runtime.tuning import tuning
+from ..scan.whole_file import batches_of, table_schemas
 from .conditions import Condition, evaluating, is_not_true, mask_of, understand
+from .removal import needed_columns
 
 _BATCH_ROWS = 1 << 17
 _BATCH_BYTES = 8 << 20  # of a file, which become several times as many in memory
@@ -69,9 +70,12 @@ class ArrowRows:
                 return int(scanner.count_rows())
 
         with evaluating(condition.given):
-            files = read_once(self._session, change.snapshot, entries) if keep else None
+            assert change.snapshot.schema is not None
+            named = needed_columns(change.snapshot.schema, condition.predicate)
+            columns = None if keep else named
+            files = read_once(self._session, change.snapshot, entries, columns)
             if files is not None:
-                return self._divide(files, condition)
+                return self._divide(files, condition, keep=keep)
             counts = map_concurrently(
                 self._session.store, one, each_of(entries), is_much=size_of(entries) > _MUCH
             )
@@ -98,13 +102,15 @@ class ArrowRows:
         with evaluating(condition.given):
             return rewrite(self._session, change, entries, rows)
 
-    def _divide(self, files: Mapping[str, pa.Table], condition: Condition) -> dict[str, int]:
-        """How many rows of each file match; the others of files with both are kept."""
+    def _divide(
+        self, files: Mapping[str, pa.Table], condition: Condition, *, keep: bool
+    ) -> dict[str, int]:
+        """How many rows of each file match. keep: hold the others of files with both."""
         mask = mask_of(pa.concat_tables(files.values()), condition.form)
         counts: dict[str, int] = {}
         for path, rows, matches in by_file(files, pc.fill_null(mask, False).combine_chunks()):
             counts[path] = matches.true_count
-            if 0 < counts[path] < rows.num_rows:
+            if keep and 0 < counts[path] < rows.num_rows:
                 self._kept[path] = rows.filter(pc.invert(matches))
         return counts
 
@@ -125,8 +131,7 @@ def rewrite(
         batches = rows(parts[number])
         return write_rows(session, plan, batches, task=number, attempt=attempts[number])
 
-    with ThreadPoolExecutor(len(parts), thread_name_prefix="manifestcommit-rewrite") as pool:
-        done = list(pool.map(one, range(len(parts))))
+    done = map_concurrently(session.store, one, range(len(parts)), is_much=True)
     for made, intake in done:
         change.take(made, intake=intake)
     return sum(entry.rows for made, _ in done for entry in made)
@@ -154,39 +159,53 @@ def scan(
     columns: list[str] | None = None,
     filter: pc.Expression | None = None,
 ) -> Batches:
-    """The rows of these files, file by file and in their order, with the table's names. Small files
-    are opened together: a scan takes time to start."""
+    """The rows of these files, file by file and in their order, with the table's names. columns:
+    with all that the filter names. Small files are opened together: a scan takes time to start."""
+    files = read_once(session, snapshot, entries, columns)
+    if files is not None:
+        for rows in files.values():
+            found = rows if filter is None else rows.filter(mask_of(rows, filter))
+            yield from found.to_batches()
+        return
     sized = enumerate(entries.column("bytes").to_pylist())
-    for rows in pack_bins(sized, _BATCH_BYTES):
-        some = entries.slice(rows[0], len(rows))
+    for places in pack_bins(sized, _BATCH_BYTES):
+        some = entries.slice(places[0], len(places))
         with _naming_missing(session, snapshot, some):
             yield from _scanner(session, snapshot, some, columns, filter).to_batches()
 
 
 def read_once(
-    session: TableContext, snapshot: Snapshot, entries: pa.Table
+    session: TableContext,
+    snapshot: Snapshot,
+    entries: pa.Table,
+    columns: list[str] | None = None,
 ) -> dict[str, pa.Table] | None:
-    """All rows of these files by path, from one scan; None where the files, or their rows in
+    """All rows of these files by path, each file read once; None where the files, or their rows in
     memory, are too large to be held. [RC8]"""
     most = tuning().read_once_bytes
     if not entries.num_rows or size_of(entries) > most:
         return None
-    _, base = session.store.filesystem()
-    batches: dict[str, list[pa.RecordBatch]] = {
-        f"{base}/{path}": [] for path in entries.column("path").to_pylist()
-    }
-    size = 0
-    with _naming_missing(session, snapshot, entries):
-        scanner = _scanner(session, snapshot, entries, None, None)
-        for each in scanner.scan_batches():
-            size += each.record_batch.nbytes
-            if size > _UNPACKED * most:
-                return None
-            batches[each.fragment.path].append(each.record_batch)
-    return {
-        path[len(base) + 1 :]: pa.Table.from_batches(some, scanner.projected_schema)
-        for path, some in batches.items()
-    }
+    room = _UNPACKED * most
+
+    def one(entry: pa.Table) -> list[pa.RecordBatch]:
+        nonlocal room
+        held: list[pa.RecordBatch] = []
+        with _naming_missing(session, snapshot, entry):
+            for batch in _batches_of(session, snapshot, entry, columns):
+                room -= batch.nbytes
+                if room < 0:
+                    break
+                held.append(batch)
+        return held
+
+    files = map_concurrently(session.store, one, each_of(entries))
+    if room < 0:
+        return None
+    schema, _ = table_schemas(session, snapshot)
+    if columns is not None:
+        schema = pa.schema([schema.field(name) for name in columns], schema.metadata)
+    tables = (pa.Table.from_batches(batches, schema) for batches in files)
+    return dict(zip(entries.column("path").to_pylist(), tables, strict=True))
 
 
 def by_file(
@@ -209,6 +228,21 @@ def size_of(entries: pa.Table) -> int:
     return int(pc.sum(entries.column("bytes")).as_py() or 0)
 
 
+def _batches_of(
+    session: TableContext, snapshot: Snapshot, entry: pa.Table, columns: list[str] | None
+) -> Iterable[pa.RecordBatch]:
+    """The rows of one small file."""
+    batches = batches_of(session, snapshot, entry, columns, _batch_rows(entry))
+    if batches is None:
+        batches = _scanner(session, snapshot, entry, columns, None).to_batches()
+    return batches
+
+
+def _batch_rows(entries: pa.Table) -> int:
+    rows = int(pc.sum(entries.column("rows")).as_py() or 0)
+    return max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(1, size_of(entries))))
+
+
 def _scanner(
     session: TableContext,
     snapshot: Snapshot,
@@ -216,14 +250,13 @@ def _scanner(
     columns: list[str] | None,
     filter: pc.Expression | None,
 ) -> Any:
-    from ..scan.arrow_dataset import open_dataset  # late: pyarrow.dataset loads pandas
+    from ..scan.arrow_dataset import open_dataset  # late: pyarrow.dataset takes long to load
 
-    rows = max(1, int(pc.sum(entries.column("rows")).as_py() or 0))
     dataset = open_dataset(session, snapshot, entries)
     return dataset.scanner(
         columns=columns,
         filter=filter,
-        batch_size=max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(1, size_of(entries)))),
+        batch_size=_batch_rows(entries),
         batch_readahead=_READ_AHEAD,
         fragment_readahead=1,
     )

@@ -21,7 +21,7 @@ from ...core.schema.fields import Field, Schema, type_text
 from ...core.schema.text import is_text
 from ...core.schema.text import shown as text
 from ...errors import UsageError
-from .conditions import evaluating, mask_of, shown, text_of
+from .conditions import evaluated, evaluating, mask_of, shown, text_of
 
 
 class Assignments:
@@ -76,10 +76,8 @@ class Assignments:
         return self._evaluated(rows, self._columns)
 
     def _evaluated(self, rows: pa.Table, columns: Mapping[str, pc.Expression]) -> pa.Table:
-        import pyarrow.dataset as ds  # late: it loads pandas
-
         with evaluating(self._text, "set"):
-            return ds.dataset(rows).to_table(columns=columns)
+            return evaluated(rows, columns)
 
 
 def declared_set(given: Mapping[str, Any]) -> list[str]:
@@ -158,11 +156,9 @@ def _compiled(field: Field, value: Any, resolve: Resolve, inputs: pa.Schema) -> 
 
 def _fitting(field: Field, value: pc.Expression, inputs: pa.Schema) -> pc.Expression:
     """The expression as a value of the column, by a cast that loses nothing."""
-    import pyarrow.dataset as ds
-
     kind = arrow_schema(Schema(fields=(field,)), physical=False, ids=False).field(0).type
     with evaluating(value, f"set {field.name!r}:"):
-        made = ds.dataset(inputs.empty_table()).to_table(columns={"made": value}).schema[0].type
+        made = evaluated(inputs.empty_table(), {"made": value}).schema[0].type
     if made.equals(kind):
         return value
     both = (made, kind)

@@ -7,13 +7,16 @@ Not here: conditions as Spark evaluates them (spark.filter.condition), the langu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+
+# pyarrow.acero, which exports these, loads pyarrow.dataset, which takes longer than a small change
+from pyarrow._acero import Declaration, ProjectNodeOptions, TableSourceNodeOptions
 
 from ...core.filter.arrow_expression import parse_expression, spell
 from ...core.filter.predicate import Predicate
@@ -77,14 +80,21 @@ def complete(text: str, argument: str) -> Iterator[None]:
 
 def mask_of(rows: pa.Table, form: pc.Expression) -> pa.ChunkedArray:
     """For each row, in order: true, false or null. ArrowInvalid if it is not a condition."""
-    import pyarrow.dataset as ds  # late: it loads pandas
-
     number = max(rows.column_names, key=len, default="") + "#"  # a name that no column has
     rows = rows.append_column(number, pa.nulls(rows.num_rows))  # some column, to have rows
-    mask = ds.dataset(rows).to_table(columns={"mask": form}).column("mask")
+    mask = evaluated(rows, {"mask": form}).column("mask")
     if not pa.types.is_boolean(mask.type):
         raise pa.ArrowInvalid(f"its values are of the type {mask.type}, not true or false")
     return mask
+
+
+def evaluated(rows: pa.Table, columns: Mapping[str, pc.Expression]) -> pa.Table:
+    """These expressions for each row, in order."""
+    steps = [
+        Declaration("table_source", TableSourceNodeOptions(rows)),
+        Declaration("project", ProjectNodeOptions(list(columns.values()), list(columns))),
+    ]
+    return Declaration.from_sequence(steps).to_table(use_threads=False)
 
 
 def is_not_true(form: pc.Expression) -> pc.Expression:

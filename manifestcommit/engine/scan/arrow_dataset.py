@@ -14,13 +14,11 @@ import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
 from ...core.filter.arrow_expression import columns_in
-from ...core.schema import arrow_schema
-from ...core.schema.fields import Schema
-from ...core.schema.read_mark import arrow_metadata, mark_of
 from ...core.table.snapshot import Snapshot
 from ...store.base import check_files
 from ..metadata.table_context import TableContext
 from .checked_dataset import CheckedDataset
+from .whole_file import table_schemas
 
 
 def open_dataset(session: TableContext, snapshot: Snapshot, table: pa.Table) -> ds.Dataset:
@@ -32,11 +30,7 @@ def open_dataset(session: TableContext, snapshot: Snapshot, table: pa.Table) -> 
     `FileSystemDataset`. [AF3] pyarrow gets the partition values, so a filter on them opens no other
     file.
     """
-    schema = snapshot.schema or Schema(fields=())
-    # whatever is derived from it keeps it [CF17]
-    mark = arrow_metadata(mark_of(snapshot.table_id, session.store.url, snapshot.version))
-    physical = arrow_schema.arrow_schema(schema, physical=True, ids=False).with_metadata(mark)
-    logical = arrow_schema.arrow_schema(schema, physical=False, ids=False).with_metadata(mark)
+    logical, physical = table_schemas(session, snapshot)
     if table.num_rows == 0:
         return ds.dataset(logical.empty_table())
     paths = table.column("path").to_pylist()

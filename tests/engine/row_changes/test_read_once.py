@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,22 +29,22 @@ SOME = pc.field("id").isin([1, 12])  # of two files of three
 
 
 class Reads(MemoryStore):
-    """Counts how often each data file is opened."""
+    """Counts how often each object is read."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self.opened: Counter[str] = Counter()
+        self.read: Counter[str] = Counter()
 
-    def open_input(self, name: str) -> BinaryIO:
-        self.opened[name] += 1
-        return super().open_input(name)
+    def get(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
+        self.read[name] += 1
+        return super().get(name, start, end)
 
 
 def three_files() -> Reads:
     store = Reads(memory().url.rpartition("/")[2])
     for first in (0, 10, 20):
         write(store, rows(range(first, first + 10)))
-    store.opened.clear()
+    store.read.clear()
     return store
 
 
@@ -77,7 +77,7 @@ def test_each_small_file_is_opened_once(work: Callable[[MemoryStore], Any]) -> N
     outcome = work(once)
     with tuned(TWICE):
         other = work(twice)
-    opened = [[each.opened[name] for name in paths] for each, paths in zip((once, twice), olds, strict=True)]
+    opened = [[each.read[name] for name in paths] for each, paths in zip((once, twice), olds, strict=True)]
     assert outcome.committed and read_ids(once) == read_ids(twice)
     counts = ("rows_deleted", "rows_updated", "rows_inserted", "rows_rewritten", "files_rewritten", "files_removed")
     assert [getattr(outcome, name) for name in counts] == [getattr(other, name) for name in counts]

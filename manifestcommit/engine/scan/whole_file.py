@@ -1,0 +1,64 @@
+"""Decodes a small data file in the calling thread, from one read of all its bytes. [RD2] [RC8]
+
+A scan of pyarrow costs more than such a file: it starts threads, each with memory of its own, and
+its module takes long to load. Not here: files that are scanned (engine.scan.arrow_dataset).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...core.schema import arrow_schema
+from ...core.schema.fields import Schema
+from ...core.schema.read_mark import arrow_metadata, mark_of
+from ...core.table.snapshot import Snapshot
+from ..metadata.table_context import TableContext
+
+
+def table_schemas(session: TableContext, snapshot: Snapshot) -> tuple[pa.Schema, pa.Schema]:
+    """The columns as users see them, and as files have them; of both, rows carry the version that
+    they were read from. [CF17]"""
+    schema = snapshot.schema or Schema(fields=())
+    mark = arrow_metadata(mark_of(snapshot.table_id, session.store.url, snapshot.version))
+    logical, physical = (
+        arrow_schema.arrow_schema(schema, physical=is_physical, ids=False).with_metadata(mark)
+        for is_physical in (False, True)
+    )
+    return logical, physical
+
+
+def batches_of(
+    session: TableContext,
+    snapshot: Snapshot,
+    entry: pa.Table,
+    columns: list[str] | None,
+    batch_rows: int,
+) -> Iterator[pa.RecordBatch] | None:
+    """The rows of one file, with user-visible names of columns; None if it has to be scanned:
+    another program wrote it, or a column is not stored in the type that the table has now."""
+    if not entry.column("digest")[0].is_valid:
+        return None  # its footer is checked first [AF3]
+    logical, physical = table_schemas(session, snapshot)
+    names = logical.names if columns is None else columns
+    places = [logical.get_field_index(name) for name in names]
+    path, size = (entry.column(name)[0].as_py() for name in ("path", "bytes"))
+    data = session.store.get(path, 0, size)
+    file = pq.ParquetFile(pa.BufferReader(data), coerce_int96_timestamp_unit="us")
+    stored = [physical.field(place) for place in places]
+    if not all(_has(file.schema_arrow, field) for field in stored):
+        return None
+    shown = pa.schema([logical.field(place) for place in places], logical.metadata)
+    chosen = [field.name for field in stored]
+    return (
+        pa.RecordBatch.from_arrays([batch.column(name) for name in chosen], schema=shown)
+        for batch in file.iter_batches(batch_rows, columns=chosen, use_threads=False)
+    )
+
+
+def _has(file: pa.Schema, column: pa.Field) -> bool:
+    """Whether the file has exactly one such column, of the same type."""
+    found = file.get_all_field_indices(column.name)
+    return len(found) == 1 and file.field(found[0]).type.equals(column.type)

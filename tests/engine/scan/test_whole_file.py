@@ -1,0 +1,95 @@
+"""Small files are decoded whole, with the rows that a scan finds; files that are not stored as the table is are scanned. [RD2] [RC8]"""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.footers import changed
+
+import manifestcommit as mc
+from manifestcommit.engine.row_changes.arrow_rows import scan
+from manifestcommit.engine.scan import planning
+from manifestcommit.engine.scan.arrow_dataset import open_dataset
+from manifestcommit.engine.scan.whole_file import batches_of
+
+ROWS = pa.table(
+    {
+        "id": pa.array([1, 2, None], pa.int32()),
+        "a": pa.array([{"b": 1.5, "c": None}, None, {"b": None, "c": "x"}], pa.struct([("b", pa.float64()), ("c", pa.string())])),
+        "a.b": pa.array(["dot", None, ""]),
+        "many": pa.array([[1, None], None, []], pa.list_(pa.int64())),
+        "map": pa.array([[("k", 1)], None, []], pa.map_(pa.string(), pa.int16())),
+        "dec": pa.array([Decimal("1.25"), None, Decimal("-0.01")], pa.decimal128(9, 2)),
+        "at": pa.array([dt.datetime(2026, 1, 31, tzinfo=dt.UTC), None, dt.datetime(1, 1, 1, tzinfo=dt.UTC)], pa.timestamp("us", "UTC")),
+        "on": pa.array([dt.date(2026, 1, 31), None, dt.date(1, 1, 1)]),
+        "raw": pa.array([b"\0\xff", None, b""], pa.binary()),
+        "day": pa.array(["d", "d", "d"]),
+    }
+)
+CHANGES = {
+    "a new column": lambda table: table.add_column("late", pa.string()),
+    "a wider type": lambda table: table.widen_column("id", pa.int64()),
+}
+
+
+def whole(table: mc.Table, columns: list[str] | None = None) -> pa.Table | None:
+    """The rows of its only file, if it is decoded whole."""
+    session, snapshot, entries = opened(table)
+    batches = batches_of(session, snapshot, entries, columns, 2)
+    return None if batches is None else pa.Table.from_batches(batches)
+
+
+def opened(table: mc.Table) -> tuple[Any, Any, pa.Table]:
+    snapshot = table._session.open().snapshot
+    return table._session, snapshot, planning.entries_table(table._session, snapshot)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> mc.Table:
+    """One file, of which a column was renamed."""
+    mc.write(
+        ROWS.rename_columns({"raw": "old", **{name: name for name in ROWS.column_names if name != "raw"}}), tmp_path, partition_by="day"
+    )
+    table = mc.Table(tmp_path)
+    table.rename_column("old", "raw")
+    return table
+
+
+@pytest.mark.parametrize("columns", [None, ["id"], ["a"], ["a.b"], ["a.b", "a"], ["day", "raw", "many", "id"]], ids=str)
+def test_a_file_has_the_rows_that_a_scan_finds(table: mc.Table, columns: list[str] | None) -> None:
+    """By the names and types that the table has, in the order that was asked for, with the mark of their version. [CF17] [SC6]"""
+    found = whole(table, columns)
+    scanned = open_dataset(*opened(table)).to_table(columns=columns)
+    assert found is not None and found.equals(scanned, check_metadata=True)
+    assert found.select(columns or ROWS.column_names).equals(ROWS.select(columns or ROWS.column_names))
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_file_that_is_older_than_its_columns_is_scanned(table: mc.Table, change: str) -> None:
+    """[SC4] [SC5]"""
+    CHANGES[change](table)
+    session, snapshot, entries = opened(table)
+    columns = open_dataset(session, snapshot, entries).schema.names
+    assert whole(table, columns) is None
+    assert whole(table, ["day"]) is not None
+    batches = list(scan(session, snapshot, entries))
+    assert pa.Table.from_batches(batches).equals(open_dataset(session, snapshot, entries).to_table())
+    assert table.delete("id = 1").rows_rewritten == 2
+
+
+def test_a_file_of_another_program_is_checked_and_scanned(tmp_path: Path) -> None:
+    """pyarrow would trust a footer that lies. [AF3]"""
+    pq.write_table(pa.table({"id": [1, 2, 3]}), tmp_path / "a.parquet")
+    mc.adopt(tmp_path)
+    table = mc.Table(tmp_path)
+    assert whole(table) is None
+    data = (tmp_path / "a.parquet").read_bytes()
+    (tmp_path / "a.parquet").write_bytes(changed(data, 4, 0, 1, 0, 3, 12, 3, to=-1))
+    with pytest.raises(mc.CorruptMetadataError, match=r"a\.parquet"):
+        table.delete("id = 1")
