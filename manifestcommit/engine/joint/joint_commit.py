@@ -283,7 +283,7 @@ class _JointCommit:
 
     def _of_others(self, placed: dict[str, Outcome]) -> dict[str, Outcome]:
         """The outcomes with the versions at which each table records its job, which only prepared
-        jobs need: the decision counts, and nothing is told if a table cannot be read. [CM10]"""
+        jobs need. StoreError where a table cannot be read: call it again. [CM10]"""
         found = {}
         for part in self._members:
             _, (_, version) = find_job_at(part.session, part.session.open(), part.change.job)
