@@ -4,6 +4,7 @@ injects faults, a deterministic simulator, and a checker of the histories of rea
 from .counting import CountingStore
 from .faults import Died, FaultStore
 from .history.checker import check as check_history
+from .history.joint import check_joint as check_joint_history
 from .history.operation import Contradiction, Operation, read_history
 from .history.recorder import Recorder
 from .history.serial_order import UndecidedError
@@ -21,6 +22,7 @@ __all__ = [
     "SimulatedStore",
     "UndecidedError",
     "check_history",
+    "check_joint_history",
     "read_history",
     "simulate",
 ]

@@ -38,8 +38,11 @@ class Auditor(Actor):
         """One version of each, and what is wrong with them together."""
         self.listen()
         self._pinned = []
+        joint = self.unique()
         with ExitStack() as stack:
             running = {bank: stack.enter_context(self.record(bank).read("read together")) for bank in banks}
+            for each in running.values():
+                each.note(joint=joint)
             self._pinned = mc.read_together([self.world.table(bank, direct=direct) for bank in banks])
             versions = {bank: pinned.version for bank, pinned in zip(banks, self._pinned, strict=True)}
             rows = {bank: pinned.to_arrow() for bank, pinned in zip(banks, self._pinned, strict=True)}

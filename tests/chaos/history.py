@@ -18,7 +18,8 @@ from tests.chaos.world import AGAIN, PIECES, histories_folder
 
 import manifestcommit as mc
 from manifestcommit.testing.history.checker import check
-from manifestcommit.testing.history.operation import EVERYTHING, read_history
+from manifestcommit.testing.history.joint import check_joint
+from manifestcommit.testing.history.operation import EVERYTHING, Operation, read_history
 from manifestcommit.testing.history.recorder import Recorder
 from manifestcommit.testing.history.serial_order import UndecidedError
 
@@ -80,18 +81,22 @@ def witness(recorder: Recorder, commits: Iterable[tuple[int, str]], known: set[s
 
 
 def judge(folder: Path, tables: Iterable[str]) -> tuple[list[str], int]:
-    """What no serial order explains, table by table, and of how many operations."""
-    findings, count = list[str](), 0
+    """What no serial order explains, table by table and of those together that joint commits have, and of how many operations."""
+    findings, count, histories = list[str](), 0, dict[str, list[Operation]]()
     for table in tables:
         files = sorted(histories_folder(folder, table).glob("*.jsonl"))
         history = read_history(*files) if files else []  # a short run may not come to each table
         count += len(history)
+        histories[table] = history
         try:
             wrong = check(history)
         except UndecidedError as error:
             findings.append(f"{table}: the history is not explained: {error}")
         else:
             findings += [f"{table}: {wrong}"] if wrong is not None else []
+    if any(each.joint for history in histories.values() for each in history):
+        wrong = check_joint(histories)
+        findings += [f"together: {wrong}"] if wrong is not None else []
     return findings, count
 
 

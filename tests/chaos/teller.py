@@ -32,6 +32,7 @@ class BankActor(Mortal):
     @contextmanager
     def recorded(self, name: str, jobs: Mapping[str, str | None], **what: Any) -> Iterator[dict[str, Running]]:
         """One operation in the history of each bank, which end together. jobs: bank -> its job, where it is known."""
+        what["joint"] = self.unique()
         with ExitStack() as stack:
             yield {
                 bank: stack.enter_context(self.record(bank).commit(name, **({"job": job} if job else {}), **what))

@@ -5,6 +5,7 @@ Not here: what each actor does (producer, writer, committer, reader), when it is
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -76,6 +77,7 @@ class Actor:
         self.dice = random.Random(f"{world.seed}/{name}/{incarnation}")
         self.folder = Path(world.folder)
         self._recorders: dict[str, Recorder] = {}
+        self._joint = itertools.count()
         self._notes = os.open(notes_folder(self.folder) / f"{name}.{incarnation}.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def run(self) -> None:
@@ -102,6 +104,10 @@ class Actor:
             process = f"{self.name}.{self.incarnation}"
             self._recorders[table] = Recorder(histories_folder(self.folder, table) / f"{process}.jsonl", process=process)
         return self._recorders[table]
+
+    def unique(self) -> str:
+        """A text that no other operation of several tables has."""
+        return f"{self.name}.{self.incarnation}/{next(self._joint)}"
 
     def violation(self, said: str) -> None:
         """What must never happen was seen."""

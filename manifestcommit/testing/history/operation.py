@@ -67,6 +67,8 @@ class Operation(
         origins: of a read, source -> where it began; None: it did not look.
         table: the id of the table, if several were at the path one after another.
         keeps: how many of the last keys are not forgotten, where `forgets` is "*".
+        joint: the same text in the operations, one for each table, that are one joint commit or one
+            joint read; empty: it is of one table.
     """
 
     id: str
@@ -98,6 +100,7 @@ class Operation(
     origins: dict[str, Position] | None = None
     table: str = ""
     keeps: int = 0
+    joint: str = ""
 
     @property
     def is_read(self) -> bool:

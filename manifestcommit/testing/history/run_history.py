@@ -6,7 +6,8 @@ which are written to files (testing.history.recorder).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .operation import Operation
@@ -15,11 +16,12 @@ from .recorder import Running
 
 class History:
     """Operations in the order in which they began. Times are ticks: no two events share one.
-    before: earlier operations."""
+    before: earlier operations; beside: the history of another table, by the same ticks."""
 
-    def __init__(self, before: Iterable[Operation] = ()) -> None:
+    def __init__(self, before: Iterable[Operation] = (), beside: History | None = None) -> None:
         self._operations = {operation.id: operation for operation in before}
-        self._ticks = 2 * len(self._operations)
+        first = 2 * len(self._operations) + 1
+        self._ticks: Iterator[int] = itertools.count(first) if beside is None else beside._ticks
 
     @property
     def operations(self) -> tuple[Operation, ...]:
@@ -27,17 +29,16 @@ class History:
 
     def begin(self, process: str, name: str, **what: Any) -> Running:
         """Record that an operation begins now."""
-        self._ticks += 1
+        tick = next(self._ticks)
         operation = Operation(
-            id=f"{process}/{self._ticks}", process=process, name=name, begin=self._ticks, **what
+            id=f"{process}/{tick}", process=process, name=name, begin=tick, **what
         )
         self._keep(operation)
         return Running(operation, self._keep)
 
     def end(self, running: Running) -> None:
         """Record its result."""
-        self._ticks += 1
-        running.note(end=self._ticks)
+        running.note(end=next(self._ticks))
 
     def _keep(self, operation: Operation) -> None:
         self._operations[operation.id] = operation

@@ -69,6 +69,7 @@ def read_together(crew: Sequence[Worker]) -> None:
             stack.enter_context(worker.attempting("read together", {}, outcome="failed"))
             for worker in crew
         ]
+        _join(crew, running)
         known = [worker.world.oracle.latest for worker in crew]
         heads = read_jointly([TableContext(worker.store, worker.actor) for worker in crew])
         for worker, head, one, at_least in zip(crew, heads, running, known, strict=True):
@@ -197,6 +198,7 @@ def recover_together(crew: Sequence[Worker], *, abort: bool, first: int) -> None
                 each.world.history.begin(process, "settle", **shared_job(jobs[each.table_id]))
                 for each in some
             ]
+            _join([*some], ones)
             for one, since in zip(ones, some.values(), strict=True):
                 one.note(begin=since)
             _recovered([*some], ones, worker, result, jobs)
@@ -232,12 +234,19 @@ def _attempting(
         running = [
             stack.enter_context(worker.attempting(name, arguments, **what)) for worker in crew
         ]
+        _join(crew, running)
         try:
             yield running
         except _REFUSED as error:
             crew[0].note(f"{name}: {type(error).__name__}")
             for one in running:
                 one.refused(_ELSEWHERE)
+
+
+def _join(crew: Sequence[Worker], running: Sequence[Running]) -> None:
+    """Record that these, one for each table, are one."""
+    for one in running:
+        one.note(joint=f"{crew[0].table_id} {running[0].operation.id}")
 
 
 def _told(

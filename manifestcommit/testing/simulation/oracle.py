@@ -104,6 +104,11 @@ class Oracle:
         """Whether that version, which a reader got, holds a job's commit."""
         return self._carried.get(job, version + 1) <= version
 
+    def committed(self) -> dict[str, int]:
+        """Each job that has been committed, and its version."""
+        latest = self.latest
+        return {job: version for job, version in self._carried.items() if version <= latest}
+
     # --- Reports of actors ------------------------------------------------------------------------
 
     def declare(self, told: Declared) -> None:

@@ -26,6 +26,7 @@ from ...engine.runtime.tuning import Tuning, tuned, tuning
 from ...errors import TableNotFoundError
 from ..choices import Choices, Point
 from ..history.checker import check
+from ..history.joint import check_joint
 from ..history.operation import Contradiction, Operation
 from ..history.run_history import History
 from .joint_workers import check_all_whole
@@ -104,6 +105,8 @@ def run(
                     if (wrong := check(each.history.operations)) is not None:
                         raise ContradictionError(wrong)
                 check_all_whole(world)
+                if (wrong := check_joint(_histories(world))) is not None:
+                    raise ContradictionError(wrong)
             except Exception as error:
                 world.scheduler.fail(error)
     return told(
@@ -167,6 +170,7 @@ def _worlds(theme: Theme, choices: Choices) -> World:
             first.beside[f"table {which}"] = each
             each.url, each.beside = f"sim://table {which}", first.beside
             each.joint, each.together = first.joint, first.together
+            each.history = History(each.history.operations, beside=first.history)
         oracles = {
             each.oracle.head.snapshot.table_id: each.oracle for each in first.beside.values()
         }
@@ -243,6 +247,29 @@ def _close(world: World) -> None:
                 raise
             return  # nobody got as far as creating one
     world.oracle.check_end(world.space.objects)
+
+
+def _histories(world: World) -> dict[str, tuple[Operation, ...]]:
+    """The history of each table, with what the table's own says of jobs whose actors were not told:
+    committed at any time."""
+    return {
+        url: (
+            *each.history.operations,
+            *(
+                Operation(
+                    id=f"history/{job}",
+                    process="history",
+                    name="history",
+                    begin=0,
+                    outcome="committed",
+                    version=version,
+                    job=job,
+                )
+                for job, version in each.oracle.committed().items()
+            ),
+        )
+        for url, each in world.beside.items()
+    }
 
 
 def _tuning_of(theme: Theme) -> Tuning:
