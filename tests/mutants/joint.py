@@ -271,7 +271,7 @@ JOINT: tuple[Mutant, ...] = (
         "joint places ahead",
         "A transaction says only after all rows were written that its tables cannot be committed together.",
         "MT2 MT6",
-        ("joint.py", "    check_places([open_store(path, options) for path, options in places.values()])\n", ""),
+        ("joint_transaction.py", "    check_places([open_store(path, options) for path, options in places.values()])\n", ""),
         tests="doors/test_joint.py::test_tables_that_cannot_be_committed_together_are_refused_before_rows_are_written",
     ),
     mutant(
