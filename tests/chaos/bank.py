@@ -16,7 +16,7 @@ import pyarrow as pa
 BANKS = ("bank a", "bank b%", "bank Ω=")
 TILL = "till '1'"  # the source of each bank that some transfers advance: of two at once one is refused, in all of its tables
 ROWS = pa.schema([("transfer", pa.string()), ("job", pa.string()), ("amount", pa.int64()), ("moves", pa.string())])
-_MOST = 1000  # of one amount
+MOST = 1000  # of one amount
 _SHOWN = 5
 
 Moves = dict[str, list[int]]
@@ -42,7 +42,7 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True):
 def draw_transfer(name: str, dice: random.Random, *, keyed: bool, banks: int) -> Transfer:
     """Between so many banks, in any order; of one bank only: what it gets and gives."""
     chosen = dice.sample(BANKS, banks)
-    amounts = [dice.randint(1, _MOST) for _ in range(max(1, banks - 1))]
+    amounts = [dice.randint(1, MOST) for _ in range(max(1, banks - 1))]
     moves = {bank: [amount] for bank, amount in zip(chosen[1:], amounts, strict=False)}
     return Transfer(name=name, moves={chosen[0]: [-sum(amounts), *(amounts if banks == 1 else [])], **moves}, keyed=keyed)
 

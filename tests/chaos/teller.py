@@ -1,4 +1,4 @@
-"""Tellers: move money between tables by joint commits, in any order of the tables, also by jobs that others finish.
+"""Tellers: move money between tables by joint commits, in any order of the tables, also by jobs that others finish; write rows anew.
 
 Clerks finish what tellers have prepared. All of them are killed at random moments, and right before and after versions are created.
 """
@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Literal, TypeAlias
 
 import msgspec
-from tests.chaos.bank import BANKS, TILL, Transfer, draw_transfer, rows_of
+from tests.chaos.bank import BANKS, MOST, TILL, Transfer, draw_transfer, rows_of
 from tests.chaos.committer import PLANS
 from tests.chaos.history import birth_of, item
 from tests.chaos.mortal import Mortal
@@ -109,6 +109,36 @@ class Teller(BankActor):
             put_file(self.folder / "queue" / f"{name}.json", {"jobs": prepared, "transfer": msgspec.to_builtins(transfer)})
         if self.likely(0.8):
             self.board.clear()
+
+    def restate(self) -> None:
+        """Rows of two banks are written anew by one commit, each with the amount that it has: none may be lost, and none come twice."""
+        banks = self.dice.sample(BANKS, 2)
+        for _ in range(_RERUNS):
+            if self.restated(banks):
+                return
+
+    def restated(self, banks: list[str]) -> bool:
+        """Whether that is over."""
+        with self.recorded("restate", dict.fromkeys(banks)) as running:
+            try:
+                with mc.transaction({bank: self.world.urls[bank] for bank in banks}, storage_options=self.world.options) as tx:
+                    for bank in banks:
+                        tx.rows(bank).update({"amount": "amount"}, where=f"amount > {self.dice.randint(-MOST, MOST)}")
+                    self.maybe_die("before the commit", 0.02)
+            except (mc.CommitConflictError, mc.JobFencedError, mc.DataFileMissingError) as error:
+                for each in running.values():
+                    each.refused("another table")
+                self.note("not restated", error=type(error).__name__)
+                return False
+            except mc.OutcomeUnknownError:
+                self.note("unknown", restated=banks)
+                return True
+            assert tx.outcome is not None
+            for bank, outcome in zip(banks, tx.outcome.outcomes.values(), strict=True):
+                assert outcome.version is not None
+                running[bank].committed(outcome.version)
+            self.note("restated", banks=banks)
+            return True
 
     def drawn(self, banks: int) -> Transfer:
         self._count += 1
@@ -214,7 +244,7 @@ class Teller(BankActor):
         return "lost" if isinstance(error, mc.WatermarkOverlapError) else "again"
 
 
-WEIGHTS = {Teller.transfer: 40, Teller.prepare: 22, Teller.deposit: 15, Teller.join: 12}
+WEIGHTS = {Teller.transfer: 40, Teller.prepare: 22, Teller.deposit: 15, Teller.join: 12, Teller.restate: 8}
 
 
 class Clerk(BankActor):
