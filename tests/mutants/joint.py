@@ -77,7 +77,7 @@ JOINT: tuple[Mutant, ...] = (
         "joint fence",
         "A member whose home's job is fenced stays undecided for ever.",
         "IV9 MT6",
-        (_FATE, "if parse_job_id(job).birth < home.fence or is_aborted(attempt)", "if is_aborted(attempt)"),
+        (_FATE, "if parse_job_id(job).birth < home.fence or is_over(attempt)", "if is_over(attempt)"),
         tests=_PURE + "an_aborted_attempt_an_aborted_job_and_a_fenced_one_are_aborted",
     ),
     mutant(

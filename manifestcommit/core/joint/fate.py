@@ -42,12 +42,13 @@ def attempt_of(pending: Pending) -> str:
     return attempt_id(pending.job, pending.attempt)
 
 
-def fate_of(member: Snapshot, home: Snapshot, is_aborted: Callable[[str], bool]) -> Fate:
+def fate_of(member: Snapshot, home: Snapshot, is_over: Callable[[str], bool]) -> Fate:
     """What the latest version of the home says of a pending version. [MT6]
 
     home: read after `member`; it may be pending itself, since no member changes what this reads.
-    is_aborted: whether the home records this job or attempt as aborted, runs included; it is not
-    asked where the member is committed.
+    is_over: whether the home records this attempt as aborted, or this job as aborted or committed,
+    runs included; it is not asked where the member is committed. A job commits once: if not with
+    this member, then never with it.
     """
     assert member.pending is not None
     attempt, known = attempt_of(member.pending), home.joint.get(member.table_id)
@@ -56,7 +57,7 @@ def fate_of(member: Snapshot, home: Snapshot, is_aborted: Callable[[str], bool])
             return "newer"
         return "committed" if known.attempt == attempt else "diverged"
     job = member.pending.job
-    if parse_job_id(job).birth < home.fence or is_aborted(attempt) or is_aborted(job):
+    if parse_job_id(job).birth < home.fence or is_over(attempt) or is_over(job):
         return "aborted"
     return "undecided"
 

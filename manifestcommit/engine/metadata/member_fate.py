@@ -32,7 +32,7 @@ def ask_fate(
 
     hint: that of its table, which may say it without a request. open_object: gets the newest object
     of the home, after the member was got. An error where the answer is not known. Three requests,
-    and one for each run that may record the attempt as aborted.
+    and one for each run that may record the attempt or its job.
     """
     assert member.pending is not None
     if (
@@ -56,7 +56,13 @@ def ask_fate(
             object_name=object_names.version_name(member.version),
         )
     reader = ManifestReader(at)
-    fate = fate_of(member, home, lambda job: reader.job(home, job)[0] == "given_up")
+
+    def is_over(job: str) -> bool:
+        state, version = reader.job(home, job)
+        is_undecided = home.pending is not None and version == home.version
+        return state is not None and not is_undecided
+
+    fate = fate_of(member, home, is_over)
     if fate == "diverged":
         raise diverged(store, member)
     return fate

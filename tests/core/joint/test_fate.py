@@ -24,7 +24,7 @@ BASE = msgspec.structs.replace(
 
 
 def asked(home: Snapshot):
-    return lambda job: job in home.recent_jobs and home.recent_jobs[job] is None
+    return lambda job: job in home.recent_jobs
 
 
 def fate(home: Snapshot) -> str:
@@ -59,7 +59,7 @@ def test_a_home_that_knows_another_attempt_at_this_version_knows_another_table_o
 
 
 def test_an_aborted_attempt_an_aborted_job_and_a_fenced_one_are_aborted() -> None:
-    before = told(6)
+    before = msgspec.structs.replace(told(6), recent_jobs={})
     assert fate(before) == "undecided"
     assert fate(msgspec.structs.replace(before, recent_jobs={ATTEMPT: None})) == "aborted"
     assert fate(msgspec.structs.replace(before, recent_jobs={golden.HOME_JOB: None})) == "aborted"
@@ -67,6 +67,14 @@ def test_an_aborted_attempt_an_aborted_job_and_a_fenced_one_are_aborted() -> Non
     assert fate(msgspec.structs.replace(before, fence=4)) == "aborted"
     assert fate(msgspec.structs.replace(before, fence=3)) == "undecided"
     assert fate(msgspec.structs.replace(before, joint={})) == "undecided"
+
+
+@pytest.mark.parametrize("version", [2, 6])
+def test_a_job_that_has_committed_commits_no_other_member(version: int) -> None:
+    """Other runs of a recoverable job may have placed one, of this attempt or another. [MT6] [AB6]"""
+    assert HOME.recent_jobs[golden.HOME_JOB] is not None
+    assert fate(told(version)) == fate(told(version, object_names.attempt_id(golden.HOME_JOB, 1))) == "aborted"
+    assert fate(msgspec.structs.replace(HOME, joint={})) == "aborted"
 
 
 def test_a_version_says_which_joint_commit_it_is_part_of() -> None:
