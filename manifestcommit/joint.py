@@ -79,13 +79,14 @@ def commit_together(jobs: Iterable[Job]) -> JointOutcome:
         WatermarkGapError: a range starts after the current watermark of its table.
         WatermarkOverlapError: a range starts before the current watermark of its table.
         KeyReusedError: a key was committed with another declaration, or undone in one table only.
+        JobAbortedError: a job was aborted by its id; nothing is committed.
         JobFencedError: a job took longer than gc's grace period; nothing is committed.
         OutcomeUnknownError: the store did not say whether it was committed; a rerun with the same
             keys is safe.
-        UsageError: `jobs` are no jobs, too few, of one table, over, recoverable, of several object
-            stores, or only some have a key.
+        UsageError: `jobs` are no jobs, too few, of one table, over, of several object stores, or
+            only some have a key.
 
-    Spec: MT1, MT4, MT13.
+    Spec: MT1, MT4, MT13, AB6.
     """
     given = checked_jobs(jobs)
     joint = commit_units([job._job for job in given])
@@ -97,7 +98,10 @@ def commit_together(jobs: Iterable[Job]) -> JointOutcome:
 def commit_units(units: Sequence[JointUnit]) -> JointOutcome:
     """Commit what each table contributes, all or none."""
     parts = [unit.as_part() for unit in units]
-    return _committed_or_raise([part.url for part in parts], commit_jointly(parts))
+    outcomes = commit_jointly(parts)
+    for unit, outcome in zip(units, outcomes, strict=True):
+        unit.leave(outcome)
+    return _committed_or_raise([part.url for part in parts], outcomes)
 
 
 def checked_jobs(jobs: Iterable[Job]) -> list[Job]:
@@ -108,11 +112,6 @@ def checked_jobs(jobs: Iterable[Job]) -> list[Job]:
     for job in given:
         job._check_home()
         job._check_own()
-        if job._job.recovery is not None:
-            raise UsageError(
-                f"{job._job.url}: a recoverable job is committed on its own; begin it without "
-                "recoverable=True, or use commit_all. Nothing was committed."
-            )
     if len({job._job.key is None for job in given}) > 1:
         bare = next(job._job.url for job in given if job._job.key is None)
         raise UsageError(
@@ -229,7 +228,7 @@ def prepare_together(jobs: Iterable[Job]) -> PreparedTransaction:
     Raises:
         JobFencedError: a job took longer than gc's grace period.
         StoreError: the store failed: call it again.
-        UsageError: as for `commit_together`, or one was prepared otherwise before.
+        UsageError: as for `commit_together`, or a job is recoverable, or was prepared otherwise.
 
     Example:
         `prepared = prepare_together([orders, rejects])`, and then `prepared.commit()`
@@ -237,8 +236,19 @@ def prepare_together(jobs: Iterable[Job]) -> PreparedTransaction:
     Spec: MT11, AB3.
     """
     given = checked_jobs(jobs)
+    refuse_recoverable(given)
     prepared = prepare_units([job._job for job in given])
     return PreparedTransaction(prepared, given[0]._storage_options)
+
+
+def refuse_recoverable(jobs: Iterable[Job]) -> None:
+    """UsageError where one of them is recoverable, so that others may run it, too. [AB6]"""
+    for job in jobs:
+        if job._job.recovery is not None:
+            raise UsageError(
+                f"{job._job.url}: recoverable jobs are not prepared together; nothing was done. "
+                "Commit them by commit_together(…), or begin them without recoverable=True."
+            )
 
 
 def prepare_units(units: Sequence[JointUnit]) -> dict[str, str]:
@@ -359,8 +369,9 @@ def _committed_or_raise(urls: Sequence[str], outcomes: Sequence[Outcome]) -> Joi
             error = error_of(outcome, url)
             assert error is not None
             raise error
-    if not all(outcome.committed for outcome in outcomes):  # aborted in its home, by its id
-        raise error_of(outcomes[0], urls[0]) or AssertionError("unreachable")
+    if not all(outcome.committed for outcome in outcomes):  # aborted by its id, in one of them
+        at = next((at for at, each in enumerate(outcomes) if not each.reason), 0)
+        raise error_of(outcomes[at], urls[at]) or AssertionError("unreachable")
     return JointOutcome(
         outcomes=dict(zip(urls, outcomes, strict=True)),
         already_committed=all(each.already_committed for each in outcomes),

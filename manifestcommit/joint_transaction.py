@@ -27,6 +27,7 @@ from .joint import (
     named_tables,
     place_of,
     prepare_units,
+    refuse_recoverable,
 )
 from .store import open_store
 from .table.row_changes import RowChanges
@@ -142,8 +143,10 @@ class Transaction:
                 committed in any table.
             KeyReusedError: the key was committed with another declaration, or undone in one of the
                 tables only.
+            JobAbortedError: a table's job was aborted by its id; nothing is committed.
+            JobFencedError: a table's job took longer than gc's grace period; nothing is committed.
             OutcomeUnknownError: the store did not say whether it was committed: rerun with a key.
-            UsageError: a table's job is recoverable, or over already.
+            UsageError: a table's job is over already.
 
         Spec: MT1, MT4.
         """
@@ -167,11 +170,14 @@ class Transaction:
 
         Spec: MT11, AB3.
         """
+        refuse_recoverable(self._jobs.values())
         prepared = prepare_units(self._units())
         return PreparedTransaction(prepared, next(iter(self._jobs.values()))._storage_options)
 
     def abort(self) -> None:
         """Abort: nothing becomes visible in any table, and nothing is deleted.
+
+        What recoverable jobs have finished is kept for a rerun.
 
         Spec: AB1.
         """
@@ -245,6 +251,7 @@ def transaction(
     tables: Tables,
     key: str | None = None,
     *,
+    recoverable: bool = False,
     fingerprint: str | None = None,
     message: str | None = None,
     metadata: Mapping[str, str] | None = None,
@@ -260,6 +267,8 @@ def transaction(
             last part of a path is its name, where no other table has the same.
         key: an idempotency key, recorded in each table: a rerun with the same tables does nothing.
             By default none.
+        recoverable: keep each table's finished tasks for a rerun of the key, as for `begin`; all
+            tables are committed together then, too. By default False.
         fingerprint: declared with the key, as for `write`; by default nothing.
         message: what the commit is for, as for `write`; by default nothing.
         metadata: name -> text, as for `write`; by default none.
@@ -288,6 +297,7 @@ def transaction(
         jobs[name] = begin(
             path,
             key=key,
+            recoverable=recoverable,
             fingerprint=fingerprint,
             message=message,
             metadata=metadata,

@@ -1,5 +1,5 @@
-"""Jobs of several tables that are prepared together, on a disk, and kill -9 of the process that prepares or commits them: another one
-commits, aborts or recovers them, and all tables agree. [MT11]
+"""Jobs of several tables that are prepared together or recoverable, on a disk, and kill -9 of the process that prepares or commits them:
+another one commits, aborts or recovers them, or does the same work again, and all tables agree. [MT11] [AB6]
 
 Not here: the same at each single request, in one process (tests/engine/joint/test_joint_two_phase.py).
 """
@@ -13,7 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from tests.engine.job.test_task_recovery import unread
 from tests.engine.joint.tables import DAY, tables_on_disk
 from tests.faults.test_two_phase import in_process, killed
 from tests.sizes import rest_thorough
@@ -109,6 +111,44 @@ def run_again(paths: list[str]) -> None:
             tx[path].write(DAY)
 
 
+def write_all(paths: list[str], finished: int = 0, *, until: int = 3) -> mc.Transaction:
+    """A run of recoverable jobs, which has written these tables; what is said to be finished must not be read."""
+    tx = mc.transaction(paths, key=KEY, recoverable=True, fingerprint="day 1")
+    for path in paths[:until]:
+        tx[path].write(unread(DAY) if path in paths[:finished] else DAY)
+    return tx
+
+
+def write_and_die(paths: list[str], written: int, where: tuple[str, int, bool], reached: Any) -> None:
+    tx = write_all(paths, until=written)
+    if written == len(paths):
+        stop_at(where[0], where[1], reached, after=where[2])
+        tx.commit()
+    reached.value = 1
+    time.sleep(600)
+
+
+def write_again(paths: list[str], finished: int) -> None:
+    """The rerun: it commits now, or finds it committed."""
+    write_all(paths, finished).commit()
+
+
+def write_other(paths: list[str]) -> None:
+    """The input of the second table is another one by now, which the jobs' ids do not say."""
+    jobs = [mc.begin(path, key=KEY, recoverable=True) for path in paths]
+    for path, job in zip(paths, jobs, strict=True):
+        job.write(pa.concat_tables([DAY, DAY]) if path == paths[1] else DAY)
+    mc.commit_together(jobs)
+
+
+def write_other_and_die(paths: list[str], where: tuple[str, int, bool], reached: Any) -> None:
+    jobs = [mc.begin(path, key=KEY, recoverable=True) for path in paths]
+    for job in jobs:
+        job.write(DAY)
+    stop_at(where[0], where[1], reached, after=where[2])
+    mc.commit_together(jobs)
+
+
 # --- the tests ----------------------------------------------------------------------------------------------------------------------------
 
 
@@ -202,3 +242,43 @@ def test_who_dies_after_the_decision_has_committed_in_all_tables(lake: list[str]
     assert dead_jobs(lake).abort() == "committed" and len(dead_jobs(lake).commit().versions) == 3
     assert agreed(lake) == 2
     converge(lake, 2)
+
+
+def rows_of(paths: list[str]) -> list[int]:
+    """How many rows each table has, by a joint read and by reads of each; nothing is damaged, and each work is there once."""
+    counts = [table.to_arrow().num_rows for table in mc.read_together(paths)]
+    assert counts == [mc.Table(path).to_arrow().num_rows for path in paths]
+    assert all(mc.Table(path).verify(deep=True).is_sound for path in paths)
+    return counts
+
+
+@pytest.mark.parametrize("written", [1, 2])
+def test_a_rerun_reads_only_what_the_dead_process_had_not_written(lake: list[str], written: int) -> None:
+    """[AB6] [MT1]"""
+    killed(write_and_die, lake, written, (VERSION, 0, False))
+    assert rows_of(lake) == [0, 0, 0]
+    in_process(write_again, lake, written)
+    assert rows_of(lake) == [2, 2, 2]
+
+
+@pytest.mark.parametrize("where", rest_thorough([*UNDECIDED, *DECIDED], "between two members", "before the decision", "after the decision"))
+def test_a_rerun_takes_over_the_tasks_of_each_table_and_commits_once(lake: list[str], where: str) -> None:
+    """Wherever the process was killed: all is there, once, and no row is read again. [AB6] [MT1] [MT4] [MT9]"""
+    killed(write_and_die, lake, 3, {**UNDECIDED, **DECIDED}[where])
+    is_decided = where in DECIDED
+    assert rows_of(lake) == [2 if is_decided else 0] * 3
+    in_process(write_again, lake, 3)
+    assert rows_of(lake) == [2, 2, 2]
+    versions = [mc.Table(path).version for path in lake]
+    write_again(lake, 3)
+    assert [mc.Table(path).version for path in lake] == versions, "the key was committed already"
+    for path in lake:
+        assert mc.Table(path).metrics().files == 1 == len(list(Path(path).glob("*.parquet"))), "of either run the same file"
+
+
+@pytest.mark.parametrize("where", rest_thorough(UNDECIDED, "between the last member and the decision"))
+def test_a_rerun_with_other_input_commits_that_in_all_tables(lake: list[str], where: str) -> None:
+    """What the killed process had placed is not part of it. [AB6] [MT3]"""
+    killed(write_other_and_die, lake, UNDECIDED[where])
+    in_process(write_other, lake)
+    assert rows_of(lake) == [2, 4, 2]

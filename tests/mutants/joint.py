@@ -10,6 +10,7 @@ _CHAIN, _FIT, _ORDER = "engine/metadata/version_chain.py", "core/joint/consisten
 _TESTS = "engine/joint/test_joint_commit.py::test_"
 _UNDO = "engine/joint/test_joint_rollback.py::test_"
 _PREPARED = "engine/joint/test_joint_two_phase.py::test_"
+_SHARED = "engine/joint/test_joint_recoverable.py::test_"
 _TWO = "engine/joint/joint_two_phase.py"
 _SETTLE = "engine/joint/test_settle.py::test_"
 _PURE = "core/joint/test_fate.py::test_"
@@ -79,6 +80,20 @@ JOINT: tuple[Mutant, ...] = (
         "IV9 MT6",
         (_FATE, "if parse_job_id(job).birth < home.fence or is_over(attempt)", "if is_over(attempt)"),
         tests=_PURE + "an_aborted_attempt_an_aborted_job_and_a_fenced_one_are_aborted",
+    ),
+    mutant(
+        "joint job is done",
+        "A member that a run of the home's job has placed, which others have committed without it, blocks its table for ever.",
+        "IV9 MT6",
+        (_ASK, "return state is not None and not is_undecided", 'return state == "given_up"'),
+        tests=_SHARED + "a_member_of_a_table_that_the_rerun_has_no_more_is_aborted",
+    ),
+    mutant(
+        "joint job undecided",
+        "A member is aborted where its home's job stands in an undecided version, and its home commits it after that.",
+        "IV2 MT6",
+        (_ASK, "is_undecided = home.pending is not None and version == home.version", "is_undecided = False"),
+        tests=_SHARED + "a_job_that_its_table_has_not_committed_yet_says_nothing_of_its_members",
     ),
     mutant(
         "joint undecided",
@@ -324,6 +339,20 @@ JOINT: tuple[Mutant, ...] = (
         tests=_PURE + "a_later_version_of_the_home_is_no_part_of_what_was_decided_before",
     ),
     mutant(
+        "recoverable mixed",
+        "A rerun of recoverable jobs with other input commits what a dead run has placed in the other tables.",
+        "IV2 MT3 AB6",
+        (_PART, "return self._is_of(newest) and not self.is_recoverable", "return self._is_of(newest)"),
+        tests=_SHARED + "what_a_dead_run_has_placed_is_not_mixed_with_what_its_rerun_wrote",
+    ),
+    mutant(
+        "recoverable elsewhere",
+        "What another run of a recoverable job has committed in one table is decided as a member of this run.",
+        "IV2 MT4 AB6",
+        (_JOINT, "return self._is_recoverable and outcome.committed and not _is_own(outcome)", "return False"),
+        tests=_SHARED + "a_job_that_was_committed_alone_is_no_member",
+    ),
+    mutant(
         "prepared alone",
         "A prepared job of a joint commit is committed alone: readers see the commit in one table only.",
         "IV3 MT11",
@@ -343,7 +372,7 @@ JOINT: tuple[Mutant, ...] = (
         "prepared attempt",
         "Who commits prepared jobs begins with an attempt that others aborted, and makes void versions.",
         "MT9 MT11",
-        (_JOINT, "number = self._open_attempt(1) if self._home.is_prepared else 1", "number = 1"),
+        (_JOINT, "number = self._open_attempt(1) if self._is_shared else 1", "number = 1"),
         tests=_PREPARED + "all_who_commit_make_the_same_attempt",
     ),
     mutant(

@@ -268,11 +268,14 @@ class _CommitLoop:
     def _next_step(self) -> Outcome | tuple[Snapshot, bytes] | None:
         """What the head decides, or else the version to create; None: rebased, judge again."""
         if (top := self._head.top) is not None:
-            if isinstance(self._part, Member) and self._part.is_placed(top.snapshot):
+            member = self._part if isinstance(self._part, Member) else None
+            if member is not None and member.is_placed(top.snapshot):
                 return self._outcome("committed", version=top.version)
-            if isinstance(self._part, Member) and self._part.is_behind(top.snapshot):
-                return Outcome(kind="aborted", job_id=self._part.id)
+            if member is not None and member.is_behind(top.snapshot):
+                return Outcome(kind="aborted", job_id=member.id)
             self._rebase(settle_first(self._session, self._head))
+            if member is not None and member.is_over(top.snapshot, self._head.snapshot):
+                return Outcome(kind="aborted", job_id=member.id)
             return None
         judged = self._judge()
         if isinstance(judged, Outcome):

@@ -17,11 +17,13 @@ from ..metadata.table_context import TableContext
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
     """The commit makes a version that is pending until the home decides. home: its root; job: the
-    job there; attempt: the attempt's number. [MT3]"""
+    job there; attempt: the attempt's number; is_recoverable: other runs make the same attempts, and
+    may have written other rows. [MT3] [AB6]"""
 
     home: str
     job: str
     attempt: int
+    is_recoverable: bool = False
 
     @property
     def id(self) -> str:
@@ -36,13 +38,21 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_placed(self, newest: Snapshot) -> bool:
         """Whether this object is this very member already, by any process. [MT3]"""
-        return newest.pending is not None and attempt_of(newest.pending) == self.id
+        return self._is_of(newest) and not self.is_recoverable
+
+    def is_over(self, newest: Snapshot, settled: Snapshot) -> bool:
+        """Whether this object was a member of this attempt, and was aborted with it. settled: a
+        state above it. [MT9]"""
+        return self._is_of(newest) and newest.version in settled.void
 
     def is_behind(self, newest: Snapshot) -> bool:
         """Whether this object is a member of a later attempt of the same jobs, which begins only
         once this one was aborted. [MT9] [MT11]"""
         pending = newest.pending
         return pending is not None and pending.job == self.job and pending.attempt > self.attempt
+
+    def _is_of(self, newest: Snapshot) -> bool:
+        return newest.pending is not None and attempt_of(newest.pending) == self.id
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):

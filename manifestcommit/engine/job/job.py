@@ -178,9 +178,8 @@ class Transaction:
         """The job in numbers: when it ended, or so far. [OB10]"""
         if self._meter is not None and self._meter.ended is not None:
             return self._meter.ended
-        return self._session.meter(self.id, self._mode, self._ledger.summary(self._tasks)).metrics(
-            "running"
-        )
+        summary = self._ledger.summary(self._tasks)
+        return self._session.meter(self.id, self._mode, summary).metrics("running")
 
     @property
     def was_tried(self) -> bool:
@@ -504,8 +503,7 @@ class Transaction:
         return known if known is not None and known.version > self._head.version else self._head
 
     def as_part(self) -> TablePart:
-        """What it takes to commit this job together with those of other tables; it is over then.
-        [MT3]"""
+        """What it takes to commit this job with those of other tables; it is over then. [MT3]"""
         part = self.part()
         self._enter(Act.COMMIT)
         self._change, self._committers = self.change(), Committers.ANY_PROCESS
@@ -513,10 +511,18 @@ class Transaction:
 
     def part(self) -> TablePart:
         """What it would take to commit it together with others, as of now. [MT3]"""
-        change, found = self.change(), self._record is not None
         return TablePart(
-            session=self._session, head=self._newest_known(), change=change, found=found
+            session=self._session,
+            change=self.change(),
+            head=self._newest_known(),
+            found=self._record is not None,
+            is_recoverable=self.recovery is not None,
         )
+
+    def leave(self, outcome: Outcome) -> None:
+        """What follows from the outcome of a joint commit for reruns. [AB6]"""
+        if self.recovery is not None:
+            self.recovery.leave(outcome)
 
     def commit_again(self) -> Outcome:
         """The same change once more, where the store failed or did not say: whatever of the first
@@ -567,9 +573,8 @@ class Transaction:
                 f"this job {self._state.value}; abort({self.url!r}, {self.id!r}) aborts it"
             )
         if self._state is JobState.OPEN:
-            self._meter = self._session.meter(
-                self.id, self._mode, self._ledger.summary(self._tasks)
-            )
+            summary = self._ledger.summary(self._tasks)
+            self._meter = self._session.meter(self.id, self._mode, summary)
             self._meter.end("aborted" if self.recovery is None else "left")
         self._enter(Act.ABORT)
 
@@ -649,14 +654,9 @@ class Transaction:
         if self._start is None:
             # What happens to hold no null in the first data may well hold one in the next: only
             # create_table binds columns.
-            schema = (
-                assign_new_ids(relaxed(data), self._session.new_field_id)
-                if data is not None
-                else None
-            )
-            chosen = (
-                partitioning.check_partition_by(schema, partition_by) if schema is not None else ()
-            )
+            new_id = self._session.new_field_id
+            schema = None if data is None else assign_new_ids(relaxed(data), new_id)
+            chosen = () if schema is None else partitioning.check_partition_by(schema, partition_by)
             created = create_table(
                 self._session, schema=schema, partition_by=chosen, properties={}, provisional=True
             )

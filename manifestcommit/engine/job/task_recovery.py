@@ -229,8 +229,7 @@ class Recovery:
     def judged(self, change: Write, outcome: Outcome) -> Outcome:
         """The outcome, where another driver may have committed under the same id, and what follows
         from it for reruns. [KY2] [AB6]"""
-        if outcome.conflict is not None and outcome.conflict.rule in FINAL:
-            self._forget(change.job)  # its birth stays what it is, and so would the conflict
+        self.leave(outcome)
         if outcome.kind != "committed" or outcome.version is None:
             return outcome
         known = self._session.known
@@ -249,7 +248,12 @@ class Recovery:
             outcome, kind=told.kind, version=told.version, reason=told.reason
         )
 
-    def _forget(self, job: str) -> None:
+    def leave(self, outcome: Outcome) -> None:
+        """Let no rerun go on with a job whose conflict follows from its birth: that stays what it
+        is, and so would the conflict. [AB6]"""
+        if outcome.conflict is None or outcome.conflict.rule not in FINAL:
+            return
+        job = outcome.job_id
         try:
             self._session.store.delete([object_names.key_mark_name(job, self._key)])
         except StoreError as error:

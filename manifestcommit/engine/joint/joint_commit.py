@@ -44,14 +44,16 @@ _ATTEMPTS = 16  # of which others aborted all but the last
 class TablePart(msgspec.Struct, frozen=True, kw_only=True):
     """One table of a joint commit. head: the version at which its job began, or a later one; found:
     whether the job's key was committed when it began, so that the job holds no rows [KY8];
-    is_prepared: any process may commit the job, and the one that began it has said who it is.
-    [MT11] [OB15]"""
+    is_prepared: any process may commit the job, and the one that began it has said who it is;
+    is_recoverable: other runs of the job may commit it, each with what it has written. [MT11]
+    [OB15] [AB6]"""
 
     session: TableContext
     head: Head
     change: Write | Rollback | TagEdit
     found: bool = False
     is_prepared: bool = False
+    is_recoverable: bool = False
 
     @property
     def url(self) -> str:
@@ -200,6 +202,11 @@ def _stopped(parts: Sequence[TablePart], why: dict[str, Outcome]) -> dict[str, O
     }
 
 
+def _is_own(outcome: Outcome) -> bool:
+    """Whether this call is known to have created the version that counts. [OB10]"""
+    return outcome.metrics is not None and outcome.metrics.kind == "committed"
+
+
 def _is_over(outcome: Outcome, attempt: str) -> bool:
     """Whether others aborted this attempt; the jobs can be committed by the next. [MT9]"""
     return outcome.kind == "aborted" and outcome.job_id == attempt
@@ -211,12 +218,14 @@ class _JointCommit:
     def __init__(self, parts: Sequence[TablePart]) -> None:
         self._parts = parts
         self._home, *self._members = parts
-        self._last = {part.table_id: part.head for part in parts}
+        self._is_recoverable = any(part.is_recoverable for part in parts)
+        # other processes may make the same attempts
+        self._is_shared = self._home.is_prepared or self._home.is_recoverable
 
     def run(self) -> dict[str, Outcome]:
         """The outcomes by table, after as many attempts as others abort."""
         session, limits = self._home.session, self._home.session.tuning.limits
-        number = self._open_attempt(1) if self._home.is_prepared else 1
+        number = self._open_attempt(1) if self._is_shared else 1
         for tried in range(1, _ATTEMPTS + 1):
             decided = self._attempt(number)
             if decided is not None:
@@ -254,6 +263,8 @@ class _JointCommit:
                 outcome = self._commit(part, self._member(number))
                 if _is_over(outcome, attempt):
                     return None
+                if self._is_of_another_run(outcome):
+                    return self._of_another_run(part)
                 if not outcome.committed or outcome.already_committed:
                     return self._stop(attempt, placed, part, outcome)
                 placed[part.table_id] = outcome
@@ -266,15 +277,38 @@ class _JointCommit:
             return None
         if outcome.kind == "unknown":
             return self._unknown(outcome)
+        if self._is_of_another_run(outcome):
+            return self._of_another_run(self._home)
         if not outcome.committed or outcome.already_committed:
             return self._stop(attempt, placed, self._home, outcome)
-        if self._is_own(attempt, placed):
+        if self._has_decided(attempt, placed):
             self._tell(attempt, placed)
         elif self._home.is_prepared:
             placed = self._of_others(placed)
         return {self._home.table_id: outcome, **placed}
 
-    def _is_own(self, attempt: str, placed: dict[str, Outcome]) -> bool:
+    def _is_of_another_run(self, outcome: Outcome) -> bool:
+        """Whether another run of a recoverable job has committed it, or its key, here. What that
+        run wrote may differ, also for the other tables: nothing of it is part of this attempt.
+        [AB6]"""
+        return self._is_recoverable and outcome.committed and not _is_own(outcome)
+
+    def _of_another_run(self, part: TablePart) -> dict[str, Outcome]:
+        """What the tables record of the key that another run has committed. part: in which it was
+        seen. [AB6] [MT13]"""
+        found = _by_key(self._parts)
+        if found is not None:
+            return found
+        reason = (
+            f"another run committed the key {part.key!r} in this table, which does not record it "
+            "any more: a rewind or a rollback undid its work, or gc forgot the key. This run "
+            "committed nothing. Run it again to do the work."
+        )
+        job = part.change.job
+        undone = Outcome(kind="key_reused", job_id=job, reason=reason)
+        return _stopped(self._parts, {part.table_id: undone})
+
+    def _has_decided(self, attempt: str, placed: dict[str, Outcome]) -> bool:
         """Whether these are the last members that the home has decided: others may have committed
         the same prepared jobs in a later attempt, or more on top of these. [MT11]"""
         known = self._home.session.known
@@ -292,7 +326,12 @@ class _JointCommit:
         return found
 
     def _member(self, number: int) -> Member:
-        return Member(home=self._home.url, job=self._home.change.job, attempt=number)
+        return Member(
+            home=self._home.url,
+            job=self._home.change.job,
+            attempt=number,
+            is_recoverable=self._is_recoverable,
+        )
 
     def _commit(self, part: TablePart, role: Member | Decision) -> Outcome:
         return commit(
@@ -338,9 +377,9 @@ class _JointCommit:
             if by_key is not None:
                 return by_key
         if outcome.kind == "unknown" and part is not self._home:
+            others = "This call committed nothing" if self._is_shared else "Nothing was committed"
             raise StoreError(
-                f"{part.url}: {outcome.reason}. Nothing of the joint commit was committed in any "
-                "table; trying again is safe."
+                f"{part.url}: {outcome.reason}. {others} in any table; trying again is safe."
             )
         return _stopped(self._parts, {part.table_id: outcome})
 

@@ -37,6 +37,10 @@ class JointUnit(Protocol):
         """The same, as of now. [MT3]"""
         ...
 
+    def leave(self, outcome: Outcome) -> None:
+        """What follows from its outcome for reruns. [AB6]"""
+        ...
+
     def seal(self, together: tuple[TogetherJob, ...]) -> None:
         """Fix what `prepare` makes durable. together: the jobs that it is committed with. [MT11]"""
         ...

@@ -10,6 +10,7 @@ from ...core.table.joint_members import TogetherJob
 from ...errors import UsageError
 from ..commit.prepared_job import put_prepared, seal
 from ..operations.row_change import RowChange
+from ..runtime.outcome import Outcome
 from .joint_commit import TablePart
 from .joint_two_phase import prepared_together
 
@@ -35,6 +36,9 @@ class RowChangePart:
     def as_part(self) -> TablePart:
         """The same: a row change is held once, and is over then."""
         return self.part()
+
+    def leave(self, outcome: Outcome) -> None:
+        """Nothing: a rerun looks at the rows again."""
 
     def seal(self, together: tuple[TogetherJob, ...]) -> None:
         """Fix what `prepare` makes durable. together: the jobs that it is committed with. [MT11]"""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 import manifestcommit as mc
@@ -104,10 +105,7 @@ def dying(parts: Sequence[TablePart], after: int) -> Iterator[list[TablePart]]:
             raise Crash
 
     stores: list[Store] = [FaultStore(part.session.store, on_call=on_call) for part in parts]
-    yield [
-        TablePart(session=TableContext(store, part.session.env), head=part.head, change=part.change)
-        for part, store in zip(parts, stores, strict=True)
-    ]
+    yield [msgspec.structs.replace(part, session=TableContext(store, part.session.env)) for part, store in zip(parts, stores, strict=True)]
 
 
 def stopped(parts: Sequence[TablePart], after: int) -> tuple[Outcome, ...] | None:
