@@ -1,7 +1,8 @@
-"""A driver that tests kill, stop and run again: `python -m tests.spark.recoverable_job <root> <folder> <tasks>`.
+"""A driver that tests kill, stop and run again: `python -m tests.spark.recoverable_job <root> <folder> <tasks> [<second root>]`.
 
 Its tasks say in the folder that they compute; those from the number in the file `gate` on wait until it is higher. The rows of partition
-p are p * 10 to p * 10 + 9. What came of it is printed as JSON.
+p are p * 10 to p * 10 + 9. With a second table, whose tasks use the folder `second` inside that folder, both are committed together. What
+came of it is printed as JSON, of the first table last.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def computing(folder: str) -> Any:
 
 
 def main() -> None:
-    root, folder, tasks = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    root, folder, tasks, second = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4:]
     logging.basicConfig(level=logging.INFO, filename=Path(folder, "log"))
     logging.getLogger("py4j").setLevel(logging.WARNING)
     from tests.spark.jobs import open_session
@@ -53,11 +54,25 @@ def main() -> None:
 
     spark = open_session("local[2]", {})
     try:
-        rows = spark.range(0, tasks * 10, 1, tasks).mapInArrow(computing(folder), "id long").withColumnRenamed("id", "a `b`.c")
-        with mc.begin(root, key="month", recoverable=True) as job:
-            job.write(rows)
-        assert job.outcome is not None
-        print(json.dumps({"job": job.outcome.job_id, "kind": job.outcome.kind, "version": job.outcome.version}))
+
+        def write(job: mc.Job, folder: str) -> None:
+            rows = spark.range(0, tasks * 10, 1, tasks).mapInArrow(computing(folder), "id long")
+            job.write(rows.withColumnRenamed("id", "a `b`.c"))
+
+        outcomes = []
+        if second:
+            with mc.transaction([root, *second], key="month", recoverable=True) as tx:
+                for each, place in ((root, folder), (second[0], os.path.join(folder, "second"))):
+                    write(tx[each], place)
+            assert tx.outcome is not None
+            outcomes += tx.outcome.outcomes.values()
+        else:
+            with mc.begin(root, key="month", recoverable=True) as job:
+                write(job, folder)
+            assert job.outcome is not None
+            outcomes.append(job.outcome)
+        for outcome in reversed(outcomes):
+            print(json.dumps({"job": outcome.job_id, "kind": outcome.kind, "version": outcome.version}))
     finally:
         spark.stop()
 

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from importlib.util import cache_from_source
 from pathlib import Path
@@ -57,13 +57,11 @@ def in_tasks(root: str) -> Counter[str]:
 class Run:
     """One run of tests/spark/recoverable_job.py."""
 
-    def __init__(self, scratch: Path, root: str, tasks: int, name: str) -> None:
+    def __init__(self, scratch: Path, root: str, tasks: int, name: str, second: Sequence[str]) -> None:
         self.folder = scratch / "folder"
-        self.folder.mkdir(exist_ok=True)
-        (self.folder / "run").write_text(name, "utf-8")
         (self.folder / "log").unlink(missing_ok=True)
         self.log = (scratch / f"driver-{name}.log").open("wb")
-        command = [sys.executable, "-m", "tests.spark.recoverable_job", root, str(self.folder), str(tasks)]
+        command = [sys.executable, "-m", "tests.spark.recoverable_job", root, str(self.folder), str(tasks), *second]
         env = {**environment(scratch, hooks=False), "PYTHONDONTWRITEBYTECODE": ""}
         self.process = subprocess.Popen(
             command, cwd=REPO, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -91,10 +89,12 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
     """Starts runs of one job, and ends them after the test."""
     runs: list[Run] = []
 
-    def begin(root: str, tasks: int, name: str, gate: int) -> Run:
-        (tmp_path / "folder").mkdir(exist_ok=True)
-        (tmp_path / "folder" / "gate").write_text(str(gate), "utf-8")
-        runs.append(Run(tmp_path, root, tasks, name))
+    def begin(root: str, tasks: int, name: str, gate: int, *second: str, second_gate: int = 0) -> Run:
+        for folder, number in ((tmp_path / "folder", gate), (tmp_path / "folder" / "second", second_gate)):
+            folder.mkdir(exist_ok=True)
+            (folder / "gate").write_text(str(number), "utf-8")
+            (folder / "run").write_text(name, "utf-8")
+        runs.append(Run(tmp_path, root, tasks, name, second))
         return runs[-1]
 
     yield begin
@@ -137,6 +137,45 @@ def test_a_killed_driver_and_its_rerun_computes_the_rest(start: Callable[..., Ru
     assert mc.Table(root).history(limit=1)[0]["summary"]["rows_read"] == 400, "of adopted tasks too"
     assert rows_of(root) == sorted(({COLUMN: n} for n in range(400)), key=str)
     assert Counter(listed(root)) == in_tasks(root)
+
+
+@pytest.mark.versions
+@pytest.mark.needs("recoverable")
+def test_of_several_tables_the_rerun_computes_the_rest_and_commits_all(start: Callable[..., Run], root: str) -> None:
+    """The driver is killed once the first table's tasks are finished, and half of the second's. [AB6] [MT1] [IV3]"""
+    second = f"{root}-second"
+    first = start(root, 6, "first", 6, second, second_gate=3)
+    waits(first, second, 3)
+    first.close()
+    assert (len(finished(root)), len(finished(second))) == (6, 3)
+    assert [table.version for table in mc.read_together([root, second])] == [1, 1]
+    rerun = start(root, 6, "rerun", 6, second, second_gate=6)
+    result = rerun.result()
+    assert computed(rerun.folder, "rerun") == Counter(), rerun.said()
+    assert computed(rerun.folder / "second", "rerun") == Counter(range(3, 6)), rerun.said()
+    assert (result["kind"], result["version"]) == ("committed", 2)
+    for each in (root, second):
+        assert rows_of(each) == sorted(({COLUMN: n} for n in range(60)), key=str)
+        assert Counter(listed(each)) == in_tasks(each) and mc.Table(each).version == 2
+    assert mc.Table(root).history(1)[0]["joint"]["attempt"] == mc.Table(second).history(1)[0]["joint"]["attempt"]
+
+
+@pytest.mark.thorough
+def test_of_several_tables_a_driver_that_was_only_stopped_is_told_the_same(start: Callable[..., Run], root: str) -> None:
+    """The rerun takes over what it had finished, and commits all tables. [AB6] [MT1] [IV5]"""
+    second = f"{root}-second"
+    old = start(root, 4, "old", 4, second, second_gate=2)
+    waits(old, second, 2)
+    os.killpg(old.process.pid, signal.SIGSTOP)
+    try:
+        result = start(root, 4, "rerun", 4, second, second_gate=4).result()
+    finally:
+        os.killpg(old.process.pid, signal.SIGCONT)
+    told = old.result()
+    assert (told["job"], told["version"]) == (result["job"], result["version"]), "the same commit, whoever made it"
+    for each in (root, second):
+        assert rows_of(each) == sorted(({COLUMN: n} for n in range(40)), key=str)
+        assert [commit["operation"] for commit in mc.Table(each).history()] == ["append", "create"]
 
 
 @pytest.mark.thorough
