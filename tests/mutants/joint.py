@@ -64,7 +64,7 @@ JOINT: tuple[Mutant, ...] = (
         "joint own attempt",
         "A process waits for the member that its own jobs have placed, and aborts it.",
         "MT3",
-        (_COMMIT, "if isinstance(self._part, Member) and self._part.is_placed(top.snapshot):", "if False:"),
+        (_COMMIT, "if member is not None and member.is_placed(top.snapshot):", "if False:"),
         tests=_TESTS + "the_same_jobs_go_on_with_the_members_that_they_have_placed",
     ),
     mutant(
