@@ -6,11 +6,13 @@ Internal: import from `manifestcommit`. Not here: jobs that are committed togeth
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
 from .argument_checks import checked
+from .engine.job.state import Act
 from .engine.joint.joint_commit import check_places
 from .engine.joint.joint_two_phase import JointUnit
 from .engine.joint.row_change_part import RowChangePart
@@ -22,7 +24,6 @@ from .joint import (
     JointOutcome,
     PreparedTransaction,
     Tables,
-    checked_jobs,
     commit_units,
     named_tables,
     place_of,
@@ -46,7 +47,9 @@ class Transaction:
         self._jobs, self._fingerprint = dict(jobs), fingerprint
         self._rows: dict[Job, RowChangePart] = {}  # instead of what the job would write
         self._is_over = False
-        self._hold(True)
+        self._lock = threading.Lock()
+        for job in self._jobs.values():
+            job._in_transaction = True  # nobody ends it alone: that would be half of the work [MT1]
         self.outcome: JointOutcome | None = None
 
     def __getitem__(self, table: str) -> Job:
@@ -102,6 +105,7 @@ class Transaction:
 
     def _check_rows(self, job: Job) -> None:
         """UsageError where the rows of this table cannot be changed here any more."""
+        job._check_home()
         url = job._job.url
         if self._is_over:
             raise UsageError(f"{url}: this transaction is over; nothing was done")
@@ -111,12 +115,16 @@ class Transaction:
                 "each; nothing was done. A merge with clauses deletes, updates and inserts at once."
             )
 
-    def _units(self) -> list[JointUnit]:
-        """What each table contributes."""
-        self._hold(False)
-        self._is_over = True
+    def _units(self, act: Act) -> list[JointUnit]:
+        """What each table contributes. act: what is done; a change of rows ends as the job would
+        whose place it takes."""
         jobs = [self._jobs[name] for name in self]
-        checked_jobs([job for job in jobs if job not in self._rows])
+        for job in jobs:
+            job._check_home()
+        with self._lock:
+            self._is_over = True
+            for job in self._rows:
+                job._job.enter(act)
         return [self._rows.get(job) or job._job for job in jobs]
 
     def __iter__(self) -> Iterator[str]:
@@ -146,11 +154,11 @@ class Transaction:
             JobAbortedError: a table's job was aborted by its id; nothing is committed.
             JobFencedError: a table's job took longer than gc's grace period; nothing is committed.
             OutcomeUnknownError: the store did not say whether it was committed: rerun with a key.
-            UsageError: a table's job is over already.
+            UsageError: the transaction is over already.
 
         Spec: MT1, MT4.
         """
-        self.outcome = commit_units(self._units())
+        self.outcome = commit_units(self._units(Act.COMMIT))
         for name, outcome in zip(self, self.outcome.outcomes.values(), strict=True):
             self._jobs[name].outcome = outcome
         return self.outcome
@@ -166,12 +174,14 @@ class Transaction:
         Raises:
             JobFencedError: a job took longer than gc's grace period.
             StoreError: the store failed: call it again.
-            UsageError: a table's job is recoverable, or over already.
+            UsageError: a table's job is recoverable, or the transaction is over already.
 
         Spec: MT11, AB3.
         """
         refuse_recoverable(self._jobs.values())
-        prepared = prepare_units(self._units())
+        prepared = prepare_units(self._units(Act.SEAL))
+        for job in self._rows:
+            job._job.enter(Act.PREPARE)
         return PreparedTransaction(prepared, next(iter(self._jobs.values()))._storage_options)
 
     def abort(self) -> None:
@@ -181,15 +191,10 @@ class Transaction:
 
         Spec: AB1.
         """
-        self._hold(False)
-        self._is_over = True
+        with self._lock:
+            self._is_over = True
         for name in self:
-            self._jobs[name].abort()
-
-    def _hold(self, is_held: bool) -> None:
-        """Whether nobody ends a job of it alone, which would leave half of the work. [MT1]"""
-        for name in self:
-            self._jobs[name]._in_transaction = is_held
+            self._jobs[name]._job.abort()
 
     def __enter__(self) -> Transaction:
         return self
@@ -243,7 +248,11 @@ class TransactionRows(RowChanges):
         )
 
     def _held(self, change: RowChange) -> None:
-        self._transaction._rows[self._job] = RowChangePart(change)
+        transaction = self._transaction
+        with transaction._lock:  # others may have changed it, or ended it, since the rows were read
+            transaction._check_rows(self._job)
+            self._job._job.enter(Act.CHANGE)
+            transaction._rows[self._job] = RowChangePart(change)
 
 
 @checked()

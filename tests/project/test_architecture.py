@@ -420,6 +420,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "joint_transaction": {
         "argument_checks",
+        "engine.job",
         "engine.joint",
         "engine.operations",
         "engine.runtime",

@@ -483,7 +483,7 @@ class Transaction:
         publishing: whether other writers may be asked to commit it, after which nobody but a head
         can say that it has failed. [CM19]
         """
-        self._enter(Act.COMMIT)
+        self.enter(Act.COMMIT)
         return self._commit_first(Committers.GROUP if publishing else Committers.THIS_PROCESS)
 
     def _commit_first(self, committers: Committers) -> Outcome:
@@ -505,7 +505,7 @@ class Transaction:
     def as_part(self) -> TablePart:
         """What it takes to commit this job with those of other tables; it is over then. [MT3]"""
         part = self.part()
-        self._enter(Act.COMMIT)
+        self.enter(Act.COMMIT)
         self._change, self._committers = self.change(), Committers.ANY_PROCESS
         return part
 
@@ -527,7 +527,7 @@ class Transaction:
     def commit_again(self) -> Outcome:
         """The same change once more, where the store failed or did not say: whatever of the first
         try landed counts. [CM1] [CM6]"""
-        self._enter(Act.RETRY)
+        self.enter(Act.RETRY)
         if self._change is None or self._record is not None:  # nothing was sent
             return self._commit_first(Committers.GROUP)
         change = self._change
@@ -547,9 +547,9 @@ class Transaction:
         May be called again where it failed: the first request may have landed."""
         if not self._sealed:
             self.seal()
-        self._enter(Act.SEAL)
+        self.enter(Act.SEAL)
         put_prepared(self._session, self.id, self._sealed)
-        self._enter(Act.PREPARE)
+        self.enter(Act.PREPARE)
         if self._meter is not None and self._meter.ended is None:
             self._meter.end("prepared")
         return self.id
@@ -576,7 +576,7 @@ class Transaction:
             summary = self._ledger.summary(self._tasks)
             self._meter = self._session.meter(self.id, self._mode, summary)
             self._meter.end("aborted" if self.recovery is None else "left")
-        self._enter(Act.ABORT)
+        self.enter(Act.ABORT)
 
     def change(self) -> Write:
         """What would be committed now."""
@@ -712,9 +712,9 @@ class Transaction:
             committed_or_raise(outcome, self.url)
 
     def _check_open(self) -> None:
-        self._enter(Act.WORK)
+        self.enter(Act.WORK)
 
-    def _enter(self, act: Act) -> None:
+    def enter(self, act: Act) -> None:
         if (state := after(self._state, act)) is None:
             raise UsageError(f"this job {self._state.value}; begin a new one")
         self._state = state

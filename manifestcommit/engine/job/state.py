@@ -15,6 +15,7 @@ class JobState(enum.Enum):
     """Where a job is; the value continues the sentence "this job …"."""
 
     OPEN = "is open"
+    CHANGING = "changes rows of its table, which is all that it does"
     ENDED = "was committed or refused"
     SEALED = "may have been prepared, and others may finish it: prepare it again to be sure"
     PREPARED = "was prepared: commit it or abort it by its id"
@@ -25,6 +26,7 @@ class Act(enum.Enum):
     """What is done with a job."""
 
     WORK = "declare or write"
+    CHANGE = "change rows in place of what it would write"
     COMMIT = "commit"
     RETRY = "commit again"
     SEAL = "begin to prepare"
@@ -37,6 +39,11 @@ NEXT: Mapping[tuple[JobState, Act], JobState] = {
     (JobState.OPEN, Act.COMMIT): JobState.ENDED,
     (JobState.OPEN, Act.SEAL): JobState.SEALED,
     (JobState.OPEN, Act.ABORT): JobState.ABORTED,
+    # A change of rows has an end only, with its transaction.
+    (JobState.OPEN, Act.CHANGE): JobState.CHANGING,
+    (JobState.CHANGING, Act.COMMIT): JobState.ENDED,
+    (JobState.CHANGING, Act.SEAL): JobState.SEALED,
+    (JobState.CHANGING, Act.ABORT): JobState.ABORTED,
     # A failed commit may be repeated; whatever of it landed counts.
     (JobState.ENDED, Act.RETRY): JobState.ENDED,
     (JobState.ENDED, Act.ABORT): JobState.ENDED,

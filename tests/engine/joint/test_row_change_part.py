@@ -8,10 +8,11 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.row_works import OLD, WORKS, data, found, make, run, run_in
 
@@ -171,6 +172,76 @@ def test_what_is_no_single_change_of_a_table_is_refused_and_the_rest_commits(tmp
     assert found(paths[0]) == sorted(WORKS["delete"].after(OLD)) and len(found(paths[1])) == len(OLD) + 1
     with pytest.raises(mc.UsageError, match="is over"):
         tx.rows("log").delete("id = 1")
+
+
+BESIDE: dict[str, Callable[[mc.Transaction, str], Any]] = {
+    "another change": lambda tx, path: tx.rows(path).delete("day = 'a' AND id = 1"),
+    "a write": lambda tx, path: tx[path].write(data(77)),
+    "the end": lambda tx, path: tx.commit(),
+}
+
+
+@pytest.mark.parametrize("what", BESIDE)
+def test_a_change_is_refused_whose_transaction_went_on_while_it_ran(lake: list[str], what: str) -> None:
+    """As another thread would go on: neither of the two is lost in silence. [MT1] [MT3]"""
+    tx, rows = mc.transaction(lake[:2]), data(1)
+
+    def source() -> Iterator[pa.RecordBatch]:
+        BESIDE[what](tx, lake[0])
+        yield from rows.to_batches()
+
+    stream = pa.RecordBatchReader.from_batches(rows.schema, source())
+    with pytest.raises(mc.UsageError, match="nothing was done"):
+        tx.rows(lake[0]).merge(stream, on=["day", "id"])
+    if what != "the end":
+        tx.commit()
+    after = {"another change": sorted(WORKS["delete"].after(OLD)), "a write": sorted([*OLD, *found_of(77)]), "the end": sorted(OLD)}
+    assert found(lake[0]) == after[what]
+
+
+def test_a_job_writes_nothing_beside_a_change_of_rows_that_came_after_it_was_taken(lake: list[str]) -> None:
+    """What it wrote would be lost. [MT3]"""
+    with mc.transaction(lake[:2]) as tx:
+        job = tx[lake[0]]
+        run_in("delete", tx.rows(lake[0]))
+        with pytest.raises(mc.UsageError, match="changes rows of its table"):
+            job.write(data(77))
+    with pytest.raises(mc.UsageError, match="begin a new one"):
+        job.write(data(77))
+    assert found(lake[0]) == sorted(WORKS["delete"].after(OLD))
+
+
+@pytest.mark.parametrize("end", ["commit", "abort", "prepare"])
+def test_a_transaction_of_row_changes_ends_once(lake: list[str], end: str) -> None:
+    """And what is prepared is not aborted without a word. [AB1] [AB3]"""
+    tx = mc.transaction(lake[:2])
+    for path in lake[:2]:
+        run_in("delete", tx.rows(path))
+    ended = getattr(tx, end)()
+    for again in (tx.commit, tx.abort if end == "prepare" else tx.prepare):
+        with pytest.raises(mc.UsageError, match=r"this job was (committed|aborted|prepared)"):
+            again()
+    if end == "prepare":
+        ended.commit()
+    assert [found(path) for path in lake[:2]] == [sorted(OLD if end == "abort" else WORKS["delete"].after(OLD))] * 2
+
+
+@pytest.mark.parametrize("other", ["rows", "a write"])
+def test_a_part_of_a_refused_transaction_is_not_committed_alone(lake: list[str], other: str) -> None:
+    """[MT1]"""
+    tx = mc.transaction(lake[:2])
+    run_in("delete", tx.rows(lake[0]))
+    jobs = [tx._jobs[path] for path in lake[:2]]
+    if other == "rows":
+        run_in("delete", tx.rows(lake[1]))
+    else:
+        jobs[1].write(data(77))
+    mc.write(data(50), lake[0])
+    with pytest.raises(mc.CommitConflictError):
+        tx.commit()
+    results = mc.commit_all(jobs)
+    assert all(isinstance(each.error, mc.UsageError) and "belongs to a transaction" in str(each.error) for each in results)
+    assert found(lake[0]) == sorted([*OLD, *found_of(50)]) and found(lake[1]) == sorted(OLD)
 
 
 def test_a_rehearsal_is_no_part(lake: list[str]) -> None:
