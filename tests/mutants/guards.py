@@ -429,10 +429,17 @@ UNTRUSTED: tuple[Mutant, ...] = (
         tests="engine/scan/test_checked_dataset.py::test_no_door_of_a_dataset_leads_past_the_check",
     ),
     mutant(
+        "digests of small files",
+        "Rows of a damaged file are rewritten into a sound one, and no check finds the damage any more.",
+        "DF3 RD10",
+        ("engine/scan/whole_file.py", "    if codec.digest(data) != digest:\n", "    if False:\n"),
+        tests="engine/scan/test_whole_file.py::test_a_file_that_is_not_what_was_written_is_named_and_not_rewritten",
+    ),
+    mutant(
         "footers of small files",
         "A footer that lies ends the process that deletes or updates rows of a small table.",
         "AF3",
-        ("engine/scan/whole_file.py", '    if not entry.column("digest")[0].is_valid:\n', "    if False:\n"),
+        ("engine/scan/whole_file.py", "    if digest is None:\n        return None  # its footer is checked first [AF3]\n", ""),
         tests="engine/scan/test_whole_file.py::test_a_file_of_another_program_is_checked_and_scanned",
     ),
     mutant(

@@ -11,10 +11,12 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ...core.format import codec
 from ...core.schema import arrow_schema
 from ...core.schema.fields import Schema
 from ...core.schema.read_mark import arrow_metadata, mark_of
 from ...core.table.snapshot import Snapshot
+from ...errors import CorruptMetadataError
 from ..metadata.table_context import TableContext
 
 
@@ -38,14 +40,19 @@ def batches_of(
     batch_rows: int,
 ) -> Iterator[pa.RecordBatch] | None:
     """The rows of one file, with user-visible names of columns; None if it has to be scanned:
-    another program wrote it, or a column is not stored in the type that the table has now."""
-    if not entry.column("digest")[0].is_valid:
+    another program wrote it, or a column is not stored in the type that the table has now.
+    CorruptMetadataError where it is not what was written: a file that is rewritten from it would
+    have a digest that hides the damage."""
+    digest = entry.column("digest")[0].as_py()
+    if digest is None:
         return None  # its footer is checked first [AF3]
     logical, physical = table_schemas(session, snapshot)
     names = logical.names if columns is None else columns
     places = [logical.get_field_index(name) for name in names]
     path, size = (entry.column(name)[0].as_py() for name in ("path", "bytes"))
     data = session.store.get(path, 0, size)
+    if codec.digest(data) != digest:
+        raise _damaged(session.store.url, path)
     file = pq.ParquetFile(pa.BufferReader(data), coerce_int96_timestamp_unit="us")
     stored = [physical.field(place) for place in places]
     if not all(_has(file.schema_arrow, field) for field in stored):
@@ -55,6 +62,15 @@ def batches_of(
     return (
         pa.RecordBatch.from_arrays([batch.column(name) for name in chosen], schema=shown)
         for batch in file.iter_batches(batch_rows, columns=chosen, use_threads=False)
+    )
+
+
+def _damaged(url: str, path: str) -> CorruptMetadataError:
+    return CorruptMetadataError(
+        f"{url}: data file {path} is damaged: its digest is not that of what was written. No row "
+        "of it was read, and nothing was committed. Restore the file, or remove it from the table: "
+        "overwrite its partition, or roll back to a version that does not list it.",
+        object_name=path,
     )
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
+import re
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -81,6 +84,42 @@ def test_a_file_that_is_older_than_its_columns_is_scanned(table: mc.Table, chang
     batches = list(scan(session, snapshot, entries))
     assert pa.Table.from_batches(batches).equals(open_dataset(session, snapshot, entries).to_table())
     assert table.delete("id = 1").rows_rewritten == 2
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "one byte of a value": lambda data: data.replace(b"dot", b"dat"),
+    "cut": lambda data: data[:-1],
+    "empty": lambda data: b"",
+    "another file": lambda data: _parquet(pa.table({"id": pa.array([7, 8, 9], pa.int32())})),
+}
+
+
+def _parquet(rows: pa.Table) -> bytes:
+    stream = io.BytesIO()
+    pq.write_table(rows, stream)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_file_that_is_not_what_was_written_is_named_and_not_rewritten(table: mc.Table, damage: str) -> None:
+    """A new file with its rows would have a digest of its own, and no check would find the damage any more. [DF3] [RD10]"""
+    (path,) = opened(table)[2].column("path").to_pylist()
+    file = Path(table.url.removeprefix("file://")) / path
+    data = DAMAGE[damage](file.read_bytes())
+    assert data != file.read_bytes()
+    file.write_bytes(data)
+    table, version = mc.Table(table.url), table._session.open().version
+    key = {"on": "id", "when_matched": "delete", "when_not_matched": None}
+    for change in (
+        lambda: table.delete("id = 1"),
+        lambda: table.delete("id = 1", dry_run=True),
+        lambda: table.update({"id": "5"}, "id = 1"),
+        lambda: table.merge(ROWS.select(["id"]).slice(0, 1), **key),
+    ):
+        with pytest.raises(mc.CorruptMetadataError, match=re.escape(path)) as raised:
+            change()
+        assert raised.value.object_name == path
+    assert table._session.open().version == version
 
 
 def test_a_file_of_another_program_is_checked_and_scanned(tmp_path: Path) -> None:
