@@ -45,6 +45,9 @@ def rewriter(session: TableContext, *, sort_by: Sequence[str] = ()) -> Rewrite:
             )
             return NewFiles(entries=tuple(entries), intake=intake)
 
+        if len(groups) < 2:  # a thread has memory of its own, which costs more than a small group
+            yield from map(one, range(len(groups)))
+            return
         threads = min(_MOST_AT_ONCE, os.cpu_count() or 1)
         with ThreadPoolExecutor(threads, thread_name_prefix="manifestcommit-rewrite") as pool:
             yield from pool.map(one, range(len(groups)))
