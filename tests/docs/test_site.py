@@ -119,5 +119,5 @@ def test_the_readme_is_short_and_its_table_names_tests_that_are_there() -> None:
     text = (REPO / "README.md").read_text("utf-8")
     assert len(text.splitlines()) <= 150
     tests = re.findall(r'^\[([a-z-]+)\]: (tests/\S+\.py) "(test_\w+)"$', text, re.MULTILINE)
-    assert len(tests) == 5 and {label for label, _, _ in tests} == set(re.findall(r"\[test\]\[([a-z-]+)\]", text))
+    assert len(tests) == 6 and {label for label, _, _ in tests} == set(re.findall(r"\[test\]\[([a-z-]+)\]", text))
     assert [name for _, path, name in tests if f"\ndef {name}(" not in (REPO / path).read_text("utf-8")] == []

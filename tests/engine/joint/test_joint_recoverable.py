@@ -6,7 +6,7 @@ Not here: one recoverable job (tests/engine/job/test_task_recovery.py), processe
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.operations.rollback import rollback
 from manifestcommit.engine.runtime.outcome import Outcome
 from manifestcommit.errors import CommitConflictError, JobAbortedError, JobFencedError, StoreError, StoreUnclearError, UsageError
+from manifestcommit.store import Store
 from manifestcommit.testing import FaultStore
 
 KEY = "day 1 é"
@@ -382,6 +383,38 @@ def test_recoverable_jobs_are_not_prepared_together(paths: list[str]) -> None:
     assert counts(paths) == [2, 0, 0]
     with pytest.raises(UsageError, match="needs a key"):
         mc.transaction(paths, recoverable=True)
+
+
+class Lossy:
+    """A store whose create number `at`, counted over all tables, lands, and is told of as lost, or as one of somebody else."""
+
+    def __init__(self, inner: Store, count: Iterator[int], at: int, *, is_lost: bool) -> None:
+        self._inner, self._count, self._at, self._is_lost = inner, count, at, is_lost
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        created = self._inner.put_if_absent(name, data)
+        if next(self._count) != self._at:
+            return created
+        if self._is_lost:
+            raise StoreUnclearError("no answer")
+        return False  # a retry below lost against itself
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+@pytest.mark.parametrize("at", range(3))
+def test_a_member_whose_answer_was_lost_is_known_as_its_own(lake: Lake, at: int, is_lost: bool) -> None:
+    """And no other run's, although it is committed without a clear answer. [CM6] [ST14]"""
+    count = itertools.count()
+    parts = [
+        msgspec.structs.replace(part, session=TableContext(Lossy(part.session.store, count, at, is_lost=is_lost), lake.env))
+        for part in run_of(lake)
+    ]
+    assert [each.kind for each in commit_jointly(parts)] == ["committed"] * 3 and next(count) == 3 + is_lost  # asked again
+    assert lake.moved() == [1, 1, 1]
+    sound(lake)
 
 
 def test_an_unclear_member_says_only_of_this_run_that_it_committed_nothing(lake: Lake) -> None:
