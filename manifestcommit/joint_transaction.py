@@ -46,7 +46,7 @@ class Transaction:
     def __init__(self, jobs: Mapping[str, Job], fingerprint: str | None = None) -> None:
         self._jobs, self._fingerprint = dict(jobs), fingerprint
         self._rows: dict[Job, RowChangePart] = {}  # instead of what the job would write
-        self._is_over = False
+        self._ended: Act | None = None  # how it ended, or began to
         self._lock = threading.Lock()
         for job in self._jobs.values():
             job._in_transaction = True  # nobody ends it alone: that would be half of the work [MT1]
@@ -66,10 +66,7 @@ class Transaction:
         """
         job = self._job(table)
         if job in self._rows:
-            raise UsageError(
-                f"{job._job.url}: rows of this table are changed by this transaction, which makes "
-                "one change of each table: a merge can insert rows, too"
-            )
+            raise self._changed(job)
         return job
 
     def rows(self, table: str) -> TransactionRows:
@@ -77,7 +74,9 @@ class Transaction:
 
         Its methods are those of `Table`: `delete`, `update`, `merge`, `merge_into` and
         `overwrite_where`. They look at the table's newest version, not at what this transaction
-        writes, and commit nothing: the transaction does. One of them for a table.
+        writes, and commit nothing: the transaction does. A transaction allows one change of each
+        table, by one call of these methods or by writes of its job. With `recoverable`, a rerun
+        looks at the rows again.
 
         Args:
             table: the name, as for `tx[table]`.
@@ -86,7 +85,8 @@ class Transaction:
             An object with these methods.
 
         Raises:
-            UsageError: no table of the transaction has this name.
+            UsageError: no table of the transaction has this name. The methods raise it where the
+                table is changed already, or the transaction is over.
 
         Example:
             `tx.rows("orders").delete(where="customer = 17")`
@@ -106,23 +106,37 @@ class Transaction:
     def _check_rows(self, job: Job) -> None:
         """UsageError where the rows of this table cannot be changed here any more."""
         job._check_home()
-        url = job._job.url
-        if self._is_over:
-            raise UsageError(f"{url}: this transaction is over; nothing was done")
+        if self._ended is not None:
+            raise self._over()
         if job in self._rows or job._job.has_work:
-            raise UsageError(
-                f"{url}: this transaction has a change of this table already, and makes one of "
-                "each; nothing was done. A merge with clauses deletes, updates and inserts at once."
+            raise self._changed(job)
+
+    def _changed(self, job: Job) -> UsageError:
+        return UsageError(
+            f"{job._job.url}: this transaction has a change of this table already, and allows one "
+            "of each; nothing was done. A merge with clauses deletes, updates and inserts at once."
+        )
+
+    def _over(self) -> UsageError:
+        names = ", ".join(self)
+        if self._ended is Act.SEAL:
+            return UsageError(
+                f"the transaction of {names} was prepared; nothing was done. Commit it or abort it "
+                "by the PreparedTransaction that prepare() returned; if prepare() failed, call it "
+                "again."
             )
+        return UsageError(f"the transaction of {names} is over; nothing was done. Begin a new one.")
 
     def _units(self, act: Act) -> list[JointUnit]:
-        """What each table contributes. act: what is done; a change of rows ends as the job would
-        whose place it takes."""
+        """What each table contributes. act: what is done, once, but for preparing; the job whose
+        place a change of rows takes ends with it."""
         jobs = [self._jobs[name] for name in self]
         for job in jobs:
             job._check_home()
         with self._lock:
-            self._is_over = True
+            if self._ended is not None and (self._ended, act) != (Act.SEAL, Act.SEAL):
+                raise self._over()
+            self._ended = act
             for job in self._rows:
                 job._job.enter(act)
         return [self._rows.get(job) or job._job for job in jobs]
@@ -151,10 +165,13 @@ class Transaction:
                 committed in any table.
             KeyReusedError: the key was committed with another declaration, or undone in one of the
                 tables only.
+            WatermarkGapError: a range starts after the current watermark of its table.
+            WatermarkOverlapError: a range starts before the current watermark of its table.
             JobAbortedError: a table's job was aborted by its id; nothing is committed.
             JobFencedError: a table's job took longer than gc's grace period; nothing is committed.
             OutcomeUnknownError: the store did not say whether it was committed: rerun with a key.
-            UsageError: the transaction is over already.
+            StoreError: the store failed before the decision; nothing is committed.
+            UsageError: the transaction is over already, or was prepared.
 
         Spec: MT1, MT4.
         """
@@ -174,7 +191,7 @@ class Transaction:
         Raises:
             JobFencedError: a job took longer than gc's grace period.
             StoreError: the store failed: call it again.
-            UsageError: a table's job is recoverable, or the transaction is over already.
+            UsageError: a table's job is recoverable, or the transaction is over.
 
         Spec: MT11, AB3.
         """
@@ -187,12 +204,18 @@ class Transaction:
     def abort(self) -> None:
         """Abort: nothing becomes visible in any table, and nothing is deleted.
 
-        What recoverable jobs have finished is kept for a rerun.
+        What recoverable jobs have finished is kept for a rerun. Does nothing where the transaction
+        was committed, refused or aborted.
+
+        Raises:
+            UsageError: it was prepared: abort it by the `PreparedTransaction`.
 
         Spec: AB1.
         """
         with self._lock:
-            self._is_over = True
+            if self._ended is Act.SEAL:
+                raise self._over()
+            self._ended = self._ended or Act.ABORT
         for name in self:
             self._jobs[name]._job.abort()
 
@@ -205,7 +228,7 @@ class Transaction:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._is_over:
+        if self._ended is not None:
             return
         if kind is not None:
             self.abort()
@@ -216,8 +239,9 @@ class Transaction:
 class TransactionRows(RowChanges):
     """Changes rows of one table as part of a transaction; made by `Transaction.rows`.
 
-    The methods are those of `Table`. Their outcome has the kind "pending" and the numbers of rows;
-    keys and fingerprints are the transaction's.
+    The methods are those of `Table`, without `key` and `fingerprint`, which are the transaction's.
+    Their outcome has the kind "pending" and the numbers of rows, or "already_committed" where an
+    earlier run did the work; the transaction's `outcome` has the version.
 
     Spec: MT1, RC1.
     """
@@ -236,7 +260,8 @@ class TransactionRows(RowChanges):
         for name, given in (("key", key), ("fingerprint", fingerprint)):
             if given is not None:
                 raise UsageError(
-                    f"{name}: give it to transaction(…), whose {name} is that of all of its tables"
+                    f"invalid {name}: in a transaction all tables share the {name} that "
+                    "transaction(…) was given; nothing was done"
                 )
         self._transaction._check_rows(self._job)
         return Declared(

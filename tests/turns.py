@@ -1,4 +1,4 @@
-"""`--turn N` runs one part in N of the tests that were selected, and another part each day: all of them in N days.
+"""`--turn N` runs one of N parts of the selected tests, the part of the day: N days in a row run all of them.
 
 CI runs half of what `make test` leaves out, so that a change is judged within 40 minutes. Which part it was is said in the last lines, with
 what runs the others.

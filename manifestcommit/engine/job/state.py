@@ -15,7 +15,7 @@ class JobState(enum.Enum):
     """Where a job is; the value continues the sentence "this job …"."""
 
     OPEN = "is open"
-    CHANGING = "changes rows of its table, which is all that it does"
+    CHANGING = "changes rows of its table in a transaction, which allows one change"
     ENDED = "was committed or refused"
     SEALED = "may have been prepared, and others may finish it: prepare it again to be sure"
     PREPARED = "was prepared: commit it or abort it by its id"

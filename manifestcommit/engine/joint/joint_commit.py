@@ -299,13 +299,8 @@ class _JointCommit:
         found = _by_key(self._parts)
         if found is not None:
             return found
-        reason = (
-            f"another run committed the key {part.key!r} in this table, which does not record it "
-            "any more: a rewind or a rollback undid its work, or gc forgot the key. This run "
-            "committed nothing. Run it again to do the work."
-        )
-        job = part.change.job
-        undone = Outcome(kind="key_reused", job_id=job, reason=reason)
+        assert isinstance(part.change, Write)  # with a key: recoverable jobs have one
+        undone = found_outcome(part.session, part.head, part.change)
         return _stopped(self._parts, {part.table_id: undone})
 
     def _has_decided(self, attempt: str, placed: dict[str, Outcome]) -> bool:

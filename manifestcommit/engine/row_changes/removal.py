@@ -157,7 +157,14 @@ def finish(
         }
     if change.hold is not None and not planned:
         change.hold(change)
-        return RowOutcome(kind="pending", job_id=change.id, metrics=change.metrics, **told)
+        done = change.record
+        return RowOutcome(
+            kind="pending" if done is None else "already_committed",
+            job_id=change.id,
+            version=None if done is None else done.version,
+            metrics=change.metrics,
+            **told,
+        )
     if planned or (going is not None and not change.changes):
         kind: Kind = "planned" if planned else "unchanged"
         return RowOutcome(

@@ -10,6 +10,7 @@ order (testing.history.serial_order).
 
 from __future__ import annotations
 
+import graphlib
 import itertools
 from bisect import bisect_right
 from collections import defaultdict
@@ -48,7 +49,8 @@ def check_joint(histories: Mapping[str, Iterable[Operation]]) -> Contradiction |
         The contradiction; None: there is none.
 
     Raises:
-        ValueError: a joint commit or a joint read is recorded twice in one table.
+        ValueError: one `joint` names two commits or two reads of a table, or a job was committed
+            together with two jobs of a table.
 
     Spec: MT1, MT11, MT12.
     """
@@ -62,8 +64,8 @@ def check_joint(histories: Mapping[str, Iterable[Operation]]) -> Contradiction |
         if not one.is_read
     }
     joint = _joint_commits(operations)
-    wrong = (*_halves(commits, joint), *_torn(commits, joint, operations))
-    found = [*wrong] or [*_cycles(commits, joint)]
+    found = [*_halves(commits, joint), *_torn(commits, joint, operations)]
+    found = found or [*_no_serial_order(commits, joint)]
     return min(found, key=lambda shown: len(shown.operations), default=None)
 
 
@@ -73,17 +75,23 @@ def _joint_commits(operations: Mapping[str, Sequence[Operation]]) -> list[dict[s
     named: dict[str, dict[str, _Commit]] = defaultdict(dict)
     for table, each in operations.items():
         for one in each:
-            if one.joint and not one.is_read and (one.job or one.outcome == "committed"):
+            if one.joint and not one.is_read:
                 part = _Commit(table, one.job or one.id)
                 if named[one.joint].setdefault(table, part) != part:
-                    raise ValueError(f"{one.joint!r} is two commits of {table!r}")
+                    raise ValueError(
+                        f"joint={one.joint!r} names two commits of table {table!r}: give each "
+                        "joint commit a `joint` of its own"
+                    )
     merged: dict[_Commit, dict[str, _Commit]] = {}
     for parts in named.values():
         whole = dict(parts)
         for known in [merged[part] for part in parts.values() if part in merged]:
             for table, part in known.items():
                 if whole.setdefault(table, part) != part:
-                    raise ValueError(f"{part.job!r} is committed with two jobs of {table!r}")
+                    raise ValueError(
+                        f"job {part.job!r} is recorded as committed together with two jobs of "
+                        f"table {table!r}"
+                    )
         merged |= dict.fromkeys(whole.values(), whole)
     return list({id(whole): whole for whole in merged.values()}.values())
 
@@ -121,7 +129,10 @@ def _torn(
                 and one.outcome == "read"
                 and reads[one.joint].setdefault(table, one) != one
             ):
-                raise ValueError(f"{one.joint!r} is two reads of {table!r}")
+                raise ValueError(
+                    f"joint={one.joint!r} names two reads of table {table!r}: give each joint read "
+                    "a `joint` of its own"
+                )
     for shown in reads.values():
         for whole in joint:
             there: list[_Part] = []
@@ -133,7 +144,7 @@ def _torn(
                 elif seen.items is not None and one.adds.keys() & set(seen.items):
                     has = True
                 else:
-                    continue  # nobody knows
+                    continue  # neither version nor items say whether the read shows it
                 (there if has else lacking).append((table, one))
             if there and lacking:
                 (has_it, one), (lacks_it, other) = min(there), min(lacking)
@@ -147,7 +158,7 @@ def _torn(
                 )
 
 
-def _cycles(
+def _no_serial_order(
     commits: Mapping[_Commit, Operation], joint: Sequence[dict[str, _Commit]]
 ) -> Iterator[Contradiction]:
     """No serial order of all commits has the versions of every table in their order, and every
@@ -194,24 +205,9 @@ def _add_moments(
 
 def _circle(after: Mapping[_Place, set[_Place]]) -> set[_Place]:
     """Places of which each comes after the next one; empty: there are none."""
-    before: dict[_Place, set[_Place]] = defaultdict(set)
-    for each, following in after.items():
-        for other in following - {each}:
-            before[other].add(each)
-    left = {each: set(others) for each, others in before.items()}
-    free = [each for each in after if each not in left]
-    while free:
-        each = free.pop()
-        for other in after.get(each, ()):
-            if other in left:
-                left[other].discard(each)
-                if not left[other]:
-                    del left[other]
-                    free.append(other)
-    if not left:
-        return set()
-    path, each = list[_Place](), min(left)
-    while each not in path:
-        path.append(each)
-        each = min(left[each])
-    return set(path[path.index(each) :])
+    others = {each: following - {each} for each, following in after.items()}
+    try:
+        graphlib.TopologicalSorter(others).prepare()
+    except graphlib.CycleError as error:
+        return set(error.args[1])
+    return set()

@@ -174,20 +174,23 @@ class Recorder:
             self._end(running)
 
     @contextlib.contextmanager
-    def read(self, name: str = "read", *, at: int | None = None) -> Iterator[Running]:
+    def read(
+        self, name: str = "read", *, at: int | None = None, joint: str = ""
+    ) -> Iterator[Running]:
         """Record a read, which lasts until the block ends.
 
         Args:
             name: what it does, for people; by default "read".
             at: the version that is requested; by default the latest.
+            joint: the same in every table that is read together with this one; by default "".
 
         Yields:
             The operation: `saw(version, items=…, watermarks=…)` records what was read.
 
         Raises:
-            msgspec.ValidationError: `at` is no whole number.
+            msgspec.ValidationError: `at` is no whole number, or `joint` no text.
         """
-        running = self._begin(name, "failed", {"at": at})
+        running = self._begin(name, "failed", {"at": at, "joint": joint})
         try:
             yield running
         finally:

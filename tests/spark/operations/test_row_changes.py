@@ -469,7 +469,7 @@ def test_rows_of_several_tables_change_together(spark: Any, tmp_path: Path) -> N
             tx["log"].write(frame_of(spark, pa.table({"n": [1]})))
             assert mc.Table(paths[0]).version == (2 if gone.rows_deleted else 3)
         assert tx.outcome is not None and tx.outcome.already_committed == (gone.executor is None)
-    assert (gone.kind, gone.rows_deleted, merged_rows.executor) == ("pending", None, None)
+    assert (gone.kind, gone.rows_deleted, merged_rows.executor) == ("already_committed", None, None)
     assert sorted(mc.Table(paths[0]).to_arrow()["id"].to_pylist()) == [1, 3]
     assert sorted(mc.Table(paths[1]).to_arrow()["text"].to_pylist()) == ["a", "b", "c", "d"]
     assert mc.Table(paths[2]).to_arrow().num_rows == 1
