@@ -47,7 +47,8 @@ class Outcome(Shown, msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         kind: "committed", "already_committed", or why it is not committed: "conflict",
             "key_reused", "fenced", "aborted" or "unknown"; public calls raise an error for these.
-            "unchanged" where mode="ignore" found a table. `RowOutcome` adds three.
+            "unchanged" where mode="ignore" found a table. `RowOutcome` also has "planned" and
+            "pending".
         job_id: the job's id.
         version: the version that holds the job; None: none does, or the table has forgotten which.
             Of a job that was prepared with others, the table that decides may remember longer.
