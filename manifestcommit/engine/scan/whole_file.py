@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ...core.format import codec
 from ...core.schema import arrow_schema
@@ -18,6 +17,7 @@ from ...core.schema.read_mark import arrow_metadata, mark_of
 from ...core.table.snapshot import Snapshot
 from ...errors import CorruptMetadataError
 from ..metadata.table_context import TableContext
+from ..runtime.checked_parquet import open_parquet
 
 
 def table_schemas(session: TableContext, snapshot: Snapshot) -> tuple[pa.Schema, pa.Schema]:
@@ -53,7 +53,7 @@ def batches_of(
     data = session.store.get(path, 0, size)
     if codec.digest(data) != digest:
         raise _damaged(session.store.url, path)
-    file = pq.ParquetFile(pa.BufferReader(data), coerce_int96_timestamp_unit="us")
+    file = open_parquet(pa.BufferReader(data), coerce_int96_timestamp_unit="us")
     stored = [physical.field(place) for place in places]
     if not all(_has(file.schema_arrow, field) for field in stored):
         return None
