@@ -20,7 +20,7 @@ from .engine.joint.joint_commit import commit_jointly
 from .engine.joint.joint_read import read_jointly
 from .engine.joint.joint_rollback import plan_joint_rollback
 from .engine.joint.joint_tag import tag_jointly
-from .engine.joint.joint_two_phase import JointUnit, check_together, together_of
+from .engine.joint.joint_two_phase import JointUnit, check_together, prepare_jointly, together_of
 from .engine.metadata.table_context import TableContext
 from .engine.runtime.outcome import Outcome, error_of
 from .engine.runtime.validation import optional, wrong
@@ -88,7 +88,7 @@ def commit_together(jobs: Iterable[Job]) -> JointOutcome:
 
     Spec: MT1, MT4, MT13, AB6.
     """
-    given = checked_jobs(jobs)
+    given = _checked_jobs(jobs)
     joint = commit_units([job._job for job in given])
     for job, outcome in zip(given, joint.outcomes.values(), strict=True):
         job.outcome = outcome
@@ -104,7 +104,7 @@ def commit_units(units: Sequence[JointUnit]) -> JointOutcome:
     return _committed_or_raise([part.url for part in parts], outcomes)
 
 
-def checked_jobs(jobs: Iterable[Job]) -> list[Job]:
+def _checked_jobs(jobs: Iterable[Job]) -> list[Job]:
     """The jobs as a list; UsageError where they cannot be committed together. [MT13]"""
     given = list(jobs) if isinstance(jobs, Iterable) else [None]
     if not all(isinstance(job, Job) for job in given):
@@ -235,7 +235,7 @@ def prepare_together(jobs: Iterable[Job]) -> PreparedTransaction:
 
     Spec: MT11, AB3.
     """
-    given = checked_jobs(jobs)
+    given = _checked_jobs(jobs)
     refuse_recoverable(given)
     prepared = prepare_units([job._job for job in given])
     return PreparedTransaction(prepared, given[0]._storage_options)
@@ -252,15 +252,10 @@ def refuse_recoverable(jobs: Iterable[Job]) -> None:
 
 
 def prepare_units(units: Sequence[JointUnit]) -> dict[str, str]:
-    """Make what each table contributes durable, the home's last; the URL of each table -> the id of
-    its job."""
+    """Make what each table contributes durable; the URL of each table -> the id of its job."""
     parts = [unit.part() for unit in units]
-    together = together_of(parts)
-    by_id = {part.change.job: unit for part, unit in zip(parts, units, strict=True)}
-    for unit in units:
-        unit.seal(together)
-    for each in reversed(together):  # once the home's is there, all are
-        by_id[each.job].prepare()
+    by_job = {part.change.job: unit for part, unit in zip(parts, units, strict=True)}
+    prepare_jointly(by_job, together_of(parts))
     return {part.url: part.change.job for part in parts}
 
 

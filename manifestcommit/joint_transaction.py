@@ -128,8 +128,7 @@ class Transaction:
         return UsageError(f"the transaction of {names} is over; nothing was done. Begin a new one.")
 
     def _units(self, act: Act) -> list[JointUnit]:
-        """What each table contributes. act: what is done, once, but for preparing; the job whose
-        place a change of rows takes ends with it."""
+        """What each table contributes. act: what is done, once, but for preparing."""
         jobs = [self._jobs[name] for name in self]
         for job in jobs:
             job._check_home()
@@ -137,8 +136,6 @@ class Transaction:
             if self._ended is not None and (self._ended, act) != (Act.SEAL, Act.SEAL):
                 raise self._over()
             self._ended = act
-            for job in self._rows:
-                job._job.enter(act)
         return [self._rows.get(job) or job._job for job in jobs]
 
     def __iter__(self) -> Iterator[str]:
@@ -197,8 +194,6 @@ class Transaction:
         """
         refuse_recoverable(self._jobs.values())
         prepared = prepare_units(self._units(Act.SEAL))
-        for job in self._rows:
-            job._job.enter(Act.PREPARE)
         return PreparedTransaction(prepared, next(iter(self._jobs.values()))._storage_options)
 
     def abort(self) -> None:

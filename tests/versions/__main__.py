@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from xml.etree import ElementTree
 
+from tests.turns import turn_on
 from tests.versions import results
 from tests.versions.environments import REPO, Environment, environments, interpreter, ready
 
@@ -81,7 +82,7 @@ def main() -> int:
     chosen = [every[name] for name in given.names] or list(every.values())
     if given.turn:
         there = [each for each in every.values() if interpreter(each.python)]
-        chosen = [there[dt.date.today().toordinal() % len(there)]]
+        chosen = [there[turn_on(dt.date.today(), len(there))]]
     failed = [each.name for each in chosen if not run(each, arguments)]
     if failed:
         print(f"--- FAILED in the environments: {' '.join(failed)}", file=sys.stderr)

@@ -39,10 +39,8 @@ NEXT: Mapping[tuple[JobState, Act], JobState] = {
     (JobState.OPEN, Act.COMMIT): JobState.ENDED,
     (JobState.OPEN, Act.SEAL): JobState.SEALED,
     (JobState.OPEN, Act.ABORT): JobState.ABORTED,
-    # A change of rows has an end only, with its transaction.
+    # A change of rows takes the job's place, and its transaction says how that ends.
     (JobState.OPEN, Act.CHANGE): JobState.CHANGING,
-    (JobState.CHANGING, Act.COMMIT): JobState.ENDED,
-    (JobState.CHANGING, Act.SEAL): JobState.SEALED,
     (JobState.CHANGING, Act.ABORT): JobState.ABORTED,
     # A failed commit may be repeated; whatever of it landed counts.
     (JobState.ENDED, Act.RETRY): JobState.ENDED,

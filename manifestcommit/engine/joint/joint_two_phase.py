@@ -6,7 +6,7 @@ committed (engine.joint.joint_commit).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -57,6 +57,15 @@ def together_of(parts: Sequence[TablePart]) -> tuple[TogetherJob, ...]:
         TogetherJob(root=part.url, table_id=part.table_id, job=part.change.job)
         for part in ordered_parts(parts)
     )
+
+
+def prepare_jointly(units: Mapping[str, JointUnit], together: Sequence[TogetherJob]) -> None:
+    """Make jobs durable that are committed together; may be called again where it failed. units:
+    by their jobs' ids. [MT11] [AB3]"""
+    for unit in units.values():
+        unit.seal(tuple(together))
+    for each in reversed(together):  # once the home's is there, all are
+        units[each.job].prepare()
 
 
 def prepared_together(change: Write, together: Sequence[TogetherJob]) -> Write:

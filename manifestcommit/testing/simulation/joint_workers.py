@@ -7,7 +7,7 @@ Not here: deeds in one table (testing.simulation.workers).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -18,7 +18,7 @@ from ...engine.job.job import Transaction
 from ...engine.job.two_phase import commit_prepared, give_up, settle_prepared
 from ...engine.joint.joint_commit import commit_jointly
 from ...engine.joint.joint_read import read_jointly
-from ...engine.joint.joint_two_phase import check_together, together_of
+from ...engine.joint.joint_two_phase import check_together, prepare_jointly, together_of
 from ...engine.metadata.table_context import TableContext
 from ...engine.runtime.outcome import JobResult, Outcome
 from ...errors import JobAbortedError, JobFencedError, StoreError, UsageError
@@ -120,7 +120,7 @@ def prepare_together(crew: Sequence[Worker], work: Work) -> None:
         for worker in crew:
             worker.world.oracle.prepared_with(jobs[worker.table_id], together[0].job)
         try:
-            _prepare([job for job, _ in written], together, again=crew[0].says("again"))
+            _prepare({job.id: job for job, _ in written}, together, again=crew[0].says("again"))
         except JobFencedError:  # before any of them was prepared
             _deny(crew, jobs, "fenced")
             raise
@@ -128,14 +128,10 @@ def prepare_together(crew: Sequence[Worker], work: Work) -> None:
 
 
 def _prepare(
-    jobs: Sequence[Transaction], together: tuple[TogetherJob, ...], *, again: bool
+    jobs: Mapping[str, Transaction], together: Sequence[TogetherJob], *, again: bool
 ) -> None:
-    by_id = {job.id: job for job in jobs}
     try:
-        for job in jobs:
-            job.seal(together)
-        for each in reversed(together):
-            by_id[each.job].prepare()
+        prepare_jointly(jobs, together)
     except StoreError:
         if not again:
             raise
