@@ -100,7 +100,7 @@ def commit_units(units: Sequence[JointUnit]) -> JointOutcome:
     parts = [unit.as_part() for unit in units]
     outcomes = commit_jointly(parts)
     for unit, outcome in zip(units, outcomes, strict=True):
-        unit.leave(outcome)
+        unit.forget_if_final(outcome)
     return _committed_or_raise([part.url for part in parts], outcomes)
 
 

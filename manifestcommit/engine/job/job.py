@@ -519,10 +519,10 @@ class Transaction:
             is_recoverable=self.recovery is not None,
         )
 
-    def leave(self, outcome: Outcome) -> None:
+    def forget_if_final(self, outcome: Outcome) -> None:
         """What follows from the outcome of a joint commit for reruns. [AB6]"""
         if self.recovery is not None:
-            self.recovery.leave(outcome)
+            self.recovery.forget_if_final(outcome)
 
     def commit_again(self) -> Outcome:
         """The same change once more, where the store failed or did not say: whatever of the first

@@ -229,7 +229,7 @@ class Recovery:
     def judged(self, change: Write, outcome: Outcome) -> Outcome:
         """The outcome, where another driver may have committed under the same id, and what follows
         from it for reruns. [KY2] [AB6]"""
-        self.leave(outcome)
+        self.forget_if_final(outcome)
         if outcome.kind != "committed" or outcome.version is None:
             return outcome
         known = self._session.known
@@ -248,7 +248,7 @@ class Recovery:
             outcome, kind=told.kind, version=told.version, reason=told.reason
         )
 
-    def leave(self, outcome: Outcome) -> None:
+    def forget_if_final(self, outcome: Outcome) -> None:
         """Let no rerun go on with a job whose conflict follows from its birth: that stays what it
         is, and so would the conflict. [AB6]"""
         if outcome.conflict is None or outcome.conflict.rule not in FINAL:

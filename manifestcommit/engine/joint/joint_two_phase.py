@@ -37,7 +37,7 @@ class JointUnit(Protocol):
         """The same, as of now. [MT3]"""
         ...
 
-    def leave(self, outcome: Outcome) -> None:
+    def forget_if_final(self, outcome: Outcome) -> None:
         """What follows from its outcome for reruns. [AB6]"""
         ...
 

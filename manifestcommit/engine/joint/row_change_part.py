@@ -37,7 +37,7 @@ class RowChangePart:
         """The same: a row change is held once, and is over then."""
         return self.part()
 
-    def leave(self, outcome: Outcome) -> None:
+    def forget_if_final(self, outcome: Outcome) -> None:
         """Nothing: a rerun looks at the rows again."""
 
     def seal(self, together: tuple[TogetherJob, ...]) -> None:
