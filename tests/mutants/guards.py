@@ -436,6 +436,20 @@ UNTRUSTED: tuple[Mutant, ...] = (
         tests="engine/scan/test_whole_file.py::test_a_file_that_is_not_what_was_written_is_named_and_not_rewritten",
     ),
     mutant(
+        "errors of row groups",
+        "A row group that could not be written is missing from its file, and the job goes on.",
+        "DF2 DF3",
+        ("engine/runtime/concurrency.py", "            last.result()\n", "            last.exception()\n"),
+        tests="engine/runtime/test_concurrency.py::test_an_error_behind_is_raised_by_the_next_call_and_once",
+    ),
+    mutant(
+        "an end that does not wait",
+        "A writer that was discarded goes on writing its file, which may complete.",
+        "DF2 AB2",
+        ("engine/runtime/concurrency.py", "        self._last = None\n        self._pool.shutdown()\n", "        self._last = None\n"),
+        tests="engine/runtime/test_concurrency.py::test_the_end_waits_for_what_is_under_way",
+    ),
+    mutant(
         "footers of small files",
         "A footer that lies ends the process that deletes or updates rows of a small table.",
         "AF3",

@@ -41,6 +41,7 @@ from ...errors import (
 )
 from ...store.base import Output, Store
 from ..metadata.version_chain import open_head
+from ..runtime.concurrency import Behind
 from ..runtime.job_metrics import InputTotals
 from ..runtime.outcome import fenced_error
 from . import row_buffer
@@ -174,9 +175,13 @@ class DataFileWriter:
     `with` block by an exception discards; leaving it normally closes.
     """
 
-    def __init__(self, store: Store, plan: WritePlan, *, task: int, attempt: str) -> None:
-        """task: its number, for people; attempt: random digits that no other attempt has."""
+    def __init__(
+        self, store: Store, plan: WritePlan, *, task: int, attempt: str, is_much: bool = False
+    ) -> None:
+        """task: its number, for people; attempt: random digits that no other attempt has; is_much:
+        encode row groups in a thread, while the caller makes the rows of the next one."""
         self._files = _FileSet(store, plan, task=task, attempt=attempt)
+        self._encoding = Behind(is_on=is_much)  # alone changes the files
         self._conformer = Conformer(plan.schema)
         self._sources = plan.sources
         self._row_group_bytes = max(
@@ -214,9 +219,11 @@ class DataFileWriter:
         if self._entries is None:
             self._check_open("close")
             try:
+                self._encoding.wait()
                 for values, table in self._buffer.drain(first=self._files.open_partitions()):
                     self._write_groups(values, table)
-                    self._files.finish(values)
+                    self._encoding.do(self._files.finish, values)
+                self._encoding.wait()
                 self._entries = tuple(
                     msgspec.structs.replace(entry, sources=self._sources)
                     if self._sources
@@ -227,11 +234,13 @@ class DataFileWriter:
             except BaseException:
                 self.discard()
                 raise
+            self._encoding.end()
         return self._entries
 
     def discard(self) -> None:
         """Abort, as far as possible: open files never become visible. Deletes nothing. [AB2]"""
         self._given_up, self._entries = True, None
+        self._encoding.end()
         self._files.discard()
 
     def __enter__(self) -> DataFileWriter:
@@ -250,7 +259,7 @@ class DataFileWriter:
 
     def _write_groups(self, values: row_buffer.Partition, table: pa.Table) -> None:
         for group in row_buffer.row_groups(table, self._row_group_bytes):
-            self._files.write(values, group)
+            self._encoding.do(self._files.write, values, group)
 
     def _check_open(self, what: str) -> None:
         if self._given_up or self._entries is not None:

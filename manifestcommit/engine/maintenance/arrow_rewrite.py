@@ -6,7 +6,6 @@ Not here: which files, and what is committed (engine.maintenance.compaction), th
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -20,7 +19,7 @@ from ...core.schema.spark_json import has_own_order
 from ...core.table.snapshot import Snapshot
 from ...errors import UsageError
 from ..metadata.table_context import TableContext
-from ..row_changes.arrow_rows import scan, write_rows
+from ..row_changes.arrow_rows import scan, size_of, write_rows, writers
 from ..row_changes.conditions import complete
 from .compaction import Choose, NewFiles, Rewrite, Rewriting, choose_by, misplaced
 
@@ -40,15 +39,17 @@ def rewriter(session: TableContext, *, sort_by: Sequence[str] = ()) -> Rewrite:
             rows = scan(session, snapshot, group.entries)
             if sort_by:
                 rows = _sorted(rows, sort_by)
+            size = size_of(group.entries)
             entries, intake = write_rows(
-                session, group.plan, rows, task=number, attempt=attempts[number]
+                session, group.plan, rows, task=number, attempt=attempts[number], size=size
             )
             return NewFiles(entries=tuple(entries), intake=intake)
 
-        if len(groups) < 2:  # a thread has memory of its own, which costs more than a small group
+        most = max((size_of(group.entries) for group in groups), default=0)
+        threads = min(_MOST_AT_ONCE, len(groups), writers(most))
+        if threads < 2:  # a thread has memory of its own, which costs more than a small group
             yield from map(one, range(len(groups)))
             return
-        threads = min(_MOST_AT_ONCE, os.cpu_count() or 1)
         with ThreadPoolExecutor(threads, thread_name_prefix="manifestcommit-rewrite") as pool:
             yield from pool.map(one, range(len(groups)))
 

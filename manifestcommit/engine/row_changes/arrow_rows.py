@@ -31,6 +31,7 @@ from .removal import needed_columns
 
 _BATCH_ROWS = 1 << 17
 _BATCH_BYTES = 8 << 20  # of a file, which become several times as many in memory
+_WHOLE_BYTES = 64 << 20  # of a file that is read at once to be rewritten, and checked
 _READ_AHEAD = 4  # batches
 _MUCH = 16 << 20  # bytes of files that are worth another thread
 _MOST_SHARES = 4
@@ -128,13 +129,19 @@ def rewrite(
     attempts = [session.env.randomness(8).hex() for _ in parts]
 
     def one(number: int) -> tuple[Sequence[Entry], InputTotals]:
-        batches = rows(parts[number])
-        return write_rows(session, plan, batches, task=number, attempt=attempts[number])
+        batches, size = rows(parts[number]), size_of(parts[number])
+        return write_rows(session, plan, batches, task=number, attempt=attempts[number], size=size)
 
     done = map_concurrently(session.store, one, range(len(parts)), is_much=True)
     for made, intake in done:
         change.take(made, intake=intake)
     return sum(entry.rows for made, _ in done for entry in made)
+
+
+def writers(size: int) -> int:
+    """How many writers keep this machine busy: of many bytes, each has two threads."""
+    cores = os.cpu_count() or 1
+    return max(1, cores // 2 if size > _MUCH else cores)
 
 
 def write_rows(
@@ -144,9 +151,12 @@ def write_rows(
     *,
     task: int,
     attempt: str,
+    size: int = 0,
 ) -> tuple[Sequence[Entry], InputTotals]:
-    """All rows in new files, which nothing lists yet."""
-    with DataFileWriter(session.store, plan, task=task, attempt=attempt) as writer:
+    """All rows in new files, which nothing lists yet. size: bytes of the files that they come from,
+    if they do: of many, rows are decoded while others are encoded."""
+    is_much = size > _MUCH
+    with DataFileWriter(session.store, plan, task=task, attempt=attempt, is_much=is_much) as writer:
         for batch in batches:
             writer.write(batch)
         return writer.close(), writer.intake
@@ -161,17 +171,21 @@ def scan(
 ) -> Batches:
     """The rows of these files, file by file and in their order, with the table's names. columns:
     with all that the filter names. Small files are opened together: a scan takes time to start."""
-    files = read_once(session, snapshot, entries, columns)
-    if files is not None:
-        for rows in files.values():
-            found = rows if filter is None else rows.filter(mask_of(rows, filter))
-            yield from found.to_batches()
-        return
+    is_whole = columns is None or size_of(entries) <= tuning().read_once_bytes
     sized = enumerate(entries.column("bytes").to_pylist())
     for places in pack_bins(sized, _BATCH_BYTES):
         some = entries.slice(places[0], len(places))
+        is_lone = some.num_rows == 1 and size_of(some) <= _WHOLE_BYTES
+        files = read_once(session, snapshot, some, columns) if is_whole and not is_lone else None
         with _naming_missing(session, snapshot, some):
-            yield from _scanner(session, snapshot, some, columns, filter).to_batches()
+            if files is not None:
+                for rows in files.values():
+                    yield from _chosen(rows, filter)
+            elif is_whole and is_lone:
+                for batch in _batches_of(session, snapshot, some, columns):
+                    yield from _chosen(pa.Table.from_batches([batch]), filter)
+            else:
+                yield from _scanner(session, snapshot, some, columns, filter).to_batches()
 
 
 def read_once(
@@ -191,7 +205,8 @@ def read_once(
         nonlocal room
         held: list[pa.RecordBatch] = []
         with _naming_missing(session, snapshot, entry):
-            for batch in _batches_of(session, snapshot, entry, columns):
+            is_large = size_of(entry) > _BATCH_BYTES
+            for batch in _batches_of(session, snapshot, entry, columns, use_threads=is_large):
                 room -= batch.nbytes
                 if room < 0:
                     break
@@ -206,6 +221,14 @@ def read_once(
         schema = pa.schema([schema.field(name) for name in columns], schema.metadata)
     tables = (pa.Table.from_batches(batches, schema) for batches in files)
     return dict(zip(entries.column("path").to_pylist(), tables, strict=True))
+
+
+def _chosen(rows: pa.Table, filter: pc.Expression | None) -> list[pa.RecordBatch]:
+    """The rows for which the filter is true."""
+    if filter is not None:
+        rows = rows.filter(mask_of(rows, filter).combine_chunks())
+    batches: list[pa.RecordBatch] = rows.to_batches()
+    return batches
 
 
 def by_file(
@@ -229,10 +252,16 @@ def size_of(entries: pa.Table) -> int:
 
 
 def _batches_of(
-    session: TableContext, snapshot: Snapshot, entry: pa.Table, columns: list[str] | None
+    session: TableContext,
+    snapshot: Snapshot,
+    entry: pa.Table,
+    columns: list[str] | None,
+    *,
+    use_threads: bool = False,
 ) -> Iterable[pa.RecordBatch]:
-    """The rows of one small file."""
-    batches = batches_of(session, snapshot, entry, columns, _batch_rows(entry))
+    """The rows of one file."""
+    size = _batch_rows(entry)
+    batches = batches_of(session, snapshot, entry, columns, size, use_threads=use_threads)
     if batches is None:
         batches = _scanner(session, snapshot, entry, columns, None).to_batches()
     return batches
@@ -283,9 +312,8 @@ def _naming_missing(session: TableContext, snapshot: Snapshot, entries: pa.Table
 
 def _shares(entries: pa.Table) -> list[pa.Table]:
     """The entries in order, in as many parts of about the same size as threads are worth it."""
-    total, cores = size_of(entries), os.cpu_count() or 1
-    # a thread that writes has another beside it, which decodes ahead
-    count = max(1, min(_MOST_SHARES, cores // 2, entries.num_rows, total // _MUCH))
+    total = size_of(entries)
+    count = max(1, min(_MOST_SHARES, writers(total), entries.num_rows, total // _MUCH))
     parts: list[list[pa.Table]] = [[] for _ in range(count)]
     before = 0
     for entry in each_of(entries):

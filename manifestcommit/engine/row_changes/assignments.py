@@ -55,15 +55,20 @@ class Assignments:
             else pc.field(stays + field.name)
             for field in schema.fields
         }
+        named = [columns_in(self._columns[name]) for name in self._set]
+        self._inputs = (
+            None  # unknown
+            if None in named
+            else {path[0] for paths in named if paths is not None for path in paths}
+        )
         self._text = ", ".join(f"{field.name} = {value_text(value)}" for field, value in pairs)
         self.changed(inputs.empty_table())  # types are checked before any row is read
 
     def inputs(self, rows: pa.Table) -> list[str]:
         """The columns of the rows that new values are computed from, one at least."""
-        named = [columns_in(self._columns[name]) for name in self._set]
-        if any(paths is None for paths in named):
+        names = self._inputs
+        if names is None:
             return list(rows.column_names)
-        names = {path[0] for paths in named if paths is not None for path in paths}
         return [name for name in rows.column_names if name in names] or rows.column_names[:1]
 
     def new_values(self, rows: pa.Table) -> pa.Table:

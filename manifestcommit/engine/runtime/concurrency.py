@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ...store.base import Store, is_remote
 
@@ -62,3 +62,33 @@ def prefetch(
             yield waiting.popleft()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+class Behind:
+    """Does work in the order of its calls, in one thread beside the caller, who is one piece of
+    work ahead at most. An error is raised by the next call."""
+
+    def __init__(self, *, is_on: bool = True) -> None:
+        """is_on: otherwise the caller does the work itself, before `do` returns."""
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="manifestcommit-behind")
+        self._is_on = is_on
+        self._last: Future[Any] | None = None
+
+    def do(self, work: Callable[..., Any], *args: Any) -> None:
+        """Begin this work once all before it is done."""
+        if not self._is_on:
+            work(*args)
+            return
+        self.wait()
+        self._last = self._pool.submit(work, *args)
+
+    def wait(self) -> None:
+        """Return when all work is done, or raise its error, once."""
+        last, self._last = self._last, None
+        if last is not None:
+            last.result()
+
+    def end(self) -> None:
+        """Return when no work is under way any more; its error has no effect."""
+        self._last = None
+        self._pool.shutdown()

@@ -40,7 +40,7 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True):
 
     limits: Limits = Limits()
     budgets: Budgets = Budgets()
-    read_once_bytes: int = 8 << 20
+    read_once_bytes: int = 16 << 20
 
 
 _process = Tuning()

@@ -1,6 +1,7 @@
-"""Decodes a small data file in the calling thread, from one read of all its bytes. [RD2] [RC8]
+"""Decodes a data file from one read of all its bytes, which are compared with its digest. [RC1]
+[RD2]
 
-A scan of pyarrow costs more than such a file: it starts threads, each with memory of its own, and
+A scan of pyarrow costs more than a small file: it starts threads, each with memory of its own, and
 its module takes long to load. Not here: files that are scanned (engine.scan.arrow_dataset).
 """
 
@@ -38,11 +39,13 @@ def batches_of(
     entry: pa.Table,
     columns: list[str] | None,
     batch_rows: int,
+    *,
+    use_threads: bool = False,
 ) -> Iterator[pa.RecordBatch] | None:
     """The rows of one file, with user-visible names of columns; None if it has to be scanned:
     another program wrote it, or a column is not stored in the type that the table has now.
     CorruptMetadataError where it is not what was written: a file that is rewritten from it would
-    have a digest that hides the damage."""
+    have a digest that hides the damage. use_threads: decode its columns in several."""
     digest = entry.column("digest")[0].as_py()
     if digest is None:
         return None  # its footer is checked first [AF3]
@@ -61,7 +64,7 @@ def batches_of(
     chosen = [field.name for field in stored]
     return (
         pa.RecordBatch.from_arrays([batch.column(name) for name in chosen], schema=shown)
-        for batch in file.iter_batches(batch_rows, columns=chosen, use_threads=False)
+        for batch in file.iter_batches(batch_rows, columns=chosen, use_threads=use_threads)
     )
 
 

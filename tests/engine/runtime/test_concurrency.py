@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from manifestcommit.engine.runtime.concurrency import map_concurrently, map_in_batches, prefetch
+from manifestcommit.engine.runtime.concurrency import Behind, map_concurrently, map_in_batches, prefetch
 from manifestcommit.store import Store
 from manifestcommit.store.base import is_remote
 from manifestcommit.store.memory import MemoryStore
@@ -83,3 +84,56 @@ def test_work_ahead_comes_in_order_with_its_errors_and_is_never_far_ahead() -> N
     working = Together(3)
     assert [result.result() for _, result in prefetch(working, range(9), threads=3, limit=9)] == [-item for item in range(9)]
     assert working.most == 3
+
+
+def test_work_behind_is_done_in_order_and_its_caller_is_one_ahead() -> None:
+    """Further ahead, it would hold the rows of many row groups."""
+    done: list[int] = []
+    go = threading.Semaphore(0)
+
+    def work(item: int) -> None:
+        assert go.acquire(timeout=60)
+        done.append(item)
+
+    behind = Behind()
+    behind.do(work, 0)
+    second = threading.Thread(target=behind.do, args=(work, 1))
+    second.start()
+    second.join(0.05)
+    assert second.is_alive() and not done
+    go.release()
+    second.join(60)
+    assert done == [0]
+    go.release()
+    behind.wait()
+    assert done == [0, 1]
+    behind.end()
+
+
+@pytest.mark.parametrize("then", [lambda behind: behind.do(int), lambda behind: behind.wait()])
+def test_an_error_behind_is_raised_by_the_next_call_and_once(then: Callable[[Behind], None]) -> None:
+    behind = Behind()
+    behind.do(int, "no number")
+    with pytest.raises(ValueError, match="no number"):
+        then(behind)
+    behind.wait()
+    behind.do(int, "no number")
+    behind.end()
+
+
+def test_the_end_waits_for_what_is_under_way() -> None:
+    """A writer that is discarded would go on writing."""
+    done: list[int] = []
+    behind = Behind()
+    behind.do(lambda: (time.sleep(0.05), done.append(1)))
+    behind.end()
+    assert done == [1]
+
+
+def test_work_is_done_at_once_where_nothing_is_to_be_behind() -> None:
+    threads: list[threading.Thread] = []
+    behind = Behind(is_on=False)
+    behind.do(lambda: threads.append(threading.current_thread()))
+    assert threads == [threading.current_thread()]
+    with pytest.raises(ValueError, match="no number"):
+        behind.do(int, "no number")

@@ -17,6 +17,7 @@ from tests.footers import changed
 
 import manifestcommit as mc
 from manifestcommit.engine.row_changes.arrow_rows import scan
+from manifestcommit.engine.runtime.tuning import Tuning, tuned
 from manifestcommit.engine.scan import planning
 from manifestcommit.engine.scan.arrow_dataset import open_dataset
 from manifestcommit.engine.scan.whole_file import batches_of
@@ -120,6 +121,24 @@ def test_a_file_that_is_not_what_was_written_is_named_and_not_rewritten(table: m
             change()
         assert raised.value.object_name == path
     assert table._session.open().version == version
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_file_that_is_too_large_to_be_held_with_its_rows_is_checked_before_it_is_rewritten(table: mc.Table, damage: str) -> None:
+    """[DF3] [RD10]"""
+    session, snapshot, entries = opened(table)
+    (path,) = entries.column("path").to_pylist()
+    file = Path(table.url.removeprefix("file://")) / path
+    data = file.read_bytes()
+    with tuned(Tuning(read_once_bytes=0)):
+        assert pa.Table.from_batches(list(scan(session, snapshot, entries))).num_rows == ROWS.num_rows
+        file.write_bytes(DAMAGE[damage](data))
+        with pytest.raises(mc.CorruptMetadataError, match=re.escape(path)):
+            list(scan(session, snapshot, entries))
+        if len(file.read_bytes()) == len(data):
+            with pytest.raises(mc.CorruptMetadataError, match=re.escape(path)):
+                mc.Table(table.url).update({"id": "5"}, "id = 1")
+            assert mc.Table(table.url).version == snapshot.version
 
 
 def test_a_file_of_another_program_is_checked_and_scanned(tmp_path: Path) -> None:
