@@ -17,8 +17,12 @@ from ...core.schema.fields import Schema
 from ...core.schema.read_mark import arrow_metadata, mark_of
 from ...core.table.snapshot import Snapshot
 from ...errors import CorruptMetadataError
+from ...store.base import Store, is_remote
 from ..metadata.table_context import TableContext
 from ..runtime.checked_parquet import open_parquet
+from ..runtime.concurrency import map_concurrently
+
+_REQUEST_BYTES = 8 << 20
 
 
 def table_schemas(session: TableContext, snapshot: Snapshot) -> tuple[pa.Schema, pa.Schema]:
@@ -53,7 +57,7 @@ def batches_of(
     names = logical.names if columns is None else columns
     places = [logical.get_field_index(name) for name in names]
     path, size = (entry.column(name)[0].as_py() for name in ("path", "bytes"))
-    data = session.store.get(path, 0, size)
+    data = _bytes(session.store, path, size)
     if codec.digest(data) != digest:
         raise _damaged(session.store.url, path)
     file = open_parquet(pa.BufferReader(data), coerce_int96_timestamp_unit="us")
@@ -66,6 +70,18 @@ def batches_of(
         pa.RecordBatch.from_arrays([batch.column(name) for name in chosen], schema=shown)
         for batch in file.iter_batches(batch_rows, columns=chosen, use_threads=use_threads)
     )
+
+
+def _bytes(store: Store, path: str, size: int) -> bytes:
+    """All bytes of a file; a connection to a store behind a network brings a part of what several
+    bring together."""
+    if not is_remote(store) or size <= _REQUEST_BYTES:
+        return store.get(path, 0, size)
+
+    def part(start: int) -> bytes:
+        return store.get(path, start, min(size, start + _REQUEST_BYTES))
+
+    return b"".join(map_concurrently(store, part, range(0, size, _REQUEST_BYTES)))
 
 
 def _damaged(url: str, path: str) -> CorruptMetadataError:

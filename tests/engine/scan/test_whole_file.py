@@ -13,14 +13,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.faults.tables import memory, rows, session, write
 from tests.footers import changed
 
 import manifestcommit as mc
 from manifestcommit.engine.row_changes.arrow_rows import scan
 from manifestcommit.engine.runtime.tuning import Tuning, tuned
-from manifestcommit.engine.scan import planning
+from manifestcommit.engine.scan import planning, whole_file
 from manifestcommit.engine.scan.arrow_dataset import open_dataset
 from manifestcommit.engine.scan.whole_file import batches_of
+from manifestcommit.testing import CountingStore
 
 ROWS = pa.table(
     {
@@ -151,3 +153,24 @@ def test_a_file_of_another_program_is_checked_and_scanned(tmp_path: Path) -> Non
     (tmp_path / "a.parquet").write_bytes(changed(data, 4, 0, 1, 0, 3, 12, 3, to=-1))
     with pytest.raises(mc.CorruptMetadataError, match=r"a\.parquet"):
         table.delete("id = 1")
+
+
+@pytest.mark.parametrize("most", [1, 1000, 1 << 20])
+def test_a_large_file_behind_a_network_comes_in_several_requests_at_once(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one from where a request costs nothing. [RD2]"""
+    monkeypatch.setattr(whole_file, "_REQUEST_BYTES", most)
+    gone: list[int] = []
+    for is_far in (False, True):
+        inner = memory()
+        monkeypatch.setattr(type(inner), "is_remote", is_far, raising=False)
+        store = CountingStore(inner)
+        write(store, rows(range(300)))
+        each = session(store)
+        snapshot = each.open().snapshot
+        entries = planning.entries_table(each, snapshot)
+        before = len(store.calls)
+        found = whole_file.batches_of(each, snapshot, entries, None, 100)
+        assert found is not None and [row["id"] for batch in found for row in batch.to_pylist()] == list(range(300))
+        gone.append(len(store.calls) - before)
+    size = entries.column("bytes")[0].as_py()
+    assert gone == [1, -(-size // most)]
