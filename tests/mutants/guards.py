@@ -443,6 +443,17 @@ UNTRUSTED: tuple[Mutant, ...] = (
         tests="engine/runtime/test_concurrency.py::test_an_error_behind_is_raised_by_the_next_call_and_once",
     ),
     mutant(
+        "a file that its end completes",
+        "A writer that is dropped, or discarded, completes a file that lacks rows.",
+        "DF2",
+        (
+            "engine/datafile/writer.py",
+            '        """Does nothing either: pyarrow closes what nobody holds any more."""\n',
+            "        self.complete()\n",
+        ),
+        tests="engine/datafile/test_writer.py::test_a_writer_that_nobody_holds_any_more_completes_nothing",
+    ),
+    mutant(
         "an end that does not wait",
         "A writer that was discarded goes on writing its file, which may complete.",
         "DF2 AB2",

@@ -76,6 +76,7 @@ _WRITER_OPTIONS: dict[str, Any] = {
     "store_decimal_as_integer": True,
 }
 _MIN_ROW_GROUP_BYTES = 16 * 1024
+_PIECE_BYTES = 256 * 1024
 # Older ones write the same files without Bloom filters. [DF11]
 WRITES_BLOOM_FILTERS = int(pa.__version__.partition(".")[0]) >= 24
 _BLOOM_TYPES = frozenset(
@@ -405,8 +406,11 @@ class _DataFile:
             if column.is_single and (name := ".".join(column.path)) not in floats
         ]
         given = {**_WRITER_OPTIONS, **options, "write_statistics": ordered}
+        # pyarrow writes each page and its header apart: in pieces like these, the thread that
+        # encodes seldom waits for the interpreter
+        self._pieces = pa.BufferedOutputStream(pa.PythonFile(self._sink, mode="w"), _PIECE_BYTES)
         self._writer = pq.ParquetWriter(
-            self._sink, schema, metadata_collector=self._footers, **given
+            self._pieces, schema, metadata_collector=self._footers, **given
         )
 
     @property
@@ -418,6 +422,7 @@ class _DataFile:
         before = self._sink.bytes
         try:
             self._writer.write_table(group, row_group_size=group.num_rows)
+            self._pieces.flush()
         except pa.ArrowException as error:
             raise ManifestCommitError(
                 f"{self._name} could not be written: {error}. Nothing is committed."
@@ -429,13 +434,14 @@ class _DataFile:
     def finish(self) -> Entry:
         """Write the footer, make the file durable, and return its exact entry. [DF2] [DF3]"""
         self._writer.close()
+        self._pieces.flush()
         footer = self._footers[0]
         if footer.num_rows != self._rows or footer.num_row_groups != len(self._floats):
             raise ManifestCommitError(
                 f"{self._name}: {self._rows} rows were written, its footer says {footer.num_rows}. "
                 "The file is not listed and nothing is committed; run the task again."
             )
-        self._sink.close()
+        self._sink.complete()
         return Entry(
             path=self._path,
             partition=self._values,
@@ -484,7 +490,10 @@ class _HashingSink:
         return self.bytes
 
     def flush(self) -> None:
-        """Does nothing: only `close` makes the object durable."""
+        """Does nothing: only `complete` makes the object durable."""
+
+    def close(self) -> None:
+        """Does nothing either: pyarrow closes what nobody holds any more."""
 
     def readable(self) -> bool:
         return False
@@ -495,8 +504,8 @@ class _HashingSink:
     def seekable(self) -> bool:
         return False
 
-    def close(self) -> None:
-        """Complete the object; it is whole and durable when this returns. [DF2]"""
+    def complete(self) -> None:
+        """Close the stream; the object is whole and durable when this returns. [DF2]"""
         if not self.closed:
             with self._told():
                 self._stream.close()

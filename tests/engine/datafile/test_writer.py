@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import itertools
 import pickle
@@ -288,6 +289,19 @@ def test_a_discarded_attempt_leaves_nothing_and_deletes_nothing(tmp_path: Any) -
         writer.close()
     with pytest.raises(ManifestCommitError, match="discarded"):
         writer.write(batch)
+
+
+@pytest.mark.parametrize("is_much", [False, True])
+def test_a_writer_that_nobody_holds_any_more_completes_nothing(is_much: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pyarrow closes what it wrote to. [DF2]"""
+    monkeypatch.setattr(row_buffer, "ROW_GROUP_ROWS", 10)
+    store = fresh_store()
+    batch = pa.record_batch({"n": list(range(100))})
+    writer = DataFileWriter(store, plan_for(store, schema_of(batch.schema)), task=0, attempt=ATTEMPT, is_much=is_much)
+    writer.write(batch)
+    del writer
+    gc.collect()
+    assert list(store.list("")) == []
 
 
 @pytest.mark.parametrize("is_much", [False, True])
