@@ -6,6 +6,9 @@ Not here: one recoverable job (tests/engine/job/test_task_recovery.py), processe
 from __future__ import annotations
 
 import itertools
+import random
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,8 @@ import msgspec
 import pytest
 from tests.engine.job.test_task_recovery import unread
 from tests.engine.joint.tables import DAY, Crash, Hurried, Lake, append, sound, tables_on_disk
+from tests.faults.test_two_phase import Turns
+from tests.sizes import rounds
 
 import manifestcommit as mc
 from manifestcommit.core.commit.change import Abort, Write
@@ -193,6 +198,75 @@ def test_a_run_whose_work_was_committed_by_another_and_undone_is_told_so(lake: L
 
 
 # --- runs that commit other tables ----------------------------------------------------------------------------------------
+
+
+def run_in_turns(lake: Lake, runs: Sequence[Sequence[TablePart]], dice: random.Random) -> list[Sequence[Outcome] | None]:
+    """All runs at once, whose requests take turns by the dice; about half of them die at one. What each is told; None: it died."""
+    turns = Turns(dice.randrange(1 << 32), len(runs))
+    told: list[Any] = [None] * len(runs)
+    last = [dice.choice([None, None, dice.randrange(30)]) for _ in runs]
+
+    def go(number: int) -> None:
+        requests = itertools.count()
+
+        def on_call(call: Any) -> None:
+            turns.wait(number)
+            if last[number] is not None and next(requests) >= last[number]:
+                raise Crash
+
+        try:
+            told[number] = commit_jointly(watched(runs[number], on_call))
+        except Crash:
+            pass
+        except BaseException as error:
+            told[number] = error
+        finally:
+            turns.leave()
+
+    threads = [threading.Thread(target=go, args=(number,)) for number in range(len(runs))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not any(thread.is_alive() for thread in threads), "nobody goes on"
+    for each in told:
+        if isinstance(each, BaseException):
+            raise each
+    return told
+
+
+def test_of_runs_that_meet_and_die_anywhere_the_work_of_one_is_in_all_of_its_tables() -> None:
+    """Some find an earlier attempt in some tables only, and some have fewer tables. [AB6] [MT1] [MT3] [MT6] [MT9]"""
+    seen: Counter[str] = Counter()
+    for seed in range(rounds(60, 1500)):
+        dice = random.Random(seed)
+        lake = Lake(3)
+        lake.env = Impatient()
+        first = run_of(lake)
+        runs: list[list[TablePart]] = []
+        for number in range(dice.choice([2, 3])):
+            other = [which for which in range(3) if number and dice.random() < 0.25]
+            tables = [0, 1, 2] if dice.random() < 0.85 else dice.choice([[0, 1], [0, 2], [1, 2]])
+            parts = again(lake, first, end=number + 1, other=other)
+            runs.append([parts[which] for which in tables])
+        told = run_in_turns(lake, runs, dice)
+        for which in range(3):
+            append(lake, which)  # which decides what is pending
+        moved = lake.moved()
+        ends = {end for end in moved if end}
+        assert len(ends) <= 1 and (ends or not any(told)), f"{seed}: {told} leave {moved}"
+        for end in ends:
+            tables = [lake.urls.index(part.url) for part in runs[end - 1]]
+            assert tables == [which for which in range(3) if moved[which]], f"{seed}: {moved}"
+        for number, outcomes in enumerate(told):
+            kinds = {"dead"} if outcomes is None else {each.kind for each in outcomes}
+            seen["/".join(sorted(kinds))] += 1
+            assert outcomes is None or (number + 1 in ends) == (kinds == {"committed"}), f"{seed}: {kinds} of run {number}, {moved}"
+            if outcomes is not None and kinds <= {"committed", "already_committed"}:
+                records = [lake.head(lake.urls.index(part.url)).snapshot.keys[KEY].version for part in runs[number]]
+                assert records == [each.version for each in outcomes], f"{seed}: {outcomes}"
+        sound(lake)
+    assert min(seen[kind] for kind in ("dead", "committed", "already_committed", "aborted/key_reused")) > 0, seen
 
 
 def test_a_member_of_a_table_that_the_rerun_has_no_more_is_aborted(lake: Lake) -> None:
