@@ -45,7 +45,7 @@ READ_BY: Mapping[str, tuple[str, str]] = {
     "engine/datafile/foreign_file.py:read_facts": ("data file of others", "parquet"),
     "engine/commit/group_commit.py:read_intent": ("intent", "intent"),
     "engine/metadata/manifests.py:ManifestReader._fetch": ("manifest, run", "manifest"),
-    "engine/scan/whole_file.py:batches_of": ("data file", "parquet"),
+    "engine/scan/whole_file.py:_parts": ("data file", "parquet"),
     "engine/metadata/partial_manifest.py:ManifestParts._get": ("manifest, by its parts", "parquet"),
     "engine/commit/prepared_job.py:read_prepared": ("prepared job", "prepared"),
     "engine/scan/prefetch.py:_Ahead._open": ("data file", "parquet"),

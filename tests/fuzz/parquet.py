@@ -199,7 +199,9 @@ class _Place:
             for name, value in (("bytes", len(data)), ("digest", format.digest(data))):
                 field = entry.schema.field(name)
                 entry = entry.set_column(entry.schema.get_field_index(name), field, pa.array([value], field.type))
-            for batch in whole_file.batches_of(session, self.snapshot, entry, None, 65_536) or ():
+            held = whole_file.checked_bytes(session, entry)
+            assert held is not None
+            for batch in whole_file.batches_of(session, self.snapshot, entry, held, None, 65_536):
                 batch.validate()
 
         return {

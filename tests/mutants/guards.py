@@ -448,7 +448,7 @@ UNTRUSTED: tuple[Mutant, ...] = (
         "DF2",
         (
             "engine/datafile/writer.py",
-            '        """Does nothing either: pyarrow closes what nobody holds any more."""\n',
+            '        """Does nothing: pyarrow\'s destructor calls it, also for a file that was discarded."""\n',
             "        self.complete()\n",
         ),
         tests="engine/datafile/test_writer.py::test_a_writer_that_nobody_holds_any_more_completes_nothing",
@@ -457,14 +457,14 @@ UNTRUSTED: tuple[Mutant, ...] = (
         "an end that does not wait",
         "A writer that was discarded goes on writing its file, which may complete.",
         "DF2 AB2",
-        ("engine/runtime/concurrency.py", "        self._last = None\n        self._pool.shutdown()\n", "        self._last = None\n"),
+        ("engine/runtime/concurrency.py", "            self._pool.shutdown()\n", "            pass\n"),
         tests="engine/runtime/test_concurrency.py::test_the_end_waits_for_what_is_under_way",
     ),
     mutant(
         "footers of small files",
         "A footer that lies ends the process that deletes or updates rows of a small table.",
         "AF3",
-        ("engine/scan/whole_file.py", "    if digest is None:\n        return None  # its footer is checked first [AF3]\n", ""),
+        ("engine/scan/whole_file.py", "    if digest is None:\n        return None\n    data", "    data"),
         tests="engine/scan/test_whole_file.py::test_a_file_of_another_program_is_checked_and_scanned",
     ),
     mutant(

@@ -607,9 +607,9 @@ FLOORS: dict[str, list[set[str]]] = {
         {"outcome"},
     ],
     "engine.scan": [
-        {"checked_dataset", "constant_columns", "parallel_decode", "partition_folders", "prefetch", "pruning_stats", "whole_file"},
+        {"checked_dataset", "constant_columns", "parallel_decode", "partition_folders", "prefetch", "pruning_stats"},
         {"arrow_dataset", "planning", "row_group_pruning"},
-        {"change_feed", "engine_readers"},
+        {"change_feed", "engine_readers", "whole_file"},
     ],
 }
 

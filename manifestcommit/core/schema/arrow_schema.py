@@ -29,6 +29,7 @@ from manifestcommit.core.schema.fields import (
     show_path,
     unique_ids,
 )
+from manifestcommit.core.schema.read_mark import arrow_metadata
 from manifestcommit.core.schema.spark_json import kept_metadata, to_spark
 from manifestcommit.errors import UnsupportedTypeError
 
@@ -97,6 +98,18 @@ def arrow_type(type: FieldType) -> pa.DataType:
     """The Arrow type of a column in data files: nullable throughout, with the field ids of nested
     members. [SC1] [SC2]"""
     return _arrow_type(type, physical=True, ids=True, relaxed=True)
+
+
+def marked_schemas(schema: Schema | None, mark: str) -> tuple[pa.Schema, pa.Schema]:
+    """The columns as users see them, and as files have them; rows in either carry the mark of the
+    version that they were read from. [CF17]"""
+    logical, physical = (
+        arrow_schema(schema or Schema(fields=()), physical=is_physical, ids=False).with_metadata(
+            arrow_metadata(mark)
+        )
+        for is_physical in (False, True)
+    )
+    return logical, physical
 
 
 def arrow_schema(

@@ -41,7 +41,7 @@ from ...errors import (
 )
 from ...store.base import Output, Store
 from ..metadata.version_chain import open_head
-from ..runtime.concurrency import Behind
+from ..runtime.concurrency import BackgroundWorker
 from ..runtime.job_metrics import InputTotals
 from ..runtime.outcome import fenced_error
 from . import row_buffer
@@ -177,12 +177,19 @@ class DataFileWriter:
     """
 
     def __init__(
-        self, store: Store, plan: WritePlan, *, task: int, attempt: str, is_much: bool = False
+        self,
+        store: Store,
+        plan: WritePlan,
+        *,
+        task: int,
+        attempt: str,
+        in_background: bool = False,
     ) -> None:
-        """task: its number, for people; attempt: random digits that no other attempt has; is_much:
-        encode row groups in a thread, while the caller makes the rows of the next one."""
+        """task: its number, for people; attempt: random digits that no other attempt has;
+        in_background: encode row groups in a thread, while the caller makes the next rows."""
         self._files = _FileSet(store, plan, task=task, attempt=attempt)
-        self._encoding = Behind(is_on=is_much)  # alone changes the files
+        # while it is at work, nothing else may use the files: `wait` or `end` comes first
+        self._encoding = BackgroundWorker(is_on=in_background)
         self._conformer = Conformer(plan.schema)
         self._sources = plan.sources
         self._row_group_bytes = max(
@@ -406,8 +413,8 @@ class _DataFile:
             if column.is_single and (name := ".".join(column.path)) not in floats
         ]
         given = {**_WRITER_OPTIONS, **options, "write_statistics": ordered}
-        # pyarrow writes each page and its header apart: in pieces like these, the thread that
-        # encodes seldom waits for the interpreter
+        # pyarrow makes a Python call, which waits for the GIL, for each page and for each header of
+        # a page: some 500 for a row group of a million rows
         self._pieces = pa.BufferedOutputStream(pa.PythonFile(self._sink, mode="w"), _PIECE_BYTES)
         self._writer = pq.ParquetWriter(
             self._pieces, schema, metadata_collector=self._footers, **given
@@ -422,7 +429,7 @@ class _DataFile:
         before = self._sink.bytes
         try:
             self._writer.write_table(group, row_group_size=group.num_rows)
-            self._pieces.flush()
+            self._pieces.flush()  # how large the file is decides when it is full
         except pa.ArrowException as error:
             raise ManifestCommitError(
                 f"{self._name} could not be written: {error}. Nothing is committed."
@@ -493,7 +500,7 @@ class _HashingSink:
         """Does nothing: only `complete` makes the object durable."""
 
     def close(self) -> None:
-        """Does nothing either: pyarrow closes what nobody holds any more."""
+        """Does nothing: pyarrow's destructor calls it, also for a file that was discarded."""
 
     def readable(self) -> bool:
         return False

@@ -18,9 +18,11 @@ from ...core.schema.fields import Schema
 from ...core.schema.spark_json import has_own_order
 from ...core.table.snapshot import Snapshot
 from ...errors import UsageError
+from ...store.base import is_remote
 from ..metadata.table_context import TableContext
-from ..row_changes.arrow_rows import scan, size_of, write_rows, writers
+from ..row_changes.arrow_rows import scan, size_of, write_rows
 from ..row_changes.conditions import complete
+from ..runtime.concurrency import parallel_writers
 from .compaction import Choose, NewFiles, Rewrite, Rewriting, choose_by, misplaced
 
 _MOST_AT_ONCE = 2  # groups; each takes a reader's and a writer's memory
@@ -45,9 +47,10 @@ def rewriter(session: TableContext, *, sort_by: Sequence[str] = ()) -> Rewrite:
             )
             return NewFiles(entries=tuple(entries), intake=intake)
 
-        most = max((size_of(group.entries) for group in groups), default=0)
-        threads = min(_MOST_AT_ONCE, len(groups), writers(most))
-        if threads < 2:  # a thread has memory of its own, which costs more than a small group
+        largest = max((size_of(group.entries) for group in groups), default=0)
+        writers = _MOST_AT_ONCE if is_remote(session.store) else parallel_writers(largest)
+        threads = min(_MOST_AT_ONCE, len(groups), writers)
+        if threads < 2:  # a thread has memory of its own; two of a large group fill two cores
             yield from map(one, range(len(groups)))
             return
         with ThreadPoolExecutor(threads, thread_name_prefix="manifestcommit-rewrite") as pool:

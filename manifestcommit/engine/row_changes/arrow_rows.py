@@ -6,15 +6,18 @@ Not here: which files, and what is committed (engine.row_changes.delete).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
+from threading import Lock
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.schema.arrow_schema import marked_schemas
 from ...core.schema.fields import Schema
+from ...core.schema.read_mark import mark_of
 from ...core.table.bin_packing import pack_bins
 from ...core.table.entries import Entry
 from ...core.table.snapshot import Snapshot
@@ -22,21 +25,21 @@ from ...errors import DataFileMissingError
 from ..datafile.writer import DataFileWriter, WritePlan
 from ..metadata.table_context import TableContext
 from ..operations.row_change import Executor, RowChange, ranges_of
-from ..runtime.concurrency import map_concurrently
+from ..runtime.concurrency import MUCH_BYTES, map_concurrently, parallel_writers
 from ..runtime.job_metrics import InputTotals
 from ..runtime.tuning import tuning
-from ..scan.whole_file import batches_of, table_schemas
+from ..scan.whole_file import batches_of, check_digest, checked_bytes
 from .conditions import Condition, evaluating, is_not_true, mask_of, understand
 from .removal import needed_columns
 
 _BATCH_ROWS = 1 << 17
 _BATCH_BYTES = 8 << 20  # of a file, which become several times as many in memory
-_WHOLE_BYTES = 64 << 20  # of a file that is read at once to be rewritten, and checked
+_PACK_BYTES = 8 << 20  # of files that are opened together
+_WHOLE_BYTES = 64 << 20  # of the largest file that is held, so that its digest is compared
 _READ_AHEAD = 4  # batches
-_MUCH = 16 << 20  # bytes of files that are worth another thread
 _MOST_SHARES = 4
 _LEAST_MEMORY = 50 << 20
-_MEMORY_OF_ONE = 256 << 20  # of a thread that rewrites
+_MEMORY_OF_ONE = 256 << 20  # of a writer
 _UNPACKED = 8  # times as many bytes as the file has
 
 Batches = Iterator[pa.RecordBatch]
@@ -66,7 +69,7 @@ class ArrowRows:
         self._kept = {}
 
         def one(entry: pa.Table) -> int:
-            with _naming_missing(self._session, change.snapshot, entry):
+            with _naming(self._session, change.snapshot, entry):
                 scanner = _scanner(self._session, change.snapshot, entry, [], condition.form)
                 return int(scanner.count_rows())
 
@@ -78,13 +81,13 @@ class ArrowRows:
             if files is not None:
                 return self._divide(files, condition, keep=keep)
             counts = map_concurrently(
-                self._session.store, one, each_of(entries), is_much=size_of(entries) > _MUCH
+                self._session.store, one, each_of(entries), is_much=size_of(entries) > MUCH_BYTES
             )
         return dict(zip(entries.column("path").to_pylist(), counts, strict=True))
 
     def memory(self, entries: pa.Table) -> int:
-        """Measured: of each thread what it decodes ahead, and its writer's buffers; both are as
-        large as the data at most."""
+        """Of each writer: a file's bytes, a row group that is filled, one that is encoded, and what
+        encoding takes; all are as large as the data at most."""
         return _LEAST_MEMORY + min(
             _UNPACKED * size_of(entries), _MEMORY_OF_ONE * len(_shares(entries))
         )
@@ -138,12 +141,6 @@ def rewrite(
     return sum(entry.rows for made, _ in done for entry in made)
 
 
-def writers(size: int) -> int:
-    """How many writers keep this machine busy: of many bytes, each has two threads."""
-    cores = os.cpu_count() or 1
-    return max(1, cores // 2 if size > _MUCH else cores)
-
-
 def write_rows(
     session: TableContext,
     plan: WritePlan,
@@ -153,10 +150,12 @@ def write_rows(
     attempt: str,
     size: int = 0,
 ) -> tuple[Sequence[Entry], InputTotals]:
-    """All rows in new files, which nothing lists yet. size: bytes of the files that they come from,
-    if they do: of many, rows are decoded while others are encoded."""
-    is_much = size > _MUCH
-    with DataFileWriter(session.store, plan, task=task, attempt=attempt, is_much=is_much) as writer:
+    """All rows in new files, which nothing lists yet. size: bytes of the files that are read for
+    them meanwhile: where these are many, a second thread encodes."""
+    is_much = size > MUCH_BYTES
+    with DataFileWriter(
+        session.store, plan, task=task, attempt=attempt, in_background=is_much
+    ) as writer:
         for batch in batches:
             writer.write(batch)
         return writer.close(), writer.intake
@@ -170,22 +169,20 @@ def scan(
     filter: pc.Expression | None = None,
 ) -> Batches:
     """The rows of these files, file by file and in their order, with the table's names. columns:
-    with all that the filter names. Small files are opened together: a scan takes time to start."""
-    is_whole = columns is None or size_of(entries) <= tuning().read_once_bytes
+    with all that the filter names. Files are read whole, and compared with their digests, but for
+    large ones and where some columns of many bytes are wanted."""
+    is_part = columns is not None and size_of(entries) > _most_projected()
     sized = enumerate(entries.column("bytes").to_pylist())
-    for places in pack_bins(sized, _BATCH_BYTES):
+    for places in pack_bins(sized, _PACK_BYTES):
         some = entries.slice(places[0], len(places))
-        is_lone = some.num_rows == 1 and size_of(some) <= _WHOLE_BYTES
-        files = read_once(session, snapshot, some, columns) if is_whole and not is_lone else None
-        with _naming_missing(session, snapshot, some):
-            if files is not None:
-                for rows in files.values():
-                    yield from _chosen(rows, filter)
-            elif is_whole and is_lone:
-                for batch in _batches_of(session, snapshot, some, columns):
-                    yield from _chosen(pa.Table.from_batches([batch]), filter)
-            else:
+        with _naming(session, snapshot, some):
+            if is_part or size_of(some) > _WHOLE_BYTES:
                 yield from _scanner(session, snapshot, some, columns, filter).to_batches()
+                continue
+            held = map_concurrently(session.store, partial(checked_bytes, session), each_of(some))
+            for entry, data in zip(each_of(some), held, strict=True):
+                for batch in _batches_of(session, snapshot, entry, data, columns):
+                    yield from _chosen(batch, filter)
 
 
 def read_once(
@@ -196,18 +193,20 @@ def read_once(
 ) -> dict[str, pa.Table] | None:
     """All rows of these files by path, each file read once; None where the files, or their rows in
     memory, are too large to be held. [RC8]"""
-    most = tuning().read_once_bytes
+    most = tuning().read_once_bytes if columns is None else _most_projected()
     if not entries.num_rows or size_of(entries) > most:
         return None
-    room = _UNPACKED * most
+    room, lock = _UNPACKED * most, Lock()
 
     def one(entry: pa.Table) -> list[pa.RecordBatch]:
         nonlocal room
         held: list[pa.RecordBatch] = []
-        with _naming_missing(session, snapshot, entry):
-            is_large = size_of(entry) > _BATCH_BYTES
-            for batch in _batches_of(session, snapshot, entry, columns, use_threads=is_large):
-                room -= batch.nbytes
+        is_large = size_of(entry) > _PACK_BYTES
+        with _naming(session, snapshot, entry):
+            data = checked_bytes(session, entry)
+            for batch in _batches_of(session, snapshot, entry, data, columns, use_threads=is_large):
+                with lock:
+                    room -= batch.nbytes
                 if room < 0:
                     break
                 held.append(batch)
@@ -216,18 +215,25 @@ def read_once(
     files = map_concurrently(session.store, one, each_of(entries))
     if room < 0:
         return None
-    schema, _ = table_schemas(session, snapshot)
+    mark = mark_of(snapshot.table_id, session.store.url, snapshot.version)
+    schema, _ = marked_schemas(snapshot.schema, mark)
     if columns is not None:
         schema = pa.schema([schema.field(name) for name in columns], schema.metadata)
     tables = (pa.Table.from_batches(batches, schema) for batches in files)
     return dict(zip(entries.column("path").to_pylist(), tables, strict=True))
 
 
-def _chosen(rows: pa.Table, filter: pc.Expression | None) -> list[pa.RecordBatch]:
+def _most_projected() -> int:
+    """Bytes of files that are read whole though only some columns are wanted."""
+    return min(_PACK_BYTES, tuning().read_once_bytes)
+
+
+def _chosen(batch: pa.RecordBatch, filter: pc.Expression | None) -> list[pa.RecordBatch]:
     """The rows for which the filter is true."""
-    if filter is not None:
-        rows = rows.filter(mask_of(rows, filter).combine_chunks())
-    batches: list[pa.RecordBatch] = rows.to_batches()
+    if filter is None:
+        return [batch]
+    rows = pa.Table.from_batches([batch])
+    batches: list[pa.RecordBatch] = rows.filter(mask_of(rows, filter).combine_chunks()).to_batches()
     return batches
 
 
@@ -255,16 +261,19 @@ def _batches_of(
     session: TableContext,
     snapshot: Snapshot,
     entry: pa.Table,
+    data: bytes | None,
     columns: list[str] | None,
     *,
     use_threads: bool = False,
 ) -> Iterable[pa.RecordBatch]:
-    """The rows of one file."""
-    size = _batch_rows(entry)
-    batches = batches_of(session, snapshot, entry, columns, size, use_threads=use_threads)
-    if batches is None:
-        batches = _scanner(session, snapshot, entry, columns, None).to_batches()
-    return batches
+    """The rows of one file. data: its bytes; None: another program wrote it."""
+    if data is None:
+        batches: Iterable[pa.RecordBatch] = _scanner(
+            session, snapshot, entry, columns, None
+        ).to_batches()
+        return batches
+    rows = _batch_rows(entry)
+    return batches_of(session, snapshot, entry, data, columns, rows, use_threads=use_threads)
 
 
 def _batch_rows(entries: pa.Table) -> int:
@@ -292,9 +301,9 @@ def _scanner(
 
 
 @contextmanager
-def _naming_missing(session: TableContext, snapshot: Snapshot, entries: pa.Table) -> Iterator[None]:
-    """Inside this block, the files of the entries are read; DataFileMissingError if one is gone.
-    [RD2]"""
+def _naming(session: TableContext, snapshot: Snapshot, entries: pa.Table) -> Iterator[None]:
+    """Inside this block, the files of the entries are read: DataFileMissingError if one is gone,
+    CorruptMetadataError if one cannot be read because it is damaged. [RD2]"""
     try:
         yield
     except (FileNotFoundError, DataFileMissingError) as error:
@@ -308,12 +317,18 @@ def _naming_missing(session: TableContext, snapshot: Snapshot, entries: pa.Table
             "missing.",
             path=path,
         ) from error
+    except (pa.ArrowException, OSError):
+        for entry in each_of(entries):
+            check_digest(session, entry)
+        raise
 
 
 def _shares(entries: pa.Table) -> list[pa.Table]:
     """The entries in order, in as many parts of about the same size as threads are worth it."""
     total = size_of(entries)
-    count = max(1, min(_MOST_SHARES, writers(total), entries.num_rows, total // _MUCH))
+    count = max(
+        1, min(_MOST_SHARES, parallel_writers(total), entries.num_rows, total // MUCH_BYTES)
+    )
     parts: list[list[pa.Table]] = [[] for _ in range(count)]
     before = 0
     for entry in each_of(entries):

@@ -55,12 +55,13 @@ class Assignments:
             else pc.field(stays + field.name)
             for field in schema.fields
         }
-        named = [columns_in(self._columns[name]) for name in self._set]
-        self._inputs = (
-            None  # unknown
-            if None in named
-            else {path[0] for paths in named if paths is not None for path in paths}
-        )
+        self._inputs: set[str] | None = set()  # None: unknown
+        for name in self._set:
+            paths = columns_in(self._columns[name])
+            if paths is None:
+                self._inputs = None
+                break
+            self._inputs |= {path[0] for path in paths}
         self._text = ", ".join(f"{field.name} = {value_text(value)}" for field, value in pairs)
         self.changed(inputs.empty_table())  # types are checked before any row is read
 

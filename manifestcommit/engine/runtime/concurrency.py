@@ -1,8 +1,9 @@
 """Runs independent work on several objects concurrently, if the store takes time to answer or the
-objects are large."""
+objects are large, and work in its order in the background."""
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,6 +16,7 @@ _U = TypeVar("_U")
 
 _AT_ONCE = 8
 _AT_ONCE_HERE = 4  # if the work itself takes time
+MUCH_BYTES = 16 << 20  # of files: to read and write them is worth another thread
 
 
 def map_concurrently(
@@ -64,19 +66,20 @@ def prefetch(
         pool.shutdown(cancel_futures=True)
 
 
-class Behind:
-    """Does work in the order of its calls, in one thread beside the caller, who is one piece of
-    work ahead at most. An error is raised by the next call."""
+class BackgroundWorker:
+    """Does work in the order of its calls, in one thread beside the caller. The caller may prepare
+    one piece of work while the one before is done."""
 
     def __init__(self, *, is_on: bool = True) -> None:
         """is_on: otherwise the caller does the work itself, before `do` returns."""
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="manifestcommit-behind")
-        self._is_on = is_on
+        self._pool = (
+            ThreadPoolExecutor(1, thread_name_prefix="manifestcommit-background") if is_on else None
+        )
         self._last: Future[Any] | None = None
 
     def do(self, work: Callable[..., Any], *args: Any) -> None:
-        """Begin this work once all before it is done."""
-        if not self._is_on:
+        """Begin this work once the work before it is done, whose error it raises."""
+        if self._pool is None:
             work(*args)
             return
         self.wait()
@@ -89,6 +92,14 @@ class Behind:
             last.result()
 
     def end(self) -> None:
-        """Return when no work is under way any more; its error has no effect."""
+        """Return when no work is under way any more. An error that was not raised yet is lost."""
         self._last = None
-        self._pool.shutdown()
+        if self._pool is not None:
+            self._pool.shutdown()
+
+
+def parallel_writers(size: int) -> int:
+    """How many writers keep this machine busy, if each writes rows of so many bytes of files: where
+    they are many, each has a second thread, which encodes."""
+    cores = os.cpu_count() or 1
+    return max(1, cores // 2 if size > MUCH_BYTES else cores)

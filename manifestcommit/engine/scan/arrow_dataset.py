@@ -14,32 +14,43 @@ import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
 from ...core.filter.arrow_expression import columns_in
+from ...core.schema.arrow_schema import marked_schemas
+from ...core.schema.read_mark import mark_of
 from ...core.table.snapshot import Snapshot
 from ...store.base import check_files
 from ..metadata.table_context import TableContext
 from .checked_dataset import CheckedDataset
-from .whole_file import table_schemas
 
 
-def open_dataset(session: TableContext, snapshot: Snapshot, table: pa.Table) -> ds.Dataset:
+def open_dataset(
+    session: TableContext, snapshot: Snapshot, table: pa.Table, data: bytes | None = None
+) -> ds.Dataset:
     """Open exactly the rows of these entries, with user-visible column names; a missing file is an
     error, and so is a link. [RD2] [SE2]
 
     No request is made before rows are read. The footers of untracked files that were added are
     checked before the first scan that may read them; a table without such files gets a plain
     `FileSystemDataset`. [AF3] pyarrow gets the partition values, so a filter on them opens no other
-    file.
+    file. data: the bytes of the only file, which was checked.
     """
-    logical, physical = table_schemas(session, snapshot)
+    mark = mark_of(snapshot.table_id, session.store.url, snapshot.version)
+    logical, physical = marked_schemas(snapshot.schema, mark)
     if table.num_rows == 0:
         return ds.dataset(logical.empty_table())
+    kind = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")
+    if data is not None:
+        fragment = kind.make_fragment(
+            pa.BufferReader(data), partition_expression=_guarantees(table, snapshot)[0]
+        )
+        held = ds.FileSystemDataset([fragment], physical, kind, None, pc.scalar(True))
+        return held if logical.equals(physical) else RenamedDataset(held, logical, physical)
     paths = table.column("path").to_pylist()
     check_files(session.store, paths, must_exist=True)
     filesystem, base = session.store.filesystem()
     dataset = ds.FileSystemDataset.from_paths(
         [f"{base}/{path}" for path in paths],
         schema=physical,
-        format=ds.ParquetFileFormat(coerce_int96_timestamp_unit="us"),
+        format=kind,
         filesystem=filesystem,
         partitions=_guarantees(table, snapshot),
         root_partition=pc.scalar(True),

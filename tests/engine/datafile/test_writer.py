@@ -291,25 +291,25 @@ def test_a_discarded_attempt_leaves_nothing_and_deletes_nothing(tmp_path: Any) -
         writer.write(batch)
 
 
-@pytest.mark.parametrize("is_much", [False, True])
-def test_a_writer_that_nobody_holds_any_more_completes_nothing(is_much: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("in_background", [False, True])
+def test_a_writer_that_nobody_holds_any_more_completes_nothing(in_background: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """pyarrow closes what it wrote to. [DF2]"""
     monkeypatch.setattr(row_buffer, "ROW_GROUP_ROWS", 10)
     store = fresh_store()
     batch = pa.record_batch({"n": list(range(100))})
-    writer = DataFileWriter(store, plan_for(store, schema_of(batch.schema)), task=0, attempt=ATTEMPT, is_much=is_much)
+    writer = DataFileWriter(store, plan_for(store, schema_of(batch.schema)), task=0, attempt=ATTEMPT, in_background=in_background)
     writer.write(batch)
     del writer
     gc.collect()
     assert list(store.list("")) == []
 
 
-@pytest.mark.parametrize("is_much", [False, True])
-def test_a_refused_batch_gives_the_attempt_up(is_much: bool) -> None:
+@pytest.mark.parametrize("in_background", [False, True])
+def test_a_refused_batch_gives_the_attempt_up(in_background: bool) -> None:
     """After a null in a non-nullable column no entry comes out, not even of the rows before. [DF3] [SC3]"""
     store = fresh_store()
     schema = Schema(fields=(Field(id=1, name="n", type="long", nullable=False),))
-    writer = DataFileWriter(store, plan_for(store, schema), task=0, attempt=ATTEMPT, is_much=is_much)
+    writer = DataFileWriter(store, plan_for(store, schema), task=0, attempt=ATTEMPT, in_background=in_background)
     writer.write(pa.record_batch({"n": [1]}))
     with pytest.raises(SchemaMismatchError, match="'n'"):
         writer.write(pa.record_batch({"n": pa.array([None], pa.int64())}))
@@ -318,10 +318,10 @@ def test_a_refused_batch_gives_the_attempt_up(is_much: bool) -> None:
     assert list(store.list("")) == []
 
 
-@pytest.mark.parametrize("is_much", [False, True])
+@pytest.mark.parametrize("in_background", [False, True])
 @pytest.mark.parametrize("failing", ["write", "close"])
 @pytest.mark.parametrize("error", [OSError("disk full"), StoreError("refused")])
-def test_a_store_that_fails_is_a_store_error_that_names_the_file(failing: str, error: Exception, is_much: bool) -> None:
+def test_a_store_that_fails_is_a_store_error_that_names_the_file(failing: str, error: Exception, in_background: bool) -> None:
     """A file that did not become durable is never listed. [DF2]"""
     store = fresh_store()
     create = store.create_output
@@ -337,7 +337,7 @@ def test_a_store_that_fails_is_a_store_error_that_names_the_file(failing: str, e
 
     store.create_output = broken  # type: ignore[method-assign]  # the fault that is tested
     batch = pa.record_batch({"n": [1, 2]})
-    writer = DataFileWriter(store, plan_for(store, schema_of(batch.schema)), task=0, attempt=ATTEMPT, is_much=is_much)
+    writer = DataFileWriter(store, plan_for(store, schema_of(batch.schema)), task=0, attempt=ATTEMPT, in_background=in_background)
     writer.write(batch)
     with pytest.raises(StoreError) as caught:
         writer.close()
@@ -356,10 +356,10 @@ def test_files_are_the_same_whether_their_row_groups_are_encoded_beside_their_ma
     monkeypatch.setattr(row_buffer, "ROW_GROUP_ROWS", 50)
     batches = [pa.record_batch({"p": [f"{i % 3}" for i in range(n)], "x": [i / 7 for i in range(n)]}) for n in (40, 70, 1, 0, 300)]
     written = []
-    for is_much in (False, True):
+    for in_background in (False, True):
         store = fresh_store()
         plan = plan_for(store, schema_of(batches[0].schema), *names, target_file_size=target)
-        with DataFileWriter(store, plan, task=3, attempt=ATTEMPT, is_much=is_much) as writer:
+        with DataFileWriter(store, plan, task=3, attempt=ATTEMPT, in_background=in_background) as writer:
             for batch in batches:
                 writer.write(batch)
             entries = writer.close()
@@ -378,7 +378,7 @@ def test_an_error_of_a_row_group_ends_the_attempt_at_the_next_one(monkeypatch: p
 
     store.create_output = refused  # type: ignore[method-assign]  # the fault that is tested
     batch = pa.record_batch({"n": list(range(10))})
-    writer = DataFileWriter(store, plan_for(store, schema_of(batch.schema)), task=0, attempt=ATTEMPT, is_much=True)
+    writer = DataFileWriter(store, plan_for(store, schema_of(batch.schema)), task=0, attempt=ATTEMPT, in_background=True)
     writer.write(batch)
     with pytest.raises(StoreError, match="refused"):
         writer.write(batch)

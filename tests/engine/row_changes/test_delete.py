@@ -25,6 +25,7 @@ from manifestcommit.engine.row_changes import arrow_rows, executor
 from manifestcommit.engine.row_changes.arrow_rows import ArrowRows
 from manifestcommit.engine.row_changes.delete import delete_where
 from manifestcommit.engine.row_changes.executor import Choice
+from manifestcommit.engine.runtime import concurrency
 from manifestcommit.engine.runtime.job_metrics import JobMetrics
 from manifestcommit.engine.runtime.tuning import Tuning, tuned
 from manifestcommit.engine.scan import planning
@@ -140,9 +141,10 @@ def test_rows_go_out_of_adopted_files_whose_partition_stands_in_their_folder_onl
 
 def test_large_files_are_shared_among_threads_and_lose_no_row(base: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """[RC1] [RC5]"""
-    monkeypatch.setattr(arrow_rows, "_MUCH", 1)
+    for module in (arrow_rows, concurrency):
+        monkeypatch.setattr(module, "MUCH_BYTES", 1)
     monkeypatch.setattr(arrow_rows, "_BATCH_ROWS", 3)
-    monkeypatch.setattr(arrow_rows.os, "cpu_count", lambda: 6)
+    monkeypatch.setattr(concurrency.os, "cpu_count", lambda: 6)
     table, data = copy(base, "plain", tmp_path)
     outcome = table.delete("id IN (3, 13, 23, 33)")
     assert outcome.files_rewritten == 4 and table.files().num_rows == 3, "two files of four share a thread"

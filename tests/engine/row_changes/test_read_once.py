@@ -148,7 +148,7 @@ def test_of_many_files_each_is_read_once_and_only_some_are_in_memory(together: i
     snapshot = each.open().snapshot
     entries = planning.entries_table(each, snapshot)
     one = max(entries.column("bytes").to_pylist())
-    monkeypatch.setattr(arrow_rows, "_BATCH_BYTES", together * one)
+    monkeypatch.setattr(arrow_rows, "_PACK_BYTES", together * one)
     store.read.clear()
     with tuned(Tuning(read_once_bytes=2 * one)):
         all_of, plain, some = (

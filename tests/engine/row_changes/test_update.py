@@ -153,7 +153,7 @@ def test_a_null_for_a_column_that_has_none_is_refused(tmp_path: Path) -> None:
 
 def test_rows_keep_their_ranges_and_a_key_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """[RC5] [RC6] [KY3]"""
-    monkeypatch.setattr(arrow_rows, "_MUCH", 1)
+    monkeypatch.setattr(arrow_rows, "MUCH_BYTES", 1)
     for first in (0, 10):
         mc.write(pa.table({"id": range(first, first + 10)}), tmp_path / "t", watermarks={"s": (first, first + 10)})
     table = Table(tmp_path / "t")

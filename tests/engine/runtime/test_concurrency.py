@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from manifestcommit.engine.runtime.concurrency import Behind, map_concurrently, map_in_batches, prefetch
+from manifestcommit.engine.runtime.concurrency import BackgroundWorker, map_concurrently, map_in_batches, prefetch
 from manifestcommit.store import Store
 from manifestcommit.store.base import is_remote
 from manifestcommit.store.memory import MemoryStore
@@ -95,9 +95,9 @@ def test_work_behind_is_done_in_order_and_its_caller_is_one_ahead() -> None:
         assert go.acquire(timeout=60)
         done.append(item)
 
-    behind = Behind()
-    behind.do(work, 0)
-    second = threading.Thread(target=behind.do, args=(work, 1))
+    worker = BackgroundWorker()
+    worker.do(work, 0)
+    second = threading.Thread(target=worker.do, args=(work, 1))
     second.start()
     second.join(0.05)
     assert second.is_alive() and not done
@@ -105,35 +105,35 @@ def test_work_behind_is_done_in_order_and_its_caller_is_one_ahead() -> None:
     second.join(60)
     assert done == [0]
     go.release()
-    behind.wait()
+    worker.wait()
     assert done == [0, 1]
-    behind.end()
+    worker.end()
 
 
-@pytest.mark.parametrize("then", [lambda behind: behind.do(int), lambda behind: behind.wait()])
-def test_an_error_behind_is_raised_by_the_next_call_and_once(then: Callable[[Behind], None]) -> None:
-    behind = Behind()
-    behind.do(int, "no number")
+@pytest.mark.parametrize("then", [lambda worker: worker.do(int), lambda worker: worker.wait()])
+def test_an_error_behind_is_raised_by_the_next_call_and_once(then: Callable[[BackgroundWorker], None]) -> None:
+    worker = BackgroundWorker()
+    worker.do(int, "no number")
     with pytest.raises(ValueError, match="no number"):
-        then(behind)
-    behind.wait()
-    behind.do(int, "no number")
-    behind.end()
+        then(worker)
+    worker.wait()
+    worker.do(int, "no number")
+    worker.end()
 
 
 def test_the_end_waits_for_what_is_under_way() -> None:
     """A writer that is discarded would go on writing."""
     done: list[int] = []
-    behind = Behind()
-    behind.do(lambda: (time.sleep(0.05), done.append(1)))
-    behind.end()
+    worker = BackgroundWorker()
+    worker.do(lambda: (time.sleep(0.05), done.append(1)))
+    worker.end()
     assert done == [1]
 
 
 def test_work_is_done_at_once_where_nothing_is_to_be_behind() -> None:
     threads: list[threading.Thread] = []
-    behind = Behind(is_on=False)
-    behind.do(lambda: threads.append(threading.current_thread()))
+    worker = BackgroundWorker(is_on=False)
+    worker.do(lambda: threads.append(threading.current_thread()))
     assert threads == [threading.current_thread()]
     with pytest.raises(ValueError, match="no number"):
-        behind.do(int, "no number")
+        worker.do(int, "no number")

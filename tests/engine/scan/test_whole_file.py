@@ -11,17 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from tests.faults.tables import memory, rows, session, write
 from tests.footers import changed
 
 import manifestcommit as mc
+from manifestcommit.engine.row_changes import arrow_rows
 from manifestcommit.engine.row_changes.arrow_rows import scan
 from manifestcommit.engine.runtime.tuning import Tuning, tuned
 from manifestcommit.engine.scan import planning, whole_file
 from manifestcommit.engine.scan.arrow_dataset import open_dataset
-from manifestcommit.engine.scan.whole_file import batches_of
+from manifestcommit.engine.scan.whole_file import batches_of, checked_bytes
 from manifestcommit.testing import CountingStore
 
 ROWS = pa.table(
@@ -45,10 +47,18 @@ CHANGES = {
 
 
 def whole(table: mc.Table, columns: list[str] | None = None) -> pa.Table | None:
-    """The rows of its only file, if it is decoded whole."""
+    """The rows of its only file, if it is decoded whole, after which nobody opens it."""
     session, snapshot, entries = opened(table)
-    batches = batches_of(session, snapshot, entries, columns, 2)
-    return None if batches is None else pa.Table.from_batches(batches)
+    data = checked_bytes(session, entries)
+    if data is None:
+        return None
+    (path,) = entries.column("path").to_pylist()
+    file = Path(table.url.removeprefix("file://")) / path
+    file.rename(file.with_name("away"))
+    try:
+        return pa.Table.from_batches(batches_of(session, snapshot, entries, data, columns, 2))
+    finally:
+        file.with_name("away").rename(file)
 
 
 def opened(table: mc.Table) -> tuple[Any, Any, pa.Table]:
@@ -76,16 +86,16 @@ def test_a_file_has_the_rows_that_a_scan_finds(table: mc.Table, columns: list[st
     assert found.select(columns or ROWS.column_names).equals(ROWS.select(columns or ROWS.column_names))
 
 
+@pytest.mark.parametrize("columns", [None, ["id"], ["day", "raw", "many"]], ids=str)
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_file_that_is_older_than_its_columns_is_scanned(table: mc.Table, change: str) -> None:
-    """[SC4] [SC5]"""
+def test_a_file_that_is_older_than_its_columns_is_read_once_too(table: mc.Table, change: str, columns: list[str] | None) -> None:
+    """[SC4] [SC5] [CF17]"""
     CHANGES[change](table)
+    found = whole(table, columns)
     session, snapshot, entries = opened(table)
-    columns = open_dataset(session, snapshot, entries).schema.names
-    assert whole(table, columns) is None
-    assert whole(table, ["day"]) is not None
-    batches = list(scan(session, snapshot, entries))
-    assert pa.Table.from_batches(batches).equals(open_dataset(session, snapshot, entries).to_table())
+    scanned = open_dataset(session, snapshot, entries).to_table(columns=columns)
+    assert found is not None and found.equals(scanned, check_metadata=True)
+    assert pa.Table.from_batches(scan(session, snapshot, entries, columns)).equals(scanned)
     assert table.delete("id = 1").rows_rewritten == 2
 
 
@@ -125,9 +135,15 @@ def test_a_file_that_is_not_what_was_written_is_named_and_not_rewritten(table: m
     assert table._session.open().version == version
 
 
+@pytest.mark.parametrize("most", [0, 1 << 30])
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_file_that_is_too_large_to_be_held_with_its_rows_is_checked_before_it_is_rewritten(table: mc.Table, damage: str) -> None:
-    """[DF3] [RD10]"""
+def test_a_file_that_is_not_held_with_its_rows_is_named_too(
+    table: mc.Table, damage: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it is compared with its digest before its rows are written, and, if it is too large for that, where it cannot be decoded.
+    [DF3] [RC1]"""
+    monkeypatch.setattr(arrow_rows, "_WHOLE_BYTES", most)
+    monkeypatch.setattr(whole_file, "_REQUEST_BYTES", 100)
     session, snapshot, entries = opened(table)
     (path,) = entries.column("path").to_pylist()
     file = Path(table.url.removeprefix("file://")) / path
@@ -135,12 +151,28 @@ def test_a_file_that_is_too_large_to_be_held_with_its_rows_is_checked_before_it_
     with tuned(Tuning(read_once_bytes=0)):
         assert pa.Table.from_batches(list(scan(session, snapshot, entries))).num_rows == ROWS.num_rows
         file.write_bytes(DAMAGE[damage](data))
-        with pytest.raises(mc.CorruptMetadataError, match=re.escape(path)):
-            list(scan(session, snapshot, entries))
-        if len(file.read_bytes()) == len(data):
+        table = mc.Table(table.url)
+        if most:
             with pytest.raises(mc.CorruptMetadataError, match=re.escape(path)):
-                mc.Table(table.url).update({"id": "5"}, "id = 1")
-            assert mc.Table(table.url).version == snapshot.version
+                list(scan(session, snapshot, entries))
+        seen = {"cut", "empty"} | ({"one byte of a value"} if most else set())
+        for change in (
+            lambda: table.update({"id": "5"}, "id = 1"),
+            lambda: table.delete("id = 1 AND day = 'd'"),
+            lambda: table.merge(ROWS.select(["id"]).slice(0, 1), on="id", when_matched="delete", when_not_matched=None),
+        ):
+            if damage in seen:
+                with pytest.raises(mc.CorruptMetadataError, match=re.escape(path)) as raised:
+                    change()
+                assert raised.value.object_name == path
+    assert mc.Table(table.url).version == snapshot.version
+
+
+def test_a_condition_that_cannot_be_evaluated_is_not_said_to_be_damage(table: mc.Table) -> None:
+    """[RC8]"""
+    with tuned(Tuning(read_once_bytes=0)), pytest.raises(mc.UsageError, match="cannot be evaluated"):
+        table.delete(pc.field("id") / 0 == 1)
+    assert mc.Table(table.url).version == table.version
 
 
 def test_a_file_of_another_program_is_checked_and_scanned(tmp_path: Path) -> None:
@@ -169,8 +201,12 @@ def test_a_large_file_behind_a_network_comes_in_several_requests_at_once(most: i
         snapshot = each.open().snapshot
         entries = planning.entries_table(each, snapshot)
         before = len(store.calls)
-        found = whole_file.batches_of(each, snapshot, entries, None, 100)
-        assert found is not None and [row["id"] for batch in found for row in batch.to_pylist()] == list(range(300))
+        data = whole_file.checked_bytes(each, entries)
+        assert data is not None
+        found = whole_file.batches_of(each, snapshot, entries, data, None, 100)
+        assert [row["id"] for batch in found for row in batch.to_pylist()] == list(range(300))
+        whole_file.check_digest(each, entries)
         gone.append(len(store.calls) - before)
     size = entries.column("bytes")[0].as_py()
-    assert gone == [1, -(-size // most)]
+    parts = -(-size // most)
+    assert gone == [1 + parts, 2 * parts], "a digest alone is taken in parts everywhere"
