@@ -457,8 +457,8 @@ UNTRUSTED: tuple[Mutant, ...] = (
         "an end that does not wait",
         "A writer that was discarded goes on writing its file, which may complete.",
         "DF2 AB2",
-        ("engine/runtime/concurrency.py", "            self._pool.shutdown()\n", "            pass\n"),
-        tests="engine/runtime/test_concurrency.py::test_the_end_waits_for_what_is_under_way",
+        ("engine/runtime/concurrency.py", "            self._last.exception()\n", "            pass\n"),
+        tests="engine/runtime/test_concurrency.py::test_the_end_waits_also_after_it_was_interrupted",
     ),
     mutant(
         "footers of small files",

@@ -198,29 +198,32 @@ def read_once(
         return None
     room, lock = _UNPACKED * most, Lock()
 
-    def one(entry: pa.Table) -> list[pa.RecordBatch]:
+    def one(entry: pa.Table) -> list[pa.RecordBatch] | None:
         nonlocal room
         held: list[pa.RecordBatch] = []
         is_large = size_of(entry) > _PACK_BYTES
         with _naming(session, snapshot, entry):
             data = checked_bytes(session, entry)
             for batch in _batches_of(session, snapshot, entry, data, columns, use_threads=is_large):
+                size = batch.nbytes
                 with lock:
-                    room -= batch.nbytes
+                    room -= size
                 if room < 0:
-                    break
+                    return None
                 held.append(batch)
         return held
 
-    files = map_concurrently(session.store, one, each_of(entries))
-    if room < 0:
-        return None
     mark = mark_of(snapshot.table_id, session.store.url, snapshot.version)
     schema, _ = marked_schemas(snapshot.schema, mark)
     if columns is not None:
         schema = pa.schema([schema.field(name) for name in columns], schema.metadata)
-    tables = (pa.Table.from_batches(batches, schema) for batches in files)
-    return dict(zip(entries.column("path").to_pylist(), tables, strict=True))
+    files: dict[str, pa.Table] = {}
+    found = map_concurrently(session.store, one, each_of(entries))
+    for path, batches in zip(entries.column("path").to_pylist(), found, strict=True):
+        if batches is None:
+            return None
+        files[path] = pa.Table.from_batches(batches, schema)
+    return files
 
 
 def _most_projected() -> int:

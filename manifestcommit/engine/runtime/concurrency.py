@@ -87,15 +87,26 @@ class BackgroundWorker:
 
     def wait(self) -> None:
         """Return when all work is done, or raise its error, once."""
-        last, self._last = self._last, None
-        if last is not None:
-            last.result()
+        last = self._last
+        try:
+            if last is not None:
+                self._finish()
+                last.result()
+        finally:
+            del last  # its error refers to this frame: both would keep rows and files of the caller
 
     def end(self) -> None:
         """Return when no work is under way any more. An error that was not raised yet is lost."""
-        self._last = None
+        self._finish()
         if self._pool is not None:
             self._pool.shutdown()
+
+    def _finish(self) -> None:
+        """An interrupt here leaves the work to be waited for: of a join that one interrupts, Python
+        3.11 takes the thread for stopped."""
+        if self._last is not None:
+            self._last.exception()
+        self._last = None
 
 
 def parallel_writers(size: int) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -159,3 +160,39 @@ def test_of_many_files_each_is_read_once_and_only_some_are_in_memory(together: i
     assert sorted(plain) == list(range(60)) and sorted(some) == [3, 33, 59]
     read = {store.read[path] for path in live(store)}
     assert read == {3}
+
+
+def test_files_that_are_read_at_once_are_held_whole_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a thread asks for the size of a batch, another one uses up the room and leaves its file. [RC8]"""
+    store = three_files()
+    monkeypatch.setattr(store, "is_remote", True, raising=False)
+    each = session(store)
+    snapshot = each.open().snapshot
+    entries = planning.entries_table(each, snapshot).slice(0, 2)
+    asked, left = threading.Event(), threading.Event()
+
+    class Batch(NamedTuple):
+        rows: pa.RecordBatch
+        is_small: bool
+
+        @property
+        def nbytes(self) -> int:
+            if self.is_small:
+                asked.set()
+            assert (left if self.is_small else asked).wait(60)
+            return 1 if self.is_small else 1 << 40
+
+    first = entries.column("path")[0].as_py()
+
+    def batches_of(session: Any, snapshot: Any, entry: pa.Table, *given: Any, **named: Any) -> Iterator[Any]:
+        is_small = entry.column("path")[0].as_py() != first
+        try:
+            for batch in found(session, snapshot, entry, *given, **named):
+                yield Batch(batch, is_small)
+        finally:
+            if not is_small:
+                left.set()
+
+    found = arrow_rows._batches_of
+    monkeypatch.setattr(arrow_rows, "_batches_of", batches_of)
+    assert arrow_rows.read_once(each, snapshot, entries) is None

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import subprocess
+import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +19,8 @@ from manifestcommit.store import Store
 from manifestcommit.store.base import is_remote
 from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing import CountingStore, FaultStore
+
+REPO = Path(__file__).resolve().parents[3]
 
 
 class Far(MemoryStore):
@@ -121,6 +129,28 @@ def test_an_error_behind_is_raised_by_the_next_call_and_once(then: Callable[[Bac
     worker.end()
 
 
+def test_an_error_behind_keeps_nothing_of_its_caller() -> None:
+    """Rows in memory and open files would stay until the next garbage collection."""
+
+    class Rows:
+        pass
+
+    def failing() -> weakref.ref[Rows]:
+        rows = Rows()
+        worker = BackgroundWorker()
+        worker.do(int, "no number")
+        with contextlib.suppress(ValueError):
+            worker.wait()
+        worker.end()
+        return weakref.ref(rows)
+
+    gc.disable()
+    try:
+        assert failing()() is None
+    finally:
+        gc.enable()
+
+
 def test_the_end_waits_for_what_is_under_way() -> None:
     """A writer that is discarded would go on writing."""
     done: list[int] = []
@@ -128,6 +158,31 @@ def test_the_end_waits_for_what_is_under_way() -> None:
     worker.do(lambda: (time.sleep(0.05), done.append(1)))
     worker.end()
     assert done == [1]
+
+
+INTERRUPTED = """
+import os, signal, threading
+from manifestcommit.engine.runtime.concurrency import BackgroundWorker
+
+done, go, worker = [], threading.Event(), BackgroundWorker()
+worker.do(lambda: done.append(go.wait(60)))
+for call in (worker.wait, worker.end):
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        call()
+        raise SystemExit("not interrupted")
+    except KeyboardInterrupt:
+        assert not done
+threading.Timer(0.3, go.set).start()
+worker.end()
+raise SystemExit(0 if done == [True] else "did not wait")
+"""
+
+
+def test_the_end_waits_also_after_it_was_interrupted() -> None:
+    """Whoever presses Ctrl-C twice would have a file closed while a thread writes it."""
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], cwd=REPO, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_work_is_done_at_once_where_nothing_is_to_be_behind() -> None:
