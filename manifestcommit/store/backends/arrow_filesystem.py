@@ -3,6 +3,9 @@ Polars, read data files. [RD2]"""
 
 from __future__ import annotations
 
+import atexit
+import time
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -10,10 +13,21 @@ from pyarrow.fs import FileInfo, FileSystemHandler, FileType, PyFileSystem
 
 from ..base import Store, missing_file
 
+_RELEASE_S = 0.02
+
 
 def arrow_filesystem(store: Store) -> Any:
     """A read-only filesystem with objects by their names below the table path."""
+    _wait_at_exit()
     return PyFileSystem(_Handler(store))
+
+
+@cache
+def _wait_at_exit() -> None:
+    """Threads of pyarrow release buffers and files just after the scan that used them has ended.
+    Where the interpreter exits meanwhile, a thread that releases what is Python's aborts the
+    process, whose exit code then says that it failed."""
+    atexit.register(time.sleep, _RELEASE_S)
 
 
 class _Handler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships no types
