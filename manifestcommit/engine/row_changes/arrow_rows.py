@@ -180,8 +180,8 @@ def scan(
                 yield from _scanner(session, snapshot, some, columns, filter).to_batches()
                 continue
             held = map_concurrently(session.store, partial(checked_bytes, session), each_of(some))
-            for entry, data in zip(each_of(some), held, strict=True):
-                for batch in _batches_of(session, snapshot, entry, data, columns):
+            for entry in each_of(some):  # the bytes of a file go before others are read
+                for batch in _batches_of(session, snapshot, entry, held.pop(0), columns):
                     yield from _chosen(batch, filter)
 
 
