@@ -72,8 +72,8 @@ def set_traps():
     begin, write, close = DataFileWriter.__init__, DataFileWriter.write, DataFileWriter.close
     create, delete, plan = LocalStore.put_if_absent, LocalStore.delete, Transaction.plan_write
 
-    def trapped_begin(self, store, plan, *, task, attempt):
-        begin(self, store, plan, task=task, attempt=attempt)
+    def trapped_begin(self, store, plan, *, task, attempt, **options):
+        begin(self, store, plan, task=task, attempt=attempt, **options)
         self.task_of_test, self.attempt_of_test = task, attempt
 
     def trapped_write(self, batch):
