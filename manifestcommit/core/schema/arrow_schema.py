@@ -29,7 +29,7 @@ from manifestcommit.core.schema.fields import (
     show_path,
     unique_ids,
 )
-from manifestcommit.core.schema.read_mark import arrow_metadata
+from manifestcommit.core.schema.read_mark import arrow_metadata, mark_of
 from manifestcommit.core.schema.spark_json import kept_metadata, to_spark
 from manifestcommit.errors import UnsupportedTypeError
 
@@ -100,16 +100,17 @@ def arrow_type(type: FieldType) -> pa.DataType:
     return _arrow_type(type, physical=True, ids=True, relaxed=True)
 
 
-def marked_schemas(schema: Schema | None, mark: str) -> tuple[pa.Schema, pa.Schema]:
+def marked_schemas(
+    schema: Schema | None, table_id: str, url: str, version: int
+) -> tuple[pa.Schema, pa.Schema]:
     """The columns as users see them, and as files have them; rows in either carry the mark of the
-    version that they were read from. [CF17]"""
+    version that they are read from. [CF17]"""
+    mark = arrow_metadata(mark_of(table_id, url, version))
     logical, physical = (
-        arrow_schema(schema or Schema(fields=()), physical=is_physical, ids=False).with_metadata(
-            arrow_metadata(mark)
-        )
+        arrow_schema(schema or Schema(fields=()), physical=is_physical, ids=False)
         for is_physical in (False, True)
     )
-    return logical, physical
+    return logical.with_metadata(mark), physical.with_metadata(mark)
 
 
 def arrow_schema(

@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 
 from ...core.schema.arrow_schema import marked_schemas
 from ...core.schema.fields import Schema
-from ...core.schema.read_mark import mark_of
 from ...core.table.bin_packing import pack_bins
 from ...core.table.entries import Entry
 from ...core.table.snapshot import Snapshot
@@ -179,8 +178,9 @@ def scan(
             if is_part or size_of(some) > _WHOLE_BYTES:
                 yield from _scanner(session, snapshot, some, columns, filter).to_batches()
                 continue
-            held = map_concurrently(session.store, partial(checked_bytes, session), each_of(some))
-            for entry in each_of(some):  # the bytes of a file go before others are read
+            files = each_of(some)
+            held = map_concurrently(session.store, partial(checked_bytes, session), files)
+            for entry in files:  # the bytes of a file go before others are read
                 for batch in _batches_of(session, snapshot, entry, held.pop(0), columns):
                     yield from _chosen(batch, filter)
 
@@ -213,8 +213,9 @@ def read_once(
                 held.append(batch)
         return held
 
-    mark = mark_of(snapshot.table_id, session.store.url, snapshot.version)
-    schema, _ = marked_schemas(snapshot.schema, mark)
+    schema, _ = marked_schemas(
+        snapshot.schema, snapshot.table_id, session.store.url, snapshot.version
+    )
     if columns is not None:
         schema = pa.schema([schema.field(name) for name in columns], schema.metadata)
     files: dict[str, pa.Table] = {}

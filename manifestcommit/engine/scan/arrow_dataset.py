@@ -15,7 +15,6 @@ from pyarrow.fs import LocalFileSystem
 
 from ...core.filter.arrow_expression import columns_in
 from ...core.schema.arrow_schema import marked_schemas
-from ...core.schema.read_mark import mark_of
 from ...core.table.snapshot import Snapshot
 from ...store.base import check_files
 from ..metadata.table_context import TableContext
@@ -33,8 +32,9 @@ def open_dataset(
     `FileSystemDataset`. [AF3] pyarrow gets the partition values, so a filter on them opens no other
     file. data: the bytes of the only file, which was checked.
     """
-    mark = mark_of(snapshot.table_id, session.store.url, snapshot.version)
-    logical, physical = marked_schemas(snapshot.schema, mark)
+    logical, physical = marked_schemas(
+        snapshot.schema, snapshot.table_id, session.store.url, snapshot.version
+    )
     if table.num_rows == 0:
         return ds.dataset(logical.empty_table())
     kind = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from ...core.format import codec
 from ...core.schema.arrow_schema import marked_schemas
-from ...core.schema.read_mark import mark_of
 from ...core.table.snapshot import Snapshot
 from ...errors import CorruptMetadataError
 from ...store.base import is_remote
@@ -60,8 +59,9 @@ def batches_of(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one file with these bytes, with user-visible names of columns. use_threads:
     decode columns in parallel."""
-    mark = mark_of(snapshot.table_id, session.store.url, snapshot.version)
-    logical, physical = marked_schemas(snapshot.schema, mark)
+    logical, physical = marked_schemas(
+        snapshot.schema, snapshot.table_id, session.store.url, snapshot.version
+    )
     names = logical.names if columns is None else columns
     places = [logical.get_field_index(name) for name in names]
     file = open_parquet(pa.BufferReader(data), coerce_int96_timestamp_unit="us")

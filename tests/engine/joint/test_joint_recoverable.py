@@ -201,9 +201,9 @@ def test_a_run_whose_work_was_committed_by_another_and_undone_is_told_so(lake: L
 
 
 def run_in_turns(lake: Lake, runs: Sequence[Sequence[TablePart]], dice: random.Random) -> list[Sequence[Outcome] | None]:
-    """All runs at once, whose requests take turns by the dice; about half of them die at one. What each is told; None: it died."""
+    """All runs at once, whose requests take turns by the dice; up to a third of them die at one. The outcomes of each; None: it died."""
     turns = Turns(dice.randrange(1 << 32), len(runs))
-    told: list[Any] = [None] * len(runs)
+    results: list[Any] = [None] * len(runs)
     last = [dice.choice([None, None, dice.randrange(30)]) for _ in runs]
 
     def go(number: int) -> None:
@@ -215,11 +215,11 @@ def run_in_turns(lake: Lake, runs: Sequence[Sequence[TablePart]], dice: random.R
                 raise Crash
 
         try:
-            told[number] = commit_jointly(watched(runs[number], on_call))
+            results[number] = commit_jointly(watched(runs[number], on_call))
         except Crash:
             pass
         except BaseException as error:
-            told[number] = error
+            results[number] = error
         finally:
             turns.leave()
 
@@ -229,10 +229,10 @@ def run_in_turns(lake: Lake, runs: Sequence[Sequence[TablePart]], dice: random.R
     for thread in threads:
         thread.join(120)
     assert not any(thread.is_alive() for thread in threads), "nobody goes on"
-    for each in told:
+    for each in results:
         if isinstance(each, BaseException):
             raise each
-    return told
+    return results
 
 
 def test_of_runs_that_meet_and_die_anywhere_the_work_of_one_is_in_all_of_its_tables() -> None:
@@ -249,16 +249,16 @@ def test_of_runs_that_meet_and_die_anywhere_the_work_of_one_is_in_all_of_its_tab
             tables = [0, 1, 2] if dice.random() < 0.85 else dice.choice([[0, 1], [0, 2], [1, 2]])
             parts = again(lake, first, end=number + 1, other=other)
             runs.append([parts[which] for which in tables])
-        told = run_in_turns(lake, runs, dice)
+        results = run_in_turns(lake, runs, dice)
         for which in range(3):
             append(lake, which)  # which decides what is pending
         moved = lake.moved()
         ends = {end for end in moved if end}
-        assert len(ends) <= 1 and (ends or not any(told)), f"{seed}: {told} leave {moved}"
+        assert len(ends) <= 1 and (ends or not any(results)), f"{seed}: {results} leave {moved}"
         for end in ends:
             tables = [lake.urls.index(part.url) for part in runs[end - 1]]
             assert tables == [which for which in range(3) if moved[which]], f"{seed}: {moved}"
-        for number, outcomes in enumerate(told):
+        for number, outcomes in enumerate(results):
             kinds = {"dead"} if outcomes is None else {each.kind for each in outcomes}
             seen["/".join(sorted(kinds))] += 1
             assert outcomes is None or (number + 1 in ends) == (kinds == {"committed"}), f"{seed}: {kinds} of run {number}, {moved}"
