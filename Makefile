@@ -32,7 +32,7 @@ help:  ## what there is
 	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
 demo: $(VENV)/demo.stamp  ## a year of flights through Spark, with crashes, reruns and races; every flight once, also in three tables
-	@$(BIN)/python -m manifestcommit.demo $(DEMO_ARGS)
+	@$(BIN)/python -m examples.flights $(DEMO_ARGS)
 
 demo-s3: $(VENV)/dev.stamp  ## the same on a real S3 server (Ceph RGW), which it starts and ends
 	@$(BIN)/python -m tests.servers demo $(DEMO_ARGS)

@@ -294,7 +294,7 @@ def work_folder(options: argparse.Namespace) -> Iterator[Path]:
 @contextmanager
 def spark_session(log: Path, *, cores: int = 2, memory: str = "4g") -> Iterator[SparkSession]:
     """A local session without UI; what the JVM has to say goes to `log`, and to standard error if the benchmark fails."""
-    from manifestcommit.demo.month import open_session
+    from examples.flights.month import open_session
 
     try:
         with open_session(log, cores=cores, config={"spark.driver.memory": memory}) as spark:

@@ -36,9 +36,7 @@ else:  # not for type checkers: with a `__getattr__` they take every name for on
                 return globals().setdefault(name, getattr(api, name))
             if name in globals():
                 return globals()[name]
-        from .former_names import hint  # late: hardly ever
-
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint(__name__, name)}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *_api().__all__})

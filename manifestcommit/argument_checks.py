@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar, get_args
 
@@ -42,7 +41,6 @@ from .engine.runtime.validation import (
     whole,
 )
 from .errors import UsageError
-from .former_names import hint
 from .store import StorageOptions
 
 P = ParamSpec("P")
@@ -172,11 +170,9 @@ def part_of(owner: str) -> Callable[[K], K]:
     return rename
 
 
-def checked(
-    *, formerly: Mapping[str, str] | None = None, **own: Rule
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def checked(**own: Rule) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Check the arguments of a public call by the rules of their names. own: rules of this call in
-    place of those; formerly: old names of arguments, taken with a DeprecationWarning. [SE3]
+    place of those. [SE3]
 
     An argument without a rule is an error when the module is imported. Storage options are hidden
     before anything else can fail: no frame of this package holds their values, so that no tool that
@@ -194,25 +190,10 @@ def checked(
         @functools.wraps(called)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             problem, named = "", call.__qualname__.removesuffix(".__init__")
-            for old, new in (formerly or {}).items():
-                if old in kwargs and new not in kwargs:
-                    if kwargs.get("storage_options") is not None:  # a warning may be an error
-                        kwargs["storage_options"] = StorageOptions(
-                            kwargs.pop("storage_options")  # type: ignore[arg-type]  # bound below
-                        )
-                    warnings.warn(
-                        f"{named}({old}=…) is deprecated: use {new}=…, or give it "
-                        "first, without a name",
-                        DeprecationWarning,
-                        stacklevel=2,
-                    )
-                    kwargs[new] = kwargs.pop(old)
             try:
                 given = signature.bind(*args, **kwargs)
             except TypeError as error:
-                problem = f"{named}(): {error}" + "".join(
-                    hint("argument", name) for name in kwargs if name not in signature.parameters
-                )
+                problem = f"{named}(): {error}"
             del args, kwargs
             if problem:
                 raise TypeError(problem)  # here: the frames of the other one hold what was given

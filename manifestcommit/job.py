@@ -35,7 +35,6 @@ from .errors import (
     UsageError,
     WatermarkGapError,
 )
-from .former_names import with_former_names
 from .store import StorageOptions, open_store
 from .terminal.progress import Progress
 
@@ -245,7 +244,6 @@ class DroppedJobWarning(UserWarning):
     """
 
 
-@with_former_names("Job")
 class Job:
     """One attempt to change a table, made by `begin`; leave its block to commit.
 

@@ -28,7 +28,7 @@ LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
             "value27",
         ),
     },
-    "tests/api/test_former_names.py": {
+    "tests/api/test_wrong_calls.py": {
         "test_simulated_clocks_are_not_logged": (),
     },
     "tests/api/test_missing_columns.py": {

@@ -1,7 +1,7 @@
 """The parser of the `manifestcommit` command: its verbs by group, its help, and what was meant by a
 word that it does not know.
 
-Not here: running a command (cli.main), the page and the manual that are made of it (cli.manual).
+Not here: running a command (cli.main), `help` and `completion` (cli.manual).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import textwrap
 from collections.abc import Iterable
 from typing import NoReturn
 
-from ..former_names import hint
 from ..terminal.render import visible
 from ..version import __version__
 from . import jobs, manual
@@ -65,7 +64,7 @@ class Parser(argparse.ArgumentParser):
         if choice and "COMMAND" in message and self.commands is not None:
             shown = re.sub(r"://[^@]*@", "://...@", choice[1])
             text = f"there is no command '{shown}'"
-            text += hint("command", choice[1]) or meant(choice[1], self.commands.parsers)
+            text += meant(choice[1], self.commands.parsers)
         super().error(visible(text))
 
     def unknown(self, arguments: Iterable[str]) -> NoReturn:
@@ -75,7 +74,7 @@ class Parser(argparse.ArgumentParser):
         text = f"unrecognized arguments: {' '.join(given)}"
         for each in given:
             name = each.partition("=")[0]
-            text += hint("option", name) or (meant(name, known) if name.startswith("--") else "")
+            text += meant(name, known) if name.startswith("--") else ""
         self.error(text)
 
 

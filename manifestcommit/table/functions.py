@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-@checked(formerly={"df_path": "path"})
+@checked()
 def read_committed(
     path: Path,
     *,
@@ -45,8 +45,7 @@ def read_committed(
     a later `select` or `where` reads all the same.
 
     Args:
-        path: the table path, a local path or a URL. `df_path=` still works, with a
-            DeprecationWarning.
+        path: the table path, a local path or a URL.
         version: as for `Table.snapshot`.
         as_of: as for `Table.snapshot`.
         tag: as for `Table.snapshot`.

@@ -36,7 +36,6 @@ from ..engine.operations.tags import tag, untag
 from ..engine.runtime.outcome import JobResults, Outcome, committed_or_raise
 from ..engine.runtime.validation import file_name, flag, one_of, optional, spark_session, whole
 from ..errors import UsageError
-from ..former_names import with_former_names
 from ..store.probes.doctor import DoctorReport, examine
 from ..telemetry import record_table
 from ..terminal.progress import Progress
@@ -60,7 +59,6 @@ def spark_of_gc(name: str, value: Any) -> Any:
     return value if value is True else spark_session(name, value)
 
 
-@with_former_names("Table")
 class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, TableReads):
     """A table at a path. Every method looks at the newest version as of its call.
 

@@ -10,7 +10,7 @@ CONSTANTS
     Gone         \* no object has this name
 
 VARIABLES
-    objects,  \* version -> Gone, or what stands there: its table, whether that has a marker, who created it, and what it was built upon
+    objects,  \* version -> Gone, or what stands there: its table, who created it, and what it was built upon
     markers,  \* the tables whose markers are there
     s         \* process -> where it stands, and what it remembers
 
@@ -21,19 +21,18 @@ On(rule) == rule \notin Off
 
 Remove == "remove"  \* a person removes the root: all that a list shows, one by one, in any order
 Make == "make"      \* makes a table where a list shows none
-MakeUnmarked == "make unmarked"  \* the same, once the removal is over, as releases did that knew no markers
 Add == "add"        \* commits to the table that it finds
 Look == "look"      \* opens the head
 
 Nothing == <<"", "">>
-Object(table, marked, who, upon) == [id |-> <<table, who>>, table |-> table, marked |-> marked, upon |-> upon]
+Object(table, who, upon) == [id |-> <<table, who>>, table |-> table, upon |-> upon]
 There == {v \in 1..MaxVersion : objects[v] # Gone}
 Highest == CHOOSE v \in There : \A w \in There : w <= v
 IdAt(v) == IF v \notin There THEN Nothing ELSE objects[v].id
 
 \* The first table, "old", has its marker and one version.
 Init ==
-    /\ objects = [v \in 1..MaxVersion |-> IF v = 1 THEN Object("old", TRUE, "", Nothing) ELSE Gone]
+    /\ objects = [v \in 1..MaxVersion |-> IF v = 1 THEN Object("old", "", Nothing) ELSE Gone]
     /\ markers = {"old"}
     /\ s = [p \in Procs |-> [pc |-> "idle"]]
 
@@ -41,7 +40,7 @@ Init ==
 IsRemoved == \A p \in Procs : Plan[p] = Remove => s[p].pc = "done"
 
 \* [LY14] engine.metadata.table_marker.misplaced: what a list shows as the head is of the table whose marker it shows.
-IsPlaced(v) == ~On("marker of the head") \/ IF objects[v].marked THEN objects[v].table \in markers ELSE markers = {}
+IsPlaced(v) == ~On("marker of the head") \/ objects[v].table \in markers
 
 \* [LY10] What a person removes: what is there when they begin.
 BeginRemoving(p) ==
@@ -57,9 +56,8 @@ RemoveNext(p) ==
 
 \* [CM13] [LY14] engine.commit.create_version.create_table: the marker comes before version 1.
 PutMarker(p) ==
-    /\ Plan[p] \in {Make, MakeUnmarked} /\ s[p].pc = "idle" /\ There = {}
-    /\ Plan[p] = MakeUnmarked => IsRemoved
-    /\ markers' = IF Plan[p] = Make THEN markers \cup {p} ELSE markers
+    /\ Plan[p] = Make /\ s[p].pc = "idle" /\ There = {}
+    /\ markers' = markers \cup {p}
     /\ s' = [s EXCEPT ![p] = [pc |-> "marked"]]
     /\ UNCHANGED objects
 
@@ -67,7 +65,7 @@ PutMarker(p) ==
 CreateTable(p) ==
     /\ s[p].pc = "marked"
     /\ IF objects[1] = Gone
-       THEN objects' = [objects EXCEPT ![1] = Object(p, Plan[p] = Make, p, Nothing)] /\ UNCHANGED markers
+       THEN objects' = [objects EXCEPT ![1] = Object(p, p, Nothing)] /\ UNCHANGED markers
        ELSE markers' = markers \ {p} /\ UNCHANGED objects
     /\ s' = [s EXCEPT ![p] = [pc |-> "done", kind |-> "made"]]
 
@@ -80,26 +78,26 @@ Open(p) ==
        IN s' = [s EXCEPT ![p] =
              CASE ~IsPlaced(Highest) -> [pc |-> "done", kind |-> "refused"]
                [] Plan[p] = Look -> [pc |-> "done", kind |-> "read", isTrue |-> isTrue]
-               [] OTHER -> [pc |-> "send", table |-> head.table, marked |-> head.marked, base |-> Highest, upon |-> head.id]]
+               [] OTHER -> [pc |-> "send", table |-> head.table, base |-> Highest, upon |-> head.id]]
     /\ UNCHANGED <<objects, markers>>
 
 \* [CM3] engine.commit.create_version.create_version: a version's name says nothing of its table. Where it is taken, the model's job stops.
 Send(p) ==
     /\ s[p].pc = "send" /\ s[p].base < MaxVersion
     /\ IF objects[s[p].base + 1] = Gone
-       THEN /\ objects' = [objects EXCEPT ![s[p].base + 1] = Object(s[p].table, s[p].marked, p, s[p].upon)]
+       THEN /\ objects' = [objects EXCEPT ![s[p].base + 1] = Object(s[p].table, p, s[p].upon)]
             /\ s' = [s EXCEPT ![p].pc = "won"]
        ELSE s' = [s EXCEPT ![p] = [pc |-> "done", kind |-> "lost"]] /\ UNCHANGED objects
     /\ UNCHANGED markers
 
 \* [CM5] [LY14] engine.metadata.removed_table.check_same_root: a create counts after a list that shows the base and the marker of the job's own table. Where it shows
-\* others, or the table has none, the base is read again, later, and has to be what it was.
+\* others, too, the base is read again, later, and has to be what it was.
 Count(p) ==
     /\ s[p].pc = "won"
     /\ LET v == s[p].base + 1
            isThere == objects[v] # Gone /\ objects[s[p].base] # Gone
-           isMissing == s[p].marked /\ s[p].table \notin markers /\ On("marker of the job")
-           isClear == s[p].marked /\ markers \subseteq {s[p].table}
+           isMissing == s[p].table \notin markers
+           isClear == markers \subseteq {s[p].table}
            told == [pc |-> "done", kind |-> "committed", isTrue |-> IdAt(s[p].base) = s[p].upon]
        IN s' = [s EXCEPT ![p] = CASE ~isThere \/ isMissing -> [pc |-> "done", kind |-> "removed"]
                                   [] ~isClear /\ On("base again") -> [@ EXCEPT !.pc = "again"]

@@ -142,19 +142,6 @@ def test_a_table_is_named_by_its_path_first(name: str) -> None:
     assert first[0] == "path" or name in ("attach", "register", "sql", *several)
 
 
-def test_the_old_name_of_the_path_is_taken_with_a_warning(tmp_path: Any) -> None:
-    told = r"read_committed\(df_path=…\) is deprecated: use path=…"
-    with pytest.warns(DeprecationWarning, match=told) as warned, pytest.raises(mc.TableNotFoundError):
-        mc.read_committed(df_path=tmp_path)  # type: ignore[call-arg]
-    assert warned[0].filename == __file__
-    with pytest.raises(mc.TableNotFoundError):
-        mc.read_committed(tmp_path)
-    with pytest.warns(DeprecationWarning, match=told), pytest.raises(TypeError, match="path"):
-        mc.read_committed(tmp_path, df_path=tmp_path)  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="'path'"):
-        mc.gc(df_path=tmp_path)  # type: ignore[call-arg]
-
-
 # --- one name in Python, in Spark's options and on the command line ---------------------------------------------------------
 
 # Python's parameter -> the option of format("manifestcommit"), the argument of the command; None: there is none of it.
@@ -224,7 +211,7 @@ ONLY_OF = {
 }
 # Commands that are called something else in Python, and those about no table.
 CALLED = {"head": "to_arrow", "schema": "snapshot", "properties": "set_properties"}
-WITHOUT_TABLE = {"help", "completion", "man"}
+WITHOUT_TABLE = {"help", "completion"}
 PLACE = {"self", "path", "storage_options"}
 # A rehearsal that results in something else than the act is a call of its own.
 DRY_RUNS = {"gc": "plan_gc", "compact": "plan_compaction"}

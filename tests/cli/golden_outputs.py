@@ -104,7 +104,6 @@ SEVERAL: list[tuple[list[str], Answers]] = [
 PLAIN: dict[str, list[list[str]]] = {
     "help": [["help"], ["help", "rollback"], ["help", "rolback"]],
     "completion": [["completion", "fish"]],
-    "man": [["man", "extra"]],
 }
 _NUMBER = itertools.count()
 

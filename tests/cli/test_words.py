@@ -1,4 +1,4 @@
-"""Finding one's way: help by groups, what was meant, short job ids, exit codes, completion and the manual page."""
+"""Finding one's way: help by groups, what was meant, short job ids, exit codes, completion."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_an_ambiguous_one_lists_the_candidates() -> None:
         job_ids.chosen(jobs, "dead")
 
 
-# --- completion and the manual page ------------------------------------------------------------------------------------------
+# --- completion -------------------------------------------------------------------------------------------------------------
 
 
 def test_bash_completes_commands_and_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -182,21 +182,3 @@ def test_completion_says_how_to_get_it(tmp_path: Path) -> None:
     environment = {"PYTHONPATH": f"{tmp_path}:{REPO}", "PATH": "/usr/bin:/bin"}
     done = subprocess.run([sys.executable, "-m", "manifestcommit", "completion", "bash"], env=environment, capture_output=True, text=True)
     assert done.returncode == 2 and "pip install 'manifestcommit[completion]'" in done.stderr and done.stdout == ""
-
-
-def test_the_manual_page_has_every_command_option_and_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["man"]) == 0
-    page = capsys.readouterr().out
-    assert page.startswith(".TH MANIFESTCOMMIT 1 ")
-    plain = page.replace("\\-", "-")
-    for verb in VERBS:
-        assert f"\n.SS {verb}\n" in plain
-    for code, meaning in MEANINGS.items():
-        assert f"\n.B {code}\n{meaning}\n" in plain
-    for option in ("--dry-run", "--keep-versions N", "-y, --yes", "--format {table,json,jsonl,csv}"):
-        assert f"\n.B {option}\n" in plain
-    requests = {line.split()[0] for line in page.splitlines() if line.startswith((".", "'"))}
-    assert requests <= {".TH", ".SH", ".SS", ".TP", ".B", ".PP", ".nf", ".fi"}, "no text is taken for a request"
-    if groff := shutil.which("groff"):
-        done = subprocess.run([groff, "-man", "-Tascii", "-ww"], input=page, capture_output=True, text=True, check=True)
-        assert done.stderr == "" and "EXIT STATUS" in re.sub(".\x08", "", done.stdout)

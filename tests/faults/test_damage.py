@@ -338,11 +338,6 @@ def marker_lost(place: Place) -> set[tuple[str, str]]:
     return {("marker_missing", name)}
 
 
-def no_marker_any_more(place: Place) -> set[tuple[str, str]]:
-    name = place.commit(marked=False)
-    return {("version_misplaced", name)}
-
-
 def totals_wrong(place: Place) -> set[tuple[str, str]]:
     head = place.head.snapshot.totals
     return {("totals_differ", place.commit(totals=Totals(files=head.files, rows=head.rows + 1, bytes=head.bytes)))}
@@ -506,7 +501,7 @@ PLANTS: list[Plant] = [
     *(_run_damage(member, _remove, "manifest_missing") for member in ("key_runs", "job_runs", "removed_runs")),
     *(_run_damage(member, flip, "manifest_damaged") for member in ("key_runs", "job_runs", "removed_runs")),
     rows_other_than_the_total,
-    head_of_another_table, head_of_another_table_with_its_marker, marker_lost, no_marker_any_more,
+    head_of_another_table, head_of_another_table_with_its_marker, marker_lost,
     totals_wrong, file_dropped_from_the_list, watermark_back, watermark_gone, watermark_of_another_kind,
     watermark_forward_by_gc, fence_back, time_back, job_below_the_fence, job_not_recorded, commit_id_of_another_job, keys_forgotten,
     tag_of_no_version, path_listed_twice, reference_changed, too_many_rows_removed, added_by_a_later_version, far_version,

@@ -13,17 +13,13 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 from tests.faults.helpers import publish
-from tests.faults.tables import all_snapshots, begin, change_of, check_head, check_table, memory, read_ids, rows, session, write
+from tests.faults.tables import begin, change_of, check_head, check_table, memory, read_ids, rows, session, write
 from tests.sizes import rest_thorough
 
-from manifestcommit.core.commit.apply import create
-from manifestcommit.core.commit.audit import check_step
 from manifestcommit.core.commit.change import Write
 from manifestcommit.core.commit.retention import Policy
 from manifestcommit.core.schema.fields import Field, Schema
 from manifestcommit.core.table import object_names
-from manifestcommit.core.table.snapshot import Snapshot
-from manifestcommit.engine.commit import create_version as commit_module
 from manifestcommit.engine.commit.commit_loop import commit, record_abort
 from manifestcommit.engine.commit.create_version import create_table
 from manifestcommit.engine.inspection.verify import verify
@@ -35,7 +31,6 @@ from manifestcommit.engine.metadata.table_root import check_free_root
 from manifestcommit.engine.metadata.version_chain import Head, newest_above, open_head, read_object, read_version
 from manifestcommit.engine.operations.rewind import rewind
 from manifestcommit.engine.operations.rollback import rollback
-from manifestcommit.engine.runtime.outcome import Outcome
 from manifestcommit.engine.scan.change_feed import Feed
 from manifestcommit.errors import (
     CorruptMetadataError,
@@ -47,10 +42,8 @@ from manifestcommit.errors import (
 )
 from manifestcommit.job import Job
 from manifestcommit.store import LocalStore, Store
-from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing.faults import Died, FaultCall, FaultStore
 
-FIXTURE = Path(__file__).parents[1] / "compat" / "fixtures" / "v0.1" / "types"
 SCHEMA = Schema(fields=(Field(id=1, name="id", type="long"),))
 REMADE = [0, 1, 2, 5]  # versions of the table that is made anew: none, fewer than the job's base, as many, more
 
@@ -129,8 +122,9 @@ def check_refused(store: Store, created: int | None) -> None:
         return
     name = object_names.version_name(created)
     for attempt in (lambda: open_head(store), lambda: write(store, rows([6])), lambda: read_ids(store)):
-        with pytest.raises(CorruptMetadataError, match=name):
+        with pytest.raises(CorruptMetadataError, match=name) as caught:
             attempt()
+        assert caught.value.object_name == name
     assert read_object(store, created + 1) is None
     report = verify(session(store))
     assert not report.is_sound and any(name in (each.object, *each.problem.split()) for each in report.findings)
@@ -414,7 +408,7 @@ def play(store: Store, versions: int, moments: dict[str, int]) -> set[str]:
 def test_a_table_has_its_marker_from_before_its_first_version(store: Store) -> None:
     """[LY14] [CM13]"""
     snapshot = open_head(store).snapshot
-    assert snapshot.marked and markers(store) == [snapshot.table_id]
+    assert markers(store) == [snapshot.table_id]
     assert store.get(object_names.marker_name(snapshot.table_id)) == snapshot.table_id.encode()
     fresh = memory()
     calls = FaultStore(fresh)
@@ -445,21 +439,14 @@ def test_what_is_no_marker_is_passed_over(store: Store, name: str) -> None:
     assert open_head(store).version == 2
 
 
-def test_every_commit_carries_over_that_the_table_has_a_marker(store: Store) -> None:
+def test_every_commit_leaves_the_marker(store: Store) -> None:
     """[CM17] [OB2] [CF13]"""
     write(store, rows([3]), watermarks={"s": (0, 5)})
     for act in (append, rewind_source, roll_back, collect):
         before = open_head(store).version
         act(store)
-        assert open_head(store).snapshot.marked and open_head(store).version > before
+        assert open_head(store).version > before
     assert markers(store) == [open_head(store).snapshot.table_id], "gc keeps it"
-
-
-def test_a_version_that_says_otherwise_than_the_one_before_it_is_found(store: Store) -> None:
-    """[RD10] [LY14]"""
-    parent, child = (each.snapshot for each in all_snapshots(store))
-    assert not list(check_step(parent, child))
-    assert [each.kind for each in check_step(parent, msgspec.structs.replace(child, marked=False))] == ["record_false"]
 
 
 def test_a_marker_that_was_lost_is_named_and_can_be_created_again(store: Store) -> None:
@@ -562,7 +549,7 @@ def test_a_folder_with_only_a_marker_is_no_table(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "inner")
     pq.write_table(rows([1]), tmp_path / "a.parquet")
     adopt(session(store))
-    assert read_ids(store) == [1] and open_head(store).snapshot.marked
+    assert read_ids(store) == [1] and open_head(store).snapshot.table_id in markers(store)
 
 
 def test_a_version_of_a_removed_table_beside_its_own_marker_is_not_acknowledged(store: Store) -> None:
@@ -578,101 +565,33 @@ def test_a_version_of_a_removed_table_beside_its_own_marker_is_not_acknowledged(
     check_clean(store, 2)
 
 
-# --- tables of earlier releases --------------------------------------------------------------------------------------------
+# --- a marker beside the table's own ---------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def earlier(monkeypatch: pytest.MonkeyPatch) -> Callable[[Store, int], None]:
-    """Makes a table as releases without markers made it."""
-
-    def unmarked(**given: Any) -> Snapshot:
-        return msgspec.structs.replace(create(**given), marked=False)
-
-    def make_one(store: Store, versions: int) -> None:
-        with monkeypatch.context() as patch:
-            patch.setattr(commit_module, "create", unmarked)
-            patch.setattr(commit_module, "put_marker", lambda *given: None)
-            make(store, versions)
-        assert markers(store) == []
-
-    return make_one
+STRAY = object_names.marker_name("0123456789abcdef")
 
 
-@pytest.mark.parametrize("versions", [1, 2, 5])
-@pytest.mark.parametrize("by", ["this release", "an earlier one"])
-def test_a_table_of_an_earlier_release_that_is_made_anew(earlier: Any, versions: int, by: str) -> None:
-    """Nothing but the base tells the two apart where neither has a marker. [CM5] [LY10] [LY14]"""
-    store = memory()
-    earlier(store, 2)
-    job, head = pending(store)
-    change = change_of(job)
-    store.delete([info.name for info in store.list("")])
-    (make if by == "this release" else earlier)(store, versions)
-    created = 3 if versions < 3 else None
-    with pytest.raises(TableNotFoundError, match=object_names.version_name(3) if created else "removed"):
-        commit(session(store), head, change)
-    if created and by == "this release":
-        assert wrong_version(store) == 3
-    elif created and versions == 2:
-        with pytest.raises(CorruptMetadataError, match=object_names.version_name(3)):
-            open_head(store)  # the hint says 2
-    store.delete([object_names.version_name(3)] if created else [])
-    assert read_ids(store) == ids_of(versions)
-    assert write(store, rows([5])).committed
-    check_table(store)
+def make_beside(store: Store, versions: int) -> None:
+    """A table, and the marker of a creator that failed: a list does not tell whether the table is the one that it was."""
+    make(store, versions)
+    store.put(STRAY, b"0123456789abcdef")
 
 
-def test_a_frozen_table_is_written_on_without_a_marker_and_gone_with_its_root(tmp_path: Path) -> None:
-    """[CP1] [CM5] [LY14]"""
-    root = tmp_path / "t"
-    shutil.copytree(FIXTURE, root)
-    store = LocalStore(str(root))
-    base = open_head(store)
-    session(store).new_job(base)
-    outcome = retouch(store)
-    head = open_head(store)
-    assert outcome.committed and head.version == base.version + 1 and not head.snapshot.marked and markers(store) == []
-    assert verify(session(store)).is_sound
-
-    def at(call: FaultCall) -> None:
-        if call.kind == "put_if_absent" and object_names.parse_version(call.name):
-            shutil.rmtree(root)
-            make(store, head.version)
-
-    with pytest.raises(TableNotFoundError, match=object_names.version_name(head.version + 1)):
-        retouch(FaultStore(store, on_call=at))
-    check_refused(store, head.version + 1)
-    check_clean(store, head.version)
-
-
-def retouch(store: Store) -> Outcome:
-    """A commit that any table takes."""
-    each = session(store)
-    head = each.open()
-    return commit(each, head, Write(job=each.new_job(head), birth=head.version, operation="properties", properties={"a": "b"}))
-
-
-def test_a_commit_on_a_table_without_a_marker_reads_its_base_once_more(earlier: Any) -> None:
+def test_a_commit_beside_another_marker_reads_its_base_once_more() -> None:
     """[CM5] [CM11]"""
-    store = memory()
-    earlier(store, 2)
-    for table, kinds in ((store, ["put_if_absent", "list", "get", "put"]), (fresh_table(), ["put_if_absent", "list", "put"])):
+    for make_one, kinds in ((make_beside, ["put_if_absent", "list", "get", "put"]), (make, ["put_if_absent", "list", "put"])):
+        table = memory()
+        make_one(table, 2)
         job, head = pending(table)
         change, calls = change_of(job), FaultStore(table)
         assert commit(session(calls), head, change).committed
         assert [call.kind for call in calls.calls] == kinds
 
 
-def fresh_table() -> MemoryStore:
-    store = memory()
-    make(store, 2)
-    return store
-
-
-def test_a_base_that_expired_while_its_job_created_is_no_removed_table(earlier: Any) -> None:
+def test_a_base_that_expired_while_its_job_created_is_no_removed_table() -> None:
     """A gc right above the created version has deleted it. [CM5] [GC2]"""
     store = memory()
-    earlier(store, 2)
+    make_beside(store, 2)
     write(store, rows([3]))
     job, head = pending(store)
     seen: list[int] = []
@@ -688,10 +607,10 @@ def test_a_base_that_expired_while_its_job_created_is_no_removed_table(earlier: 
     check_table(store)
 
 
-def test_a_table_of_an_earlier_release_that_is_removed_after_the_list(earlier: Any) -> None:
+def test_a_table_beside_another_marker_that_is_removed_after_the_list() -> None:
     """The list has shown the base, which is gone when it is read. [CM5]"""
     store = memory()
-    earlier(store, 2)
+    make_beside(store, 2)
     job, head = pending(store)
 
     def at(call: FaultCall) -> None:
@@ -700,20 +619,3 @@ def test_a_table_of_an_earlier_release_that_is_removed_after_the_list(earlier: A
 
     with pytest.raises(TableNotFoundError, match="removed"):
         commit(session(FaultStore(store, on_call=at)), head, change_of(job))
-
-
-@pytest.mark.parametrize("whose", ["another table's", "its own"])
-def test_a_marker_beside_a_table_of_an_earlier_release_is_named(earlier: Any, whose: str) -> None:
-    """Which of both belongs there nobody can tell but its owner. [LY14]"""
-    store = memory()
-    earlier(store, 2)
-    job, head = pending(store)
-    name = object_names.marker_name("0123456789abcdef" if whose == "another table's" else head.snapshot.table_id)
-    store.put(name, b"0123456789abcdef")
-    with pytest.raises(CorruptMetadataError, match=f"delete {name}") as caught:
-        open_head(store)
-    assert caught.value.object_name == object_names.version_name(2)
-    outcome = commit(session(store), head, change_of(job))
-    assert outcome.kind == "unknown" and name in outcome.reason
-    store.delete([name])
-    assert open_head(store).version == 3 and read_ids(store) == [77, 1000]

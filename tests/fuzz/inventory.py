@@ -15,7 +15,7 @@ import manifestcommit
 
 PACKAGE = Path(manifestcommit.__file__).parent
 # What reads its own objects only, and what stands between all others and the bytes.
-_APART = ("demo", "testing/", "store/")
+_APART = ("testing/", "store/")
 
 # Function -> the object, and the target.
 READ_BY: Mapping[str, tuple[str, str]] = {

@@ -191,10 +191,10 @@ COMMITTING: tuple[Mutant, ...] = (
     ),
     mutant(
         "base once more",
-        "Where no marker tells two tables apart, a create counts although its base is another table's.",
+        "Where the markers do not tell two tables apart, a create counts although its base is another table's.",
         "IV2 CM5 LY10",
         (_REMOVED, "    if stored is not None and stored.digest != base.digest:", "    if False:"),
-        tests="faults/test_remade_roots.py::test_a_table_of_an_earlier_release_that_is_made_anew",
+        tests="faults/test_remade_roots.py::test_a_version_of_a_removed_table_beside_its_own_marker_is_not_acknowledged",
     ),
     mutant(
         "misplaced head",
@@ -205,13 +205,6 @@ COMMITTING: tuple[Mutant, ...] = (
         theme="remade",
     ),
     mutant(
-        "marker of an unmarked table",
-        "A commit counts beside a marker that makes every reader refuse the table.",
-        "IV2 CM5 LY14",
-        (_REMOVED, "if wrong is None and above.tables ==", "if above.tables =="),
-        tests="faults/test_remade_roots.py::test_a_marker_beside_a_table_of_an_earlier_release_is_named",
-    ),
-    mutant(
         "base gone below others",
         "A job of a removed table is not told so, where another one of that table has created a version above its own.",
         "CM5 LY14",
@@ -220,17 +213,17 @@ COMMITTING: tuple[Mutant, ...] = (
     ),
     mutant(
         "base gone after the list",
-        "A create counts in a table without a marker that was removed after the list.",
+        "A create counts beside another table's marker, in a table that was removed after the list.",
         "CM5",
         (_REMOVED, "(wrong is not None or above.versions[-1] <= mine.version)", "wrong is not None"),
-        tests="faults/test_remade_roots.py::test_a_table_of_an_earlier_release_that_is_removed_after_the_list",
+        tests="faults/test_remade_roots.py::test_a_table_beside_another_marker_that_is_removed_after_the_list",
     ),
     mutant(
         "base gone below its own version",
-        "A create counts in a table without a marker that was removed, since it is the newest version there.",
+        "A create counts beside another table's marker, in a table that was removed, since it is the newest version there.",
         "CM5",
         (_REMOVED, "above.versions[-1] <= mine.version", "above.versions[-1] < mine.version"),
-        tests="faults/test_remade_roots.py::test_a_table_of_an_earlier_release_that_is_removed_after_the_list",
+        tests="faults/test_remade_roots.py::test_a_table_beside_another_marker_that_is_removed_after_the_list",
     ),
     mutant(
         "base that expired",
@@ -267,10 +260,10 @@ COMMITTING: tuple[Mutant, ...] = (
         "LY14",
         (
             "engine/metadata/table_marker.py",
-            "        return _error(url, name, what, remedy)\n",
-            "        return _error(url, own, what, remedy)\n",
+            "        return _error(url, name, what, f",
+            "        return _error(url, own, what, f",
         ),
-        tests="faults/test_remade_roots.py::test_a_marker_beside_a_table_of_an_earlier_release_is_named",
+        tests="faults/test_remade_roots.py::test_a_job_of_a_removed_table_is_refused_whatever_is_there",
     ),
     mutant(
         "marker first",

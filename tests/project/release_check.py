@@ -40,6 +40,7 @@ IN_SDIST = [
     "spec/architecture.md",
     "tests/conftest.py",
     "benchmarks/README.md",
+    "examples/flights/__main__.py",
 ]
 
 

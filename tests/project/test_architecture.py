@@ -34,7 +34,6 @@ ARROWS: dict[str, set[str]] = {
     "core": set(),
     "engine": set(),
     "errors": set(),
-    "former_names": set(),
     "terminal": set(),
     "version": set(),
     "core.schema": {"errors"},
@@ -55,7 +54,6 @@ ARROWS: dict[str, set[str]] = {
         "core.schema",
         "core.table",
         "errors",
-        "former_names",
         "store",
         "store.backends",
         "terminal",
@@ -73,7 +71,7 @@ ARROWS: dict[str, set[str]] = {
         "store.probes",
         "version",
     },
-    "argument_checks": {"core.commit", "engine.metadata", "engine.runtime", "errors", "former_names", "store"},
+    "argument_checks": {"core.commit", "engine.metadata", "engine.runtime", "errors", "store"},
     "engine.commit": {
         "core.commit",
         "core.format",
@@ -257,7 +255,6 @@ ARROWS: dict[str, set[str]] = {
         "engine.metadata",
         "engine.runtime",
         "errors",
-        "former_names",
         "spark.write",
         "store",
         "terminal",
@@ -276,7 +273,6 @@ ARROWS: dict[str, set[str]] = {
         "engine.runtime",
         "engine.scan",
         "errors",
-        "former_names",
         "spark.read",
         "spark.runtime",
         "spark.write",
@@ -380,7 +376,6 @@ ARROWS: dict[str, set[str]] = {
         "engine.runtime",
         "engine.scan",
         "errors",
-        "former_names",
         "interop",
         "interop.intake",
         "job",
@@ -452,7 +447,7 @@ ARROWS: dict[str, set[str]] = {
         "joint_transaction",
         "version",
     },
-    "": {"api", "former_names", "version"},
+    "": {"api", "version"},
     "cli": {
         "cli.change",
         "cli.check",
@@ -464,7 +459,6 @@ ARROWS: dict[str, set[str]] = {
         "engine.metadata",
         "engine.runtime",
         "errors",
-        "former_names",
         "job",
         "spark",
         "store",
@@ -490,7 +484,6 @@ ARROWS: dict[str, set[str]] = {
     "cli.check": {"cli", "engine.inspection", "terminal"},
     "cli.inspect": {"cli", "engine.inspection", "engine.runtime", "errors", "terminal"},
     "cli.maintain": {"cli", "engine.maintenance", "engine.metadata", "engine.runtime", "errors", "table", "terminal"},
-    "demo": {"", "spark", "store"},
     "__main__": {"cli"},
 }
 
@@ -633,7 +626,6 @@ PYSPARK_GUESTS = {
     "table": {"late", "typing"},
     "api": {"typing"},
     "spark_sql": {"typing"},
-    "demo": {"late", "typing"},
 }
 
 BANNED_WORDS = {"manager", "utils", "util", "process", "handle", "helper", "helpers"}
@@ -722,7 +714,7 @@ def test_only_spark_knows_pyspark(ours) -> None:
 def test_spark_is_reached_late(ours) -> None:
     """What imports the spark room does so inside functions: `import manifestcommit` needs no Spark."""
     above = {name: module for name, module in ours.items() if not name.startswith(f"{PACKAGE}.spark")}
-    guests = {room: {"late", "typing"} for room in ("api", "job", "table", "demo")}
+    guests = {room: {"late", "typing"} for room in ("api", "job", "table")}
     none(uninvited(above, f"{PACKAGE}.spark", guests))
 
 
@@ -754,7 +746,7 @@ LOADED_LATE = {"rich"}
 
 def test_what_the_package_needs_is_installed_with_it(ours) -> None:
     """Without an extra, `pip install` brings whatever is imported as the package is: else its first line fails at the user's."""
-    of_extras = ("spark", "demo", "store.backends.s3_session")
+    of_extras = ("spark", "store.backends.s3_session")
     needed = {
         found.target.partition(".")[0]
         for name, module in ours.items()

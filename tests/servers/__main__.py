@@ -54,7 +54,7 @@ def demo(arguments: list[str]) -> int:
         server = servers.developers_rgw() or servers.start_rgw(Path(folder), for_pid=os.getpid())
         try:
             table = f"s3://{server.bucket()}/flights"
-            words = [sys.executable, "-m", "manifestcommit.demo", "--table", table, *arguments]
+            words = [sys.executable, "-m", "examples.flights", "--table", table, *arguments]
             return subprocess.run(words, env={**os.environ, **server.environment}, check=False).returncode
         finally:
             servers.stop_rgw(Path(folder))

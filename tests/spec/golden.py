@@ -363,21 +363,6 @@ def minimal() -> Snapshot:
     )
 
 
-def marked() -> Snapshot:
-    """Version 1 of a table that has a marker, as each release creates it that knows markers."""
-    job = f"v1-{TABLE_ID}-{'2' * 32}"
-    return Snapshot(
-        format_version=1,
-        table_id=TABLE_ID,
-        version=1,
-        committed_at=1_795_000_000_000_000,
-        writer="manifestcommit 0.1.0",
-        commits=(Commit(job=job, commit_id=f"{job}.0000000000000001", operation="create"),),
-        recent_jobs={job: 1},
-        marked=True,
-    )
-
-
 def clocks() -> Snapshot:
     """Version 5: 2 was committed by a clock ten years ahead, and 3 and 4 after it; this one by a clock that was a second behind."""
     job = f"v4-{TABLE_ID}-{'5' * 32}"
@@ -586,7 +571,6 @@ def write() -> None:
         "key": to_json(plain(mark())),
         "snapshot-shared": to_json(plain(shared())),
         "intent": to_json(plain(intent())),
-        "snapshot-marked": to_json(plain(marked())),
         "prepared-based-on": to_json(plain(based())),
         "snapshot-clocks": to_json(plain(clocks())),
         "snapshot-folders": to_json(plain(folders())),

@@ -90,7 +90,6 @@ def create(
         watermarks={source: origin for source, origin in origins.items() if origin is not None},
         origins=origins,
         provisional=provisional,
-        marked=True,
         proven=(store,) if store else (),
         recent_jobs={job: 1},
         rank=rank,

@@ -243,12 +243,6 @@ def check_step(parent: Snapshot, child: Snapshot) -> Iterator[VerifyFinding]:
         yield finding(
             "time_went_back", name, f"it says that it was committed {by:,} µs before {before}"
         )
-    if child.marked != parent.marked:
-        yield finding(
-            "record_false",
-            name,
-            f"its member `marked` is {str(child.marked).lower()}, that of {before} is not",
-        )
     for member in ("fence", "expired"):
         if getattr(child, member) < getattr(parent, member):
             yield finding(

@@ -250,7 +250,6 @@ class Snapshot(
         properties: name -> value of each property of the table.
         totals: the number of files, rows and bytes.
         provisional: whether a first write created the table and nothing has been committed since.
-        marked: whether the table has a marker object, which tables of earlier releases lack.
         proven: the stores that passed the probes of put-if-absent before a commit went through
             them.
         participants: reserved; empty.
@@ -300,7 +299,6 @@ class Snapshot(
     properties: dict[str, str] = {}
     totals: Totals = Totals()
     provisional: bool = False
-    marked: bool = False
     proven: tuple[str, ...] = ()
     participants: tuple[str, ...] = ()
     disputed_times: tuple[DisputedTime, ...] = ()

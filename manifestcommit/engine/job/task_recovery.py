@@ -37,9 +37,6 @@ from ..runtime.job_metrics import InputTotals
 from ..runtime.outcome import Outcome
 
 LOG = logging.getLogger("manifestcommit.jobs")
-# Members of a plan that earlier releases did not have: where they say nothing, it is the plan that
-# it was, and its finished tasks count. `shared` never says anything about the work.
-_ADDED_LATER = frozenset({"bloom_columns", "shared"})
 _TRIES = 8  # at a create that gets no clear answer
 _PAUSE_S = 0.05
 _FETCHERS = 16  # there may be thousands of tasks
@@ -221,7 +218,6 @@ class Recovery:
         """The write that was planned last. same: what is equal in two runs only if each task has
         the same rows in both. [AB6]"""
         how = {**msgspec.to_builtins(plan, str_keys=True), "url": None, "shared": None}
-        how = {name: value for name, value in how.items() if value or name not in _ADDED_LATER}
         return TaskCheckpoints(
             plan=plan, tasks=tasks, name=_digest([self._write, how, tasks, same])[:32]
         )

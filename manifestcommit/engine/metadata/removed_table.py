@@ -21,9 +21,9 @@ def check_same_root(session: TableContext, base: Head, mine: Head, above: Versio
     If only the table's own marker exists, that is enough. Otherwise the base version must be
     unchanged, unless it may have expired since.
     """
-    wrong = misplaced(session.store.url, mine.snapshot, above.tables)
-    if wrong is None and above.tables == {mine.snapshot.table_id}:
+    if above.tables == {mine.snapshot.table_id}:
         return
+    wrong = misplaced(session.store.url, mine.snapshot, above.tables)
     stored = read_object(session.store, base.version)
     if stored is None and (wrong is not None or above.versions[-1] <= mine.version):
         raise removed(session, base, mine)

@@ -39,18 +39,11 @@ def misplaced(url: str, snapshot: Snapshot, tables: Set[str]) -> CorruptMetadata
         object_names.version_name(snapshot.version),
         object_names.marker_name(snapshot.table_id),
     )
-    if snapshot.marked == bool(tables) and (not tables or snapshot.table_id in tables):
+    if snapshot.table_id in tables:
         return None
-    others = ", ".join(object_names.marker_name(table) for table in sorted(tables))
     by_hand = f"delete {name} by hand while no job runs"
-    if not snapshot.marked:
-        what = f"belongs to table {snapshot.table_id}, which has no marker, and {others} is there"
-        remedy = (
-            f"If a job of a removed table left it, {by_hand}. If {snapshot.table_id} is the table "
-            f"that belongs here, delete {others}, which a failed attempt to create a table left"
-        )
-        return _error(url, name, what, remedy)
     if tables:
+        others = ", ".join(object_names.marker_name(table) for table in sorted(tables))
         what = (
             f"belongs to table {snapshot.table_id}, whose marker {own} is missing, and {others} "
             "is there"

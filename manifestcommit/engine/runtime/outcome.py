@@ -22,7 +22,6 @@ from ...errors import (
     WatermarkMismatchError,
     WatermarkOverlapError,
 )
-from ...former_names import with_former_names
 from ...terminal.notebook import Shown, line
 from .job_metrics import JobMetrics
 
@@ -40,7 +39,6 @@ Kind = Literal[
 ]
 
 
-@with_former_names("Outcome")
 class Outcome(Shown, msgspec.Struct, frozen=True, kw_only=True):
     """The result of a job.
 

@@ -34,7 +34,6 @@ from manifestcommit.engine.runtime.validation import message, metadata, size, wh
 from manifestcommit.engine.scan.constant_columns import constants_in
 from manifestcommit.engine.scan.planning import entries_table
 from manifestcommit.errors import UsageError
-from manifestcommit.former_names import hint
 from manifestcommit.spark.datasource.stream_reader import StreamOptions, TableStreamReader
 from manifestcommit.spark.datasource.stream_writer import (
     StreamWriter,
@@ -260,11 +259,6 @@ class ManifestCommitDataSource(StoreSource):
             )
         lowered = {name.lower() for name in known}
         if unknown := sorted(name for name in self.options if name.lower() not in lowered):
-            if former := "".join(hint("Spark option", name) for name in unknown):
-                raise UsageError(
-                    f'format("manifestcommit") does not know the option {", ".join(unknown)}'
-                    f"{former}. Nothing was done."
-                )
             raise UsageError(
                 f'format("manifestcommit") does not know the option {", ".join(unknown)}; it '
                 f"knows {', '.join(known)}. Nothing was done. "

@@ -1,7 +1,7 @@
 """Writes the golden objects in this folder anew, if you understand what caused the change. [CP1]
 
 A release that cannot read the objects of an earlier one cannot read the tables of its users
-either: once a release is out, the objects here are not rewritten any more, and new ones go beside
+either: from release 0.1.0 on, the objects here are not rewritten any more, and new ones go beside
 them. The values are in tests/spec/golden.py.
 """
 

@@ -19,7 +19,7 @@ from manifestcommit.core.table.snapshot import JointRecord, Snapshot, Totals
 MEMBER, HOME = golden.pending(), golden.home()
 ATTEMPT = golden.home().joint[golden.TABLE_ID].attempt
 BASE = msgspec.structs.replace(
-    golden.minimal(), version=7, parent_digest="sha256:" + "7" * 64, committed_at=5, totals=Totals(files=3), keys={}, marked=True
+    golden.minimal(), version=7, parent_digest="sha256:" + "7" * 64, committed_at=5, totals=Totals(files=3), keys={}
 )
 
 

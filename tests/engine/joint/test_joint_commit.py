@@ -390,7 +390,6 @@ def test_a_member_that_names_a_home_behind_it_is_refused() -> None:
         parent_digest=lake.head(0).digest,
         pending=msgspec.structs.replace(made.pending, home=open_store(lake.urls[1]).url, table_id=made.table_id, job=job),
         homes={},
-        marked=True,
     )
     store.put(name, codec.encode_snapshot(forged))
     with pytest.raises(CorruptMetadataError, match="does not come before it in the order of tables"):

@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from examples.flights import __main__
 from tests.budgets import SetBudgets
 from tests.faults.tables import check_table, memory, rows
 
@@ -23,7 +24,6 @@ import manifestcommit as mc
 from manifestcommit.cli.main import main
 from manifestcommit.core.commit.retention import Horizon, Policy
 from manifestcommit.core.table import object_names
-from manifestcommit.demo import __main__
 from manifestcommit.engine.maintenance import gc as gc_room
 from manifestcommit.engine.maintenance.gc import run
 from manifestcommit.engine.maintenance.reachable_files import ReachableObjects

@@ -1,8 +1,8 @@
 """One month of the demo as a job: its input, its Spark session, its run; and a process that runs
 just one month.
 
-The story around it is in `manifestcommit.demo`. As a program (`python -m
-manifestcommit.demo.month`) it is what the story starts where a month needs a driver of its own: one
+The story around it is in `examples.flights`. As a program (`python -m
+examples.flights.month`) it is what the story starts where a month needs a driver of its own: one
 that is killed, or two that commit at the same moment, and are killed in the last chapter.
 """
 
@@ -163,7 +163,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one month in this process: write it, report to the parent, then commit when asked to, or
     die before it; then perhaps another month, for three tables, and die while it is committed."""
     parser = argparse.ArgumentParser(
-        prog="python -m manifestcommit.demo.month", description="One month of the demo."
+        prog="python -m examples.flights.month", description="One month of the demo."
     )
     parser.add_argument("--table", required=True)
     parser.add_argument("--source", type=Path, required=True)
@@ -186,7 +186,7 @@ def main(arguments: list[str] | None = None) -> int:
     assert job.outcome is not None
     tell(version=job.outcome.version, already_committed=job.outcome.already_committed)
     if order := sys.stdin.readline():  # it goes on, until it dies
-        from manifestcommit.demo import together
+        from examples.flights import together
 
         month, when = json.loads(order)
         with together.run(spark, options.source, together.paths_of(options.table), month):

@@ -1,7 +1,7 @@
 """One month of the demo into three tables by one commit, and processes that die inside of it.
 
-The story around it is in `manifestcommit.demo`. As a program (`python -m
-manifestcommit.demo.together`) it commits what the story has prepared.
+The story around it is in `examples.flights`. As a program (`python -m
+examples.flights.together`) it commits what the story has prepared.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def die_at(table: str, when: str) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Commit in this process what another one has prepared, and die meanwhile."""
     parser = argparse.ArgumentParser(
-        prog="python -m manifestcommit.demo.together", description="A committer that dies."
+        prog="python -m examples.flights.together", description="A committer that dies."
     )
     parser.add_argument("--table", required=True)
     parser.add_argument("--jobs", required=True, type=json.loads, help="path -> job id")

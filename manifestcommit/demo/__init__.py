@@ -1,4 +1,0 @@
-"""A year of flights, with crashes, reruns and races.
-
-Internal: use `python -m manifestcommit.demo`.
-"""
