@@ -154,7 +154,6 @@ RULES: dict[str, Rule] = {
     "version": optional(whole(None)),
     "watermarks": ranges,
     "where": optional(condition),
-    "writer": one_of("arrow", "jvm"),
 }
 
 

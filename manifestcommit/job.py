@@ -41,7 +41,6 @@ from .terminal.progress import Progress
 
 Path = str | os.PathLike[str]
 Overwritten = Mapping[str, Any] | Literal["dynamic"] | None
-Writer = Literal["arrow", "jvm"]
 
 
 @checked()
@@ -59,7 +58,6 @@ def write(
     merge_schema: bool = False,
     target_file_size: int | str | None = None,
     recoverable: bool = False,
-    writer: Writer = "arrow",
     based_on: int | None = None,
     message: str | None = None,
     metadata: Mapping[str, str] | None = None,
@@ -103,9 +101,6 @@ def write(
             where Spark's plan, its input files and the code of Python functions are the same; what
             such a function itself reads (clocks, random numbers, services, files) is not looked at.
             By default False.
-        writer: "arrow", the default, or "jvm": where the table is a local or mounted folder,
-            Spark's own Parquet writer writes a DataFrame, which costs less; files are then as large
-            as the tasks make them.
         based_on: the version of this table that the rows were read from, if they were: an overwrite
             then conflicts with every commit since, not only with those since the job began. By
             default what the rows carry: DataFrames of `read_committed` and
@@ -173,7 +168,7 @@ def write(
                 job._job.be_first(mode)
             for each in advances_of(watermarks):
                 job.advance(each.source, each.start, each.end)
-            job.write(data, partition_by=partition_by, writer=writer, **options)
+            job.write(data, partition_by=partition_by, **options)
     except CommitConflictError as error:
         if mode != "ignore" or error.rule != "table_exists":
             raise
@@ -340,7 +335,6 @@ class Job:
         merge_schema: bool = False,
         target_file_size: int | str | None = None,
         sources: Ranges | None = None,
-        writer: Writer = "arrow",
     ) -> None:
         """Write rows straight to the destination, invisible until the job commits.
 
@@ -353,7 +347,6 @@ class Job:
             target_file_size: as for the function `write`.
             sources: source -> (start, end), half-open: where these rows come from, kept with each
                 file for `Table.lineage`; it moves no watermark. By default nothing is kept.
-            writer: as for the function `write`.
 
         Raises:
             SchemaMismatchError: the data does not fit the table; no task has started.
@@ -364,10 +357,6 @@ class Job:
         Spec: SP1, DF1.
         """
         self._check_home()
-        if writer == "jvm" and not is_spark_dataframe(data):
-            raise UsageError(
-                'writer="jvm" is for Spark DataFrames; nothing was done. Leave it out.'
-            )
         if self.already_committed:
             return
         options: dict[str, Any] = {
@@ -379,13 +368,7 @@ class Job:
         if is_spark_dataframe(data):
             from .spark.write.dispatch import write_into  # late: pyspark is an extra
 
-            write_into(
-                self._job,
-                data,
-                storage_options=self._storage_options,
-                by_jvm=writer == "jvm",
-                **options,
-            )
+            write_into(self._job, data, storage_options=self._storage_options, **options)
             return
         schema, batches = record_batches(data)
         total = getattr(data, "num_rows", None)  # of a pyarrow table, not of a stream

@@ -657,7 +657,6 @@ LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "tests/spark/test_exports.py": {
         "test_gc_on_spark_leaves_what_readers_of_exports_need": ("each commit",),
-        "test_members_without_ids_of_sparks_own_writer_are_refused": (),
     },
     "tests/spark/test_pages.py": {
         "test_a_page_runs_as_it_stands": ("docs/tutorials/stream.md",),
@@ -714,16 +713,9 @@ LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
     "tests/spark/write/test_counts.py": {
         "test_every_kind_of_write_is_counted": (),
     },
-    "tests/spark/write/test_jvm_writer.py": {
-        "test_an_attempt_that_fails_is_not_in_it_and_a_job_that_fails_is_none": (),
-        "test_no_rows_are_a_commit_and_a_null_where_none_may_be_is_none": (),
-        "test_what_the_session_says_of_files_is_meant_for_others": (),
-        "test_who_observes_the_data_does_not_wait_for_ever": (),
-    },
     "tests/spark/write/test_missing_columns.py": {
         "test_a_column_of_nulls_is_taken_for_what_it_says": (
             "format",
-            "jvm",
             "recoverable",
         ),
         "test_a_streaming_query_ends_where_its_rows_have_no_partition": (),

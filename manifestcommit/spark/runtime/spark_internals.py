@@ -14,7 +14,7 @@ from manifestcommit.spark.runtime import versions
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
-    from pyspark.sql import Column, DataFrame, Observation, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 def jvm(spark: SparkSession) -> Any:
@@ -57,11 +57,6 @@ def file_index(df: DataFrame) -> Any:
 def java_rdd(rdd: RDD[Any]) -> Any:
     """The RDD as the JVM has it."""
     return rdd._jrdd.rdd()
-
-
-def java_observation(observation: Observation) -> Any:
-    """The observation as the JVM has it; None before a DataFrame observes it."""
-    return observation._jo
 
 
 def is_stopped(context: SparkContext) -> bool:

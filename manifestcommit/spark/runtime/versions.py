@@ -54,11 +54,9 @@ Version = tuple[int, int]
 Name = Literal[
     "library",
     "row changes",
-    "own writer",
     "recoverable",
     "format",
     "discovery",
-    "observed",
     "limit",
     "variant",
 ]
@@ -86,15 +84,6 @@ FEATURES: dict[Name, Feature] = {
         what="`recoverable=True`",
         since=(4, 0),
         instead="leave it out: a rerun computes all tasks",
-        connect=False,
-    ),
-    "own writer": Feature(
-        what='`writer="jvm"`', since=(4, 0), instead="leave writer out", connect=False
-    ),
-    "observed": Feature(
-        what='`writer="jvm"` for a DataFrame with an `Observation`',
-        since=(4, 1),
-        instead="leave writer out, or observe nothing",
         connect=False,
     ),
     "format": Feature(

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyspark
 import pytest
-from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from manifestcommit.spark.runtime import spark_internals
@@ -71,14 +70,6 @@ def java_rdd(spark: SparkSession) -> None:
         assert spark_internals.java_rdd(spark.sparkContext.parallelize([1, 2, 3], 2)).getNumPartitions() == 2
 
 
-def java_observation(spark: SparkSession) -> None:
-    with part("Observation._jo"):
-        observation = Observation("seen")
-        assert spark_internals.java_observation(observation) is None
-        spark.range(4).observe(observation, F.count(F.lit(1)).alias("rows")).collect()
-        assert spark_internals.java_observation(observation) is not None and observation.get == {"rows": 4}
-
-
 def settings_of(spark: SparkSession) -> None:
     with part("RuntimeConfig.getAll"):
         assert spark_internals.settings_of(spark)["spark.app.name"] == spark.conf.get("spark.app.name")
@@ -127,7 +118,6 @@ CHECKS: dict[str, Callable[[Any], None]] = {
         file_index,
         session_of,
         java_rdd,
-        java_observation,
         settings_of,
         is_stopped,
         broadcast_threshold_bytes,
