@@ -87,20 +87,18 @@ def write(
             what it replaces; "fail": also if there is anything to replace; "blind": never.
         key: an idempotency key: a text that is the same on every rerun of this work; by default
             none, and a rerun commits again.
-        fingerprint: declared with the key: the same key with another one is a KeyReusedError. With
-            recoverable=True it is also a promise, which is believed instead of looking into the
-            plan: wherever and whenever computed under this key and fingerprint, each partition has
-            the same rows. Name in it all that decides them, such as the input and the program's
-            release. The ranges of a global sort are refused even then, but cannot be seen where an
-            RDD, a checkpoint too, was made from a sorted DataFrame. By default nothing is declared.
+        fingerprint: declared with the key: the same key with another one is a KeyReusedError.
+            recoverable=True needs it, as a promise: wherever and whenever computed under this key
+            and fingerprint, each partition has the same rows. Name in it all that decides them,
+            such as the input and the program's release. By default nothing is declared.
         watermarks: source -> (start, end), half-open, which advance with the commit; by default
             none. Up to 256 of them are also kept with each file, for `Table.lineage`.
         merge_schema: add the columns that the data has and the table has not; by default False.
         target_file_size: bytes, or a text such as "128MB"; by default the table's own.
-        recoverable: keep finished tasks for a rerun of this key, which computes the others only,
-            where Spark's plan, its input files and the code of Python functions are the same; what
-            such a function itself reads (clocks, random numbers, services, files) is not looked at.
-            By default False.
+        recoverable: keep finished tasks for a rerun of this key and fingerprint, which computes the
+            others only. Where Spark cuts partitions by samples (a global sort, repartitionByRange)
+            it is refused; it cannot be seen where an RDD, a checkpoint too, was made from a sorted
+            DataFrame. By default False.
         based_on: the version of this table that the rows were read from, if they were: an overwrite
             then conflicts with every commit since, not only with those since the job began. By
             default what the rows carry: DataFrames of `read_committed` and
@@ -198,9 +196,9 @@ def begin(
     Args:
         path: the table path, a local path or a URL.
         key: an idempotency key, as for `write`; by default none.
-        recoverable: each task that finishes is durable, and a rerun of the same key after a crash
-            computes the others only; what is left by an exception is kept for the rerun. By default
-            False.
+        recoverable: each task that finishes is durable, and a rerun of the same key and fingerprint
+            after a crash computes the others only; what is left by an exception is kept for the
+            rerun. By default False.
         fingerprint: declared with the key, as for `write`; by default nothing.
         based_on: the version of the table that the job's rows were read from, as for `write`; by
             default what the rows carry.

@@ -2,7 +2,7 @@
 moves one of these is mended here. [SP12]
 
 A classic session has them, a Spark Connect session has none. Not here: what is read from Spark's
-plans (spark.write.plan_fingerprint, spark.read.provenance, spark.filter).
+plans (spark.write.recoverable, spark.read.provenance, spark.filter).
 """
 
 from __future__ import annotations
