@@ -58,7 +58,6 @@ _AQE = "spark.sql.adaptive.enabled"
 _PIPELINED = "spark.python.udf.pipelined.enabled"
 _PLANNING = threading.Lock()
 _ROOM_BYTES = 64 * 1024  # what Spark adds to a pickled function
-_RANGES = "a global sort or repartitionByRange cuts its ranges by samples that differ between runs"
 
 
 def check_recoverable(df: DataFrame) -> None:
@@ -154,8 +153,14 @@ def check_ranges(frame: DataFrame) -> None:
             waiting.append(node.relation().cachedPlan())
         elif name == "AdaptiveSparkPlanExec":  # in cached data: it shows no children
             waiting.append(node.initialPlan())
-        elif name == "ShuffleExchangeExec" and _is_by_range(node.outputPartitioning()):
-            raise _refusal(_RANGES)
+        elif (
+            name == "ShuffleExchangeExec"
+            and node.outputPartitioning().getClass().getSimpleName() == "RangePartitioning"
+        ):
+            raise _refusal(
+                "a global sort or repartitionByRange cuts its ranges by samples that differ "
+                "between runs"
+            )
 
 
 def lineage_digest(rdd: Any) -> str:
@@ -180,17 +185,7 @@ def _lineage(rdd: Any, seen: dict[int, int]) -> list[Any]:
     said = [rdd.getClass().getName(), rdd.getNumPartitions()]
     if rdd.getClass().getSimpleName() == "CoalescedRDD":
         said.append([list(partition.parentsIndices()) for partition in rdd.partitions()])
-    dependencies = _all(rdd.dependencies())
-    for each in dependencies:
-        if each.getClass().getSimpleName() == "ShuffleDependency" and _is_by_range(
-            each.partitioner()
-        ):
-            raise _refusal(_RANGES)
-    return [*said, [_lineage(dependency.rdd(), seen) for dependency in dependencies]]
-
-
-def _is_by_range(partitioning: Any) -> bool:
-    return partitioning.getClass().getSimpleName() in ("RangePartitioner", "RangePartitioning")
+    return [*said, [_lineage(each.rdd(), seen) for each in _all(rdd.dependencies())]]
 
 
 def _all(values: Any) -> list[Any]:

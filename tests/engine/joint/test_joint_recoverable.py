@@ -372,7 +372,7 @@ def test_some_of_the_jobs_may_be_recoverable(paths: list[str]) -> None:
     """[AB6] [MT1]"""
 
     def jobs() -> list[mc.Job]:
-        made = [mc.begin(path, key=KEY, recoverable=path == paths[1]) for path in paths]
+        made = [mc.begin(path, key=KEY, recoverable=path == paths[1], fingerprint="f") for path in paths]
         for job in made:
             job.write(DAY)
         return made

@@ -265,7 +265,7 @@ def test_another_fingerprint_takes_nothing_over(spark, root: str, said: Callable
 
 
 def test_the_fingerprint_alone_tells_the_work(spark, root: str, said: Callable[[], list[str]]) -> None:
-    """Of an RDD, whose code Spark hides, of functions and plans of newer software; not where partitions are derived in another way. [AB6]"""
+    """Of an RDD, whose code Spark hides, of a plan of newer software; not where partitions come about in another way. [AB6]"""
     df = spark.createDataFrame(spark.sparkContext.parallelize([(n,) for n in range(10)], 3), "n long")
     attempt(df, root)
     job = attempt(df, root)
@@ -282,7 +282,7 @@ def test_the_fingerprint_alone_tells_the_work(spark, root: str, said: Callable[[
     exact(derived, second)
 
 
-@pytest.mark.parametrize("how", ["sorted", "sorted and cached", "an RDD", "dealt out"])
+@pytest.mark.parametrize("how", ["sorted", "sorted and cached", "dealt out"])
 def test_what_spark_decides_anew_in_each_run_is_refused(spark, root: str, how: str) -> None:
     """Ranges are cut by samples; rows that are dealt out as they come arrive elsewhere. [AB6] [SP5]"""
     spark.conf.set("spark.sql.execution.sortBeforeRepartition", "false")
@@ -290,8 +290,6 @@ def test_what_spark_decides_anew_in_each_run_is_refused(spark, root: str, how: s
     try:
         if how == "dealt out":
             df = df.groupBy((df.id % 7).alias("k")).count().repartition(3)
-        elif how == "an RDD":
-            df = spark.createDataFrame(df.rdd.map(lambda row: (row.id, 1)).sortByKey(), "id long, n long")
         else:
             df = df.orderBy(df.id % 7)
             df = df.cache() if how == "sorted and cached" else df
