@@ -18,12 +18,12 @@ from benchmarks.write_throughput import CODEC, lineitem, size_bytes
 
 
 def main() -> int:
-    """Write the table three times, scan each in turns, report."""
+    """Write the table twice, scan each in turns, report."""
     with lineitem(__doc__) as given:
         write_all(given.spark.read.parquet(str(given.source)), given.folder)
         contestants = [
             Contestant(name=name, run=scan(given.spark, given.folder / kind, given.rows))
-            for kind, name in (("arrow", "manifestcommit"), ("jvm", 'manifestcommit, writer="jvm"'), ("spark", "spark parquet"))
+            for kind, name in (("arrow", "manifestcommit"), ("spark", "spark parquet"))
         ]
         interleave(contestants, rounds=given.rounds)
         case = {"sf": given.scale, "rows": given.rows, "codec": CODEC}
@@ -34,7 +34,6 @@ def main() -> int:
 def write_all(data: DataFrame, folder: Path) -> None:
     """The same rows by each writer."""
     mc.write(data, str(folder / "arrow"))
-    mc.write(data, str(folder / "jvm"), writer="jvm")
     data.write.option("compression", CODEC).parquet(str(folder / "spark"))
 
 

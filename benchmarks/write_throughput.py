@@ -1,6 +1,5 @@
 """What `mc.write` of TPC-H lineitem costs through Spark, beside Spark's own Parquet writer with the same codec.
 
-We come twice: as usual, by way of Arrow, and with writer="jvm", where Spark's own writer writes and our tasks take its files in.
 The floor is Spark's `noop` sink: reading the input and throwing it away. Both ratios are given: of the totals, and of what is
 left when the floor is taken off both sides.
 """
@@ -70,7 +69,7 @@ def generate(folder: Path, scale: float) -> Path:
 
 
 def contestants_for(data: DataFrame, folder: Path, *, rows: int) -> list[Contestant]:
-    """Us twice, Spark, and the floor; each writes to a folder of its own, which is checked and removed after each round."""
+    """Us, Spark, and the floor; each writes to a folder of its own, which is checked and removed after each round."""
 
     def target(kind: str, number: int) -> Path:
         return folder / f"{kind}-{number}"
@@ -78,10 +77,6 @@ def contestants_for(data: DataFrame, folder: Path, *, rows: int) -> list[Contest
     def ours(number: int) -> Figures | None:
         mc.write(data, str(target("ours", number)), key=f"round {number}")
         return {"bytes": size_bytes(target("ours", number))}
-
-    def jvm(number: int) -> Figures | None:
-        mc.write(data, str(target("jvm", number)), key=f"round {number}", writer="jvm")
-        return {"bytes": size_bytes(target("jvm", number))}
 
     def spark(number: int) -> Figures | None:
         data.write.option("compression", CODEC).parquet(str(target("spark", number)))
@@ -104,7 +99,6 @@ def contestants_for(data: DataFrame, folder: Path, *, rows: int) -> list[Contest
 
     return [
         Contestant(name="manifestcommit", run=ours, after=checked("ours")),
-        Contestant(name='manifestcommit, writer="jvm"', run=jvm, after=checked("jvm")),
         Contestant(name="spark parquet", run=spark, after=checked("spark")),
         Contestant(name="noop (floor)", run=noop),
     ]

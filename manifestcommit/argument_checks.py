@@ -152,7 +152,6 @@ RULES: dict[str, Rule] = {
     "version": optional(whole(None)),
     "watermarks": ranges,
     "where": optional(condition),
-    "writer": one_of("arrow", "jvm"),
 }
 
 

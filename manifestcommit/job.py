@@ -40,7 +40,6 @@ from .terminal.progress import Progress
 
 Path = str | os.PathLike[str]
 Overwritten = Mapping[str, Any] | Literal["dynamic"] | None
-Writer = Literal["arrow", "jvm"]
 
 
 @checked()
@@ -58,7 +57,6 @@ def write(
     merge_schema: bool = False,
     target_file_size: int | str | None = None,
     recoverable: bool = False,
-    writer: Writer = "arrow",
     based_on: int | None = None,
     message: str | None = None,
     metadata: Mapping[str, str] | None = None,
@@ -88,23 +86,18 @@ def write(
             what it replaces; "fail": also if there is anything to replace; "blind": never.
         key: an idempotency key: a text that is the same on every rerun of this work; by default
             none, and a rerun commits again.
-        fingerprint: declared with the key: the same key with another one is a KeyReusedError. With
-            recoverable=True it is also a promise, which is believed instead of looking into the
-            plan: wherever and whenever computed under this key and fingerprint, each partition has
-            the same rows. Name in it all that decides them, such as the input and the program's
-            release. The ranges of a global sort are refused even then, but cannot be seen where an
-            RDD, a checkpoint too, was made from a sorted DataFrame. By default nothing is declared.
+        fingerprint: declared with the key: the same key with another one is a KeyReusedError.
+            recoverable=True needs it, as a promise: wherever and whenever computed under this key
+            and fingerprint, each partition has the same rows. Name in it all that decides them,
+            such as the input and the program's release. By default nothing is declared.
         watermarks: source -> (start, end), half-open, which advance with the commit; by default
             none. Up to 256 of them are also kept with each file, for `Table.lineage`.
         merge_schema: add the columns that the data has and the table has not; by default False.
         target_file_size: bytes, or a text such as "128MB"; by default the table's own.
-        recoverable: keep finished tasks for a rerun of this key, which computes the others only,
-            where Spark's plan, its input files and the code of Python functions are the same; what
-            such a function itself reads (clocks, random numbers, services, files) is not looked at.
-            By default False.
-        writer: "arrow", the default, or "jvm": where the table is a local or mounted folder,
-            Spark's own Parquet writer writes a DataFrame, which costs less; files are then as large
-            as the tasks make them.
+        recoverable: keep finished tasks for a rerun of this key and fingerprint, which computes the
+            others only. Where Spark cuts partitions by samples (a global sort, repartitionByRange)
+            it is refused; it cannot be seen where an RDD, a checkpoint too, was made from a sorted
+            DataFrame. By default False.
         based_on: the version of this table that the rows were read from, if they were: an overwrite
             then conflicts with every commit since, not only with those since the job began. By
             default what the rows carry: DataFrames of `read_committed` and
@@ -172,7 +165,7 @@ def write(
                 job._job.be_first(mode)
             for each in advances_of(watermarks):
                 job.advance(each.source, each.start, each.end)
-            job.write(data, partition_by=partition_by, writer=writer, **options)
+            job.write(data, partition_by=partition_by, **options)
     except CommitConflictError as error:
         if mode != "ignore" or error.rule != "table_exists":
             raise
@@ -202,9 +195,9 @@ def begin(
     Args:
         path: the table path, a local path or a URL.
         key: an idempotency key, as for `write`; by default none.
-        recoverable: each task that finishes is durable, and a rerun of the same key after a crash
-            computes the others only; what is left by an exception is kept for the rerun. By default
-            False.
+        recoverable: each task that finishes is durable, and a rerun of the same key and fingerprint
+            after a crash computes the others only; what is left by an exception is kept for the
+            rerun. By default False.
         fingerprint: declared with the key, as for `write`; by default nothing.
         based_on: the version of the table that the job's rows were read from, as for `write`; by
             default what the rows carry.
@@ -338,7 +331,6 @@ class Job:
         merge_schema: bool = False,
         target_file_size: int | str | None = None,
         sources: Ranges | None = None,
-        writer: Writer = "arrow",
     ) -> None:
         """Write rows straight to the destination, invisible until the job commits.
 
@@ -351,7 +343,6 @@ class Job:
             target_file_size: as for the function `write`.
             sources: source -> (start, end), half-open: where these rows come from, kept with each
                 file for `Table.lineage`; it moves no watermark. By default nothing is kept.
-            writer: as for the function `write`.
 
         Raises:
             SchemaMismatchError: the data does not fit the table; no task has started.
@@ -362,10 +353,6 @@ class Job:
         Spec: SP1, DF1.
         """
         self._check_home()
-        if writer == "jvm" and not is_spark_dataframe(data):
-            raise UsageError(
-                'writer="jvm" is for Spark DataFrames; nothing was done. Leave it out.'
-            )
         if self.already_committed:
             return
         options: dict[str, Any] = {
@@ -377,13 +364,7 @@ class Job:
         if is_spark_dataframe(data):
             from .spark.write.dispatch import write_into  # late: pyspark is an extra
 
-            write_into(
-                self._job,
-                data,
-                storage_options=self._storage_options,
-                by_jvm=writer == "jvm",
-                **options,
-            )
+            write_into(self._job, data, storage_options=self._storage_options, **options)
             return
         schema, batches = record_batches(data)
         total = getattr(data, "num_rows", None)  # of a pyarrow table, not of a stream

@@ -296,8 +296,8 @@ def transaction(
             last part of a path is its name, where no other table has the same.
         key: an idempotency key, recorded in each table: a rerun with the same tables does nothing.
             By default none.
-        recoverable: keep each table's finished tasks for a rerun of the key, as for `begin`; all
-            tables are committed together then, too. By default False.
+        recoverable: keep each table's finished tasks for a rerun of the key and fingerprint, as for
+            `begin`; all tables are committed together then, too. By default False.
         fingerprint: declared with the key, as for `write`; by default nothing.
         message: what the commit is for, as for `write`; by default nothing.
         metadata: name -> text, as for `write`; by default none.

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.schema.arrow_schema import FIELD_ID
-from ..core.schema.fields import ArrayType, Field, MapType, Schema, members, walk
+from ..core.schema.fields import Field, Schema, members
 from ..engine.metadata.table_context import TableContext
 from ..engine.runtime.checked_parquet import open_parquet
 from ..engine.runtime.concurrency import map_in_batches
@@ -25,10 +25,9 @@ def check_ids(session: TableContext, entries: pa.Table, schema: Schema) -> None:
     """UsageError if the field ids in one of these files are not the table's. Files without any id
     are read by the names in them. [EX6] [EX9]
 
-    One request for each file of another program; in a table with arrays or maps for each file,
-    since Spark's own writer gives their members no ids.
+    One request for each file of another program.
     """
-    for path, columns in _columns_of(session, with_doubtful_ids(entries, schema)):
+    for path, columns in _columns_of(session, of_others(entries)):
         if not any(_ids(field) for field in columns):
             continue
         wanted = {field.file_name: field for field in schema.fields}
@@ -40,13 +39,6 @@ def check_ids(session: TableContext, entries: pa.Table, schema: Schema) -> None:
                     f"readers of Iceberg do not find column {column.name!r}: rewrite it first, "
                     "as by an overwrite with its own rows"
                 )
-
-
-def with_doubtful_ids(entries: pa.Table, schema: Schema) -> pa.Table:
-    """The files whose field ids may not be the table's."""
-    if any(isinstance(field.type, ArrayType | MapType) for _, field in walk(schema.fields)):
-        return entries
-    return of_others(entries)
 
 
 def check_partition_columns(

@@ -278,7 +278,7 @@ class _Manifests:
         is_fresh = pc.greater(entries.column("added"), self._newest_checked)
         schema, older = snapshot.schema, entries.filter(pc.invert(is_fresh))
         assert schema is not None
-        doubtful = file_columns.with_doubtful_ids(older, schema)
+        doubtful = file_columns.of_others(older)
         if doubtful.num_rows:
             back = entries_since(
                 self._session, self._head, self._newest_checked, snapshot, doubtful

@@ -123,6 +123,7 @@ def test_rows_outside_the_named_partition_are_refused(root: Path) -> None:
         ({"watermarks": {"": (0, 1)}}, "source"),
         ({"watermarks": {"MyTopic:0": (0, 2**63)}}, "MyTopic:0"),
         ({"recoverable": True}, "recoverable"),
+        ({"recoverable": True, "key": "k"}, "needs a fingerprint"),
         ({"partition_by": ["nope"]}, "nope"),
         ({"partition_by": ["day", "day"]}, "day"),
         ({"target_file_size": 0}, "target_file_size"),

@@ -42,7 +42,8 @@ def ids(root: str) -> list[int]:
 @pytest.mark.parametrize(
     "options",
     [
-        {}, {"merge_schema": True}, {"key": "k", "recoverable": True}, {"mode": "overwrite"}, {"mode": "overwrite", "overwrite": "dynamic"},
+        {}, {"merge_schema": True}, {"key": "k", "recoverable": True, "fingerprint": "f"}, {"mode": "overwrite"},
+        {"mode": "overwrite", "overwrite": "dynamic"},
         {"mode": "overwrite", "overwrite": {NAME: "x"}}, {"mode": "overwrite", "overwrite": {NAME: None}},
     ],
     ids=str,

@@ -248,7 +248,7 @@ def test_what_are_no_jobs_of_several_tables_is_refused(lake: list[str]) -> None:
     with pytest.raises(mc.UsageError, match="takes part twice"):
         mc.commit_together([mc.begin(lake[0]), mc.begin(lake[0])])
     with pytest.raises(mc.UsageError, match=f"{lake[1]} has no key"):
-        mc.commit_together([mc.begin(lake[0], key="k", recoverable=True), mc.begin(lake[1])])
+        mc.commit_together([mc.begin(lake[0], key="k", recoverable=True, fingerprint="f"), mc.begin(lake[1])])
     with pytest.raises(mc.UsageError, match=f"{lake[1]} has no key"):
         mc.commit_together([mc.begin(lake[0], key="k"), mc.begin(lake[1])])
     with pytest.raises(mc.UsageError, match="are not in the same object store"):

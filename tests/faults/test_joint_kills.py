@@ -133,18 +133,23 @@ def write_again(paths: list[str], finished: int) -> None:
     write_all(paths, finished).commit()
 
 
+def begin_all(paths: list[str]) -> list[mc.Job]:
+    return [mc.begin(path, key=KEY, recoverable=True, fingerprint="by the size of files") for path in paths]
+
+
 def write_other(paths: list[str]) -> None:
     """The input of the second table is another one by now, which the jobs' ids do not say."""
-    jobs = [mc.begin(path, key=KEY, recoverable=True) for path in paths]
+    jobs = begin_all(paths)
     for path, job in zip(paths, jobs, strict=True):
-        job.write(pa.concat_tables([DAY, DAY]) if path == paths[1] else DAY)
+        other = path == paths[1]
+        job.write(pa.concat_tables([DAY, DAY]) if other else DAY, target_file_size=2_000_000 if other else 1_000_000)
     mc.commit_together(jobs)
 
 
 def write_other_and_die(paths: list[str], where: tuple[str, int, bool], reached: Any) -> None:
-    jobs = [mc.begin(path, key=KEY, recoverable=True) for path in paths]
+    jobs = begin_all(paths)
     for job in jobs:
-        job.write(DAY)
+        job.write(DAY, target_file_size=1_000_000)
     stop_at(where[0], where[1], reached, after=where[2])
     mc.commit_together(jobs)
 

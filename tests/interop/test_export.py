@@ -359,6 +359,24 @@ def test_files_that_a_rollback_brings_back_are_looked_at(tmp_path: Path) -> None
         mc.write(numbered(1), path)
 
 
+def test_members_without_ids_are_refused(tmp_path: Path) -> None:
+    """Readers of Iceberg find no member of an array there. [EX6] [EX9]"""
+    path = str(tmp_path / "t")
+    mc.create_table(path, pa.schema({"n": pa.int64(), "list": pa.list_(pa.int64())}))
+    ids = {field.name: str(field.id) for field in mc.Table(path).snapshot().schema.fields}
+    file = pa.schema(
+        [
+            pa.field("n", pa.int64(), metadata={"PARQUET:field_id": ids["n"]}),
+            pa.field("list", pa.list_(pa.int64()), metadata={"PARQUET:field_id": ids["list"]}),
+        ]
+    )
+    foreign(path, "a.parquet", pa.table({"n": [1], "list": [[1, None]]}, schema=file))
+    with mc.begin(path) as job:
+        job.add_files(["a.parquet"])
+    with pytest.raises(mc.UsageError, match="readers of Iceberg do not find column 'list'"):
+        mc.Table(path).export("iceberg")
+
+
 def test_tags_are_references(tmp_path: Path) -> None:
     """[EX4]"""
     table = exported(str(tmp_path / "t"))

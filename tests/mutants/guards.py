@@ -11,16 +11,14 @@ _LOCAL, _LINUX, _OBJECTS, _S3, _FORMAT = (
     "store/backends/s3.py",
     "core/format/codec.py",
 )
-_OPTIONS, _WRITER, _READER, _OWN_WRITER = (
+_OPTIONS, _WRITER, _READER = (
     "store/options.py",
     "spark/write/arrow_writer.py",
     "spark/read/scan.py",
-    "spark/write/jvm_writer.py",
 )
 _SINK_LOG = "core/format/sink_log.py"
 _AUTHORSHIP = "core/table/authorship.py"
 _DURABLE = "store/test_local.py::test_every_new_folder_and_file_is_synced_before_a_call_returns"
-_TAKEN_IN = "spark/write/test_jvm_writer.py::test_what_is_taken_in_is_durable_and_takes_no_one_elses_name"
 
 STORES: tuple[Mutant, ...] = (
     mutant(
@@ -73,31 +71,6 @@ STORES: tuple[Mutant, ...] = (
             "            raise\n",
         ),
         tests=_DURABLE,
-    ),
-    mutant(
-        "fsync of a linked file",
-        "A file that Spark's own writer wrote and a version lists is empty after a power cut.",
-        "IV6 ST2 DF2 SP13",
-        (_LOCAL, "                os.fsync(file.fileno())  # also of what another process wrote\n", "                pass\n"),
-        tests=_TAKEN_IN,
-    ),
-    mutant(
-        "fsync of a linked name",
-        "A file that Spark's own writer wrote and a version lists is gone after a power cut.",
-        "IV6 ST2 DF2 SP13",
-        (
-            _LOCAL,
-            "            os.link(path, target)\n            _sync_folder(os.path.dirname(target))\n",
-            "            os.link(path, target)\n",
-        ),
-        tests=_TAKEN_IN,
-    ),
-    mutant(
-        "links that replace",
-        "A file that is taken in takes the place of one that a version lists.",
-        "IV6 DF1 SP13",
-        (_LOCAL, "            os.link(path, target)\n", "            os.replace(path, target)\n"),
-        tests=_TAKEN_IN,
     ),
     mutant(
         "fsync of new folders",
@@ -788,13 +761,6 @@ FILES: tuple[Mutant, ...] = (
         ),
         tests="engine/scan/test_row_group_pruning.py::test_a_nan_that_the_footer_hides_is_found",
     ),
-    mutant(
-        "statistics of Spark's writer",
-        "A file whose footer bounds floats without NaN counts as one of ours: readers skip rows that match.",
-        "DF10 DF6",
-        (_OWN_WRITER, '    if _has_float_statistics(f"{scratch}/{part}"):\n', "    if False:\n"),
-        tests="spark/write/test_jvm_writer.py::test_a_file_whose_statistics_leave_nan_out_is_one_of_others",
-    ),
 )
 
 SPARK: tuple[Mutant, ...] = (
@@ -861,20 +827,6 @@ SPARK: tuple[Mutant, ...] = (
             "if not isinstance(message, TaskMessage):\n            continue\n            raise StoreError(",
         ),
         tests="spark/write/test_arrow_writer.py::test_messages_are_one_per_task",
-    ),
-    mutant(
-        "rows of Spark's writer",
-        "A file of Spark's own writer that got lost on the way is missed by nobody.",
-        "IV2 SP13",
-        (_OWN_WRITER, "    if held != rows:\n", "    if False:\n"),
-        tests="spark/write/test_jvm_writer.py::test_files_that_hold_other_rows_than_spark_had_are_never_committed",
-    ),
-    mutant(
-        "mark of Spark's writer",
-        "What Spark's own writer has written so far is taken for all.",
-        "IV2 SP13",
-        (_OWN_WRITER, '    if not os.path.exists(f"{scratch}/{_DONE}"):\n', "    if False:\n"),
-        tests="spark/write/test_jvm_writer.py::test_files_of_a_write_that_did_not_end_are_not_taken_for_all",
     ),
     mutant(
         "messages of a batch",

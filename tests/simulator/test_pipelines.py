@@ -54,7 +54,7 @@ def test_a_pipeline_with_a_key_publishes_once_whatever_happens() -> None:
             job.write(DAY, partition_by=["day"])
 
     def three() -> None:
-        with mc.begin(LAKE, key="later", recoverable=True) as job:
+        with mc.begin(LAKE, key="later", recoverable=True, fingerprint="c") as job:
             job.write(pa.table({"day": ["c"], "id": [3]}), partition_by=["day"])
 
     def check() -> None:

@@ -148,7 +148,7 @@ def recoverable(spark: Any, path: str) -> str:
     import manifestcommit as mc
 
     try:
-        mc.write(spark.range(3), path, key="k", recoverable=True)
+        mc.write(spark.range(3), path, key="k", recoverable=True, fingerprint="f")
     except mc.UsageError as error:
         return str(error)
     return "nothing"

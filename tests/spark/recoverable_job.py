@@ -61,13 +61,13 @@ def main() -> None:
 
         outcomes = []
         if second:
-            with mc.transaction([root, *second], key="month", recoverable=True) as tx:
+            with mc.transaction([root, *second], key="month", recoverable=True, fingerprint="the script of this test") as tx:
                 for each, place in ((root, folder), (second[0], os.path.join(folder, "second"))):
                     write(tx[each], place)
             assert tx.outcome is not None
             outcomes += tx.outcome.outcomes.values()
         else:
-            with mc.begin(root, key="month", recoverable=True) as job:
+            with mc.begin(root, key="month", recoverable=True, fingerprint="the script of this test") as job:
                 write(job, folder)
             assert job.outcome is not None
             outcomes.append(job.outcome)

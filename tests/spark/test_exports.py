@@ -33,7 +33,7 @@ def test_what_spark_writes_is_exported_and_read_by_others(spark: SparkSession, t
     """[EX1] [EX2]"""
     path = str(tmp_path / "t")
     data = spark.range(20).selectExpr(*FLAT)
-    mc.write(data, path, partition_by=["part"], writer="jvm")
+    mc.write(data, path, partition_by=["part"])
     table = mc.Table(path)
     table.set_properties({"export.formats": "iceberg,delta"})
     mc.write(spark.range(20, 30).selectExpr(*FLAT, *MEMBERS), path, merge_schema=True)
@@ -46,17 +46,6 @@ def test_what_spark_writes_is_exported_and_read_by_others(spark: SparkSession, t
     check(table)
     spark.range(40, 45).selectExpr(*FLAT, *MEMBERS).write.format("manifestcommit").mode("append").save(path)
     check(table)
-
-
-def test_members_without_ids_of_sparks_own_writer_are_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """Readers of Iceberg find no member of an array there. [EX6] [EX9]"""
-    mc.write(spark.range(3).selectExpr(*FLAT, *MEMBERS), str(tmp_path / "t"), writer="jvm")
-    table = mc.Table(str(tmp_path / "t"))
-    with pytest.raises(mc.UsageError, match="readers of Iceberg do not find column 'list'"):
-        table.export("iceberg")
-    table.export("delta")
-    wanted, schema = expected(table)
-    assert all(rows(read(local(table)), schema) == wanted for read in DELTA.values())
 
 
 @pytest.mark.parametrize("properties", [{"export.formats": "iceberg,delta"}, {}], ids=["each commit", "by hand"])

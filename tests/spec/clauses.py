@@ -1,6 +1,7 @@
 """Which clauses spec/v1.md defines, and who cites them.
 
 A clause is defined by a line that begins `**[XX1]**`, or `**[XX1] (planned)**` for what this release does not do yet.
+One that reads `**[XX1]** Withdrawn …` keeps its id and is a rule no more: nothing cites it.
 It is cited as `[XX1]`, also in a list `[XX1, XX2]`; a range `[XX1]-[XX5]` cites every number between its ends.
 """
 
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CLAUSE = r"[A-Z]{2}[1-9][0-9]?[a-z]?"
-DEFINITION = re.compile(rf"^\*\*\[({CLAUSE})\](?P<planned> \(planned\))?\*\*", re.MULTILINE)
+DEFINITION = re.compile(rf"^\*\*\[({CLAUSE})\](?P<planned> \(planned\))?\*\*(?P<withdrawn> Withdrawn )?", re.MULTILINE)
 CITATION = re.compile(rf"\[({CLAUSE}(?:, {CLAUSE})*)\](?:\s?[-–]\s?\[({CLAUSE})\])?")
 
 # These talk about clauses as such, and their examples are not citations.
@@ -24,20 +25,22 @@ ABOUT_CLAUSES = ("tests/spec/test_clauses.py", "tests/spec/clauses.py", "tests/c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clauses:
-    """What the specification defines. held: promised today; planned: not yet; twice: ids defined more than once."""
+    """What the specification defines. held: promised today; planned: not yet; withdrawn: no more; twice: ids defined more than once."""
 
     held: frozenset[str]
     planned: frozenset[str]
+    withdrawn: frozenset[str]
     twice: tuple[str, ...]
 
 
 def defined(spec: str) -> Clauses:
     """The clauses that the text of a specification defines."""
-    found = [(m.group(1), bool(m["planned"])) for m in DEFINITION.finditer(spec)]
-    ids = [name for name, _ in found]
+    found = [(m.group(1), m["planned"], m["withdrawn"]) for m in DEFINITION.finditer(spec)]
+    ids = [name for name, _, _ in found]
     return Clauses(
-        held=frozenset(name for name, planned in found if not planned),
-        planned=frozenset(name for name, planned in found if planned),
+        held=frozenset(name for name, planned, withdrawn in found if not planned and not withdrawn),
+        planned=frozenset(name for name, planned, _ in found if planned),
+        withdrawn=frozenset(name for name, _, withdrawn in found if withdrawn),
         twice=tuple(sorted({name for name in ids if ids.count(name) > 1})),
     )
 

@@ -39,7 +39,6 @@ def through(store: LocalStore) -> dict[str, Callable[[], Any]]:
         "put below": lambda: store.put("a/link/b/c/new", b"new"),
         "put_if_absent": lambda: store.put_if_absent("a/link/new", b"new"),
         "create_output": lambda: store.create_output("a/link/new"),
-        "take_in": lambda: store.take_in(f"{store._root}/plain", "a/link/new"),
         "delete": lambda: store.delete(["a/link/x"]),
         "list": lambda: list(store.list("a/link/")),
         "check_files": lambda: store.check_files(["plain", "a/link/x"]),

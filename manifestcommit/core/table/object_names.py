@@ -161,12 +161,6 @@ def written_name(job: str, write_id: str) -> str:
     return f"{JOBS}{job}/written-{write_id}.json.zst"
 
 
-def rows_folder(job: str, write_id: str) -> str:
-    """The folder where Spark's own writer leaves the files of one write of `job`, until tasks
-    register them. [LY5] [SP13]"""
-    return f"{JOBS}{job}/rows-{write_id}"
-
-
 def prepared_name(job: str) -> str:
     """The name of the object from which any process can commit or abort a prepared job. [AB3]"""
     return f"{JOBS}{job}/prepared.json.zst"

@@ -403,19 +403,11 @@ class Transaction:
             arrow_schema.from_arrow(schema, self._session.new_field_id), **options
         )
         work = None
-        same = self.recovery.fingerprint if self.recovery is not None else None
-        if self.recovery is not None and same is not None:
-            work = self.recovery.work(plan, tasks=1, same=same)
+        if self.recovery is not None:
+            work = self.recovery.work(plan, tasks=1, same=self.recovery.fingerprint)
             if done := work.finished(self._session.store).get(0):
                 self.add_written(done.entries, done.manifests, intake=intake_of(done))
                 return
-        elif self.recovery is not None:
-            LOG.warning(
-                "job %s: nothing of it can be taken over by a rerun, which could not know "
-                "that its data is the same. If you know, say so "
-                "with fingerprint=…",
-                self.id,
-            )
         attempt = self._session.env.randomness(8).hex()
         rows = size = 0
         with files.DataFileWriter(

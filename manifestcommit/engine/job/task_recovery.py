@@ -2,8 +2,7 @@
 the old job's id. [AB6] [LY5]
 
 Every task has one output at most, however often it is computed: the first to create its
-object has it, all others take that. Not here: whether two plans are the same work
-(spark.write.plan_fingerprint), the commit loop (engine.commit.commit_loop).
+object has it, all others take that.
 """
 
 from __future__ import annotations
@@ -148,13 +147,19 @@ def intake_of(finished: FinishedTask) -> InputTotals | None:
 
 class Recovery:
     """What a recoverable job does that others do not; one for each job. fingerprint: the caller's
-    word for its work, if given. [AB6]"""
+    promise that the same one is the same rows. [AB6]"""
 
     def __init__(self, session: TableContext, key: str | None, fingerprint: str | None) -> None:
         if key is None:
             raise UsageError(
                 "recoverable=True needs a key: by it a rerun finds what an earlier run of "
                 "the same work has finished"
+            )
+        if fingerprint is None:
+            raise UsageError(
+                "recoverable=True needs a fingerprint: a text that names all that decides the "
+                "rows, such as the input and the program's release. A rerun takes over what was "
+                "finished under the same one; nothing was done"
             )
         self._session, self._key = session, key
         self.fingerprint = fingerprint

@@ -1,9 +1,8 @@
-"""Converts between Spark Columns and predicates: a Column into what pruning can use, a pyarrow
-filter into a Column. [RD6] [RD7]
+"""Converts between Spark's expressions and predicates: what Spark's parser makes of a text into
+what pruning can use, a pyarrow filter into a Column. [RD6] [RD7]
 
-A classic Column is a tree in the JVM, reached through py4j; a Connect Column is a tree of Python
-objects. Neither is a public interface, so a part that does not look as expected becomes `Unknown`.
-Not here: reading (spark.read.scan), pyarrow expressions (core.filter.arrow_expression).
+The parser's trees are no public interface, so a part that does not look as expected becomes
+`Unknown`.
 """
 
 from __future__ import annotations
@@ -37,9 +36,6 @@ from ...core.filter.predicate import (
 from ...core.schema.fields import Field, Schema, StructType, decimal_parts, show_path
 from ...core.schema.spark_json import CHAR_VARCHAR, has_collation
 from ...errors import UsageError
-from ..runtime.registered_options import is_connect
-from ..runtime.spark_internals import ConnectNode, java_expression
-from ..runtime.versions import has_column_nodes
 
 _COMPARISONS: dict[str, Op] = {
     "=": "=",
@@ -87,26 +83,8 @@ _SQL_KINDS = {
 _MAX_DEPTH = 100  # of nested functions, except one long chain of `&` or `|`
 _EPOCH = datetime(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
-_YEAR_1900 = datetime(1900, 1, 1, tzinfo=UTC)
 _MAX_DIGITS = 38  # of the type to which Spark brings two decimals that it compares
 _MAX_LONG = 2**63 - 1
-
-
-def from_column(column: Column) -> Predicate:
-    """The predicate of a Spark Column, with Spark's meaning: a part that is not understood is
-    `Unknown`. [RD6]
-
-    Never an error: Spark itself reports errors of a Column when it filters the rows. A classic
-    Column takes a few calls into the JVM per operator and literal.
-    """
-    try:
-        if is_connect(column):
-            return translate(ConnectNode.of(column), _read_connect)
-        if not has_column_nodes():
-            return translate(java_expression(column), read_expression)
-        return translate(java_expression(column), _read_classic)
-    except Exception as error:  # any error of private trees: the cost is a file too many
-        return Unknown(why=f"a Spark Column: {type(error).__name__}")
 
 
 def translate(root: Any, read: Callable[[Any], Node]) -> Predicate:
@@ -114,7 +92,7 @@ def translate(root: Any, read: Callable[[Any], Node]) -> Predicate:
     return _Translation(read).boolean(root, 0)
 
 
-# --- One node of either kind of tree --------------------------------------------------------------
+# --- One node -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,22 +117,6 @@ class Opaque:
 
 
 Node: TypeAlias = Attribute | Value | Function | Opaque
-
-
-def _read_connect(node: ConnectNode) -> Node:
-    match node.kind:
-        case "UnresolvedFunction" if not node.is_distinct:
-            return Function(node.function.lower(), node.arguments)
-        case "ColumnAlias":
-            return _read_connect(node.child)
-        case "ColumnReference" if not node.is_metadata_column:
-            return Attribute(_name_parts(node.identifier))
-        case "UnresolvedExtractValue":
-            return _member(_read_connect(node.child), _read_connect(node.extraction))
-        case "LiteralExpression":
-            return internal_value(node.value, node.data_type)
-        case _:
-            return Opaque(node.kind)
 
 
 def internal_value(value: Any, kind: str) -> Node:
@@ -184,83 +146,8 @@ def internal_value(value: Any, kind: str) -> Node:
     return Opaque(kind)
 
 
-def _name_parts(identifier: str) -> ColumnPath:
-    """`a.b` and `` `a.b`.`c``d` `` split as Spark does; ValueError for names that Spark would
-    refuse."""
-    parts: list[str] = []
-    at = 0
-    while True:
-        if identifier[at : at + 1] == "`":
-            part, at = "", at + 1
-            while (end := identifier.index("`", at)) >= 0:
-                part, at = part + identifier[at:end], end + 1
-                if identifier[at : at + 1] != "`":
-                    break
-                part, at = part + "`", at + 1
-        else:
-            end = identifier.find(".", at)
-            end = len(identifier) if end < 0 else end
-            part, at = identifier[at:end], end
-            if not part or "`" in part:
-                raise ValueError(identifier)
-        parts.append(part)
-        if at == len(identifier):
-            return tuple(parts)
-        if identifier[at] != ".":
-            raise ValueError(identifier)
-        at += 1
-
-
-def _read_classic(node: Any) -> Node:
-    kind = node.getClass().getSimpleName()
-    match kind:
-        case "UnresolvedFunction" if not node.isDistinct() and not node.isUserDefinedFunction():
-            return Function(node.functionName().lower(), _items(node.arguments()))
-        case "Alias":
-            return _read_classic(node.child())
-        case "UnresolvedAttribute" if not node.isMetadataColumn():
-            return Attribute(tuple(_items(node.nameParts())))
-        case "ExpressionColumnNode":  # df["x"]: resolved in df's own plan already
-            expression = node.expression()
-            found = expression.getClass().getSimpleName()
-            return (
-                Attribute((expression.name(),)) if found == "AttributeReference" else Opaque(found)
-            )
-        case "UnresolvedExtractValue":
-            return _member(_read_classic(node.child()), _read_classic(node.extraction()))
-        case "Literal" if node.dataType().isEmpty():
-            return _classic_value(node.value())
-        case _:
-            return Opaque(kind)
-
-
 def _items(sequence: Any) -> list[Any]:
     return [sequence.apply(index) for index in range(sequence.length())]
-
-
-def _classic_value(value: Any) -> Node:
-    """py4j converts Java's numbers, texts, decimals and bytes into Python's own; dates and times
-    stay in the JVM."""
-    if value is None or isinstance(value, bool | int | float | str | bytes | bytearray | Decimal):
-        return Value(bytes(value) if isinstance(value, bytearray) else value)
-    match value.getClass().getName():
-        case "java.sql.Timestamp":
-            whole = timedelta(
-                seconds=value.getTime() // 1000, microseconds=value.getNanos() // 1000
-            )
-            moment = _EPOCH.replace(tzinfo=UTC) + whole
-            # Older ones pass through the Julian calendar and local mean times on their way into
-            # Spark.
-            return Value(moment) if moment >= _YEAR_1900 else Opaque("an old timestamp")
-        case "java.sql.Date":
-            day = date.fromisoformat(value.toString())
-            return Value(day) if day >= _YEAR_1900.date() else Opaque("an old date")
-        case "java.time.Duration":
-            return Value(
-                timedelta(seconds=value.getSeconds(), microseconds=value.getNano() // 1000)
-            )
-        case name:
-            return Opaque(name)
 
 
 def read_expression(node: Any) -> Node:
@@ -275,6 +162,8 @@ def read_expression(node: Any) -> Node:
             return Function("like", _items(node.children()))
         case "UnresolvedFunction" if not node.isDistinct() and node.filter().isEmpty():
             return Function(".".join(_items(node.nameParts())).lower(), _items(node.children()))
+        case "UnresolvedExtractValue":
+            return _member(read_expression(node.child()), read_expression(node.extraction()))
         case _ if kind in _CATALYST:
             return Function(_CATALYST[kind], _items(node.children()))
         case _:

@@ -31,8 +31,8 @@ from ...core.schema.fields import Schema
 from ...errors import UsageError
 from ..read.scan import spark_schema
 from ..runtime.versions import query_loggers
-from .columns import from_column, to_column
-from .sql import from_sql
+from .columns import to_column
+from .sql import from_column, from_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -115,16 +115,17 @@ def understand(
         return Condition(predicate=predicate, column=to_column(predicate, schema))
     try:
         with told_once():
-            made = Condition(
+            column = F.expr(condition) if isinstance(condition, str) else condition
+            empty = spark.createDataFrame([], spark_schema(schema))
+            empty.filter(column).schema  # noqa: B018  # a Connect session analyses here
+            return Condition(
                 predicate=from_sql(spark, condition)
                 if isinstance(condition, str)
-                else from_column(condition),
-                column=F.expr(condition) if isinstance(condition, str) else condition,
+                else from_column(empty, condition),
+                column=column,
             )
-            spark.createDataFrame([], spark_schema(schema)).filter(made.column).schema  # noqa: B018  # a Connect session analyses here
     except AnalysisException as error:
         raise UsageError(f"{_cannot(condition, error)}; nothing was done") from error
-    return made
 
 
 def check_repeatable(

@@ -2,19 +2,16 @@
 moves one of these is mended here. [SP12]
 
 A classic session has them, a Spark Connect session has none. Not here: what is read from Spark's
-plans (spark.write.plan_fingerprint, spark.read.provenance, spark.filter).
+plans (spark.write.recoverable, spark.read.provenance, spark.filter).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-
-from manifestcommit.spark.runtime import versions
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
-    from pyspark.sql import Column, DataFrame, Observation, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def jvm(spark: SparkSession) -> Any:
@@ -59,11 +56,6 @@ def java_rdd(rdd: RDD[Any]) -> Any:
     return rdd._jrdd.rdd()
 
 
-def java_observation(observation: Observation) -> Any:
-    """The observation as the JVM has it; None before a DataFrame observes it."""
-    return observation._jo
-
-
 def is_stopped(context: SparkContext) -> bool:
     """Whether the context was stopped."""
     return context._jsc is None
@@ -89,73 +81,17 @@ def has_thread_of_its_own(context: SparkContext) -> bool:
     return isinstance(context._gateway, ClientServer)
 
 
-def java_expression(column: Column) -> Any:
-    """The tree of a classic Column, in the JVM."""
-    tree = column._jc
-    return tree.node() if versions.has_column_nodes() else tree.expr()  # type: ignore[operator]  # private, so without types
+def text_of_filter(filtered: DataFrame) -> str:
+    """The condition of a DataFrame that is the result of `filter`, as SQL, before it is
+    analysed."""
+    return str(java_frame(filtered).queryExecution().logical().condition().sql())
 
 
-class ConnectNode:
-    """A node of a Column's tree in a Spark Connect session. Each property fits nodes of the kinds
-    that its line names; of others it raises AttributeError."""
-
-    def __init__(self, node: Any) -> None:
-        self._node = node
-
-    @classmethod
-    def of(cls, column: Column) -> ConnectNode:
-        """The root of the Column's tree."""
-        return cls(column._expr)
-
-    @property
-    def kind(self) -> str:
-        """The class' name, such as UnresolvedFunction."""
-        return type(self._node).__name__
-
-    @property
-    def function(self) -> str:
-        """UnresolvedFunction: its name."""
-        return str(self._node._name)
-
-    @property
-    def is_distinct(self) -> bool:
-        """UnresolvedFunction: of distinct values."""
-        return bool(self._node._is_distinct)
-
-    @property
-    def arguments(self) -> Sequence[ConnectNode]:
-        """UnresolvedFunction: what it is applied to."""
-        return [ConnectNode(argument) for argument in self._node._args]
-
-    @property
-    def child(self) -> ConnectNode:
-        """ColumnAlias, UnresolvedExtractValue: what is named, or taken apart."""
-        return ConnectNode(self._node._child)
-
-    @property
-    def extraction(self) -> ConnectNode:
-        """UnresolvedExtractValue: which member."""
-        return ConnectNode(self._node._extraction)
-
-    @property
-    def is_metadata_column(self) -> bool:
-        """ColumnReference: to a metadata column, not to data."""
-        return bool(self._node._is_metadata_column)
-
-    @property
-    def identifier(self) -> str:
-        """ColumnReference: the name as it was written."""
-        return str(self._node._unparsed_identifier)
-
-    @property
-    def value(self) -> Any:
-        """LiteralExpression: its value."""
-        return self._node._value
-
-    @property
-    def data_type(self) -> str:
-        """LiteralExpression: the class' name of its type."""
-        return type(self._node._dataType).__name__
+def has_same_meaning(one: DataFrame, other: DataFrame) -> bool:
+    """Whether Spark sees that both give the same rows, of the same input, once it has analysed
+    them: types, casts and literals included."""
+    plans = [java_frame(each).queryExecution().analyzed() for each in (one, other)]
+    return bool(plans[0].sameResult(plans[1]))
 
 
 def session_of(spark: Any) -> tuple[Any, str]:

@@ -44,7 +44,6 @@ __all__ = [
     "check_pandas",
     "frame_of",
     "has",
-    "has_column_nodes",
     "query_loggers",
     "sound",
     "version_of",
@@ -54,11 +53,9 @@ Version = tuple[int, int]
 Name = Literal[
     "library",
     "row changes",
-    "own writer",
     "recoverable",
     "format",
     "discovery",
-    "observed",
     "limit",
     "variant",
 ]
@@ -86,15 +83,6 @@ FEATURES: dict[Name, Feature] = {
         what="`recoverable=True`",
         since=(4, 0),
         instead="leave it out: a rerun computes all tasks",
-        connect=False,
-    ),
-    "own writer": Feature(
-        what='`writer="jvm"`', since=(4, 0), instead="leave writer out", connect=False
-    ),
-    "observed": Feature(
-        what='`writer="jvm"` for a DataFrame with an `Observation`',
-        since=(4, 1),
-        instead="leave writer out, or observe nothing",
         connect=False,
     ),
     "format": Feature(
@@ -284,12 +272,6 @@ def frame_of(spark: SparkSession, table: pa.Table, struct: StructType | None = N
 
     rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
     return spark.createDataFrame(rows, struct or from_arrow_schema(table.schema))
-
-
-def has_column_nodes() -> bool:
-    """Whether a classic Column is a tree of nodes of its own; in Spark 3.5 it is an expression as
-    the parser makes them."""
-    return SPARK >= (4, 0)
 
 
 def query_loggers() -> list[logging.Logger]:

@@ -13,7 +13,6 @@ from ...core.schema.spark_json import from_spark
 from ...engine.job.job import Transaction
 from ..read.provenance import check_running, marks_of
 from .arrow_writer import write_dataframe
-from .jvm_writer import check_own_writer, write_with_own_writer
 from .recoverable import check_recoverable, write_recoverable
 
 if TYPE_CHECKING:
@@ -25,30 +24,19 @@ def write_into(
     df: DataFrame,
     *,
     storage_options: Mapping[str, Any] | None,
-    by_jvm: bool = False,
     **options: Any,
 ) -> None:
     """Write every row of `df` into the job, still invisible; a mismatch is raised before any task
     starts. [SP1] [SC3]
 
-    by_jvm: let Spark's own Parquet writer write; options: as for
-    `engine.job.job.Transaction.plan_write`.
+    options: as for `engine.job.job.Transaction.plan_write`.
     """
     check_running(df.sparkSession)
     job.based_on.take(marks_of(df))
-    if by_jvm:
-        check_own_writer(
-            job.url,
-            df,
-            target_file_size=options.get("target_file_size"),
-            recoverable=job.recovery is not None,
-        )
     if job.recovery is not None:
         check_recoverable(df)
     plan = job.plan_write(from_spark(df.schema.jsonValue()), **options)
-    if by_jvm:
-        written = write_with_own_writer(df, plan)
-    elif job.recovery is None:
+    if job.recovery is None:
         written = write_dataframe(df, plan, storage_options=storage_options)
     else:
         written = write_recoverable(df, plan, job.recovery, storage_options=storage_options)

@@ -1,14 +1,16 @@
 """A recoverable write: its finished tasks survive the driver, and a rerun computes only the missing
 ones. [AB6] [SP1] [SP2]
 
-Not here: when two plans are the same work (spark.write.plan_fingerprint), which tasks a rerun may
-reuse (engine.job.task_recovery), how one task writes (spark.write.arrow_writer).
+The caller's fingerprint promises that each partition has the same rows in every run. Refused is
+what Spark itself decides anew in each run. Not here: which tasks a rerun may reuse
+(engine.job.task_recovery), how one task writes (spark.write.arrow_writer).
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark import cloudpickle
 
 from manifestcommit.core.format.recovery_objects import FinishedTask
@@ -24,10 +27,10 @@ from manifestcommit.engine.job.task_recovery import Recovery, TaskCheckpoints, i
 from manifestcommit.engine.runtime.environment import SystemEnv
 from manifestcommit.errors import StoreError, UsageError
 from manifestcommit.spark.runtime import registered_options
-from manifestcommit.spark.runtime.python_code_digest import NotUnderstoodError
 from manifestcommit.spark.runtime.registered_options import is_connect
 from manifestcommit.spark.runtime.spark_internals import (
     broadcast_threshold_bytes,
+    java_frame,
     java_rdd,
     settings_of,
 )
@@ -42,13 +45,7 @@ from manifestcommit.spark.write.arrow_writer import (
     packed,
     task_context,
     unpacked,
-    write_dataframe,
     write_task,
-)
-from manifestcommit.spark.write.plan_fingerprint import (
-    check_ranges,
-    lineage_fingerprint,
-    plan_fingerprint,
 )
 from manifestcommit.store import StorageOptions, open_store
 
@@ -64,7 +61,8 @@ _ROOM_BYTES = 64 * 1024  # what Spark adds to a pickled function
 
 
 def check_recoverable(df: DataFrame) -> None:
-    """UsageError if tasks cannot be chosen one by one; nothing has been done then."""
+    """UsageError if tasks cannot be chosen one by one, or Spark itself computes other partitions in
+    each run; nothing has been done then. [AB6] [SP5]"""
     check_feature("recoverable")
     if is_connect(df):
         raise UsageError(
@@ -72,34 +70,25 @@ def check_recoverable(df: DataFrame) -> None:
             "tasks only; nothing was done. Leave it out, or run the job in a classic session."
         )
     check_pandas("recoverable=True writes through")
+    if settings_of(df.sparkSession).get(_PIPELINED, "false").lower() != "false":
+        raise _refusal(f"with {_PIPELINED} a task that fails may look finished")
+    with _planned_alike(df.sparkSession):
+        check_ranges(_numbered(df))
 
 
 def write_recoverable(
     df: DataFrame, plan: WritePlan, recovery: Recovery, *, storage_options: Mapping[str, Any] | None
 ) -> Written:
     """Write every row of `df` into exactly one of the returned files, some of which the tasks of
-    earlier attempts may have written. [AB6] [SP2]
-
-    The caller's fingerprint is trusted. Without one, Spark's plan is examined; if its fingerprint
-    is unknown, everything is computed.
-    """
+    earlier attempts may have written; UsageError where Spark itself computes other partitions in
+    each run. [AB6] [SP2]"""
     check_reachable(plan.url)
     carrier = registered_options.with_options(
         PlannedWrite, StorageOptions(storage_options), PlannedWrite.format_name
     )
     options = carrier.storage_options
     context = df.sparkSession.sparkContext
-    try:
-        rdd, same = _planned(df, plan, recovery, carrier)
-    except NotUnderstoodError as reason:
-        LOG.warning(
-            "job %s: nothing of an earlier attempt is taken over, and nothing of this one "
-            "can be: %s. If you know that each partition has "
-            "the same rows in every run, say so with fingerprint=…",
-            plan.job,
-            reason,
-        )
-        return write_dataframe(df, plan, storage_options=storage_options)
+    rdd, same = _planned(df, plan, recovery, carrier)
     work = recovery.work(plan, tasks=rdd.getNumPartitions(), same=same)
     done = work.finished(open_store(plan.url, options))
     missing = [task for task in range(work.tasks) if task not in done]
@@ -130,30 +119,85 @@ def _planned(
     recovery: Recovery,
     carrier: type[registered_options.StoreSource],
 ) -> tuple[RDD[Any], str]:
-    """The tasks of the write, and what shows that another run's tasks have the same rows;
-    NotUnderstoodError where nothing does."""
+    """The tasks of the write, and what is the same in another run whose tasks have the same
+    rows."""
     session, context = df.sparkSession, df.sparkSession.sparkContext
     with _planned_alike(session), registered_options.unlogged():
-        # Spark takes a dot in a column's name for a member's.
-        numbered = df.toDF(*(f"c{index}" for index in range(len(df.columns))))
         task = functools.partial(_write, plan, tuple(df.columns), carrier)
-        frame = numbered.mapInArrow(
-            _checked(context, task, carrier.storage_options), "message binary"
+        rdd = (
+            _numbered(df)
+            .mapInArrow(_checked(context, task, carrier.storage_options), "message binary")
+            .rdd
         )
-        if settings_of(session).get(_PIPELINED, "false").lower() != "false":
-            raise NotUnderstoodError(
-                f"with {_PIPELINED} a task that fails may look finished to what follows in it"
-            )
-        check_ranges(frame)
-        said = recovery.fingerprint
-        same = (
-            ["said", said]
-            if said is not None
-            else ["plan", plan_fingerprint(frame), df.schema.json()]
-        )
-        rdd = frame.rdd
-        same.append(lineage_fingerprint(java_rdd(rdd)))
+        same = [recovery.fingerprint, lineage_digest(java_rdd(rdd))]
     return rdd, msgspec.json.encode(same).decode()
+
+
+def _numbered(df: DataFrame) -> DataFrame:
+    """The same rows: Spark takes a dot in a column's name for a member's."""
+    return df.toDF(*(f"c{index}" for index in range(len(df.columns))))
+
+
+def check_ranges(frame: DataFrame) -> None:
+    """UsageError if rows are partitioned by ranges: the samples that determine these differ between
+    runs, whatever the caller promises. [AB6]
+
+    This includes cached data, but not the plan that an RDD was made from.
+    """
+    waiting = [java_frame(frame).queryExecution().executedPlan()]
+    while waiting:
+        node = waiting.pop()
+        waiting += _all(node.children())
+        name = node.getClass().getSimpleName()
+        if name == "InMemoryTableScanExec":
+            waiting.append(node.relation().cachedPlan())
+        elif name == "AdaptiveSparkPlanExec":  # in cached data: it shows no children
+            waiting.append(node.initialPlan())
+        elif (
+            name == "ShuffleExchangeExec"
+            and node.outputPartitioning().getClass().getSimpleName() == "RangePartitioning"
+        ):
+            raise _refusal(
+                "a global sort or repartitionByRange cuts its ranges by samples that differ "
+                "between runs"
+            )
+
+
+def lineage_digest(rdd: Any) -> str:
+    """How the RDD's partitions are derived: how many there are at each step, and which were
+    combined, for which Spark also looks where they lie. UsageError where that differs in each run.
+    [AB6]"""
+    try:
+        if rdd.outputDeterministicLevel().toString() == "INDETERMINATE":
+            raise _refusal(
+                "Spark's partitions of this DataFrame differ when they are computed again"
+            )
+        lineage = _lineage(rdd, {})
+    except Py4JError as error:
+        raise _refusal(f"the lineage could not be read: {str(error).splitlines()[0]}") from None
+    return hashlib.sha256(msgspec.json.encode(lineage)).hexdigest()
+
+
+def _lineage(rdd: Any, seen: dict[int, int]) -> list[Any]:
+    if rdd.id() in seen:
+        return [seen[rdd.id()]]
+    seen[rdd.id()] = len(seen)
+    said = [rdd.getClass().getName(), rdd.getNumPartitions()]
+    if rdd.getClass().getSimpleName() == "CoalescedRDD":
+        said.append([list(partition.parentsIndices()) for partition in rdd.partitions()])
+    return [*said, [_lineage(each.rdd(), seen) for each in _all(rdd.dependencies())]]
+
+
+def _all(values: Any) -> list[Any]:
+    """The elements of a Scala sequence."""
+    return [values.apply(index) for index in range(values.size())]
+
+
+def _refusal(why: str) -> UsageError:
+    return UsageError(
+        f"recoverable=True cannot be kept: {why}; nothing was committed. Leave recoverable out: a "
+        "rerun computes all tasks"
+    )
 
 
 def _write(

@@ -130,17 +130,6 @@ class LocalStore:
             _make_folders(os.path.dirname(path))
             return _Output(path)
 
-    def take_in(self, path: str, name: str) -> None:
-        """Make a finished file of the same file system durable under this name as well;
-        FileExistsError if the name is taken. [ST2] [SP13]"""
-        target = self._path(name)
-        with _told(self, name, writing=True):
-            with _opened(path) as file:
-                os.fsync(file.fileno())  # also of what another process wrote
-            _make_folders(os.path.dirname(target))
-            os.link(path, target)
-            _sync_folder(os.path.dirname(target))
-
     def open_input(self, name: str) -> BinaryIO:
         with _told(self, name):
             return self._open(name)

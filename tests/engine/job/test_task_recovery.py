@@ -63,14 +63,14 @@ def table(store: MemoryStore | None = None) -> MemoryStore:
     return store
 
 
-def begin(store: Store, key: str = HOSTILE_KEY, fingerprint: str | None = "the same") -> Job:
+def begin(store: Store, key: str = HOSTILE_KEY, fingerprint: str = "the same") -> Job:
     return job_on(session(store), key=key, fingerprint=fingerprint, recoverable=True)
 
 
-def written(store: Store, *ids: int, **options: Any) -> Job:
-    """A recoverable job that has written these rows, and whose process ends here."""
+def written(store: Store, *ids: int, size: int | None = None, **options: Any) -> Job:
+    """A recoverable job that has written these rows, and whose process ends here. size: of files, which makes it another write."""
     job = begin(store, **options)
-    job.write(rows(ids, day="a"))
+    job.write(rows(ids, day="a"), target_file_size=size)
     return job
 
 
@@ -158,12 +158,11 @@ def test_a_first_write_that_died_is_taken_over_too() -> None:
     assert rerun.id == lost.id and rerun.commit().version == 2 and read_ids(store) == [7]
 
 
-def test_without_the_callers_word_rows_are_written_anew() -> None:
-    """Nothing else tells whether an Arrow stream is the same. The job is the old one; its files of the first run stay unlisted. [AB6]"""
+def test_another_write_of_the_same_job_is_written_anew() -> None:
+    """The job is the old one; its files of the first run stay unlisted. [AB6]"""
     store = table()
-    lost = written(store, 7, fingerprint=None)
-    assert left(store, "task-") == []
-    rerun = written(store, 8, fingerprint=None)
+    lost = written(store, 7, size=1_000_000)
+    rerun = written(store, 8, size=2_000_000)
     assert rerun.id == lost.id
     rerun.commit()
     assert read_ids(store) == [1, 8]
@@ -182,10 +181,14 @@ def test_what_is_left_by_an_exception_is_there_for_the_rerun(recoverable: bool) 
     assert job.metrics.kind == ("left" if recoverable else "aborted")
 
 
-def test_it_needs_a_key() -> None:
-    """[AB6]"""
+def test_it_needs_a_key_and_a_fingerprint() -> None:
+    """Nothing else tells whether the rows of a rerun are the same. [AB6]"""
+    store = FaultStore(memory())
     with pytest.raises(UsageError, match="needs a key"):
-        job_on(session(memory()), key=None, fingerprint="f", recoverable=True)
+        job_on(session(store), key=None, fingerprint="f", recoverable=True)
+    with pytest.raises(UsageError, match="needs a fingerprint: a text that names all that decides the rows"):
+        job_on(session(store), key="k", fingerprint=None, recoverable=True)
+    assert store.count == 0
 
 
 def test_the_public_calls_are_recoverable(tmp_path: Path) -> None:
@@ -326,7 +329,7 @@ def test_new_columns_of_two_writes_of_a_job_have_ids_of_their_own_in_every_run()
 def test_a_second_driver_between_any_two_calls_of_the_first(same: bool, others: int) -> None:
     """The old one is not dead after all. Whoever commits, the job is in one version, and both are told which. [AB6] [CM1] [IV2]"""
     base = table()
-    written(base, 7, fingerprint="the same" if same else None)  # so that all of them go on with one job
+    written(base, 7, size=None if same else 1_000_007)  # so that all of them go on with one job
     start = FaultStore(clone(base))
     run_whole(start, 8 if not same else 7, same)
     assert start.count > 8
@@ -349,7 +352,7 @@ def test_a_second_driver_between_any_two_calls_of_the_first(same: bool, others: 
 
 
 def run_whole(store: Store, row: int, same: bool) -> tuple[str, int | None]:
-    job = written(store, row, fingerprint="the same" if same else None)
+    job = written(store, row, size=None if same else 1_000_000 + row)
     outcome = job.commit()
     assert outcome.committed
     # One that began when the key was there already has an id that it did not need.
@@ -842,14 +845,6 @@ def test_beginning_looks_at_the_marks_of_its_own_key_only() -> None:
     rerun = begin(FaultStore(store, on_call=lambda call: listed.append(call.name) if call.kind == "list" else None))
     listed = [name for name in listed if name.startswith(object_names.JOBS)]
     assert rerun.id == lost.id and listed == [object_names.key_marks_prefix(HOSTILE_KEY), object_names.prepared_name(lost.id)]
-
-
-def test_rows_whose_sameness_nobody_vouches_for_are_told_to_be_written_anew(caplog: pytest.LogCaptureFixture) -> None:
-    """[AB6]"""
-    store = table()
-    with caplog.at_level("WARNING", "manifestcommit.jobs"):
-        begin(store, fingerprint=None).write(rows([7], day="a"))
-    assert "fingerprint" in caplog.text and left(store, "task-") == []
 
 
 # --- objects that are not to be believed ------------------------------------------------------------------------------------

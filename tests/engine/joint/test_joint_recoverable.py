@@ -372,7 +372,7 @@ def test_some_of_the_jobs_may_be_recoverable(paths: list[str]) -> None:
     """[AB6] [MT1]"""
 
     def jobs() -> list[mc.Job]:
-        made = [mc.begin(path, key=KEY, recoverable=path == paths[1]) for path in paths]
+        made = [mc.begin(path, key=KEY, recoverable=path == paths[1], fingerprint="f") for path in paths]
         for job in made:
             job.write(DAY)
         return made
@@ -450,13 +450,15 @@ def test_what_is_left_by_an_exception_is_kept_for_the_rerun(paths: list[str]) ->
 
 def test_recoverable_jobs_are_not_prepared_together(paths: list[str]) -> None:
     """A rerun that goes on with some of them only would prepare these in another way. [MT11]"""
-    with mc.transaction(paths, key=KEY, recoverable=True) as tx:
+    with mc.transaction(paths, key=KEY, recoverable=True, fingerprint="f") as tx:
         with pytest.raises(UsageError, match=r"not prepared together; nothing was done\. Commit them by commit_together"):
             tx.prepare()
         tx[paths[0]].write(DAY)
     assert counts(paths) == [2, 0, 0]
     with pytest.raises(UsageError, match="needs a key"):
-        mc.transaction(paths, recoverable=True)
+        mc.transaction(paths, recoverable=True, fingerprint="f")
+    with pytest.raises(UsageError, match="needs a fingerprint"):
+        mc.transaction(paths, key="another", recoverable=True)
 
 
 class Lossy:

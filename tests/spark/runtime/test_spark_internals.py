@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyspark
 import pytest
-from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from manifestcommit.spark.runtime import spark_internals
@@ -71,14 +70,6 @@ def java_rdd(spark: SparkSession) -> None:
         assert spark_internals.java_rdd(spark.sparkContext.parallelize([1, 2, 3], 2)).getNumPartitions() == 2
 
 
-def java_observation(spark: SparkSession) -> None:
-    with part("Observation._jo"):
-        observation = Observation("seen")
-        assert spark_internals.java_observation(observation) is None
-        spark.range(4).observe(observation, F.count(F.lit(1)).alias("rows")).collect()
-        assert spark_internals.java_observation(observation) is not None and observation.get == {"rows": 4}
-
-
 def settings_of(spark: SparkSession) -> None:
     with part("RuntimeConfig.getAll"):
         assert spark_internals.settings_of(spark)["spark.app.name"] == spark.conf.get("spark.app.name")
@@ -112,9 +103,16 @@ def has_thread_of_its_own(spark: SparkSession) -> None:
         assert spark_internals.has_thread_of_its_own(spark.sparkContext) is True
 
 
-def java_expression(spark: SparkSession) -> None:
-    with part("Column._jc.node"):
-        assert "a" in spark_internals.java_expression(F.col("a") == 1).toString()
+def text_of_filter(spark: SparkSession) -> None:
+    with part("Dataset.queryExecution.logical"):
+        assert "'it\\'s'" in spark_internals.text_of_filter(spark.range(1).filter(F.lit("it's") == "a"))
+
+
+def has_same_meaning(spark: SparkSession) -> None:
+    with part("LogicalPlan.sameResult"):
+        rows = spark.range(3)
+        assert spark_internals.has_same_meaning(rows.filter(F.col("id") == 1), rows.filter("id = 1"))
+        assert not spark_internals.has_same_meaning(rows.filter(F.col("id") == 1), rows.filter("id = 1.0"))
 
 
 CHECKS: dict[str, Callable[[Any], None]] = {
@@ -127,13 +125,13 @@ CHECKS: dict[str, Callable[[Any], None]] = {
         file_index,
         session_of,
         java_rdd,
-        java_observation,
         settings_of,
         is_stopped,
         broadcast_threshold_bytes,
         has_stopped_a_session,
         has_thread_of_its_own,
-        java_expression,
+        text_of_filter,
+        has_same_meaning,
     )
 }
 
@@ -143,65 +141,9 @@ def test_a_private_part_is_where_it_was(spark: SparkSession, name: str) -> None:
     CHECKS[name](spark)
 
 
-# --- the tree of a Column in a Spark Connect session, which needs no server ------------------------------------------------------
-
-
-def connect_nodes() -> dict[str, Callable[[], None]]:
-    """Property of `ConnectNode` -> what holds for it."""
-    from pyspark.sql.connect import functions as C
-
-    def node(column: Any) -> spark_internals.ConnectNode:
-        return spark_internals.ConnectNode.of(column)
-
-    def function() -> None:
-        assert node(C.col("a") == C.lit(1)).function == "==" and node(C.upper(C.col("a"))).function == "upper"
-
-    def is_distinct() -> None:
-        assert node(C.count_distinct(C.col("a"))).is_distinct and not node(C.upper(C.col("a"))).is_distinct
-
-    def arguments() -> None:
-        assert [each.kind for each in node(C.col("a") == C.lit(1)).arguments] == ["ColumnReference", "LiteralExpression"]
-
-    def kind() -> None:
-        kinds = [node(each).kind for each in (C.col("a"), C.lit(1), C.col("a").alias("b"), C.col("a")["b"], C.upper(C.col("a")))]
-        assert kinds == ["ColumnReference", "LiteralExpression", "ColumnAlias", "UnresolvedExtractValue", "UnresolvedFunction"]
-
-    def child() -> None:
-        assert node(C.col("a").alias("b")).child.identifier == "a" and node(C.col("a")["b"]).child.identifier == "a"
-
-    def extraction() -> None:
-        assert node(C.col("a")["b"]).extraction.value == "b"
-
-    def is_metadata_column() -> None:
-        assert node(C.col("a")).is_metadata_column is False
-
-    def identifier() -> None:
-        assert node(C.col("a.`b c`")).identifier == "a.`b c`"
-
-    def value() -> None:
-        assert node(C.lit(7)).value == 7 and node(C.lit("x")).value == "x"
-
-    def data_type() -> None:
-        assert node(C.lit("x")).data_type == "StringType"
-
-    checks = (function, is_distinct, arguments, kind, child, extraction, is_metadata_column, identifier, value, data_type)
-    return {each.__name__: each for each in checks}
-
-
-PROPERTIES = sorted(name for name, each in vars(spark_internals.ConnectNode).items() if isinstance(each, property))
-
-
-@pytest.mark.parametrize("name", PROPERTIES)
-def test_a_private_part_of_a_connect_column_is_where_it_was(name: str) -> None:
-    holds = connect_nodes()[name]
-    with part(f"what ConnectNode.{name} reads"):
-        holds()
-
-
 def test_every_private_part_is_tested() -> None:
     parts = {name for name, each in vars(spark_internals).items() if inspect.isfunction(each)}
     assert parts == CHECKS.keys()
-    assert sorted(connect_nodes()) == PROPERTIES
 
 
 def test_a_part_that_has_moved_is_one_clear_failure() -> None:

@@ -9,7 +9,6 @@ from typing import Any, get_args
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 import manifestcommit as mc
@@ -52,11 +51,9 @@ def test_the_public_calls_refuse_before_anything_is_done(spark: Any, root: str, 
     monkeypatch.setattr(versions, "SPARK", (4, 0))
     with pytest.raises(mc.UsageError, match="maxFilesPerTrigger"):
         _stream_options({"maxFilesPerTrigger": "3"})
-    with pytest.raises(mc.UsageError, match="Observation"):
-        mc.write(df.observe(Observation(), F.count(F.lit(1)).alias("rows")), root, writer="jvm")
     monkeypatch.setattr(versions, "SPARK", (3, 5))
-    with pytest.raises(mc.UsageError, match=r'writer="jvm" needs Spark 4\.0'):
-        mc.write(df, root, writer="jvm")
+    with pytest.raises(mc.UsageError, match=r"recoverable=True needs Spark 4\.0"):
+        mc.write(df, root, key="k", recoverable=True, fingerprint="f")
     with pytest.raises(mc.UsageError, match="foreachBatch with a key"):
         mc.register(spark)
     assert not Path(root).exists()

@@ -15,8 +15,7 @@ from manifestcommit.table import Table
 FORMAT = "manifestcommit"
 WAYS: dict[str, Callable[[Any, str], Any]] = {
     "write": lambda df, root: mc.write(df, root, merge_schema=True),
-    "jvm": lambda df, root: mc.write(df, root, writer="jvm"),
-    "recoverable": lambda df, root: mc.write(df, root, key="k", recoverable=True),
+    "recoverable": lambda df, root: mc.write(df, root, key="k", recoverable=True, fingerprint="the same"),
     "static": lambda df, root: mc.write(df, root, mode="overwrite", overwrite={"day": "2013-01-01"}),
     "format": lambda df, root: df.write.format(FORMAT).option("mergeSchema", "true").mode("append").save(root),
     "format overwrite": lambda df, root: df.write.format(FORMAT).option("overwrite", "all").mode("overwrite").save(root),
@@ -45,7 +44,7 @@ def test_data_without_the_partition_column_is_refused_before_any_task(spark, tab
     assert rows(table) == [(1, "2013-01-01", 5)] and len(tracker.getJobIdsForGroup(None)) == before
 
 
-@pytest.mark.parametrize("way", ["write", "jvm", "recoverable", "format"])
+@pytest.mark.parametrize("way", ["write", "recoverable", "format"])
 def test_a_column_of_nulls_is_taken_for_what_it_says(spark, table: str, way: str) -> None:
     """[SC8]"""
     WAYS[way](spark.createDataFrame([(2, 6)], "n long, v long").selectExpr("n", "cast(null as string) day"), table)

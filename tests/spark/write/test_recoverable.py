@@ -1,4 +1,4 @@
-"""A rerun computes what is missing and only that, where it can know that it is the same work; each row once in any case. [AB6] [SP2]"""
+"""A rerun computes what is missing and only that, of the same key and fingerprint; each row once in any case. [AB6] [SP2]"""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import json
 import logging
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import functions as F
 from tests.spark.clusters import REPO, Driver, end, environment, release, set_trap, wait_for
 
 import manifestcommit as mc
@@ -205,7 +203,7 @@ def test_killed_executors_and_late_attempts_yield_one_output_for_each_task(drive
     scratch = driver.scratch
     kill = set_trap(scratch, "task-1-after-put", "kill")
     wait = set_trap(scratch, "task-2-before-put", "wait")
-    assert driver.run("write", path=root, recoverable=True, partition_by=["day"]) == {"version": 2, "already": False}
+    assert driver.run("write", path=root, recoverable=True, fingerprint="f", partition_by=["day"]) == {"version": 2, "already": False}
     assert driver.reaches(kill) and driver.reaches(wait)
     before = len(list(Path(root).rglob("*.parquet")))
     release(wait)
@@ -219,7 +217,7 @@ def test_killed_executors_and_late_attempts_yield_one_output_for_each_task(drive
 
 def attempt(df: Any, root: str, **options: Any) -> mc.Job:
     """A recoverable job that wrote the DataFrame and whose process ended then."""
-    job = mc.begin(root, key="k", recoverable=True, fingerprint=options.pop("fingerprint", None))
+    job = mc.begin(root, key="k", recoverable=True, fingerprint=options.pop("fingerprint", "the same"))
     job.write(df, **options)
     return job
 
@@ -244,37 +242,6 @@ def exact(df: Any, root: str) -> None:
     assert got == expected
 
 
-def test_a_rerun_with_other_input_takes_nothing_over(spark, root: str, said: Callable[[], list[str]]) -> None:
-    """And is exact; what the first run finished stays unlisted. [AB6]"""
-    attempt(spark.range(0, 100, 1, 4), root)
-    other = spark.range(0, 101, 1, 4)
-    job = attempt(other, root)
-    assert ADOPTED.format(0, 4) in said()[-1] and len(finished(root)) == 8
-    assert job.commit().job_id == job.id
-    exact(other, root)
-
-
-def test_columns_are_told_apart(spark, root: str, said: Callable[[], list[str]]) -> None:
-    """[AB6]"""
-    attempt(spark.range(0, 9, 1, 3).selectExpr("id as a", "-id as b"), root)
-    turned = spark.range(0, 9, 1, 3).selectExpr("id as b", "-id as a")
-    attempt(turned, root).commit()
-    assert ADOPTED.format(0, 3) in said()[-1]
-    exact(turned, root)
-
-
-@pytest.mark.thorough
-def test_a_rerun_of_a_plan_that_is_not_understood_computes_everything(spark, root: str, said: Callable[[], list[str]]) -> None:
-    """The warning says why, and what the caller can do. [AB6]"""
-    df = spark.createDataFrame(spark.sparkContext.parallelize([(n,) for n in range(10)], 3), "n long")
-    attempt(df, root)
-    assert finished(root) == []
-    job = attempt(df, root)
-    assert ["RDD" in text and "fingerprint=" in text and job.id in text for text in said()] == [True, True]
-    job.commit()
-    exact(df, root)
-
-
 def test_a_job_that_reads_our_tables_is_taken_over(spark, root: str, said: Callable[[], list[str]]) -> None:
     """Each run reads the version anew, through another scratch folder of Spark's. [AB6] [SP4]"""
     source = f"{root}-source"
@@ -287,43 +254,51 @@ def test_a_job_that_reads_our_tables_is_taken_over(spark, root: str, said: Calla
     exact(df, root)
 
 
-def test_rows_that_python_has_moved_are_computed_anew(spark, root: str, said: Callable[[], list[str]]) -> None:
-    """What a function draws is another salt in each run: one run's tasks beside another's would lose rows, and double others. [AB6]"""
-    salt = F.udf(lambda n: random.randint(0, 3), "int")
-    attempt(spark.range(0, 40, 1, 4).withColumn("salt", salt("id")).repartition(4, "salt"), root)
-    assert finished(root) == [] and "moves rows by Python's results" in said()[-1]
+def test_another_fingerprint_takes_nothing_over(spark, root: str, said: Callable[[], list[str]]) -> None:
+    """And is exact; what the first run finished stays unlisted. [AB6]"""
+    attempt(spark.range(0, 100, 1, 4), root, fingerprint="as of Monday")
+    other = spark.range(0, 101, 1, 4)
+    job = attempt(other, root, fingerprint="as of Tuesday")
+    assert ADOPTED.format(0, 4) in said()[-1] and len(finished(root)) == 8
+    assert job.commit().job_id == job.id
+    exact(other, root)
 
 
-@pytest.mark.thorough
-def test_the_callers_word_is_believed(spark, root: str, tmp_path: Path, said: Callable[[], list[str]]) -> None:
-    """For a plan that is not understood, and for a plan that is another, as of newer software. [AB6]"""
+def test_the_fingerprint_alone_tells_the_work(spark, root: str, said: Callable[[], list[str]]) -> None:
+    """Of an RDD, whose code Spark hides, of a plan of newer software; not where partitions come about in another way. [AB6]"""
     df = spark.createDataFrame(spark.sparkContext.parallelize([(n,) for n in range(10)], 3), "n long")
-    attempt(df, root, fingerprint="the month, read by program 7")
-    job = attempt(df, root, fingerprint="the month, read by program 7")
+    attempt(df, root)
+    job = attempt(df, root)
     assert [ADOPTED.format(n, 3) in text for n, text in zip((0, 3), said(), strict=True)] == [True, True]
     job.commit()
     exact(df, root)
     second = f"{root}2"
-    attempt(spark.range(0, 10, 1, 3), second, fingerprint="f")
-    attempt(spark.range(0, 10, 1, 3).where("id >= 0"), second, fingerprint="f").commit()
+    attempt(spark.range(0, 10, 1, 3), second)
+    attempt(spark.range(0, 10, 1, 3).where("id >= 0"), second)
     assert ADOPTED.format(3, 3) in said()[-1]
+    derived = spark.range(0, 10, 1, 6).coalesce(3)
+    attempt(derived, second).commit()
+    assert ADOPTED.format(0, 3) in said()[-1]
+    exact(derived, second)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("how", ["sorted", "dealt out"])
-def test_the_callers_word_is_not_believed_where_spark_cannot_keep_it(spark, root: str, how: str, said: Callable[[], list[str]]) -> None:
-    """Ranges are cut by samples; rows that are dealt out as they come arrive elsewhere. [AB6]"""
+@pytest.mark.parametrize("how", ["sorted", "sorted and cached", "dealt out"])
+def test_what_spark_decides_anew_in_each_run_is_refused(spark, root: str, how: str) -> None:
+    """Ranges are cut by samples; rows that are dealt out as they come arrive elsewhere. [AB6] [SP5]"""
     spark.conf.set("spark.sql.execution.sortBeforeRepartition", "false")
+    df = spark.range(0, 90, 1, 3)
     try:
-        df = spark.range(0, 90, 1, 3)
-        df = df.orderBy(df.id % 7) if how == "sorted" else df.groupBy((df.id % 7).alias("k")).count().repartition(3)
-        attempt(df, root, fingerprint="f")
-        attempt(df, root, fingerprint="f").commit()
+        if how == "dealt out":
+            df = df.groupBy((df.id % 7).alias("k")).count().repartition(3)
+        else:
+            df = df.orderBy(df.id % 7)
+            df = df.cache() if how == "sorted and cached" else df
+        with pytest.raises(mc.UsageError, match=r"cannot be kept: .*; nothing was committed\. Leave recoverable out"):
+            attempt(df, root)
+        assert not os.path.exists(root) or finished(root) == []
     finally:
+        df.unpersist()
         spark.conf.unset("spark.sql.execution.sortBeforeRepartition")
-    assert finished(root) == []
-    assert all("nothing of an earlier attempt is taken over" in text for text in said())
-    exact(df, root)
 
 
 def test_every_type_and_name_comes_through(spark, root: str) -> None:
@@ -405,22 +380,6 @@ def test_a_part_of_a_task_is_never_taken_for_all_of_it(spark, root: str, tmp_pat
     exact(spark.range(4000), root)
 
 
-@pytest.mark.thorough
-def test_nothing_is_recoverable_where_spark_feeds_python_from_another_thread(
-    spark, root: str, monkeypatch: pytest.MonkeyPatch, said: Callable[[], list[str]]
-) -> None:
-    """There a message may come from a function whose input only seemed to end. [AB6]"""
-    assert recoverable._PIPELINED == "spark.python.udf.pipelined.enabled"
-    monkeypatch.setattr(recoverable, "_PIPELINED", "spark.sql.of.this.test")  # Spark's own is set before the session begins
-    spark.conf.set("spark.sql.of.this.test", "true")
-    try:
-        attempt(spark.range(3), root, fingerprint="f").commit()
-    finally:
-        spark.conf.unset("spark.sql.of.this.test")
-    assert finished(root) == [] and "may look finished" in said()[-1]
-    exact(spark.range(3), root)
-
-
 def test_the_session_is_left_as_it_was(spark, root: str) -> None:
     """Adaptive execution is off for this plan only. [SP5]"""
     name = "spark.sql.adaptive.enabled"
@@ -443,10 +402,21 @@ def test_what_cannot_be_recoverable_is_refused_before_any_task_starts(spark, roo
     """[SP5] [AB6] Of Spark Connect see test_connect."""
     with pytest.raises(mc.UsageError, match="needs a key"):
         mc.write(spark.range(3), root, recoverable=True)
+    with pytest.raises(mc.UsageError, match="needs a fingerprint"):
+        mc.write(spark.range(3), root, key="k", recoverable=True)
     monkeypatch.setattr("pandas.__version__", "2.1.4")
     with pytest.raises(mc.UsageError, match=r"needs pandas 2\.2"):
         attempt(spark.range(3), root)
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(mc.UsageError, match=r"needs pandas 2\.2"):
         attempt(spark.range(3), root)
+    monkeypatch.undo()
+    assert recoverable._PIPELINED == "spark.python.udf.pipelined.enabled"
+    monkeypatch.setattr(recoverable, "_PIPELINED", "spark.sql.of.this.test")  # Spark's own is set before the session begins
+    spark.conf.set("spark.sql.of.this.test", "true")
+    try:
+        with pytest.raises(mc.UsageError, match="may look finished"):
+            attempt(spark.range(3), root)
+    finally:
+        spark.conf.unset("spark.sql.of.this.test")
     assert not os.path.exists(root)
