@@ -1,4 +1,5 @@
-"""Translates pyarrow expressions into predicates. [RD6] [RD7]
+"""Translates pyarrow expressions into predicates, and into expressions for which NaN has the order
+that it has in Spark. [RD6] [RD7]
 
 pyarrow shows an expression's tree in two forms. Substrait is the documented one, but Arrow's
 encoder doubles the message with every nested call (14 terms joined by `|` take 3 MB, 24 take
@@ -11,9 +12,10 @@ never a guess. Pure. Not here: what a predicate proves about files (core.filter.
 from __future__ import annotations
 
 import difflib
+import functools
 import math
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple, TypeAlias
@@ -99,6 +101,41 @@ def columns_in(expression: Any) -> frozenset[ColumnPath] | None:
         return None
 
 
+def spark_order(expression: pc.Expression, schema: pa.Schema) -> pc.Expression:
+    """The same condition with Spark's order of floats: NaN equals itself and is above every other
+    number, while Arrow's is neither above nor equal to anything. [RD7]
+
+    An expression of an unknown form stays as it is.
+    """
+    try:
+        tree, held = _parsed(expression)
+        if not any(_is_float(node, schema) for node in _nodes(tree)):
+            return expression
+        return _expression(_ordered(tree, schema), held)
+    except (*_UNREADABLE, RecursionError):
+        return expression
+
+
+def split_terms(
+    expression: pc.Expression, apart: Container[str]
+) -> tuple[pc.Expression | None, pc.Expression | None]:
+    """Split `a & b & ...` into the terms that name none of these top-level columns, and all others;
+    None where there are none."""
+    try:
+        tree, held = _parsed(expression)
+        kept: tuple[list[_Node], list[_Node]] = ([], [])
+        is_and = isinstance(tree, _Call) and tree.name == "and_kleene"
+        for term in _chain(tree) if is_and and isinstance(tree, _Call) else [tree]:
+            names = (node.path[0] for node in _nodes(term) if isinstance(node, _Column))
+            kept[any(name in apart for name in names)].append(term)
+        free, rest = (
+            _expression(_joined("and_kleene", terms), held) if terms else None for terms in kept
+        )
+        return free, rest
+    except (*_UNREADABLE, RecursionError):
+        return None, expression
+
+
 def spell(expression: pc.Expression) -> str:
     """The whole expression as text, equal for equal expressions. The expression's own text omits
     parts of long lists."""
@@ -131,37 +168,44 @@ class _Column(NamedTuple):
 
 class _Literal(NamedTuple):
     scalar: pa.Scalar
+    place: int  # the pickled form's column with the value
 
 
 class _Call(NamedTuple):
     name: str
     args: list[_Node]
-    options: Mapping[str, Any]
+    options: Mapping[str, Any] = {}
+    place: int | None = None  # the pickled form's column with the options
 
 
 _Node: TypeAlias = _Column | _Literal | _Call
 
 
 def _tree(expression: Any) -> _Node:
-    """The expression's tree. ValueError and similar errors if its form is unknown."""
+    return _parsed(expression)[0]
+
+
+def _parsed(expression: Any) -> tuple[_Node, pa.RecordBatch]:
+    """The expression's tree, and the values in it. ValueError and similar errors if its form is
+    unknown."""
     (pickled,) = expression.__reduce__()[1]
     reader = pa.ipc.open_file(pickled)
     values = reader.get_batch(0)
     tokens = iter(_metadata(reader.schema.serialize().to_pybytes()))
-    whole = _Call("", [], {})
+    whole = _Call("", [])
     open_calls = [whole]
     for key, text in tokens:
         inner = open_calls[-1]
         if key == "call":
-            call = _Call(text, [], {})
+            call = _Call(text, [])
             inner.args.append(call)
             open_calls.append(call)
         elif key == "end" and text == inner.name and len(open_calls) > 1:
             open_calls.pop()
         elif key == "options":
-            open_calls[-1] = _with_options(open_calls, values.column(int(text))[0])
+            open_calls[-1] = _with_options(open_calls, values, int(text))
         elif key == "literal":
-            inner.args.append(_Literal(values.column(int(text))[0]))
+            inner.args.append(_Literal(values.column(int(text))[0], int(text)))
         elif key == "field_ref":
             inner.args.append(_Column((text,)))
         elif key == "nested_field_ref":
@@ -173,14 +217,50 @@ def _tree(expression: Any) -> _Node:
             raise ValueError(f"an expression with {key!r} in a place that is not known here")
     if len(open_calls) != 1 or len(whole.args) != 1:
         raise ValueError("an expression of an unknown form")
-    return whole.args[0]
+    return whole.args[0], values
 
 
-def _with_options(open_calls: Sequence[_Call], options: pa.Scalar) -> _Call:
+def _with_options(open_calls: Sequence[_Call], values: pa.RecordBatch, place: int) -> _Call:
     """Set the options of the innermost call, also in its parent's arguments."""
-    call = open_calls[-1]._replace(options={name: options[name] for name in options})
+    options = values.column(place)[0]
+    given = {name: options[name] for name in options}
+    call = open_calls[-1]._replace(options=given, place=place)
     open_calls[-2].args[-1] = call
     return call
+
+
+def _expression(tree: _Node, values: pa.RecordBatch) -> pc.Expression:
+    """The expression with this tree: the way back of `_parsed`."""
+    marks = pa.KeyValueMetadata(list(_marks(tree)))  # a dict would lose repeated keys
+    values = values.replace_schema_metadata(marks)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, values.schema) as writer:
+        writer.write_batch(values)
+    return pc.Expression._deserialize(sink.getvalue())
+
+
+def _marks(node: _Node) -> Iterator[tuple[str, str]]:
+    match node:
+        case _Column(path=path):
+            if len(path) > 1:
+                yield "nested_field_ref", str(len(path))
+            yield from (("field_ref", name) for name in path)
+        case _Literal(place=place):
+            yield "literal", str(place)
+        case _Call(name="and_kleene" | "or_kleene" as name):
+            terms = _chain(node)
+            yield from [("call", name)] * (len(terms) - 1)
+            for number, term in enumerate(terms):
+                yield from _marks(term)
+                if number:
+                    yield "end", name
+        case _Call(name=name, args=args, place=place):
+            yield "call", name
+            for arg in args:
+                yield from _marks(arg)
+            if place is not None:
+                yield "options", str(place)
+            yield "end", name
 
 
 def _metadata(message: bytes) -> list[tuple[str, str]]:
@@ -395,6 +475,76 @@ _TESTS: dict[str, Callable[[ColumnPath, Any, Mapping[str, Any]], Predicate]] = {
     "is_in": _is_in,
     "starts_with": _starts_with,
 }
+
+
+# --- Spark's order of floats ----------------------------------------------------------------------
+
+_LESS = {"less": "greater", "less_equal": "greater_equal"}
+_OF_FLOATS = frozenset(
+    f"{name}{suffix}"
+    for name in ("add", "subtract", "multiply", "divide", "power", "negate", "abs", "sqrt")
+    for suffix in ("", "_checked")
+) | {"coalesce", "min_element_wise", "max_element_wise"}
+
+
+def _ordered(node: _Node, schema: pa.Schema) -> _Node:
+    """The tree, with each comparison of floats by Spark's order."""
+    if not isinstance(node, _Call):
+        return node
+    if node.name in ("and_kleene", "or_kleene"):
+        return _joined(node.name, [_ordered(term, schema) for term in _chain(node)])
+    node = node._replace(args=[_ordered(arg, schema) for arg in node.args])
+    if node.name not in _COMPARISONS or len(node.args) != 2:
+        return node
+    if node.name in _LESS:
+        node = node._replace(name=_LESS[node.name], args=node.args[::-1])
+    left, right = node.args
+    nan, other_nan = _when_nan(left, schema), _when_nan(right, schema)
+    if nan is None and other_nan is None:
+        return node
+    match node.name:
+        case "equal" | "not_equal":
+            if nan is None or other_nan is None:
+                return node
+            equal = node._replace(name="equal")
+            same = _or(equal, _joined("and_kleene", [nan, other_nan]))
+            return same if node.name == "equal" else _Call("invert", [same])
+        case _ if nan is None:
+            return node
+        case "greater" if other_nan is not None:
+            nan = _joined("and_kleene", [nan, _Call("invert", [other_nan])])
+        case _ if not isinstance(right, _Literal):  # the comparison with null is null
+            nan = _joined("and_kleene", [nan, _Call("is_valid", [right])])
+    return _or(node, nan)
+
+
+def _when_nan(node: _Node, schema: pa.Schema) -> _Node | None:
+    """True where the value is NaN; None where it never is."""
+    if isinstance(node, _Literal):
+        value = node.scalar.as_py() if pa.types.is_floating(node.scalar.type) else None
+        return _Call("is_nan", [node]) if value is not None and math.isnan(value) else None
+    return _Call("is_nan", [node]) if _is_float(node, schema) else None
+
+
+def _is_float(node: _Node, schema: pa.Schema) -> bool:
+    match node:
+        case _Column(path=path):
+            kind = _type_at(path, schema)
+        case _Literal(scalar=scalar):
+            kind = scalar.type
+        case _Call(name="cast", options=options):
+            kind = options["to_type"].type
+        case _Call(name=name, args=args):
+            return name in _OF_FLOATS and any(_is_float(arg, schema) for arg in args)
+    return kind is not None and bool(pa.types.is_floating(kind))
+
+
+def _or(left: _Node, right: _Node) -> _Node:
+    return _joined("or_kleene", [left, right])
+
+
+def _joined(name: str, terms: Sequence[_Node]) -> _Node:
+    return functools.reduce(lambda left, right: _Call(name, [left, right]), terms)
 
 
 # --- Literals -------------------------------------------------------------------------------------

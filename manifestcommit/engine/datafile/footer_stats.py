@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple, TypeAlias
@@ -30,6 +31,9 @@ Path: TypeAlias = tuple[str, ...]
 BOUND_LENGTH = 64  # code points of a text bound, bytes of a binary one
 
 _UNORDERED = frozenset({"void", "variant"})
+# Programs, as footers name them, that order decimals by value.
+_ORDERING = frozenset({"parquet-cpp-arrow", "parquet-rs", "DuckDB", "Polars"})
+_ORDERING_PARQUET_MR = (1, 10)
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _MICROSECONDS_A_DAY = 86_400_000_000
 
@@ -162,10 +166,7 @@ def column_stats(
             kept = _counted([group[leaf.id] for group in floats], leaf.type)
         else:
             kept = _leaf_stats(
-                [group.column(leaf.position) for group in groups],
-                leaf,
-                [0] * len(groups),
-                counts_known=False,
+                [group.column(leaf.position) for group in groups], leaf, metadata.created_by
             )
         if kept != ColumnStats():
             stats[leaf.id] = kept
@@ -177,8 +178,7 @@ def group_stats(metadata: Any, leaf: TrackedLeaf) -> list[ColumnStats]:
     are NaNs. [RD13]"""
     groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
     return [
-        _leaf_stats([group.column(leaf.position)], leaf, [0], counts_known=False)
-        for group in groups
+        _leaf_stats([group.column(leaf.position)], leaf, metadata.created_by) for group in groups
     ]
 
 
@@ -191,30 +191,42 @@ def _counted(groups: Sequence[FloatStats], type: str) -> ColumnStats:
     return _with_bounds(kept, min(low), max(high), type) if low and high else kept
 
 
-def _leaf_stats(
-    chunks: Sequence[Any], leaf: TrackedLeaf, nans: Sequence[int], *, counts_known: bool
-) -> ColumnStats:
+def _leaf_stats(chunks: Sequence[Any], leaf: TrackedLeaf, created_by: str | None) -> ColumnStats:
     group_statistics = [chunk.statistics for chunk in chunks]
     nulls = [s.null_count if s is not None and s.has_null_count else None for s in group_statistics]
-    kept = ColumnStats(
-        nulls=None if None in nulls else sum(n for n in nulls if n is not None),
-        nans=sum(nans) if counts_known and leaf.type in ("float", "double") else None,
-    )
+    kept = ColumnStats(nulls=None if None in nulls else sum(n for n in nulls if n is not None))
     if not leaf.bounded:
         return kept
     bounds: list[Any] = []
-    for chunk, statistics, null_count, nan_count in zip(
-        chunks, group_statistics, nulls, nans, strict=True
-    ):
-        if null_count is not None and null_count + nan_count == chunk.num_values:
+    for chunk, statistics, null_count in zip(chunks, group_statistics, nulls, strict=True):
+        if null_count is not None and null_count == chunk.num_values:
             continue  # this row group has no value for a bound to cover
-        if statistics is None or not statistics.has_min_max or chunk.physical_type == "INT96":
+        if statistics is None or not statistics.has_min_max:
+            return kept
+        if not _are_ordered(chunk.physical_type, leaf.stored, created_by):
             return kept
         low, high = _comparable(statistics.min_raw, leaf), _comparable(statistics.max_raw, leaf)
         if low is None or high is None or low > high:
             return kept
         bounds += (low, high)
     return _with_bounds(kept, min(bounds), max(bounds), leaf.type) if bounds else kept
+
+
+def _are_ordered(physical: str, stored: pa.DataType, created_by: str | None) -> bool:
+    """Whether a writer takes the least and greatest value of a column in the order of its values.
+
+    Old ones compare INT96, and decimals that are stored as bytes, byte by byte. pyarrow itself
+    shows no such statistics of texts and unsigned numbers. [OB7]
+    """
+    if physical == "INT96":
+        return False
+    if not pa.types.is_decimal(stored) or physical not in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"):
+        return True
+    program = (created_by or "").partition(" version ")
+    if program[0] != "parquet-mr":
+        return program[0] in _ORDERING
+    release = re.match(r"(\d+)\.(\d+)\.", program[2])
+    return release is not None and (int(release[1]), int(release[2])) >= _ORDERING_PARQUET_MR
 
 
 def _comparable(raw: Any, leaf: TrackedLeaf) -> Any:

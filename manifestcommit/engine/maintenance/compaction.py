@@ -25,6 +25,7 @@ from ...core.commit.compaction_plan import (
     plan_manifests,
 )
 from ...core.commit.conflict import Conflict, describe_touch
+from ...core.filter.arrow_expression import spark_order
 from ...core.schema import values
 from ...core.schema.wire import WireValue
 from ...core.table.bin_packing import pack_bins
@@ -196,7 +197,7 @@ def choose_by(condition: pc.Expression) -> Choose:
         try:
             table = partitions.append_column(
                 number, pa.array(range(partitions.num_rows), pa.int64())
-            ).filter(condition)
+            ).filter(spark_order(condition, partitions.schema))
         except (pa.ArrowException, TypeError) as error:
             raise UsageError(misplaced(partitions, str(error))) from None
         hits = set(table.column(number).to_pylist())

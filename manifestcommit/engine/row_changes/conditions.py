@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 # pyarrow.acero, which exports these, loads pyarrow.dataset, which takes longer than a small change
 from pyarrow._acero import Declaration, ProjectNodeOptions, TableSourceNodeOptions
 
-from ...core.filter.arrow_expression import parse_expression, spell
+from ...core.filter.arrow_expression import parse_expression, spark_order, spell
 from ...core.filter.predicate import Predicate
 from ...core.filter.sql_expression import compile_condition
 from ...core.filter.sql_syntax import IncompleteError, NotUnderstoodError
@@ -61,6 +61,7 @@ def understand(condition: Any, schema: Schema, argument: str) -> Condition:
         with complete(condition, argument):
             form = compile_condition(condition, schema)
     predicate = parse_expression(form, columns, argument)
+    form = spark_order(form, columns)
     with evaluating(condition):  # its types are checked before any row is read
         mask_of(columns.empty_table(), form)
     return Condition(given=condition, predicate=predicate, form=form)

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.filter.arrow_expression import columns_in
+from ...core.filter.arrow_expression import columns_in, spark_order
 from ...core.filter.merge_keys import key_columns, may_hold, partitions_of_keys
 from ...core.filter.sql_expression import Resolve, compile_value
 from ...core.filter.sql_syntax import NotUnderstoodError
@@ -402,6 +402,7 @@ def _condition(condition: Any, resolve: Resolve, inputs: pa.Schema) -> pc.Expres
             f"invalid where {shown(condition)}: {error}, and clauses are evaluated without Spark; "
             "nothing was done"
         ) from error
+    form = spark_order(form, inputs)
     with evaluating(condition):
         mask_of(inputs.empty_table(), form)
     return form

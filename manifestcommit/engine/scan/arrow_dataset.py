@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
-from ...core.filter.arrow_expression import columns_in
+from ...core.filter.arrow_expression import spark_order
 from ...core.schema.arrow_schema import marked_schemas
 from ...core.table.snapshot import Snapshot
 from ...store.base import check_files
 from ..metadata.table_context import TableContext
-from .checked_dataset import CheckedDataset
+from .checked_dataset import CheckedDataset, doubtful_columns, needed_columns
 
 
 def open_dataset(
@@ -28,9 +28,9 @@ def open_dataset(
     error, and so is a link. [RD2] [SE2]
 
     No request is made before rows are read. The footers of untracked files that were added are
-    checked before the first scan that may read them; a table without such files gets a plain
-    `FileSystemDataset`. [AF3] pyarrow gets the partition values, so a filter on them opens no other
-    file. data: the bytes of the only file, which was checked.
+    checked before the first scan that may read them. [AF3] A table without such files, floats
+    and decimals gets a plain `FileSystemDataset`. pyarrow gets the partition values, so a filter on
+    them opens no other file. data: the bytes of the only file, which was checked.
     """
     logical, physical = marked_schemas(
         snapshot.schema, snapshot.table_id, session.store.url, snapshot.version
@@ -56,12 +56,17 @@ def open_dataset(
         root_partition=pc.scalar(True),
     )
     others = table.filter(pc.is_null(table.column("digest"))).select(["path", "rows"])
-    if others.num_rows:
+    doubtful = doubtful_columns(physical)
+    if others.num_rows or doubtful:
         rows = zip(
             others.column("path").to_pylist(), others.column("rows").to_pylist(), strict=True
         )
         dataset = CheckedDataset(
-            dataset, session.store.url, {f"{base}/{path}": (path, count) for path, count in rows}
+            dataset,
+            session.store.url,
+            {f"{base}/{path}": (path, count) for path, count in rows},
+            # a partition column has one value in a file: there is nothing that could be left out
+            doubtful - set(_partition_names(snapshot)) if others.num_rows else frozenset(),
         )
     return dataset if logical.equals(physical) else RenamedDataset(dataset, logical, physical)
 
@@ -104,7 +109,9 @@ class RenamedDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow shi
         return files
 
     def scanner(self, columns: Any = None, filter: Any = None, **options: Any) -> ds.Scanner:
-        needed = self._needed(columns, filter)
+        needed = needed_columns(list(self._names), columns, filter)
+        if not set(needed) <= self._names.keys():
+            needed = list(self._names)  # Arrow names the unknown one
         inner = self._dataset.scanner(
             columns={name: pc.field(self._names[name]) for name in needed}, **options
         )
@@ -112,6 +119,8 @@ class RenamedDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow shi
             return inner
         # Batches stay in C++: a Python iterator that is prefetched while the interpreter exits
         # would abort or hang the process.
+        if filter is not None:
+            filter = spark_order(filter, self._logical)
         return ds.Scanner.from_batches(inner.to_reader(), columns=columns, filter=filter, **options)
 
     def to_batches(
@@ -155,27 +164,14 @@ class RenamedDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow shi
     def replace_schema(self, schema: pa.Schema) -> Any:
         raise NotImplementedError(_ADVICE)
 
-    def _needed(self, columns: Any, filter: Any) -> list[str]:
-        """The columns that such a scan must read; all of them if that is unknown."""
-        if not isinstance(columns, list) or not set(columns) <= self._names.keys():
-            return list(self._names)
-        filtered = frozenset() if filter is None else columns_in(filter)
-        if filtered is None:
-            return list(self._names)
-        return list(
-            dict.fromkeys([*columns, *(path[0] for path in filtered if path[0] in self._names)])
-        )
-
 
 def _guarantees(table: pa.Table, snapshot: Snapshot) -> Sequence[ds.Expression]:
     if not snapshot.partition_by:
         return [pc.scalar(True)] * table.num_rows
-    assert snapshot.schema is not None
-    by_id = {field.id: field.file_name for field in snapshot.schema.fields}
     expressions = []
     columns = [
-        (by_id[field_id], table.column(f"partition.{field_id}"))
-        for field_id in snapshot.partition_by
+        (name, table.column(f"partition.{field_id}"))
+        for name, field_id in zip(_partition_names(snapshot), snapshot.partition_by, strict=True)
     ]
     for row in range(table.num_rows):
         parts = [_equals(name, column[row]) for name, column in columns]
@@ -184,6 +180,13 @@ def _guarantees(table: pa.Table, snapshot: Snapshot) -> Sequence[ds.Expression]:
             whole = whole & part
         expressions.append(whole)
     return expressions
+
+
+def _partition_names(snapshot: Snapshot) -> list[str]:
+    """The partition columns, as they are called in files."""
+    assert snapshot.schema is not None
+    by_id = {field.id: field.file_name for field in snapshot.schema.fields}
+    return [by_id[field_id] for field_id in snapshot.partition_by]
 
 
 def _equals(name: str, value: pa.Scalar) -> ds.Expression:
