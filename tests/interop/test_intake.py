@@ -15,14 +15,19 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform, Transform
+from pyiceberg.typedef import Record
 from pyiceberg.types import (
+    BinaryType,
     BooleanType,
     DateType,
     DecimalType,
+    DoubleType,
+    FloatType,
     IcebergType,
     IntegerType,
     ListType,
@@ -166,6 +171,97 @@ def test_a_partitioning_that_changed_is_in_the_files(tmp_path: Path) -> None:
     ice.append(numbered(2, part=["c", "d"]))
     table = check(str(tmp_path / "t"), ice.scan().to_arrow(), document(ice))
     assert table.describe()["partition_by"] == []
+
+
+def add_without_column(ice: Any, name: str, data: pa.Table, *partition: Any) -> None:
+    """Append a file that lacks the columns which only its partition values hold, as Hive-style writers make them."""
+    root = ice.location().removeprefix("file://")
+    Path(f"{root}/data").mkdir(parents=True, exist_ok=True)
+    path = Path(f"{root}/data/{name}.parquet")
+    pq.write_table(data, path)
+    made = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=f"file://{path}",
+        file_format=FileFormat.PARQUET,
+        partition=Record(*partition),
+        record_count=data.num_rows,
+        file_size_in_bytes=path.stat().st_size,
+    )
+    made.spec_id = ice.spec().spec_id
+    with ice.transaction() as transaction, transaction.update_snapshot().fast_append() as update:
+        update.append_data_file(made)
+
+
+NAMED = {"schema.name-mapping.default": json.dumps([{"field-id": 1, "names": ["n"]}, {"field-id": 2, "names": ["p"]}])}
+
+NAMED_PART = {
+    "schema.name-mapping.default": json.dumps([{"field-id": at, "names": [name]} for at, name in enumerate(("n", "part", "other"), 1)])
+}
+MEMBERS = [{"field-id": 3, "names": ["x"]}, {"field-id": 4, "names": ["y"]}]
+NESTED = {"schema.name-mapping.default": json.dumps([{"field-id": 1, "names": ["n"]}, {"field-id": 2, "names": ["s"], "fields": MEMBERS}])}
+
+
+def test_values_of_partitions_are_taken_from_the_metadata(tmp_path: Path) -> None:
+    """Also where the partitioning changed: by the columns that partition every file. [AF4]"""
+    root = str(tmp_path / "t")
+    ice = ice_table(root, Schema(N, PART, NestedField(3, "other", LongType())), BY_PART, **NAMED_PART)
+    add_without_column(ice, "a", numbered(2, other=[1, 2]), "a")
+    with ice.update_spec() as update:
+        update.add_identity("other")
+    add_without_column(ice, "b", numbered(1, other=[7]), "b", 7)
+    add_without_column(ice, "c", numbered(1, other=[7]), None, 7)
+    table = check(root, pa.table({"n": [0, 1, 0, 0], "part": ["a", "a", "b", None], "other": [1, 2, 7, 7]}), document(ice))
+    assert table.describe()["partition_by"] == ["part"]
+
+
+ONLY_IN_METADATA = [
+    (FloatType(), 1.5),
+    (DoubleType(), 0.0),
+    (BinaryType(), b"x"),
+    (TimestampType(), 0),
+    (LongType(), 0),
+    (StringType(), ""),
+]
+
+
+@pytest.mark.parametrize(("kind", "value"), ONLY_IN_METADATA, ids=str)
+@pytest.mark.parametrize("evolved", [False, True], ids=["", "evolved"])
+def test_a_value_that_only_iceberg_has_is_taken_or_refused(tmp_path: Path, kind: IcebergType, value: Any, evolved: bool) -> None:
+    """Never read as null. [AF4]"""
+    root = str(tmp_path / "t")
+    ice = ice_table(root, Schema(N, NestedField(2, "p", kind)), by((2, IdentityTransform(), "p")), **NAMED)
+    add_without_column(ice, "a", numbered(2), None)
+    add_without_column(ice, "b", numbered(2), value)
+    if evolved:
+        with ice.update_spec() as update:
+            update.remove_field("p")
+        ice.append(numbered(1, p=pa.nulls(1, arrow_type_of(kind))))
+    if evolved or str(kind) in ("float", "double", "binary"):
+        with pytest.raises(mc.UsageError, match=r"b\.parquet does not hold the column 'p': its value is only in the Iceberg metadata"):
+            mc.adopt(root, from_=document(ice))
+        assert not Path(root, "_manifest").exists()
+    else:
+        mc.adopt(root, from_=document(ice))
+        assert mc.Table(root).to_arrow().column("p").null_count == 2
+
+
+def arrow_type_of(kind: IcebergType) -> pa.DataType:
+    return schema_to_pyarrow(Schema(NestedField(1, "x", kind)), include_field_ids=False).field("x").type
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_a_member_that_partitions_in_iceberg_is_in_the_files(tmp_path: Path, held: bool) -> None:
+    """[AF4]"""
+    root = str(tmp_path / "t")
+    inner = StructType(NestedField(3, "x", LongType()), NestedField(4, "y", LongType()))
+    ice = ice_table(root, Schema(N, NestedField(2, "s", inner)), by((3, IdentityTransform(), "x")), **NESTED)
+    values = [{"x": 5, "y": 1}] if held else [{"y": 1}]
+    add_without_column(ice, "a", numbered(1, s=values), 5)
+    if held:
+        assert check(root, numbered(1, s=values), document(ice)).describe()["partition_by"] == []
+    else:
+        with pytest.raises(mc.UsageError, match=r"does not hold the column 's\.x': its value is only in"):
+            mc.adopt(root, from_=document(ice))
 
 
 def test_only_the_current_snapshot_is_taken(tmp_path: Path) -> None:

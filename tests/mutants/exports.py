@@ -260,6 +260,13 @@ EXPORTS: tuple[Mutant, ...] = (
         tests=f"{_REFUSED}[with_two_names]",
     ),
     mutant(
+        "values that only Iceberg's metadata holds",
+        "A table that is adopted from Iceberg reads nulls where only the metadata has the partition's value.",
+        "AF4",
+        ("interop/intake/iceberg.py", "if field.id in at and field.id not in there and file.record_count:", "if field.id not in at:"),
+        tests=f"{_INTAKE}::test_a_value_that_only_iceberg_has_is_taken_or_refused",
+    ),
+    mutant(
         "a source that has moved on",
         "A second adoption says that all is done, although the other table has new files.",
         "AF4",

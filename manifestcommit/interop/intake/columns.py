@@ -8,7 +8,7 @@ in all files. So the footers decide: a column keeps its id and has the name that
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -24,9 +24,17 @@ from ...errors import UsageError
 NameMapping = Mapping[str, tuple[int, "NameMapping"]]
 
 
+class Stored(NamedTuple):
+    """schema: the columns under their names in files; held: for each file, the ids of the columns
+    and members that it has."""
+
+    schema: Schema
+    held: tuple[frozenset[int], ...]
+
+
 def as_stored(
     session: TableContext, fields: Sequence[Field], paths: Sequence[str], mapping: NameMapping
-) -> Schema:
+) -> Stored:
     """The schema with the names that the files have for its columns; UsageError if two files call a
     column differently, or one name means two columns. One request for each file. [AF4]
 
@@ -35,11 +43,14 @@ def as_stored(
     wanted = {field.id: field for field in fields}
     names: dict[int, str] = {}
     others: dict[str, str] = {}  # name in files of a column that the table does not have -> file
-    seen: set[bytes] = set()
+    seen: dict[bytes, frozenset[int]] = {}  # the columns of a file -> their ids
+    held: list[frozenset[int]] = []
     for path, columns in _footers(session, paths):
         if (known := columns.serialize().to_pybytes()) in seen:
+            held.append(seen[known])
             continue
-        seen.add(known)
+        seen[known] = frozenset(_all_ids(columns, mapping))
+        held.append(seen[known])
         named = f"{session.store.url}/{path}"
         for column, id, inner in _identified(named, columns, mapping):
             field = wanted.get(id)
@@ -56,7 +67,7 @@ def as_stored(
     taken = {field.file_name for field in stored}
     schema = Schema(fields=stored, retired=tuple(sorted(others.keys() - taken)))
     check_schema(schema)
-    return schema
+    return Stored(schema, tuple(held))
 
 
 def _stored(
@@ -112,6 +123,14 @@ def _identified(
             )
         else:
             yield column, 0, None
+
+
+def _all_ids(columns: Iterable[pa.Field], mapping: NameMapping) -> Iterator[int]:
+    """The ids of columns and of all their members; 0 where none is known."""
+    for column in columns:
+        id, below = mapping.get(column.name, (0, {}))
+        yield _id(column) or id
+        yield from _all_ids(_children(column.type), below)
 
 
 def _check_members(file: str, column: pa.Field, field: Field, mapping: NameMapping | None) -> None:

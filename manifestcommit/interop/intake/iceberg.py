@@ -16,7 +16,17 @@ from typing import Any
 import pyarrow as pa
 
 from ...core.schema.arrow_schema import arrow_type
-from ...core.schema.fields import ArrayType, Field, FieldType, MapType, Schema, StructType
+from ...core.schema.fields import (
+    ArrayType,
+    Field,
+    FieldType,
+    MapType,
+    Schema,
+    StructType,
+    show_path,
+    type_text,
+    walk,
+)
 from ...core.schema.partitioning import check_partition_by
 from ...core.schema.values import from_array
 from ...core.schema.wire import WireValue
@@ -60,9 +70,11 @@ def listed(session: TableContext, document: str | None) -> ListedTable:
         fields = tuple(map(_field, metadata.schema().fields))
         mapping = _mapping(metadata.properties)
     paths = [_inside(store, file.file_path) for file in files]
-    schema = as_stored(session, fields, paths, mapping)
+    schema, held = as_stored(session, fields, paths, mapping)
     with parsed(f"the partitions of the document {store.url}/{name}"):
         by = _partition_by(metadata, files, schema)
+        for path, file, ids in zip(paths, files, held, strict=True):
+            _check_values(f"{store.url}/{path}", metadata, file, schema, ids.union(by))
         chosen = tuple(
             ListedFile(path=path, partition=_values(metadata, file, schema, by))
             for path, file in zip(paths, files, strict=True)
@@ -258,19 +270,43 @@ def _names(mapped: Iterable[Any]) -> NameMapping:
 
 
 def _partition_by(metadata: Any, files: list[Any], schema: Schema) -> tuple[int, ...]:
-    """The partition columns, where all files have the same identities; none otherwise: the files
-    hold the columns then."""
-    specs = {file.spec_id for file in files} or {metadata.default_spec_id}
-    if len(specs) != 1:
-        return ()
-    by = list(_identities(metadata, specs.pop()))
+    """The partition columns: the identities that all files have, of types by which a table can be
+    partitioned."""
+    specs = [
+        _identities(metadata, spec_id)
+        for spec_id in sorted({file.spec_id for file in files} or {metadata.default_spec_id})
+    ]
     names = {field.id: field.name for field in schema.fields}
-    if not all(id in names for id in by):
-        return ()
+    common = [id for id in specs[-1] if id in names and all(id in spec for spec in specs)]
+    by = [names[id] for id in common if _can_partition(schema, names[id])]
+    return check_partition_by(schema, by)
+
+
+def _can_partition(schema: Schema, name: str) -> bool:
     try:
-        return check_partition_by(schema, [names[id] for id in by])
+        check_partition_by(schema, [name])
     except UsageError:
-        return ()
+        return False
+    return True
+
+
+def _check_values(
+    file_name: str, metadata: Any, file: Any, schema: Schema, there: frozenset[int]
+) -> None:
+    """UsageError if only the metadata holds a value that a column has in this file. there: the ids
+    of columns that are in the file or partition the table. [AF4]"""
+    at = _identities(metadata, file.spec_id)
+    for path, field in walk(schema.fields):
+        if field.id in at and field.id not in there and file.record_count:
+            if file.partition[at[field.id]] is None:
+                continue
+            raise UsageError(
+                f"{file_name} does not hold the column {show_path(path)}: its value is only in "
+                "the Iceberg metadata, and a table here cannot be partitioned by it: it is a "
+                f"member, of a type that does not partition ({type_text(field.type)}), or not in "
+                "the partitioning of every file. Nothing was adopted; read the table with a "
+                "reader of Iceberg, and write its rows to a new table"
+            )
 
 
 def _identities(metadata: Any, spec_id: int) -> dict[int, int]:
