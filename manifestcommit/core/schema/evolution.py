@@ -171,6 +171,7 @@ def rename_column(schema: Schema, name: str, to: str) -> tuple[SchemaEdit, ...]:
     field = find_column(schema, name)
     if not to:
         raise UsageError(f"The column {name!r} cannot get an empty name.")
+    check_schema(Schema(fields=(msgspec.structs.replace(field, name=to, physical=None),)))
     if any(other.name.lower() == to.lower() and other.id != field.id for other in schema.fields):
         raise UsageError(
             f"The table has a column {to!r} already; column names do not differ in case only."
