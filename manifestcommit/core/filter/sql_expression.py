@@ -337,7 +337,12 @@ def to_type(part: Typed, kind: Any) -> pc.Expression:
 
 
 def number_as(number: pc.Expression, given: pa.DataType, wanted: pa.DataType) -> pc.Expression:
-    """The same number in another type: the nearest float, or exactly. [RC7]"""
+    """The same number in another type: the nearest float, or exactly."""
+    if pa.types.is_decimal(wanted):
+        if pa.types.is_integer(given):  # Arrow asks for room for every integer of the type
+            number = number.cast(pa.decimal128(20, 0))
+        # Arrow's own cast to 128 bits overflows silently where the scale grows
+        return number.cast(pa.decimal256(76, wanted.scale)).cast(wanted)
     if not pa.types.is_floating(wanted):
         return number.cast(wanted)
     if pa.types.is_decimal(given):  # Arrow's own cast of a decimal is not the nearest

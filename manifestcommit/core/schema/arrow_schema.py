@@ -64,7 +64,7 @@ _PRIMITIVES: dict[str, pa.DataType] = {
     **dict.fromkeys(INTERVALS, pa.duration("us")),
 }
 
-# Arrow types whose values a column's type holds unchanged. `conform._is_same_kind` must allow each.
+# Arrow types whose values a column's type holds unchanged. `conform` must take each.
 _FROM_ARROW: dict[pa.DataType, str] = {
     pa.null(): "void",
     pa.bool_(): "boolean",

@@ -12,7 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from manifestcommit.core.schema.arrow_schema import arrow_schema, is_list, is_variant
+from manifestcommit.core.schema.arrow_schema import (
+    arrow_schema,
+    arrow_type,
+    is_list,
+    is_variant,
+)
 from manifestcommit.core.schema.fields import (
     INTERVALS,
     ArrayType,
@@ -21,7 +26,6 @@ from manifestcommit.core.schema.fields import (
     MapType,
     Schema,
     StructType,
-    decimal_parts,
     match_names,
     members,
     show_path,
@@ -29,9 +33,14 @@ from manifestcommit.core.schema.fields import (
 )
 from manifestcommit.errors import SchemaMismatchError
 
+ADVICE = " Cast the column before writing."
+
 Path = tuple[str, ...]
 
 _INTEGERS = ("byte", "short", "integer", "long")
+_WITHOUT_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+# from here on a float does not hold every whole number
+_MOST_EXACT = {pa.float32(): 2**24, pa.float64(): 2**53}
 _UNIT_MICROS = {"day": 86_400_000_000, "hour": 3_600_000_000, "minute": 60_000_000, "second": 1}
 
 
@@ -44,6 +53,12 @@ def conform(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
     For many batches use a Conformer, which plans only once.
     """
     return Conformer(schema).conform(batch)
+
+
+def converted(array: pa.Array, field: Field) -> pa.Array:
+    """The values of one nullable column, of whatever Arrow type, in the form of data files;
+    SchemaMismatchError where one would change. [SC3]"""
+    return _converted(array, field.type, arrow_type(field.type), (field.name,))
 
 
 class Conformer:
@@ -120,8 +135,14 @@ def _converted(array: pa.Array, type: FieldType, target: pa.DataType, path: Path
     if isinstance(type, str):
         if type in INTERVALS:
             return _interval(array, type, target, path)
-        return array if array.type == target else _primitive(array, type, target, path)
-    if array.type == target and not _has_required(type):
+        result = array if array.type == target else _primitive(array, type, target, path)
+        if type == "string" and not _is_valid(result):
+            raise SchemaMismatchError(
+                f"Column {show_path(path)} has a text that is not UTF-8: other engines cannot read "
+                "it. Decode it with its own encoding, or store the bytes in a binary column."
+            )
+        return result
+    if array.type == target and not _has_required(type) and _is_valid(array):
         return array
     match type:
         case StructType() if pa.types.is_struct(array.type) and not is_variant(array.type):
@@ -134,11 +155,24 @@ def _converted(array: pa.Array, type: FieldType, target: pa.DataType, path: Path
             raise _refusal(array.type, type, path)
 
 
+def _is_valid(array: pa.Array) -> bool:
+    """Whether every text is UTF-8: Arrow trusts whoever made the array. Values that a nested array
+    hides count too, so that the answer no is not final for one."""
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
 def _decoded(array: pa.Array) -> pa.Array:
     """The array without dictionary, run-end or harmless extension encoding."""
     while True:
         if isinstance(array, pa.DictionaryArray):
-            array = array.dictionary_decode()
+            values = _decoded(array.dictionary)
+            if (plain := _WITHOUT_VIEWS.get(values.type)) is not None:
+                values = values.cast(plain)  # Arrow takes nothing by index from an array of views
+            array = values.take(array.indices)
         elif isinstance(array, pa.RunEndEncodedArray):
             array = pc.run_end_decode(array)
         elif isinstance(array, pa.ExtensionArray) and array.type.extension_name in (
@@ -161,29 +195,64 @@ def _primitive(array: pa.Array, type: str, target: pa.DataType, path: Path) -> p
         return _variant(array, target, path)
     if type == "void" and array.null_count == len(array):
         return pa.nulls(len(array))
-    if not _is_same_kind(array.type, type):
+    are_numbers = is_number(array.type) and is_number(target)
+    if not are_numbers and not _is_same_kind(array.type, type):
         raise _refusal(array.type, type, path)
     try:
-        return array.cast(target)
+        return exactly(array, target) if are_numbers else array.cast(target)
     except pa.ArrowException as error:
         raise SchemaMismatchError(
             f"Column {show_path(path)}: a value of the type {array.type} does not fit the column's "
-            f"type {type_text(type)} without loss ({error}). Cast the column before writing."
+            f"type {type_text(type)} without loss ({error}).{ADVICE}"
         ) from error
+
+
+def is_number(type: pa.DataType) -> bool:
+    """True for whole numbers, floats and decimals."""
+    types = pa.types
+    return bool(types.is_integer(type) or types.is_floating(type) or types.is_decimal(type))
+
+
+def exactly(numbers: pa.Array, target: pa.DataType) -> pa.Array:
+    """The same numbers in another numeric type; ArrowInvalid where one would change. A float is the
+    same number as the decimal with its shortest digits, 0.1 as 0.10. [SC3]"""
+    types = pa.types
+    if types.is_float16(numbers.type) and numbers.type != target:
+        numbers = numbers.cast(pa.float32())
+    source = numbers.type
+    if types.is_decimal(target):
+        if types.is_floating(source):
+            numbers = numbers.cast(pa.string())
+        elif types.is_integer(source):
+            numbers = numbers.cast(pa.decimal128(20, 0))
+        # Arrow's own cast to 128 bits overflows silently where the scale grows
+        return numbers.cast(pa.decimal256(76, target.scale)).cast(target)
+    if types.is_floating(target) and not types.is_integer(source):
+        if types.is_decimal(source):  # Arrow's own cast of a decimal is not the nearest
+            made = numbers.cast(pa.string()).cast(target)
+            is_same = pc.equal(exactly(made, source), numbers)
+        else:
+            made = numbers.cast(target, safe=False)
+            both = (numbers.cast(pa.float64()), made.cast(pa.float64()))
+            is_same = pc.or_(pc.equal(*both), pc.is_nan(both[0]))
+        changed = numbers.filter(pc.invert(is_same))
+        if len(changed):
+            raise pa.ArrowInvalid(f"{changed[0].as_py()} has more digits than a {target} holds")
+        return made
+    if types.is_integer(target) and types.is_floating(source):
+        bound = pa.scalar(float(_MOST_EXACT[source]), source)
+        rounded = numbers.filter(pc.greater_equal(pc.abs(numbers), bound))
+        if len(rounded):
+            raise pa.ArrowInvalid(
+                f"{rounded[0].as_py()} may have been rounded when it became a {source}"
+            )
+    return numbers.cast(target)
 
 
 def _is_same_kind(source: pa.DataType, type: str) -> bool:
     """True if a checked cast keeps every value that the target can hold. Whether it can hold a
-    value is the cast's check."""
+    value is the cast's check. Numbers are `exactly`'s."""
     types = pa.types
-    if type in _INTEGERS:
-        return bool(types.is_integer(source))
-    if decimal_parts(type) is not None:
-        return bool(types.is_decimal(source) or types.is_uint64(source))
-    if type == "float":
-        return bool(types.is_float16(source) or types.is_float32(source))
-    if type == "double":
-        return bool(types.is_floating(source))
     if type == "string":
         return bool(
             types.is_string(source) or types.is_large_string(source) or types.is_string_view(source)
@@ -318,5 +387,5 @@ def _refusal(
 ) -> SchemaMismatchError:
     return SchemaMismatchError(
         f"Column {show_path(path)} has the type {type_text(type)}; values of the Arrow type "
-        f"{source} cannot be stored in it without a change{detail}. Cast the column before writing."
+        f"{source} cannot be stored in it without a change{detail}.{ADVICE}"
     )

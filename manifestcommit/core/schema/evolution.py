@@ -57,6 +57,7 @@ __all__ = [
 Path = tuple[str, ...]
 
 _INTEGERS = ("byte", "short", "integer", "long")
+_FLOATS = ("float", "double")
 
 
 class SchemaEdit(
@@ -87,16 +88,20 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any] = {}
 
 
-def fit(table: Schema, data: Schema, *, merge: bool) -> tuple[SchemaEdit, ...]:
+def fit(
+    table: Schema, data: Schema, *, merge: bool, converted: bool = True
+) -> tuple[SchemaEdit, ...]:
     """Return the edits after which the table holds every value of such data: none if it does
     already; an error if it cannot. [SC3] [SC5]
 
+    converted: whether values are written in the table's types, so that whole numbers in floats fit
+    a column of integers, and integers one of floats; False: files are registered as they are.
     Without `merge` the table stays as it is. Columns are matched by name. A missing nullable column
     reads as null. A nullable column fits a non-nullable one as long as no value is null, which only
     the values can tell; with `merge` the table's column becomes nullable. SchemaMismatchError names
     the column and the remedy.
     """
-    edits = tuple(_Fitting(table, merge).columns(table.fields, data.fields, (), None))
+    edits = tuple(_Fitting(table, merge, converted).columns(table.fields, data.fields, (), None))
     try:
         if edits:
             apply_edits(table, edits)
@@ -166,6 +171,7 @@ def rename_column(schema: Schema, name: str, to: str) -> tuple[SchemaEdit, ...]:
     field = find_column(schema, name)
     if not to:
         raise UsageError(f"The column {name!r} cannot get an empty name.")
+    check_schema(Schema(fields=(msgspec.structs.replace(field, name=to, physical=None),)))
     if any(other.name.lower() == to.lower() and other.id != field.id for other in schema.fields):
         raise UsageError(
             f"The table has a column {to!r} already; column names do not differ in case only."
@@ -268,8 +274,8 @@ class _Fitting:
     """One comparison of a table's schema with that of data; with `merge`, differences become edits.
     [SC3] [SC5]"""
 
-    def __init__(self, table: Schema, merge: bool) -> None:
-        self._merge = merge
+    def __init__(self, table: Schema, merge: bool, converted: bool) -> None:
+        self._merge, self._converted = merge, converted
         self._ids = {field.id for _, field in walk(table.fields)} if merge else set()
         self._file_names = _file_names(table)
 
@@ -319,7 +325,8 @@ class _Fitting:
                 yield from self._column(old_map.key, new_map.key, (*path, "key"))
                 yield from self._column(old_map.value, new_map.value, (*path, "value"))
             case _:
-                if not _holds(table.type, data.type):
+                taken = self._converted and _converts(table.type, data.type)
+                if not (taken or _holds(table.type, data.type)):
                     yield from self._retyped(table, data, path)
 
     def _retyped(self, table: Field, data: Field, path: Path) -> Iterator[SchemaEdit]:
@@ -373,6 +380,13 @@ def _holds(table: FieldType, data: FieldType) -> bool:
         and need[1] <= have[1]
         and need[0] - need[1] <= have[0] - have[1]
     )
+
+
+def _converts(table: FieldType, data: FieldType) -> bool:
+    """True if values are taken that stay the same number: pandas makes integers floats where one
+    is missing."""
+    kinds = (_FLOATS, _INTEGERS) if table in _FLOATS else (_INTEGERS, _FLOATS)
+    return table in kinds[0] and data in kinds[1]
 
 
 def _wider(table: FieldType, data: FieldType) -> str | None:

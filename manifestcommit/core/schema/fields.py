@@ -364,6 +364,11 @@ def _check_names(fields: tuple[Field, ...], parent: tuple[str, ...]) -> None:
             )
         if not (is_unicode(field.name) and is_unicode(field.file_name)):
             raise SchemaMismatchError(f"The column name {field.name!r} is not valid Unicode.")
+        if "\0" in field.name + field.file_name:
+            raise SchemaMismatchError(
+                f"The column name {field.name!r} has the character NUL, at which other programs "
+                "end a name. Rename the column."
+            )
         if (twin := names.get(field.name.lower())) is not None:
             raise SchemaMismatchError(
                 f"Columns {path} and {twin!r} differ only in case or not at all; engines "

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...errors import UsageError
+from ...errors import SchemaMismatchError, UsageError
 
 _ACCEPTED = (
     "a pyarrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, a pandas (2.2 or "
@@ -44,27 +44,49 @@ def _reader(data: Any) -> pa.RecordBatchReader:
         )
     if isinstance(data, pa.RecordBatch):
         return pa.RecordBatchReader.from_batches(data.schema, [data])
+    if isinstance(data, pa.Table):
+        return data.to_reader()
     if isinstance(data, pa.RecordBatchReader):
         return data
     # detected without an import
     if any(base.__module__.startswith("pyarrow._dataset") for base in type(data).__mro__):
         scanner = data.scanner() if hasattr(data, "scanner") else data
         return scanner.to_reader()
-    if (
-        type(data).__module__.startswith("pandas")
-        and hasattr(data, "reset_index")
-        and hasattr(data, "columns")
-    ):
+    is_pandas = type(data).__module__.startswith("pandas") and hasattr(data, "reset_index")
+    is_pandas = is_pandas and hasattr(data, "columns")
+    if is_pandas:
         data = _without_index(data)
     if not hasattr(data, "__arrow_c_stream__"):
         raise UsageError(f"data is a {kind}. Accepted: {_ACCEPTED}.")
+    _check_names(data)
     try:
+        if is_pandas:  # as its stream does, whose names end at a NUL
+            return pa.Table.from_pandas(data).to_reader()
         return pa.RecordBatchReader.from_stream(data)
-    except pa.ArrowException as error:
+    except (pa.ArrowException, ValueError) as error:
         raise UsageError(
             f"data is a {kind}, whose Arrow stream could not be opened: {error}. Accepted: "
             f"{_ACCEPTED}."
         ) from error
+
+
+def _check_names(data: Any) -> None:
+    """SchemaMismatchError for a NUL in a name: Arrow's C interface would cut the name there."""
+    names = [name for name in getattr(data, "columns", ()) if isinstance(name, str)]
+    kinds = list(getattr(data, "dtypes", ()))
+    while kinds:  # of Polars, nested
+        kind = kinds.pop()
+        for member in getattr(kind, "fields", None) or ():
+            names.append(getattr(member, "name", ""))
+            kinds.append(getattr(member, "dtype", None))
+        if (inner := getattr(kind, "inner", None)) is not None:
+            kinds.append(inner)
+    for name in names:
+        if "\0" in name:
+            raise SchemaMismatchError(
+                f"The column name {name!r} has the character NUL, at which other programs end a "
+                "name. Rename the column."
+            )
 
 
 def _without_index(frame: Any) -> Any:

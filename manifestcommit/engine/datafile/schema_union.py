@@ -108,7 +108,7 @@ class Union:
         else:
             self._check(columns, before, path)
             try:
-                self.schema = apply_edits(before, fit(before, columns, merge=True))
+                self.schema = apply_edits(before, fit(before, columns, merge=True, converted=False))
             except SchemaMismatchError as error:
                 raise SchemaMismatchError(f"{path!r}: {error} Nothing was adopted.") from error
         there = {} if before is None else {at: field.type for at, field in walk(before.fields)}

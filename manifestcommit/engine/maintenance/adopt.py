@@ -430,7 +430,7 @@ class _Pending:
         return (
             ()
             if head.snapshot.schema == self._schema
-            else fit(head.snapshot.schema, self._schema, merge=True)
+            else fit(head.snapshot.schema, self._schema, merge=True, converted=False)
         )
 
     def _change(

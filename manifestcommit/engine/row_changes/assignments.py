@@ -13,14 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.filter.arrow_expression import columns_in, parse_expression
-from ...core.filter.sql_expression import Resolve, compile_value, literal, number_as, to_type
+from ...core.filter.sql_expression import Resolve, compile_value, literal, to_type
 from ...core.filter.sql_syntax import IncompleteError, NotUnderstoodError
 from ...core.schema.arrow_schema import arrow_schema, arrow_type
+from ...core.schema.conform import ADVICE, converted, exactly, is_number
 from ...core.schema.evolution import find_column
 from ...core.schema.fields import Field, Schema, type_text
 from ...core.schema.text import is_text
 from ...core.schema.text import shown as text
-from ...errors import UsageError
+from ...errors import SchemaMismatchError, UsageError
 from .conditions import evaluated, evaluating, mask_of, shown, text_of
 
 
@@ -47,6 +48,7 @@ class Assignments:
             )
         self._set = [field.name for field, _ in pairs]
         compiled = {field.name: _compiled(field, value, resolve, inputs) for field, value in pairs}
+        self._fields = {field.name: field for field, _ in pairs}
         self._columns = {
             field.name: compiled[field.name]
             if field.name in compiled
@@ -83,7 +85,12 @@ class Assignments:
 
     def _evaluated(self, rows: pa.Table, columns: Mapping[str, pc.Expression]) -> pa.Table:
         with evaluating(self._text, "set"):
-            return evaluated(rows, columns)
+            made = evaluated(rows, columns)
+        for name, field in self._fields.items():
+            place = made.schema.get_field_index(name)
+            values = _fitting(field, made.column(place), shown(self._text))
+            made = made.set_column(place, name, values)
+        return made
 
 
 def declared_set(given: Mapping[str, Any]) -> list[str]:
@@ -142,15 +149,18 @@ def _replaced(column: pa.Array, mask: pa.Array, values: pa.Array) -> pa.Array:
 
 
 def _compiled(field: Field, value: Any, resolve: Resolve, inputs: pa.Schema) -> pc.Expression:
-    kind = arrow_type(field.type)
+    """The value, a number in whatever numeric type it has by itself."""
     if isinstance(value, pc.Expression):
         parse_expression(value, inputs, f"set {field.name!r}")
-        return _fitting(field, value, inputs)
+        return value
     try:
         found = compile_value(value, resolve) if isinstance(value, str) else literal(value)
-        if found.is_literal and _is_number(arrow_type(found.type)) and _is_number(kind):
-            return pc.scalar(pa.scalar(found.value, arrow_type(found.type)).cast(kind))
-        return to_type(found, field.type)
+        given, wanted = arrow_type(found.type), arrow_type(field.type)
+        if not (is_number(given) and is_number(wanted)):
+            return to_type(found, field.type)
+        if found.is_literal:
+            return pc.scalar(_literal_number(pa.array([found.value], given), wanted)[0])
+        return found.expression
     except (IncompleteError, NotUnderstoodError, pa.ArrowException, OverflowError) as error:
         kind_text = type_text(field.type)
         raise UsageError(
@@ -160,27 +170,27 @@ def _compiled(field: Field, value: Any, resolve: Resolve, inputs: pa.Schema) -> 
         ) from error
 
 
-def _fitting(field: Field, value: pc.Expression, inputs: pa.Schema) -> pc.Expression:
-    """The expression as a value of the column, by a cast that loses nothing."""
-    kind = arrow_schema(Schema(fields=(field,)), physical=False, ids=False).field(0).type
-    with evaluating(value, f"set {field.name!r}:"):
-        made = evaluated(inputs.empty_table(), {"made": value}).schema[0].type
-    if made.equals(kind):
-        return value
-    both = (made, kind)
-    if not (all(map(_is_number, both)) or all(map(_is_text, both)) or pa.types.is_null(made)):
+def _literal_number(number: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """A literal in the column's type, all of whose digits a float column has to keep: 0.1 becomes
+    the nearest float."""
+    if not pa.types.is_floating(wanted) or not pa.types.is_floating(number.type):
+        return exactly(number, wanted)
+    made = number.cast(wanted, safe=False)
+    if made.cast(pa.string()) != number.cast(pa.string()):
+        raise pa.ArrowInvalid(f"a {wanted} keeps {made.cast(pa.string())[0]} of it")
+    return made
+
+
+def _fitting(field: Field, values: pa.ChunkedArray, what: str) -> pa.ChunkedArray:
+    """Computed values as values of the column; UsageError where one would change. [RC7]"""
+    wanted = arrow_schema(Schema(fields=(field,)), physical=False, ids=False).field(0).type
+    if values.type.equals(wanted):
+        return values
+    try:
+        chunks = [converted(chunk, field) for chunk in values.chunks or [values.combine_chunks()]]
+        return pa.chunked_array(chunks).cast(wanted)
+    except SchemaMismatchError as error:
         raise UsageError(
-            f"set {field.name!r}: {shown(value)} is a {made}, and the column a "
-            f"{type_text(field.type)}; nothing was done. Cast it"
-        )
-    return number_as(value, made, kind) if _is_number(made) else value.cast(kind)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    t = pa.types
-    return bool(t.is_integer(kind) or t.is_floating(kind) or t.is_decimal(kind))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    t = pa.types
-    return bool(t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind))
+            f"set {field.name!r}: {what} cannot be evaluated: {str(error).removesuffix(ADVICE)} "
+            "Nothing was done. Cast or round it in the expression."
+        ) from error

@@ -178,11 +178,9 @@ class _Merge:
         bounds = may_hold(self._fields, self._staged.files, self._staged.plan.partition_by)
         if self._staged.rows > _FEW_KEYS:
             return bounds
-        members = (
-            IsIn(column=(name,), values=tuple(keys.values(name).to_pylist()))
-            for name in self._names
-        )
-        return And(args=(bounds, *members))
+        members = ((name, keys.python_values(name)) for name in self._names)
+        known = (IsIn(column=(name,), values=tuple(each)) for name, each in members if each)
+        return And(args=(bounds, *known))
 
     def _count(self, keys: KeyIndex, entry: pa.Table, has_key: pc.Expression) -> int:
         count = 0

@@ -139,6 +139,14 @@ class KeyIndex:
         """The different values of a key column."""
         return self._steps[self._names.index(name)][0]
 
+    def python_values(self, name: str) -> list[Any] | None:
+        """The same as values of Python; None where it cannot hold one: a day before the year 1 or
+        after 9999."""
+        try:
+            return list(self.values(name).to_pylist())
+        except (OverflowError, ValueError):
+            return None
+
     def find(self, rows: pa.RecordBatch) -> pa.Array:
         """For each row the number of the source's row that has its key; null: none has."""
         code: Any = None
@@ -155,8 +163,16 @@ class KeyIndex:
         counts = pc.value_counts(code.drop_null())
         twice = counts.filter(pc.greater(counts.field("counts"), 1))[0].as_py()
         row = pc.index(code, twice["values"]).as_py()
-        shown = ", ".join(f"{name}={rows.column(name)[row].as_py()!r}" for name in self._names)
+        key = ((name, rows.column(name)[row]) for name in self._names)
+        shown = ", ".join(f"{name}={_value_text(value)}" for name, value in key)
         raise UsageError(
             f"the source has {twice['counts']} rows with the key {shown}; nothing "
             "was committed. Give it one row for each key."
         )
+
+
+def _value_text(value: pa.Scalar) -> str:
+    try:
+        return repr(value.as_py())
+    except (OverflowError, ValueError):  # a day that Python cannot hold
+        return f"{value.value} of the type {value.type}"

@@ -176,9 +176,22 @@ def test_a_conformer_meets_batches_of_changing_schemas() -> None:
     [
         (pa.array([2**40]), "integer"),
         (pa.array([-1]), "boolean"),
-        (pa.array([1.0]), "long"),
-        (pa.array([1.5]), "float"),
-        (pa.array([1]), "double"),
+        (pa.array([1.5]), "long"),
+        (pa.array([float("nan")]), "long"),
+        (pa.array([2.0**53]), "long"),  # may have been 2**53 + 1
+        (pa.array([2.0**24], pa.float32()), "long"),
+        (pa.array([2.0**31]), "integer"),
+        (pa.array([0.1]), "float"),
+        (pa.array([1e300]), "float"),
+        (pa.array([2**53 + 1]), "double"),
+        (pa.array([2**24 + 1]), "float"),
+        (pa.array([0.005]), "decimal(6,2)"),
+        (pa.array([float("inf")]), "decimal(6,2)"),
+        (pa.array([10_000]), "decimal(6,2)"),
+        (pa.array([2**63 - 1]), "decimal(38,30)"),  # Arrow's own cast overflows silently
+        (pa.array([Decimal("1e20")]), "decimal(38,30)"),
+        (pa.array([Decimal("12345678901234567.89")]), "double"),
+        (pa.array([Decimal("1.5")]), "long"),
         (pa.array([1]), "string"),
         (pa.array(["1"]), "long"),
         (pa.array(["x"]), "binary"),
@@ -209,6 +222,25 @@ def test_a_lossy_value_is_refused_by_name(array: pa.Array, type: str) -> None:
         conform(batch(lossy=array), column(type, name="lossy"))
 
 
+VIEWS = (pa.array(["a", "b"], pa.string_view()), pa.array([b"a", b"b"], pa.binary_view()))
+
+
+@pytest.mark.parametrize("values", VIEWS, ids=["text", "binary"])
+def test_dictionaries_of_views_are_decoded(values: pa.Array) -> None:
+    """Categorical and Enum columns of Polars, at the top and nested, without any row, too. [SC3]"""
+    kind = "string" if pa.types.is_string_view(values.type) else "binary"
+    array = pa.DictionaryArray.from_arrays(pa.array([1, None, 0], pa.uint32()), values)
+    plain = [values[1].as_py(), None, values[0].as_py()]
+    assert conform(batch(c=array), column(kind)).column(0).to_pylist() == plain
+    assert conform(batch(c=array.slice(0, 0)), column(kind)).num_rows == 0
+    lists = pa.ListArray.from_arrays(pa.array([0, 2, 3], pa.int32()), array)
+    of_them = column(ArrayType(element=Field(id=2, name="element", type=kind)))
+    assert conform(batch(c=lists), of_them).column(0).to_pylist() == [plain[:2], plain[2:]]
+    structs = pa.StructArray.from_arrays([array], names=["s"])
+    member = column(StructType(fields=(Field(id=2, name="s", type=kind),)))
+    assert conform(batch(c=structs), member).column(0).to_pylist() == [{"s": each} for each in plain]
+
+
 @pytest.mark.parametrize(
     ("array", "type"),
     [
@@ -230,6 +262,51 @@ def test_a_lossy_value_is_refused_by_name(array: pa.Array, type: str) -> None:
 def test_a_checked_cast_keeps_the_value(array: pa.Array, type: str) -> None:
     """[SC3]"""
     assert conform(batch(c=array), column(type)).column(0).to_pylist() == array.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("array", "type"),
+    [
+        (pa.array([3.0, None, -(2.0**53) + 1]), "long"),
+        (pa.array([3.0, None], pa.float32()), "byte"),
+        (pa.array([3.0], pa.float16()), "byte"),
+        (pa.array([2**53, None, -1]), "double"),
+        (pa.array([2**24], pa.uint32()), "float"),
+        (pa.array([0.1, 1e-2, None]), "decimal(6,2)"),
+        (pa.array([0.1, 1e-10, 1e7]), "decimal(38,30)"),
+        (pa.array([9_999, -9_999, None]), "decimal(6,2)"),
+        (pa.array([Decimal("0.10"), Decimal("12345678901234.56"), None]), "double"),
+        (pa.array([1.5, float("nan"), float("-inf"), None]), "float"),
+        (pa.nulls(2, pa.float64()), "decimal(6,2)"),
+        (pa.array([], pa.decimal128(6, 2)), "float"),
+    ],
+    ids=str,
+)
+def test_a_number_is_the_same_in_another_type(array: pa.Array, type: str) -> None:
+    """A float is the decimal with its shortest digits. [SC3]"""
+    made = conform(batch(c=array), column(type)).column(0)
+    same = [[None if each is None else repr(float(str(each))) for each in some.to_pylist()] for some in (made, array)]
+    assert same[0] == same[1]
+
+
+def test_texts_that_are_not_utf8_are_refused_wherever_they_are() -> None:
+    """Not those below a null, or outside of a slice, which are not written. [SC3]"""
+    broken = pa.array([b"x", b"\xff", b"y"]).view(pa.string())
+    nested = pa.StructArray.from_arrays([broken], names=["s"])
+    hidden = pa.StructArray.from_arrays([broken], names=["s"], mask=pa.array([False, True, False]))
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), broken)
+    member = StructType(fields=(Field(id=2, name="s", type="string"),))
+    of_text = ArrayType(element=Field(id=2, name="element", type="string"))
+    for array, type, path in ((broken, "string", "c"), (nested, member, r"c\.s"), (lists, of_text, r"c\.element")):
+        with pytest.raises(SchemaMismatchError, match=rf"'{path}' has a text that is not UTF-8.*binary column"):
+            conform(batch(c=array), column(type))
+        with pytest.raises(SchemaMismatchError, match="not UTF-8"):
+            conform(batch(c=array.dictionary_encode() if type == "string" else array), column(type))
+        assert len(conform(batch(c=array.slice(2)), column(type))) == 1
+    assert conform(batch(c=hidden), column(member)).column(0).to_pylist() == [{"s": "x"}, None, {"s": "y"}]
+    for plain, view in ((pa.large_binary(), pa.large_string()), (pa.binary_view(), pa.string_view())):
+        with pytest.raises(SchemaMismatchError, match="not UTF-8"):
+            conform(batch(c=pa.array([b"\xff"], plain).view(view)), column("string"))
 
 
 NUMBER = Field(id=9, name="x", type="long", nullable=False)

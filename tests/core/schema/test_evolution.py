@@ -135,11 +135,21 @@ def test_a_type_widens_only_where_asked(narrow: str, wide: str, kind: str) -> No
     assert fit(widened, data, merge=False) == ()
 
 
+@pytest.mark.parametrize(("table", "data"), [("long", "double"), ("byte", "float"), ("double", "long"), ("float", "integer")])
+def test_numbers_that_stay_the_same_fit_where_they_are_converted(table: FieldType, data: FieldType) -> None:
+    """[SC3] Integers that pandas made floats; the values are looked at when they are written. Files that stay as they are do not fit."""
+    for merge in (False, True):
+        assert fit(column(table), column(data), merge=merge) == ()
+        with pytest.raises(SchemaMismatchError, match="'c'"):
+            fit(column(table), column(data), merge=merge, converted=False)
+
+
 @pytest.mark.parametrize(
     ("table", "data"),
     [
-        ("long", "double"),
-        ("double", "long"),
+        ("decimal(10,2)", "double"),
+        ("double", "decimal(10,2)"),
+        ("boolean", "double"),
         ("string", "long"),
         ("string", "binary"),
         ("timestamp", "timestamp_ntz"),

@@ -123,7 +123,7 @@ def test_values_of_each_kind_come_where_the_row_is(tmp_path: Path) -> None:
         ({"x": "rand()"}, None, "(?s)set 'x': 'rand.*without Spark"),
         ({"x": "text"}, None, "(?s)set 'x'.*string does not become a double"),
         ({"text": "late"}, None, "(?s)set 'text'"),
-        ({"text": pc.field("id")}, None, "(?s)set 'text'.*int64.*Cast it"),
+        ({"text": pc.field("id")}, None, "(?s)set 'text'.*int64.*Cast"),
         ({"text": object()}, None, "(?s)set 'text'"),
         ({"late": 1.5}, None, "(?s)set 'late'"),
         ({"late": 2**40}, None, "(?s)set 'late'"),
@@ -139,6 +139,82 @@ def test_a_value_that_is_none_is_refused_and_nothing_is_committed(base: Any, tmp
     with pytest.raises(mc.UsageError, match=says):
         table.update(values, where=where)
     assert content(table) == shown(data)
+
+
+D62, D3830 = pa.decimal128(6, 2), pa.decimal128(38, 30)
+LOSSES: list[tuple[pa.DataType, Any, Any]] = [
+    (D62, pa.scalar(1.678), "given"),
+    (D62, pa.scalar(0.01), "given * 1.5D"),
+    (D62, pa.scalar(1.0), 0.005),
+    (D62, pa.scalar(1.0), 1.005),
+    (D62, pa.scalar(1.0), "0.005D"),
+    (D62, pa.scalar(1.0), pc.scalar(0.005)),
+    (D62, pa.scalar(10_000), "given"),
+    (D62, pa.scalar(9_999), "given + 1"),
+    (D62, pa.scalar(10_000), pc.field("given")),
+    (D62, pa.scalar(Decimal("0.005")), "given"),
+    (D62, pa.scalar(1), float("nan")),
+    (D3830, pa.scalar(2**63 - 1), "given"),
+    (pa.int8(), pa.scalar(128), "given"),
+    (pa.int32(), pa.scalar(Decimal("1.5")), "given"),
+    (pa.int64(), pa.scalar(1.5), "given"),
+    (pa.int64(), pa.scalar(2.0**63), pc.field("given")),
+    (pa.int64(), pa.scalar(1), 2.5),
+    (pa.float64(), pa.scalar(2**53 + 1), "given"),
+    (pa.float64(), pa.scalar(Decimal("12345678901234567.89")), "given"),
+    (pa.float64(), pa.scalar(1), 2**53 + 1),
+    (pa.float32(), pa.scalar(2**24 + 1), "given"),
+    (pa.float32(), pa.scalar(0.1), "given"),
+    (pa.float32(), pa.scalar(0.1), pc.field("given")),
+    (pa.float32(), pa.scalar(1), 1e300),
+    (pa.float32(), pa.scalar(1), 1.23456789012),
+]
+
+
+@pytest.mark.parametrize(("kind", "given", "value"), LOSSES, ids=str)
+def test_a_number_that_would_change_is_refused(tmp_path: Path, kind: pa.DataType, given: pa.Scalar, value: Any) -> None:
+    """Digits, range and precision: by update and by the clauses of a merge. [RC7] [RC9]"""
+    rows = pa.table({"id": [1], "given": pa.array([given.as_py()], given.type), "set": pa.array([None], kind)})
+    mc.write(rows, tmp_path / "t")
+    table = Table(tmp_path / "t")
+    with pytest.raises(mc.UsageError, match=r"(?is)set .*nothing was done"):
+        table.update({"set": value})
+    source = rows.select(["id", "given"])
+    values = value
+    if isinstance(value, str):
+        values = value.replace("given", "source.given")
+    elif str(value) == "given":
+        values = pc.field("source.given")
+    with pytest.raises(mc.UsageError, match=r"(?is)set .*nothing was done"):
+        table.merge_into(source, on="id").when_matched_update({"set": values}).execute()
+    assert table.version == 2
+
+
+KEPT: list[tuple[pa.DataType, Any, Any, Any]] = [
+    (D62, pa.scalar(0.1), "given", Decimal("0.10")),
+    (D62, pa.scalar(0), 0.01, Decimal("0.01")),
+    (D62, pa.scalar(0), 0, Decimal("0.00")),
+    (D62, pa.scalar(0), "0", Decimal("0.00")),
+    (D62, pa.scalar(-9_999, pa.int32()), "given", Decimal("-9999.00")),
+    (D62, pa.scalar(7), "cast(given AS decimal(6,2))", Decimal("7.00")),
+    (D62, pa.scalar(7), pc.field("given"), Decimal("7.00")),
+    (D3830, pa.scalar(12_345_678), "given", Decimal("12345678")),
+    (pa.float32(), pa.scalar(0), 0.1, 0.10000000149011612),
+    (pa.float32(), pa.scalar(Decimal("0.1")), "given", 0.10000000149011612),
+    (pa.float64(), pa.scalar(Decimal("12345678901234.56")), "given", 12345678901234.56),
+    (pa.int8(), pa.scalar(2.0), "given * 2", 4),
+    (pa.int32(), pa.scalar(Decimal("5.00")), "given", 5),
+    (pa.string(), pa.scalar("a", pa.string_view()), pc.field("given"), "a"),
+]
+
+
+@pytest.mark.parametrize(("kind", "given", "value", "expected"), KEPT, ids=str)
+def test_a_number_that_stays_the_same_is_taken(tmp_path: Path, kind: pa.DataType, given: pa.Scalar, value: Any, expected: Any) -> None:
+    """Whatever the types are: a whole number wherever its digits have room. [RC7]"""
+    mc.write(pa.table({"given": pa.array([given.as_py()], given.type), "set": pa.array([None], kind)}), tmp_path / "t")
+    table = Table(tmp_path / "t")
+    assert table.update({"set": value}).rows_updated == 1
+    assert table.to_arrow()["set"].to_pylist() == [expected]
 
 
 def test_a_null_for_a_column_that_has_none_is_refused(tmp_path: Path) -> None:
