@@ -369,6 +369,7 @@ class Job:
                 'writer="jvm" is for Spark DataFrames; nothing was done. Leave it out.'
             )
         if self.already_committed:
+            self._job.is_declared = True
             return
         options: dict[str, Any] = {
             "partition_by": partition_by,
