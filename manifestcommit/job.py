@@ -354,6 +354,7 @@ class Job:
         """
         self._check_home()
         if self.already_committed:
+            self._job.is_declared = True
             return
         options: dict[str, Any] = {
             "partition_by": partition_by,

@@ -47,6 +47,7 @@ class Transaction:
         self._jobs, self._fingerprint = dict(jobs), fingerprint
         self._rows: dict[Job, RowChangePart] = {}  # instead of what the job would write
         self._ended: Act | None = None  # how it ended, or began to
+        self._skips = False  # a rerun that does nothing, whatever it declared
         self._lock = threading.Lock()
         for job in self._jobs.values():
             job._in_transaction = True  # nobody ends it alone: that would be half of the work [MT1]
@@ -136,6 +137,11 @@ class Transaction:
             if self._ended is not None and (self._ended, act) != (Act.SEAL, Act.SEAL):
                 raise self._over()
             self._ended = act
+        if self.already_committed:
+            is_silent = not (self._rows or any(job._job.is_declared for job in jobs))
+            for job in jobs:
+                unit = self._rows.get(job) or job._job
+                unit.repeat(as_begun=self._skips or is_silent)
         return [self._rows.get(job) or job._job for job in jobs]
 
     def __iter__(self) -> Iterator[str]:
@@ -150,6 +156,28 @@ class Transaction:
     def already_committed(self) -> bool:
         """Return whether an earlier run committed its key in all tables: writes do nothing then."""
         return all(self._jobs[name].already_committed for name in self)
+
+    def skip(self) -> None:
+        """Skip the rest of a rerun: whatever its block declares, or leaves out, is not compared.
+
+        For work that is dear to compute: `if tx.already_committed: tx.skip()`, with the work in the
+        `else`. A block that declares nothing and writes nothing needs no such call. The key, the
+        fingerprint and the tables are compared as ever.
+
+        Raises:
+            UsageError: its key is not committed in all tables, or the transaction is over.
+
+        Spec: KY3.
+        """
+        if self._ended is not None:
+            raise self._over()
+        if not self.already_committed:
+            raise UsageError(
+                f"the work of the transaction of {', '.join(self)} is not committed, so that "
+                "nothing can be skipped. Call skip() only where already_committed is True, or "
+                "abort() to drop what was begun."
+            )
+        self._skips = True
 
     def commit(self) -> JointOutcome:
         """Commit now instead of on leaving the block.

@@ -51,6 +51,45 @@ def test_leaving_the_block_commits_all_tables(lake: list[str]) -> None:
         assert mc.resolve(path, table.snapshot().commits[0].job) == "committed"
 
 
+def test_a_rerun_of_a_transaction_declares_all_or_nothing_or_skips(lake: list[str]) -> None:
+    """Rows changed or computed below `if not tx.already_committed:`: the crash after it is what keys are for. [KY3] [KY2] [MT13]"""
+    orders, rejects = mc.write(DAY, lake[0]), mc.write(DAY, lake[1])
+    assert orders.committed and rejects.committed
+
+    def begun(fingerprint: str = "f") -> mc.Transaction:
+        return mc.transaction(lake[:2], key="day 1", fingerprint=fingerprint)
+
+    with begun() as tx:
+        with pytest.raises(mc.UsageError, match="is not committed, so that nothing can be skipped"):
+            tx.skip()
+        tx.rows("rejects").merge(DAY, on="id")
+        tx[lake[0]].advance("s", 0, 5)
+        tx[lake[0]].write(DAY)
+    before = rows(lake[:2])
+    with begun() as tx:
+        assert tx.already_committed
+    assert tx.outcome is not None and tx.outcome.already_committed
+    for declare in (lambda tx: tx[lake[0]].write(DAY), lambda tx: tx.rows("rejects").delete(where="id = 1")):
+        less = begun()
+        declare(less)
+        with pytest.raises(mc.KeyReusedError, match=r"skip\(\)"):
+            less.commit()
+        skipped = begun()
+        skipped.skip()
+        declare(skipped)
+        assert skipped.commit().already_committed
+    prepared = begun()
+    prepared.skip()
+    assert prepared.prepare().commit().already_committed
+    with pytest.raises(mc.KeyReusedError), begun("g") as tx:
+        tx.skip()
+    with pytest.raises(mc.KeyReusedError), mc.transaction(lake[:2], key="day 1"):
+        pass
+    with pytest.raises(mc.UsageError, match="is over"):
+        skipped.skip()
+    assert rows(lake[:2]) == before
+
+
 def test_an_exception_commits_nothing(lake: list[str]) -> None:
     """[MT1] [AB1]"""
     tx = mc.transaction(lake[:2])

@@ -33,7 +33,7 @@ STORES: tuple[Mutant, ...] = (
         "link",
         "A create on a disk replaces what is there: of two winners of a version the first is lost.",
         "IV1 ST1 ST9",
-        (_LOCAL, "self._place(name, data, os.link)", "self._place(name, data, os.replace)"),
+        (_LOCAL, "            os.link(source, target)", "            os.replace(source, target)"),
         tests="store/test_local.py::test_a_local_create_does_not_overwrite_a_winner",
     ),
     mutant(
@@ -49,10 +49,32 @@ STORES: tuple[Mutant, ...] = (
         "IV2 ST2 ST9",
         (
             _LOCAL,
-            "        try:\n            _sync_folder(os.path.dirname(self._path(name)))\n        except OSError",
-            "        try:\n            pass\n        except OSError",
+            '            _sync_folder(os.path.dirname(f"{self._root}/{name}"))\n        except _NotPlainError',
+            "        except _NotPlainError",
         ),
         tests=f"{_DURABLE} + api/test_losses.py::test_a_commit_whose_folder_cannot_be_made_durable_is_not_acknowledged",
+    ),
+    mutant(
+        "errors of a link",
+        "A mount made the name and reported an error: the job is told that nothing was done, and its rerun appends the rows again.",
+        "IV4 ST5 CM6",
+        (_LOCAL, "            if not link.is_called:  # the", "            if True:  # the"),
+        tests="store/test_local.py::test_a_commit_whose_link_took_effect_and_failed_is_committed_once"
+        " + store/test_local.py::test_a_link_that_reports_an_error_may_have_taken_effect",
+    ),
+    mutant(
+        "a name that only a temporary file took",
+        "A mount that repeats its own request answers that the temporary file exists: the job reads that for another's commit.",
+        "IV4 ST5",
+        (_LOCAL, "            except (FileNotFoundError, FileExistsError):", "            except FileNotFoundError:"),
+        tests="store/test_local.py::test_an_error_before_the_link_is_a_failure_and_no_taken_name",
+    ),
+    mutant(
+        "answers of a stranger's create",
+        "An error of a filesystem that had made the object counts as a refusal: a rerun appends the rows again.",
+        "IV4 ST5",
+        ("store/backends/fsspec.py", "            except (FileExistsError, NotImplementedError):", "            except Exception:"),
+        tests="store/test_other.py::test_only_a_taken_name_is_an_answer_of_a_stranger",
     ),
     mutant(
         "fsync of a data file",

@@ -303,10 +303,31 @@ KEYS_AND_POSITIONS: tuple[Mutant, ...] = (
         theme="appends",
     ),
     mutant(
+        "a rerun that declares nothing",
+        "Work below `if not job.already_committed:` fails on every rerun: the crash that keys are for is never over.",
+        "KY3",
+        ("engine/job/job.py", "        if self.already_committed and not self.is_declared:\n", "        if False:\n"),
+        tests="engine/job/test_job.py::test_a_rerun_that_declares_nothing_is_that_rerun",
+    ),
+    mutant(
+        "a rerun that declares less",
+        "A transaction whose block declares a part of the work passes for the rerun of all of it.",
+        "KY2 KY3 MT13",
+        ("joint_transaction.py", "unit.repeat(as_begun=self._skips or is_silent)", "unit.repeat(as_begun=True)"),
+        tests="doors/test_joint.py::test_a_rerun_of_a_transaction_declares_all_or_nothing_or_skips",
+    ),
+    mutant(
+        "what a rerun said when it began",
+        "A rerun with another fingerprint, whose block is empty, counts as done: the changed input is never loaded.",
+        "KY2 KY3",
+        ("core/commit/change.py", "        return recorded[_HALF:] == declared\n", "        return True\n"),
+        tests="engine/job/test_job.py::test_a_rerun_that_declares_nothing_has_its_fingerprint_compared",
+    ),
+    mutant(
         "declaration",
         "A key that is recorded with other work passes for done: that work is lost.",
         "IV3 KY2",
-        (_RECORDED, "if record.digest == change.declared:", "if True:"),
+        (_RECORDED, "if is_declared(record.digest, change.declared):", "if True:"),
         tests="api/test_api.py::test_a_key_with_another_declaration_is_an_error",
     ),
     mutant(

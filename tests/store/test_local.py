@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import multiprocessing
 import os
@@ -14,10 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.store.places import names, processes
 
-from manifestcommit.errors import StoreError
+import manifestcommit as mc
+from manifestcommit.errors import StoreError, StoreUnclearError
 from manifestcommit.store import LocalStore
 from manifestcommit.store.local import linux
 
@@ -249,6 +252,97 @@ def test_a_local_create_does_not_overwrite_a_winner(local: LocalStore, monkeypat
     monkeypatch.setattr("os.link", late)
     assert local.put_if_absent("v/1", b"mine") is False
     assert local.get("v/1") == b"the winner's"
+
+
+@pytest.mark.parametrize("took_effect", [True, False])
+@pytest.mark.parametrize("number", ["EIO", "ESTALE", "ETIMEDOUT", "EINTR", "EACCES", "EPERM", "ENOSPC", "EROFS", "ENOTCONN", "ENOENT"])
+def test_a_link_that_reports_an_error_may_have_taken_effect(
+    local: LocalStore, monkeypatch: pytest.MonkeyPatch, number: str, took_effect: bool
+) -> None:
+    """A soft mount answers so after the server has made the name: whatever the error, it is asked again, and no class says that
+    nothing was done. [ST5] [CM6]"""
+    real, code = os.link, getattr(errno, number)
+
+    def linked(source: str, target: str) -> None:
+        if took_effect:
+            real(source, target)
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("os.link", linked)
+    if number == "ENOENT" and took_effect:  # written again under another temporary name, and then it is taken
+        assert local.put_if_absent("v/1", b"mine") is False
+    else:
+        with pytest.raises(StoreUnclearError, match=r"unclear whether .*/v/1 was created"):
+            local.put_if_absent("v/1", b"mine")
+    monkeypatch.setattr("os.link", real)
+    assert local.put_if_absent("v/1", b"mine") is not took_effect and local.get("v/1") == b"mine"
+    assert list(local.unfinished()) == []
+
+
+@pytest.mark.parametrize("taken", [False, True])
+@pytest.mark.parametrize("call", ["os.open", "os.fsync", "os.close", "os.stat"])
+def test_every_call_after_the_link_leaves_it_open_what_is_durable(
+    local: LocalStore, monkeypatch: pytest.MonkeyPatch, call: str, taken: bool
+) -> None:
+    """The name may be this call's own doing, also where the link says that it is taken. [ST5] [ST9] [CM6]"""
+    local.put("v/0", b"")
+    if taken:
+        local.put("v/1", b"whole")
+    link, real, linked = os.link, getattr(os, call.partition(".")[2]), []
+
+    def late(source: str, target: str) -> None:
+        linked.append(target)
+        link(source, target)
+
+    def failing(*arguments: Any, **named: Any) -> Any:
+        if linked:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(*arguments, **named)
+
+    monkeypatch.setattr("os.link", late)
+    monkeypatch.setattr(call, failing)
+    try:
+        with contextlib.ExitStack() as expected:
+            if call != "os.stat" or taken:
+                expected.enter_context(pytest.raises(StoreUnclearError))
+            local.put_if_absent("v/1", b"whole")
+    finally:
+        monkeypatch.undo()
+    assert local.get("v/1") == b"whole"
+
+
+def test_an_error_before_the_link_is_a_failure_and_no_taken_name(local: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mounted file system that repeats its request for the temporary file answers that it exists: that is not the object. [ST5]"""
+    real, failed = open, []
+
+    def repeated(path: Any, mode: str = "r", **named: Any) -> Any:
+        if mode == "xb" and len(failed) < 2:
+            failed.append(real(path, mode, **named).close())
+            raise FileExistsError(errno.EEXIST, "File exists", path)
+        return real(path, mode, **named)
+
+    monkeypatch.setattr("builtins.open", repeated)
+    assert local.put_if_absent("v/1", b"mine") is True and len(failed) == 2
+    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
+    with pytest.raises(StoreError) as refused:
+        local.put_if_absent("v/2", b"mine")
+    assert not isinstance(refused.value, StoreUnclearError) and names(local) == ["v/1"]
+
+
+def test_a_commit_whose_link_took_effect_and_failed_is_committed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No caller is asked to try again, which without a key would append the rows twice. [CM6] [ST5]"""
+    table, real, failed = str(tmp_path / "t"), os.link, []
+    before = mc.write(pa.table({"a": [1]}), table).version
+
+    def linked(source: str, target: str) -> None:
+        real(source, target)
+        if "/_manifest/versions/" in target and not failed:
+            failed.append(target)
+            raise OSError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("os.link", linked)
+    assert mc.write(pa.table({"a": [2]}), table).version == before + 1 and failed
+    assert sorted(mc.Table(table).to_arrow()["a"].to_pylist()) == [1, 2]
 
 
 def test_every_new_folder_and_file_is_synced_before_a_call_returns(

@@ -201,3 +201,21 @@ def test_an_unclear_create_of_a_stranger_is_told_as_that(toy: str) -> None:
     with pytest.raises(StoreUnclearError) as unclear:
         open_store(f"{toy}://bucket/table", {"password": "hidden-secret"}).put_if_absent("v/1", b"")
     assert Failing.tried == 1 and "hidden-secret" not in str(unclear.value)
+
+
+@pytest.mark.parametrize(
+    "error", [PermissionError, FileNotFoundError, ValueError, TypeError, EOFError, KeyError], ids=lambda kind: kind.__name__
+)
+def test_only_a_taken_name_is_an_answer_of_a_stranger(toy: str, error: type[Exception]) -> None:
+    """Its one call may take several steps, of which a later one failed: the object may be there. [ST5]"""
+
+    class Late(Toy):
+        def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: Any) -> None:
+            super().pipe_file(path, value, mode)
+            raise error("late")
+
+    fsspec.register_implementation(toy, Late)
+    store = open_store(f"{toy}://bucket/table-{error.__name__}")
+    with pytest.raises(StoreUnclearError):
+        store.put_if_absent("v/1", b"")
+    assert store.put_if_absent("v/1", b"") is False

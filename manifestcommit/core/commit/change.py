@@ -7,6 +7,7 @@ Pure. Not here: the snapshot that results (core.commit.apply), whether a change 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -20,6 +21,7 @@ from ..table.partition_pattern import PartitionPattern
 from ..table.snapshot import REPLACE, KeyRecord, RunRef, Snapshot, Summary, Totals
 from ..table.watermark import Advance, Position
 
+_HALF = 16  # hex digits of a digest
 ConflictChoice = Literal["serializable", "blind", "fail"]
 
 
@@ -278,11 +280,37 @@ def declaration(
     *, mode: str, scope: object, advances: tuple[Advance, ...], fingerprint: str | None
 ) -> str:
     """The digest of what a caller declares with a key: mode, partitions, advances and fingerprint.
-    Files are not compared. [KY1]"""
+    Files are not compared. Its second half is of what was said when the work began, which alone a
+    rerun that declares nothing repeats. [KY1] [KY3]"""
     said = [
         mode,
         scope,
         sorted(msgspec.to_builtins(advances), key=lambda a: (a["source"], str(a.get("start")))),
         fingerprint,
     ]
-    return hashlib.sha256(msgspec.json.encode(said, order="deterministic")).hexdigest()[:32]
+    return _half(said) + _half([fingerprint])
+
+
+def joint_declaration(declared: str, table_ids: Sequence[str]) -> str:
+    """The digest of what is declared with the key of a joint commit, for one of its tables.
+    [MT13]"""
+    ids = sorted(table_ids)
+    halves = (declared,) if len(declared) == _HALF else (declared[:_HALF], declared[_HALF:])
+    return "".join(_half([half, ids]) for half in halves)
+
+
+def as_begun(declared: str) -> str:
+    """What a rerun declares that has found its key committed, and whose block declared nothing:
+    what was said when it began. [KY3]"""
+    return declared[-_HALF:]
+
+
+def is_declared(recorded: str, declared: str | None) -> bool:
+    """Whether the work that a key records is the one that is declared now. [KY2] [KY3]"""
+    if declared is not None and len(declared) == _HALF:
+        return recorded[_HALF:] == declared
+    return declared is not None and recorded[:_HALF] == declared[:_HALF]
+
+
+def _half(said: object) -> str:
+    return hashlib.sha256(msgspec.json.encode(said, order="deterministic")).hexdigest()[:_HALF]

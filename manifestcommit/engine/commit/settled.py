@@ -7,7 +7,7 @@ Not here: how records are found (engine.metadata.job_and_key_lookup), when they 
 
 from __future__ import annotations
 
-from ...core.commit.change import Change, Write
+from ...core.commit.change import Change, Write, is_declared
 from ...core.commit.conflict import Conflict
 from ...core.commit.retention import writer_of
 from ...core.commit.stream_batches import held, judge, record_of
@@ -129,13 +129,14 @@ def found_outcome(session: TableContext, head: Head, change: Write) -> Outcome:
 def key_outcome(change: Write, record: KeyRecord) -> Outcome:
     """The same key again: the first version, if the same was declared; otherwise the key was
     reused. [KY2] [KY3]"""
-    if record.digest == change.declared:
+    if is_declared(record.digest, change.declared):
         return Outcome(kind="already_committed", job_id=change.job, version=record.version)
     reason = (
         f"the key {change.key!r} was committed at version {record.version} with another "
         "declaration (mode, partitions, watermark ranges or "
         "fingerprint differ); nothing was committed now. Use the same declaration for a "
-        "rerun, or another key for other work."
+        "rerun, or none at all: put all of a block's work below `if not job.already_committed:`, "
+        "or call skip() of a transaction. Use another key for other work."
     )
     return Outcome(kind="key_reused", job_id=change.job, version=record.version, reason=reason)
 

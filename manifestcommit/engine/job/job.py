@@ -14,7 +14,14 @@ from typing import Any, Literal, cast, get_args
 import msgspec
 import pyarrow as pa
 
-from ...core.commit.change import ConflictChoice, StreamBatch, Write, declaration, declared_scope
+from ...core.commit.change import (
+    ConflictChoice,
+    StreamBatch,
+    Write,
+    as_begun,
+    declaration,
+    declared_scope,
+)
 from ...core.commit.conflict import Conflict, find_conflict
 from ...core.commit.write_layout import (
     MISSING_COLUMNS,
@@ -107,6 +114,7 @@ class Transaction:
         self._stream: StreamBatch | None = None
         self._change: Write | None = None
         self._tasks = 0
+        self.is_declared = False  # whether anything was, or rows were handed in
         self._finished = self._failed = 0  # writes
         self._writing = False
         self._state = JobState.OPEN
@@ -270,7 +278,7 @@ class Transaction:
 
     def note(self, message: str | None, metadata: Mapping[str, str]) -> None:
         """Replace the message, and add to the metadata, that its commit carries. [OB15] [SE5]"""
-        self._check_open()
+        self.enter(Act.WORK)  # a note is no part of the declaration
         before = self._session.note
         together = check_metadata("metadata", {**before.metadata, **metadata})
         self._session = self._session.noting(message or before.message, together)
@@ -397,6 +405,7 @@ class Transaction:
     ) -> None:
         """Write an Arrow stream in this process, as tasks do. options: of `plan_write`. [DF1]"""
         if self.already_committed:
+            self.is_declared = True
             return
         self.based_on.take(arrow_marks(schema.metadata))
         plan = self.plan_write(
@@ -511,6 +520,11 @@ class Transaction:
             is_recoverable=self.recovery is not None,
         )
 
+    def repeat(self, *, as_begun: bool) -> None:
+        """Of a rerun whose key is committed: whether it declares no more than was said when it
+        began. [KY3]"""
+        self.is_declared = not as_begun
+
     def forget_if_final(self, outcome: Outcome) -> None:
         """What follows from the outcome of a joint commit for reruns. [AB6]"""
         if self.recovery is not None:
@@ -583,6 +597,14 @@ class Transaction:
         )
         check_inside(overwrite, touched, layout.schema or head.snapshot.schema, self._overwrite)
         birth = object_names.parse_job_id(self.id).birth
+        declared = declaration(
+            mode=self._first or self._mode,
+            scope=declared_scope(overwrite),
+            advances=advances,
+            fingerprint=self._fingerprint,
+        )
+        if self.already_committed and not self.is_declared:
+            declared = as_begun(declared)
         read_at = self.based_on.version(head, self.url)
         reads = self.based_on.reads(read_at) if overwrite is None else ()
         return Write(
@@ -592,12 +614,7 @@ class Transaction:
             reads=reads,
             operation=self._mode,
             key=self._key,
-            declared=declaration(
-                mode=self._first or self._mode,
-                scope=declared_scope(overwrite),
-                advances=advances,
-                fingerprint=self._fingerprint,
-            ),
+            declared=declared,
             schema=layout.schema,
             # a job that lays out no file fits any partitioning
             partition_by=by_id if layout.schema is not None else None,
@@ -705,6 +722,7 @@ class Transaction:
 
     def _check_open(self) -> None:
         self.enter(Act.WORK)
+        self.is_declared = True
 
     def enter(self, act: Act) -> None:
         if (state := after(self._state, act)) is None:

@@ -8,13 +8,12 @@ Not here: one table's commit (engine.commit.commit_loop), which table decides
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from ...core.commit.change import Rollback, TagEdit, Write
+from ...core.commit.change import Rollback, TagEdit, Write, joint_declaration
 from ...core.commit.conflict import Conflict
 from ...core.format import codec
 from ...core.joint.participants import Participant, in_order
@@ -66,13 +65,6 @@ class TablePart(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def key(self) -> str | None:
         return self.change.key if isinstance(self.change, Write) else None
-
-
-def joint_declaration(declared: str, table_ids: Sequence[str]) -> str:
-    """The digest of what is declared with the key of a joint commit, for one of its tables.
-    [MT13]"""
-    said = msgspec.json.encode([declared, sorted(table_ids)])
-    return hashlib.sha256(said).hexdigest()[:32]
 
 
 def commit_jointly(parts: Sequence[TablePart]) -> tuple[Outcome, ...]:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from ...core.commit.change import Prepared, Write
+from ...core.commit.change import Prepared, Write, joint_declaration
 from ...core.table import object_names
 from ...core.table.joint_members import TogetherJob
 from ...errors import CorruptMetadataError, TableNotFoundError, UndecidedError, UsageError
@@ -23,7 +23,7 @@ from ..metadata.job_and_key_lookup import find_job_at
 from ..metadata.table_context import TableContext
 from ..metadata.version_chain import Head
 from ..runtime.outcome import Kind, Outcome, error_of
-from .joint_commit import TablePart, commit_declared, joint_declaration, ordered_parts
+from .joint_commit import TablePart, commit_declared, ordered_parts
 
 
 class JointUnit(Protocol):
@@ -35,6 +35,11 @@ class JointUnit(Protocol):
 
     def part(self) -> TablePart:
         """The same, as of now. [MT3]"""
+        ...
+
+    def repeat(self, *, as_begun: bool) -> None:
+        """Of a rerun whose key is committed: whether it declares no more than was said when it
+        began. [KY3]"""
         ...
 
     def forget_if_final(self, outcome: Outcome) -> None:

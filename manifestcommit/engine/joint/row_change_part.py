@@ -37,6 +37,11 @@ class RowChangePart:
         """The same: a row change is held once, and is over then."""
         return self.part()
 
+    def repeat(self, *, as_begun: bool) -> None:
+        """Of a rerun whose key is committed: whether it declares no more than was said when it
+        began. [KY3]"""
+        self._change.is_as_begun = as_begun
+
     def forget_if_final(self, outcome: Outcome) -> None:
         """Nothing: a rerun looks at the rows again."""
 

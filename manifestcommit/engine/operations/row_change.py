@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 import pyarrow as pa
 
-from ...core.commit.change import MergeManifests, Write, declaration
+from ...core.commit.change import MergeManifests, Write, as_begun, declaration
 from ...core.commit.compaction_plan import unite_ranges
 from ...core.format import manifest_table
 from ...core.table.entries import MAX_SOURCES, Entry, ManifestRef, SourceRange
@@ -117,6 +117,7 @@ class RowChange:
         self._manifests: list[ManifestRef] = []
         self._touched: list[PartitionPattern] = []
         self._tasks = 0
+        self.is_as_begun = False  # a rerun that declares no more
 
     @property
     def snapshot(self) -> Snapshot:
@@ -214,7 +215,7 @@ class RowChange:
             birth=self.head.version,
             operation=self._operation,
             key=self._key,
-            declared=self._declared if self._key is not None else None,
+            declared=self._said(),
             # a change that writes no file fits any columns
             schema=self.snapshot.schema if writes else None,
             partition_by=self.snapshot.partition_by if writes else None,
@@ -228,6 +229,11 @@ class RowChange:
             reason=self._reason,
             summary=self._ledger.summary(self._tasks),
         )
+
+    def _said(self) -> str | None:
+        if self._key is None:
+            return None
+        return as_begun(self._declared) if self.is_as_begun and self.record else self._declared
 
     def commit(self) -> Outcome:
         """Commit everything atomically. [CM1]-[CM8]"""

@@ -16,7 +16,16 @@ from ...errors import StoreError, UsageError
 from ..base import ObjectInfo
 from ..names import public_endpoint
 from ..options import StorageOptions
-from .backend import CONNECT_S, NOT_IN_XML, READ_S, SENDING_S, Backend, Upload, wait
+from .backend import (
+    CONNECT_S,
+    NOT_IN_XML,
+    READ_S,
+    SENDING_S,
+    Backend,
+    ClientFailedError,
+    Upload,
+    wait,
+)
 from .client_internals import azure_transport, send_once
 from .retry import TransientError
 
@@ -183,7 +192,7 @@ class AzureBackend(Backend):
                 f"{shown}: the connection to {self._endpoint} failed ({type(inner).__name__})",
                 sent=True,
             ), False
-        return StoreError(
+        return ClientFailedError(
             f"{shown}: the client refuses the request ({type(error).__name__}: {error})"
         ), False
 

@@ -52,6 +52,11 @@ class NotOfferedError(StoreError):
     """The store does not support this kind of request."""
 
 
+class ClientFailedError(StoreError):
+    """The library of the store failed, perhaps before it sent the request, perhaps over its
+    answer."""
+
+
 class Upload(Protocol):
     """An object that is uploaded in sequential parts and becomes visible with the last one. It
     repeats its own requests. [ST2]"""

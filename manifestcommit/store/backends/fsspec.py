@@ -170,7 +170,19 @@ class GenericBackend(Backend):
         self.once(key, lambda fs: fs.pipe_file(self._path(fs, key), data))
 
     def create(self, key: str, data: bytes) -> None:
-        self.once(key, lambda fs: fs.pipe_file(self._path(fs, key), data, mode="create"))
+        """Only "exists" is an answer here: what a filesystem does in its one call, and which of its
+        steps took effect before another failed, is not known. [ST5]"""
+
+        def ask(fs: Any) -> None:
+            path = self._path(fs, key)
+            try:
+                fs.pipe_file(path, data, mode="create")
+            except (FileExistsError, NotImplementedError):
+                raise
+            except Exception as error:
+                raise self._unclear(error, self.display_name(key)) from None
+
+        self.once(key, ask)
 
     def page(self, prefix: str, start_from: str, mark: str) -> tuple[Sequence[ObjectInfo], str]:
         """All objects at once, by a walk through the folders."""
@@ -205,6 +217,8 @@ class GenericBackend(Backend):
             return StoreDeniedError(
                 f"{shown}: access denied: these credentials may not do this here"
             ), True
+        if isinstance(error, TransientError):
+            return error, False
         if isinstance(error, TypeError | ValueError | NotImplementedError):
             return StoreError(
                 f"{shown}: the filesystem refuses the request ({type(error).__name__}: {error})"
@@ -212,6 +226,15 @@ class GenericBackend(Backend):
         return TransientError(
             f"{shown}: the store failed ({type(error).__name__}: {error})", sent=True
         ), False
+
+    def _unclear(self, error: Exception, shown: str) -> TransientError:
+        meant = self.translate(error, shown)[0]
+        text = (
+            f"{shown}: there is nothing to create it in"
+            if isinstance(meant, FileNotFoundError)
+            else str(meant)
+        )
+        return TransientError(self.scrub(text), sent=True)
 
     def _path(self, fs: Any, key: str) -> str:
         path = f"{self.url}/{key}".rstrip("/")

@@ -20,7 +20,7 @@ from ...errors import StoreError, UsageError
 from ..base import ObjectInfo
 from ..names import public_endpoint
 from ..options import StorageOptions
-from .backend import CONNECT_S, READ_S, SENDING_S, Backend, Upload, wait, within
+from .backend import CONNECT_S, READ_S, SENDING_S, Backend, ClientFailedError, Upload, wait, within
 from .client_internals import gcs_headers, gcs_params, open_gcs_session
 from .ranged_input import TAIL, span, whole_size
 from .retry import TransientError
@@ -197,7 +197,7 @@ class GcsBackend(Backend):
                 f"{shown}: the connection to {self._endpoint} failed ({type(error).__name__})",
                 sent=True,
             ), False
-        return StoreError(
+        return ClientFailedError(
             f"{shown}: the client refuses the request ({type(error).__name__}: {error})"
         ), False
 

@@ -19,7 +19,14 @@ from ..base import ObjectInfo, Output, Unfinished
 from ..names import check_name, check_root
 from ..options import StorageOptions
 from .arrow_filesystem import arrow_filesystem
-from .backend import Backend, NothingThereError, NotOfferedError, TakenError, Upload
+from .backend import (
+    Backend,
+    ClientFailedError,
+    NothingThereError,
+    NotOfferedError,
+    TakenError,
+    Upload,
+)
 from .fsspec import GenericBackend, check_scheme
 from .ranged_input import RangedInput
 from .retry import TransientError
@@ -119,6 +126,8 @@ class ObjectStore:
             except TransientError as error:
                 if not error.sent:
                     raise  # nothing reached the store: a repeat is safe
+                raise StoreUnclearError(f"{error}; it may have been created") from None
+            except ClientFailedError as error:
                 raise StoreUnclearError(f"{error}; it may have been created") from None
             except FileNotFoundError:
                 raise StoreError(

@@ -75,19 +75,29 @@ class LocalStore:
             self._place(name, data, linux.replace, durable=False)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
+        link = _Link()
         try:
             with _told(self, name, writing=True):
-                self._place(name, data, os.link)
-            created = True
-        except FileExistsError:
-            self.check_files((name,))
-            # perhaps by this writer's own first attempt, whose folder was never synced
-            created = False
-        try:
-            _sync_folder(os.path.dirname(self._path(name)))
-        except OSError as error:  # the name exists, but a power failure could still undo it
+                self._place(name, data, link)
+                created = not link.is_taken
+            if not created:
+                # perhaps by this writer's own first attempt, whose folder was never synced
+                self._check_taken(name)
+            _sync_folder(os.path.dirname(f"{self._root}/{name}"))
+        except _NotPlainError as error:
+            raise _as_ours(self, name, error) from error
+        except (OSError, StoreError) as error:
+            if not link.is_called:  # the name was never asked for
+                raise (
+                    error if isinstance(error, StoreError) else _as_ours(self, name, error)
+                ) from None
+            hint = (
+                ". Where the file system has no hard links, put the table on one that has"
+                if isinstance(error, StoreDeniedError)
+                else ""
+            )
             raise StoreUnclearError(
-                f"{self.url}/{name} exists, but its folder could not be made durable: {error}"
+                f"it is unclear whether {self.url}/{name} was created, or is durable: {error}{hint}"
             ) from error
         return created
 
@@ -203,6 +213,12 @@ class LocalStore:
             end = path.find("/", end + 1)
         return path
 
+    def _check_taken(self, name: str) -> None:
+        """_NotPlainError for a name that anything but a plain file has: neither free nor taken.
+        [ST9]"""
+        with contextlib.suppress(FileNotFoundError):  # deleted since
+            _check_kind(os.stat(f"{self._root}/{name}", follow_symlinks=False).st_mode)
+
     def _open(self, name: str) -> BinaryIO:
         return _opened(self._path(name))
 
@@ -238,7 +254,8 @@ class LocalStore:
                     if durable:
                         os.fsync(file.fileno())
                     return place(temporary, path)
-            except FileNotFoundError:
+            # a name that is taken: a mounted file system repeated the request for the first
+            except (FileNotFoundError, FileExistsError):
                 if not left or not os.path.isdir(folder):
                     raise
             finally:
@@ -262,6 +279,25 @@ class LocalStore:
                 )
         finally:
             os.close(place)
+
+
+class _NotPlainError(OSError):
+    """The name of an object is a link, a folder or a device."""
+
+
+class _Link:
+    """os.link, and what is known after it: whether it was called, so that an error, of this call or
+    of one that comes later, leaves open whether the name was made; whether the name was taken. Only
+    its own "exists" says so: that of another call says nothing about the name. [ST5]"""
+
+    is_called = is_taken = False
+
+    def __call__(self, source: str, target: str) -> None:
+        self.is_called = True
+        try:
+            os.link(source, target)
+        except FileExistsError:
+            self.is_taken = True
 
 
 class _Output:
@@ -406,7 +442,7 @@ def _check_kind(mode: int) -> None:
         raise _link("")
     if not stat.S_ISREG(mode):
         kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
-        raise OSError(
+        raise _NotPlainError(
             errno.EINVAL,
             (
                 f"is {kinds.get(stat.S_IFMT(mode), 'a device')}, and an object is a plain "
@@ -422,7 +458,7 @@ def _link(folder: str) -> OSError:
         "and below the root none is followed: it may lead outside, or be a file's second name. "
         "Put what it leads to in its place."
     )
-    return OSError(errno.ELOOP, f"{which}, {text}")
+    return _NotPlainError(errno.ELOOP, f"{which}, {text}")
 
 
 def _scan(folder: int, base: str, prefix: str, start_from: str) -> list[str]:

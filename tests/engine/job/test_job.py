@@ -17,6 +17,7 @@ from tests.jobs import job_on
 
 from manifestcommit.core.table import object_names, partition_pattern
 from manifestcommit.engine.job.job import Transaction
+from manifestcommit.engine.job.two_phase import commit_prepared
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.engine.scan import planning
@@ -99,6 +100,39 @@ def test_a_key_with_another_declaration_is_refused_and_commits_nothing(store: Me
     with pytest.raises(KeyReusedError, match="'k'"):
         job.commit()
     assert read_ids(store) == [0, 1] and positions(store) == {"s": 5}
+
+
+@pytest.mark.parametrize("what", ["nothing", "overwrite", "advance", "first"])
+@pytest.mark.parametrize("fingerprint", [None, "f"])
+@pytest.mark.parametrize("way", ["commit", "prepare"])
+def test_a_rerun_that_declares_nothing_is_that_rerun(store: MemoryStore, what: str, fingerprint: str | None, way: str) -> None:
+    """`if not job.already_committed:` around the work: whatever the first run declared, and whichever phase follows. [KY3]"""
+    job = begin(store, "k", fingerprint)
+    if what == "overwrite":
+        job.overwrite(None)
+    elif what == "advance":
+        job.advance("s", 0, 5)
+    elif what == "first":
+        job._job.be_first("error")
+    job.write(rows([1]))
+    first = job.commit()
+    again = begin(store, "k", fingerprint)
+    assert again.already_committed
+    again.note("a note is no declaration")
+    outcome = again.commit() if way == "commit" else commit_prepared(session(store), again.prepare())
+    assert (outcome.kind, outcome.version) == ("already_committed", first.version) and read_ids(store) == [1]
+
+
+def test_a_rerun_that_declares_nothing_has_its_fingerprint_compared(store: MemoryStore) -> None:
+    """It was said when the work began, and says that the input is another. [KY2] [KY3]"""
+    write(store, rows([1]), key="k", fingerprint="f")
+    for other in ("g", None):
+        with pytest.raises(KeyReusedError, match="already_committed"):
+            begin(store, "k", other).commit()
+    late = begin(store, "k", "f")
+    late.advance("s", 0, 5)
+    with pytest.raises(KeyReusedError):
+        late.commit()
 
 
 @pytest.mark.parametrize("key", ["__unknown__", "a/b", "é🦆", " ", '"', "\x01", "x" * 10_000, "null"])
