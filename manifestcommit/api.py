@@ -69,8 +69,8 @@ from .joint_transaction import Transaction, TransactionRows, transaction
 from .report.page import Report
 from .spark_sql.door import attach, sql
 from .store.probes.doctor import DoctorCheck, DoctorLatency, DoctorReport
-from .table import Table, abort, gc, plan_gc, read_committed, resolve
-from .table.creation import adopt, create_table
+from .table import Table, gc, read_committed
+from .table.creation import create_table
 from .table.listing import Listing
 from .table.merge_builder import MergeBuilder
 from .version import __version__
@@ -175,8 +175,6 @@ __all__ = [
     "WatermarkMismatchError",
     "WatermarkOverlapError",
     "__version__",
-    "abort",
-    "adopt",
     "attach",
     "begin",
     "commit",
@@ -184,12 +182,10 @@ __all__ = [
     "commit_together",
     "create_table",
     "gc",
-    "plan_gc",
     "prepare_together",
     "read_committed",
     "read_together",
     "register",
-    "resolve",
     "rollback_together",
     "sql",
     "tag_together",

@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from .argument_checks import age, checked
+from .engine.job.resolve import Resolution
 from .engine.joint.joint_commit import commit_jointly
 from .engine.joint.joint_read import read_jointly
 from .engine.joint.joint_rollback import plan_joint_rollback
@@ -27,7 +28,6 @@ from .engine.runtime.validation import optional, wrong
 from .errors import UsageError
 from .job import Job, Path, commit
 from .store import StorageOptions, open_store
-from .table import Resolution, abort
 from .table.table import Table
 from .terminal.notebook import Shown
 
@@ -208,7 +208,7 @@ class PreparedTransaction:
         """
         self._check()
         url, job = next(iter(self.jobs.items()))
-        return abort(url, job, storage_options=self._storage_options)
+        return Table(url, self._storage_options).abort(job)
 
 
 @checked()
@@ -216,7 +216,7 @@ def prepare_together(jobs: Iterable[Job]) -> PreparedTransaction:
     """Make the jobs of several tables durable, so that any process can commit all of them.
 
     The first of two phases, as `Job.prepare` is for one table. Nothing is visible yet. Committing
-    or aborting any one of the jobs, by `commit`, `abort` or `Table.recover` of its table, does it
+    or aborting any one of the jobs, by `commit`, `Table.abort` or `Table.recover`, does it
     in all of the tables. Two requests for each. If it fails, call it again with the same jobs.
 
     Args:

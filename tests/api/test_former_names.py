@@ -54,7 +54,7 @@ def test_a_name_that_never_was_has_pythons_own_error(path: str, where: str) -> N
         owner.never_was  # type: ignore[attr-defined]  # noqa: B018
 
 
-@pytest.mark.parametrize("called", [mc.gc, mc.write, mc.resolve, mc.create_table], ids=lambda called: called.__name__)
+@pytest.mark.parametrize("called", [mc.gc, mc.write, mc.begin, mc.create_table], ids=lambda called: called.__name__)
 def test_an_old_argument_names_the_new_one(path: str, called: Callable[..., object]) -> None:
     with pytest.raises(TypeError, match=r"\(\): .*; df_path is now path$"):
         called(df_path=path)

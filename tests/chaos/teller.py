@@ -346,4 +346,4 @@ class Manager(Clerk):
             except (mc.WatermarkOverlapError, mc.CommitConflictError):
                 is_left = True
             if is_left:
-                mc.abort(url, job, storage_options=options)
+                mc.Table(url, storage_options=options).abort(job)

@@ -186,7 +186,7 @@ def be_adopted(life: Life) -> None:
         table = life.rows([at]).drop_columns(["p", "day"])
         pq.write_table(table.drop_columns(["s"]) if at == 4 else table, path / f"part-0000{at} é #+.parquet")
     (life.root / "_SUCCESS").write_bytes(b"")
-    mc.adopt(life.root)
+    mc.Table(life.root).adopt()
     life.alive = set(range(len(FOLDERS)))
     life.note()
     life.ids[1] = []
@@ -388,7 +388,7 @@ def share(life: Life) -> None:
     life.keys["prepared é"] = mc.commit(life.root, prepared).version or 0
     life.alive.add(75)
     life.note()
-    mc.abort(life.root, other)
+    mc.Table(life.root).abort(other)
     life.jobs[other] = "forgotten"  # once gc has come by
     life.note()
 
@@ -424,7 +424,7 @@ def go_on(life: Life) -> None:
 def leave_in_flight(life: Life) -> None:
     """A prepared job, one given up, a recoverable one that died, one that left files only, one whose change waits to be carried."""
     life.jobs[life.began([91], key="prepared, undecided").prepare()] = "pending"
-    mc.abort(life.root, given_up := life.began([995]).prepare())
+    mc.Table(life.root).abort(given_up := life.began([995]).prepare())
     life.jobs[given_up] = "aborted"
     life.note()
     with contextlib.suppress(ZeroDivisionError), mc.begin(life.root, "daily é", recoverable=True, fingerprint="one row") as job:

@@ -219,7 +219,7 @@ def test_a_prepared_job_of_an_earlier_release_can_be_committed(whole: Any, copie
 def test_a_prepared_job_of_an_earlier_release_can_be_given_up(whole: Any, copied: Path) -> None:
     """[AB4]"""
     job = job_that_is(whole, "prepared")
-    assert mc.abort(copied, job) == "aborted"
+    assert mc.Table(copied).abort(job) == "aborted"
     with pytest.raises(mc.JobAbortedError):
         mc.commit(copied, job)
     with pytest.raises(mc.JobAbortedError):
@@ -230,12 +230,12 @@ def test_a_prepared_job_of_an_earlier_release_can_be_given_up(whole: Any, copied
 def test_what_an_earlier_release_published_is_carried_by_the_next_writer(whole: Any, copied: Path) -> None:
     """[CM19] [CM20]"""
     published = job_that_is(whole, "published")
-    assert mc.resolve(copied, published) == "pending"
+    assert mc.Table(copied).resolve(published) == "pending"
     outcome = mc.write(row(mc.Table(copied), 301), copied)
     assert [commit.job for commit in mc.Table(copied).snapshot().commits] == [published, outcome.job_id]
     assert ids_of(mc.Table(copied)) == sorted([*ids_at(whole, last(whole)), 93, 301])
     assert mc.begin(copied, key="waiting é").already_committed
-    assert mc.resolve(copied, published).version == last(whole) + 1
+    assert mc.Table(copied).resolve(published).version == last(whole) + 1
 
 
 def test_a_rerun_takes_what_an_earlier_release_had_finished(whole: Any, copied: Path) -> None:

@@ -48,7 +48,7 @@ def test_leaving_the_block_commits_all_tables(lake: list[str]) -> None:
     for path in lake:
         table = mc.Table(path)
         assert table.verify(deep=True).is_sound and table.history()[0]["message"] == "m"
-        assert mc.resolve(path, table.snapshot().commits[0].job) == "committed"
+        assert mc.Table(path).resolve(table.snapshot().commits[0].job) == "committed"
 
 
 def test_an_exception_commits_nothing(lake: list[str]) -> None:
@@ -227,7 +227,7 @@ def test_jobs_that_were_not_prepared_together_do_not_end_together(tmp_path: Path
     mixed = mc.PreparedTransaction(dict(list(given.items())[1:3]))
     with pytest.raises(mc.UsageError, match="was not prepared together with the other jobs"):
         getattr(mixed, end)()
-    assert {str(mc.resolve(url, job)) for url, job in given.items()} == {"pending"} and rows(paths) == [0] * 4
+    assert {str(mc.Table(url).resolve(job)) for url, job in given.items()} == {"pending"} and rows(paths) == [0] * 4
 
 
 @pytest.mark.parametrize("command", [["tag", "t"], ["rollback", "--tag", "t", "--reason", "r", "--dry-run"]])

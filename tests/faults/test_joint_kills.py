@@ -99,7 +99,7 @@ def go_on(paths: list[str], how: str) -> None:
     except UsageError:
         for path, job in jobs.jobs.items():
             with contextlib.suppress(JobAbortedError, UsageError):
-                mc.commit(path, job) if how == "commit" else mc.abort(path, job)
+                mc.commit(path, job) if how == "commit" else mc.Table(path).abort(job)
     except JobAbortedError:
         assert how == "commit"
 
@@ -156,7 +156,7 @@ def agreed(paths: list[str]) -> int:
     """How many rows each table has, which is the same in all, by a joint read and by reads of each; no job is left, nothing is damaged."""
     counts = {table.to_arrow().num_rows for table in mc.read_together(paths)} | {mc.Table(path).to_arrow().num_rows for path in paths}
     assert len(counts) == 1, counts
-    states = {str(mc.resolve(path, job)) for path, job in dead_jobs(paths).jobs.items()}
+    states = {str(mc.Table(path).resolve(job)) for path, job in dead_jobs(paths).jobs.items()}
     (count,) = counts
     assert states <= ({"committed"} if count else {"aborted", "not_committed"}), (count, states)
     assert all(mc.Table(path).verify().is_sound for path in paths)
@@ -195,7 +195,7 @@ def test_who_dies_while_it_prepares_leaves_nothing_that_can_commit(lake: list[st
 def test_who_dies_once_all_is_prepared_leaves_it_to_others(lake: list[str], how: str) -> None:
     """[MT11] [MT1]"""
     killed(prepare_and_die, lake, (PREPARED, 2, True))
-    assert {str(mc.resolve(path, job)) for path, job in dead_jobs(lake).jobs.items()} == {"pending"}
+    assert {str(mc.Table(path).resolve(job)) for path, job in dead_jobs(lake).jobs.items()} == {"pending"}
     assert {table.to_arrow().num_rows for table in mc.read_together(lake)} == {0}
     in_process(go_on, lake, how)
     count = agreed(lake)

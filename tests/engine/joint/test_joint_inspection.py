@@ -97,10 +97,10 @@ def test_what_became_of_a_job_names_the_tables_that_are_known(lake: list[str], c
         job.write(DAY)
     prepared = mc.prepare_together(jobs)
     for url, job_id in prepared.jobs.items():
-        waits = mc.resolve(url, job_id)
+        waits = mc.Table(url).resolve(job_id)
         assert waits == "pending" and waits.together == (home.url, members[0].url)
     prepared.abort()
-    assert mc.resolve(members[0].url, prepared.jobs[members[0].url]).together == (home.url, members[0].url)
+    assert mc.Table(members[0].url).resolve(prepared.jobs[members[0].url]).together == (home.url, members[0].url)
 
 
 def test_an_undecided_job_names_its_home() -> None:

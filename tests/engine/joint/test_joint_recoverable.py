@@ -387,7 +387,7 @@ def test_a_job_that_was_aborted_is_begun_anew_and_the_others_go_on(paths: list[s
     """The error names its table. [AB4] [AB6]"""
     dead = begun(paths)
     at, old = paths[which], ids(paths, dead)
-    assert mc.abort(at, old[which]) == "aborted"
+    assert mc.Table(at).abort(old[which]) == "aborted"
     with pytest.raises(JobAbortedError, match=old[which]):
         dead.commit()
     assert counts(paths) == [0, 0, 0]

@@ -469,7 +469,7 @@ def test_any_one_of_the_ids_is_enough(lake: list[str]) -> None:
     mc.prepare_together(begun(lake[:2]))
     assert [each.error for each in mc.Table(lake[1]).recover()] == [None] and rows(lake[:2]) == [4, 4]
     second = mc.prepare_together(begun(lake[:2]))
-    assert mc.abort(lake[1], second.jobs[mc.Table(lake[1]).url]) == "aborted"
+    assert mc.Table(lake[1]).abort(second.jobs[mc.Table(lake[1]).url]) == "aborted"
     assert [each.state for each in mc.Table(lake[0]).jobs()][-1] == "aborted"
 
 
@@ -560,7 +560,7 @@ def test_the_commands_name_the_other_tables(lake: list[str], capsys: pytest.Capt
     assert set(json.loads(capsys.readouterr().out)[0]["together"]) == {here, there}
     main(["abort", lake[0], job, "--dry-run", "--json"])
     assert json.loads(capsys.readouterr().out)["together"] == [there]
-    assert main(["abort", lake[0], job, "--yes", "--json"]) == 0 and mc.resolve(lake[1], prepared.jobs[there]) == "aborted"
+    assert main(["abort", lake[0], job, "--yes", "--json"]) == 0 and mc.Table(lake[1]).resolve(prepared.jobs[there]) == "aborted"
     assert set(json.loads(capsys.readouterr().out)["together"]) == {here, there}
     again = mc.prepare_together(begun(lake[:2]))
     capsys.readouterr()

@@ -57,7 +57,7 @@ def test_adopted_files_get_the_partition_that_only_their_folder_names(tmp_path: 
     folder.mkdir(parents=True)
     for first in (0, 10):
         pq.write_table(pa.table({"id": [first, None], "x": [NAN, -0.0]}), folder / f"from {first}.parquet")
-    mc.adopt(tmp_path / "adopted")
+    mc.Table(tmp_path / "adopted").adopt()
     table = Table(tmp_path / "adopted")
     before = content(table)
     assert table.compact().files_after == 1

@@ -416,7 +416,7 @@ def test_a_job_that_was_rolled_back_has_committed_and_never_does_again(tmp_path:
     table.rollback(2, reason="x")
     assert (table.resolve(prepared), table.resolve(prepared).version) == ("committed", version)
     assert mc.commit(root, prepared).version == version, "it is told what it did, and does nothing"
-    assert mc.abort(root, prepared) == "committed"
+    assert mc.Table(root).abort(prepared) == "committed"
     assert table.dataset().to_table().column("id").to_pylist() == [1]
     assert mc.write(rows([2]), root, key="k").version == 5
     assert sorted(table.dataset().to_table().column("id").to_pylist()) == [1, 2]

@@ -412,7 +412,7 @@ def test_an_aborted_job_says_so_to_its_committer(root: Path) -> None:
     with mc.begin(root) as job:
         job.write(ROWS)
         job.prepare()
-    mc.abort(root, job.id)
+    mc.Table(root).abort(job.id)
     outcome = commit_prepared(session(LocalStore(str(root))), job.id)
     assert outcome.metrics is not None and (outcome.metrics.kind, outcome.metrics.rows_committed) == ("aborted", 0)
 

@@ -104,7 +104,7 @@ def test_renamed_added_and_adopted_columns_keep_their_values(spark, table, tmp_p
     folder.mkdir(parents=True)
     for first in (0, 10):
         pq.write_table(batch(first).drop_columns(["day"]), folder / f"from {first}.parquet")
-    mc.adopt(tmp_path / "adopted")
+    mc.Table(tmp_path / "adopted").adopt()
     adopted = Table(tmp_path / "adopted")
     before = rows(adopted)
     assert adopted.compact(spark=spark).files_after == 1

@@ -393,7 +393,7 @@ def test_rows_go_out_of_adopted_files_whose_partition_stands_in_their_folder_onl
         folder = tmp_path / "adopted" / f"day={day}"
         folder.mkdir(parents=True)
         pq.write_table(pa.table({"id": [1, 2, 3], "x": [NAN, 1.0, None]}), folder / "a b%20.parquet")
-    mc.adopt(tmp_path / "adopted")
+    mc.Table(tmp_path / "adopted").adopt()
     table = Table(tmp_path / "adopted")
     assert table.delete("day = '2013-01-02' AND isnan(x)", spark=spark).rows_rewritten == 2
     source = pa.table({"id": [3, 4], "x": [9.0, 9.0], "day": pa.array([dt.date(2013, 1, 1)] * 2)})
