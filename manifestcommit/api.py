@@ -11,7 +11,6 @@ from .core.commit.audit import VerifyFinding
 from .core.commit.conflict import Conflict
 from .core.table.snapshot import Snapshot
 from .core.table.watermark import WatermarkMismatch
-from .engine.inspection.count_audit import CountMismatch, CountReport
 from .engine.inspection.table_metrics import TableMetrics
 from .engine.inspection.verify import VerifyReport
 from .engine.job.job_list import JobInfo
@@ -111,8 +110,6 @@ __all__ = [
     "Compaction",
     "Conflict",
     "CorruptMetadataError",
-    "CountMismatch",
-    "CountReport",
     "DataFileMissingError",
     "Delete",
     "DoctorCheck",

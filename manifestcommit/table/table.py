@@ -17,7 +17,6 @@ import pyarrow as pa
 from ..argument_checks import REASON, age, checked
 from ..core.commit.compaction_plan import DEFAULT_MAX_BYTES
 from ..core.commit.retention import Policy
-from ..engine.inspection.count_audit import CountReport, compare
 from ..engine.inspection.table_metrics import TableMetrics, table_metrics
 from ..engine.inspection.verify import VerifyReport, verify
 from ..engine.job.job_list import JobInfo, list_jobs
@@ -430,34 +429,14 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
         return made
 
     @checked()
-    def counts(self, *, progress: Callable[[str], None] | None = None) -> CountReport:
-        """Compare all counts: read, written and committed by each job, the totals, and the listing.
-
-        One request for each readable version and each manifest of the newest one.
-
-        Args:
-            progress: called with what is counted next; by default nothing is.
-
-        Returns:
-            What was compared, and what does not match.
-
-        Raises:
-            UsageError: `progress` is not a function.
-            TableNotFoundError: there is no table at the path.
-            CorruptMetadataError: an object of the table is damaged.
-
-        Spec: OB2, OB10.
-        """
-        return compare(self._session, progress=progress)
-
-    @checked()
     def verify(
         self, *, deep: bool = False, progress: Callable[[str], None] | None = None
     ) -> VerifyReport:
         """Check that everything that readable versions list is there as listed; changes nothing.
 
-        Damage is reported, not raised. One listing of the table path, and one request for each
-        readable version and manifest.
+        Also that all counts match: read, written and committed by each job, the totals, and what is
+        listed. Damage is reported, not raised. One listing of the table path, and one request for
+        each readable version and manifest.
 
         Args:
             deep: read every data file, too: digest, footer, rows, partition and statistics; by
@@ -471,7 +450,7 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
             UsageError: `deep` or `progress` is invalid.
             TableNotFoundError: there is no table at the path.
 
-        Spec: RD10.
+        Spec: RD10, OB10.
         """
         return verify(self._session, deep=deep, progress=progress)
 

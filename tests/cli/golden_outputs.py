@@ -73,7 +73,6 @@ CASES: dict[str, list[tuple[list[str], Answers]]] = {
     ],
     "create-table-sql": [(["lake.flights"], ())],
     "verify": [([], ())],
-    "counts": [([], ())],
     "doctor": [([], ())],
 }
 # Several tables of one lake, in this order: FLIGHTS decides for REJECTS, and for a third one that takes part once.

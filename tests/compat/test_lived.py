@@ -169,7 +169,7 @@ def test_what_became_of_each_job_is_known_or_known_to_be_forgotten(whole: Any, t
     assert {status for status, _ in whole["resolved"].values()} == {"committed", "pending", "not_committed", "aborted", "forgotten"}
 
 
-@pytest.mark.parametrize("command", ["history", "describe", "files", "watermarks", "changes", "jobs", "verify", "counts", "metrics"])
+@pytest.mark.parametrize("command", ["history", "describe", "files", "watermarks", "changes", "jobs", "verify", "metrics"])
 def test_the_command_line_shows_it(whole: Any, table: mc.Table, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """[CP1]"""
     arguments = [command, table.url, *([str(whole["bounds"][1])] if command == "changes" else [])]
@@ -205,7 +205,7 @@ def test_a_table_with_a_life_behind_it_is_written_on(whole: Any, copied: Path) -
     gone = {row["id"] for row in whole["rows"] if (row.get(PART) or row.get("p")) == "a/b"}
     assert set(ids_of(table)) == (before - gone) | {200, 201}
     assert table.watermarks() == stood | {source: end for source, (_, end) in advance.items()}
-    assert table.verify(deep=True).is_sound and table.counts().all_match
+    assert table.verify(deep=True).is_sound
 
 
 def test_a_prepared_job_of_an_earlier_release_can_be_committed(whole: Any, copied: Path) -> None:

@@ -308,7 +308,6 @@ def looking(table: Table) -> dict[str, Reader]:
         "changes": lambda: opened().changes(2),
         "describe": lambda: opened().describe(),
         "figures": lambda: opened().metrics({"s:0": 100}),
-        "counts": lambda: opened().counts(),
         "tag": lambda: opened().snapshot(tag="kept"),
         "as of": lambda: opened().snapshot(as_of=table.moment),
         "jobs": lambda: opened().jobs(),

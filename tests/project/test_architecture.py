@@ -541,7 +541,7 @@ FLOORS: dict[str, list[set[str]]] = {
         {"rewrite_plan"},
     ],
     "engine.inspection": [
-        {"count_audit", "deep_check", "describe", "store_inventory", "table_metrics"},
+        {"deep_check", "describe", "store_inventory", "table_metrics"},
         {"listed_vs_stored"},
         {"verify"},
     ],

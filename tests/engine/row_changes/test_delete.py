@@ -55,7 +55,7 @@ def test_exactly_the_rows_that_match_go(base: Any, tmp_path: Path, name: str, co
     model = duckdb.sql(f"SELECT * FROM data WHERE NOT coalesce(({condition}), false)").to_arrow_table()
     assert content(table) == shown(model.cast(data.schema))
     assert outcome.rows_deleted == len(data) - len(model) and outcome.executor == "arrow"
-    assert table.verify(deep=True).is_sound and table.counts().all_match
+    assert table.verify(deep=True).is_sound
     after = set(table.files().column("path").to_pylist())
     touched = before.num_rows - sum(path in after for path in before.column("path").to_pylist())
     assert outcome.files_removed is not None and touched == outcome.files_removed + (outcome.files_rewritten or 0)
