@@ -665,7 +665,7 @@ def commit_all(jobs: Iterable[Job], *, tries: int = 3) -> JobResults:
     """Commit each job on its own: one that keeps failing holds up no other.
 
     For several tables that are fed by one run. Each is committed once or not at all, and
-    `commit_together` commits all of them or none. Of each source the lower range is committed
+    `transaction` commits all of them or none. Of each source the lower range is committed
     first, in whatever order the jobs are given, and no later range becomes the first one of a
     source that the table does not know.
 

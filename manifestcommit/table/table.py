@@ -285,7 +285,7 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
 
         Returns:
             The jobs that are prepared, published, running, committed, aborted or fenced. One that
-            was prepared by `prepare_together` names its tables in `together`.
+            was prepared by `Transaction.prepare` names its tables in `together`.
 
         Raises:
             TableNotFoundError: there is no table at the path.
@@ -303,7 +303,7 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
         committed first. A job that may commit later, such as when a gap has closed, stays prepared;
         one that never can is aborted: its result has both `outcome` and `error`, and its work is
         for a new job. A job that gc has fenced is reported, too. What was prepared by
-        `prepare_together` is committed or aborted in all of its tables.
+        `Transaction.prepare` is committed or aborted in all of its tables.
 
         Args:
             abort: abort each instead of committing it; by default False.

@@ -136,7 +136,7 @@ def test_no_bool_is_positional(name: str) -> None:
 def test_a_table_is_named_by_its_path_first(name: str) -> None:
     """The data alone comes before it; what takes jobs needs none, and what acts in a session begins with that."""
     first = [each for each in inspect.signature(CALLABLES[name]).parameters if each not in ("data", "self")]
-    several = ("commit_all", "commit_together", "prepare_together", "read_together", "rollback_together", "tag_together", "transaction")
+    several = ("commit_all", "read_together", "rollback_together", "tag_together", "transaction")
     assert first[0] == "path" or name in ("attach", "register", "sql", *several)
 
 

@@ -178,7 +178,7 @@ def _tables(urls: dict[str, str]) -> str:
     jobs = [mc.begin(urls[FLIGHTS]), mc.begin(urls[REJECTS])]
     for job in jobs:
         job.write(day)
-    return mc.prepare_together(jobs).jobs[urls[REJECTS]][-32:-24]
+    return mc.transaction(jobs).prepare().jobs[urls[REJECTS]][-32:-24]
 
 
 def _parquet(url: str) -> str:

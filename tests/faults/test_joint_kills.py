@@ -23,6 +23,7 @@ from tests.sizes import rest_thorough
 import manifestcommit as mc
 from manifestcommit.core.table import object_names
 from manifestcommit.errors import JobAbortedError, UsageError
+from manifestcommit.joint import PreparedTransaction
 from manifestcommit.store.local.local import LocalStore
 
 KEY = "day 1 é"
@@ -64,17 +65,17 @@ def stop_at(what: str, skip: int, reached: Any, *, after: bool) -> None:
         setattr(LocalStore, method, stopping(getattr(LocalStore, method)))
 
 
-def prepare(paths: list[str]) -> mc.PreparedTransaction:
+def prepare(paths: list[str]) -> PreparedTransaction:
     jobs = [mc.begin(path, key=KEY) for path in paths]
     for job in jobs:
         job.write(DAY)
     names = {path: job.id for path, job in zip(paths, jobs, strict=True)}
     Path(paths[0], "names of the jobs").write_text(json.dumps(names))
-    return mc.prepare_together(jobs)
+    return mc.transaction(jobs).prepare()
 
 
-def dead_jobs(paths: list[str]) -> mc.PreparedTransaction:
-    return mc.PreparedTransaction(json.loads(Path(paths[0], "names of the jobs").read_text()))
+def dead_jobs(paths: list[str]) -> PreparedTransaction:
+    return PreparedTransaction(json.loads(Path(paths[0], "names of the jobs").read_text()))
 
 
 def prepare_and_die(paths: list[str], where: tuple[str, int, bool], reached: Any) -> None:
@@ -138,7 +139,7 @@ def write_other(paths: list[str]) -> None:
     jobs = [mc.begin(path, key=KEY, recoverable=True) for path in paths]
     for path, job in zip(paths, jobs, strict=True):
         job.write(pa.concat_tables([DAY, DAY]) if path == paths[1] else DAY)
-    mc.commit_together(jobs)
+    mc.transaction(jobs).commit()
 
 
 def write_other_and_die(paths: list[str], where: tuple[str, int, bool], reached: Any) -> None:
@@ -146,7 +147,7 @@ def write_other_and_die(paths: list[str], where: tuple[str, int, bool], reached:
     for job in jobs:
         job.write(DAY)
     stop_at(where[0], where[1], reached, after=where[2])
-    mc.commit_together(jobs)
+    mc.transaction(jobs).commit()
 
 
 # --- the tests ----------------------------------------------------------------------------------------------------------------------------
