@@ -512,8 +512,7 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
         spark: SparkSession | Literal[True] | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> Listing | DataFrame:
-        """List what `gc` would delete now, and what it would leave although the table does not
-        know it.
+        """List what `gc` would delete now, and what it would leave though the table lacks it.
 
         Each object comes with the reason. Nothing is written or deleted.
 

@@ -502,7 +502,6 @@ def test_a_fenced_job_is_not_prepared(lake: list[str]) -> None:
     with pytest.raises(mc.JobFencedError):
         alone.prepare()
     assert [mc.Table(path).jobs() for path in lake[:2]] == [[], []]
-    jobs[0].abort()
 
 
 def test_recover_reports_a_prepared_job_that_was_fenced(tmp_path: Path) -> None:
