@@ -16,7 +16,6 @@ import msgspec
 import pyarrow as pa
 
 from .argument_checks import age, checked
-from .engine.job.resolve import Resolution
 from .engine.joint.joint_commit import commit_jointly
 from .engine.joint.joint_read import read_jointly
 from .engine.joint.joint_rollback import plan_joint_rollback
@@ -28,6 +27,7 @@ from .engine.runtime.validation import optional, wrong
 from .errors import UsageError
 from .job import Job, Path, commit
 from .store import StorageOptions, open_store
+from .table import Resolution
 from .table.table import Table
 from .terminal.notebook import Shown
 
