@@ -199,8 +199,9 @@ def measured(what: str, url: str, server: S3Server | None) -> dict[str, float]:
         counts = planned.select(["action", "files"])  # a filter copies whatever it is given, a million paths as well
         found = sum(counts.filter(pc.equal(counts.column("action"), "rewrite")).column("files").to_pylist())
     else:
-        call: Any = mc.plan_gc if what == "plan" else mc.gc
-        made = call(url, grace="0s", keep_for="0s", storage_options=options)
+        table = mc.Table(url, storage_options=options)
+        call: Any = table.plan_gc if what == "plan" else table.gc
+        made = call(grace="0s", keep_for="0s")
         found = made.deleted["data file"].count if what == "gc" else sum(name.startswith("day=") for name in made["name"].to_pylist())
     wall = time.perf_counter() - start
     return {"wall_s": wall, "cpu_s": cpu_s() - cpu, "peak_mb": memory_mb("VmHWM") - before_mb, "base_mb": before_mb, "objects": found}

@@ -77,7 +77,7 @@ def operations(folder: Path, files: int, *, commits: int) -> Iterator[tuple[str,
     table = pa.table({"day": np.arange(rows) * 20 // rows, **{f"c{at}": numbers.random(rows) for at in range(6)}})
     yield "write", 1, lambda: mc.write(table, folder / "written", partition_by=["day"])
     make_listed(str(folder / "listed"), None, files)
-    yield "gc --dry-run", 1, lambda: mc.plan_gc(folder / "listed", grace="0s", keep_for="0s")
+    yield "gc --dry-run", 1, lambda: mc.Table(folder / "listed").plan_gc(grace="0s", keep_for="0s")
     yield "verify", 1, lambda: mc.Table(folder / "listed").verify()
     yield "compact --dry-run", 1, lambda: mc.Table(folder / "listed").plan_compaction()
 

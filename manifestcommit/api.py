@@ -11,7 +11,6 @@ from .core.commit.audit import VerifyFinding
 from .core.commit.conflict import Conflict
 from .core.table.snapshot import Snapshot
 from .core.table.watermark import WatermarkMismatch
-from .engine.inspection.count_audit import CountMismatch, CountReport
 from .engine.inspection.table_metrics import TableMetrics
 from .engine.inspection.verify import VerifyReport
 from .engine.job.job_list import JobInfo
@@ -58,9 +57,6 @@ from .job import DroppedJobWarning, Job, begin, commit, commit_all, write
 from .joint import (
     JointOutcome,
     PinnedTable,
-    PreparedTransaction,
-    commit_together,
-    prepare_together,
     read_together,
     rollback_together,
     tag_together,
@@ -69,8 +65,8 @@ from .joint_transaction import Transaction, TransactionRows, transaction
 from .report.page import Report
 from .spark_sql.door import attach, sql
 from .store.probes.doctor import DoctorCheck, DoctorLatency, DoctorReport
-from .table import Table, abort, gc, plan_gc, read_committed, resolve
-from .table.creation import adopt, create_table
+from .table import Table, gc, read_committed
+from .table.creation import create_table
 from .table.listing import Listing
 from .table.merge_builder import MergeBuilder
 from .version import __version__
@@ -111,8 +107,6 @@ __all__ = [
     "Compaction",
     "Conflict",
     "CorruptMetadataError",
-    "CountMismatch",
-    "CountReport",
     "DataFileMissingError",
     "Delete",
     "DoctorCheck",
@@ -143,7 +137,6 @@ __all__ = [
     "OutcomeUnknownError",
     "OutputGoneError",
     "PinnedTable",
-    "PreparedTransaction",
     "Report",
     "Resolution",
     "RowOutcome",
@@ -175,21 +168,15 @@ __all__ = [
     "WatermarkMismatchError",
     "WatermarkOverlapError",
     "__version__",
-    "abort",
-    "adopt",
     "attach",
     "begin",
     "commit",
     "commit_all",
-    "commit_together",
     "create_table",
     "gc",
-    "plan_gc",
-    "prepare_together",
     "read_committed",
     "read_together",
     "register",
-    "resolve",
     "rollback_together",
     "sql",
     "tag_together",

@@ -288,7 +288,7 @@ class Job:
 
     @property
     def id(self) -> str:
-        """Return the job's id, for `resolve`; a table that does not exist yet is created.
+        """Return the job's id, for `Table.resolve`; a table that does not exist yet is created.
 
         Returns:
             The id, a text.
@@ -461,7 +461,8 @@ class Job:
             KeyReusedError: the key was committed with another declaration.
             JobFencedError: the job took longer than gc's grace period; nothing is committed.
             JobAbortedError: the job was aborted.
-            OutcomeUnknownError: the store did not say whether it was committed: ask `resolve`.
+            OutcomeUnknownError: the store did not say whether it was committed: ask
+                `Table.resolve`.
             UsageError: the job is over, or belongs to a transaction.
 
         Spec: CM10.
@@ -500,7 +501,7 @@ class Job:
     def prepare(self) -> str:
         """Make all that the job needs to commit durable in one object: the first of two phases.
 
-        From then on `mc.commit(path, job_id)` or `mc.abort(path, job_id)` finish it, from any
+        From then on `mc.commit(path, job_id)` or `Table.abort(job_id)` finish it, from any
         process on any machine; leaving the block does neither. If it fails, the only valid next
         call is `prepare`.
 
@@ -522,7 +523,7 @@ class Job:
     def abort(self) -> None:
         """Abort: nothing of the job becomes visible, and nothing is deleted.
 
-        A prepared job is aborted by the function `abort`.
+        A prepared job is aborted by `Table.abort`.
 
         Raises:
             UsageError: the job is prepared, is over, or belongs to a transaction.
@@ -602,9 +603,9 @@ def _note(error: BaseException, job: engine_job.Transaction, what: str) -> None:
     url, id = job.url, job.id
     if id:
         error.add_note(
-            f"manifestcommit: job {id} {what}. resolve({url!r}, {id!r}) returns what became of "
-            f"it; where that is pending, commit({url!r}, "
-            f"{id!r}) finishes it and abort({url!r}, {id!r}) stops it for good."
+            f"manifestcommit: job {id} {what}. Table({url!r}).resolve({id!r}) returns what became "
+            f"of it; where that is pending, commit({url!r}, {id!r}) finishes it and "
+            f"Table({url!r}).abort({id!r}) stops it for good."
         )
 
 
@@ -644,7 +645,7 @@ def commit_all(jobs: Iterable[Job], *, tries: int = 3) -> JobResults:
     """Commit each job on its own: one that keeps failing holds up no other.
 
     For several tables that are fed by one run. Each is committed once or not at all, and
-    `commit_together` commits all of them or none. Of each source the lower range is committed
+    `transaction` commits all of them or none. Of each source the lower range is committed
     first, in whatever order the jobs are given, and no later range becomes the first one of a
     source that the table does not know.
 

@@ -1,5 +1,5 @@
-"""Several tables at once: `commit_together`, `prepare_together`, `read_together`, `tag_together`,
-`rollback_together`. [MT1] [MT11] [MT12]
+"""Several tables at once: what a transaction commits and prepares, `read_together`,
+`tag_together`, `rollback_together`. [MT1] [MT11] [MT12]
 
 Internal: import from `manifestcommit`. Not here: the block that commits (joint_transaction), how
 several tables are committed and read (engine.joint), one table's job (job).
@@ -27,7 +27,7 @@ from .engine.runtime.validation import optional, wrong
 from .errors import UsageError
 from .job import Job, Path, commit
 from .store import StorageOptions, open_store
-from .table import Resolution, abort
+from .table import Resolution
 from .table.table import Table
 from .terminal.notebook import Shown
 
@@ -59,42 +59,6 @@ class JointOutcome(Shown, msgspec.Struct, frozen=True, kw_only=True):
         return {url: each.version for url, each in self.outcomes.items() if each.version}
 
 
-@checked()
-def commit_together(jobs: Iterable[Job]) -> JointOutcome:
-    """Commit the jobs of several tables by one commit: all of them or none.
-
-    `commit_all` commits each on its own. Here one create decides for all, and every reader sees all
-    of it or nothing. Three requests for each table where nobody is in the way.
-
-    Args:
-        jobs: 2 to 32 jobs, as `begin` returns them, each of another table of one object store. They
-            are over then, whatever comes of it.
-
-    Returns:
-        The outcome: all are committed.
-
-    Raises:
-        CommitConflictError: others committed what a table's job depends on; nothing is committed in
-            any table. The message names the table.
-        WatermarkGapError: a range starts after the current watermark of its table.
-        WatermarkOverlapError: a range starts before the current watermark of its table.
-        KeyReusedError: a key was committed with another declaration, or undone in one table only.
-        JobAbortedError: a job was aborted by its id; nothing is committed.
-        JobFencedError: a job took longer than gc's grace period; nothing is committed.
-        OutcomeUnknownError: the store did not say whether it was committed; a rerun with the same
-            keys is safe.
-        UsageError: `jobs` are no jobs, too few, of one table, over, of several object stores, or
-            only some have a key.
-
-    Spec: MT1, MT4, MT13, AB6.
-    """
-    given = _checked_jobs(jobs)
-    joint = commit_units([job._job for job in given])
-    for job, outcome in zip(given, joint.outcomes.values(), strict=True):
-        job.outcome = outcome
-    return joint
-
-
 def commit_units(units: Sequence[JointUnit]) -> JointOutcome:
     """Commit what each table contributes, all or none."""
     parts = [unit.as_part() for unit in units]
@@ -104,7 +68,7 @@ def commit_units(units: Sequence[JointUnit]) -> JointOutcome:
     return _committed_or_raise([part.url for part in parts], outcomes)
 
 
-def _checked_jobs(jobs: Iterable[Job]) -> list[Job]:
+def checked_jobs(jobs: Iterable[Job]) -> list[Job]:
     """The jobs as a list; UsageError where they cannot be committed together. [MT13]"""
     given = list(jobs) if isinstance(jobs, Iterable) else [None]
     if not all(isinstance(job, Job) for job in given):
@@ -124,8 +88,8 @@ def _checked_jobs(jobs: Iterable[Job]) -> list[Job]:
 class PreparedTransaction:
     """Jobs of several tables that were prepared together: any process commits all, or aborts all.
 
-    In another process, make it again from the attribute `jobs`. One of the jobs is enough to commit
-    or abort all, since each knows the others.
+    Made by `Transaction.prepare`. In another process, `commit` or `Table.abort` of any one of the
+    `jobs` does it for all, since each knows the others.
 
     Args:
         jobs: path of a table -> the id of its job, as in the `jobs` of the prepared
@@ -208,37 +172,7 @@ class PreparedTransaction:
         """
         self._check()
         url, job = next(iter(self.jobs.items()))
-        return abort(url, job, storage_options=self._storage_options)
-
-
-@checked()
-def prepare_together(jobs: Iterable[Job]) -> PreparedTransaction:
-    """Make the jobs of several tables durable, so that any process can commit all of them.
-
-    The first of two phases, as `Job.prepare` is for one table. Nothing is visible yet. Committing
-    or aborting any one of the jobs, by `commit`, `abort` or `Table.recover` of its table, does it
-    in all of the tables. Two requests for each. If it fails, call it again with the same jobs.
-
-    Args:
-        jobs: 2 to 32 jobs, as `begin` returns them, each of another table of one object store.
-
-    Returns:
-        The prepared transaction.
-
-    Raises:
-        JobFencedError: a job took longer than gc's grace period.
-        StoreError: the store failed: call it again.
-        UsageError: as for `commit_together`, or a job is recoverable, or was prepared otherwise.
-
-    Example:
-        `prepared = prepare_together([orders, rejects])`, and then `prepared.commit()`
-
-    Spec: MT11, AB3.
-    """
-    given = _checked_jobs(jobs)
-    refuse_recoverable(given)
-    prepared = prepare_units([job._job for job in given])
-    return PreparedTransaction(prepared, given[0]._storage_options)
+        return Table(url, self._storage_options).abort(job)
 
 
 def refuse_recoverable(jobs: Iterable[Job]) -> None:
@@ -247,7 +181,7 @@ def refuse_recoverable(jobs: Iterable[Job]) -> None:
         if job._job.recovery is not None:
             raise UsageError(
                 f"{job._job.url}: recoverable jobs are not prepared together; nothing was done. "
-                "Commit them by commit_together(…), or begin them without recoverable=True."
+                "Commit them by commit(), or begin them without recoverable=True."
             )
 
 

@@ -1,13 +1,13 @@
-"""A block that commits several tables together: `transaction`. [MT1] [RC1]
+"""A commit of several tables, of a block or of jobs: `transaction`. [MT1] [RC1]
 
-Internal: import from `manifestcommit`. Not here: jobs that are committed together without a block
+Internal: import from `manifestcommit`. Not here: what is committed and prepared
 (joint), which rows a change of rows takes (table.row_changes).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -24,6 +24,7 @@ from .joint import (
     JointOutcome,
     PreparedTransaction,
     Tables,
+    checked_jobs,
     commit_units,
     named_tables,
     place_of,
@@ -123,8 +124,7 @@ class Transaction:
         if self._ended is Act.SEAL:
             return UsageError(
                 f"the transaction of {names} was prepared; nothing was done. Commit it or abort it "
-                "by the PreparedTransaction that prepare() returned; if prepare() failed, call it "
-                "again."
+                "by what prepare() returned; if prepare() failed, call it again."
             )
         return UsageError(f"the transaction of {names} is over; nothing was done. Begin a new one.")
 
@@ -208,10 +208,13 @@ class Transaction:
     def prepare(self) -> PreparedTransaction:
         """Prepare the jobs of all tables, for any process to commit or abort together.
 
-        Leaving the block does neither then. If it fails, call it again.
+        Leaving the block does neither then. If it fails, call it again. From then on `commit` or
+        `Table.abort` of any one of the jobs, and `Table.recover` of any of the tables, does it in
+        all of them, from any process on any machine. Two requests for each table.
 
         Returns:
-            The prepared transaction.
+            The prepared transaction: its methods are `commit`, which returns the outcome, and
+            `abort`; its `jobs` are URL of a table -> the id of its job.
 
         Raises:
             JobFencedError: a job took longer than gc's grace period.
@@ -231,7 +234,7 @@ class Transaction:
         was committed, refused or aborted.
 
         Raises:
-            UsageError: it was prepared: abort it by the `PreparedTransaction`.
+            UsageError: it was prepared: abort it by what `prepare` returned.
 
         Spec: AB1.
         """
@@ -305,7 +308,7 @@ class TransactionRows(RowChanges):
 
 @checked()
 def transaction(
-    tables: Tables,
+    tables: Tables | Iterable[Job],
     key: str | None = None,
     *,
     recoverable: bool = False,
@@ -321,7 +324,9 @@ def transaction(
 
     Args:
         tables: 2 to 32 tables: their paths or `Table` objects, or a mapping of a name to each. The
-            last part of a path is its name, where no other table has the same.
+            last part of a path is its name, where no other table has the same. Or jobs that you
+            have begun, as `begin` returns them, each of another table: from then on the
+            transaction commits them, and no other argument is given.
         key: an idempotency key, recorded in each table: a rerun with the same tables does nothing.
             By default none.
         recoverable: keep each table's finished tasks for a rerun of the key and fingerprint, as for
@@ -336,7 +341,8 @@ def transaction(
         The transaction; `tx["orders"]` is the job of a table.
 
     Raises:
-        UsageError: an argument is wrong, such as a table that is given twice.
+        UsageError: an argument is wrong, such as a table that is given twice, or only some of the
+            jobs have a key.
         NotATableError: a folder holds plain files.
 
     Example:
@@ -344,6 +350,16 @@ def transaction(
 
     Spec: MT1, MT2, MT13.
     """
+    if isinstance(tables, Iterable) and not isinstance(tables, Mapping | str):
+        tables = list(tables)
+        if any(isinstance(each, Job) for each in tables):
+            given = (key, recoverable or None, fingerprint, message, metadata, storage_options)
+            if any(each is not None for each in given):
+                raise UsageError(
+                    "tables: jobs have a key, a message and so on of their own, from begin(…): "
+                    "give the transaction none. Nothing was done."
+                )
+            return _of_jobs(tables)
     named = named_tables(tables)
     if len(named) < 2:
         raise wrong("tables", tables, "2 to 32 tables", '["/lake/orders", "/lake/rejects"]')
@@ -360,10 +376,26 @@ def transaction(
             metadata=metadata,
             storage_options=options,
         )
+    return Transaction(_with_short_names(jobs), fingerprint)
+
+
+def _of_jobs(jobs: Iterable[Any]) -> Transaction:
+    """A transaction of jobs that were begun already. [MT1] [MT13]"""
+    given = checked_jobs(jobs)
+    if len(given) < 2:
+        raise UsageError(
+            "tables: expected 2 to 32 jobs, got 1: commit it by its own commit(). Nothing was done."
+        )
+    check_places([job._job._session.store for job in given])
+    return Transaction(_with_short_names({job._job.url: job for job in given}))
+
+
+def _with_short_names(jobs: dict[str, Job]) -> dict[str, Job]:
+    """The jobs by their names, and by the last part of each where no other has the same."""
     short = [name.rstrip("/").rpartition("/")[2] for name in jobs]
     last = {
         end: job
         for end, job in zip(short, jobs.values(), strict=True)
         if short.count(end) == 1 and end not in jobs
     }
-    return Transaction({**jobs, **last}, fingerprint)
+    return {**jobs, **last}

@@ -100,9 +100,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", required=True, type=json.loads, help="path -> job id")
     parser.add_argument("--die", required=True, metavar="WHEN")
     options = parser.parse_args(arguments)
-    prepared = mc.PreparedTransaction(options.jobs)
+    path, job = next(iter(options.jobs.items()))  # each knows the others
     die_at(options.table, options.die)
-    prepared.commit()
+    mc.commit(path, job)
     return 0
 
 

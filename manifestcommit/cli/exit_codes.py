@@ -31,7 +31,6 @@ MEANINGS: Mapping[int, str] = {
 _NO_OF: Mapping[str, str] = {
     "abort": "if it has committed",
     "commit": "where it conflicts, was aborted or is fenced",
-    "counts": "if not",
     "doctor": "if not",
     "lineage": "if none does",
     "recover": "if one did not commit",

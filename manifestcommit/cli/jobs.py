@@ -123,7 +123,6 @@ def _commit(options: argparse.Namespace) -> int:
 
 
 def _abort(options: argparse.Namespace) -> int:
-    from ..table import abort
     from .job_ids import full
 
     table = table_of(options)
@@ -131,12 +130,7 @@ def _abort(options: argparse.Namespace) -> int:
     status = decided(options, lambda: _plan_abort(options, table, job), lambda: table.version)
     if status is not None:
         return status
-    found = abort(
-        options.path,
-        job,
-        **note_of(options),
-        storage_options=storage_options_of(options.storage_options),
-    )
+    found = table.abort(job, **note_of(options))
     return _print_status(options, table, job, found, wanted="aborted")
 
 

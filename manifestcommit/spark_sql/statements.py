@@ -159,12 +159,12 @@ Statement: TypeAlias = (
 _ELSEWHERE = {
     "TRUNCATE": "DELETE FROM, or mc.Table(path).delete('true')",
     "RESTORE": "mc.Table(path).rollback(version, reason=…)",
-    "CONVERT": "mc.adopt(path)",
+    "CONVERT": "mc.Table(path).adopt()",
     "COPY": "mc.write(df, path)",
     "LOAD": "mc.write(df, path)",
     "DROP": "spark.sql, for a view; a table is its folder",
-    "MSCK": "mc.adopt(path)",
-    "REPAIR": "mc.adopt(path)",
+    "MSCK": "mc.Table(path).adopt()",
+    "REPAIR": "mc.Table(path).adopt()",
     "FSCK": "mc.Table(path).verify()",
     "EXPLAIN": "mc.sql(spark, query).explain()",
 }

@@ -1,6 +1,7 @@
-"""Making a table: an empty one, or one of the Parquet files in a folder. [CM13] [AF2]
+"""Making an empty table. [CM13]
 
-Internal: import from `manifestcommit`. Not here: tables that are there (table), first writes (job).
+Internal: import from `manifestcommit`. Not here: tables that are there, folders of files (table),
+first writes (job).
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import pyarrow as pa
 from ..argument_checks import RULES, checked
 from ..core.schema import arrow_schema
 from ..core.schema.fields import Schema
-from ..engine.maintenance.adopt import Adoption
 from ..engine.operations import alter
 from ..engine.runtime.validation import mapping, optional, within
 from ..errors import UsageError
@@ -83,52 +83,6 @@ def create_table(
         rank,
     )
     return table
-
-
-@checked()
-def adopt(
-    path: Path,
-    *,
-    partition_by: list[str] | str | None = None,
-    from_: str | None = None,
-    message: str | None = None,
-    metadata: Mapping[str, str] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-) -> Adoption:
-    """Make a table of a folder of Parquet files, where they are, in one commit.
-
-    No file is rewritten, moved or deleted. The table's columns are the union of the files'. Where
-    Spark's streaming sink wrote the folder, exactly the files of its log are registered. The call
-    is idempotent: after a crash it completes what was begun. Files that appear later are not
-    listed.
-
-    Args:
-        path: the folder, a local path or a URL.
-        partition_by: the columns that partition it; by default those of the `name=value` folders,
-            typed as Spark infers them. A column of folders need not be in the files.
-        from_: "iceberg" or "delta": exactly the files of that table's current snapshot, with its
-            columns, their ids and partitions. Where only a catalog knows the current document of
-            an Iceberg table, that document (`….metadata.json`). By default a folder of files.
-        message: as for `write`; by default none.
-        metadata: as for `write`; by default none.
-        storage_options: what reaches the object store; by default the environment.
-
-    Returns:
-        What was adopted, and what was skipped: hidden and temporary files.
-
-    Raises:
-        NotATableError: there are no Parquet files, or they are a table of another format.
-        SchemaMismatchError: the columns of two files do not unite.
-        UsageError: a file is no Parquet file, or the other format's table has what a table here
-            cannot have: delete files, deletion vectors, files elsewhere, a column under two names;
-            or it was adopted already, and has changed since.
-        UnsupportedTypeError: the other format's table has a column of such a type.
-
-    Spec: AF2, AF4.
-    """
-    return Table(path, storage_options).adopt(
-        partition_by=partition_by, from_=from_, message=message, metadata=metadata
-    )
 
 
 def _schema_of(schema: Any) -> Schema:

@@ -1,4 +1,4 @@
-"""What is asked of a table in one call: `read_committed`, `resolve`, `abort`, `gc`. [RD2] [CM23]
+"""What is asked of a table in one call: `read_committed` and `gc`. [RD2] [GC1]
 
 Internal: import from `manifestcommit`. Not here: how (table.table, table.reading, engine).
 """
@@ -10,16 +10,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..argument_checks import checked
-from ..engine.job.resolve import Resolution, tables_beside
-from ..engine.job.two_phase import give_up
 from ..engine.maintenance.gc import GcReport
-from ..engine.metadata.table_context import TableContext
-from ..engine.runtime.outcome import committed_or_raise
 from ..engine.runtime.validation import optional
 from ..job import Path
-from ..store import open_store
 from .conditions import Condition
-from .listing import Listing
 from .table import Table, spark_of_gc
 
 if TYPE_CHECKING:
@@ -76,73 +70,6 @@ def read_committed(
     return Table(path, storage_options).read(
         version=version, as_of=as_of, tag=tag, columns=columns, filter=filter, spark=spark
     )
-
-
-@checked()
-def resolve(
-    path: Path, job_id: str, *, storage_options: Mapping[str, Any] | None = None
-) -> Resolution:
-    """Return what became of a job, from any process and at any time.
-
-    Args:
-        path: the table path, a local path or a URL.
-        job_id: the job's id, as `OutcomeUnknownError`, `Job.id` and `Table.jobs` name it.
-        storage_options: what reaches the object store; by default the environment.
-
-    Returns:
-        A text: "committed" (with `version`); "not_committed": nothing of it is in the table as of
-        this call, and a process that still runs it may commit it later, unless it is fenced;
-        "pending": it is prepared, or was published to others that commit at the same time, and any
-        process may commit or abort it; "aborted"; or "forgotten": it began so long ago that the
-        table no longer records what became of it.
-
-    Raises:
-        TableNotFoundError: there is no table at the path.
-        UsageError: the id is not of a job of this table.
-
-    Spec: CM23.
-    """
-    return Table(path, storage_options).resolve(job_id)
-
-
-@checked()
-def abort(
-    path: Path,
-    job_id: str,
-    *,
-    message: str | None = None,
-    metadata: Mapping[str, str] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-) -> Resolution:
-    """Abort a prepared, published or recoverable job for good, from any process.
-
-    The first decision counts: all callers see one result, and the call is idempotent. Nothing is
-    deleted.
-
-    Args:
-        path: the table path, a local path or a URL.
-        job_id: the job's id, as `Job.prepare` returned it and `Table.jobs` lists it.
-        message: as for `write`, for the commit that aborts the job; by default none.
-        metadata: as for `write`, likewise; by default none.
-        storage_options: what reaches the object store; by default the environment.
-
-    Returns:
-        "aborted", or "committed" with `version` where a commit came first. `together` names the
-        tables whose jobs were prepared together with this one, which share its fate.
-
-    Raises:
-        TableNotFoundError: there is no table at the path.
-        UsageError: the id is not of a job of this table.
-        OutcomeUnknownError: the store did not say what was decided: ask again.
-
-    Spec: AB3, AB4.
-    """
-    session = TableContext(open_store(path, storage_options)).noting(message, metadata)
-    outcome = give_up(session, job_id)
-    beside = tables_beside(session, job_id)
-    if outcome.kind in ("aborted", "fenced"):  # fenced: it can not commit any more, and never did
-        return Resolution("aborted", together=beside)
-    return Resolution("committed", committed_or_raise(outcome, session.store.url).version, beside)
 
 
 @checked(spark=optional(spark_of_gc))
@@ -203,52 +130,4 @@ def gc(
         spark=spark,
         message=message,
         metadata=metadata,
-    )
-
-
-@checked(spark=optional(spark_of_gc))
-def plan_gc(
-    path: Path,
-    *,
-    grace: str | dt.timedelta = "24h",
-    keep_versions: int = 1,
-    keep_for: str | dt.timedelta = "7d",
-    keep_keys: int = 10_000,
-    foreign: bool = False,
-    spark: SparkSession | Literal[True] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-) -> Listing | DataFrame:
-    """List what `gc` would delete now, and what it would leave although the table does not know it.
-
-    Each object comes with the reason. Nothing is written or deleted.
-
-    Args:
-        path: the table path, a local path or a URL.
-        grace: as for `gc`.
-        keep_versions: as for `gc`.
-        keep_for: as for `gc`.
-        keep_keys: as for `gc`.
-        foreign: as for `gc`.
-        spark: a session, or True for the active one, whose tasks list and compare; by default this
-            process does.
-        storage_options: what reaches the object store; by default the environment.
-
-    Returns:
-        The columns `name`, `bytes`, `reason` and `action` ("delete" or "leave"); with `spark`, a
-        Spark DataFrame.
-
-    Raises:
-        TableNotFoundError: there is no table at the path.
-        StoreError: the store failed; run it again.
-        UsageError: Spark is needed and not installed.
-
-    Spec: GC5, GC13.
-    """
-    return Table(path, storage_options).plan_gc(
-        grace=grace,
-        keep_versions=keep_versions,
-        keep_for=keep_for,
-        keep_keys=keep_keys,
-        foreign=foreign,
-        spark=spark,
     )

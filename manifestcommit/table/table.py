@@ -17,12 +17,11 @@ import pyarrow as pa
 from ..argument_checks import REASON, age, checked
 from ..core.commit.compaction_plan import DEFAULT_MAX_BYTES
 from ..core.commit.retention import Policy
-from ..engine.inspection.count_audit import CountReport, compare
 from ..engine.inspection.table_metrics import TableMetrics, table_metrics
 from ..engine.inspection.verify import VerifyReport, verify
 from ..engine.job.job_list import JobInfo, list_jobs
-from ..engine.job.resolve import Resolution, resolve_job
-from ..engine.job.two_phase import settle_prepared
+from ..engine.job.resolve import Resolution, resolve_job, tables_beside
+from ..engine.job.two_phase import give_up, settle_prepared
 from ..engine.maintenance import gc as gc_engine
 from ..engine.maintenance.adopt import Adoption
 from ..engine.maintenance.adopt import adopt as _adopt
@@ -222,13 +221,17 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
 
     @checked()
     def resolve(self, job_id: str) -> Resolution:
-        """Return what became of a job, from any process and at any time, as `resolve` does.
+        """Return what became of a job, from any process and at any time.
 
         Args:
             job_id: the job's id, as `OutcomeUnknownError`, `Job.id` and `jobs` name it.
 
         Returns:
-            The answer, a text; `version` is set where it is "committed".
+            A text: "committed" (with `version`); "not_committed": nothing of it is in the table as
+            of this call, and a process that still runs it may commit it later, unless it is fenced;
+            "pending": it is prepared, or was published to others that commit at the same time, and
+            any process may commit or abort it; "aborted"; or "forgotten": it began so long ago that
+            the table no longer records what became of it.
 
         Raises:
             TableNotFoundError: there is no table at the path.
@@ -238,12 +241,49 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
         """
         return resolve_job(self._session, job_id)
 
+    @checked()
+    def abort(
+        self,
+        job_id: str,
+        *,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Resolution:
+        """Abort a prepared, published or recoverable job for good, from any process.
+
+        The first decision counts: all callers see one result, and the call is idempotent. Nothing
+        is deleted.
+
+        Args:
+            job_id: the job's id, as `Job.prepare` returned it and `jobs` lists it.
+            message: as for the function `write`, for the commit that aborts the job; by default
+                none.
+            metadata: as for the function `write`, likewise; by default none.
+
+        Returns:
+            "aborted", or "committed" with `version` where a commit came first. `together` names the
+            tables whose jobs were prepared together with this one, which share its fate.
+
+        Raises:
+            TableNotFoundError: there is no table at the path.
+            UsageError: the id is not of a job of this table.
+            OutcomeUnknownError: the store did not say what was decided: ask again.
+
+        Spec: AB3, AB4.
+        """
+        session = self._session.noting(message, metadata)
+        outcome = give_up(session, job_id)
+        beside = tables_beside(session, job_id)
+        if outcome.kind in ("aborted", "fenced"):  # fenced: it can not commit, and never did
+            return Resolution("aborted", together=beside)
+        return Resolution("committed", committed_or_raise(outcome, self.url).version, beside)
+
     def jobs(self) -> list[JobInfo]:
         """List the jobs that left something for others, and what became of each.
 
         Returns:
             The jobs that are prepared, published, running, committed, aborted or fenced. One that
-            was prepared by `prepare_together` names its tables in `together`.
+            was prepared by `Transaction.prepare` names its tables in `together`.
 
         Raises:
             TableNotFoundError: there is no table at the path.
@@ -261,7 +301,7 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
         committed first. A job that may commit later, such as when a gap has closed, stays prepared;
         one that never can is aborted: its result has both `outcome` and `error`, and its work is
         for a new job. A job that gc has fenced is reported, too. What was prepared by
-        `prepare_together` is committed or aborted in all of its tables.
+        `Transaction.prepare` is committed or aborted in all of its tables.
 
         Args:
             abort: abort each instead of committing it; by default False.
@@ -387,34 +427,14 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
         return made
 
     @checked()
-    def counts(self, *, progress: Callable[[str], None] | None = None) -> CountReport:
-        """Compare all counts: read, written and committed by each job, the totals, and the listing.
-
-        One request for each readable version and each manifest of the newest one.
-
-        Args:
-            progress: called with what is counted next; by default nothing is.
-
-        Returns:
-            What was compared, and what does not match.
-
-        Raises:
-            UsageError: `progress` is not a function.
-            TableNotFoundError: there is no table at the path.
-            CorruptMetadataError: an object of the table is damaged.
-
-        Spec: OB2, OB10.
-        """
-        return compare(self._session, progress=progress)
-
-    @checked()
     def verify(
         self, *, deep: bool = False, progress: Callable[[str], None] | None = None
     ) -> VerifyReport:
         """Check that everything that readable versions list is there as listed; changes nothing.
 
-        Damage is reported, not raised. One listing of the table path, and one request for each
-        readable version and manifest.
+        Also that all counts match: read, written and committed by each job, the totals, and what is
+        listed. Damage is reported, not raised. One listing of the table path, and one request for
+        each readable version and manifest.
 
         Args:
             deep: read every data file, too: digest, footer, rows, partition and statistics; by
@@ -428,7 +448,7 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
             UsageError: `deep` or `progress` is invalid.
             TableNotFoundError: there is no table at the path.
 
-        Spec: RD10.
+        Spec: RD10, OB10.
         """
         return verify(self._session, deep=deep, progress=progress)
 
@@ -490,7 +510,9 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
         spark: SparkSession | Literal[True] | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> Listing | DataFrame:
-        """List what `gc` would delete now, as the function `plan_gc` does.
+        """List what `gc` would delete now, and what it would leave though the table lacks it.
+
+        Each object comes with the reason. Nothing is written or deleted.
 
         Args:
             grace: as for the function `gc`.
@@ -498,11 +520,13 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
             keep_for: as for the function `gc`.
             keep_keys: as for the function `gc`.
             foreign: as for the function `gc`.
-            spark: as for the function `plan_gc`.
+            spark: a session, or True for the active one, whose tasks list and compare; by default
+                this process does.
             progress: called with what is done next; by default nothing is.
 
         Returns:
-            The columns `name`, `bytes`, `reason` and `action`; with `spark`, a Spark DataFrame.
+            The columns `name`, `bytes`, `reason` and `action` ("delete" or "leave"); with `spark`,
+            a Spark DataFrame.
 
         Raises:
             UsageError: as for `gc`.
@@ -657,22 +681,32 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> Adoption:
-        """Make this folder of Parquet files a table, as the function `adopt` does.
+        """Make this folder of Parquet files a table, where they are, in one commit.
+
+        No file is rewritten, moved or deleted. The table's columns are the union of the files'.
+        Where Spark's streaming sink wrote the folder, exactly the files of its log are registered.
+        The call is idempotent: after a crash it completes what was begun. Files that appear later
+        are not listed.
 
         Args:
-            partition_by: as for the function `adopt`.
-            from_: as for the function `adopt`; by default the folder is of no other format.
+            partition_by: the columns that partition it; by default those of the `name=value`
+                folders, typed as Spark infers them. A column of folders need not be in the files.
+            from_: "iceberg" or "delta": exactly the files of that table's current snapshot, with
+                its columns, their ids and partitions. Where only a catalog knows the current
+                document of an Iceberg table, that document (`….metadata.json`). By default a folder
+                of files.
             message: as for the function `write`; by default none.
             metadata: as for the function `write`; by default none.
 
         Returns:
-            What was adopted, and what was skipped.
+            What was adopted, and what was skipped: hidden and temporary files.
 
         Raises:
             NotATableError: there are no Parquet files, or they are a table of another format.
             SchemaMismatchError: the columns of two files do not unite.
-            UsageError: a file is no Parquet file, the other format's table has what a table here
-                cannot have, or it was adopted already and has changed since.
+            UsageError: a file is no Parquet file, or the other format's table has what a table here
+                cannot have: delete files, deletion vectors, files elsewhere, a column under two
+                names; or it was adopted already, and has changed since.
             UnsupportedTypeError: the other format's table has a column of such a type.
 
         Spec: AF2, AF4.

@@ -60,7 +60,7 @@ def test_a_write_returns_the_version_that_holds_it(root: Path) -> None:
     assert (second.version, second.already_committed) == (first.version + 1, False)
     assert flights(root) == [11, 725, 1545, 1714]
     assert flights(root, version=first.version) == [725, 1545, 1714]
-    assert mc.resolve(root, second.job_id) == "committed" and mc.resolve(root, second.job_id).version == second.version
+    assert mc.Table(root).resolve(second.job_id) == "committed" and mc.Table(root).resolve(second.job_id).version == second.version
 
 
 @pytest.mark.parametrize("spelled", ["{}", "{}/", "file://{}", "file://localhost{}", "local://{}", "{}/x/.."])
@@ -287,7 +287,7 @@ def test_a_block_left_by_an_exception_changes_nothing(root: Path) -> None:
         raise KeyboardInterrupt
     table = mc.Table(root)
     assert job.outcome is None and table.snapshot().version == 2
-    assert len(flights(root)) == 3 and table.watermarks() == {} and mc.resolve(root, job.id) == "not_committed"
+    assert len(flights(root)) == 3 and table.watermarks() == {} and mc.Table(root).resolve(job.id) == "not_committed"
     assert len([name for name in everything_below(root) if name.endswith(".parquet")]) == 2
     with pytest.raises(mc.UsageError, match="aborted; begin a new one"):
         job.write(MONTH)
@@ -593,7 +593,7 @@ def test_a_place_without_versions_is_no_table(root: Path) -> None:
     for read in (table.snapshot, table.files, table.dataset, table.history, table.watermarks, lambda: table.changes(1)):
         with pytest.raises(mc.TableNotFoundError, match=r"no table at file://.*flights"):
             read()
-    for change in (lambda: table.add_column("a", "long"), lambda: table.set_properties({"a": "b"}), lambda: mc.resolve(root, "v1-x")):
+    for change in (lambda: table.add_column("a", "long"), lambda: table.set_properties({"a": "b"}), lambda: mc.Table(root).resolve("v1-x")):
         with pytest.raises(mc.TableNotFoundError):
             change()
     assert not root.exists()
@@ -812,11 +812,11 @@ def test_resolve_answers_from_anywhere(four: mc.Table, root: Path) -> None:
     last = four.history(1)[0]["job"]
     assert (four.resolve(last), four.resolve(last).version) == ("committed", 4)
     running = mc.begin(root)
-    assert mc.resolve(root, running.id) == "not_committed" and mc.resolve(root, running.id).version is None
+    assert mc.Table(root).resolve(running.id) == "not_committed" and mc.Table(root).resolve(running.id).version is None
     with pytest.raises(mc.UsageError, match="not a job id"):
-        mc.resolve(root, "42")
+        mc.Table(root).resolve("42")
     with pytest.raises(mc.UsageError, match="belongs to another table"):
-        mc.resolve(root, "v1-0123456789abcdef-" + "0" * 32)
+        mc.Table(root).resolve("v1-0123456789abcdef-" + "0" * 32)
 
 
 def test_a_removed_table_does_not_come_back_by_a_late_commit(root: Path) -> None:
@@ -864,7 +864,7 @@ def test_a_secret_in_a_url_is_in_no_error(url: str) -> None:
         lambda: mc.begin(url),
         lambda: mc.Table(url),
         lambda: mc.create_table(url, MONTH.schema),
-        lambda: mc.resolve(url, "v1-x"),
+        lambda: mc.Table(url).resolve("v1-x"),
     ]
     for call in calls:
         with pytest.raises(mc.ManifestCommitError) as caught:

@@ -109,7 +109,7 @@ def adopted(path: str) -> None:
     folder = Path(path, "place=x%20y")
     folder.mkdir(parents=True)
     pq.write_table(pa.table({"flight": [7], "delay": [float("nan")]}), folder / "a b.parquet")
-    mc.adopt(path)
+    mc.Table(path).adopt()
     mc.write(pa.table({"place": ["z"], "flight": [8], "delay": [0.5]}), path)
 
 

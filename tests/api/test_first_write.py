@@ -68,8 +68,8 @@ def test_the_id_of_a_job_stays_what_it_was_when_asked_for(tmp_path: Path) -> Non
         asked = job.id
         job.write(MENDED)
         assert job.id == asked
-    assert job.outcome is not None and mc.resolve(tmp_path / "t", asked) == "committed"
-    assert mc.resolve(tmp_path / "t", asked).version == job.outcome.version
+    assert job.outcome is not None and mc.Table(tmp_path / "t").resolve(asked) == "committed"
+    assert mc.Table(tmp_path / "t").resolve(asked).version == job.outcome.version
 
 
 # --- mode="error" and mode="ignore" ------------------------------------------------------------------------------------------

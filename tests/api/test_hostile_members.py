@@ -251,7 +251,7 @@ def test_a_line_of_a_sinks_log_that_lies_is_told_by_name(tmp_path: Path, line: s
     good = json.dumps({"path": (tmp_path / "0.parquet").as_uri(), "action": "add", "isDir": False})
     (log / "0").write_bytes(f"v1\n{good}\n".encode() + line.encode("latin-1"))
     with pytest.raises(mc.UsageError, match="_spark_metadata/0") as caught:
-        mc.adopt(tmp_path)
+        mc.Table(tmp_path).adopt()
     assert len(str(caught.value)) < 2_000
     assert not (tmp_path / "_manifest").exists()
 
@@ -261,4 +261,4 @@ def test_a_line_of_a_sinks_log_without_an_end_takes_no_memory() -> None:
     store = MemoryStore(f"hostile/sink/{time.monotonic_ns()}")
     store.put("_spark_metadata/0", b"v1\n" + b" " * (1 << 23))
     with pytest.raises(mc.UsageError, match="a line of more than 65536 bytes"):
-        mc.adopt(store.url)
+        mc.Table(store.url).adopt()

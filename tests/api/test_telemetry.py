@@ -267,7 +267,7 @@ def test_a_tables_gauges_are_set_when_its_figures_are_asked_for(root: Path, metr
     }
     assert points["table.size"][0][1] == sum(table.files()["bytes"].to_pylist())
     assert 0 <= points["table.head_age"][0][1] < 60 and 0 <= points["table.oldest_prepared_age"][0][1] < 60
-    mc.abort(root, job.id)
+    mc.Table(root).abort(job.id)
     table.metrics()
     assert metrics.points()["table.oldest_prepared_age"][0][1] == 0
 

@@ -385,8 +385,8 @@ def check_fed(
 
 def check_counts(table: mc.Table) -> list[str]:
     """Whether the library finds that its own counts match."""
-    wrong = table.counts().mismatches
-    return [f"version {each.version}: {each.what}: {each.found}, not {each.expected}" for each in wrong[:_SHOWN]]
+    wrong = [each for each in table.verify().findings if each.kind in ("counts_differ", "totals_differ", "path_listed_twice")]
+    return [f"{each.object}: {each.problem}" for each in wrong[:_SHOWN]]
 
 
 def check_state(url: str, options: Mapping[str, Any], told: Sequence[Mapping[str, Any]], name: str = "state") -> tuple[list[str], int]:

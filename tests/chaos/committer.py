@@ -91,7 +91,7 @@ class Committer(Actor):
         url, options = self.world.urls[table], self.world.options
         try:
             if verb == "abort":
-                found = mc.abort(url, job, storage_options=options)
+                found = mc.Table(url, storage_options=options).abort(job)
                 self.maybe_die("given up, and nobody was told", 0.03)
                 return self.told(table, job, found, found.version, running)
             outcome = mc.commit(url, job, storage_options=options)

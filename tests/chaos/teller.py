@@ -19,6 +19,7 @@ from tests.chaos.worker import UNHEARD
 from tests.chaos.world import Phase, World, get_file, put_file
 
 import manifestcommit as mc
+from manifestcommit.joint import PreparedTransaction
 from manifestcommit.testing.history.operation import EVERYTHING
 from manifestcommit.testing.history.recorder import Running
 
@@ -279,7 +280,7 @@ class Clerk(BankActor):
 
     def ask(self, transfer: Transfer, jobs: dict[str, str], verb: str) -> str:
         """All of them, or one of them, which stands for all."""
-        prepared = mc.PreparedTransaction({self.world.urls[bank]: job for bank, job in jobs.items()}, self.world.options)
+        prepared = PreparedTransaction({self.world.urls[bank]: job for bank, job in jobs.items()}, self.world.options)
         with self.recorded(verb, jobs, shared=True, gives_up=EVERYTHING) as running:  # a commit aborts what one of the tables has fenced
             try:
                 if verb == "abort":
@@ -346,4 +347,4 @@ class Manager(Clerk):
             except (mc.WatermarkOverlapError, mc.CommitConflictError):
                 is_left = True
             if is_left:
-                mc.abort(url, job, storage_options=options)
+                mc.Table(url, storage_options=options).abort(job)

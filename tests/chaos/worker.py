@@ -231,7 +231,7 @@ class Worker(Actor):
             self.violation(f"a store without faults gave no answer to job {job}")
         if self.likely(0.5):
             try:
-                found = mc.resolve(self.world.urls[table], job, storage_options=self.world.options)
+                found = mc.Table(self.world.urls[table], storage_options=self.world.options).resolve(job)
             except mc.StoreError as error:
                 return self.failed(error)
             if found not in ("committed", "not_committed") and not (found == "forgotten" and self.is_fenced(table, job)):

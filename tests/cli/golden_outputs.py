@@ -73,7 +73,6 @@ CASES: dict[str, list[tuple[list[str], Answers]]] = {
     ],
     "create-table-sql": [(["lake.flights"], ())],
     "verify": [([], ())],
-    "counts": [([], ())],
     "doctor": [([], ())],
 }
 # Several tables of one lake, in this order: FLIGHTS decides for REJECTS, and for a third one that takes part once.
@@ -178,7 +177,7 @@ def _tables(urls: dict[str, str]) -> str:
     jobs = [mc.begin(urls[FLIGHTS]), mc.begin(urls[REJECTS])]
     for job in jobs:
         job.write(day)
-    return mc.prepare_together(jobs).jobs[urls[REJECTS]][-32:-24]
+    return mc.transaction(jobs).prepare().jobs[urls[REJECTS]][-32:-24]
 
 
 def _parquet(url: str) -> str:

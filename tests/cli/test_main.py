@@ -23,7 +23,7 @@ from manifestcommit.cli.main import main
 
 COMMANDS = [
     "history", "describe", "schema", "partitions", "files", "head", "watermarks", "changes", "lineage",
-    "resolve", "rewind", "rollback", "tag", "recover", "metrics", "counts", "verify", "doctor", "compact", "delete", "report",
+    "resolve", "rewind", "rollback", "tag", "recover", "metrics", "verify", "doctor", "compact", "delete", "report",
     "add-column", "rename-column", "widen-column", "comment-column", "drop-column", "properties",
 ]  # fmt: skip
 ESCAPES = "\x1b[31m\x9b32m\x07\x7f\u202e"

@@ -74,7 +74,7 @@ def test_another_tables_path_is_shown_not_sent(capsys: pytest.CaptureFixture[str
     jobs = [mc.begin(path) for path in paths]
     for job in jobs:
         job.write(pa.table({"id": [2]}))
-    prepared = mc.prepare_together(jobs).jobs
+    prepared = mc.transaction(jobs).prepare().jobs
     for path, (_, waiting) in zip(paths, prepared.items(), strict=True):
         for command in (["history", path], ["describe", path], ["jobs", path], ["resolve", path, mc.Table(path).history(1)[0]["job"]]):
             assert main(command) == DONE

@@ -183,7 +183,6 @@ ALSO: dict[str, dict[str, Callable[[World], Any]]] = {
     "Table.overwrite_where": {"where": lambda world: "id > 0 OR id <= 0 OR id IS NULL"},
     "Table.merge": {"source": lambda world: ROWS},
     "Table.merge_into": {"source": lambda world: ROWS},
-    "adopt": {"path": lambda world: world.url},
 }
 # Arguments that mean something only together with another one.
 TOGETHER: dict[tuple[str, str], dict[str, Any]] = {

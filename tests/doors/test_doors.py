@@ -72,7 +72,7 @@ def test_what_is_refused_has_changed_nothing(made: list[dict[str, Any]]) -> None
 
 def test_a_default_may_be_said() -> None:
     """As callers do that hand on what they were given."""
-    owners = [mc, mc.Table, mc.Job, mc.Transaction, mc.PreparedTransaction]
+    owners = [mc, mc.Table, mc.Job, mc.Transaction]
     found = {each for owner in owners for name in dir(owner) if hasattr(each := getattr(owner, name), "__wrapped__")}
     rules = [(each, inspect.getclosurevars(each).nonlocals["rules"]) for each in found if "rules" in each.__code__.co_freevars]
     assert len(rules) > 50

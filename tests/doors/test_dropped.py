@@ -176,7 +176,7 @@ def test_an_interrupted_recoverable_write_says_how_it_ends(tmp_path: Path) -> No
     (waiting,) = mc.Table(tmp_path / "t").jobs()
     (note,) = caught.value.__notes__
     assert waiting.job in note and "same key" in note and f"abort({mc.Table(tmp_path / 't').url!r}, {waiting.job!r})" in note
-    assert mc.abort(tmp_path / "t", waiting.job) == "aborted"
+    assert mc.Table(tmp_path / "t").abort(waiting.job) == "aborted"
 
 
 @pytest.mark.parametrize("lands", [True, False])
@@ -196,5 +196,5 @@ def test_an_interrupted_commit_says_where_its_outcome_is_found(tmp_path: Path, m
     monkeypatch.undo()
     (note,) = caught.value.__notes__
     job = note.split()[2]
-    assert texts == [] and mc.resolve(tmp_path / "t", job) == ("committed" if lands else "not_committed")
+    assert texts == [] and mc.Table(tmp_path / "t").resolve(job) == ("committed" if lands else "not_committed")
     assert f"resolve({mc.Table(tmp_path / 't').url!r}, {job!r})" in note

@@ -14,6 +14,7 @@ import manifestcommit as mc
 from manifestcommit.cli.exit_codes import NO, USAGE
 from manifestcommit.cli.main import main
 from manifestcommit.engine.metadata.version_chain import open_head
+from manifestcommit.joint import PreparedTransaction
 from manifestcommit.store import open_store
 
 DAY = pa.table({"id": [1, 2], "note": ["a=b/ %+#é", None]})
@@ -48,7 +49,7 @@ def test_leaving_the_block_commits_all_tables(lake: list[str]) -> None:
     for path in lake:
         table = mc.Table(path)
         assert table.verify(deep=True).is_sound and table.history()[0]["message"] == "m"
-        assert mc.resolve(path, table.snapshot().commits[0].job) == "committed"
+        assert mc.Table(path).resolve(table.snapshot().commits[0].job) == "committed"
 
 
 def test_a_rerun_of_a_transaction_declares_all_or_nothing_or_skips(lake: list[str]) -> None:
@@ -124,7 +125,7 @@ def test_no_job_of_a_transaction_is_ended_alone(lake: list[str], end: str) -> No
             tx[name].write(DAY)
         assert isinstance(mc.commit_all([tx["rejects"]])[0].error, mc.UsageError)
         with pytest.raises(mc.UsageError, match="belongs to a transaction"):
-            mc.commit_together([tx[name] for name in tx])
+            mc.transaction([tx[name] for name in tx]).commit()
     assert rows(lake[:2]) == [2, 2]
 
 
@@ -150,7 +151,7 @@ def test_jobs_at_hand_are_committed_together(lake: list[str]) -> None:
     first.overwrite()
     first.write(DAY.slice(0, 1))
     second.write(DAY)
-    outcome = mc.commit_together([first, second])
+    outcome = mc.transaction([first, second]).commit()
     assert [each.version for each in outcome.outcomes.values()] == [3, 3] and first.outcome is not None and first.outcome.committed
     assert rows(lake[:2]) == [1, 4] and outcome.outcomes[mc.Table(lake[0]).url] == first.outcome
 
@@ -262,11 +263,11 @@ def test_jobs_that_were_not_prepared_together_do_not_end_together(tmp_path: Path
     if kind == "alone":
         given = {path: job.prepare() for path, job in zip(paths, jobs, strict=True)}
     else:
-        given = dict(mc.prepare_together(jobs[:2]).jobs) | dict(mc.prepare_together(jobs[2:]).jobs)
-    mixed = mc.PreparedTransaction(dict(list(given.items())[1:3]))
+        given = dict(mc.transaction(jobs[:2]).prepare().jobs) | dict(mc.transaction(jobs[2:]).prepare().jobs)
+    mixed = PreparedTransaction(dict(list(given.items())[1:3]))
     with pytest.raises(mc.UsageError, match="was not prepared together with the other jobs"):
         getattr(mixed, end)()
-    assert {str(mc.resolve(url, job)) for url, job in given.items()} == {"pending"} and rows(paths) == [0] * 4
+    assert {str(mc.Table(url).resolve(job)) for url, job in given.items()} == {"pending"} and rows(paths) == [0] * 4
 
 
 @pytest.mark.parametrize("command", [["tag", "t"], ["rollback", "--tag", "t", "--reason", "r", "--dry-run"]])
@@ -283,17 +284,24 @@ def test_an_empty_path_of_another_table_is_not_the_first_table(
 def test_what_are_no_jobs_of_several_tables_is_refused(lake: list[str]) -> None:
     """[SE3] [MT2]"""
     with pytest.raises(mc.UsageError, match="invalid jobs"):
-        mc.commit_together([1])  # type: ignore[list-item]
+        mc.transaction([mc.begin(lake[0]), 1])  # type: ignore[list-item]
+    with pytest.raises(mc.UsageError, match="give the transaction none"):
+        mc.transaction([mc.begin(lake[0]), mc.begin(lake[1])], key="k")
+    with pytest.raises(mc.UsageError, match="expected 2 to 32 jobs, got 1"):
+        mc.transaction([mc.begin(lake[0])])
     with pytest.raises(mc.UsageError, match="takes part twice"):
-        mc.commit_together([mc.begin(lake[0]), mc.begin(lake[0])])
+        mc.transaction([mc.begin(lake[0]), mc.begin(lake[0])]).commit()
     with pytest.raises(mc.UsageError, match=f"{lake[1]} has no key"):
-        mc.commit_together([mc.begin(lake[0], key="k", recoverable=True, fingerprint="f"), mc.begin(lake[1])])
+        mc.transaction([mc.begin(lake[0], key="k", recoverable=True, fingerprint="f"), mc.begin(lake[1])]).commit()
     with pytest.raises(mc.UsageError, match=f"{lake[1]} has no key"):
-        mc.commit_together([mc.begin(lake[0], key="k"), mc.begin(lake[1])])
+        mc.transaction([mc.begin(lake[0], key="k"), mc.begin(lake[1])]).commit()
     with pytest.raises(mc.UsageError, match="are not in the same object store"):
-        mc.commit_together([mc.begin(lake[0]), mc.begin("memory://elsewhere/t")])
-    with pytest.raises(mc.UsageError, match="has 2 to 32 tables, not 1"):
-        mc.commit_together([mc.begin(lake[0])])
+        mc.transaction([mc.begin(lake[0]), mc.begin("memory://elsewhere/t")]).commit()
+    with mc.begin(lake[0]) as refused:  # what a transaction refuses to take stays its owner's
+        with pytest.raises(mc.UsageError, match="takes part twice"):
+            mc.transaction([refused, refused])
+        refused.write(DAY)
+    assert refused.outcome is not None and rows(lake[:1]) == [2]
 
 
 def test_a_pinned_version_never_changes(lake: list[str]) -> None:

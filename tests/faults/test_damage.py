@@ -21,7 +21,7 @@ import manifestcommit as mc
 from manifestcommit.core.format import codec
 from manifestcommit.core.table import object_names
 from manifestcommit.core.table.entries import ColumnStats, Entry
-from manifestcommit.core.table.snapshot import Commit, Snapshot, Tag, Totals
+from manifestcommit.core.table.snapshot import Commit, Snapshot, Summary, Tag, Totals
 from manifestcommit.engine.inspection.verify import VerifyReport, verify
 from manifestcommit.engine.metadata.manifests import to_parquet
 from manifestcommit.engine.metadata.version_chain import Head, open_head, read_object
@@ -411,7 +411,7 @@ def path_listed_twice(place: Place) -> set[tuple[str, str]]:
     size = (place.root / path).stat().st_size
     entry = Entry(path=path, partition=("x",), rows=1, bytes=size, job=head.commits[0].job, added=9)
     totals = Totals(files=head.totals.files + 1, rows=head.totals.rows + 1, bytes=head.totals.bytes + size)
-    summary = msgspec.structs.replace(head.commits[0].summary, files=1, rows=1, bytes=size)
+    summary = Summary(files=1, rows=1, bytes=size)
     job = object_names.job_id(11, head.table_id, bytes(16))
     record = Commit(job=job, commit_id=f"{job}.1", operation="append", summary=summary)
     place.commit(added=(*head.added, entry), totals=totals, commit=record)

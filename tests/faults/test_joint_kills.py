@@ -23,6 +23,7 @@ from tests.sizes import rest_thorough
 import manifestcommit as mc
 from manifestcommit.core.table import object_names
 from manifestcommit.errors import JobAbortedError, UsageError
+from manifestcommit.joint import PreparedTransaction
 from manifestcommit.store.local.local import LocalStore
 
 KEY = "day 1 é"
@@ -64,17 +65,17 @@ def stop_at(what: str, skip: int, reached: Any, *, after: bool) -> None:
         setattr(LocalStore, method, stopping(getattr(LocalStore, method)))
 
 
-def prepare(paths: list[str]) -> mc.PreparedTransaction:
+def prepare(paths: list[str]) -> PreparedTransaction:
     jobs = [mc.begin(path, key=KEY) for path in paths]
     for job in jobs:
         job.write(DAY)
     names = {path: job.id for path, job in zip(paths, jobs, strict=True)}
     Path(paths[0], "names of the jobs").write_text(json.dumps(names))
-    return mc.prepare_together(jobs)
+    return mc.transaction(jobs).prepare()
 
 
-def dead_jobs(paths: list[str]) -> mc.PreparedTransaction:
-    return mc.PreparedTransaction(json.loads(Path(paths[0], "names of the jobs").read_text()))
+def dead_jobs(paths: list[str]) -> PreparedTransaction:
+    return PreparedTransaction(json.loads(Path(paths[0], "names of the jobs").read_text()))
 
 
 def prepare_and_die(paths: list[str], where: tuple[str, int, bool], reached: Any) -> None:
@@ -99,7 +100,7 @@ def go_on(paths: list[str], how: str) -> None:
     except UsageError:
         for path, job in jobs.jobs.items():
             with contextlib.suppress(JobAbortedError, UsageError):
-                mc.commit(path, job) if how == "commit" else mc.abort(path, job)
+                mc.commit(path, job) if how == "commit" else mc.Table(path).abort(job)
     except JobAbortedError:
         assert how == "commit"
 
@@ -143,7 +144,7 @@ def write_other(paths: list[str]) -> None:
     for path, job in zip(paths, jobs, strict=True):
         other = path == paths[1]
         job.write(pa.concat_tables([DAY, DAY]) if other else DAY, target_file_size=2_000_000 if other else 1_000_000)
-    mc.commit_together(jobs)
+    mc.transaction(jobs).commit()
 
 
 def write_other_and_die(paths: list[str], where: tuple[str, int, bool], reached: Any) -> None:
@@ -151,7 +152,7 @@ def write_other_and_die(paths: list[str], where: tuple[str, int, bool], reached:
     for job in jobs:
         job.write(DAY, target_file_size=1_000_000)
     stop_at(where[0], where[1], reached, after=where[2])
-    mc.commit_together(jobs)
+    mc.transaction(jobs).commit()
 
 
 # --- the tests ----------------------------------------------------------------------------------------------------------------------------
@@ -161,7 +162,7 @@ def agreed(paths: list[str]) -> int:
     """How many rows each table has, which is the same in all, by a joint read and by reads of each; no job is left, nothing is damaged."""
     counts = {table.to_arrow().num_rows for table in mc.read_together(paths)} | {mc.Table(path).to_arrow().num_rows for path in paths}
     assert len(counts) == 1, counts
-    states = {str(mc.resolve(path, job)) for path, job in dead_jobs(paths).jobs.items()}
+    states = {str(mc.Table(path).resolve(job)) for path, job in dead_jobs(paths).jobs.items()}
     (count,) = counts
     assert states <= ({"committed"} if count else {"aborted", "not_committed"}), (count, states)
     assert all(mc.Table(path).verify().is_sound for path in paths)
@@ -200,7 +201,7 @@ def test_who_dies_while_it_prepares_leaves_nothing_that_can_commit(lake: list[st
 def test_who_dies_once_all_is_prepared_leaves_it_to_others(lake: list[str], how: str) -> None:
     """[MT11] [MT1]"""
     killed(prepare_and_die, lake, (PREPARED, 2, True))
-    assert {str(mc.resolve(path, job)) for path, job in dead_jobs(lake).jobs.items()} == {"pending"}
+    assert {str(mc.Table(path).resolve(job)) for path, job in dead_jobs(lake).jobs.items()} == {"pending"}
     assert {table.to_arrow().num_rows for table in mc.read_together(lake)} == {0}
     in_process(go_on, lake, how)
     count = agreed(lake)

@@ -119,7 +119,7 @@ class Run:
             resolved = self.resolve(job)
             self.proxy.settle(now=True)
             return Told(
-                outcome="OutcomeUnknownError", resolved=resolved, later=str(mc.resolve(self.url, job, storage_options=self.options))
+                outcome="OutcomeUnknownError", resolved=resolved, later=str(mc.Table(self.url, storage_options=self.options).resolve(job))
             )
         except mc.ManifestCommitError as error:
             self.proxy.settle(now=True)

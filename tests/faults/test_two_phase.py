@@ -666,7 +666,7 @@ def finish_each(root: str, me: int, jobs: list[str], barrier: Any, answers: Any)
             if dice.random() < 0.6:
                 told.append(("committed", mc.commit(root, job).version))
             else:
-                status = mc.abort(root, job)
+                status = mc.Table(root).abort(job)
                 told.append((str(status), status.version))
         except JobAbortedError:
             told.append(("aborted", None))
@@ -802,8 +802,8 @@ def test_a_task_that_dies_before_the_checkpoint_leaves_nothing_to_commit(root: s
     """Killed after it wrote its files: they are in no version, its id commits nothing, its rerun writes them once. [AB3] [IV5]"""
     store = LocalStore(root)
     killed(write_and_die, root)
-    assert mc.resolve(root, dead_job(root)) == "not_committed"
-    for finish in (mc.commit, mc.abort):
+    assert mc.Table(root).resolve(dead_job(root)) == "not_committed"
+    for finish in (mc.commit, lambda path, job: mc.Table(path).abort(job)):
         with pytest.raises(UsageError, match="holds no prepared job"):
             finish(root, dead_job(root))
     assert read_ids(store) == [1]
@@ -817,7 +817,7 @@ def test_a_task_that_dies_at_prepare_or_after_it_is_committed_once(root: str, af
     """[AB3] [KY3]"""
     store = LocalStore(root)
     killed(prepare_and_die, root, "no such call" if after else "put_if_absent _manifest/jobs/")
-    assert mc.resolve(root, dead_job(root)) == ("pending" if after else "not_committed")
+    assert mc.Table(root).resolve(dead_job(root)) == ("pending" if after else "not_committed")
     assert read_ids(store) == [1]
     if after:
         in_process(commit_all, root, [dead_job(root)])
@@ -858,7 +858,7 @@ def test_an_acknowledgement_that_was_lost_is_given_by_the_next_committer(root: s
     assert in_chain(store, job) == [3]
     outcome = mc.commit(root, job)
     assert (outcome.kind, outcome.version) == ("committed", 3)
-    status = mc.abort(root, job)
+    status = mc.Table(root).abort(job)
     assert (status, status.version) == ("committed", 3)
     assert read_ids(store) == [1, 7]
     check_table(store)

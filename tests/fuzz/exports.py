@@ -42,7 +42,7 @@ class Exported:
         sink = io.BytesIO()
         pq.write_table(pa.table({"id": pa.array([1, 2], pa.int64()), "day": pa.array([1, 1], pa.int32())}), sink)
         self.store.put(FOREIGN, sink.getvalue())
-        mc.adopt(self.url)
+        mc.Table(self.url).adopt()
         table = mc.Table(self.url)
         table.set_properties({"export.formats": "iceberg,delta"})
         mc.write(_row(3), self.url, key="more", watermarks={"s": (0, 1)})
@@ -98,7 +98,7 @@ def readers(place: Exported) -> dict[str, Callable[[], Any]]:
         "metrics": lambda: mc.Table(url).metrics(),
         "write": lambda: mc.write(_row(4), url),
         **{each: lambda each=each: mc.Table(url).export(each) for each in FORMATS},
-        "plan of gc": lambda: mc.plan_gc(url, grace="0s", keep_for="0s"),
+        "plan of gc": lambda: mc.Table(url).plan_gc(grace="0s", keep_for="0s"),
         "gc": lambda: mc.gc(url, grace="0s", keep_for="0s"),
         "verify": lambda: mc.Table(url).verify(),
     }

@@ -115,7 +115,7 @@ def readers(place: Folder, kind: str) -> dict[str, Callable[[], Any]]:
     url = place.store.url
 
     def adopted() -> None:
-        found = mc.adopt(url)
+        found = mc.Table(url).adopt()
         listed = {each["path"] for each in mc.Table(url).files().to_pylist()}
         if kind == "delta" or not listed <= set(FILES) or found.files != len(listed):
             raise AssertionError(f"{sorted(listed)} were adopted")
@@ -123,7 +123,7 @@ def readers(place: Folder, kind: str) -> dict[str, Callable[[], Any]]:
     return {
         "open": lambda: mc.Table(url).snapshot(),
         "write": lambda: mc.write(pa.table({"id": [1]}), url),
-        "adopt by": lambda: mc.adopt(url, partition_by=["id"]),
+        "adopt by": lambda: mc.Table(url).adopt(partition_by=["id"]),
         "adopt": adopted,
-        "again": lambda: mc.adopt(url),
+        "again": lambda: mc.Table(url).adopt(),
     }

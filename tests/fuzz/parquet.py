@@ -132,7 +132,7 @@ class _Place:
         for store in (self.folder, self.data):
             store.delete([info.name for info in store.list("")])
         self.data.put(_FILE, _files()[0])
-        mc.adopt(self.data.url)
+        mc.Table(self.data.url).adopt()
         self.snapshot = mc.Table(self.data.url).snapshot()
         self.parts = MemoryStore("fuzz-parts")
         self.parts.delete([info.name for info in self.parts.list("")])
@@ -208,8 +208,8 @@ class _Place:
             "whole": whole,
             "dataset": rows,
             "dataset, filtered": lambda: rows(condition),
-            "adopt": lambda: mc.adopt(self.folder.url),
-            "adopt in partitions": lambda: mc.adopt(self.folder.url, partition_by=["day"]),
+            "adopt": lambda: mc.Table(self.folder.url).adopt(),
+            "adopt in partitions": lambda: mc.Table(self.folder.url).adopt(partition_by=["day"]),
             "add": lambda: add(url),
             "add to none": lambda: add(self.new.url),
             "task": lambda: ahead(chosen, names),
@@ -242,7 +242,7 @@ class _Place:
             "by parts": by_parts,
             "verify": lambda: mc.Table(url).verify(),
             "dataset": lambda: mc.Table(url).dataset(),
-            "gc": lambda: mc.plan_gc(url, grace="0s", keep_for="0s"),
+            "gc": lambda: mc.Table(url).plan_gc(grace="0s", keep_for="0s"),
             "append": lambda: mc.write(_rows(0), url),
         }
 

@@ -308,7 +308,6 @@ def looking(table: Table) -> dict[str, Reader]:
         "changes": lambda: opened().changes(2),
         "describe": lambda: opened().describe(),
         "figures": lambda: opened().metrics({"s:0": 100}),
-        "counts": lambda: opened().counts(),
         "tag": lambda: opened().snapshot(tag="kept"),
         "as of": lambda: opened().snapshot(as_of=table.moment),
         "jobs": lambda: opened().jobs(),
@@ -319,7 +318,7 @@ def looking(table: Table) -> dict[str, Reader]:
         "rows": lambda: opened().dataset().to_table(),
         "rows of a day": lambda: opened().dataset().to_table(filter=day),
         "rows of values": lambda: opened().dataset(version=3).to_table(filter=values),
-        "gc": lambda: mc.plan_gc(url, grace="0s", keep_for="0s"),
+        "gc": lambda: mc.Table(url).plan_gc(grace="0s", keep_for="0s"),
     }
 
 
@@ -340,7 +339,7 @@ def changing(table: Table) -> dict[str, Reader]:
         "rerun": rerun,
         "take": lambda: _take(table),
         "recover": lambda: mc.Table(url).recover(),
-        "give up": lambda: mc.abort(url, table.recoverable),
+        "give up": lambda: mc.Table(url).abort(table.recoverable),
         "compact": lambda: mc.Table(url).compact(only_manifests=True),
         "rollback": lambda: mc.Table(url).rollback(2, reason="fuzz"),
         "add column": lambda: mc.Table(url).add_column("new", "long"),

@@ -296,14 +296,14 @@ def foreign(path: str, name: str, data: pa.Table, **options: object) -> None:
 def adopted(path: str) -> mc.Table:
     foreign(path, "a.parquet", every_type())
     foreign(path, "sub/b c.parquet", every_type())
-    mc.adopt(path)
+    mc.Table(path).adopt()
     return mc.Table(path)
 
 
 @kind
 def adopted_and_renamed(path: str) -> mc.Table:
     foreign(path, "a.parquet", numbered(2, old=["a", None], gone=[1, 2]))
-    mc.adopt(path)
+    mc.Table(path).adopt()
     mc.Table(path).rename_column("old", "new")
     mc.Table(path).drop_column("gone")
     mc.write(numbered(1, new=["c"]), path)
@@ -315,7 +315,7 @@ def adopted_folders(path: str) -> mc.Table:
     """Files that lack the partition column, which only folders tell."""
     for part in ("p%20q", "r", "__HIVE_DEFAULT_PARTITION__"):
         foreign(path, f"part={part}/a.parquet", numbered(2))
-    mc.adopt(path)
+    mc.Table(path).adopt()
     mc.write(numbered(1, part=["s"]), path)
     return mc.Table(path)
 
@@ -324,7 +324,7 @@ def adopted_folders(path: str) -> mc.Table:
 def adopted_old_instants(path: str) -> mc.Table:
     moment = pa.array([dt.datetime(2013, 1, 1, 5, tzinfo=dt.UTC), None], pa.timestamp("us", "UTC"))
     foreign(path, "a.parquet", numbered(2, at=moment), use_deprecated_int96_timestamps=True)
-    mc.adopt(path)
+    mc.Table(path).adopt()
     return mc.Table(path)
 
 
@@ -332,7 +332,7 @@ def adopted_old_instants(path: str) -> mc.Table:
 def adopted_with_ids(path: str) -> mc.Table:
     fields = [pa.field("n", pa.int64(), metadata={"PARQUET:field_id": "1"}), pa.field("t", pa.string(), metadata={"PARQUET:field_id": "2"})]
     foreign(path, "a.parquet", pa.table({"n": [1, 2], "t": ["a", None]}, schema=pa.schema(fields)))
-    mc.adopt(path)
+    mc.Table(path).adopt()
     return mc.Table(path)
 
 

@@ -348,7 +348,7 @@ def test_files_that_a_rollback_brings_back_are_looked_at(tmp_path: Path) -> None
     path = str(tmp_path / "t")
     ids = pa.schema([pa.field("n", pa.int64(), metadata={"PARQUET:field_id": "77"})])
     foreign(path, "a.parquet", pa.table({"n": [1, 2]}, schema=ids))
-    with_it = mc.adopt(path).version
+    with_it = mc.Table(path).adopt().version
     table = mc.Table(path)
     mc.write(numbered(1), path, mode="overwrite")
     table.export("iceberg")
@@ -620,7 +620,7 @@ def test_a_name_that_means_another_column_ends_what_is_shown(tmp_path: Path) -> 
     """[EX6]"""
     path = str(tmp_path / "t")
     foreign(path, "a.parquet", numbered(2))
-    mc.adopt(path)
+    mc.Table(path).adopt()
     table = mc.Table(path)
     start = table.version
     table.add_column("b", "string")

@@ -67,12 +67,12 @@ BY_PART = by((2, IdentityTransform(), "part"))
 def check(root: str, wanted: pa.Table, from_: str, **other: Any) -> mc.Table:
     """The adopted table has the rows, its files are where they were, and a third client reads them from an export."""
     before = {each: each.read_bytes() for each in Path(root).rglob("*.parquet") if "_delta_log" not in each.parts}
-    adopted = mc.adopt(root, from_=from_)
+    adopted = mc.Table(root).adopt(from_=from_)
     table = mc.Table(root)
     found, schema = expected(table)
     assert found == rows(wanted, schema) and adopted.rows == wanted.num_rows
     assert {each: each.read_bytes() for each in before} == before
-    again = mc.adopt(root, from_=from_)
+    again = mc.Table(root).adopt(from_=from_)
     assert again.already_adopted and again.version == adopted.version == table.version
     assert not {each["path"] for each in table.files().to_pylist()} - {str(each.relative_to(root)) for each in before}
     if not set("%#?") & set(root):
@@ -300,7 +300,7 @@ def test_the_document_of_a_table_without_a_catalog_is_found(tmp_path: Path) -> N
     ice = ice_table(str(root), Schema(N))
     ice.append(numbered(3))
     with pytest.raises(mc.UsageError, match=r"only its catalog knows .* from_='file:.*/metadata/00001-"):
-        mc.adopt(root, from_="iceberg")
+        mc.Table(root).adopt(from_="iceberg")
     documents = sorted((root / "metadata").glob("*.metadata.json"))
     for number, each in enumerate(documents, 1):
         each.rename(root / "metadata" / f"v{number}.metadata.json")
@@ -382,7 +382,7 @@ def test_an_iceberg_table_that_cannot_be_taken_is_refused_whole(tmp_path: Path, 
     make(ice)
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(mc.UsageError, match=reason):
-        mc.adopt(tmp_path / "t", from_=document(ice))
+        mc.Table(tmp_path / "t").adopt(from_=document(ice))
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -391,7 +391,7 @@ def test_types_that_a_table_cannot_have_are_refused(tmp_path: Path, kind: Iceber
     """[AF4]"""
     ice = ice_table(str(tmp_path / "t"), Schema(N, NestedField(3, "odd", kind)))
     with pytest.raises(mc.UnsupportedTypeError, match=f"column 'odd' has the type {kind}"):
-        mc.adopt(tmp_path / "t", from_=document(ice))
+        mc.Table(tmp_path / "t").adopt(from_=document(ice))
 
 
 EXPORTED = ["all types", "nested", "renamed", "partitions of text", "rows changed", "removed from manifests", "columns added"]
@@ -407,7 +407,7 @@ def test_what_this_library_exported_comes_back(tmp_path: Path, kind: str, format
     ids = [each["id"] for each in described(table)]
     newest = tmp_path / "t" / "_iceberg" / "metadata" / f"v{table.version}.metadata.json"
     shutil.rmtree(tmp_path / "t" / "_manifest")
-    mc.adopt(tmp_path / "t", from_=str(newest) if format == "iceberg" else "delta")
+    mc.Table(tmp_path / "t").adopt(from_=str(newest) if format == "iceberg" else "delta")
     found, columns = expected(mc.Table(str(tmp_path / "t")))
     assert columns.names == schema.names and found == wanted
     assert format == "delta" or [each["id"] for each in described(mc.Table(str(tmp_path / "t")))] == ids
@@ -501,7 +501,7 @@ def test_a_delta_table_that_cannot_be_taken_is_refused_whole(tmp_path: Path, act
     )
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(mc.UsageError, match=reason):
-        mc.adopt(root, from_="delta")
+        mc.Table(root).adopt(from_="delta")
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -513,11 +513,11 @@ def test_where_no_such_table_is_nothing_is_made(tmp_path: Path, from_: str) -> N
     """[AF4]"""
     pq.write_table(numbered(1), tmp_path / "a.parquet")
     with pytest.raises(mc.NotATableError, match=r"holds no (Iceberg table|Delta log)"):
-        mc.adopt(tmp_path, from_=from_)
+        mc.Table(tmp_path).adopt(from_=from_)
     with pytest.raises(mc.UsageError, match="invalid from_ 'hudi': expected 'iceberg', 'delta', or the path"):
-        mc.adopt(tmp_path, from_="hudi")
+        mc.Table(tmp_path).adopt(from_="hudi")
     with pytest.raises(mc.UsageError, match="partition_by: with from_"):
-        mc.adopt(tmp_path, from_=from_, partition_by="a")
+        mc.Table(tmp_path).adopt(from_=from_, partition_by="a")
     assert [each.name for each in tmp_path.iterdir()] == ["a.parquet"]
 
 
@@ -531,7 +531,7 @@ def test_a_killed_adoption_is_completed(tmp_path: Path) -> None:
         session = TableContext(store)
         with contextlib.suppress(Died):
             adopt(session, source=source_of(session, "delta"))
-        mc.adopt(root, from_="delta")
+        mc.Table(root).adopt(from_="delta")
         found, schema = expected(mc.Table(root))
         assert found == rows(data, schema)
         if len(store.calls) < number:
@@ -549,33 +549,33 @@ def test_an_iceberg_table_that_has_moved_on_is_told(tmp_path: Path) -> None:
     root = str(tmp_path / "t")
     ice = ice_table(root, Schema(N))
     ice.append(numbered(2))
-    adopted = mc.adopt(root, from_=document(ice))
+    adopted = mc.Table(root).adopt(from_=document(ice))
     before = ice.current_snapshot().snapshot_id
     ice.append(numbered(1))
     now = ice.current_snapshot().snapshot_id
     with pytest.raises(mc.UsageError, match=rf"adopted from snapshot {before} of the Iceberg table.* is snapshot {now} of .*`add_files`"):
-        mc.adopt(root, from_=document(ice))
+        mc.Table(root).adopt(from_=document(ice))
     assert mc.Table(root).version == adopted.version and mc.Table(root).to_arrow().num_rows == 2
-    assert mc.adopt(root, from_=numbered_document(root, 1)).already_adopted
+    assert mc.Table(root).adopt(from_=numbered_document(root, 1)).already_adopted
 
 
 def test_a_delta_table_that_has_moved_on_is_told(tmp_path: Path) -> None:
     """Also where a checkpoint is all that says so; not where the log is gone, or that of this table's exports. [AF4]"""
     root = str(tmp_path / "t")
     write_delta(root, numbered(2))
-    mc.adopt(root, from_="delta")
+    mc.Table(root).adopt(from_="delta")
     write_delta(root, numbered(1), mode="append")
     deltalake.DeltaTable(root).create_checkpoint()
     commit = Path(root, "_delta_log", f"{1:020d}.json")
     for _ in range(2):
         with pytest.raises(mc.UsageError, match=r"adopted from version 0 of the Delta table.* is version 1 of .*Stop the jobs"):
-            mc.adopt(root, from_="delta")
+            mc.Table(root).adopt(from_="delta")
         commit.unlink(missing_ok=True)
     assert mc.Table(root).to_arrow().num_rows == 2
     shutil.rmtree(commit.parent)
-    assert mc.adopt(root, from_="delta").already_adopted
+    assert mc.Table(root).adopt(from_="delta").already_adopted
     mc.Table(root).export("delta")
-    assert mc.adopt(root, from_="delta").already_adopted
+    assert mc.Table(root).adopt(from_="delta").already_adopted
 
 
 def test_a_folder_that_was_adopted_was_not_adopted_from_a_format(tmp_path: Path) -> None:
@@ -583,10 +583,10 @@ def test_a_folder_that_was_adopted_was_not_adopted_from_a_format(tmp_path: Path)
     root = str(tmp_path / "t")
     Path(root).mkdir()
     pq.write_table(numbered(2), f"{root}/a.parquet")
-    mc.adopt(root)
+    mc.Table(root).adopt()
     write_delta(root, numbered(1))
     with pytest.raises(mc.UsageError, match=r"adopted from a folder of files, and .* is version 0 of the Delta table now"):
-        mc.adopt(root, from_="delta")
+        mc.Table(root).adopt(from_="delta")
 
 
 def test_the_command_adopts_from_a_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -70,5 +70,5 @@ def test_tables_of_other_formats_are_adopted_on_s3(rgw: Any) -> None:
         document = f"{url}/_iceberg/metadata/v{table.version}.metadata.json"
         store = open_store(url, StorageOptions(options))
         store.delete([info.name for info in store.list("_manifest/")])
-        assert mc.adopt(url, from_=document if format == "iceberg" else "delta", storage_options=options).rows == 3
+        assert mc.Table(url, storage_options=options).adopt(from_=document if format == "iceberg" else "delta").rows == 3
         assert expected(mc.Table(url, options))[0] == wanted and schema.names == ["n", "part"]

@@ -193,7 +193,7 @@ def test_a_file_without_its_partition_column_is_refused_also_after_a_rollback(tm
     path = str(tmp_path / "t")
     foreign(path, "part=a/a.parquet", numbered(2))
     table, reason = mc.Table(path), "does not hold its partition column 'part', .* to Spark's catalog"
-    with_it = mc.adopt(path).version
+    with_it = mc.Table(path).adopt().version
     refuses(table, mc.UsageError, reason)
     mc.write(numbered(1, part=["b"]), path, mode="overwrite")
     table.set_properties(PROPERTY)

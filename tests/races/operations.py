@@ -118,7 +118,7 @@ def settle(process: Process, record: Record) -> Outcome:
         outcome = mc.commit(process.url, job, storage_options=process.options)
         decided.append([job, "committed", outcome.version])
     else:
-        found = mc.abort(process.url, job, storage_options=process.options)
+        found = mc.Table(process.url, storage_options=process.options).abort(job)
         decided.append([job, str(found), found.version])
     return "done"
 
@@ -196,7 +196,7 @@ def create(process: Process, record: Record) -> Outcome:
 
 
 def adopt(process: Process, record: Record) -> Outcome:
-    found = mc.adopt(process.url, partition_by=["day"], storage_options=process.options)
+    found = mc.Table(process.url, storage_options=process.options).adopt(partition_by=["day"])
     record.result.update(version=found.version, already=found.already_adopted, count=found.rows)
     return "committed"
 
@@ -260,14 +260,13 @@ def read(process: Process, record: Record) -> Outcome:
 
 def gc(process: Process, record: Record) -> Outcome:
     given = record.arguments
-    call = mc.plan_gc if given.get("dry_run", False) else mc.gc
+    table = mc.Table(process.url, storage_options=process.options)
+    call = table.plan_gc if given.get("dry_run", False) else table.gc
     found = call(
-        process.url,
         grace=dt.timedelta(seconds=given.get("grace_s", 0.0)),
         keep_versions=given.get("keep_versions", 1),
         keep_for=dt.timedelta(seconds=given.get("keep_for_s", 0.0)),
         foreign=given["foreign"],
-        storage_options=process.options,
     )
     if isinstance(found, mc.GcReport):
         deleted = {kind: tally.count for kind, tally in found.deleted.items()}

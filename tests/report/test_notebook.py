@@ -45,7 +45,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def test_a_value_is_one_line_in_a_repl(made: tuple[mc.Table, mc.Outcome, str]) -> None:
     table, outcome, _ = made
-    for value in (outcome, outcome.metrics, table.gc(), table.verify(), table.counts(), table.metrics()):
+    for value in (outcome, outcome.metrics, table.gc(), table.verify(), table.metrics()):
         assert len(repr(value)) <= 100 and repr(value).isprintable(), repr(value)
         assert repr(value).startswith(f"{type(value).__name__}(")
     assert repr(outcome).startswith("Outcome(kind='committed', version=2, rows=2, files=1, attempts=1, seconds=")
@@ -70,7 +70,7 @@ def test_where_a_position_is_fits_a_line_and_a_table(made: tuple[mc.Table, mc.Ou
 
 def test_a_value_is_a_small_table_in_a_notebook(made: tuple[mc.Table, mc.Outcome, str]) -> None:
     table, outcome, text = made
-    for value in (outcome, outcome.metrics, table.gc(), table.verify(), table.counts(), table.metrics(), table, table.history()):
+    for value in (outcome, outcome.metrics, table.gc(), table.verify(), table.metrics(), table, table.history()):
         html = value._repr_html_()  # type: ignore[union-attr]
         assert Tables(html).cells and len(html) < 20_000
     cells = Tables(table.history()._repr_html_()).cells  # type: ignore[attr-defined]

@@ -74,7 +74,7 @@ def test_a_folder_is_adopted_once_by_whoever_and_a_writer_waits_for_it() -> None
             open_store(LAKE).put(f"day=a%3D{number} é/part-{number}.parquet", sink.getvalue())
 
     def adopter() -> None:
-        mc.adopt(LAKE)
+        mc.Table(LAKE).adopt()
 
     def writer() -> None:
         mc.write(pa.table({"id": [3], "day": ["c"]}), LAKE, key="k", partition_by=["day"])

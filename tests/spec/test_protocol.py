@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from tests.spec import golden
 
+from manifestcommit import Table
 from manifestcommit.core.commit.change import ConflictInputs, Write
 from manifestcommit.core.commit.conflict import InterveningCommit, find_conflict
 from manifestcommit.core.format import codec
@@ -23,7 +24,6 @@ from manifestcommit.engine.metadata.version_chain import read_object
 from manifestcommit.engine.runtime.outcome import Outcome
 from manifestcommit.errors import UsageError
 from manifestcommit.store.memory import MemoryStore
-from manifestcommit.table import resolve
 from manifestcommit.table.creation import create_table
 from manifestcommit.testing.counting import CountingStore
 
@@ -78,15 +78,15 @@ def test_what_became_of_a_job_is_told_from_anywhere(root: str) -> None:
     create_table(url, ROWS.schema)
     session = TableContext(MemoryStore(root))
     job, outcome = append(session)
-    answer = resolve(url, job.id)
+    answer = Table(url).resolve(job.id)
     assert (answer, answer.version) == ("committed", outcome.version)
     unborn = Transaction.begin(session)
-    assert resolve(url, unborn.id) == "not_committed"
+    assert Table(url).resolve(unborn.id) == "not_committed"
     unborn.abort()
-    assert resolve(url, unborn.id) == "not_committed"
+    assert Table(url).resolve(unborn.id) == "not_committed"
     for other in (golden.JOB, "no job"):
         with pytest.raises(UsageError):
-            resolve(url, other)
+            Table(url).resolve(other)
 
 
 def test_a_job_given_up_or_long_forgotten_is_told_so(root: str) -> None:
@@ -104,8 +104,8 @@ def test_a_job_given_up_or_long_forgotten_is_told_so(root: str) -> None:
     )
     session.store.put_if_absent(object_names.version_name(after.version), codec.encode_snapshot(after))
     url = f"memory://{root}"
-    assert resolve(url, given_up) == "aborted"
-    assert resolve(url, forgotten) == "forgotten"
+    assert Table(url).resolve(given_up) == "aborted"
+    assert Table(url).resolve(forgotten) == "forgotten"
 
 
 WINNERS = ["create", "append", "overwrite", "replace", "schema", "properties", "an operation of a later release"]

@@ -469,7 +469,7 @@ class Model(RuleBasedStateMachine):
     def abort_by_id(self, data: st.DataObject) -> None:
         job = self.draw_job(data)
         decided = self.ref.decided.get(job.id, "no")
-        found, error = tried(lambda: mc.abort(self.url, job.id))
+        found, error = tried(lambda: mc.Table(self.url).abort(job.id))
         if error is not None:
             self.absorb()
             assert not job.left or job.birth < self.ref.fence, (error, job)

@@ -120,7 +120,7 @@ def test_jobs_that_others_finish_and_a_gc_beside_them_are_explained(tmp_path: Pa
         with recorder.commit("commit", job=jobs[0], shared=True) as running:
             running.told(mc.commit(url, jobs[0]))
         with recorder.commit("abort", job=jobs[1], shared=True, gives_up=jobs[1]) as running:
-            assert mc.abort(url, jobs[1]) == "aborted"
+            assert mc.Table(url).abort(jobs[1]) == "aborted"
             running.refused("aborted")
         with pytest.raises(mc.JobAbortedError), recorder.commit("commit", job=jobs[1], shared=True):
             mc.commit(url, jobs[1])

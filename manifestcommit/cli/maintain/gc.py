@@ -147,7 +147,7 @@ def print_spark_plan(options: argparse.Namespace, plan: Any) -> int:
         print(
             (
                 f"the first {len(first)} of {gone['count'] + left['count']:,}; "
-                "mc.plan_gc(…, spark=…) has all"
+                "Table.plan_gc(spark=…) has all"
             ),
             file=sys.stderr,
         )

@@ -31,6 +31,7 @@ Kind = Literal[
     "record_false",
     "record_lost",
     "totals_differ",
+    "counts_differ",
     "tag_dangles",
     "manifest_missing",
     "manifest_damaged",
@@ -132,6 +133,10 @@ REMEDIES: Mapping[Kind, str] = {
     "totals_differ": (
         "Readers do not use totals; find out who wrote the version. Overwriting the whole "
         "table counts them again."
+    ),
+    "counts_differ": (
+        "The job has lost or doubled rows between reading and committing: compare the table with "
+        "its input, roll back and run the work again, and report what wrote the version."
     ),
     "tag_dangles": "`manifestcommit untag PATH NAME` deletes the tag.",
     "manifest_missing": _RESTORE_OR_ROLL_BACK,
@@ -280,6 +285,8 @@ def check_version(snapshot: Snapshot) -> Iterator[VerifyFinding]:
     for commit in snapshot.commits:
         if problem := _objection(snapshot, commit):
             yield finding("record_false", name, problem)
+        for problem in _counts_that_differ(commit):
+            yield finding("counts_differ", name, problem)
     for tag, named in snapshot.tags.items():
         if not 1 <= named.version <= snapshot.version:
             yield finding(
@@ -449,6 +456,26 @@ def _check_totals(before: Totals, child: Snapshot, name: str) -> Iterator[Verify
                     f"are {expected:,}"
                 ),
             )
+
+
+def _counts_that_differ(commit: Commit) -> Iterator[str]:
+    """Compare what the job read, what its files hold, and what the commit added. A count that the
+    job did not keep is not compared. [OB10]"""
+    summary = commit.summary
+    for found, count, compared, expected in (
+        ("rows written", summary.rows_written, "read", summary.rows_read),
+        ("rows committed", summary.rows, "written", summary.rows_written),
+        (
+            "rows committed",
+            summary.rows if summary.rows_written is None else None,
+            "read",
+            summary.rows_read,
+        ),
+        ("files committed", summary.files, "written", summary.files_written),
+        ("bytes committed", summary.bytes, "written", summary.bytes_written),
+    ):
+        if expected is not None and count is not None and expected != count:
+            yield f"job {commit.job}: {count:,} {found}, but {expected:,} {compared}"
 
 
 def _objection(snapshot: Snapshot, commit: Commit) -> str | None:

@@ -36,7 +36,7 @@ class JobInfo(Shown, msgspec.Struct, frozen=True, kw_only=True):
             more; "committed"; "aborted".
         version: the version that holds it, where it is committed; None: elsewhere.
         together: the paths of the tables that are committed or aborted with it, this one among
-            them, where it was prepared by `prepare_together` and is not decided here; else none.
+            them, where it was prepared by `Transaction.prepare` and is not decided here; else none.
         since: when the oldest of its objects was written, by the store's clock, in Unix seconds.
         size_bytes: the size of all its objects.
 

@@ -57,7 +57,7 @@ def check_free_root(store: Store) -> None:
         remedy = "Write to a new path"
         if _holds_parquet(store, info):
             remedy += (
-                ", or make a table of these files, where they are: manifestcommit.adopt, or "
+                ", or make a table of these files, where they are: Table.adopt, or "
                 "`manifestcommit adopt`"
             )
         else:

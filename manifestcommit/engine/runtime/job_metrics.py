@@ -2,7 +2,7 @@
 uses them. [OB10]
 
 Not here: exporting metrics (telemetry), metrics of a table (engine.inspection.table_metrics),
-whether all counts match (engine.inspection.count_audit).
+whether all counts match (core.commit.audit).
 """
 
 from __future__ import annotations

@@ -201,9 +201,9 @@ def test_every_reader_of_other_files_checks_their_footers(tmp_path: Path, use: s
     name.write_bytes(lies if use == "adopt" else written())
     if use == "adopt":
         with pytest.raises(mc.UsageError, match="footer is damaged"):
-            mc.adopt(str(tmp_path))
+            mc.Table(str(tmp_path)).adopt()
         return
-    mc.adopt(str(tmp_path))
+    mc.Table(str(tmp_path)).adopt()
     table = mc.Table(str(tmp_path))
     name.write_bytes(lies)
     if use == "add":

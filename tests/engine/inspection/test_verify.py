@@ -114,7 +114,7 @@ def prepared(store: MemoryStore) -> None:
             job.write(rows([number]))
             jobs.append(job.prepare())
     mc.commit(store.url, jobs[0])
-    mc.abort(store.url, jobs[1])
+    mc.Table(store.url).abort(jobs[1])
 
 
 def recoverable(store: MemoryStore) -> None:
@@ -186,7 +186,7 @@ def test_adopted_folders_are_whole(tmp_path: Path) -> None:
     for value in ("1", "__HIVE_DEFAULT_PARTITION__", "3"):
         (root / f"n={value}").mkdir(parents=True)
         pq.write_table(pa.table({"a": ["é" * 100, None], "f": [float("nan"), 1.0]}), root / f"n={value}" / "x 'y%41.parquet")
-    mc.adopt(root)
+    mc.Table(root).adopt()
     report = mc.Table(root).verify(deep=True)
     assert (report.files, report.findings) == (3, ())
     mc.write(pa.table({"a": ["x"], "f": [0.5], "n": pa.array([7], pa.int32())}), root)

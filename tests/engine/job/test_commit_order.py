@@ -239,7 +239,7 @@ def test_recover_commits_every_prepared_job_once(tmp_path: Path) -> None:
     good, gap = prepare(root, 2, 10, 20), prepare(root, 9, 50, 60)
     results = {r.job_id: r for r in mc.Table(root).recover()}
     assert results[good].outcome is not None and isinstance(results[gap].error, WatermarkGapError)
-    assert ids(root) == [1, 2] and mc.resolve(root, gap) == "pending"
+    assert ids(root) == [1, 2] and mc.Table(root).resolve(gap) == "pending"
     assert [r.job_id for r in mc.Table(root).recover()] == [gap]  # what is decided is not decided again
 
 
@@ -261,7 +261,7 @@ def test_recover_gives_up_what_another_job_has_committed_under_the_same_key(tmp_
     lost, kept = prepare(root, 2, 10, 20), prepare(root, 2, 10, 20)
     mc.commit(root, kept)
     (result,) = mc.Table(root).recover()
-    assert result.outcome is not None and result.outcome.already_committed and mc.resolve(root, lost) == "aborted"
+    assert result.outcome is not None and result.outcome.already_committed and mc.Table(root).resolve(lost) == "aborted"
     mc.Table(root).rewind("s", 10, reason="x")
     assert mc.Table(root).recover() == () and ids(root) == [1, 2]
     with pytest.raises(JobAbortedError):
@@ -310,7 +310,7 @@ def test_recover_aborts_what_can_never_commit_and_says_so_once(tmp_path: Path, w
     (result,) = results = mc.Table(root).recover()
     assert isinstance(result.error, CommitConflictError) and result.error.rule == rule and "was aborted" in str(result.error)
     assert result.outcome is not None and result.outcome.kind == "aborted" and results.failed == (result,) and results.committed == ()
-    assert mc.Table(root).recover() == () and mc.resolve(root, stale) == "aborted" and len(ids(root)) == before
+    assert mc.Table(root).recover() == () and mc.Table(root).resolve(stale) == "aborted" and len(ids(root)) == before
     with pytest.raises(JobAbortedError):
         mc.commit(root, stale)
     assert mc.write(rows([2]), root, key="k2", watermarks={"s": (10, 20)}).kind == "committed"
@@ -327,7 +327,7 @@ def test_recover_leaves_a_range_that_was_set_back_in_the_way_of_later_ones_of_an
         results = {each.job_id: each.error for each in mc.Table(root).recover()}
         assert isinstance(results[higher], WatermarkGapError) and ids(root) == [1]
         assert isinstance(results[lower], CommitConflictError) and f"{lower!r}), or `manifestcommit abort`" in str(results[lower])
-    assert mc.abort(root, lower) == "aborted"
+    assert mc.Table(root).abort(lower) == "aborted"
     assert len(mc.Table(root).recover().committed) == 1 and ids(root) == [1, 3]
 
 
@@ -339,7 +339,7 @@ def test_recover_can_give_every_prepared_job_up(tmp_path: Path) -> None:
     results = mc.Table(root).recover(abort=True)
     assert [(r.job_id, r.outcome and r.outcome.kind) for r in results] == [(job, "aborted")]
     assert results.committed == () and results.failed == ()
-    assert mc.resolve(root, job) == "aborted" and ids(root) == [1]
+    assert mc.Table(root).resolve(job) == "aborted" and ids(root) == [1]
 
 
 @pytest.mark.parametrize("abort", [True, False])

@@ -49,6 +49,10 @@ def root(tmp_path: Path) -> str:
     return root
 
 
+def aborted(root: str, job: str) -> Any:
+    return mc.Table(root).abort(job)
+
+
 def ids(root: str) -> list[int]:
     return read_ids(LocalStore(root))
 
@@ -77,11 +81,11 @@ class LongAgo(SystemEnv):
 def test_what_is_prepared_is_invisible_and_pending_until_someone_commits_it(root: str) -> None:
     """[AB3] [CM3] [CM23]"""
     job = prepared(root, 7, 8)
-    assert (head(root), ids(root), mc.resolve(root, job)) == (3, [1, 2], "pending")
+    assert (head(root), ids(root), mc.Table(root).resolve(job)) == (3, [1, 2], "pending")
     outcome = mc.commit(root, job)
     assert (outcome.kind, outcome.version, outcome.job_id) == ("committed", 4, job)
     assert ids(root) == [1, 2, 7, 8]
-    assert (mc.resolve(root, job), mc.resolve(root, job).version) == ("committed", 4)
+    assert (mc.Table(root).resolve(job), mc.Table(root).resolve(job).version) == ("committed", 4)
     assert mc.Table(root).history()[0]["job"] == job, "under its own id"
 
 
@@ -100,14 +104,14 @@ def test_a_settled_job_needs_its_prepared_object_no_more(root: str, fate: str) -
     """gc may have taken it. [AB3] [AB4]"""
     done, given_up = prepared(root, 7), prepared(root, 8)
     mc.commit(root, done)
-    mc.abort(root, given_up)
+    mc.Table(root).abort(given_up)
     names = [object_names.prepared_name(done), object_names.prepared_name(given_up)]
     LocalStore(root).delete(names)
     if fate == "damaged":
         for name in names:
             LocalStore(root).put(name, b"garbage")
-    assert mc.commit(root, done).version == mc.abort(root, done).version == 4
-    assert mc.abort(root, given_up) == "aborted"
+    assert mc.commit(root, done).version == mc.Table(root).abort(done).version == 4
+    assert mc.Table(root).abort(given_up) == "aborted"
     with pytest.raises(mc.JobAbortedError):
         mc.commit(root, given_up)
 
@@ -117,12 +121,12 @@ def test_leaving_the_block_after_prepare_neither_commits_nor_gives_up(root: str)
     with mc.begin(root) as job:
         job.write(rows([7], day="a"))
         name = job.prepare()
-    assert job.outcome is None and name == job.id and mc.resolve(root, name) == "pending"
+    assert job.outcome is None and name == job.id and mc.Table(root).resolve(name) == "pending"
     with contextlib.suppress(ZeroDivisionError), mc.begin(root) as job:
         job.write(rows([8], day="a"))
         job.prepare()
         raise ZeroDivisionError
-    assert mc.resolve(root, job.id) == "pending", "what others may hold already is not taken back behind their backs"
+    assert mc.Table(root).resolve(job.id) == "pending", "what others may hold already is not taken back behind their backs"
     assert head(root) == 3
     mc.commit(root, name)
     mc.commit(root, job.id)
@@ -151,7 +155,7 @@ def test_a_prepared_job_is_out_of_its_owners_hands(root: str, use: str) -> None:
     }
     with pytest.raises(UsageError, match="prepared"):
         uses[use]()
-    assert head(root) == 3 and mc.resolve(root, name) == "pending"
+    assert head(root) == 3 and mc.Table(root).resolve(name) == "pending"
     assert mc.commit(root, name).committed and ids(root) == [1, 2, 7]
 
 
@@ -219,7 +223,7 @@ def test_a_second_prepared_job_with_the_same_key_tells_the_first_version_and_dou
         outcome = mc.commit(root, first)
         assert (outcome.kind, outcome.version, outcome.job_id) == ("already_committed", 4, first)
     assert head(root) == 4 and ids(root) == [1, 2, 7]
-    assert mc.abort(root, first) == "aborted", "the job, not the key"
+    assert mc.Table(root).abort(first) == "aborted", "the job, not the key"
     assert mc.write(rows([7], day="a"), root, key="k").version == 4 and ids(root) == [1, 2, 7]
 
 
@@ -230,7 +234,7 @@ def test_a_prepared_job_whose_key_was_used_for_other_work_is_refused_each_time(r
     for _ in range(2):
         with pytest.raises(mc.KeyReusedError):
             mc.commit(root, job)
-    assert ids(root) == [1, 2, 8] and mc.abort(root, job) == "aborted"
+    assert ids(root) == [1, 2, 8] and mc.Table(root).abort(job) == "aborted"
 
 
 def test_a_key_that_is_committed_already_prepares_a_job_that_says_so(root: str) -> None:
@@ -367,13 +371,13 @@ def test_what_was_given_up_stays_given_up(root: str) -> None:
     job = prepared(root, 7)
     files = {info.name for info in LocalStore(root).list("")}
     for _ in range(2):
-        status = mc.abort(root, job)
+        status = mc.Table(root).abort(job)
         assert (status, status.version) == ("aborted", None)
     assert head(root) == 4, "the second time nothing had to be committed"
     for _ in range(2):
         with pytest.raises(mc.JobAbortedError, match=job):
             mc.commit(root, job)
-    assert mc.resolve(root, job) == "aborted" and ids(root) == [1, 2] and head(root) == 4
+    assert mc.Table(root).resolve(job) == "aborted" and ids(root) == [1, 2] and head(root) == 4
     assert files <= {info.name for info in LocalStore(root).list("")}, "nothing is deleted"
     assert mc.Table(root).history()[0]["operation"] == "give_up"
     check_table(LocalStore(root))
@@ -384,7 +388,7 @@ def test_giving_up_what_has_committed_tells_the_version(root: str) -> None:
     job = prepared(root, 7)
     mc.commit(root, job)
     for _ in range(2):
-        status = mc.abort(root, job)
+        status = mc.Table(root).abort(job)
         assert (status, status.version) == ("committed", 4)
     assert head(root) == 4 and ids(root) == [1, 2, 7]
 
@@ -397,7 +401,7 @@ def test_giving_up_leaves_rows_watermarks_keys_and_other_jobs_as_they_are(root: 
         name = job.prepare()
     other = prepared(root, 8)
     before = open_head(LocalStore(root)).snapshot
-    mc.abort(root, name)
+    mc.Table(root).abort(name)
     after = open_head(LocalStore(root)).snapshot
     changed = {each for each in before.__struct_fields__ if getattr(before, each) != getattr(after, each)}
     assert changed == {"version", "parent_digest", "committed_at", "commits", "recent_jobs"}
@@ -408,7 +412,7 @@ def test_giving_up_leaves_rows_watermarks_keys_and_other_jobs_as_they_are(root: 
 # --- what cannot be committed ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("finish", [mc.commit, mc.abort])
+@pytest.mark.parametrize("finish", [mc.commit, aborted])
 @pytest.mark.parametrize("which", ["unknown", "malformed", "hostile", "empty", "of another table", "not prepared", "committed by itself"])
 def test_a_job_that_cannot_be_finished_is_named_and_nothing_changes(
     root: str, tmp_path: Path, finish: Callable[[str, str], Any], which: str
@@ -439,7 +443,7 @@ def test_a_job_that_cannot_be_finished_is_named_and_nothing_changes(
     assert ids(root) == [1, 2, 9]
 
 
-@pytest.mark.parametrize("finish", [mc.commit, mc.abort])
+@pytest.mark.parametrize("finish", [mc.commit, aborted])
 def test_where_there_is_no_table_there_is_nothing_to_finish(tmp_path: Path, finish: Callable[[str, str], Any]) -> None:
     with pytest.raises(TableNotFoundError):
         finish(str(tmp_path / "none"), f"v1-{'0' * 16}-{'0' * 32}")
@@ -633,7 +637,7 @@ def test_jobs_tells_what_became_of_each(root: str) -> None:
     store.put(object_names.written_name(re.sub("[0-9a-f]{32}$", "0" * 32, names[0]), "w"), b"xyz")
     store.put(object_names.prepared_name(f"v1-{'0' * 16}-{'0' * 32}"), b"of another table")
     mc.commit(root, names[0])
-    mc.abort(root, names[1])
+    mc.Table(root).abort(names[1])
     found = {each.job: (each.state, each.version) for each in mc.Table(root).jobs()}
     assert found == {
         names[0]: ("committed", 4),
@@ -704,7 +708,7 @@ def test_the_command_lists_jobs(root: str, run: Run) -> None:
     assert run("jobs", root, "--json")[1].strip() == "[]"
     first, second, third = (prepared(root, number) for number in (7, 8, 9))
     mc.commit(root, first)
-    mc.abort(root, second)
+    mc.Table(root).abort(second)
     status, out, err = run("jobs", root)
     assert (status, err) == (0, "")
     lines = out.splitlines()
@@ -764,7 +768,7 @@ def test_both_phases_on_a_real_object_store(rgw: Any, tmp_path: Path, run: Run) 
             job.write(rows([number]))
             names.append(job.prepare())
     assert mc.commit(url, names[0], storage_options=rgw.storage_options).version == 2
-    assert mc.abort(url, names[1], storage_options=rgw.storage_options) == "aborted"
+    assert mc.Table(url, storage_options=rgw.storage_options).abort(names[1]) == "aborted"
     said = ""
     for arguments, expected in [(("commit", names[0]), 0), (("abort", names[0]), 1), (("commit", names[1]), 1), (("abort", names[1]), 0)]:
         status, out, err = run(arguments[0], url, arguments[1], "--storage-options", options)

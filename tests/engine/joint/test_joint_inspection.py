@@ -72,7 +72,7 @@ def test_the_report_names_the_other_tables_of_commits_and_jobs(lake: list[str]) 
     jobs = [mc.begin(path) for path in lake[:2]]
     for job in jobs:
         job.write(DAY)
-    mc.prepare_together(jobs)
+    mc.transaction(jobs).prepare()
     data = read_report(TableContext(open_store(lake[1])), last=9, with_gc=False, ends=None)
     home = mc.Table(lake[0]).url.rpartition("/")[2]
     assert data.history.commits[0].together == f"{home} (decides)" and data.history.commits[-1].together == ""
@@ -95,12 +95,12 @@ def test_what_became_of_a_job_names_the_tables_that_are_known(lake: list[str], c
     jobs = [mc.begin(path) for path in lake[:2]]
     for job in jobs:
         job.write(DAY)
-    prepared = mc.prepare_together(jobs)
+    prepared = mc.transaction(jobs).prepare()
     for url, job_id in prepared.jobs.items():
-        waits = mc.resolve(url, job_id)
+        waits = mc.Table(url).resolve(job_id)
         assert waits == "pending" and waits.together == (home.url, members[0].url)
     prepared.abort()
-    assert mc.resolve(members[0].url, prepared.jobs[members[0].url]).together == (home.url, members[0].url)
+    assert mc.Table(members[0].url).resolve(prepared.jobs[members[0].url]).together == (home.url, members[0].url)
 
 
 def test_an_undecided_job_names_its_home() -> None:

@@ -379,7 +379,7 @@ def test_some_of_the_jobs_may_be_recoverable(paths: list[str]) -> None:
 
     dead, rerun = jobs(), jobs()
     assert [one.id == other.id for one, other in zip(dead, rerun, strict=True)] == [False, True, False]
-    assert mc.commit_together(rerun).versions == mc.commit_together(dead).versions and counts(paths) == [2, 2, 2]
+    assert mc.transaction(rerun).commit().versions == mc.transaction(dead).commit().versions and counts(paths) == [2, 2, 2]
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
@@ -387,7 +387,7 @@ def test_a_job_that_was_aborted_is_begun_anew_and_the_others_go_on(paths: list[s
     """The error names its table. [AB4] [AB6]"""
     dead = begun(paths)
     at, old = paths[which], ids(paths, dead)
-    assert mc.abort(at, old[which]) == "aborted"
+    assert mc.Table(at).abort(old[which]) == "aborted"
     with pytest.raises(JobAbortedError, match=old[which]):
         dead.commit()
     assert counts(paths) == [0, 0, 0]
@@ -451,7 +451,7 @@ def test_what_is_left_by_an_exception_is_kept_for_the_rerun(paths: list[str]) ->
 def test_recoverable_jobs_are_not_prepared_together(paths: list[str]) -> None:
     """A rerun that goes on with some of them only would prepare these in another way. [MT11]"""
     with mc.transaction(paths, key=KEY, recoverable=True, fingerprint="f") as tx:
-        with pytest.raises(UsageError, match=r"not prepared together; nothing was done\. Commit them by commit_together"):
+        with pytest.raises(UsageError, match=r"not prepared together; nothing was done\. Commit them by commit\(\)"):
             tx.prepare()
         tx[paths[0]].write(DAY)
     assert counts(paths) == [2, 0, 0]

@@ -34,6 +34,7 @@ from manifestcommit.engine.joint.joint_two_phase import prepared_together, toget
 from manifestcommit.engine.maintenance import gc
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.errors import CorruptMetadataError, ManifestCommitError, TableNotFoundError, UndecidedError
+from manifestcommit.joint import PreparedTransaction
 from manifestcommit.store import open_store
 from manifestcommit.testing import CountingStore, FaultStore
 
@@ -438,14 +439,14 @@ def begun(paths: list[str], key: str | None = None) -> list[mc.Job]:
 
 def test_prepared_here_and_committed_there(lake: list[str]) -> None:
     """[MT11] [KY3]"""
-    prepared = mc.prepare_together(begun(lake, key="day 1 é"))
+    prepared = mc.transaction(begun(lake, key="day 1 é")).prepare()
     assert rows(lake) == [0, 0, 0] and list(prepared.jobs) == [mc.Table(path).url for path in lake]
-    elsewhere = mc.PreparedTransaction(prepared.jobs)
+    elsewhere = PreparedTransaction(prepared.jobs)
     outcome = elsewhere.commit()
     assert list(outcome.versions.values()) == [2, 2, 2] and prepared.commit().versions == outcome.versions
     assert rows(lake) == [2, 2, 2] and prepared.abort() == "committed"
     again = begun(lake, key="day 1 é")
-    assert mc.prepare_together(again).commit().already_committed and rows(lake) == [2, 2, 2]
+    assert mc.transaction(again).prepare().commit().already_committed and rows(lake) == [2, 2, 2]
 
 
 def test_a_transaction_that_is_prepared_is_left_by_its_block(lake: list[str]) -> None:
@@ -463,26 +464,31 @@ def test_a_transaction_that_is_prepared_is_left_by_its_block(lake: list[str]) ->
 
 def test_any_one_of_the_ids_is_enough(lake: list[str]) -> None:
     """The calls for one job, and `recover`, are for all. [MT11] [AB3]"""
-    first = mc.prepare_together(begun(lake[:2]))
+    first = mc.transaction(begun(lake[:2])).prepare()
     (path, job), *_ = first.jobs.items()
     assert mc.commit(path, job).version == 2 and rows(lake[:2]) == [2, 2]
-    mc.prepare_together(begun(lake[:2]))
+    mc.transaction(begun(lake[:2])).prepare()
     assert [each.error for each in mc.Table(lake[1]).recover()] == [None] and rows(lake[:2]) == [4, 4]
-    second = mc.prepare_together(begun(lake[:2]))
-    assert mc.abort(lake[1], second.jobs[mc.Table(lake[1]).url]) == "aborted"
+    second = mc.transaction(begun(lake[:2])).prepare()
+    assert mc.Table(lake[1]).abort(second.jobs[mc.Table(lake[1]).url]) == "aborted"
     assert [each.state for each in mc.Table(lake[0]).jobs()][-1] == "aborted"
 
 
 def test_preparing_again_puts_the_same_and_nothing_else(lake: list[str]) -> None:
     """[MT11] [AB3]"""
     jobs = begun(lake)
-    prepared = mc.prepare_together(jobs)
-    assert mc.prepare_together(jobs).jobs == prepared.jobs
-    for wrong in (lambda: mc.prepare_together(jobs[:2]), jobs[0].prepare):
-        with pytest.raises(mc.UsageError, match="prepared in another way"):
+    tx = mc.transaction(jobs)
+    prepared = tx.prepare()
+    assert tx.prepare().jobs == prepared.jobs
+    for wrong in (lambda: mc.transaction(jobs[:2]), jobs[0].prepare):
+        with pytest.raises(mc.UsageError, match="belongs to a transaction"):
             wrong()
     with pytest.raises(mc.UsageError, match="was prepared"):
-        mc.commit_together(jobs)
+        tx.commit()
+    alone = begun(lake)
+    alone[0].prepare()
+    with pytest.raises(mc.UsageError, match="prepared in another way"):
+        mc.transaction(alone).prepare()
     assert list(prepared.commit().versions.values()) == [2, 2, 2]
 
 
@@ -492,11 +498,10 @@ def test_a_fenced_job_is_not_prepared(lake: list[str]) -> None:
     mc.write(DAY, lake[1])
     mc.gc(lake[1], grace="0s")
     with pytest.raises(mc.JobFencedError):
-        mc.prepare_together(jobs)
+        mc.transaction(jobs).prepare()
     with pytest.raises(mc.JobFencedError):
         alone.prepare()
     assert [mc.Table(path).jobs() for path in lake[:2]] == [[], []]
-    jobs[0].abort()
 
 
 def test_recover_reports_a_prepared_job_that_was_fenced(tmp_path: Path) -> None:
@@ -544,14 +549,15 @@ def test_a_store_that_fails_leaves_the_rest_to_the_next_call(lake: list[str], mo
         return real(job)
 
     monkeypatch.setattr(type(jobs[0]._job), "prepare", once)
+    tx = mc.transaction(jobs)
     with pytest.raises(ManifestCommitError, match="away"):
-        mc.prepare_together(jobs)
-    assert mc.prepare_together(jobs).commit().versions and rows(lake[:2]) == [2, 2]
+        tx.prepare()
+    assert tx.prepare().commit().versions and rows(lake[:2]) == [2, 2]
 
 
 def test_the_commands_name_the_other_tables(lake: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """Before anything is aborted, and in the list of jobs; without any, there is no such column. [MT11] [SE4]"""
-    prepared = mc.prepare_together(begun(lake[:2]))
+    prepared = mc.transaction(begun(lake[:2])).prepare()
     (here, job), (there, _) = prepared.jobs.items()
     assert main(["jobs", lake[0]]) == 0
     assert "together with" in (out := capsys.readouterr().out) and there.rpartition("/")[2] in out
@@ -560,9 +566,9 @@ def test_the_commands_name_the_other_tables(lake: list[str], capsys: pytest.Capt
     assert set(json.loads(capsys.readouterr().out)[0]["together"]) == {here, there}
     main(["abort", lake[0], job, "--dry-run", "--json"])
     assert json.loads(capsys.readouterr().out)["together"] == [there]
-    assert main(["abort", lake[0], job, "--yes", "--json"]) == 0 and mc.resolve(lake[1], prepared.jobs[there]) == "aborted"
+    assert main(["abort", lake[0], job, "--yes", "--json"]) == 0 and mc.Table(lake[1]).resolve(prepared.jobs[there]) == "aborted"
     assert set(json.loads(capsys.readouterr().out)["together"]) == {here, there}
-    again = mc.prepare_together(begun(lake[:2]))
+    again = mc.transaction(begun(lake[:2])).prepare()
     capsys.readouterr()
     main(["recover", lake[1], "--abort", "--dry-run"])
     assert f"the same in {here}" in " ".join(capsys.readouterr().out.split())

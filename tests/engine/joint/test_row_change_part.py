@@ -17,6 +17,7 @@ import pytest
 from tests.row_works import OLD, WORKS, data, found, make, run, run_in
 
 import manifestcommit as mc
+from manifestcommit.joint import PreparedTransaction
 
 KINDS = [work for work in WORKS if work != "compact"]
 
@@ -101,7 +102,7 @@ def test_any_process_ends_what_is_prepared(lake: list[str], end: str) -> None:
     tx[lake[1]].write(data(77))
     prepared = tx.prepare()
     assert found(lake[0]) == sorted(OLD)
-    elsewhere = mc.PreparedTransaction(prepared.jobs)
+    elsewhere = PreparedTransaction(prepared.jobs)
     if end == "recover":
         assert [each.error for each in mc.Table(lake[1]).recover()] == [None]
     else:

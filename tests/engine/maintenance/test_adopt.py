@@ -78,16 +78,16 @@ def test_a_flat_folder_becomes_a_table_in_place(tmp_path: Path) -> None:
     put(tmp_path, f"{HOSTILE}.snappy.parquet", ids(3))
     put(tmp_path, "no suffix", ids(4))
     before = everything(tmp_path)
-    found = mc.adopt(tmp_path)
+    found = mc.Table(tmp_path).adopt()
     assert (found.version, found.files, found.rows, found.partition_by) == (2, 3, 4, ())
     assert not found.already_adopted and found.bytes == sum(map(len, before.values()))
     assert everything(tmp_path) == before
     assert table_of(tmp_path).column("id").to_pylist() == [1, 2, 3, 4]
     check_table(LocalStore(str(tmp_path)))
-    assert mc.Table(tmp_path).counts().all_match
+    assert mc.Table(tmp_path).verify().is_sound
     assert [row["operation"] for row in mc.Table(tmp_path).history()] == ["adopt", "create"]
     assert UNFINISHED not in mc.Table(tmp_path).snapshot().properties
-    again = mc.adopt(tmp_path)
+    again = mc.Table(tmp_path).adopt()
     assert again.already_adopted and again.version == 2 and len(mc.Table(tmp_path).history()) == 2
 
 
@@ -96,7 +96,7 @@ def test_partitions_of_folders_are_columns_although_no_file_has_them(tmp_path: P
     put(tmp_path, "day=2013-01-01/n=007/x%3Ay=a%20b%2F%25/sub/0.parquet", ids(1))
     put(tmp_path, f"day=2013-01-02/n=3000000000/x%3Ay={NULL}/0.parquet", ids(2))
     put(tmp_path, f"day={NULL}/n={NULL}/x%3Ay=é=ü/0.parquet", ids(3))
-    found = mc.adopt(tmp_path)
+    found = mc.Table(tmp_path).adopt()
     assert found.partition_by == ("day", "n", "x:y")
     table = table_of(tmp_path)
     assert [(field.name, str(field.type)) for field in table.schema] == [
@@ -127,7 +127,7 @@ def test_other_readers_see_the_same_rows(tmp_path: Path) -> None:
     partitioning = ds.partitioning(pa.schema([("k", pa.int64()), ("s", pa.string())]), flavor="hive")
     ds.write_dataset(data, tmp_path, format="parquet", partitioning=partitioning)
     plain = ds.dataset(tmp_path, partitioning="hive").to_table().sort_by("id")
-    mc.adopt(tmp_path)
+    mc.Table(tmp_path).adopt()
     dataset = mc.Table(tmp_path).dataset()
     ours = dataset.to_table().sort_by("id")
     assert ours.select(["id", "k", "s"]).to_pylist() == plain.select(["id", "k", "s"]).to_pylist() == data.to_pylist()
@@ -142,7 +142,7 @@ def test_columns_unite_and_widen(tmp_path: Path) -> None:
     put(tmp_path, "1.parquet", pa.table({"id": pa.array([1], pa.int16()), "f": pa.array([0.5], pa.float32()), "d": [Decimal("1.25")]}))
     put(tmp_path, "2.parquet", pa.table({"new": ["x"], "id": pa.array([2], pa.int64()), "f": [0.25], "st": [{"a": 1}]}))
     put(tmp_path, "3.parquet", pa.table({"id": pa.array([3], pa.int32()), "d": [Decimal("12345.25")], "st": [{"a": 2, "b": "y"}]}))
-    mc.adopt(tmp_path)
+    mc.Table(tmp_path).adopt()
     assert table_of(tmp_path).to_pylist() == [
         {"id": 1, "f": 0.5, "d": Decimal("1.25"), "new": None, "st": None},
         {"id": 2, "f": 0.25, "d": None, "new": "x", "st": {"a": 1, "b": None}},
@@ -173,21 +173,21 @@ def test_every_type_that_a_table_has_comes_back(tmp_path: Path) -> None:
     )
     put(tmp_path / "new", "1.parquet", data)
     put(tmp_path / "new", "empty.parquet", data.slice(0, 0))
-    mc.adopt(tmp_path / "new")
+    mc.Table(tmp_path / "new").adopt()
     got = table_of(tmp_path / "new")
     assert [str(field.type) for field in got.schema][1:3] == ["timestamp[us, tz=UTC]", "timestamp[us]"]
     assert got.to_pylist() == [{**row, "u": Decimal(row["u"])} for row in data.to_pylist()]
     old = tmp_path / "old"
     put(old, "x.parquet", pa.table({"id": [1], "t": pa.array([moment], pa.timestamp("us", "UTC")), "in": [[moment]]}),
         use_deprecated_int96_timestamps=True)  # fmt: skip
-    mc.adopt(old)
+    mc.Table(old).adopt()
     assert table_of(old).to_pylist() == [{"id": 1, "t": moment, "in": [moment]}]
 
 
 def test_only_empty_files_make_an_empty_table(tmp_path: Path) -> None:
     put(tmp_path, f"k={HOSTILE.replace('%', '%25')}/1.parquet", ids())
     put(tmp_path, "k=b/1.parquet", ids())
-    assert mc.adopt(tmp_path).rows == 0
+    assert mc.Table(tmp_path).adopt().rows == 0
     assert table_of(tmp_path).num_rows == 0 and mc.Table(tmp_path).files().column("k").to_pylist() == [HOSTILE, "b"]
 
 
@@ -199,7 +199,7 @@ def test_a_column_of_the_folders_may_stand_in_the_files_too(tmp_path: Path) -> N
     put(tmp_path, "k=1/a.parquet", ids(1, 2, k=pa.array([1, 1], pa.int16())))
     put(tmp_path, "k=2/a.parquet", ids(3))
     put(tmp_path, f"k={NULL}/a.parquet", ids(4, k=pa.array([None], pa.int16())))
-    mc.adopt(tmp_path)
+    mc.Table(tmp_path).adopt()
     table = table_of(tmp_path)
     assert table.schema.field("k").type == pa.int16() and table.column("k").to_pylist() == [1, 1, 2, None]
 
@@ -213,7 +213,7 @@ def test_a_folder_that_contradicts_its_file_is_refused(tmp_path: Path, folder: s
     put(tmp_path, "k=7/a.parquet", ids(0, k=[7]))
     put(tmp_path, f"{folder}/a b.parquet", ids(1, 2, k=pa.array(inside, pa.int64())))
     with pytest.raises(SchemaMismatchError, match=r"a b.parquet.*'k'"):
-        mc.adopt(tmp_path)
+        mc.Table(tmp_path).adopt()
     assert not (tmp_path / "_manifest").exists(), "nothing was written"
 
 
@@ -225,7 +225,7 @@ def test_the_files_of_a_table_of_this_project_are_adopted_elsewhere(tmp_path: Pa
     for path in (tmp_path / "one").iterdir():
         if path.name != "_manifest":
             path.rename(tmp_path / "two" / path.name)
-    mc.adopt(tmp_path / "two")
+    mc.Table(tmp_path / "two").adopt()
     assert table_of(tmp_path / "two").column("p.q").to_pylist() == values
     mc.write(pa.table({"id": [99], "p.q": ["a/b"]}), tmp_path / "two", mode="overwrite", overwrite="dynamic")
     assert table_of(tmp_path / "two").column("id").to_pylist() == [0, 1, 2, 4, 5, 99]
@@ -236,10 +236,10 @@ def test_partition_by_names_columns_of_the_files(tmp_path: Path) -> None:
     put(tmp_path, "half=1.5/0.parquet", ids(1, half=[1.5], day=["a"]))
     put(tmp_path, "half=2.5/0.parquet", ids(2, half=[2.5], day=["b"]))
     with pytest.raises(UsageError, match="'half' has the type double"):
-        mc.adopt(tmp_path)
+        mc.Table(tmp_path).adopt()
     with pytest.raises(SchemaMismatchError, match="partition"):
-        mc.adopt(tmp_path, partition_by="none")
-    assert mc.adopt(tmp_path, partition_by="day").partition_by == ("day",)
+        mc.Table(tmp_path).adopt(partition_by="none")
+    assert mc.Table(tmp_path).adopt(partition_by="day").partition_by == ("day",)
     assert table_of(tmp_path).to_pylist() == [{"id": 1, "half": 1.5, "day": "a"}, {"id": 2, "half": 2.5, "day": "b"}]
 
 
@@ -247,12 +247,12 @@ def test_no_value_of_a_folder_is_lost(tmp_path: Path) -> None:
     """[AF2]"""
     put(tmp_path, "k=1/0.parquet", ids(1))
     with pytest.raises(SchemaMismatchError, match=r"'k' is in its folders only.*would be lost"):
-        mc.adopt(tmp_path, partition_by=[])
+        mc.Table(tmp_path).adopt(partition_by=[])
     put(tmp_path, "flat.parquet", ids(2))
     with pytest.raises(SchemaMismatchError, match=r"flat.parquet"):
-        mc.adopt(tmp_path)
+        mc.Table(tmp_path).adopt()
     with pytest.raises(SchemaMismatchError, match=r"flat.parquet.*neither the file nor its folders"):
-        mc.adopt(tmp_path, partition_by=["k"])
+        mc.Table(tmp_path).adopt(partition_by=["k"])
 
 
 @pytest.mark.parametrize("other", ["b=1/a=1/0.parquet", "a=1/0.parquet", "A=1/b=1/0.parquet", "a=1/b=1/c=1/0.parquet"])
@@ -261,7 +261,7 @@ def test_folders_of_other_columns_are_refused_with_two_files(tmp_path: Path, oth
     put(tmp_path, "a=0/b=1/0.parquet")
     put(tmp_path, other)
     with pytest.raises(SchemaMismatchError, match=r"a=0/b=1/0.parquet") as caught:
-        mc.adopt(tmp_path)
+        mc.Table(tmp_path).adopt()
     assert other in str(caught.value)
 
 
@@ -269,7 +269,7 @@ def test_folders_of_other_columns_are_refused_with_two_files(tmp_path: Path, oth
 def test_folders_that_tell_nothing_clear_are_refused(tmp_path: Path, folder: str) -> None:
     put(tmp_path, f"{folder}/0.parquet")
     with pytest.raises(SchemaMismatchError, match="folders that name no partition"):
-        mc.adopt(tmp_path)
+        mc.Table(tmp_path).adopt()
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_what_no_reader_of_a_folder_takes_is_passed_over_and_told(tmp_path: Path
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"no parquet")
-    found = mc.adopt(tmp_path)
+    found = mc.Table(tmp_path).adopt()
     assert {each.name for each in found.skipped} == set(names) and found.skipped_files == len(names)
     assert found.partition_by == ("_k",) and table_of(tmp_path).to_pylist() == [{"id": 1, "_k": 1}]
 
@@ -319,11 +319,11 @@ def test_files_that_are_no_parquet_are_named_and_nothing_is_done(tmp_path: Path)
     whole = put(tmp_path, "d.parquet").read_bytes()
     (tmp_path / "d.parquet").write_bytes(whole[:-20])
     with pytest.raises(UsageError, match=r"(?s)b.csv.*c.parquet.*d.parquet"):
-        mc.adopt(tmp_path)
+        mc.Table(tmp_path).adopt()
     for number in range(40):
         (tmp_path / f"b{number}.csv").write_text("x")
     with pytest.raises(UsageError) as caught:
-        mc.adopt(tmp_path)
+        mc.Table(tmp_path).adopt()
     assert str(caught.value).count("cannot be read") == 10
     assert not (tmp_path / "_manifest").exists()
 
@@ -332,7 +332,7 @@ def test_a_folder_without_any_parquet_file_is_told_so(tmp_path: Path) -> None:
     """[AF2]"""
     (tmp_path / "b.csv").write_text("x")
     with pytest.raises(UsageError, match=r"no Parquet file .*manifestcommit\.write.*b\.csv"):
-        mc.adopt(tmp_path)
+        mc.Table(tmp_path).adopt()
     assert [each.name for each in tmp_path.iterdir()] == ["b.csv"]
 
 
@@ -354,7 +354,7 @@ def test_tables_of_other_formats_are_refused(tmp_path: Path, log: str, what: str
     (tmp_path / log).parent.mkdir(parents=True)
     (tmp_path / log).write_text("{}")
     with pytest.raises(NotATableError, match=what):
-        mc.adopt(tmp_path)
+        mc.Table(tmp_path).adopt()
     assert not (tmp_path / "_manifest").exists()
 
 
@@ -363,24 +363,24 @@ def test_tables_do_not_nest_by_adoption(tmp_path: Path) -> None:
     put(tmp_path, "a.parquet")
     mc.write(ids(1), tmp_path / "inner one")
     with pytest.raises(NotATableError, match="inside it, at 'inner one'"):
-        mc.adopt(tmp_path)
+        mc.Table(tmp_path).adopt()
     put(tmp_path / "inner one" / "deep", "b.parquet")
     with pytest.raises(NotATableError, match="lies inside the table"):
-        mc.adopt(tmp_path / "inner one" / "deep")
+        mc.Table(tmp_path / "inner one" / "deep").adopt()
 
 
 def test_a_table_is_not_adopted_and_an_empty_folder_neither(tmp_path: Path) -> None:
     """[AF2] [LY6]"""
     mc.write(ids(1), tmp_path / "t")
     with pytest.raises(UsageError, match="is a table already: there is nothing to do"):
-        mc.adopt(tmp_path / "t")
+        mc.Table(tmp_path / "t").adopt()
     for folder in ("missing", "hidden"):
         (tmp_path / "hidden").mkdir(exist_ok=True)
         (tmp_path / "hidden" / "_SUCCESS").touch()
         with pytest.raises(NotATableError, match="holds no Parquet files"):
-            mc.adopt(tmp_path / folder)
+            mc.Table(tmp_path / folder).adopt()
     put(tmp_path / "plain", "a.parquet")
-    with pytest.raises(NotATableError, match=r"manifestcommit.adopt"):
+    with pytest.raises(NotATableError, match=r"Table\.adopt"):
         mc.write(ids(1), tmp_path / "plain")
 
 
@@ -407,7 +407,7 @@ def test_columns_that_do_not_unite_are_refused_with_two_files(tmp_path: Path, on
     put(tmp_path, "2 like one.parquet", pa.table(one))
     put(tmp_path, "3 other.parquet", pa.table(other))
     with pytest.raises(SchemaMismatchError) as caught:
-        mc.adopt(tmp_path)
+        mc.Table(tmp_path).adopt()
     message = str(caught.value)
     assert f"'{column}'" in message and "1 one.parquet" in message and "3 other.parquet" in message
     assert not (tmp_path / "_manifest").exists()
@@ -418,14 +418,14 @@ def test_a_type_that_not_every_reader_takes_is_refused_with_its_file(tmp_path: P
     """[AF2] [SC2]"""
     put(tmp_path, "the file.parquet", pa.table({"x": pa.nulls(1, type)}))
     with pytest.raises(SchemaMismatchError, match=r"the file.parquet"):
-        mc.adopt(tmp_path)
+        mc.Table(tmp_path).adopt()
 
 
 def test_a_backslash_in_a_name_is_refused(tmp_path: Path) -> None:
     """[LY1]"""
     put(tmp_path, "a\\b.parquet")
     with pytest.raises(UsageError, match="backslash"):
-        mc.adopt(tmp_path)
+        mc.Table(tmp_path).adopt()
 
 
 # --- Spark's streaming sink ---------------------------------------------------------------------------------------------
@@ -453,7 +453,7 @@ def test_exactly_the_files_of_a_sinks_log_are_taken(tmp_path: Path) -> None:
         put(tmp_path, name, ids(number))
     sink(tmp_path, {"0": [("elsewhere", "add")], "1.compact": [(names[0], "add"), (names[3], "add")],
                     "2": [(names[1], "add"), (names[3], "delete")], "3": [(names[4], "add")]})  # fmt: skip
-    found = mc.adopt(tmp_path)
+    found = mc.Table(tmp_path).adopt()
     assert table_of(tmp_path).column("id").to_pylist() == [0, 1, 4]
     assert {each.name for each in found.skipped} == {names[2], names[3]} and "_spark_metadata" in found.skipped[0].reason
 
@@ -474,7 +474,7 @@ def test_a_sinks_log_that_cannot_be_followed_is_an_error(tmp_path: Path, damage:
     elif damage == "version":
         (log / "2").write_text("v2\n")
     with pytest.raises(UsageError, match="_spark_metadata"):
-        mc.adopt(tmp_path)
+        mc.Table(tmp_path).adopt()
     assert not (tmp_path / "_manifest").exists()
 
 
@@ -482,7 +482,7 @@ def test_a_sink_below_the_folder_is_refused(tmp_path: Path) -> None:
     put(tmp_path, "sub/a.parquet")
     sink(tmp_path / "sub", {"0": []})
     with pytest.raises(NotATableError, match="streaming query"):
-        mc.adopt(tmp_path)
+        mc.Table(tmp_path).adopt()
 
 
 # --- what is done with the table afterwards -----------------------------------------------------------------------------
@@ -492,7 +492,7 @@ def test_an_adopted_table_is_written_altered_and_overwritten(tmp_path: Path) -> 
     """[DF4] [SC6] [CF3]"""
     put(tmp_path, "day=2013-01-01/0.parquet", ids(1, v=["a"], w=[1]))
     put(tmp_path, "day=2013-01-02/0.parquet", ids(2, v=["b"], w=[2]))
-    mc.adopt(tmp_path)
+    mc.Table(tmp_path).adopt()
     table = mc.Table(tmp_path)
     one, two = dt.date(2013, 1, 1), dt.date(2013, 1, 2)
     mc.write(pa.table({"id": [3], "v": ["c"], "w": [3], "day": [two]}), tmp_path)
@@ -510,14 +510,14 @@ def test_an_adopted_table_is_written_altered_and_overwritten(tmp_path: Path) -> 
     mc.write(pa.table({"id": [8], "text": ["y"], "the day": [one]}), tmp_path, mode="overwrite", overwrite="dynamic")
     assert table.verify(deep=True).findings == ()
     assert table_of(tmp_path).column("id").to_pylist() == [8, 9]
-    assert mc.Table(tmp_path).dataset(version=2).to_table().num_rows == 2 and table.counts().all_match
+    assert mc.Table(tmp_path).dataset(version=2).to_table().num_rows == 2 and table.verify().is_sound
     check_table(LocalStore(str(tmp_path)))
 
 
 def test_a_partition_column_that_only_folders_hold_widens(tmp_path: Path) -> None:
     """[DF4] [SC5] [RD7]"""
     put(tmp_path, "n=7/0.parquet", ids(1))
-    mc.adopt(tmp_path)
+    mc.Table(tmp_path).adopt()
     mc.write(ids(2, n=[2**40]), tmp_path, merge_schema=True)
     assert table_of(tmp_path).column("n").to_pylist() == [7, 2**40]
     assert mc.Table(tmp_path).dataset().to_table(filter=pc.field("n") == 7).column("id").to_pylist() == [1]
@@ -530,19 +530,19 @@ def test_it_is_the_same_on_a_real_object_store(rgw: Any) -> None:
     for number in range(3):
         store.put(f"k=é {number}%25/{HOSTILE}.parquet", parquet(ids(number)))
     store.put("_SUCCESS", b"")
-    found = mc.adopt(url, storage_options=rgw.storage_options)
+    found = mc.Table(url, storage_options=rgw.storage_options).adopt()
     assert (found.files, found.rows, found.skipped_files) == (3, 3, 1)
     table = mc.Table(url, storage_options=rgw.storage_options).dataset().to_table().sort_by("id")
     assert table.to_pylist() == [{"id": number, "k": f"é {number}%"} for number in range(3)]
-    assert mc.adopt(url, storage_options=rgw.storage_options).already_adopted
+    assert mc.Table(url, storage_options=rgw.storage_options).adopt().already_adopted
 
 
 def test_files_that_appear_later_are_not_listed(tmp_path: Path) -> None:
     """[AF2]"""
     put(tmp_path, "k=1/0.parquet", ids(1))
-    mc.adopt(tmp_path)
+    mc.Table(tmp_path).adopt()
     put(tmp_path, "k=1/1.parquet", ids(2))
-    assert mc.adopt(tmp_path).already_adopted and table_of(tmp_path).num_rows == 1
+    assert mc.Table(tmp_path).adopt().already_adopted and table_of(tmp_path).num_rows == 1
 
 
 # --- many files, crashes, others ----------------------------------------------------------------------------------------
@@ -737,5 +737,5 @@ def test_a_time_zone_that_is_no_text_is_refused(tmp_path: Path) -> None:
     damaged = base64.b64decode(stored).replace(b"Europe", b"Europ\xff")
     file.write_bytes(data.replace(stored, base64.b64encode(damaged)))
     with pytest.raises(UnsupportedTypeError, match=r"x\.parquet: Column 'at' is a timestamp whose time zone is not UTF-8"):
-        mc.adopt(tmp_path)
+        mc.Table(tmp_path).adopt()
     assert [each.name for each in tmp_path.iterdir()] == ["x.parquet"]

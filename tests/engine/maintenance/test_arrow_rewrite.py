@@ -30,7 +30,7 @@ def test_every_row_is_there_once_whatever_its_values(base: Any, tmp_path: Path, 
     done = table.compact()
     assert (done.files_before, done.files_after, done.rows, done.lost) == (files, 5 if name == "partitioned" else 1, 40, ())
     assert content(table) == before and table.files().num_rows == done.files_after
-    assert table.verify(deep=True).is_sound and table.counts().all_match
+    assert table.verify(deep=True).is_sound
     assert table.compact().version is None
 
 
@@ -57,7 +57,7 @@ def test_adopted_files_get_the_partition_that_only_their_folder_names(tmp_path: 
     folder.mkdir(parents=True)
     for first in (0, 10):
         pq.write_table(pa.table({"id": [first, None], "x": [NAN, -0.0]}), folder / f"from {first}.parquet")
-    mc.adopt(tmp_path / "adopted")
+    mc.Table(tmp_path / "adopted").adopt()
     table = Table(tmp_path / "adopted")
     before = content(table)
     assert table.compact().files_after == 1

@@ -154,7 +154,7 @@ def test_a_job_that_took_longer_than_the_grace_period_is_fenced(root: str) -> No
     mc.gc(root, **HARSH)
     with pytest.raises(JobFencedError):
         job.commit()
-    assert mc.resolve(root, job.id) == "forgotten"
+    assert mc.Table(root).resolve(job.id) == "forgotten"
     assert ids(root) == [3, 4]
 
 
@@ -184,14 +184,14 @@ def test_ages() -> None:
 def test_a_plan_says_what_would_go_and_touches_nothing(root: str) -> None:
     """[GC5]"""
     before = {name: os.stat(os.path.join(root, name)).st_mtime_ns for name in files(root)}
-    plan = mc.plan_gc(root, foreign=True, **HARSH)
+    plan = mc.Table(root).plan_gc(foreign=True, **HARSH)
     assert isinstance(plan, mc.Listing) and str(plan).startswith("name ") and plan.column_names == ["name", "bytes", "reason", "action"]
     assert {name: os.stat(os.path.join(root, name)).st_mtime_ns for name in files(root)} == before
     assert all(plan["reason"].to_pylist())
     told = {each["name"] for each in plan.to_pylist() if each["action"] == "delete"}
     mc.gc(root, foreign=True, **HARSH)
     assert before.keys() - files(root) == told and "notes é.csv" in told
-    left = mc.plan_gc(root, grace="1h")
+    left = mc.Table(root).plan_gc(grace="1h")
     assert isinstance(left, mc.Listing) and left.num_rows == 0
 
 
@@ -213,7 +213,7 @@ def test_foreign_files_go_on_demand_only_and_only_old_ones(root: str) -> None:
     before = files(root)
     mc.gc(root)
     assert {name for name in before ^ files(root) if not name.startswith("_manifest/versions/")} == set()
-    plan = mc.plan_gc(root, foreign=True)
+    plan = mc.Table(root).plan_gc(foreign=True)
     assert isinstance(plan, mc.Listing)
     why = {each["name"]: "never deletes it" in each["reason"] for each in plan.to_pylist() if each["action"] == "leave"}
     assert why == {"_SUCCESS": True, "_delta_log/0.json": True, "day=x/.part.crc": True, "young.csv": False}
@@ -310,7 +310,7 @@ def test_a_copy_that_somebody_makes_below_the_root_stays_whole(tmp_path: Path) -
     mc.write(rows([2], day=DAY), root)
     made = copy_within(root)
     mc.write(rows([3], day="d3"), root)
-    plan = {row["name"]: row for row in mc.plan_gc(root, **HARSH).to_pylist()}
+    plan = {row["name"]: row for row in mc.Table(root).plan_gc(**HARSH).to_pylist()}
     assert {plan[name]["action"] for name in made} == {"leave"} and sum("a copy" in row["reason"] for row in plan.values()) == 2
     report = mc.gc(root, **HARSH)
     assert made <= files(root) and ids(root) == [1, 2, 3]

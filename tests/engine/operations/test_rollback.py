@@ -36,7 +36,7 @@ import manifestcommit as mc
 from manifestcommit.cli.main import main
 from manifestcommit.core.commit.retention import Policy
 from manifestcommit.core.table.snapshot import KeyRecord, StreamRecord, Tag
-from manifestcommit.engine.inspection.count_audit import compare
+from manifestcommit.engine.inspection.verify import verify
 from manifestcommit.engine.job import two_phase
 from manifestcommit.engine.maintenance.gc import GcReport
 from manifestcommit.engine.maintenance.gc import run as gc_run
@@ -222,7 +222,7 @@ def test_any_history_goes_back_to_any_version(seed: int, set_budgets: SetBudgets
         found = {key: each for key in keys if (each := key_version(store, key)) is not None}
         states.setdefault(version, (read_ids(store), positions(store), found))
     check_table(store)
-    assert compare(session(store)).all_match
+    assert verify(session(store)).is_sound
     seen = [head.snapshot for head in all_snapshots(store)]
     assert all(any(getattr(each, name) for each in seen) for name in ("key_runs", "job_runs", "manifests"))
     assert any(each.removed if seed % 2 else each.removed_runs for each in seen)
@@ -248,7 +248,7 @@ def test_a_path_that_was_taken_away_and_added_again_counts_as_another_entry(tmp_
     table.rollback(target, reason="x")
     (record,) = table.snapshot().commits
     assert (record.summary.files, record.summary.removed_files) == (2, 2)
-    assert table.counts().all_match
+    assert table.verify().is_sound
 
 
 # --- columns and partitions -----------------------------------------------------------------------------------------------
@@ -357,7 +357,7 @@ def test_a_source_that_the_target_does_not_know_may_not_go_on_behind_what_was_ta
     assert read_ids(store) == [*range(30), *range(70, 80)]
     back(store, 7)
     assert positions(store) == {SOURCE: 30, "late é": 90, "texts": "b", "from nothing": "x"}
-    assert compare(session(store)).all_match
+    assert verify(session(store)).is_sound
 
 
 def test_a_query_that_goes_on_behind_the_batches_that_were_taken_is_told_of_the_gap() -> None:
@@ -416,7 +416,7 @@ def test_a_job_that_was_rolled_back_has_committed_and_never_does_again(tmp_path:
     table.rollback(2, reason="x")
     assert (table.resolve(prepared), table.resolve(prepared).version) == ("committed", version)
     assert mc.commit(root, prepared).version == version, "it is told what it did, and does nothing"
-    assert mc.abort(root, prepared) == "committed"
+    assert mc.Table(root).abort(prepared) == "committed"
     assert table.dataset().to_table().column("id").to_pylist() == [1]
     assert mc.write(rows([2]), root, key="k").version == 5
     assert sorted(table.dataset().to_table().column("id").to_pylist()) == [1, 2]
@@ -505,7 +505,7 @@ def test_changes_and_history_tell_what_a_rollback_did(tmp_path: Path) -> None:
     newest = table.history(1)[0]
     assert (newest["operation"], newest["reason"], newest["restored"]) == ("rollback", "why é", 2)
     assert [row["restored"] for row in table.history()] == [2, None, None, None, None]
-    assert table.counts().all_match
+    assert table.verify().is_sound
 
 
 def test_a_stream_of_the_table_takes_it_for_an_overwrite_and_is_given_no_file_twice() -> None:

@@ -48,7 +48,7 @@ def test_a_merge_leaves_what_it_should_row_by_row(
     expected = merged(data, source, [each.lower() for each in on], matched, unmatched)
     assert content(table) == expected and outcome.executor == "arrow"
     assert len(data) + outcome.rows_inserted - outcome.rows_deleted == len(expected)
-    assert outcome.committed and table.verify(deep=True).is_sound and table.counts().all_match
+    assert outcome.committed and table.verify(deep=True).is_sound
 
 
 def test_a_source_is_read_once_in_batches(tmp_path: Path) -> None:

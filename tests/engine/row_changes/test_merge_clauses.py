@@ -106,7 +106,7 @@ def test_it_leaves_what_duckdb_leaves(base: Any, tmp_path: Path, monkeypatch: py
     assert content(table) == shown(expected)
     assert outcome.committed and (outcome.executor, table.history(1)[0]["operation"]) == ("arrow", "merge")
     assert len(data) + outcome.rows_inserted - outcome.rows_deleted == len(expected)
-    assert table.verify(deep=True).is_sound and table.counts().all_match
+    assert table.verify(deep=True).is_sound
 
 
 @pytest.mark.parametrize("case", rest_thorough(list(MERGES), "several clauses in order", "not matched by source", "all of them"))

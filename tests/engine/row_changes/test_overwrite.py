@@ -56,7 +56,7 @@ def test_the_data_replaces_exactly_the_rows_that_match(base: Any, tmp_path: Path
     assert content(table) == shown(whole)
     assert (outcome.rows_deleted, outcome.rows_inserted, outcome.rows_updated) == (len(data) - len(stays), len(inside), 0)
     assert outcome.executor == "arrow" and table.history(1)[0]["operation"] == "overwrite"
-    assert table.verify(deep=True).is_sound and table.counts().all_match
+    assert table.verify(deep=True).is_sound
 
 
 def test_a_row_for_which_the_condition_is_null_is_outside(base: Any, tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_data_without_a_row_only_deletes_and_a_condition_without_a_match_only_in
     assert content(table) == shown(data.filter(~pc.field("day").isin(["k=v#x?"])))
     outcome = table.overwrite_where(changed([1, 2], day="new"), "day = 'new'", reason="it's late")
     assert (outcome.rows_deleted, outcome.rows_inserted) == (0, 2)
-    assert table.history(1)[0]["reason"] == "it's late" and table.counts().all_match
+    assert table.history(1)[0]["reason"] == "it's late"
     assert table.overwrite_where(changed([]), "day = 'nowhere'").kind == "unchanged"
 
 

@@ -18,9 +18,10 @@ from tests.faults.tables import Hasty, memory, put_version, session
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
+from manifestcommit.core.table import object_names
 from manifestcommit.core.table.snapshot import Snapshot, Summary, Totals
 from manifestcommit.engine.commit.commit_loop import commit
-from manifestcommit.engine.inspection import count_audit
+from manifestcommit.engine.inspection.verify import verify
 from manifestcommit.engine.job.job import Transaction
 from manifestcommit.engine.job.two_phase import commit_prepared
 from manifestcommit.engine.metadata.version_chain import open_head, read_version
@@ -153,7 +154,7 @@ def test_files_that_were_found_count_as_read_and_written(root: Path) -> None:
         job.write(ROWS.select(["n"]))
     found = job.metrics
     assert (found.rows_read, found.rows_written, found.rows_committed, found.files_committed) == (5, 5, 5, 2)
-    assert mc.Table(root).counts().all_match
+    assert mc.Table(root).verify().is_sound
 
 
 def test_a_job_whose_tasks_do_not_say_what_they_were_handed_does_not_say_either() -> None:
@@ -167,8 +168,7 @@ def test_a_job_whose_tasks_do_not_say_what_they_were_handed_does_not_say_either(
     outcome = job.commit()
     assert outcome.metrics is not None and outcome.metrics.rows_read is None and outcome.metrics.rows_committed == 6
     assert (summary_of(store).rows_read, summary_of(store).rows_written) == (None, 6)
-    report = count_audit.compare(session(store))
-    assert report.all_match and (report.commits, report.recorded) == (3, 1)
+    assert verify(session(store)).is_sound
 
 
 def test_spilled_files_are_counted_like_inlined_ones(set_budgets: SetBudgets) -> None:
@@ -358,7 +358,7 @@ def test_each_phase_has_its_own_figures(root: Path, told: list[JobMetrics]) -> N
     assert again is not None and (again.kind, again.rows_committed, again.version) == ("already_committed", 0, 3)
     assert told[1:] == [first, second, again]
     summary = mc.Table(root).history()[0]["summary"]
-    assert (summary["rows_read"], summary["rows_written"], summary["rows"]) == (3, 3, 3) and mc.Table(root).counts().all_match
+    assert (summary["rows_read"], summary["rows_written"], summary["rows"]) == (3, 3, 3) and mc.Table(root).verify().is_sound
     assert 0 < summary["prepare_s"] <= first.prepare_s
     assert summary["seconds"] >= summary["prepare_s"]
 
@@ -412,7 +412,7 @@ def test_an_aborted_job_says_so_to_its_committer(root: Path) -> None:
     with mc.begin(root) as job:
         job.write(ROWS)
         job.prepare()
-    mc.abort(root, job.id)
+    mc.Table(root).abort(job.id)
     outcome = commit_prepared(session(LocalStore(str(root))), job.id)
     assert outcome.metrics is not None and (outcome.metrics.kind, outcome.metrics.rows_committed) == ("aborted", 0)
 
@@ -593,26 +593,8 @@ def lived() -> MemoryStore:
 
 def test_a_healthy_history_matches(lived: MemoryStore) -> None:
     """[OB2] [OB5] [OB10]"""
-    report = count_audit.compare(session(lived))
-    assert report.all_match and report.mismatches == ()
-    assert (report.first, report.last, report.commits, report.recorded, report.rows) == (1, 5, 5, 3, 3)
-
-
-@pytest.mark.parametrize("spilled", [False, True])
-def test_counts_cost_one_request_a_version_and_manifest(set_budgets: SetBudgets, spilled: bool) -> None:
-    """[OB10]"""
-    store = CountingStore(memory())
-    if spilled:
-        set_budgets(inline_entry_bytes=100)
-    for _ in range(12):
-        assert written(store).commit().committed
-    manifests = len(open_head(store).snapshot.manifests)
-    store.reset()
-    steps: list[str] = []
-    assert count_audit.compare(session(store), progress=steps.append).all_match
-    assert (manifests > 0) == spilled
-    assert store.requests() == {"get": 1 + 13 + manifests, "list": 1}
-    assert steps == ["counting version 13 of 13", "counting what the newest version lists"]
+    report = verify(session(lived))
+    assert report.findings == () and (report.first, report.last) == (1, 5)
 
 
 Planted = Callable[[Snapshot], dict[str, Any]]
@@ -632,39 +614,36 @@ def more(totals: Totals, **by: int) -> Totals:
     return msgspec.structs.replace(totals, **{name: getattr(totals, name) + each for name, each in by.items()})
 
 
-PLANTED: dict[str, tuple[Planted, list[tuple[str, int | None, int | None]]]] = {
+PLANTED: dict[str, tuple[Planted, set[tuple[str, str]]]] = {
     "a row that was not written": (
         lambda s: carry(s, summary=Summary(rows_read=4, rows_written=3, rows=3), totals=more(s.totals, rows=3)),
-        [("rows written, rows read", 4, 3), ("rows of the listed files, total rows", 6, 3)],
+        {("counts_differ", "3 rows written, but 4 read"), ("totals_differ", "rows")},
     ),
     "a row that was not committed": (
         lambda s: carry(s, summary=Summary(rows_read=1, rows_written=1)),
-        [("rows committed, rows written", 1, 0)],
+        {("counts_differ", "0 rows committed, but 1 written")},
     ),
     "a row that came from nowhere": (
         lambda s: carry(s, summary=Summary(rows_read=0, rows=1), totals=more(s.totals, rows=1)),
-        [("rows committed, rows read", 0, 1), ("rows of the listed files, total rows", 4, 3)],
+        {("counts_differ", "1 rows committed, but 0 read"), ("totals_differ", "rows")},
     ),
-    "a file and bytes that were not committed": (
-        lambda s: carry(s, summary=Summary(files_written=2, bytes_written=9)),
-        [("files committed, files written", 2, 0), ("bytes committed, bytes written", 9, 0)],
+    "files that were not committed": (
+        lambda s: carry(s, summary=Summary(files_written=2)),
+        {("counts_differ", "0 files committed, but 2 written")},
+    ),
+    "bytes that were not committed": (
+        lambda s: carry(s, summary=Summary(bytes_written=9)),
+        {("counts_differ", "0 bytes committed, but 9 written")},
     ),
     "totals that do not follow": (
         lambda s: carry(s, totals=more(s.totals, files=1, rows=2, bytes=-3)),
-        [
-            ("total files, those before", 3, 4), ("total rows, those before", 3, 5), ("total bytes, those before", None, None),
-            ("files of the listed files", 4, 3), ("rows of the listed files", 5, 3), ("bytes of the listed files", None, None),
-        ],
-    ),
-    "a removal that was none": (
-        lambda s: carry(s, summary=Summary(removed_rows=2, removed_files=1, removed_bytes=5)),
-        [("total files, those before", 2, 3), ("total rows, those before", 1, 3), ("total bytes, those before", None, None)],
+        {("totals_differ", "files"), ("totals_differ", "rows"), ("totals_differ", "bytes")},
     ),
     "a file that is gone from the list": (
         lambda s: carry(s, added=s.added[:-1]),
-        [("files of the listed files", 3, 2), ("rows of the listed files", None, None), ("bytes of the listed files", None, None)],
+        {("totals_differ", "files"), ("totals_differ", "rows"), ("totals_differ", "bytes")},
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("planted", PLANTED)
@@ -672,57 +651,10 @@ def test_a_planted_difference_is_found(lived: MemoryStore, planted: str) -> None
     """And nothing else is. [OB2] [OB5] [OB10]"""
     change, expected = PLANTED[planted]
     version = plant(lived, change)
-    report = count_audit.compare(session(lived))
-    assert not report.all_match and {each.version for each in report.mismatches} == {version}
-    found = [(each.what, each.expected, each.found) for each in report.mismatches]
-    assert len(found) == len(expected), found
-    for (what, wanted, count), (told_what, told_wanted, told_count) in zip(expected, found, strict=True):
-        assert told_what.startswith(what) and (wanted is None or (wanted, count) == (told_wanted, told_count)), found
-
-
-def test_a_path_in_a_manifest_and_beside_it_is_found(set_budgets: SetBudgets) -> None:
-    """Each object alone is sound, and the totals follow. [OB5] [IV6]"""
-    store = memory()
-    written(store).commit()
-    entry = open_head(store).snapshot.added[0]
-    set_budgets(inline_entry_bytes=100)
-    written(store).commit()
-    head = open_head(store).snapshot
-    assert not head.added and head.manifests
-    come = Summary(files=1, rows=entry.rows, bytes=entry.bytes)
-    version = plant(
-        store, lambda s: carry(s, added=(entry,), summary=come, totals=more(s.totals, files=1, rows=entry.rows, bytes=entry.bytes))
-    )
-    found = count_audit.compare(session(store)).mismatches
-    assert [(each.version, each.what, each.expected, each.found) for each in found] == [(version, f"listed: {entry.path}", 1, 2)]
-
-
-def test_a_first_version_that_lists_what_nobody_added_is_found() -> None:
-    """[OB2]"""
-    store = memory()
-    begin(store).ensure_id()  # makes the table
-    head = open_head(store)
-    from manifestcommit.core.format import codec
-    from manifestcommit.core.table import object_names
-
-    wrong = msgspec.structs.replace(head.snapshot, totals=Totals(rows=1))
-    store.put(object_names.version_name(1), codec.encode_snapshot(wrong))
-    found = count_audit.compare(session(store)).mismatches
-    assert [(each.version, each.expected, each.found) for each in found] == [(1, 0, 1), (1, 1, 0)]
-
-
-def test_history_that_has_expired_is_not_asked_for(lived: MemoryStore) -> None:
-    """Its totals are taken as they are. [RD3]"""
-    version = plant(lived, lambda s: carry(s, totals=more(s.totals, rows=9)))
-    again = plant(lived, lambda s: carry(s, expired=version, fence=version))
-    report = count_audit.compare(session(lived))
-    assert (report.first, report.last) == (version, again)
-    assert [each.what.partition(",")[0] for each in report.mismatches] == ["rows of the listed files"]
-
-
-def test_two_paths_with_one_hash_are_two_paths(lived: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(count_audit, "_hash", lambda path: 7)
-    assert count_audit.compare(session(lived)).all_match
+    damages = [each for each in verify(session(lived)).findings if each.severity == "damage"]
+    assert {each.object for each in damages} == {object_names.version_name(version)}
+    assert all(any(each.kind == kind and text in each.problem for each in damages) for kind, text in expected), damages
+    assert all(any(each.kind == kind and text in each.problem for kind, text in expected) for each in damages), damages
 
 
 # --- on the command line ----------------------------------------------------------------------------------------------
@@ -742,39 +674,16 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
     return once
 
 
-def test_all_counts_match_is_one_command(run: Callable[..., Ran], root: Path) -> None:
-    """[OB10]"""
-    mc.write(ROWS, root, partition_by="day")
+def test_counts_that_differ_are_a_finding_of_verify(run: Callable[..., Ran], root: Path) -> None:
+    """[OB10] [RD10]"""
     mc.write(ROWS, root)
-    status, out, err = run("counts", root)
-    assert (status, out, err) == (0, "all counts match: versions 1 to 3, 4 files, 6 rows\n", "2 of 3 commits say what they read\n")
-    status, out, err = run("counts", root, "--json")
+    assert run("verify", root)[0] == 0
+    plant(LocalStore(str(root)), lambda s: carry(s, summary=Summary(rows_read=1000)))
+    status, out, err = run("verify", root)
+    assert (status, err) == (1, "") and "counts differ" in out and "0 rows committed, but 1,000 read" in out
+    status, out, _ = run("verify", root, "--json")
     document = json.loads(out)
-    assert (status, err, document["all_match"], document["recorded"], document["mismatches"]) == (0, "", True, 2, [])
-
-
-def test_counts_that_differ_are_a_table_and_an_exit_status(run: Callable[..., Ran], root: Path) -> None:
-    """[OB10]"""
-    mc.write(ROWS, root)
-    plant(LocalStore(str(root)), lambda s: carry(s, totals=more(s.totals, rows=1000)))
-    status, out, err = run("counts", root)
-    lines = out.splitlines()
-    assert (status, err) == (1, "") and lines[0].split() == ["version", "what", "expected", "found"]
-    assert any(line.split()[:1] == ["3"] and "total rows" in line and "1,003" in line for line in lines)
-    assert lines[-1].endswith("do not match") and "\x1b" not in out and all(line.isprintable() for line in lines)
-    status, out, _ = run("counts", root, "--json")
-    assert status == 1 and not json.loads(out)["all_match"] and json.loads(out)["mismatches"][0]["version"] == 3
-
-
-def test_counts_that_cannot_be_read_are_neither(run: Callable[..., Ran], root: Path) -> None:
-    """[OB4]"""
-    mc.write(ROWS, root)
-    mc.write(ROWS, root)
-    name = sorted((root / "_manifest" / "versions").iterdir())[1]
-    name.write_bytes(b"garbage")
-    status, out, err = run("counts", root)
-    assert (status, out) == (3, "") and name.name in err
-    assert run("counts", root / "none")[0] == 3
+    assert status == 1 and not document["is_sound"] and [each["kind"] for each in document["findings"]] == ["counts_differ"]
 
 
 def test_metrics_shows_what_table_figures_tells(run: Callable[..., Ran], root: Path, tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def adopted(tmp_path: Path) -> mc.Table:
     """A table of two files that it did not write, in partitions a and b, and one that it did, in c."""
     for name in "ab":
         (tmp_path / f"{name}.parquet").write_bytes(written(name))
-    mc.adopt(str(tmp_path), partition_by=["day"])
+    mc.Table(str(tmp_path)).adopt(partition_by=["day"])
     mc.write(pa.table({"id": [7], "day": ["c"]}), str(tmp_path))
     return mc.Table(str(tmp_path))
 
@@ -142,7 +142,7 @@ def test_files_in_a_store_are_checked_as_well() -> None:
     store = open_store("memory://checked-dataset")
     for number in range(20):
         store.put(f"{number}.parquet", written("a"))
-    mc.adopt(store.url)
+    mc.Table(store.url).adopt()
     assert mc.Table(store.url).dataset().count_rows() == 20 * ROWS
     store.put("7.parquet", changed(written("a"), *NULLS, to=-1))
     for read in ("to_table", "count_rows", "duckdb", "polars"):

@@ -178,7 +178,7 @@ def test_a_condition_that_cannot_be_evaluated_is_not_said_to_be_damage(table: mc
 def test_a_file_of_another_program_is_checked_and_scanned(tmp_path: Path) -> None:
     """pyarrow would trust a footer that lies. [AF3]"""
     pq.write_table(pa.table({"id": [1, 2, 3]}), tmp_path / "a.parquet")
-    mc.adopt(tmp_path)
+    mc.Table(tmp_path).adopt()
     table = mc.Table(tmp_path)
     assert whole(table) is None
     data = (tmp_path / "a.parquet").read_bytes()

@@ -81,7 +81,7 @@ def test_every_row_is_there_once_whatever_its_values(spark, table) -> None:
     assert rows(table) == before
     assert mc.read_committed(table.url, spark=spark).filter("id % 10 < 4").count() == 16
     assert len(files(table)) == 4
-    assert table.verify(deep=True).is_sound and table.counts().all_match
+    assert table.verify(deep=True).is_sound
     for _ in range(2):
         table.gc(grace="0s", keep_for="0s")
     folder = Path(table.url.removeprefix("file://"))
@@ -104,7 +104,7 @@ def test_renamed_added_and_adopted_columns_keep_their_values(spark, table, tmp_p
     folder.mkdir(parents=True)
     for first in (0, 10):
         pq.write_table(batch(first).drop_columns(["day"]), folder / f"from {first}.parquet")
-    mc.adopt(tmp_path / "adopted")
+    mc.Table(tmp_path / "adopted").adopt()
     adopted = Table(tmp_path / "adopted")
     before = rows(adopted)
     assert adopted.compact(spark=spark).files_after == 1

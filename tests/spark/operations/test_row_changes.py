@@ -41,7 +41,7 @@ def test_exactly_the_rows_that_match_go(spark: Any, base: Any, tmp_path: Path, n
     model = duckdb.sql(f"SELECT * FROM data WHERE NOT coalesce(({condition}), false)").to_arrow_table()
     assert content(table) == shown(model.cast(data.schema))
     assert outcome.rows_deleted == len(data) - len(model) > 0
-    assert table.verify(deep=True).is_sound and table.counts().all_match
+    assert table.verify(deep=True).is_sound
     # Files without such a row are the very same.
     after = set(table.files().column("path").to_pylist())
     touched = before.num_rows - sum(path in after for path in before.column("path").to_pylist())
@@ -68,7 +68,7 @@ def test_a_dataframe_replaces_exactly_the_rows_that_match(spark: Any, base: Any,
     assert (outcome.executor, outcome.rows_deleted, outcome.rows_inserted) == ("spark", len(data) - len(model), 3)
     assert table.overwrite_where(reordered, condition, key="k").already_committed
     assert table.overwrite_where(changed([20]), F.col("id") == 20).executor == "spark", "of Arrow data, by a Column"
-    assert table.verify(deep=True).is_sound and table.counts().all_match
+    assert table.verify(deep=True).is_sound
 
 
 def test_a_dataframe_of_the_table_itself_is_compared_from_the_version_that_it_shows(spark: Any, base: Any, tmp_path: Path) -> None:
@@ -339,7 +339,7 @@ def test_a_merge_leaves_what_it_should_row_by_row(
     expected = merged(data, source, [each.lower() for each in on], matched, unmatched)
     assert content(table) == expected
     assert len(data) + outcome.rows_inserted - outcome.rows_deleted == len(expected)
-    assert outcome.committed and table.verify(deep=True).is_sound and table.counts().all_match
+    assert outcome.committed and table.verify(deep=True).is_sound
 
 
 def test_a_source_that_says_something_else_each_time_is_asked_once(spark: Any, root: str) -> None:
@@ -393,7 +393,7 @@ def test_rows_go_out_of_adopted_files_whose_partition_stands_in_their_folder_onl
         folder = tmp_path / "adopted" / f"day={day}"
         folder.mkdir(parents=True)
         pq.write_table(pa.table({"id": [1, 2, 3], "x": [NAN, 1.0, None]}), folder / "a b%20.parquet")
-    mc.adopt(tmp_path / "adopted")
+    mc.Table(tmp_path / "adopted").adopt()
     table = Table(tmp_path / "adopted")
     assert table.delete("day = '2013-01-02' AND isnan(x)", spark=spark).rows_rewritten == 2
     source = pa.table({"id": [3, 4], "x": [9.0, 9.0], "day": pa.array([dt.date(2013, 1, 1)] * 2)})

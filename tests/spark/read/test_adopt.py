@@ -63,7 +63,7 @@ def test_a_folder_that_spark_wrote_reads_as_before(spark, tmp_path: Path, instan
     folder = spark.read.parquet(root)
     shown = [column for column in folder.columns if column != "v"]
     expected = rows_of(folder.select(*shown))
-    found = mc.adopt(root)
+    found = mc.Table(root).adopt()
     assert found.rows == 12 and found.partition_by == ("day", "n", "t x")
     df = mc.read_committed(root, spark=spark)
     assert [(f.name, f.dataType) for f in df.schema] == [(f.name, f.dataType) for f in folder.schema]
@@ -93,7 +93,7 @@ def test_a_shredded_variant_is_refused_and_never_taken_for_a_struct(spark, tmp_p
     """[AF2] [SC2]"""
     spark.range(3).select("id", F.expr("parse_json('{\"x\": 1}')").alias("v")).coalesce(1).write.parquet(str(tmp_path / "t"))
     with pytest.raises(SchemaMismatchError, match=r"part-.*'v'.*variant"):
-        mc.adopt(tmp_path / "t")
+        mc.Table(tmp_path / "t").adopt()
 
 
 @pytest.mark.thorough
@@ -101,7 +101,7 @@ def test_a_stream_gives_adopted_rows_with_their_partition_values(spark, tmp_path
     """[DF4] [SP8]"""
     root = str(tmp_path / "t")
     spark.range(4).select("id", F.expr("cast(id % 2 as int)").alias("n")).write.partitionBy("n").parquet(root)
-    mc.adopt(root)
+    mc.Table(root).adopt()
     seen: list[tuple[int, int]] = []
     for starting in ({}, {"startingVersion": 1}):
         stream = spark.readStream.format(FORMAT).options(**starting).load(root)
@@ -122,7 +122,7 @@ def test_the_folder_of_a_streaming_sink(spark, tmp_path: Path) -> None:
     query.trigger(availableNow=True).start(root).awaitTermination()
     listed = next(path for path in Path(root).rglob("*.parquet"))
     (listed.parent / "lost.parquet").write_bytes(listed.read_bytes())
-    found = mc.adopt(root)
+    found = mc.Table(root).adopt()
     assert found.rows == 6 and [each.name.rpartition("/")[2] for each in found.skipped if "log" in each.reason] == ["lost.parquet"]
     assert rows_of(mc.read_committed(root, spark=spark)) == rows_of(data)
 
@@ -141,7 +141,7 @@ def test_folder_values_are_typed_as_spark_types_them(spark, tmp_path: Path) -> N
         folder.mkdir(parents=True)
         pq.write_table(pa.table({"id": [number]}), folder / "0.parquet")
     spark_types = {f.name: f.dataType.simpleString() for f in spark.read.parquet(str(tmp_path / "t")).schema}
-    mc.adopt(tmp_path / "t")
+    mc.Table(tmp_path / "t").adopt()
     df = mc.read_committed(tmp_path / "t", spark=spark)
     assert {f.name: f.dataType.simpleString() for f in df.schema} == {**spark_types, "f": "string", "at": "timestamp_ntz"}
     first = rows_of(df)[0]
