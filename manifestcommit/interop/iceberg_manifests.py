@@ -262,7 +262,9 @@ def _statistics(entries: pa.Table, schema: Schema) -> Iterator[Pieces]:
         nulls.append((leaf.id, known["nulls"], avro.longs(number["nulls"])))
         low, high = column["min"], column["max"]
         if leaf.type in _FLOATS:
-            nans.append((leaf.id, known["nans"], avro.longs(number["nans"])))
+            # Daft leaves out a file whose count of NaN is that of its rows, for any filter
+            some = known["nans"] & (number["nans"] < entries.column("rows").to_numpy())
+            nans.append((leaf.id, some, avro.longs(number["nans"])))
             # some engines order NaN above every number, and prune by the upper bound alone
             known["max"] &= known["nans"] & (number["nans"] == 0)
             low, high = (_signed_zeros(array, zero) for array, zero in ((low, -0.0), (high, 0.0)))

@@ -420,8 +420,30 @@ UNTRUSTED: tuple[Mutant, ...] = (
         "footers of a dataset",
         "A footer that lies ends the process of a reader that scans the table with pyarrow, DuckDB or Polars.",
         "AF3 SE2",
-        ("engine/scan/checked_dataset.py", '        self._check(scanner_options.get("filter"))\n', ""),
+        ("engine/scan/checked_dataset.py", "        self._check(whole)\n", ""),
         tests="engine/scan/test_checked_dataset.py::test_no_door_of_a_dataset_leads_past_the_check",
+    ),
+    mutant(
+        "doubtful statistics",
+        "A filter on an adopted file loses rows with NaN, and decimals that an old program ordered as bytes.",
+        "DF6 RD7",
+        (
+            "engine/scan/arrow_dataset.py",
+            "            doubtful - set(_partition_names(snapshot)) if others.num_rows else frozenset(),\n",
+            "",
+        ),
+        tests="api/test_filters.py::test_other_doors_of_an_adopted_dataset_lose_no_row",
+    ),
+    mutant(
+        "bounds by their program",
+        "The bounds of an adopted file's decimals exclude values that it holds, and no reader finds them.",
+        "OB7 RD13",
+        (
+            "engine/datafile/footer_stats.py",
+            "        if not _are_ordered(chunk.physical_type, leaf.stored, created_by):\n            return kept\n",
+            "",
+        ),
+        tests="api/test_filters.py::test_bounds_of_decimals_count_by_their_program",
     ),
     mutant(
         "digests of small files",

@@ -1,4 +1,4 @@
-"""A pyarrow dataset that trusts no footer of other programs' files, and orders floats as Spark does.
+"""A pyarrow dataset that trusts no footer of other programs' files, and orders floats as Spark.
 [AF3] [DF6] [RD2] [RD7]
 
 pyarrow trusts footers: a forged one crashes the process, and rows are lost where statistics leave

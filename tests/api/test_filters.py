@@ -1,0 +1,140 @@
+"""Every way to read gives the same rows for a filter, those that Spark gives: whoever wrote the files, wherever they are. [RD7] [DF6]"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from tests.filter_kinds import CASES, KINDS, NAN, Case, adopted, foreign_file, own
+
+import manifestcommit as mc
+from manifestcommit.engine.scan import engine_readers
+
+
+def _in_duckdb(case: Case) -> str:
+    return case.sql.replace("timestamp '", "timestamptz '")
+
+
+def _counted(table: mc.Table, case: Case) -> list[Any]:
+    assert table.dataset().count_rows(filter=case.arrow) == len(case.found)
+    return table.dataset().scanner(["n"], filter=case.arrow).to_table()["n"].to_pylist()
+
+
+def _from_dataset(table: mc.Table, case: Case) -> list[Any]:
+    dataset = table.dataset()
+    found = duckdb.sql(f"SELECT n FROM dataset WHERE {_in_duckdb(case)}").fetchall()
+    del dataset
+    return [n for (n,) in found]
+
+
+READS: dict[str, Callable[[mc.Table, Case], list[Any]]] = {
+    "to_arrow of SQL": lambda table, case: table.to_arrow(["n"], filter=case.sql)["n"].to_pylist(),
+    "to_arrow": lambda table, case: table.to_arrow(filter=case.arrow)["n"].to_pylist(),
+    "to_pandas": lambda table, case: table.to_pandas(["n"], filter=case.arrow)["n"].tolist(),
+    "to_polars": lambda table, case: table.to_polars(filter=case.sql)["n"].to_list(),
+    "lazy to_polars": lambda table, case: table.to_polars(lazy=True).filter(case.frame).collect()["n"].to_list(),
+    "duckdb": lambda table, case: [row[0] for row in table.duckdb().filter(_in_duckdb(case)).select("n").fetchall()],
+    "dataset": lambda table, case: table.dataset().to_table(filter=case.arrow)["n"].to_pylist(),
+    "dataset, counted": _counted,
+    "dataset in DuckDB": _from_dataset,
+    "dataset in Polars": lambda table, case: pl.scan_pyarrow_dataset(table.dataset()).filter(case.frame).collect()["n"].to_list(),
+}
+
+
+def _differing(table: mc.Table) -> list[str]:
+    found = []
+    for name, read in READS.items():
+        for case in CASES:
+            rows = read(table, case)
+            if set(rows) != case.found or len(rows) != len(case.found):
+                found.append(f"{name}: {case.sql[:60]} gives {sorted(rows)}, not {sorted(case.found)}")
+    return found
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_every_reader_gives_the_rows_of_spark(tmp_path: Path, kind: str) -> None:
+    """[RD7] [DF6] [OB7] [RD42]"""
+    assert _differing(KINDS[kind](str(tmp_path / "t"))) == []
+
+
+@pytest.mark.parametrize("make", [own, adopted])
+def test_a_store_behind_a_network_gives_the_same_rows(make: Callable[[str], mc.Table], tmp_path: Path) -> None:
+    """[RD7] [RD42]"""
+    assert _differing(make(f"memory://filters/{tmp_path.name}")) == []
+
+
+def test_many_files_give_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[RD7] [RD42]"""
+    monkeypatch.setattr(engine_readers, "MOST_FILES", 1)
+    assert _differing(own(str(tmp_path / "t"))) == []
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.sql[0] in "xd"], ids=lambda case: case.sql[:40])
+def test_what_a_filter_finds_is_what_a_delete_removes(tmp_path: Path, case: Case) -> None:
+    """[RC2] [RD7]"""
+    table = adopted(str(tmp_path / "t"))
+    table.delete(case.arrow)
+    assert set(table.to_arrow()["n"].to_pylist()) == set(range(8)) - case.found
+
+
+def test_columns_are_compared_in_sparks_order(tmp_path: Path) -> None:
+    """[RD7] NaN equals NaN and is above infinity; nothing compares with null."""
+    rows = pa.table({"a": [NAN, NAN, 1.0, NAN], "b": [NAN, 1.0, NAN, None]})
+    mc.write(rows, str(tmp_path / "t"))
+    dataset, a, b = mc.Table(str(tmp_path / "t")).dataset(), pc.field("a"), pc.field("b")
+    expected = {a == b: 1, a != b: 2, a > b: 1, a >= b: 2, a < b: 1, a <= b: 2, ~(a > b): 2, pc.abs(a) > 5: 3, a.cast("float") > b: 1}
+    assert [dataset.count_rows(filter=each) for each in expected] == list(expected.values())
+
+
+def test_other_doors_of_an_adopted_dataset_lose_no_row(tmp_path: Path) -> None:
+    """[DF6] What they cannot evaluate after reading, they refuse."""
+    dataset = adopted(str(tmp_path / "t")).dataset()
+    assert dataset.filter(pc.field("x") > 5).to_table(["n"]).num_rows == 3
+    assert dataset.filter(pc.field("x") > 5).filter(pc.field("n") > 1).count_rows() == 2
+    assert ds.Scanner.from_dataset(dataset, filter=pc.field("n") > 1).count_rows() == 6
+    with pytest.raises(NotImplementedError, match="evaluated after reading"):
+        ds.Scanner.from_dataset(dataset, filter=pc.field("x") > 5)
+    assert dataset.to_table(columns={"twice": pc.field("n") * 2}, filter=pc.field("x") > 5)["twice"].to_pylist() == [2, 8, 14]
+
+
+@pytest.mark.parametrize(
+    ("program", "is_trusted"),
+    [
+        ("parquet-mr version 1.8.2 (build c65)", False),
+        ("parquet-mr version 1.9.0 (build 384)", False),
+        ("parquet-mr version 1.10.1 (build a89)", True),
+        ("parquet-mr version 2.0.0", True),
+        ("parquet-mr", False),
+        ("some program", False),
+        ("", False),
+        ("DuckDB version v1.5.0 (build abc)", True),
+    ],
+)
+def test_bounds_of_decimals_count_by_their_program(tmp_path: Path, program: str, is_trusted: bool) -> None:
+    """[OB7] [RD13] Old releases of parquet-mr compared decimals that are stored as bytes as signed bytes."""
+    from tests.footers import changed
+
+    rows = pa.table({"d": pa.array([Decimal("1.00"), Decimal("24.00")], pa.decimal128(25, 2)), "n": [1, 2]})
+    pq.write_table(rows, tmp_path / "a.parquet")
+    (tmp_path / "a.parquet").write_bytes(changed((tmp_path / "a.parquet").read_bytes(), 6, to=program.encode()))
+    mc.adopt(str(tmp_path))
+    bounds = mc.Table(str(tmp_path)).files().column("bounds")[0].as_py()
+    assert (bounds.get("d", {}).get("min") is not None) == is_trusted
+    assert bounds["n"]["min"] == 1
+
+
+def test_the_made_file_shows_wrong_bounds(tmp_path: Path) -> None:
+    """The tests above would prove nothing with a file that pyarrow reads right by itself."""
+    (tmp_path / "a.parquet").write_bytes(foreign_file())
+    plain = ds.dataset(tmp_path / "a.parquet")
+    assert plain.count_rows(filter=pc.field("d") == Decimal("1.00")) == 0
+    assert plain.count_rows(filter=pc.is_nan(pc.field("x"))) == 0
