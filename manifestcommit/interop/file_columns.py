@@ -20,6 +20,11 @@ from ..engine.runtime.concurrency import map_in_batches
 from ..errors import UsageError
 from ..store.base import missing_file
 
+_REWRITE = (
+    "Nothing was exported. Rewrite the rows once, as by manifestcommit.write(table.to_arrow(), "
+    'PATH, mode="overwrite"), and export again: versions before that one are left out'
+)
+
 
 def check_ids(session: TableContext, entries: pa.Table, schema: Schema) -> None:
     """UsageError if the field ids in one of these files are not the table's. Files without any id
@@ -37,8 +42,7 @@ def check_ids(session: TableContext, entries: pa.Table, schema: Schema) -> None:
             if field is not None and not _agrees(column, field):
                 raise UsageError(
                     f"{session.store.url}/{path} has other field ids than the table, by which "
-                    f"readers of Iceberg do not find column {column.name!r}: rewrite it first, "
-                    "as by an overwrite with its own rows"
+                    f"readers of Iceberg do not find column {column.name!r}. {_REWRITE}"
                 )
 
 
@@ -61,7 +65,7 @@ def check_partition_columns(
         if missing:
             raise UsageError(
                 f"{session.store.url}/{path} does not hold its partition column {missing[0]!r}, "
-                f"without which the table cannot be exported to {to}: rewrite it first"
+                f"without which the table cannot be exported to {to}. {_REWRITE}"
             )
 
 

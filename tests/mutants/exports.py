@@ -180,6 +180,27 @@ EXPORTS: tuple[Mutant, ...] = (
         tests=f"{_KINDS}[adopted folders-delta]",
     ),
     mutant(
+        "a log that ends before the refused version",
+        "A refused export leaves version 1, without rows, as the newest one that readers of Delta find.",
+        "EX9",
+        (_DELTA, "        if not any(snapshot.partition_by for snapshot in chain):\n", "        if chain:\n"),
+        tests=f"{_TESTS}::test_a_refused_export_leaves_nothing_and_its_remedy_works",
+    ),
+    mutant(
+        "versions that Delta cannot read, in between",
+        "Once an adopted file had to be rewritten, no export works until gc has forgotten the versions with it.",
+        "EX9",
+        (_DELTA, "                return chain[at + 1 :]\n", "                raise\n"),
+        tests=f"{_TESTS}::test_a_log_goes_on_behind_a_version_that_delta_cannot_read",
+    ),
+    mutant(
+        "objects of a refused export",
+        "An export to Iceberg that is refused leaves manifests behind.",
+        "EX9",
+        ("interop/iceberg_export.py", "    manifests.check_head()\n", ""),
+        tests=f"{_TESTS}::test_a_refused_export_to_iceberg_puts_no_object",
+    ),
+    mutant(
         "types that a format lacks",
         "An interval is exported as something else, or as an error of each reader.",
         "EX9",
