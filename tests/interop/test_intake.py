@@ -521,6 +521,24 @@ def test_where_no_such_table_is_nothing_is_made(tmp_path: Path, from_: str) -> N
     assert [each.name for each in tmp_path.iterdir()] == ["a.parquet"]
 
 
+@pytest.mark.parametrize("from_", ["iceberg", "delta"])
+def test_a_data_folder_of_another_format_is_no_plain_one(tmp_path: Path, from_: str) -> None:
+    """It has replaced files and delete files; the error names the call that adopts the table. [AF2]"""
+    root = tmp_path / "t"
+    if from_ == "iceberg":
+        ice_table(str(root), Schema(N)).append(numbered(2))
+        data = root / "data"
+    else:
+        write_delta(str(root), numbered(2, part=["a", "b"]), partition_by=["part"])
+        data = root / "part=a"
+    for folder in (data, root):
+        with pytest.raises(mc.NotATableError, match=rf"/t is a table of .*adopt\('file://{root}', from_='{from_}'\)"):
+            mc.adopt(folder)
+    assert not (data / "_manifest").exists()
+    if from_ == "delta":
+        assert mc.adopt(f"file://{root}", from_=from_).rows == 2
+
+
 def test_a_killed_adoption_is_completed(tmp_path: Path) -> None:
     """[AF2] [AF4]"""
     data = numbered(3, part=["a", "b", None])

@@ -316,6 +316,20 @@ EXPORTS: tuple[Mutant, ...] = (
         tests=f"{_REFUSED}[with_a_delete_file]",
     ),
     mutant(
+        "delete files in a plain folder",
+        "A delete file that lies in an adopted folder adds its rows to the table.",
+        "AF2",
+        ("engine/datafile/foreign_file.py", 'if kind in (b"position", b"equality") or ids >= _DELETE_IDS:', "if not ids:"),
+        tests="engine/maintenance/test_adopt.py::test_delete_files_of_iceberg_are_no_rows",
+    ),
+    mutant(
+        "the data folder of another format's table",
+        "A data folder that is adopted by itself has rows that were deleted or replaced.",
+        "AF2",
+        ("engine/maintenance/folder_scan.py", "        above = above.parent()\n", "        above = None\n"),
+        tests=f"{_INTAKE}::test_a_data_folder_of_another_format_is_no_plain_one",
+    ),
+    mutant(
         "features of a Delta log",
         "Rows that a deletion vector removes are there again.",
         "AF4",

@@ -77,6 +77,7 @@ def inspect_file(
             size = stream.seek(0, os.SEEK_END)
             stream.seek(0)
             parquet = open_parquet(_Input(stream, name), coerce_int96_timestamp_unit="us")
+            _refuse_deletes(name, parquet, "Nothing was added")
             file = _Candidate(name, parquet, schema, partition_by)
             file.check_columns(schema.retired if dropped else ())
             values_of = tuple(
@@ -117,6 +118,7 @@ def footer_schema(store: Store, path: str) -> pa.Schema:
         ) from error
 
 
+_DELETE_IDS = {2147483546, 2147483545}  # that Iceberg reserves for file_path and pos
 _FAR = 1 << 30  # files do not have field ids from here on by chance
 
 
@@ -162,6 +164,7 @@ def read_facts(
                 )
             stream.seek(0)
             parquet = open_parquet(_Input(stream, name), coerce_int96_timestamp_unit="us")
+            _refuse_deletes(name, parquet, "Nothing was adopted")
             try:
                 schema = columns_of(parquet)
             except SchemaMismatchError as error:  # among others, a type that no table has
@@ -187,6 +190,19 @@ def read_facts(
         ) from error
     except (pa.ArrowException, OSError) as error:
         raise UnreadableFileError(f"{name} cannot be read as a Parquet file: {error}") from error
+
+
+def _refuse_deletes(name: str, file: pq.ParquetFile, outcome: str) -> None:
+    """UsageError for a delete file of Iceberg: its rows are no rows of a table, but say which rows
+    of other files are deleted. [AF1] [AF2]"""
+    ids = {_field_id(column) for column in file.schema_arrow}
+    kind = (file.metadata.metadata or {}).get(b"delete-type")
+    if kind in (b"position", b"equality") or ids >= _DELETE_IDS:
+        raise UsageError(
+            f"{name} is a delete file of Iceberg: its rows say which rows of other files are "
+            f"deleted. {outcome}. Compact the Iceberg table first, as by rewrite_data_files, and "
+            'adopt it with from_="iceberg", or write its rows to a new table'
+        )
 
 
 def own_columns(file: pq.ParquetFile) -> Schema:

@@ -346,6 +346,7 @@ def test_a_folder_without_any_parquet_file_is_told_so(tmp_path: Path) -> None:
         ("sub/x/_delta_log/0.json", "Delta Lake"),
         ("sub/metadata/v9.metadata.json", "Iceberg"),
         ("_manifest_not/_delta_log/1.json", "Delta Lake"),
+        ("part=1/.hoodie_partition_metadata", "Hudi"),
     ],
 )
 def test_tables_of_other_formats_are_refused(tmp_path: Path, log: str, what: str) -> None:
@@ -356,6 +357,32 @@ def test_tables_of_other_formats_are_refused(tmp_path: Path, log: str, what: str
     with pytest.raises(NotATableError, match=what):
         mc.adopt(tmp_path)
     assert not (tmp_path / "_manifest").exists()
+
+
+RESERVED = [("file_path", pa.string(), "2147483546"), ("pos", pa.int64(), "2147483545")]
+POSITIONS = pa.schema([pa.field(name, kind, metadata={"PARQUET:field_id": id}) for name, kind, id in RESERVED])
+DELETES = [
+    pa.table({"file_path": ["a"], "pos": [0]}, schema=POSITIONS),
+    ids(1).replace_schema_metadata({"delete-type": "equality", "delete-field-ids": "1"}),
+    pa.table({"file_path": ["a"], "pos": [0]}).replace_schema_metadata({"delete-type": "position"}),
+]
+
+
+@pytest.mark.parametrize("deletes", DELETES, ids=["ids", "equality", "position"])
+def test_delete_files_of_iceberg_are_no_rows(tmp_path: Path, deletes: pa.Table) -> None:
+    """Wherever they were copied to. [AF1] [AF2]"""
+    path = tmp_path / "copied" / "x.parquet"
+    path.parent.mkdir()
+    with pq.ParquetWriter(path, deletes.schema) as writer:
+        writer.write_table(deletes)
+        writer.add_key_value_metadata(deletes.schema.metadata or {})
+    with pytest.raises(UsageError, match=r"x\.parquet is a delete file of Iceberg.*Nothing was adopted.*from_=\"iceberg\""):
+        mc.adopt(path.parent)
+    assert not (path.parent / "_manifest").exists()
+    mc.create_table(tmp_path / "t", deletes.schema)
+    path.rename(tmp_path / "t" / "x.parquet")
+    with pytest.raises(UsageError, match=r"x\.parquet is a delete file of Iceberg.*Nothing was added"), mc.begin(tmp_path / "t") as job:
+        job.add_files(["x.parquet"])
 
 
 def test_tables_do_not_nest_by_adoption(tmp_path: Path) -> None:
