@@ -27,13 +27,20 @@ _REWRITE = (
 
 
 def check_ids(session: TableContext, entries: pa.Table, schema: Schema) -> None:
-    """UsageError if the field ids in one of these files are not the table's. Files without any id
-    are read by the names in them. [EX6] [EX9]
+    """UsageError if the field ids in one of these files are not the table's, or a type in it is
+    none of Iceberg's for the table's. Files without any id are read by the names in them. [EX6]
+    [EX9]
 
     One request for each file of another program; in a table with arrays or maps for each file,
     since Spark's own writer gives their members no ids.
     """
     for path, columns in _columns_of(session, with_doubtful_ids(entries, schema)):
+        if misread := next(filter(_is_misread, columns), None):
+            raise UsageError(
+                f"{session.store.url}/{path} has column {misread.name!r} with the type "
+                f"{misread.type}, which readers of Iceberg refuse for the table's type. "
+                f"{_REWRITE}"
+            )
         if not any(_ids(field) for field in columns):
             continue
         wanted = {field.file_name: field for field in schema.fields}
@@ -89,6 +96,15 @@ def _columns_of(session: TableContext, entries: pa.Table) -> Iterator[tuple[str,
             ) from error
 
     yield from zip(paths, map_in_batches(session.store, columns, paths), strict=True)
+
+
+def _is_misread(column: pa.Field) -> bool:
+    """Whether a column or member is stored as a type that stands for another one in the table, such
+    as binary or decimal(20,0)."""
+    kind = column.type
+    if pa.types.is_uint64(kind) or pa.types.is_fixed_size_binary(kind):
+        return not pa.types.is_decimal(kind)
+    return any(map(_is_misread, _members(kind)))
 
 
 def _ids(field: pa.Field) -> list[int]:

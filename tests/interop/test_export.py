@@ -16,6 +16,7 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.table import StaticTable
 from tests.budgets import budgets
 from tests.interop.clients import DELTA, ICEBERG, deltalake_query, duckdb_iceberg, expected, local, rows
 from tests.interop.kinds import KINDS, foreign, numbered
@@ -711,3 +712,26 @@ def test_a_refused_export_to_iceberg_puts_no_object(tmp_path: Path) -> None:
     with pytest.raises(mc.UsageError, match="has other field ids than the table"):
         mc.Table(path).export("iceberg")
     assert names(path) == before == set()
+
+
+MISREAD = [pa.array([1, 2], pa.uint64()), pa.array([b"ab", b"cd"], pa.binary(2)), pa.array([[b"ab"], []], pa.list_(pa.binary(2)))]
+
+
+@pytest.mark.parametrize("values", MISREAD, ids=lambda each: str(each.type))
+def test_types_of_files_that_readers_of_iceberg_refuse_are_refused(tmp_path: Path, values: pa.Array) -> None:
+    """Until they are rewritten in the table's type. [EX9]"""
+    path = str(tmp_path / "t")
+    foreign(path, "a.parquet", pa.table({"n": values}))
+    mc.adopt(path)
+    table = mc.Table(path)
+    with pytest.raises(mc.UsageError, match=r"a\.parquet has column 'n' with the type .*, which readers of Iceberg refuse"):
+        table.export("iceberg")
+    assert names(path) == set()
+    mc.write(table.to_arrow(), path, mode="overwrite")
+    table.export("iceberg")
+    found, schema = expected(table)
+    assert rows(StaticTable.from_metadata(newest_document(path)).scan().to_arrow(), schema) == found
+
+
+def newest_document(path: str) -> str:
+    return str(max(Path(path, "_iceberg", "metadata").glob("v*.metadata.json"), key=os.path.getmtime))

@@ -50,6 +50,7 @@ from manifestcommit.cli.main import main
 from manifestcommit.engine.maintenance.adopt import adopt
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.interop.intake.formats import source_of
+from manifestcommit.interop.intake.package import parsed
 from manifestcommit.store import open_store
 from manifestcommit.testing import Died, FaultStore
 
@@ -359,6 +360,11 @@ def with_a_newer_format(ice: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), "format-version": 3, "next-row-id": 0}))
 
 
+def with_a_damaged_mapping(ice: Any) -> None:
+    path = Path(document(ice).removeprefix("file://"))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "properties": {"schema.name-mapping.default": '{"n": 1}'}}))
+
+
 def damaged(ice: Any) -> None:
     Path(document(ice).removeprefix("file://")).write_text("{}")
 
@@ -371,6 +377,7 @@ REFUSED: list[tuple[Callable[[Any], None], str]] = [
     (with_files_without_ids, "has no field ids, and the table has no mapping"),
     (with_a_delete_file, "has delete files"),
     (with_a_newer_format, "version 3 of the format"),
+    (with_a_damaged_mapping, "the property 'schema.name-mapping.default' is no list of names"),
     (damaged, "the Iceberg table of the document .* cannot be read: "),
 ]
 
@@ -452,6 +459,39 @@ def test_a_delta_table_of_many_versions(tmp_path: Path) -> None:
     wanted = pa.table(deltalake.QueryBuilder().register("t", deltalake.DeltaTable(root)).execute("SELECT * FROM t").read_all())
     assert wanted.num_rows == 6
     check(root, wanted, "delta")
+
+
+def test_a_delta_table_with_a_change_data_feed(tmp_path: Path) -> None:
+    """Its files have a column that the table does not; a later column of that name reads nothing of it. [AF4] [SC6]"""
+    root = str(tmp_path / "t")
+    write_delta(root, numbered(3), configuration={"delta.enableChangeDataFeed": "true"})
+    deltalake.DeltaTable(root).update(updates={"n": "7"}, predicate="n = 1")
+    name = deltalake.DeltaTable(root).file_uris()[0].removeprefix("file://")
+    data = pq.read_table(name)
+    pq.write_table(data.append_column("_change_type", pa.array(["insert"] * data.num_rows)), name)
+    check(root, numbered(3).set_column(0, "n", pa.array([0, 7, 2])), "delta")
+    table = mc.Table(root)
+    table.add_column("_change_type", "string")
+    assert table.to_arrow().column("_change_type").null_count == 3
+
+
+def test_a_column_that_differs_by_case_is_no_unknown_one(tmp_path: Path) -> None:
+    """Some readers of Delta take it for the table's, others read nulls. [AF4]"""
+    root = str(tmp_path / "t")
+    write_delta(root, numbered(3))
+    (name,) = deltalake.DeltaTable(root).file_uris()
+    pq.write_table(numbered(3).rename_columns(["N"]), name.removeprefix("file://"))
+    with pytest.raises(mc.SchemaMismatchError, match="column 'N' is not the table's"):
+        mc.adopt(root, from_="delta")
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), StopIteration(), type("PanicException", (BaseException,), {})("x")], ids=repr)
+def test_no_error_of_another_library_leaves_an_adoption(error: BaseException) -> None:
+    """Also a panic of Rust code, which is no Exception. [AF4]"""
+    with pytest.raises(mc.UsageError, match="the log cannot be read: "), parsed("the log"):
+        raise error
+    with pytest.raises(KeyboardInterrupt), parsed("the log"):
+        raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(

@@ -201,6 +201,13 @@ EXPORTS: tuple[Mutant, ...] = (
         tests=f"{_TESTS}::test_a_refused_export_to_iceberg_puts_no_object",
     ),
     mutant(
+        "types in files that Iceberg lacks",
+        "pyiceberg fails on adopted files with uint64 or fixed-length binary.",
+        "EX9",
+        (_FILES, "        if misread := next(filter(_is_misread, columns), None):\n", "        if misread := None:\n"),
+        tests=f"{_TESTS}::test_types_of_files_that_readers_of_iceberg_refuse_are_refused",
+    ),
+    mutant(
         "types that a format lacks",
         "An interval is exported as something else, or as an error of each reader.",
         "EX9",
@@ -293,6 +300,17 @@ EXPORTS: tuple[Mutant, ...] = (
         "AF4",
         ("engine/maintenance/adopt.py", "if now is not None and now != adopted:", "if now is not None and not adopted:"),
         tests=f"{_INTAKE}::test_a_delta_table_that_has_moved_on_is_told",
+    ),
+    mutant(
+        "names of columns that only files have",
+        "A column that is added after the adoption reads what Delta's change data feed left in files.",
+        "AF4",
+        (
+            "engine/maintenance/adopt.py",
+            "retired = tuple(sorted({*self._schema.retired, *self._unknown}))",
+            "retired = self._schema.retired",
+        ),
+        tests=f"{_INTAKE}::test_a_delta_table_with_a_change_data_feed",
     ),
     mutant(
         "a name under two columns",

@@ -55,7 +55,7 @@ def inspect_file(
     partition: tuple[WireValue, ...] | None = None,
     bounds_columns: int = 32,
     outside: bool = False,
-    dropped: bool = False,
+    unknown: set[str] | None = None,
 ) -> Entry:
     """Return the entry of an existing Parquet file if it certainly fits the table; otherwise raise
     an error that names the file. [AF1]
@@ -63,7 +63,7 @@ def inspect_file(
     The file's partition columns must be constant, and equal to `partition` (wire values) if given.
     A file that lacks them is refused, because readers look for them only in files [DF4]; with
     `outside` their values come from `partition` or else from the Hive-style folders of the path.
-    With `dropped` it may have columns that the table has dropped.
+    With `unknown` it may have columns that the table does not have; their names are added to it.
     NaN counts and the digest stay unknown. It takes one or two ranged reads, and reads a column
     only if its statistics do not say whether it is constant or free of nulls.
     """
@@ -79,7 +79,7 @@ def inspect_file(
             parquet = open_parquet(_Input(stream, name), coerce_int96_timestamp_unit="us")
             _refuse_deletes(name, parquet, "Nothing was added")
             file = _Candidate(name, parquet, schema, partition_by)
-            file.check_columns(schema.retired if dropped else ())
+            file.check_columns(unknown)
             values_of = tuple(
                 file.partition_value(index, path, partition, outside)
                 for index in range(len(partition_by))
@@ -339,14 +339,19 @@ class _Candidate:
         self._int96 = self._int96_paths()
         self.rows: int = self._metadata.num_rows
 
-    def check_columns(self, dropped: Sequence[str] = ()) -> None:
-        """Check that every column but those dropped belongs to the table, with its name in files
-        and a type that readers accept for the table's. [AF1] [AF4]"""
+    def check_columns(self, unknown: set[str] | None = None) -> None:
+        """Check that every column belongs to the table, with its name in files and a type that
+        readers accept for the table's. unknown: gets the names of others instead, but for those
+        that only some readers take for a column of the table, by their case. [AF1] [AF4]"""
         if len(self._inside) != len(self._found):
             raise SchemaMismatchError(
                 f"{self._name} has two columns of one name. Nothing was added; rewrite the file."
             )
-        found = [field for field in self._found if field.name not in dropped]
+        found = list(self._found)
+        if unknown is not None:
+            taken = {field.file_name.lower() for field in self._schema.fields}
+            unknown |= {field.name for field in found if field.name.lower() not in taken}
+            found = [field for field in found if field.name not in unknown]
         self._check_members(found, self._schema.fields, ())
         for field in self._schema.fields:
             if field.file_name in self._inside:
