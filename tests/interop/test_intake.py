@@ -393,6 +393,18 @@ def test_an_iceberg_table_that_cannot_be_taken_is_refused_whole(tmp_path: Path, 
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize("make", [with_two_names, with_a_name_for_two])
+def test_the_remedy_for_renamed_columns_works(tmp_path: Path, make: Callable[[Any], None]) -> None:
+    """[AF4]"""
+    ice = ice_table(str(tmp_path / "t"), Schema(N, PART))
+    make(ice)
+    with pytest.raises(mc.UsageError, match=r"Rewrite all files there first, such as by table\.overwrite\(table\.scan\(\)\.to_arrow\(\)\)"):
+        mc.adopt(tmp_path / "t", from_=document(ice))
+    wanted = ice.scan().to_arrow()
+    ice.overwrite(wanted)
+    check(str(tmp_path / "t"), wanted, document(ice))
+
+
 @pytest.mark.parametrize("kind", [UUIDType(), TimeType()], ids=str)
 def test_types_that_a_table_cannot_have_are_refused(tmp_path: Path, kind: IcebergType) -> None:
     """[AF4]"""

@@ -457,7 +457,7 @@ class _Candidate:
                     path,
                     (
                         f"has the type {member.type}, which not every reader can take for the "
-                        f"table's {text}"
+                        f"table's {text}{_remedy(member.type)}"
                     ),
                 )
 
@@ -578,6 +578,17 @@ class _Candidate:
             f"{self._name}: column {show_path(path)} {what}. Nothing was added. Rewrite the "
             "file to fit, or write its rows through a job."
         )
+
+
+def _remedy(type: pa.DataType) -> str:
+    """For a type of pandas 2 and Polars what makes a table of a folder of such files."""
+    if not pa.types.is_timestamp(type) or type.unit != "ns":
+        return ""
+    return (
+        ". Spark, for one, reads no nanoseconds. Where all values are whole microseconds, their "
+        "rows make a new table: manifestcommit.write(pyarrow.dataset.dataset(FOLDER, "
+        'partitioning="hive").to_table(), NEW_PATH)'
+    )
 
 
 def _may_break_promise(member: pa.Field, wanted: Field) -> bool:

@@ -11,6 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, get_args
 
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -368,6 +369,21 @@ def test_tables_of_other_formats_are_refused(tmp_path: Path, log: str, what: str
     with pytest.raises(NotATableError, match=what):
         mc.adopt(tmp_path)
     assert not (tmp_path / "_manifest").exists()
+
+
+@pytest.mark.parametrize("writer", ["pandas", "polars"])
+def test_the_remedy_for_nanoseconds_works(tmp_path: Path, writer: str) -> None:
+    """[AF2]"""
+    moment, folder = dt.datetime(2020, 1, 1, 1, 2, 3, 456789), tmp_path / "old" / "n=1"
+    folder.mkdir(parents=True)
+    if writer == "pandas":
+        pd.DataFrame({"t": pd.to_datetime([moment]).astype("datetime64[ns]")}).to_parquet(folder / "x.parquet")
+    else:
+        pl.DataFrame({"t": [moment]}, schema={"t": pl.Datetime("ns")}).write_parquet(folder / "x.parquet")
+    with pytest.raises(SchemaMismatchError, match=r"timestamp\[ns\].*write\(pyarrow\.dataset\.dataset\(FOLDER, partitioning=\"hive\"\)"):
+        mc.adopt(tmp_path / "old")
+    mc.write(ds.dataset(tmp_path / "old", partitioning="hive").to_table(), tmp_path / "new")
+    assert mc.Table(tmp_path / "new").to_arrow().to_pylist() == [{"t": moment, "n": 1}]
 
 
 RESERVED = [("file_path", pa.string(), "2147483546"), ("pos", pa.int64(), "2147483545")]
