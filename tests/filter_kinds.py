@@ -136,7 +136,7 @@ def adopted(url: str) -> mc.Table:
     else:
         Path(url).mkdir()
         (Path(url) / "a.parquet").write_bytes(foreign_file())
-    mc.adopt(url)
+    mc.Table(url).adopt()
     return mc.Table(url)
 
 
@@ -144,7 +144,7 @@ def mixed(url: str) -> mc.Table:
     """Half of the rows in a file of another program, the other half in one of this one."""
     Path(url).mkdir()
     (Path(url) / "a.parquet").write_bytes(foreign_file(ROWS.slice(0, 4)))
-    mc.adopt(url)
+    mc.Table(url).adopt()
     mc.write(ROWS.slice(4), url)
     return mc.Table(url)
 

@@ -18,7 +18,7 @@ from ..engine.metadata.table_context import TableContext
 from ..engine.metadata.version_chain import Head, raise_if_expired, read_version, walk_back
 from ..engine.runtime.checked_parquet import open_parquet
 from ..engine.scan.planning import differing_entries
-from ..errors import UnsupportedTypeError
+from ..errors import SnapshotExpiredError, UnsupportedTypeError, UsageError
 from ..store import ObjectInfo, Store
 from . import file_columns
 from .delta_log import (
@@ -101,8 +101,8 @@ def export(session: TableContext, head: Head) -> int:
     if newest is not None and newest >= head.version:
         return newest
     check(session, head.snapshot.schema)
-    chain = _expressible(session, head, newest)
     exporter = _Log(session)
+    chain = exporter.checked(_expressible(session, head, newest), newest)
     # a log begins with a whole version
     if newest is None or chain[0].version != newest:
         exporter.put_checkpoint(chain[0])
@@ -189,6 +189,32 @@ class _Log:
     def __init__(self, session: TableContext) -> None:
         self._session = session
 
+    def checked(self, chain: list[Snapshot], newest: int | None) -> list[Snapshot]:
+        """Those last versions of the chain whose files can all be read through Delta; UsageError if
+        the last one's cannot. All are looked at before the first object is put: a log that ends
+        too early is read as a table with other rows. [EX9]"""
+        if not any(snapshot.partition_by for snapshot in chain):
+            return chain
+        follows = newest is not None and chain[0].version == newest
+        self._check_beyond(chain[0] if follows else None, chain[-1])
+        for at in range(len(chain) - 2, 0 if follows else -1, -1):
+            try:
+                self._check_beyond(chain[at + 1], chain[at])
+            except (SnapshotExpiredError, UsageError):
+                return chain[at + 1 :]
+        return chain
+
+    def _check_beyond(self, known: Snapshot | None, snapshot: Snapshot) -> None:
+        """UsageError if a file that a version has beyond the known one cannot be read through
+        Delta. Where these are many, all of its files are looked at, manifest by manifest."""
+        if known is None or abs(snapshot.totals.files - known.totals.files) > MOST_ACTIONS:
+            for table in self._tables(snapshot):
+                check_files(self._session, table, snapshot)
+            return
+        with raise_if_expired(self._session.store, snapshot.version):
+            _, added = differing_entries(self._session, known, snapshot)
+        check_files(self._session, added, snapshot)
+
     def put_commit(self, before: Snapshot, after: Snapshot) -> None:
         """Put the actions that lead from one version to the next, or a checkpoint where they are
         many; where their number shows that, they are not loaded."""
@@ -200,7 +226,6 @@ class _Log:
         if removed.num_rows + added.num_rows > MOST_ACTIONS:
             self.put_checkpoint(after)
             return
-        check_files(self._session, added, after)
         data = commit_bytes(before, after, removed, added)
         put_shared(self._session, commit_name(after.version), data)
 
@@ -208,7 +233,6 @@ class _Log:
         """Put the whole state of a version."""
         made = Checkpoint(snapshot)
         for table in self._tables(snapshot):
-            check_files(self._session, table, snapshot)
             made.add(table)
         put_shared(self._session, checkpoint_name(snapshot.version), made.close())
         hint = last_checkpoint_bytes(snapshot.version, made.actions)

@@ -20,14 +20,26 @@ from ..engine.runtime.concurrency import map_in_batches
 from ..errors import UsageError
 from ..store.base import missing_file
 
+_REWRITE = (
+    "Nothing was exported. Rewrite the rows once, as by manifestcommit.write(table.to_arrow(), "
+    'PATH, mode="overwrite"), and export again: versions before that one are left out'
+)
+
 
 def check_ids(session: TableContext, entries: pa.Table, schema: Schema) -> None:
-    """UsageError if the field ids in one of these files are not the table's. Files without any id
-    are read by the names in them. [EX6] [EX9]
+    """UsageError if the field ids in one of these files are not the table's, or a type in it is
+    none of Iceberg's for the table's. Files without any id are read by the names in them. [EX6]
+    [EX9]
 
     One request for each file of another program.
     """
     for path, columns in _columns_of(session, of_others(entries)):
+        if misread := next(filter(_is_misread, columns), None):
+            raise UsageError(
+                f"{session.store.url}/{path} has column {misread.name!r} with the type "
+                f"{misread.type}, which readers of Iceberg refuse for the table's type. "
+                f"{_REWRITE}"
+            )
         if not any(_ids(field) for field in columns):
             continue
         wanted = {field.file_name: field for field in schema.fields}
@@ -36,8 +48,7 @@ def check_ids(session: TableContext, entries: pa.Table, schema: Schema) -> None:
             if field is not None and not _agrees(column, field):
                 raise UsageError(
                     f"{session.store.url}/{path} has other field ids than the table, by which "
-                    f"readers of Iceberg do not find column {column.name!r}: rewrite it first, "
-                    "as by an overwrite with its own rows"
+                    f"readers of Iceberg do not find column {column.name!r}. {_REWRITE}"
                 )
 
 
@@ -53,7 +64,7 @@ def check_partition_columns(
         if missing:
             raise UsageError(
                 f"{session.store.url}/{path} does not hold its partition column {missing[0]!r}, "
-                f"without which the table cannot be exported to {to}: rewrite it first"
+                f"without which the table cannot be exported to {to}. {_REWRITE}"
             )
 
 
@@ -77,6 +88,15 @@ def _columns_of(session: TableContext, entries: pa.Table) -> Iterator[tuple[str,
             ) from error
 
     yield from zip(paths, map_in_batches(session.store, columns, paths), strict=True)
+
+
+def _is_misread(column: pa.Field) -> bool:
+    """Whether a column or member is stored as a type that stands for another one in the table, such
+    as binary or decimal(20,0)."""
+    kind = column.type
+    if pa.types.is_uint64(kind) or pa.types.is_fixed_size_binary(kind):
+        return not pa.types.is_decimal(kind)
+    return any(map(_is_misread, _members(kind)))
 
 
 def _ids(field: pa.Field) -> list[int]:

@@ -115,6 +115,7 @@ def export(session: TableContext, head: Head) -> int:
         document = Document()
     elif before in document.entries:
         manifests.know(document.entries[before]["manifest-list"])
+    manifests.check_head()
     for version in chosen_versions(snapshot):
         if version in document.entries or not is_readable(snapshot, version):
             continue
@@ -222,6 +223,7 @@ class _Manifests:
         self._session, self._url = session, data_url(session.store)
         self._newest_checked = newest_checked
         self._known: dict[str, ManifestFile] = {}
+        self._checked: set[str | None] = set()  # manifests of the head, by their keys
 
     def know(self, manifest_list: str) -> None:
         """Use the manifests of a list again; one that is gone or damaged is skipped."""
@@ -229,6 +231,17 @@ class _Manifests:
         with contextlib.suppress(FileNotFoundError, ValueError):
             listed = read_list(self._session.store.get(name, 0, _MOST_BYTES))
             self._known = {key_of_manifest(file.path): file for file in listed}
+
+    def check_head(self) -> None:
+        """UsageError if a file of the newest version cannot be read through Iceberg: before the
+        first object is put. [EX9]"""
+        snapshot = self._head.snapshot
+        if snapshot.schema is None:
+            return
+        for key, entries in self._entries(snapshot):
+            if entries is not None and entries.num_rows:
+                self._check(entries, snapshot)
+                self._checked.add(key)
 
     def put_list(self, snapshot: Snapshot) -> str:
         """Put the list of a version, and return where it is."""
@@ -241,20 +254,27 @@ class _Manifests:
         return f"{self._url}/{name}"
 
     def _files(self, snapshot: Snapshot) -> Iterator[ManifestFile | None]:
+        for key, entries in self._entries(snapshot):
+            made = None if entries is None else self._put(key, entries, snapshot)
+            yield made if key is None else self._known.get(key)
+
+    def _entries(self, snapshot: Snapshot) -> Iterator[tuple[str | None, pa.Table | None]]:
+        """The entries of each manifest with its key, last those in the snapshot; None: its export
+        is known."""
         session = self._session
         with raise_if_expired(session.store, snapshot.version):
             removed = session.manifests.removed(snapshot) if snapshot.manifests else {}
             for ref in snapshot.manifests:
+                # read once: a table's manifests together may be more than memory holds
                 gone = removed.get(ref.path, 0)
                 key = _key(ref, gone, snapshot)
-                if key not in self._known:
-                    # read once: a table's manifests together may be more than memory holds
-                    entries = session.manifests.live(ref, snapshot, gone, keep=False)
-                    self._put(key, entries, snapshot)
-                yield self._known.get(key)
-            inlined = session.manifests.inlined(snapshot)
-            if inlined.num_rows:
-                yield self._put(None, inlined, snapshot)
+                yield (
+                    key,
+                    None
+                    if key in self._known
+                    else session.manifests.live(ref, snapshot, gone, keep=False),
+                )
+            yield None, session.manifests.inlined(snapshot)
 
     def _put(self, key: str | None, entries: pa.Table, snapshot: Snapshot) -> ManifestFile | None:
         """Put a manifest of these entries; None: there are none."""
@@ -262,7 +282,8 @@ class _Manifests:
             return None
         schema, partition_by = snapshot.schema, snapshot.partition_by
         assert schema is not None
-        self._check(entries, snapshot)
+        if key not in self._checked or (key is None and snapshot.version != self._head.version):
+            self._check(entries, snapshot)
         data = manifest_bytes(entries, schema, partition_by, self._url)
         name = manifest_name(key or _digest(data), snapshot.version)
         length = put_shared(self._session, name, data)

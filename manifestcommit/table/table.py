@@ -690,7 +690,8 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
 
         Args:
             partition_by: the columns that partition it; by default those of the `name=value`
-                folders, typed as Spark infers them. A column of folders need not be in the files.
+                folders, typed as Spark infers them, or text where that would lose a name (`01`). A
+                column of folders need not be in the files.
             from_: "iceberg" or "delta": exactly the files of that table's current snapshot, with
                 its columns, their ids and partitions. Where only a catalog knows the current
                 document of an Iceberg table, that document (`….metadata.json`). By default a folder

@@ -126,7 +126,7 @@ def test_bounds_of_decimals_count_by_their_program(tmp_path: Path, program: str,
     rows = pa.table({"d": pa.array([Decimal("1.00"), Decimal("24.00")], pa.decimal128(25, 2)), "n": [1, 2]})
     pq.write_table(rows, tmp_path / "a.parquet")
     (tmp_path / "a.parquet").write_bytes(changed((tmp_path / "a.parquet").read_bytes(), 6, to=program.encode()))
-    mc.adopt(str(tmp_path))
+    mc.Table(str(tmp_path)).adopt()
     bounds = mc.Table(str(tmp_path)).files().column("bounds")[0].as_py()
     assert (bounds.get("d", {}).get("min") is not None) == is_trusted
     assert bounds["n"]["min"] == 1

@@ -14,7 +14,9 @@ from typing import Any
 
 import deltalake
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyiceberg.table import StaticTable
 from tests.budgets import budgets
 from tests.interop.clients import DELTA, ICEBERG, deltalake_query, duckdb_iceberg, expected, local, rows
 from tests.interop.kinds import KINDS, foreign, numbered
@@ -664,3 +666,90 @@ def test_files_of_before_a_column_was_added_have_no_bounds_of_it(tmp_path: Path)
     table.compact()
     assert table.metrics().export_lag == {"iceberg": 0, "delta": 0}
     check(table)
+
+
+def folder_that_lacks_its_column(root: str) -> None:
+    for value in ("a", "b"):
+        Path(root, f"part={value}").mkdir(parents=True)
+        pq.write_table(pa.table({"n": [1, 2]}), f"{root}/part={value}/x.parquet")
+
+
+@pytest.mark.parametrize("format", ["delta", "spark-catalog"])
+@pytest.mark.parametrize("later", [0, 30])
+def test_a_refused_export_leaves_nothing_and_its_remedy_works(tmp_path: Path, format: str, later: int) -> None:
+    """A log that ends before the version that was refused is an empty table to every reader of Delta. [EX9]"""
+    root = str(tmp_path / "t")
+    folder_that_lacks_its_column(root)
+    mc.Table(root).adopt()
+    for number in range(later):
+        mc.write(pa.table({"n": [number], "part": ["c"]}), root)
+    table = mc.Table(root)
+    before = sorted(Path(root).rglob("*"))
+    with pytest.raises(mc.UsageError, match=r"does not hold its partition column 'part'.*mode=\"overwrite\""):
+        table.export(format)
+    with pytest.raises(mc.UsageError, match="does not hold its partition column"):
+        table.set_properties({"export.formats": format})
+    assert sorted(Path(root).rglob("*")) == before
+    mc.write(table.to_arrow(), root, mode="overwrite")
+    table = mc.Table(root)
+    table.set_properties({"export.formats": format})
+    mc.write(pa.table({"n": [9], "part": ["z"]}), root)
+    assert table.export(format).version == mc.Table(root).version
+    if format == "delta":
+        found, schema = expected(mc.Table(root))
+        assert rows(deltalake_query(root), schema) == found
+
+
+def test_a_log_goes_on_behind_a_version_that_delta_cannot_read(tmp_path: Path) -> None:
+    """Files that came and went since the last export are no reason to refuse, and not in the log. [EX3] [EX9]"""
+    root = str(tmp_path / "t")
+    folder_that_lacks_its_column(root)
+    refused = mc.Table(root).adopt().version
+    table = mc.Table(root)
+    mc.write(table.to_arrow(), root, mode="overwrite")
+    shown = table.export("delta").version
+    table.rollback(refused, reason="a test")
+    with pytest.raises(mc.UsageError, match="does not hold its partition column"):
+        table.export("delta")
+    assert deltalake.DeltaTable(root).version() == shown
+    mc.write(pa.table({"n": [2], "part": ["b"]}), root, mode="overwrite")
+    assert table.export("delta").version == mc.Table(root).version
+    found, schema = expected(mc.Table(root))
+    assert rows(deltalake_query(root), schema) == found
+
+
+def test_a_refused_export_to_iceberg_puts_no_object(tmp_path: Path) -> None:
+    """Also where manifests before the one that is refused could be put. [EX9]"""
+    path = str(tmp_path / "t")
+    ids = pa.schema([pa.field("n", pa.int64(), metadata={"PARQUET:field_id": "77"})])
+    with budgets(inline_entry_bytes=100, adopted_entries=1):
+        foreign(path, "a.parquet", pa.table({"n": [1, 2]}))
+        foreign(path, "b.parquet", pa.table({"n": [1, 2]}, schema=ids))
+        mc.Table(path).adopt()
+    before = names(path)
+    with pytest.raises(mc.UsageError, match="has other field ids than the table"):
+        mc.Table(path).export("iceberg")
+    assert names(path) == before == set()
+
+
+MISREAD = [pa.array([1, 2], pa.uint64()), pa.array([b"ab", b"cd"], pa.binary(2)), pa.array([[b"ab"], []], pa.list_(pa.binary(2)))]
+
+
+@pytest.mark.parametrize("values", MISREAD, ids=lambda each: str(each.type))
+def test_types_of_files_that_readers_of_iceberg_refuse_are_refused(tmp_path: Path, values: pa.Array) -> None:
+    """Until they are rewritten in the table's type. [EX9]"""
+    path = str(tmp_path / "t")
+    foreign(path, "a.parquet", pa.table({"n": values}))
+    mc.Table(path).adopt()
+    table = mc.Table(path)
+    with pytest.raises(mc.UsageError, match=r"a\.parquet has column 'n' with the type .*, which readers of Iceberg refuse"):
+        table.export("iceberg")
+    assert names(path) == set()
+    mc.write(table.to_arrow(), path, mode="overwrite")
+    table.export("iceberg")
+    found, schema = expected(table)
+    assert rows(StaticTable.from_metadata(newest_document(path)).scan().to_arrow(), schema) == found
+
+
+def newest_document(path: str) -> str:
+    return str(max(Path(path, "_iceberg", "metadata").glob("v*.metadata.json"), key=os.path.getmtime))

@@ -50,6 +50,7 @@ from manifestcommit.cli.main import main
 from manifestcommit.engine.maintenance.adopt import adopt
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.interop.intake.formats import source_of
+from manifestcommit.interop.intake.package import parsed
 from manifestcommit.store import open_store
 from manifestcommit.testing import Died, FaultStore
 
@@ -238,10 +239,10 @@ def test_a_value_that_only_iceberg_has_is_taken_or_refused(tmp_path: Path, kind:
         ice.append(numbered(1, p=pa.nulls(1, arrow_type_of(kind))))
     if evolved or str(kind) in ("float", "double", "binary"):
         with pytest.raises(mc.UsageError, match=r"b\.parquet does not hold the column 'p': its value is only in the Iceberg metadata"):
-            mc.adopt(root, from_=document(ice))
+            mc.Table(root).adopt(from_=document(ice))
         assert not Path(root, "_manifest").exists()
     else:
-        mc.adopt(root, from_=document(ice))
+        mc.Table(root).adopt(from_=document(ice))
         assert mc.Table(root).to_arrow().column("p").null_count == 2
 
 
@@ -261,7 +262,7 @@ def test_a_member_that_partitions_in_iceberg_is_in_the_files(tmp_path: Path, hel
         assert check(root, numbered(1, s=values), document(ice)).describe()["partition_by"] == []
     else:
         with pytest.raises(mc.UsageError, match=r"does not hold the column 's\.x': its value is only in"):
-            mc.adopt(root, from_=document(ice))
+            mc.Table(root).adopt(from_=document(ice))
 
 
 def test_only_the_current_snapshot_is_taken(tmp_path: Path) -> None:
@@ -359,6 +360,11 @@ def with_a_newer_format(ice: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), "format-version": 3, "next-row-id": 0}))
 
 
+def with_a_damaged_mapping(ice: Any) -> None:
+    path = Path(document(ice).removeprefix("file://"))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "properties": {"schema.name-mapping.default": '{"n": 1}'}}))
+
+
 def damaged(ice: Any) -> None:
     Path(document(ice).removeprefix("file://")).write_text("{}")
 
@@ -371,6 +377,7 @@ REFUSED: list[tuple[Callable[[Any], None], str]] = [
     (with_files_without_ids, "has no field ids, and the table has no mapping"),
     (with_a_delete_file, "has delete files"),
     (with_a_newer_format, "version 3 of the format"),
+    (with_a_damaged_mapping, "the property 'schema.name-mapping.default' is no list of names"),
     (damaged, "the Iceberg table of the document .* cannot be read: "),
 ]
 
@@ -384,6 +391,18 @@ def test_an_iceberg_table_that_cannot_be_taken_is_refused_whole(tmp_path: Path, 
     with pytest.raises(mc.UsageError, match=reason):
         mc.Table(tmp_path / "t").adopt(from_=document(ice))
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("make", [with_two_names, with_a_name_for_two])
+def test_the_remedy_for_renamed_columns_works(tmp_path: Path, make: Callable[[Any], None]) -> None:
+    """[AF4]"""
+    ice = ice_table(str(tmp_path / "t"), Schema(N, PART))
+    make(ice)
+    with pytest.raises(mc.UsageError, match=r"Rewrite all files there first, such as by table\.overwrite\(table\.scan\(\)\.to_arrow\(\)\)"):
+        mc.Table(tmp_path / "t").adopt(from_=document(ice))
+    wanted = ice.scan().to_arrow()
+    ice.overwrite(wanted)
+    check(str(tmp_path / "t"), wanted, document(ice))
 
 
 @pytest.mark.parametrize("kind", [UUIDType(), TimeType()], ids=str)
@@ -454,6 +473,39 @@ def test_a_delta_table_of_many_versions(tmp_path: Path) -> None:
     check(root, wanted, "delta")
 
 
+def test_a_delta_table_with_a_change_data_feed(tmp_path: Path) -> None:
+    """Its files have a column that the table does not; a later column of that name reads nothing of it. [AF4] [SC6]"""
+    root = str(tmp_path / "t")
+    write_delta(root, numbered(3), configuration={"delta.enableChangeDataFeed": "true"})
+    deltalake.DeltaTable(root).update(updates={"n": "7"}, predicate="n = 1")
+    name = deltalake.DeltaTable(root).file_uris()[0].removeprefix("file://")
+    data = pq.read_table(name)
+    pq.write_table(data.append_column("_change_type", pa.array(["insert"] * data.num_rows)), name)
+    check(root, numbered(3).set_column(0, "n", pa.array([0, 7, 2])), "delta")
+    table = mc.Table(root)
+    table.add_column("_change_type", "string")
+    assert table.to_arrow().column("_change_type").null_count == 3
+
+
+def test_a_column_that_differs_by_case_is_no_unknown_one(tmp_path: Path) -> None:
+    """Some readers of Delta take it for the table's, others read nulls. [AF4]"""
+    root = str(tmp_path / "t")
+    write_delta(root, numbered(3))
+    (name,) = deltalake.DeltaTable(root).file_uris()
+    pq.write_table(numbered(3).rename_columns(["N"]), name.removeprefix("file://"))
+    with pytest.raises(mc.SchemaMismatchError, match="column 'N' is not the table's"):
+        mc.Table(root).adopt(from_="delta")
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), StopIteration(), type("PanicException", (BaseException,), {})("x")], ids=repr)
+def test_no_error_of_another_library_leaves_an_adoption(error: BaseException) -> None:
+    """Also a panic of Rust code, which is no Exception. [AF4]"""
+    with pytest.raises(mc.UsageError, match="the log cannot be read: "), parsed("the log"):
+        raise error
+    with pytest.raises(KeyboardInterrupt), parsed("the log"):
+        raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize(
     "part",
     [
@@ -519,6 +571,24 @@ def test_where_no_such_table_is_nothing_is_made(tmp_path: Path, from_: str) -> N
     with pytest.raises(mc.UsageError, match="partition_by: with from_"):
         mc.Table(tmp_path).adopt(from_=from_, partition_by="a")
     assert [each.name for each in tmp_path.iterdir()] == ["a.parquet"]
+
+
+@pytest.mark.parametrize("from_", ["iceberg", "delta"])
+def test_a_data_folder_of_another_format_is_no_plain_one(tmp_path: Path, from_: str) -> None:
+    """It has replaced files and delete files; the error names the call that adopts the table. [AF2]"""
+    root = tmp_path / "t"
+    if from_ == "iceberg":
+        ice_table(str(root), Schema(N)).append(numbered(2))
+        data = root / "data"
+    else:
+        write_delta(str(root), numbered(2, part=["a", "b"]), partition_by=["part"])
+        data = root / "part=a"
+    for folder in (data, root):
+        with pytest.raises(mc.NotATableError, match=rf"/t is a table of .*adopt\('file://{root}', from_='{from_}'\)"):
+            mc.Table(folder).adopt()
+    assert not (data / "_manifest").exists()
+    if from_ == "delta":
+        assert mc.Table(f"file://{root}").adopt(from_=from_).rows == 2
 
 
 def test_a_killed_adoption_is_completed(tmp_path: Path) -> None:

@@ -180,6 +180,34 @@ EXPORTS: tuple[Mutant, ...] = (
         tests=f"{_KINDS}[adopted folders-delta]",
     ),
     mutant(
+        "a log that ends before the refused version",
+        "A refused export leaves version 1, without rows, as the newest one that readers of Delta find.",
+        "EX9",
+        (_DELTA, "        if not any(snapshot.partition_by for snapshot in chain):\n", "        if chain:\n"),
+        tests=f"{_TESTS}::test_a_refused_export_leaves_nothing_and_its_remedy_works",
+    ),
+    mutant(
+        "versions that Delta cannot read, in between",
+        "Once an adopted file had to be rewritten, no export works until gc has forgotten the versions with it.",
+        "EX9",
+        (_DELTA, "                return chain[at + 1 :]\n", "                raise\n"),
+        tests=f"{_TESTS}::test_a_log_goes_on_behind_a_version_that_delta_cannot_read",
+    ),
+    mutant(
+        "objects of a refused export",
+        "An export to Iceberg that is refused leaves manifests behind.",
+        "EX9",
+        ("interop/iceberg_export.py", "    manifests.check_head()\n", ""),
+        tests=f"{_TESTS}::test_a_refused_export_to_iceberg_puts_no_object",
+    ),
+    mutant(
+        "types in files that Iceberg lacks",
+        "pyiceberg fails on adopted files with uint64 or fixed-length binary.",
+        "EX9",
+        (_FILES, "        if misread := next(filter(_is_misread, columns), None):\n", "        if misread := None:\n"),
+        tests=f"{_TESTS}::test_types_of_files_that_readers_of_iceberg_refuse_are_refused",
+    ),
+    mutant(
         "types that a format lacks",
         "An interval is exported as something else, or as an error of each reader.",
         "EX9",
@@ -274,6 +302,17 @@ EXPORTS: tuple[Mutant, ...] = (
         tests=f"{_INTAKE}::test_a_delta_table_that_has_moved_on_is_told",
     ),
     mutant(
+        "names of columns that only files have",
+        "A column that is added after the adoption reads what Delta's change data feed left in files.",
+        "AF4",
+        (
+            "engine/maintenance/adopt.py",
+            "retired = tuple(sorted({*self._schema.retired, *self._unknown}))",
+            "retired = self._schema.retired",
+        ),
+        tests=f"{_INTAKE}::test_a_delta_table_with_a_change_data_feed",
+    ),
+    mutant(
         "a name under two columns",
         "A table that is adopted from Iceberg reads the values of a dropped column as those of a new one.",
         "AF4",
@@ -293,6 +332,20 @@ EXPORTS: tuple[Mutant, ...] = (
         "AF4",
         ("interop/intake/iceberg.py", "if entry.data_file.content != files.DataFileContent.DATA:", "if entry.data_file is None:"),
         tests=f"{_REFUSED}[with_a_delete_file]",
+    ),
+    mutant(
+        "delete files in a plain folder",
+        "A delete file that lies in an adopted folder adds its rows to the table.",
+        "AF2",
+        ("engine/datafile/foreign_file.py", 'if kind in (b"position", b"equality") or ids >= _DELETE_IDS:', "if not ids:"),
+        tests="engine/maintenance/test_adopt.py::test_delete_files_of_iceberg_are_no_rows",
+    ),
+    mutant(
+        "the data folder of another format's table",
+        "A data folder that is adopted by itself has rows that were deleted or replaced.",
+        "AF2",
+        ("engine/maintenance/folder_scan.py", "        above = above.parent()\n", "        above = None\n"),
+        tests=f"{_INTAKE}::test_a_data_folder_of_another_format_is_no_plain_one",
     ),
     mutant(
         "features of a Delta log",

@@ -1,5 +1,5 @@
 """Reads Hive-style folders that other programs wrote: the partition values of the files below them,
-typed as Spark infers them. [AF2]
+typed as Spark infers them where their names follow from the typed values. [AF2]
 
 Pure. The folders of this project's own tables are never read (core.schema.partitioning writes
 them). Not here: which files exist (engine.maintenance.folder_scan).
@@ -46,11 +46,12 @@ def folder_values(path: str) -> dict[str, str | None]:
 
 def widen(kind: str | None, text: str | None) -> str | None:
     """The type of a partition column after one more value: as Spark infers it, if this project can
-    partition by that type. [AF2] [PT1]
+    partition by that type and no name is lost. [AF2] [PT1]
 
     integer, long, decimal(p,0), date, else string. A timestamp becomes one without zone, since its
-    folder names none. What Spark would read as a floating-point number stays text. None: only nulls
-    so far.
+    folder names none. What Spark would read as a floating-point number stays text, and so does a
+    number or time in another form than its own, such as 007 or +5: 007 and 7 are two partitions.
+    None: only nulls so far.
     """
     return kind if text is None else _wider(kind, _kind(text))
 
@@ -89,6 +90,8 @@ def agrees(
 def _kind(text: str) -> str:
     if _INTEGER.fullmatch(text):
         number = int(text) if len(text) <= 39 else 10**39
+        if len(text) <= 39 and str(number) != text:
+            return "string"  # 01234 would become 1234
         if -(2**31) <= number < 2**31:
             return "integer"
         if -(2**63) <= number < 2**63:
@@ -99,7 +102,7 @@ def _kind(text: str) -> str:
         if _DATE.fullmatch(text):
             date.fromisoformat(text)
             return "date"
-        if _TIMESTAMP.fullmatch(text):
+        if _TIMESTAMP.fullmatch(text) and not (text[-1] == "0" and "." in text):
             datetime.fromisoformat(text)
             return "timestamp_ntz"
     except ValueError:  # such as February 30
@@ -113,7 +116,5 @@ def _wider(one: str | None, other: str) -> str:
     kinds = {one, other}
     if kinds == {"integer", "long"}:
         return "long"
-    if kinds == {"date", "timestamp_ntz"}:
-        return "timestamp_ntz"
     digits = [_DIGITS.get(kind) or (decimal_parts(kind) or (0, 0))[0] for kind in kinds]
     return f"decimal({max(digits)},0)" if all(digits) else "string"

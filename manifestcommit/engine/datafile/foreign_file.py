@@ -55,7 +55,7 @@ def inspect_file(
     partition: tuple[WireValue, ...] | None = None,
     bounds_columns: int = 32,
     outside: bool = False,
-    dropped: bool = False,
+    unknown: set[str] | None = None,
 ) -> Entry:
     """Return the entry of an existing Parquet file if it certainly fits the table; otherwise raise
     an error that names the file. [AF1]
@@ -63,7 +63,7 @@ def inspect_file(
     The file's partition columns must be constant, and equal to `partition` (wire values) if given.
     A file that lacks them is refused, because readers look for them only in files [DF4]; with
     `outside` their values come from `partition` or else from the Hive-style folders of the path.
-    With `dropped` it may have columns that the table has dropped.
+    With `unknown` it may have columns that the table does not have; their names are added to it.
     NaN counts and the digest stay unknown. It takes one or two ranged reads, and reads a column
     only if its statistics do not say whether it is constant or free of nulls.
     """
@@ -77,8 +77,9 @@ def inspect_file(
             size = stream.seek(0, os.SEEK_END)
             stream.seek(0)
             parquet = open_parquet(_Input(stream, name), coerce_int96_timestamp_unit="us")
+            _refuse_deletes(name, parquet, "Nothing was added")
             file = _Candidate(name, parquet, schema, partition_by)
-            file.check_columns(schema.retired if dropped else ())
+            file.check_columns(unknown)
             values_of = tuple(
                 file.partition_value(index, path, partition, outside)
                 for index in range(len(partition_by))
@@ -117,6 +118,7 @@ def footer_schema(store: Store, path: str) -> pa.Schema:
         ) from error
 
 
+_DELETE_IDS = {2147483546, 2147483545}  # that Iceberg reserves for file_path and pos
 _FAR = 1 << 30  # files do not have field ids from here on by chance
 
 
@@ -162,6 +164,7 @@ def read_facts(
                 )
             stream.seek(0)
             parquet = open_parquet(_Input(stream, name), coerce_int96_timestamp_unit="us")
+            _refuse_deletes(name, parquet, "Nothing was adopted")
             try:
                 schema = columns_of(parquet)
             except SchemaMismatchError as error:  # among others, a type that no table has
@@ -187,6 +190,19 @@ def read_facts(
         ) from error
     except (pa.ArrowException, OSError) as error:
         raise UnreadableFileError(f"{name} cannot be read as a Parquet file: {error}") from error
+
+
+def _refuse_deletes(name: str, file: pq.ParquetFile, outcome: str) -> None:
+    """UsageError for a delete file of Iceberg: its rows are no rows of a table, but say which rows
+    of other files are deleted. [AF1] [AF2]"""
+    ids = {_field_id(column) for column in file.schema_arrow}
+    kind = (file.metadata.metadata or {}).get(b"delete-type")
+    if kind in (b"position", b"equality") or ids >= _DELETE_IDS:
+        raise UsageError(
+            f"{name} is a delete file of Iceberg: its rows say which rows of other files are "
+            f"deleted. {outcome}. Compact the Iceberg table first, as by rewrite_data_files, and "
+            'adopt it with from_="iceberg", or write its rows to a new table'
+        )
 
 
 def own_columns(file: pq.ParquetFile) -> Schema:
@@ -323,14 +339,19 @@ class _Candidate:
         self._int96 = self._int96_paths()
         self.rows: int = self._metadata.num_rows
 
-    def check_columns(self, dropped: Sequence[str] = ()) -> None:
-        """Check that every column but those dropped belongs to the table, with its name in files
-        and a type that readers accept for the table's. [AF1] [AF4]"""
+    def check_columns(self, unknown: set[str] | None = None) -> None:
+        """Check that every column belongs to the table, with its name in files and a type that
+        readers accept for the table's. unknown: gets the names of others instead, but for those
+        that only some readers take for a column of the table, by their case. [AF1] [AF4]"""
         if len(self._inside) != len(self._found):
             raise SchemaMismatchError(
                 f"{self._name} has two columns of one name. Nothing was added; rewrite the file."
             )
-        found = [field for field in self._found if field.name not in dropped]
+        found = list(self._found)
+        if unknown is not None:
+            taken = {field.file_name.lower() for field in self._schema.fields}
+            unknown |= {field.name for field in found if field.name.lower() not in taken}
+            found = [field for field in found if field.name not in unknown]
         self._check_members(found, self._schema.fields, ())
         for field in self._schema.fields:
             if field.file_name in self._inside:
@@ -436,7 +457,7 @@ class _Candidate:
                     path,
                     (
                         f"has the type {member.type}, which not every reader can take for the "
-                        f"table's {text}"
+                        f"table's {text}{_remedy(member.type)}"
                     ),
                 )
 
@@ -557,6 +578,17 @@ class _Candidate:
             f"{self._name}: column {show_path(path)} {what}. Nothing was added. Rewrite the "
             "file to fit, or write its rows through a job."
         )
+
+
+def _remedy(type: pa.DataType) -> str:
+    """For a type of pandas 2 and Polars what makes a table of a folder of such files."""
+    if not pa.types.is_timestamp(type) or type.unit != "ns":
+        return ""
+    return (
+        ". Spark, for one, reads no nanoseconds. Where all values are whole microseconds, their "
+        "rows make a new table: manifestcommit.write(pyarrow.dataset.dataset(FOLDER, "
+        'partitioning="hive").to_table(), NEW_PATH)'
+    )
 
 
 def _may_break_promise(member: pa.Field, wanted: Field) -> bool:

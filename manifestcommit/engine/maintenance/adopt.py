@@ -558,6 +558,7 @@ class _Listed(_Pending):
         names = {field.id: field.name for field in listed.schema.fields}
         super().__init__(session, head, [names[id] for id in listed.partition_by], gathered)
         self._listed = listed
+        self._unknown: set[str] = set()  # names in files of columns that the table does not have
         self._properties = {SOURCE: listed.version}
 
     def gather(self, progress: Progress | None) -> None:
@@ -580,6 +581,9 @@ class _Listed(_Pending):
             )
             if progress is not None:
                 progress(self._gathered.rows, self._gathered.bytes)
+        retired = tuple(sorted({*self._schema.retired, *self._unknown}))
+        self._schema = msgspec.structs.replace(self._schema, retired=retired)
+        check_schema(self._schema)
 
     def _inspect(self, file: ListedFile) -> Entry:
         return inspect_file(
@@ -591,7 +595,7 @@ class _Listed(_Pending):
             partition=file.partition,
             bounds_columns=DEFAULT_BOUNDS_COLUMNS,
             outside=True,
-            dropped=True,
+            unknown=self._unknown,
         )
 
 

@@ -7,6 +7,7 @@ Not here: the contents of the files (engine.datafile.foreign_file), their adopti
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from urllib.parse import unquote
 from ...core.schema.text import is_text, shown
 from ...core.table import object_names
 from ...core.table.paths import UnsafePathError, check_path
-from ...errors import NotATableError, UsageError
+from ...errors import NotATableError, StoreDeniedError, UsageError
 from ...store import ObjectInfo, Store
 from ...store.names import split_url
 from ..metadata.other_formats import OtherFormat, format_at, format_of
@@ -38,8 +39,7 @@ def data_files(store: Store, pass_over: Pass) -> Iterator[ObjectInfo]:
     exactly the files in its log are returned.
     """
     check_not_inside(store)
-    if (other := format_at(store)) is not None:
-        raise _other_format(store, other)
+    _check_not_of_other_format(store)
     listed = _sink_files(store)
     for info in store.list(""):
         name = info.name
@@ -101,9 +101,20 @@ def _refuse_other_format(store: Store, name: str) -> None:
 def _other_format(store: Store, other: OtherFormat) -> NotATableError:
     return NotATableError(
         f"{other.said_of(store)}: its log in {other.log} says which files count, and others in the "
-        "folder hold rows that were deleted or replaced. Nothing was adopted. Read it with its own "
-        "reader and write the rows to a new table."
+        "folder hold rows that were deleted or replaced. Nothing was adopted. "
+        f"{other.remedy(store)}"
     )
+
+
+def _check_not_of_other_format(store: Store) -> None:
+    """NotATableError if the folder, or one above it, is a table of another format: its data folder
+    by itself looks like plain files. One list request for each format and level. [AF2]"""
+    above: Store | None = store
+    while above is not None:
+        with contextlib.suppress(StoreDeniedError):  # such a parent cannot be checked
+            if (other := format_at(above)) is not None:
+                raise _other_format(above, other)
+        above = above.parent()
 
 
 # --- The log of Spark's streaming sink ------------------------------------------------------------

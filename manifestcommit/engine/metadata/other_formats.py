@@ -13,6 +13,8 @@ import msgspec
 from ...store import Store
 
 _LOGS = {"_delta_log": "Delta Lake", ".hoodie": "Hudi"}
+_HUDI_PARTITION = ".hoodie_partition_metadata"  # in each folder of its files
+_ADOPTED = {"Delta Lake": "delta", "Iceberg": "iceberg"}
 _ICEBERG = re.compile(r"(?:(.*)/)?metadata/[^/]*\.metadata\.json(?:\.gz)?")
 
 
@@ -28,10 +30,23 @@ class OtherFormat(msgspec.Struct, frozen=True, kw_only=True):
         """Describe where it is, and its format."""
         return f"{f'{store.url}/{self.inner}'.rstrip('/')} is a table of {self.name}"
 
+    def remedy(self, store: Store) -> str:
+        """What to do instead of adopting its folder as plain files."""
+        if self.name not in _ADOPTED:
+            return "Read it with its own reader, and write the rows to a new table."
+        where = f"{store.url}/{self.inner}".rstrip("/")
+        return (
+            f"Adopt the table itself: manifestcommit.adopt({where!r}, from_="
+            f"{_ADOPTED[self.name]!r}), or read it with its own reader, and write the rows to a "
+            "new table."
+        )
+
 
 def format_of(name: str) -> OtherFormat | None:
     """The format whose log has an object of this name; None: no format."""
     parts = name.split("/")
+    if parts[-1] == _HUDI_PARTITION:
+        return OtherFormat(inner="/".join(parts[:-1]), name="Hudi", log=_HUDI_PARTITION)
     for at, part in enumerate(parts[:-1]):
         if part in _LOGS:
             return OtherFormat(inner="/".join(parts[:at]), name=_LOGS[part], log=part)

@@ -167,6 +167,8 @@ def _id(field: pa.Field) -> int | None:
 
 def _refused(what: str) -> UsageError:
     return UsageError(
-        f"{what}: a table here has one name for a column in all files. Nothing was adopted; "
-        "rewrite the files in the other format first, as by its compaction"
+        f"{what}: a table here has one name for a column in all files. Nothing was adopted. "
+        "Rewrite all files there first, such as by table.overwrite(table.scan().to_arrow()) in "
+        "pyiceberg, or by rewrite_data_files with rewrite-all in Spark, and adopt the document of "
+        "that snapshot"
     )

@@ -54,12 +54,9 @@ def listed(session: TableContext, known: Schema | None) -> ListedTable:
     schema = _schema(struct, known, session.new_field_id)
     names = list(metadata.partition_columns)
     by = check_partition_by(schema, names)
-    return ListedTable(
-        schema=schema,
-        partition_by=by,
-        files=_files(session, actions, schema, by, names),
-        version=_in_words(version),
-    )
+    with parsed(f"the files in the Delta log {session.store.url}/{_LOG}"):
+        files = _files(session, actions, schema, by, names)
+    return ListedTable(schema=schema, partition_by=by, files=files, version=_in_words(version))
 
 
 def current_version(store: Store, table_id: str) -> str | None:

@@ -258,12 +258,19 @@ def _type(kind: Any, of: str) -> FieldType:
 def _mapping(properties: Mapping[str, str]) -> NameMapping:
     """How files without field ids are read."""
     text = properties.get("schema.name-mapping.default")
-    return {} if text is None else _names(json.loads(text))
+    try:
+        return {} if text is None else _names(json.loads(text))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UsageError(
+            "the property 'schema.name-mapping.default' is no list of names and field ids, by "
+            f"which files without field ids are read: {text[:200] if text else text!r}. Nothing "
+            "was adopted; set it right or remove it with a writer of Iceberg"
+        ) from error
 
 
 def _names(mapped: Iterable[Any]) -> NameMapping:
     return {
-        name: (int(each.get("field-id", 0)), _names(each.get("fields", ())))
+        name: (int(each.get("field-id") or 0), _names(each.get("fields") or ()))
         for each in mapped
         for name in each["names"]
     }

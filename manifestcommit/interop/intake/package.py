@@ -41,12 +41,15 @@ def _installed(name: str, extra: str) -> Iterator[None]:
 
 @contextmanager
 def parsed(what: str) -> Iterator[None]:
-    """Within, whatever such a package raises for metadata that is damaged becomes a UsageError."""
+    """Within, whatever such a package raises for damaged metadata becomes a UsageError, also a
+    panic of its Rust code, which is no Exception."""
     try:
         yield
     except ManifestCommitError:
         raise
-    except Exception as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         raise UsageError(
             f"{what} cannot be read: {type(error).__name__}: {error}. Nothing was adopted"
         ) from error

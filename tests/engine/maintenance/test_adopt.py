@@ -11,6 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, get_args
 
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -93,7 +94,7 @@ def test_a_flat_folder_becomes_a_table_in_place(tmp_path: Path) -> None:
 
 def test_partitions_of_folders_are_columns_although_no_file_has_them(tmp_path: Path) -> None:
     """Typed as Spark infers them; null, escapes and plain folders between; every filter selects what it should. [AF2] [DF4] [RD7]"""
-    put(tmp_path, "day=2013-01-01/n=007/x%3Ay=a%20b%2F%25/sub/0.parquet", ids(1))
+    put(tmp_path, "day=2013-01-01/n=7/x%3Ay=a%20b%2F%25/sub/0.parquet", ids(1))
     put(tmp_path, f"day=2013-01-02/n=3000000000/x%3Ay={NULL}/0.parquet", ids(2))
     put(tmp_path, f"day={NULL}/n={NULL}/x%3Ay=é=ü/0.parquet", ids(3))
     found = mc.Table(tmp_path).adopt()
@@ -276,23 +277,34 @@ def test_folders_that_tell_nothing_clear_are_refused(tmp_path: Path, folder: str
     ("texts", "kind"),
     [
         (["2013-01"], "string"), (["2013"], "integer"), (["2013-1-1"], "string"), (["2013-01-01", None], "date"), ([None], None),
-        (["007", "8"], "integer"), (["+5", "-3"], "integer"), (["3000000000", "1"], "long"), (["-2147483648"], "integer"),
+        (["007", "7"], "string"), (["01234"], "string"), (["+5", "-3"], "string"), (["0", "-3"], "integer"),
+        (["3000000000", "1"], "long"), (["-2147483648"], "integer"),
         (["2147483648"], "long"), (["9" * 20, "1"], "decimal(20,0)"), (["1", "9" * 38], "decimal(38,0)"), (["9" * 39], "string"),
         (["9" * 500], "string"), (["true"], "string"), (["2013-01-01 00:00:00"], "timestamp_ntz"), (["0000-01-01"], "string"),
-        (["2013-01-01 00:00:00.5", "2013-01-01"], "timestamp_ntz"), (["2013-02-30"], "string"), (["a", "1"], "string"),
+        (["2013-01-01 00:00:00.5", "2013-01-01"], "string"), (["2013-01-01 00:00:00.50"], "string"),
+        (["2013-02-30"], "string"), (["a", "1"], "string"),
         (["2013-01-01", "1"], "string"),
         (["1_000"], "string"), (["0x10"], "string"), (["1.5"], "string"), (["1e3"], "string"),
         ([""], "string"), (["1", ""], "string"), (["1", "a", "2"], "string"),
-        (["-0"], "integer"), (["9" * 20, "3000000000"], "decimal(20,0)"),
+        (["-0"], "string"), (["0" * 40], "string"), (["9" * 20, "3000000000"], "decimal(20,0)"),
     ],
 )  # fmt: skip
 def test_folder_values_are_typed_as_spark_infers_them(texts: list[str | None], kind: str | None) -> None:
-    """In any order. [AF2]"""
+    """In any order; text where Spark's type would lose a name. [AF2]"""
     for order in (texts, texts[::-1]):
         found = None
         for text in order:
             found = hive.widen(found, text)
         assert found == kind
+
+
+def test_folders_that_spark_would_merge_stay_apart(tmp_path: Path) -> None:
+    """[AF2]"""
+    for name in ("007", "7", "01234"):
+        put(tmp_path, f"n={name}/0.parquet", ids(1))
+    mc.Table(tmp_path).adopt()
+    assert sorted(table_of(tmp_path).column("n").to_pylist()) == ["007", "01234", "7"]
+    assert mc.Table(tmp_path).files(filter=pc.field("n") == "7").num_rows == 1
 
 
 # --- what is passed over, and what is refused ---------------------------------------------------------------------------
@@ -346,6 +358,7 @@ def test_a_folder_without_any_parquet_file_is_told_so(tmp_path: Path) -> None:
         ("sub/x/_delta_log/0.json", "Delta Lake"),
         ("sub/metadata/v9.metadata.json", "Iceberg"),
         ("_manifest_not/_delta_log/1.json", "Delta Lake"),
+        ("part=1/.hoodie_partition_metadata", "Hudi"),
     ],
 )
 def test_tables_of_other_formats_are_refused(tmp_path: Path, log: str, what: str) -> None:
@@ -356,6 +369,47 @@ def test_tables_of_other_formats_are_refused(tmp_path: Path, log: str, what: str
     with pytest.raises(NotATableError, match=what):
         mc.Table(tmp_path).adopt()
     assert not (tmp_path / "_manifest").exists()
+
+
+@pytest.mark.parametrize("writer", ["pandas", "polars"])
+def test_the_remedy_for_nanoseconds_works(tmp_path: Path, writer: str) -> None:
+    """[AF2]"""
+    moment, folder = dt.datetime(2020, 1, 1, 1, 2, 3, 456789), tmp_path / "old" / "n=1"
+    folder.mkdir(parents=True)
+    if writer == "pandas":
+        pd.DataFrame({"t": pd.to_datetime([moment]).astype("datetime64[ns]")}).to_parquet(folder / "x.parquet")
+    else:
+        pl.DataFrame({"t": [moment]}, schema={"t": pl.Datetime("ns")}).write_parquet(folder / "x.parquet")
+    with pytest.raises(SchemaMismatchError, match=r"timestamp\[ns\].*write\(pyarrow\.dataset\.dataset\(FOLDER, partitioning=\"hive\"\)"):
+        mc.Table(tmp_path / "old").adopt()
+    mc.write(ds.dataset(tmp_path / "old", partitioning="hive").to_table(), tmp_path / "new")
+    assert mc.Table(tmp_path / "new").to_arrow().to_pylist() == [{"t": moment, "n": 1}]
+
+
+RESERVED = [("file_path", pa.string(), "2147483546"), ("pos", pa.int64(), "2147483545")]
+POSITIONS = pa.schema([pa.field(name, kind, metadata={"PARQUET:field_id": id}) for name, kind, id in RESERVED])
+DELETES = [
+    pa.table({"file_path": ["a"], "pos": [0]}, schema=POSITIONS),
+    ids(1).replace_schema_metadata({"delete-type": "equality", "delete-field-ids": "1"}),
+    pa.table({"file_path": ["a"], "pos": [0]}).replace_schema_metadata({"delete-type": "position"}),
+]
+
+
+@pytest.mark.parametrize("deletes", DELETES, ids=["ids", "equality", "position"])
+def test_delete_files_of_iceberg_are_no_rows(tmp_path: Path, deletes: pa.Table) -> None:
+    """Wherever they were copied to. [AF1] [AF2]"""
+    path = tmp_path / "copied" / "x.parquet"
+    path.parent.mkdir()
+    with pq.ParquetWriter(path, deletes.schema) as writer:
+        writer.write_table(deletes)
+        writer.add_key_value_metadata(deletes.schema.metadata or {})
+    with pytest.raises(UsageError, match=r"x\.parquet is a delete file of Iceberg.*Nothing was adopted.*from_=\"iceberg\""):
+        mc.Table(path.parent).adopt()
+    assert not (path.parent / "_manifest").exists()
+    mc.create_table(tmp_path / "t", deletes.schema)
+    path.rename(tmp_path / "t" / "x.parquet")
+    with pytest.raises(UsageError, match=r"x\.parquet is a delete file of Iceberg.*Nothing was added"), mc.begin(tmp_path / "t") as job:
+        job.add_files(["x.parquet"])
 
 
 def test_tables_do_not_nest_by_adoption(tmp_path: Path) -> None:
