@@ -665,7 +665,11 @@ class TableReads:
         self, columns: list[str] | None, filter: Condition | None, snapshot: Snapshot
     ) -> pa.Table:
         """The rows that Spark finds, as the dataset would show them."""
-        found = self._dataframe(snapshot, columns, filter, None).toArrow()
+        df = self._dataframe(snapshot, columns, filter, None)
+        from ..spark.filter.condition import evaluating  # late: pyspark is an extra
+
+        with evaluating(filter):
+            found = df.toArrow()
         schema = _arrow_schema(snapshot)
         if columns is not None:
             schema = pa.schema([schema.field(name) for name in columns])
