@@ -19,7 +19,7 @@ from ..core.filter.predicate import Predicate
 from ..core.filter.sql_syntax import NotUnderstoodError
 from ..core.schema import arrow_schema
 from ..core.table.snapshot import Snapshot
-from ..engine.row_changes.conditions import needs_spark, shown
+from ..engine.row_changes.conditions import evaluating, mask_of, needs_spark, shown
 from ..engine.row_changes.conditions import understand as understand_here
 from ..errors import UsageError
 
@@ -96,9 +96,11 @@ def predicate_of(
     if condition is None or snapshot.schema is None:
         return None
     if isinstance(condition, pc.Expression):
-        return parse_expression(
-            condition, arrow_schema.arrow_schema(snapshot.schema, physical=False, ids=False), name
-        )
+        columns = arrow_schema.arrow_schema(snapshot.schema, physical=False, ids=False)
+        predicate = parse_expression(condition, columns, name)
+        with evaluating(condition, f"{name}:"):  # its types are checked before any row is read
+            mask_of(columns.empty_table(), condition)
+        return predicate
     check_spark(name, condition)
     check_meaning(name, [condition], spark)
     from ..spark.dataframe import active_session

@@ -72,7 +72,7 @@ def needs_spark(condition: Any, argument: str, why: Exception) -> UsageError:
     refusal = UsageError(
         f"invalid {argument} {shown(condition)}: {why}; nothing was done. No Spark session is "
         "active, so this process evaluates conditions: comparisons, AND, OR, NOT, IN, BETWEEN, "
-        "LIKE, IS NULL, CASE, +, -, *, / and the functions that the documentation lists. Give "
+        "LIKE, IS NULL, CASE, +, -, *, / and functions such as coalesce, year and length. Give "
         "such SQL or a pyarrow expression, such as pyarrow.compute.field('flight') == 1545, or "
         "start a Spark session first, and Spark evaluates the condition "
         "(SparkSession.builder.getOrCreate(); pip install 'manifestcommit[spark]')"
