@@ -332,7 +332,14 @@ class TableReads:
         """
         with _needed("pandas", "to_pandas"):
             import pandas  # noqa: F401  # before anything is read
-        return self.to_arrow(columns, filter, version, as_of, tag).to_pandas()
+        rows = self.to_arrow(columns, filter, version, as_of, tag)
+        try:
+            return rows.to_pandas()
+        except (pa.ArrowException, OverflowError, ValueError) as error:
+            raise UsageError(
+                f"{self.url}: pandas cannot hold a value: {error}. Use Table.to_arrow, and for "
+                "days before the year 1 or after 9999 its to_pandas(date_as_object=False)."
+            ) from error
 
     @overload
     def to_polars(

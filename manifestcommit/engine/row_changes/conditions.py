@@ -132,5 +132,8 @@ def evaluating(condition: Any, what: str = "the condition") -> Iterator[None]:
 
 def shown(condition: Any) -> str:
     """The condition for a message, without the end of a long one."""
-    text = str(condition)
+    try:
+        text = str(condition)
+    except (OverflowError, ValueError):  # a day or a text that Python cannot hold
+        text = f"a {type(condition).__name__} with a value that Python cannot hold"
     return repr(text if len(text) <= 300 else text[:300] + "…")
