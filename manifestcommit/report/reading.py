@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..core.commit.retention import Policy
+from ..core.schema.values import python_rows
 from ..core.table.snapshot import Snapshot
 from ..engine.inspection.table_metrics import lag_of
 from ..engine.job.job_list import list_jobs
@@ -153,6 +154,6 @@ def _groups(table: pa.Table, snapshot: Snapshot) -> Iterator[Group]:
         return
     sums = table.group_by(keys).aggregate([("rows", "count"), ("rows", "sum"), ("bytes", "sum")])
     names = [*keys, "rows_count", "rows_sum", "bytes_sum"]
-    columns = [sums.column(name).to_pylist() for name in names]
-    for *values, files, rows, size in zip(*columns, strict=True):
+    for row in python_rows(sums.select(names)):
+        *values, files, rows, size = row.values()
         yield tuple(values), files, rows, size

@@ -18,7 +18,7 @@ from ..errors import TableNotFoundError, UsageError
 from ..table import Table
 from ..table.conditions import is_for_spark, without_spark
 from . import statements as sql
-from .inserting import check_partition, column_type, replaced_partitions, rows_to_insert
+from .inserting import check_partition, replaced_partitions, rows_to_insert
 from .names import Names, Place, attach_all
 from .reading import Reads
 from .scanner import has_double_quotes, refusal
@@ -161,9 +161,7 @@ class Execution:
         return table.merge(_arrow(source), list(statement.on), **found, **self._declared)
 
     def add_column(self, statement: sql.AddColumn) -> Outcome:
-        instead = "mc.Table(path).add_column(name, type)"
-        kind: Any = column_type(self._spark, statement.type, instead)
-        return self._table(statement).add_column(statement.column, kind, **self._declared)
+        return self._table(statement).add_column(statement.column, statement.type, **self._declared)
 
     def rename_column(self, statement: sql.RenameColumn) -> Outcome:
         return self._table(statement).rename_column(
@@ -174,9 +172,9 @@ class Execution:
         return self._table(statement).drop_column(statement.column, **self._declared)
 
     def widen_column(self, statement: sql.WidenColumn) -> Outcome:
-        instead = "mc.Table(path).widen_column(name, type)"
-        kind: Any = column_type(self._spark, statement.type, instead)
-        return self._table(statement).widen_column(statement.column, kind, **self._declared)
+        return self._table(statement).widen_column(
+            statement.column, statement.type, **self._declared
+        )
 
     def set_properties(self, statement: sql.SetProperties) -> Outcome:
         return self._table(statement).set_properties(statement.properties, **self._declared)

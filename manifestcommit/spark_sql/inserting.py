@@ -9,17 +9,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..core.schema.evolution import find_column, fit
-from ..core.schema.fields import Field, FieldType, Schema, decimal_parts, is_primitive, type_text
+from ..core.schema.fields import Field, Schema, decimal_parts, is_primitive, type_text
 from ..core.schema.spark_json import from_spark
 from ..core.schema.values import integer_range
 from ..errors import SchemaMismatchError, UsageError
 from ..spark.read.scan import quoted
-from .queries import parse_expression
-from .scanner import Scanner, refusal, tokens_of
+from .scanner import Scanner, refusal
 from .statements import Insert
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 _INSTEAD = "mc.write(df, path, mode=…, overwrite=…), which takes columns by their names"
 _FLOATS = ("float", "double")
@@ -79,22 +78,6 @@ def sql_type(field: Field) -> str:
     """The column's type as Spark's SQL has it."""
     assert isinstance(field.type, str)
     return _IN_SQL.get(field.type, field.type)
-
-
-def column_type(spark: SparkSession, text: str, instead: str) -> FieldType:
-    """A type of Spark's SQL as a column's type. UsageError for any other text."""
-    from sqlglot import exp
-
-    words = [token.text.upper() for token in tokens_of(text)]
-    for word, after in zip(words, [*words[1:], ""], strict=True):
-        if word in ("CHAR", "CHARACTER", "VARCHAR") and after != ":":
-            raise refusal(
-                f"columns have no type {word}, whose length nobody checks: STRING", instead
-            )
-    cast = f"CAST(NULL AS {text})"
-    if not isinstance(parse_expression(cast, instead), exp.Cast):
-        raise refusal(f"{text!r} is no type", instead)
-    return from_spark(spark.sql(f"SELECT {cast} AS made").schema.jsonValue()).fields[0].type
 
 
 def _fitted(column: Field, given: Field) -> str:
@@ -191,4 +174,4 @@ def _literal(value: Any) -> str:
     return "NULL" if value is None else str(value)
 
 
-__all__ = ["check_partition", "column_type", "replaced_partitions", "rows_to_insert", "sql_type"]
+__all__ = ["check_partition", "replaced_partitions", "rows_to_insert", "sql_type"]

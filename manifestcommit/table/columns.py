@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ..argument_checks import checked, part_of
 from ..core.schema import arrow_schema, evolution
+from ..core.schema.fields import parse_type
 from ..engine.metadata.table_context import TableContext
 from ..engine.operations import alter
 from ..engine.runtime.outcome import Outcome, committed_or_raise
@@ -40,7 +41,8 @@ class ColumnChanges:
 
         Args:
             name: the column's name.
-            type: a pyarrow type, or the name of a type of Spark, such as "decimal(10,2)".
+            type: a pyarrow type, or the name of a type of Spark or SQL, such as "bigint",
+                "numeric(10,2)" or "struct<a: int, b: array<string>>".
             message: as for the function `write`; by default none.
             metadata: as for the function `write`; by default none.
 
@@ -48,7 +50,8 @@ class ColumnChanges:
             The outcome of the commit.
 
         Raises:
-            UsageError: the table has a column of that name.
+            UsageError: the table has a column of that name, or it is a member's, such as `s.b`; or
+                the text names no type.
             UnsupportedTypeError: values of that type cannot be stored.
             TableNotFoundError: there is no table at the path.
             OutcomeUnknownError: the store did not say whether it was committed.
@@ -248,6 +251,8 @@ class ColumnChanges:
 
 def _kind_of(name: str, type: str | pa.DataType) -> Any:
     """The type of a column, as a schema holds it."""
+    if isinstance(type, str):
+        return parse_type(type)
     if not isinstance(type, pa.DataType):
         return type
     named = arrow_schema.from_arrow(pa.schema([(name, type)]), itertools.count(1).__next__)

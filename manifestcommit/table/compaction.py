@@ -23,6 +23,7 @@ from ..engine.maintenance import compaction as engine
 from ..engine.maintenance.arrow_rewrite import choose_by_sql, rewriter, sorts_here
 from ..engine.maintenance.compaction import Choose, Compaction, CompactionOptions
 from ..engine.metadata.table_context import TableContext
+from ..engine.row_changes.conditions import needs_spark
 from ..engine.row_changes.executor import FEW_BYTES
 from ..store import StorageOptions
 from .conditions import check_meaning, check_spark, running_session
@@ -87,7 +88,9 @@ def chosen(where: Any, spark: SparkSession | None, snapshot: Snapshot) -> Choose
         return engine.choose_by(where)
     check_meaning("where", [where], spark)
 
-    def with_spark() -> Choose:
+    def with_spark(why: Exception | None = None) -> Choose:
+        if why is not None and running_session() is None:
+            raise needs_spark(where, "where", why) from why
         check_spark("where", where)
         from ..spark.operations.rewrite import choose_with
 

@@ -19,7 +19,7 @@ from ..core.filter.predicate import Predicate
 from ..core.filter.sql_syntax import NotUnderstoodError
 from ..core.schema import arrow_schema
 from ..core.table.snapshot import Snapshot
-from ..engine.row_changes.conditions import shown
+from ..engine.row_changes.conditions import evaluating, mask_of, needs_spark, shown
 from ..engine.row_changes.conditions import understand as understand_here
 from ..errors import UsageError
 
@@ -68,15 +68,17 @@ def without_spark(
     name: str, condition: Any, snapshot: Snapshot, spark: SparkSession | None = None
 ) -> tuple[Any, Predicate | None]:
     """The condition and what planning may take from it, where this process evaluates it: SQL as a
-    pyarrow expression. What only Spark can evaluate, as it is and without a predicate. UsageError
-    where it is not a condition. [RC8]"""
+    pyarrow expression. What only Spark can evaluate, as it is and without a predicate, where a
+    session is active. UsageError where it is not a condition, or none is. [RC8]"""
     if not isinstance(condition, str) or snapshot.schema is None:
         is_arrow = isinstance(condition, pc.Expression)
         return condition, predicate_of(name, condition, snapshot) if is_arrow else None
     check_meaning(name, [condition], spark)
     try:
         found = understand_here(condition, snapshot.schema, name)
-    except NotUnderstoodError:
+    except NotUnderstoodError as error:
+        if spark is None and running_session() is None:
+            raise needs_spark(condition, name, error) from error
         return condition, None
     return found.form, found.predicate
 
@@ -94,9 +96,11 @@ def predicate_of(
     if condition is None or snapshot.schema is None:
         return None
     if isinstance(condition, pc.Expression):
-        return parse_expression(
-            condition, arrow_schema.arrow_schema(snapshot.schema, physical=False, ids=False), name
-        )
+        columns = arrow_schema.arrow_schema(snapshot.schema, physical=False, ids=False)
+        predicate = parse_expression(condition, columns, name)
+        with evaluating(condition, f"{name}:"):  # its types are checked before any row is read
+            mask_of(columns.empty_table(), condition)
+        return predicate
     check_spark(name, condition)
     check_meaning(name, [condition], spark)
     from ..spark.dataframe import active_session

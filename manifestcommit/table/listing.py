@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..core.schema.values import python_rows
 from ..engine.inspection.describe import author_text, partners_text
 from ..errors import UsageError
 from ..terminal.notebook import ROWS, Rows, cut, html_table, text_table
@@ -91,7 +92,7 @@ class Listing:
 
     def _shown(self, *, short: bool) -> Iterator[list[Any]]:
         names = self._names()
-        for row in self._table.select(names).slice(0, ROWS).to_pylist():
+        for row in python_rows(self._table.select(names).slice(0, ROWS)):
             cells = ("" if row[name] is None else row[name] for name in names)
             yield [
                 cut(cell, _CELLS.get(name, 24)) if short else cell

@@ -24,6 +24,7 @@ from ..engine.metadata.table_context import TableContext
 from ..engine.metadata.time_travel import choose_version, to_datetime
 from ..engine.metadata.version_chain import Head, read_version, walk_back
 from ..engine.operations.lineage import Lineage, trace
+from ..engine.row_changes.conditions import evaluating
 from ..engine.scan import planning
 from ..errors import UsageError
 from ..job import Path
@@ -163,7 +164,7 @@ class TableReads:
 
         Raises:
             UsageError: `filter` names a column that the table does not have, or cannot be
-                understood, or needs Spark, which is not installed.
+                understood, or needs Spark while no session is active.
             VersionNotFoundError: as for `snapshot`.
             TableNotFoundError: there is no table at the path.
 
@@ -273,7 +274,7 @@ class TableReads:
 
         Raises:
             UsageError: a column is not the table's, or `filter` cannot be understood, or needs
-                Spark, which is not installed.
+                Spark while no session is active.
             VersionNotFoundError: as for `snapshot`.
             TableNotFoundError: there is no table at the path.
             DataFileMissingError: a file of the version is gone.
@@ -292,7 +293,10 @@ class TableReads:
             return self._through_spark(names, filter, snapshot)
         entries = planning.entries_table(self._session, snapshot, predicate)
         dataset = open_dataset(self._session, snapshot, entries)
-        return dataset.to_table(columns=names, filter=filter)
+        if filter is None:
+            return dataset.to_table(columns=names)
+        with evaluating(filter, "filter:"):
+            return dataset.to_table(columns=names, filter=filter)
 
     @checked()
     def to_pandas(
@@ -328,7 +332,14 @@ class TableReads:
         """
         with _needed("pandas", "to_pandas"):
             import pandas  # noqa: F401  # before anything is read
-        return self.to_arrow(columns, filter, version, as_of, tag).to_pandas()
+        rows = self.to_arrow(columns, filter, version, as_of, tag)
+        try:
+            return rows.to_pandas()
+        except (pa.ArrowException, OverflowError, ValueError) as error:
+            raise UsageError(
+                f"{self.url}: pandas cannot hold a value: {error}. Use Table.to_arrow, and for "
+                "days before the year 1 or after 9999 its to_pandas(date_as_object=False)."
+            ) from error
 
     @overload
     def to_polars(
@@ -665,7 +676,11 @@ class TableReads:
         self, columns: list[str] | None, filter: Condition | None, snapshot: Snapshot
     ) -> pa.Table:
         """The rows that Spark finds, as the dataset would show them."""
-        found = self._dataframe(snapshot, columns, filter, None).toArrow()
+        df = self._dataframe(snapshot, columns, filter, None)
+        from ..spark.filter.condition import evaluating as by_spark  # late: pyspark is an extra
+
+        with by_spark(filter):
+            found = df.toArrow()
         schema = _arrow_schema(snapshot)
         if columns is not None:
             schema = pa.schema([schema.field(name) for name in columns])

@@ -8,6 +8,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -73,7 +75,7 @@ def test_a_column_widens_and_no_value_changes(table: Table, name: str, to: Any, 
         (NAME, "string", "cannot become 'string' from integer"),
         ("d", "decimal(12,2)", "cannot become"),
         ("d", "decimal(39,1)", "decimal"),
-        ("f", "float32", "cannot become 'float32'"),
+        ("f", "float32", "'float32' is the name of no type"),
         ("s", pa.large_string(), None),
         ("s", pa.struct([("a", pa.int8())]), "cannot become struct<a: byte>"),
         ("s", "long", "cannot become 'long' from string"),
@@ -191,3 +193,34 @@ def test_the_command_line_widens_comments_and_shows(table: Table, capsys: pytest
     assert [each["comment"] for each in json.loads(capsys.readouterr().out)] == [None, None, "as [bold]sold", None, None]
     assert main(["comment-column", table.url, "f"]) == 0 and comments(table) == {}
     assert main(["widen-column", table.url, "f", "float"]) == 2
+
+
+NUL = "a\0b"
+WITH_NUL: dict[str, Callable[[], Any]] = {
+    "arrow": lambda: pa.table({NUL: [1]}),
+    "batches": lambda: pa.table({NUL: [1]}).to_reader(),
+    "member": lambda: pa.table({"s": [{NUL: 1}]}),
+    "pandas": lambda: pd.DataFrame({NUL: [1]}),
+    "pandas member": lambda: pd.DataFrame({"s": [{NUL: 1}]}),
+    "polars": lambda: pl.DataFrame({NUL: [1]}),
+    "polars member": lambda: pl.DataFrame({"s": [[{NUL: 1}]]}),
+}
+
+
+@pytest.mark.parametrize("make", WITH_NUL.values(), ids=WITH_NUL)
+def test_a_name_with_a_nul_is_refused_not_cut(tmp_path: Path, make: Callable[[], Any]) -> None:
+    """Arrow's C interface ends a name there. [SC1]"""
+    with pytest.raises(mc.SchemaMismatchError, match=r"'a\\x00b' has the character NUL.*Rename"):
+        mc.write(make(), tmp_path / "t")
+
+
+def test_integers_that_pandas_made_floats_are_integers_again(tmp_path: Path) -> None:
+    """And only those that stay the same. [SC3]"""
+    mc.write(pd.DataFrame({"id": [1], "q": [1]}), tmp_path / "t")
+    mc.write(pd.DataFrame({"id": [2, 3], "q": [3.0, None]}), tmp_path / "t")
+    table = mc.Table(tmp_path / "t")
+    assert sorted(map(str, table.to_arrow()["q"].to_pylist())) == ["1", "3", "None"]
+    for q in (1.5, 2.0**53, float("inf")):
+        with pytest.raises(mc.SchemaMismatchError, match=r"'q'.*without loss"):
+            mc.write(pd.DataFrame({"id": [4], "q": [q]}), tmp_path / "t")
+    assert table.schema.field("q").type == pa.int64() and table.to_arrow().num_rows == 3

@@ -151,6 +151,8 @@ try:
     {call}
 except mc.UsageError as error:
     print(error)
+if "pyspark.sql" in sys.modules:
+    print("Spark is loaded")
 """
 
 
@@ -191,9 +193,11 @@ def test_sql_is_evaluated_here_with_sparks_meaning(table: mc.Table) -> None:
     "call", ["t.files('flight % 2 = 1')", "t.to_arrow(filter='flight % 2 = 1')", "t.plan_compaction(where='hash(place) = 1')"]
 )
 def test_sql_without_spark_is_refused_by_the_name_of_the_argument(table: mc.Table, call: str) -> None:
-    """SQL that only Spark can evaluate. [SE3]"""
-    told = without("pyspark", call=call, table=table)
-    assert told.startswith("invalid ") and "SQL is evaluated by Spark, which is not installed" in told and "pyarrow.compute.field" in told
+    """SQL that only Spark can evaluate: the part that is not understood is named. [SE3]"""
+    for libraries in (["pyspark"], []):  # where it is installed, none is started for that
+        told = without(*libraries, call=call, table=table)
+        assert told.startswith("invalid ") and "is not understood" in told and "pyarrow.compute.field" in told
+        assert "No Spark session is active" in told and "Spark is loaded" not in told
 
 
 def test_pandas_frames_are_frames(table: mc.Table) -> None:

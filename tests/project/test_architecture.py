@@ -482,7 +482,7 @@ ARROWS: dict[str, set[str]] = {
         "terminal",
     },
     "cli.check": {"cli", "engine.inspection", "terminal"},
-    "cli.inspect": {"cli", "engine.inspection", "engine.runtime", "errors", "terminal"},
+    "cli.inspect": {"cli", "core.schema", "engine.inspection", "engine.runtime", "errors", "terminal"},
     "cli.maintain": {"cli", "engine.maintenance", "engine.metadata", "engine.runtime", "errors", "table", "terminal"},
     "__main__": {"cli"},
 }

@@ -9,7 +9,7 @@ import pytest
 
 from manifestcommit.core.schema.fields import Field, Schema
 from manifestcommit.errors import UsageError
-from manifestcommit.spark_sql.inserting import column_type, replaced_partitions
+from manifestcommit.spark_sql.inserting import replaced_partitions
 from manifestcommit.spark_sql.statements import Insert
 
 HOSTILE = "a b%20c+d=e#f`é漢{x}--;\\"
@@ -89,11 +89,3 @@ def test_a_literal_that_does_not_fit_is_refused(kind: str, text: str) -> None:
     """[SP48] [SP49] Whatever Spark or Python would make of it."""
     with pytest.raises(UsageError, match="nothing was done"):
         value_of(kind, text)
-
-
-@pytest.mark.parametrize("text", ["VARCHAR(2)", "char ( 3 )", "character(3)", "struct<a: array<varchar(2)>>", "struct<char: varchar(1)>"])
-def test_a_length_that_nobody_checks_is_refused(text: str) -> None:
-    """[SP49] In Spark such a column of a table without constraints is a string of any length."""
-    spark: Any = None  # refused before it is asked
-    with pytest.raises(UsageError, match="STRING"):
-        column_type(spark, text, "x")

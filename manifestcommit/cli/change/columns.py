@@ -26,7 +26,7 @@ def add_commands(commands: Commands) -> None:
         ["add-column /lake/flights gate string"],
     )
     add.add_argument("name", metavar="NAME")
-    add.add_argument("type", metavar="TYPE", help="a type of Spark, such as 'decimal(10,2)'")
+    add.add_argument("type", metavar="TYPE", help="a type of Spark or SQL, such as 'bigint'")
 
     rename = commands.add(
         "rename-column",
@@ -50,7 +50,7 @@ def _add_in_place(commands: Commands) -> list[argparse.ArgumentParser]:
         ["widen-column /lake/flights flight long"],
     )
     widen.add_argument("name", metavar="NAME")
-    widen.add_argument("type", metavar="TYPE", help="the wider type, as Spark names it")
+    widen.add_argument("type", metavar="TYPE", help="the wider type, as for add-column")
 
     comment = commands.add(
         "comment-column",

@@ -116,7 +116,7 @@ def _partitions(options: argparse.Namespace) -> int:
     found = table_of(options).partitions(**chosen(options))
     values = [name for name in found.column_names if name not in ("files", "rows", "bytes")]
     found = found.sort_by([(name, "ascending") for name in values]) if values else found
-    if not written(options, found.to_pylist()):
+    if not written(options, rows_of(found)):
         print_rows(options, found, found.column_names)
     return 0
 
@@ -129,7 +129,7 @@ def _head(options: argparse.Namespace) -> int:
             f"invalid --columns {options.columns!r}: the table has no column {min(unknown)!r}"
         )
     found = dataset.head(options.limit, columns=names)
-    rows = found.to_pylist()
+    rows = rows_of(found)
     if not written(options, rows):
         cells = [tuple(cell(value) for value in row.values()) for row in rows]
         print_table(found.column_names, cells, "the version has no rows")
@@ -139,6 +139,13 @@ def _head(options: argparse.Namespace) -> int:
 def names_in(given: str | None) -> list[str] | None:
     """The names in a list such as A,B; None: no list is given."""
     return None if given is None else [each.strip() for each in given.split(",") if each.strip()]
+
+
+def rows_of(table: Any) -> list[dict[str, Any]]:
+    """The rows as values of Python; days that Python cannot hold are numbers."""
+    from ...core.schema.values import python_rows  # late: it loads pyarrow
+
+    return python_rows(table)
 
 
 def cell(value: Any) -> str:
@@ -153,7 +160,7 @@ def _files(options: argparse.Namespace) -> int:
     with quiet_spark(options):
         found = table.files(options.filter, **chosen(options)).sort_by("path")
     found = _filtered(options, found)
-    if written(options, found.to_pylist()):
+    if written(options, rows_of(found)):
         return 0
     print_files(options, found, bounds=options.bounds)
     rows, size = (sum(found.column(name).to_pylist()) for name in ("rows", "bytes"))
@@ -191,7 +198,7 @@ def _filtered(options: argparse.Namespace, found: pa.Table) -> pa.Table:
 
     if wanted or job or limits or options.since is not None:
         names = [*wanted, "added_version", "job", "bytes"]
-        keep = [is_wanted(row) for row in found.select(list(dict.fromkeys(names))).to_pylist()]
+        keep = [is_wanted(row) for row in rows_of(found.select(list(dict.fromkeys(names))))]
         found = found.filter(pa.array(keep, pa.bool_()))
     return found if options.limit is None else found.slice(0, options.limit)
 
@@ -227,7 +234,7 @@ def print_rows(options: argparse.Namespace, table: pa.Table, names: list[str]) -
             else quoted(value)
             for name, value in row.items()
         )
-        for row in table.select(names).to_pylist()
+        for row in rows_of(table.select(names))
     ]
     heads = {"bytes": "size", "added_version": "added"}
     print_table([heads.get(name, name) for name in names], rows, spare=("added",))

@@ -19,7 +19,7 @@ from ...terminal.render import counted, plain_text, print_json
 from ...terminal.screen import print_table
 from ..options import Commands, add_choice, chosen, positive, table_of
 from ..output import size_text, written
-from .contents import cell, names_in, print_columns, print_files
+from .contents import cell, names_in, print_columns, print_files, rows_of
 
 _SHOWN = 100  # changes of rows that people see, unless they say otherwise
 
@@ -216,7 +216,7 @@ def _row_changes(options: argparse.Namespace) -> int:
     )
     most = options.limit or (_SHOWN if options.format == "table" else None)
     # one more than is shown tells whether there are more
-    found = islice((row for batch in reader for row in batch.to_pylist()), most and most + 1)
+    found = islice((row for batch in reader for row in rows_of(batch)), most and most + 1)
     if options.format == "jsonl":
         for row in islice(found, most):
             print_json(row, indent=None)
@@ -239,7 +239,7 @@ def _changes(options: argparse.Namespace) -> int:
     if not options.start_version:
         raise UsageError("invalid START 0: expected a version from 1 on; with --rows 0 is one")
     changes = table_of(options).changes(options.start_version, options.end_version)
-    document = {name: table.to_pylist() for name, table in changes.items()}
+    document = {name: rows_of(table) for name, table in changes.items()}
     lines = [{"change": name, **row} for name, rows in document.items() for row in rows]
     if written(options, document, lines):
         return 0

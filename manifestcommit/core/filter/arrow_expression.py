@@ -83,7 +83,7 @@ def parse_expression(
     try:
         tree = _tree(expression)
     except _UNREADABLE as error:
-        text = str(expression)
+        text = expression_text(expression)
         shown = text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "..."
         return Unknown(why=f"{shown} ({str(error).partition(chr(10))[0]})")
     _check_names(tree, schema, argument)
@@ -136,13 +136,21 @@ def split_terms(
         return None, expression
 
 
+def expression_text(expression: pc.Expression) -> str:
+    """The expression's own text, where it has one: it has none with a text that is not UTF-8."""
+    try:
+        return str(expression)
+    except UnicodeDecodeError:
+        return "an expression with a text that is not UTF-8"
+
+
 def spell(expression: pc.Expression) -> str:
     """The whole expression as text, equal for equal expressions. The expression's own text omits
     parts of long lists."""
     try:
         return _spelled(_tree(expression))
     except _UNREADABLE:
-        return str(expression)
+        return expression_text(expression)
 
 
 def _spelled(node: _Node) -> str:
@@ -150,13 +158,27 @@ def _spelled(node: _Node) -> str:
         case _Column(path=path):
             return repr(path)
         case _Literal(scalar=scalar):
-            return f"{scalar.type} {scalar.as_py()!r}"
+            return f"{scalar.type} {_value_text(scalar)}"
         case _Call(name=name, args=args, options=options):
             given = [
-                f"{option}={options[option].type} {options[option].as_py()!r}"
+                f"{option}={options[option].type} {_value_text(options[option])}"
                 for option in sorted(options)
             ]
             return f"{name}({', '.join([*map(_spelled, args), *given])})"
+
+
+def _value_text(scalar: pa.Scalar) -> str:
+    try:
+        return repr(scalar.as_py())
+    except (OverflowError, ValueError):  # a day or a text that Python cannot hold
+        return _raw_text(scalar)
+
+
+def _raw_text(scalar: pa.Scalar) -> str:
+    """A value that Python cannot hold, as the number or the bytes that it is."""
+    if pa.types.is_string(scalar.type) or pa.types.is_large_string(scalar.type):
+        return repr(scalar.as_buffer().to_pybytes())
+    return repr(pa.array([scalar], scalar.type).view(f"int{scalar.type.bit_width}")[0].as_py())
 
 
 # --- The pickled form -----------------------------------------------------------------------------

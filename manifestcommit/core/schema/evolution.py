@@ -162,8 +162,22 @@ def add_column(
         raise UsageError(
             f"The table has a column {name!r} already; column names do not differ in case only."
         )
+    _refuse_member(schema, name)
     check_schema(Schema(fields=(field,)))
     return (_addition(field, (), None, _file_names(schema)),)
+
+
+def _refuse_member(schema: Schema, name: str) -> None:
+    """UsageError for the path of a member of a column: columns are changed as a whole."""
+    outer = name.partition(".")[0].lower()
+    if outer != name.lower() and any(
+        field.name.lower() == outer and not isinstance(field.type, str) for field in schema.fields
+    ):
+        raise UsageError(
+            f"{shown(name)} is a member of a column, and only whole columns are added, renamed, "
+            "widened and dropped by name. A write whose data has the member adds or widens it "
+            "(merge_schema=True)."
+        )
 
 
 def rename_column(schema: Schema, name: str, to: str) -> tuple[SchemaEdit, ...]:
@@ -239,6 +253,7 @@ def find_column(schema: Schema, name: str) -> Field:
         field for field in schema.fields if field.name.lower() == name.lower()
     ]
     if not matching:
+        _refuse_member(schema, name)
         known = ", ".join(repr(field.name) for field in schema.fields[:20])
         raise UsageError(f"The table has no column {shown(name)}; it has {known}.")
     return matching[0]

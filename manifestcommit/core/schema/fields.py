@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from manifestcommit.core.schema.text import is_unicode
-from manifestcommit.errors import SchemaMismatchError, UnsupportedTypeError
+from manifestcommit.core.schema.text import is_unicode, shown
+from manifestcommit.errors import SchemaMismatchError, UnsupportedTypeError, UsageError
 
 
 class Field(
@@ -170,6 +170,157 @@ def type_text(type: FieldType) -> str:
             return f"map<{type_text(type.key.type)}, {type_text(type.value.type)}>"
         case _:
             return type
+
+
+_NAMES = {
+    **{name: name for name in (*PRIMITIVES, *INTERVALS)},
+    "bool": "boolean",
+    "tinyint": "byte",
+    "smallint": "short",
+    "int2": "short",
+    "int": "integer",
+    "int4": "integer",
+    "bigint": "long",
+    "real": "float",
+    "float4": "float",
+    "float8": "double",
+    "double precision": "double",
+    "text": "string",
+    "bytea": "binary",
+    "blob": "binary",
+    "varbinary": "binary",
+    "timestamp_ltz": "timestamp",
+    "timestamptz": "timestamp",
+    "timestamp with time zone": "timestamp",
+    "timestamp without time zone": "timestamp_ntz",
+}
+_MAX_DEPTH = 100  # of nested types
+_DECIMAL_NAMES = ("decimal", "dec", "numeric")
+_NO_LENGTH = ("char", "character", "varchar", "nchar", "nvarchar")
+_TYPE_TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|\w+|'(?:[^'\\]|''|\\.)*'|\S)", re.DOTALL)
+
+
+def parse_type(text: str) -> FieldType:
+    """The type with this name, of Spark or SQL, in any case: `bigint`, `numeric(10,2)`,
+    `struct<a: array<int>>`. UsageError, with the argument `type`, for any other text. Nested fields
+    have the id 1. [SC2]"""
+    parser = _TypeParser(text)
+    try:
+        type = parser.type()
+        parser.expect("")
+    except _NoTypeError as error:
+        refusal = UsageError(
+            f"invalid type {shown(text)}: {error}. Give the name "
+            "of a type of Spark or SQL, such as 'bigint', 'numeric(10,2)', 'array<int>', "
+            "'map<string, double>' or 'struct<a: int, b: string>', or a pyarrow type"
+        )
+        refusal.argument = "type"
+        raise refusal from error
+    return type
+
+
+class _NoTypeError(ValueError):
+    """A text is not the name of a type."""
+
+
+class _TypeParser:
+    def __init__(self, text: str) -> None:
+        self._tokens, self._at, self._depth = _TYPE_TOKEN.findall(text), 0, 0
+
+    def type(self) -> FieldType:
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise _NoTypeError("it is nested too deeply")
+        type = self._named(self._take().lower())
+        self._depth -= 1
+        return type
+
+    def _named(self, name: str) -> FieldType:
+        nested = self._next() == "<"
+        if name == "array" and nested:
+            (element,) = self._parameters(1)
+            return ArrayType(element=Field(id=1, name="element", type=element))
+        if name == "map" and nested:
+            key, value = self._parameters(2)
+            key_field = Field(id=1, name="key", type=key, nullable=False)
+            return MapType(key=key_field, value=Field(id=1, name="value", type=value))
+        if name == "struct" and nested:
+            self.expect("<")
+            fields = [self._member()]
+            while self._next() == ",":
+                self.expect(",")
+                fields.append(self._member())
+            self.expect(">")
+            return StructType(fields=tuple(fields))
+        if name in _DECIMAL_NAMES:
+            return self._decimal()
+        if name in _NO_LENGTH:
+            raise _NoTypeError(f"columns have no {name}, whose length nobody checks; give 'string'")
+        while any(f"{known} ".startswith(f"{name} {self._next().lower()} ") for known in _NAMES):
+            name += f" {self._take().lower()}"
+        if name not in _NAMES:
+            raise _NoTypeError(f"{name!r} is the name of no type" if name else "it ends too early")
+        return _NAMES[name]
+
+    def expect(self, token: str) -> None:
+        if (found := self._take()) != token:
+            wanted = f"{token!r} is missing" if token else "it goes on after a type"
+            raise _NoTypeError(f"{wanted}, at {found!r}" if found else wanted)
+
+    def _parameters(self, count: int) -> list[FieldType]:
+        self.expect("<")
+        types = [self.type()]
+        while len(types) < count:
+            self.expect(",")
+            types.append(self.type())
+        self.expect(">")
+        return types
+
+    def _member(self) -> Field:
+        name = self._take()
+        if not (name.isidentifier() or name.startswith("`")):
+            raise _NoTypeError(f"{name!r} is no name of a member")
+        name = name[1:-1].replace("``", "`") if name.startswith("`") else name
+        if self._next() == ":":
+            self.expect(":")
+        type, nullable, metadata = self.type(), True, {}
+        if self._next().lower() == "not":
+            self._take()
+            nullable = self._take().lower() != "null"
+            if nullable:
+                raise _NoTypeError("NOT is followed by NULL")
+        if self._next().lower() == "comment":
+            self._take()
+            comment = self._take()
+            if not comment.startswith("'"):
+                raise _NoTypeError("COMMENT is followed by a text in quotes")
+            metadata = {"comment": comment[1:-1].replace("''", "'")}
+        return Field(id=1, name=name, type=type, nullable=nullable, metadata=metadata)
+
+    def _decimal(self) -> str:
+        numbers = ["10", "0"]
+        if self._next() == "(":
+            self.expect("(")
+            numbers = [self._take(), "0"]
+            if self._next() == ",":
+                self.expect(",")
+                numbers[1] = self._take()
+            self.expect(")")
+        type = f"decimal({','.join(numbers)})"
+        if decimal_parts(type) is None:
+            raise _NoTypeError(
+                f"a decimal has 1 to {MAX_PRECISION} digits, of which the second number are after "
+                f"the point, not {type}"
+            )
+        return type
+
+    def _next(self) -> str:
+        return self._tokens[self._at] if self._at < len(self._tokens) else ""
+
+    def _take(self) -> str:
+        token = self._next()
+        self._at += 1
+        return token
 
 
 def members(type: FieldType) -> tuple[Field, ...]:

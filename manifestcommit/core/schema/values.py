@@ -116,6 +116,28 @@ def from_array(array: pa.Array | pa.ChunkedArray, type: FieldType) -> list[WireV
     return [encode(value, type) for value in plain]
 
 
+def python_rows(table: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
+    """The rows as values of Python. A day or moment outside the years 1..9999, which Python cannot
+    hold, is an int, as in `decode`; inside of nested values it is text."""
+    try:
+        return list(table.to_pylist())
+    except (OverflowError, ValueError):
+        columns = [_each(column) for column in table.columns]
+        names = table.schema.names
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _each(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    values: list[Any] = []
+    for at in range(len(column)):
+        try:
+            values.append(column[at].as_py())
+        except (OverflowError, ValueError):
+            number = getattr(column[at], "value", None)
+            values.append(number if isinstance(number, int) else str(column.slice(at, 1)))
+    return values
+
+
 def integer_range(type: FieldType) -> tuple[int, int] | None:
     """The smallest and largest value of an integer type; None for any other type."""
     bits = _BITS.get(type) if isinstance(type, str) else None

@@ -72,7 +72,7 @@ def sorts_here(schema: Schema, sort_by: Sequence[str], size: int) -> bool:
     )
 
 
-def choose_by_sql(text: str, snapshot: Snapshot, spark: Callable[[], Choose]) -> Choose:
+def choose_by_sql(text: str, snapshot: Snapshot, spark: Callable[[Exception], Choose]) -> Choose:
     """The partitions for which a condition in SQL is true; spark: asked for what only Spark can
     evaluate. [GC16]"""
     schema = snapshot.schema or Schema(fields=())
@@ -82,8 +82,8 @@ def choose_by_sql(text: str, snapshot: Snapshot, spark: Callable[[], Choose]) ->
         try:
             with complete(text, "where"):
                 form = compile_condition(text, by)
-        except NotUnderstoodError:
-            return spark()(partitions)
+        except NotUnderstoodError as error:
+            return spark(error)(partitions)
         except UsageError as error:
             if error.argument is not None:
                 raise

@@ -115,7 +115,10 @@ def value_text(value: Any) -> str:
     """One value of `set` as text."""
     if isinstance(value, str | pc.Expression):
         return text_of(value)
-    return f"value {value!r}"
+    try:
+        return f"value {value!r}"
+    except (OverflowError, ValueError):  # a value of Arrow that Python cannot hold
+        return f"value of the type {type(value).__name__}"
 
 
 def changed_rows(

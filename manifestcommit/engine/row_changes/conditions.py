@@ -67,6 +67,21 @@ def understand(condition: Any, schema: Schema, argument: str) -> Condition:
     return Condition(given=condition, predicate=predicate, form=form)
 
 
+def needs_spark(condition: Any, argument: str, why: Exception) -> UsageError:
+    """The refusal of a condition that this process cannot evaluate while no Spark session is
+    active: none is started for it, which would take half a minute. [RC8]"""
+    refusal = UsageError(
+        f"invalid {argument} {shown(condition)}: {why}; nothing was done. No Spark session is "
+        "active, so this process evaluates conditions: comparisons, AND, OR, NOT, IN, BETWEEN, "
+        "LIKE, IS NULL, CASE, +, -, *, / and functions such as coalesce, year and length. Give "
+        "such SQL or a pyarrow expression, such as pyarrow.compute.field('flight') == 1545, or "
+        "start a Spark session first, and Spark evaluates the condition "
+        "(SparkSession.builder.getOrCreate(); pip install 'manifestcommit[spark]')"
+    )
+    refusal.argument = argument
+    return refusal
+
+
 @contextmanager
 def complete(text: str, argument: str) -> Iterator[None]:
     """Inside this block, a text is compiled; UsageError, with the name of the argument, where it is
@@ -118,5 +133,8 @@ def evaluating(condition: Any, what: str = "the condition") -> Iterator[None]:
 
 def shown(condition: Any) -> str:
     """The condition for a message, without the end of a long one."""
-    text = str(condition)
+    try:
+        text = str(condition)
+    except (OverflowError, ValueError):  # a day or a text that Python cannot hold
+        text = f"a {type(condition).__name__} with a value that Python cannot hold"
     return repr(text if len(text) <= 300 else text[:300] + "…")

@@ -16,9 +16,8 @@ import pyarrow.compute as pc
 
 from ...core.filter.sql_syntax import NotUnderstoodError
 from ...core.schema.fields import Schema
-from ...errors import UsageError
 from ..operations.row_change import Executor, RowChange
-from .conditions import Condition
+from .conditions import Condition, needs_spark
 
 LOG = logging.getLogger("manifestcommit.jobs")
 # Bytes of the files that may have to be rewritten. With less, one machine does well; what is more
@@ -86,9 +85,9 @@ class Choice:
             try:
                 return self._here, self._here.understand(condition, schema, argument)
             except NotUnderstoodError as error:
-                spark = self._spark(error, condition, argument)
-        else:
-            spark = self._make_spark()
+                if not self._is_active:
+                    raise needs_spark(condition, argument, error) from error
+        spark = self._make_spark()
         return spark, spark.understand(condition, schema, argument)
 
     def by_size(
@@ -117,15 +116,3 @@ class Choice:
             room,
         )
         return executor, wanted
-
-    def _spark(self, why: UsageError, condition: Any, argument: str) -> RowExecutor:
-        try:
-            return self._make_spark()
-        except UsageError as error:
-            refusal = UsageError(
-                f"invalid {argument} {str(condition)!r}: {why}; nothing was done. Give a pyarrow "
-                "expression, such as pyarrow.compute.field('flight') == 1545, or let Spark "
-                f"evaluate it: {str(error).partition(chr(10))[0]}"
-            )
-            refusal.argument = argument
-            raise refusal from error

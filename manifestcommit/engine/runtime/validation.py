@@ -289,7 +289,7 @@ def column_type(name: str, value: Any) -> Any:
         raise wrong(
             name,
             value,
-            "a pyarrow type, or the name of a type of Spark",
+            "a pyarrow type, or the name of a type of Spark or SQL",
             "pyarrow.int64() or 'decimal(10,2)'",
         )
     return value

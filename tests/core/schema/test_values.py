@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.schemas import single_value_types, typed_values, values
 
 from manifestcommit.core.schema.arrow_schema import arrow_type
-from manifestcommit.core.schema.values import decode, encode, from_array, to_array
+from manifestcommit.core.schema.values import decode, encode, from_array, python_rows, to_array
 from manifestcommit.errors import UsageError
 
 
@@ -167,3 +167,18 @@ def test_an_array_of_another_encoding_gives_the_same_values() -> None:
 def test_nested_columns_have_no_single_values() -> None:
     with pytest.raises(UsageError):
         from_array(pa.array([{"value": b"", "metadata": b""}]), "variant")
+
+
+def test_rows_with_days_that_python_cannot_hold_are_numbers() -> None:
+    """As `decode` has them; nested ones are text. [SC7]"""
+    days = pa.array([2**31 - 1, None, 0], pa.int32()).view(pa.date32())
+    moments = pa.array([2**63 - 1, None, 0], pa.int64()).view(pa.timestamp("us", "UTC"))
+    epoch = dt.date(1970, 1, 1)
+    assert python_rows(pa.table({"d": days, "m": moments, "n": [1, 2, 3]})) == [
+        {"d": 2**31 - 1, "m": 2**63 - 1, "n": 1},
+        {"d": None, "m": None, "n": 2},
+        {"d": epoch, "m": dt.datetime(1970, 1, 1, tzinfo=dt.UTC), "n": 3},
+    ]
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 3], pa.int32()), days)
+    first, second = python_rows(pa.table({"l": lists}))
+    assert isinstance(first["l"], str) and second["l"] == [None, epoch]

@@ -153,3 +153,26 @@ def test_many_keys_beside_many_rows(tmp_path: Path) -> None:
     found = Table(tmp_path / "t").dataset().to_table().sort_by("id")
     assert found.num_rows == count + count // 2
     assert found.column("v").to_numpy().sum() == count and found.column("id").to_numpy()[count] == count + 1
+
+
+FAR = {
+    "9999": (pa.date32(), pa.int32(), 2_932_897),
+    "before 1": (pa.date32(), pa.int32(), -719_529),
+    "infinite": (pa.date32(), pa.int32(), 2**31 - 1),
+    "moment": (pa.timestamp("us"), pa.int64(), 253_402_300_800_000_000),
+    "moment in UTC": (pa.timestamp("us", "UTC"), pa.int64(), -(2**63)),
+}
+
+
+@pytest.mark.parametrize(("kind", "storage", "value"), FAR.values(), ids=FAR)
+def test_keys_that_python_cannot_hold_are_found(tmp_path: Path, kind: pa.DataType, storage: pa.DataType, value: int) -> None:
+    """Days and moments before the year 1, after 9999, infinite ones. [RC3]"""
+    mine = pa.table({"k": pa.array([value, 0], storage).view(kind), "v": [1, 2]})
+    mc.write(mine, tmp_path / "t")
+    table = Table(tmp_path / "t")
+    source = pa.table({"k": pa.array([value, 5], storage).view(kind), "v": [10, 20]})
+    outcome = table.merge(source, on="k")
+    assert (outcome.rows_updated, outcome.rows_inserted) == (1, 1)
+    assert sorted(table.to_arrow(["v"])["v"].to_pylist()) == [2, 10, 20]
+    with pytest.raises(mc.UsageError, match=f"2 rows with the key k={value} of the type"):
+        table.merge(pa.concat_tables([source, source]).filter(pa.array([True, False, True, False])), on="k")
