@@ -86,6 +86,7 @@ _FLAGS = (
     "alone",
     "deep",
     "dry_run",
+    "exist_ok",
     "foreign",
     "lazy",
     "merge_schema",
