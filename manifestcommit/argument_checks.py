@@ -84,6 +84,7 @@ _FLAGS = (
     "alone",
     "deep",
     "dry_run",
+    "exist_ok",
     "foreign",
     "lazy",
     "merge_schema",

@@ -102,8 +102,10 @@ def write(
             then conflicts with every commit since, not only with those since the job began. By
             default what the rows carry: DataFrames of `read_committed` and
             `format("manifestcommit")`, and Arrow data of `Table.dataset` and `Table.to_arrow`,
-            carry it, also after transformations. Rows that went through pandas, Polars, DuckDB, an
-            RDD or a checkpoint do not.
+            carry it: in Arrow, as long as the schema's metadata is kept, which `filter`, `select`
+            and `slice` do, and joins, `group_by` and `concat_tables` of other tables do not. Rows
+            that went through pandas, Polars, DuckDB, an RDD or a checkpoint do not. Give it where
+            the rows are computed.
         message: what the commit is for, a text of up to 2,000 characters, kept in the commit's
             record and shown by `Table.history`; by default none.
         metadata: name -> text, such as {"airflow_run": "…", "git": "…"}, kept and shown likewise;

@@ -38,11 +38,15 @@ def create_table(
     properties: Mapping[str, str] | None = None,
     sources: Mapping[str, int | str | None] | None = None,
     rank: int | None = None,
+    exist_ok: bool = False,
     message: str | None = None,
     metadata: Mapping[str, str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Table:
     """Create an empty table, or open the one that is there already.
+
+    At the head of a job that runs again and again, give `exist_ok=True`: by default the call fails
+    once a column was added to the table.
 
     Args:
         path: the table path, a local path or a URL.
@@ -56,6 +60,8 @@ def create_table(
         rank: which table decides a commit of several, and so has to be reachable for readers of the
             others: the one of the lowest rank, from -2147483648 to 2147483647. A table keeps its
             rank. By default 0; tables of one rank have an order that their ids give.
+        exist_ok: whether a table that is there may have more columns, in any order, and wider types
+            than `schema`, as later changes give it. By default it has exactly these columns.
         message: as for `write`; by default none.
         metadata: as for `write`; by default none.
         storage_options: what reaches the object store, as for s3fs, adlfs or gcsfs; by default the
@@ -65,7 +71,8 @@ def create_table(
         The table.
 
     Raises:
-        SchemaMismatchError: the table that is there has other columns or another partitioning.
+        SchemaMismatchError: the table that is there has other columns or another partitioning; with
+            `exist_ok`, it lacks a column of `schema` or has a type that cannot hold its values.
         UsageError: the table that is there knows one of the sources with another beginning, or has
             another rank.
         NotATableError: the folder holds files but no table.
@@ -81,6 +88,7 @@ def create_table(
         properties or {},
         sources,
         rank,
+        exist_ok=exist_ok,
     )
     return table
 

@@ -353,6 +353,31 @@ UNTRUSTED: tuple[Mutant, ...] = (
         tests="spec/test_format.py::test_a_false_size_takes_no_memory",
     ),
     mutant(
+        "declared size for what is stored",
+        "A head of nine kilobytes takes a gigabyte of everyone who reads the table.",
+        "OB4 SE2",
+        (_FORMAT, "        limit = min(limit, _most_raw(data))\n", ""),
+        tests="core/format/test_decoding_bounds.py::test_a_few_kilobytes_decode_to_a_bounded_document",
+    ),
+    mutant(
+        "what is written is read",
+        "A commit that no reader accepts is acknowledged, and the table cannot be read from then on.",
+        "OB4",
+        (_FORMAT, "    try:\n        read()\n", "    try:\n        pass\n"),
+        tests="core/format/test_decoding_bounds.py::test_what_a_writer_would_acknowledge_is_checked_as_readers_check_it",
+    ),
+    mutant(
+        "counts",
+        "A count of 2^63 ends reads in an error that names no object.",
+        "OB4",
+        (
+            "core/table/entries.py",
+            "Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]",
+            "Count = int",
+        ),
+        tests="core/format/test_decoding_bounds.py::test_a_number_that_no_reader_takes_is_damage_and_is_not_written",
+    ),
+    mutant(
         "values of a document",
         "A few kilobytes of JSON take all memory: the values that they stand for are not counted before.",
         "OB4 SE2",
@@ -558,7 +583,11 @@ UNTRUSTED: tuple[Mutant, ...] = (
         "times of a snapshot",
         "A snapshot of a time beyond all years ends whoever shows its history with an error that names nothing.",
         "OB2 OB4",
-        (_FORMAT, "    if snapshot.committed_at not in _TIMES or", "    if False and"),
+        (
+            "core/table/entries.py",
+            "Time = Annotated[int, msgspec.Meta(ge=-62_135_596_800_000_000, le=253_402_300_799_999_999)]",
+            "Time = int",
+        ),
         tests="api/test_hostile_members.py::test_a_time_that_no_reader_can_show_is_damage",
     ),
     mutant(

@@ -15,7 +15,7 @@ import msgspec
 from ..schema.evolution import SchemaEdit
 from ..schema.fields import Schema
 from ..table.authorship import Author
-from ..table.entries import Entry, ManifestRef
+from ..table.entries import Count, Entry, ManifestRef, Time
 from ..table.joint_members import TogetherJob
 from ..table.partition_pattern import PartitionPattern
 from ..table.snapshot import REPLACE, KeyRecord, RunRef, Snapshot, Summary, Totals
@@ -68,7 +68,7 @@ class _OfJob(
     """
 
     job: str
-    birth: int
+    birth: Count
     operation: str
     message: str | None = None
     metadata: dict[str, str] = {}
@@ -106,7 +106,7 @@ class Write(_OfJob, frozen=True, kw_only=True):
     overwrite: Overwrite | None = None
     remove: frozenset[str] = frozenset()
     reads: tuple[PartitionPattern, ...] = ()
-    based_on: int | None = None
+    based_on: Count | None = None
     advances: tuple[Advance, ...] = ()
     properties: dict[str, str | None] = {}
     stream: StreamBatch | None = None
@@ -252,7 +252,7 @@ class Prepared(
     format_version: int
     change: Write
     done: KeyRecord | None = None
-    prepared_at: int
+    prepared_at: Time
     writer: str
 
 

@@ -33,6 +33,7 @@ from ..table.object_names import (
     parse_job_id,
     parse_version,
     prepared_name,
+    version_name,
 )
 from ..table.paths import UnsafePathError, check_path
 from ..table.snapshot import FORMAT_VERSION, PENDING_FORMAT_VERSION, Snapshot
@@ -45,14 +46,14 @@ MAX_OBJECT_BYTES = 64 * 1024 * 1024  # bytes of a metadata object that a reader 
 MAX_RAW_BYTES = 256 * 1024 * 1024  # bytes that a metadata object may decompress to
 MAX_INTENT_BYTES = 64 * 1024  # bytes of an intent, which every other writer may have to read
 MAX_INTENT_RAW_BYTES = 256 * 1024
+# how many times its stored size an object may decompress to, above one MiB; ours come to 5 to 30
+MAX_RATIO = 100
 # values in a JSON document: an empty one of three bytes takes a hundred in memory
 MAX_VALUES = 4 * 1024 * 1024
 # level 3 made snapshots at most 0.2 % smaller, for tables whose 440 kB each commit has to read and
 # write
 _ZSTD_LEVEL = 1
 _BEYOND = 2**63  # above any count
-# microseconds since 1970 of the years 1 to 9999, which readers can show
-_TIMES = range(-62_135_596_800_000_000, 253_402_300_800_000_000)
 
 _FORMATS = (FORMAT_VERSION,)
 _FORMATS_PENDING = (FORMAT_VERSION, PENDING_FORMAT_VERSION)
@@ -110,12 +111,14 @@ def read_hint(data: bytes) -> Hint | None:
 def encode_snapshot(snapshot: Snapshot) -> bytes:
     """Encode a snapshot: JSON in one zstd frame that declares its size. UsageError if it would be
     too large for readers. [OB1] [OB4]"""
-    _check_none_twice(snapshot.added)
-    return _bounded(
+    what = f"version {snapshot.version}"
+    data = _bounded(
         encode_json(snapshot, Snapshot),
-        f"version {snapshot.version}",
+        what,
         "Use fewer or shorter keys, sources, text positions and properties.",
     )
+    name = version_name(snapshot.version)
+    return _read_back(data, what, lambda: decode_snapshot(data, name=name, pending=True))
 
 
 def decode_snapshot(data: bytes, *, name: str, pending: bool = False) -> Snapshot:
@@ -140,11 +143,11 @@ def decode_snapshot(data: bytes, *, name: str, pending: bool = False) -> Snapsho
 
 def encode_prepared(prepared: Prepared) -> bytes:
     """Encode a prepared job, with the form and limits of a snapshot. [AB3] [OB1] [OB4]"""
-    return _bounded(
-        encode_json(prepared, Prepared),
-        f"prepared job {prepared.change.job}",
-        "Add fewer files, or commit without preparing.",
+    what, name = f"prepared job {prepared.change.job}", prepared_name(prepared.change.job)
+    data = _bounded(
+        encode_json(prepared, Prepared), what, "Add fewer files, or commit without preparing."
     )
+    return _read_back(data, what, lambda: decode_prepared(data, name=name))
 
 
 def encode_intent(prepared: Prepared) -> bytes | None:
@@ -341,14 +344,37 @@ def compress(raw: bytes) -> bytes:
     ).compress(raw)
 
 
+def _read_back(data: bytes, what: str, read: Callable[[], object]) -> bytes:
+    """The object, once it has passed the checks of those who will read it: what a writer
+    acknowledges, every reader takes. UsageError otherwise. [OB4]"""
+    try:
+        read()
+    except CorruptMetadataError as error:
+        raise UsageError(
+            f"{what} would hold what no reader accepts; nothing was committed. It would be read "
+            f"as: {error}"
+        ) from None
+    return data
+
+
 def _bounded(raw: bytes, what: str, remedy: str) -> bytes:
     data = compress(raw) if len(raw) <= MAX_RAW_BYTES else raw
-    if not _has_few_values(raw) or len(raw) > MAX_RAW_BYTES or len(data) > MAX_OBJECT_BYTES:
+    if (
+        not _has_few_values(raw)
+        or len(raw) > min(MAX_RAW_BYTES, _most_raw(data))
+        or len(data) > MAX_OBJECT_BYTES
+    ):
         raise UsageError(
             f"{what} would take {len(raw)} bytes ({len(data)} stored), more than readers "
             f"accept; nothing was committed. {remedy}"
         )
     return data
+
+
+def _most_raw(data: bytes) -> int:
+    """How many bytes an object may decompress to: what a few bytes claim must not take a gigabyte.
+    [OB4]"""
+    return MAX_RATIO * len(data) + (1 << 20)
 
 
 def decompress(data: bytes, *, name: str, limit: int = MAX_RAW_BYTES) -> bytes:
@@ -360,6 +386,7 @@ def decompress(data: bytes, *, name: str, limit: int = MAX_RAW_BYTES) -> bytes:
             raise CorruptMetadataError(
                 damaged(name, "its zstd frame declares no size"), object_name=name
             )
+        limit = min(limit, _most_raw(data))
         if declared > limit:
             reason = f"it claims {declared} bytes, more than the {limit} that are allowed"
             raise CorruptMetadataError(damaged(name, reason), object_name=name)
@@ -397,10 +424,6 @@ def _check(snapshot: Snapshot, name: str) -> None:
         raise ValueError(f"its name says version {version}, its content {snapshot.version}")
     if snapshot.version < 1 or not is_table_id(snapshot.table_id):
         raise ValueError("version or table_id is malformed")
-    if snapshot.committed_at not in _TIMES or (
-        snapshot.clock is not None and snapshot.clock not in _TIMES
-    ):
-        raise ValueError("committed_at or clock is no time of the years 1 to 9999")
     if not 1 <= snapshot.expired <= snapshot.fence <= snapshot.version:
         raise ValueError("expired <= fence <= version does not hold")
     if (snapshot.parent_digest is None) != (snapshot.version == 1):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ..table.entries import Entry, ManifestRef
+from ..table.entries import Count, Entry, ManifestRef, Time
 
 
 class KeyMark(
@@ -20,7 +20,7 @@ class KeyMark(
 
     format_version: int
     key: str
-    begun_at: int
+    begun_at: Time
     writer: str
 
 
@@ -35,9 +35,9 @@ class FinishedTask(
     """
 
     format_version: int
-    task: int
+    task: Count
     entries: tuple[Entry, ...] = ()
     manifests: tuple[ManifestRef, ...] = ()
-    rows_read: int | None = None
-    bytes_read: int | None = None
+    rows_read: Count | None = None
+    bytes_read: Count | None = None
     writer: str

@@ -6,7 +6,7 @@ Pure. Not here: what a commit does with them (core.commit.change), manifests as 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -15,6 +15,13 @@ from ..schema.wire import WireValue
 # Ranges that a job, a row change or a compaction records per file; a caller may name more. [RC5]
 # [GC16]
 MAX_SOURCES = 256
+
+# Numbers of the format: what is out of these ranges is damage, when it is read and when it would be
+# written. [OB4]
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+# microseconds since 1970 of the years 1 to 9999, which readers can show
+Time = Annotated[int, msgspec.Meta(ge=-62_135_596_800_000_000, le=253_402_300_799_999_999)]
 
 
 class ColumnStats(
@@ -27,8 +34,8 @@ class ColumnStats(
     up, still an upper bound).
     """
 
-    nulls: int | None = None
-    nans: int | None = None
+    nulls: Count | None = None
+    nans: Count | None = None
     min: WireValue = None
     max: WireValue = None
     min_cut: bool = False
@@ -42,8 +49,8 @@ class SourceRange(
     """The half-open range of one source whose rows a file holds. [OB8]"""
 
     source: str
-    start: int | str | None
-    end: int | str
+    start: Int64 | str | None
+    end: Int64 | str
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
@@ -60,12 +67,12 @@ class Entry(
 
     path: str
     partition: tuple[WireValue, ...] = ()
-    rows: int
-    bytes: int
+    rows: Count
+    bytes: Count
     digest: str | None = None
-    added: int = 0
+    added: Count = 0
     job: str
-    columns: dict[int, ColumnStats] = {}
+    columns: dict[Count, ColumnStats] = {}
     sources: tuple[SourceRange, ...] = ()
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
@@ -75,7 +82,7 @@ class FooterRef(
 ):
     """The end of a manifest, from the start of its Parquet footer: its length and digest. [OB14]"""
 
-    bytes: int
+    bytes: Count
     digest: str
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
@@ -93,12 +100,12 @@ class ManifestRef(
     """
 
     path: str
-    files: int
-    rows: int
-    data_bytes: int
-    bytes: int
+    files: Count
+    rows: Count
+    data_bytes: Count
+    bytes: Count
     digest: str
-    added: int = 0
+    added: Count = 0
     lower: tuple[WireValue, ...] = ()
     upper: tuple[WireValue, ...] = ()
     nulls: tuple[bool, ...] = ()

@@ -13,7 +13,7 @@ import msgspec
 from ..schema.fields import Schema
 from ..schema.wire import WireValue
 from .authorship import Author
-from .entries import Entry, ManifestRef
+from .entries import Count, Entry, Int64, ManifestRef, Time
 
 FORMAT_VERSION = 1
 # of a version that takes part in a joint commit and is not yet decided by itself [MT3] [OB16]
@@ -38,24 +38,24 @@ class Summary(
     the part spent on the prepared object; checks: reserved, writers leave it empty.
     """
 
-    files: int = 0
-    rows: int = 0
-    bytes: int = 0
-    removed_files: int = 0
-    removed_rows: int = 0
-    removed_bytes: int = 0
-    rows_read: int | None = None
-    bytes_read: int | None = None
-    files_written: int | None = None
-    rows_written: int | None = None
-    bytes_written: int | None = None
-    tasks: int = 0
+    files: Count = 0
+    rows: Count = 0
+    bytes: Count = 0
+    removed_files: Count = 0
+    removed_rows: Count = 0
+    removed_bytes: Count = 0
+    rows_read: Count | None = None
+    bytes_read: Count | None = None
+    files_written: Count | None = None
+    rows_written: Count | None = None
+    bytes_written: Count | None = None
+    tasks: Count = 0
     seconds: float = 0.0
     prepare_s: float = 0.0
-    attempts: int = 0
-    conflicts: int = 0
-    retries: int = 0
-    unknowns: int = 0
+    attempts: Count = 0
+    conflicts: Count = 0
+    retries: Count = 0
+    unknowns: Count = 0
     checks: dict[str, bool] = {}
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
@@ -78,8 +78,8 @@ class Commit(
     message: str | None = None
     metadata: dict[str, str] = {}
     author: Author | None = None
-    restored: int | None = None
-    advanced: dict[str, tuple[int | str | None, int | str]] = {}
+    restored: Count | None = None
+    advanced: dict[str, tuple[Int64 | str | None, Int64 | str]] = {}
     summary: Summary = Summary()
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
@@ -94,7 +94,7 @@ class KeyRecord(
     records of it say. [KY7]
     """
 
-    version: int
+    version: Count
     digest: str
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
@@ -109,8 +109,8 @@ class StreamRecord(
     """
 
     query: str
-    batch: int
-    version: int
+    batch: Int64
+    version: Count
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
@@ -120,8 +120,8 @@ class Tag(
     """A version kept readable under a name; until: microseconds since the epoch, None: no end.
     [RD5]"""
 
-    version: int
-    until: int | None = None
+    version: Count
+    until: Int64 | None = None
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
@@ -132,8 +132,8 @@ class RunRef(
     `first` and `last`. [OB11]"""
 
     path: str
-    rows: int
-    bytes: int
+    rows: Count
+    bytes: Count
     digest: str
     first: str
     last: str
@@ -145,9 +145,9 @@ class Totals(
 ):
     """Live files, rows and bytes at this version. [OB2]"""
 
-    files: int = 0
-    rows: int = 0
-    bytes: int = 0
+    files: Count = 0
+    rows: Count = 0
+    bytes: Count = 0
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
@@ -162,10 +162,10 @@ class DisputedTime(
     microseconds since the epoch.
     """
 
-    first: int
-    last: int
-    said: int
-    clock: int
+    first: Count
+    last: Count
+    said: Time
+    clock: Time
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
@@ -183,8 +183,8 @@ class Pending(
     home: str
     table_id: str
     job: str
-    attempt: int
-    base: int
+    attempt: Count
+    base: Count
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 
@@ -194,7 +194,7 @@ class JointRecord(
     """In a home: the last member of a partner table that committed. version: the member's; attempt:
     the id of its attempt; root: the partner's path. [MT4]"""
 
-    version: int
+    version: Count
     attempt: str
     root: str
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
@@ -206,7 +206,7 @@ class HomeRecord(
     """In a member's table: its last member under one home. version: the member's; root: the home's
     path. [MT12]"""
 
-    version: int
+    version: Count
     root: str
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
@@ -268,34 +268,34 @@ class Snapshot(
     Spec: OB2.
     """
 
-    format_version: int
+    format_version: Count
     table_id: str
-    version: int
+    version: Count
     parent_digest: str | None = None
-    committed_at: int
-    clock: int | None = None
+    committed_at: Time
+    clock: Time | None = None
     writer: str
     commits: tuple[Commit, ...]
     schema: Schema | None = None
-    partition_by: tuple[int, ...] = ()
+    partition_by: tuple[Count, ...] = ()
     manifests: tuple[ManifestRef, ...] = ()
     added: tuple[Entry, ...] = ()
     removed: dict[str, str] = {}
     removed_runs: tuple[RunRef, ...] = ()
-    watermarks: dict[str, int | str] = {}
-    origins: dict[str, int | str | None] = {}
-    forgotten: dict[str, tuple[tuple[int, int | str | None], ...]] = {}
+    watermarks: dict[str, Int64 | str] = {}
+    origins: dict[str, Int64 | str | None] = {}
+    forgotten: dict[str, tuple[tuple[Count, Int64 | str | None], ...]] = {}
     keys: dict[str, KeyRecord] = {}
     key_runs: tuple[RunRef, ...] = ()
     streams: dict[str, StreamRecord] = {}
-    set_back: dict[str, int] = {}
-    set_back_queries: dict[str, int] = {}
-    recent_jobs: dict[str, int | None] = {}
+    set_back: dict[str, Count] = {}
+    set_back_queries: dict[str, Count] = {}
+    recent_jobs: dict[str, Count | None] = {}
     job_runs: tuple[RunRef, ...] = ()
-    fence: int = 1
-    expired: int = 1
+    fence: Count = 1
+    expired: Count = 1
     tags: dict[str, Tag] = {}
-    condemned: dict[str, int | None] = {}
+    condemned: dict[str, Count | None] = {}
     properties: dict[str, str] = {}
     totals: Totals = Totals()
     provisional: bool = False
@@ -306,8 +306,8 @@ class Snapshot(
     pending: Pending | None = None
     joint: dict[str, JointRecord] = {}
     homes: dict[str, HomeRecord] = {}
-    void: tuple[int, ...] = ()
-    rank: int = 0
+    void: tuple[Count, ...] = ()
+    rank: Int64 = 0
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from ...core.commit.change import Write
 from ...core.commit.write_layout import MISSING_COLUMNS
 from ...core.schema import partitioning
-from ...core.schema.evolution import SchemaEdit, assign_new_ids
+from ...core.schema.evolution import SchemaEdit, assign_new_ids, fit
 from ...core.schema.fields import Schema, type_text
 from ...core.schema.text import is_text, is_unicode, shown
 from ...core.table.authorship import AUTHOR_PROPERTY, parts_of
@@ -51,12 +51,14 @@ def create(
     properties: Mapping[str, str],
     sources: Mapping[str, Position] | None = None,
     rank: int | None = None,
+    *,
+    exist_ok: bool = False,
 ) -> Head:
-    """Create a table with this schema, or return an existing one with columns of the same names.
-    [CM13]
+    """Create a table with this schema, or return an existing one with the same columns. [CM13]
 
-    sources: where each of them begins, so that no later range can be committed first [WM7]; rank:
-    its place among the tables of a joint commit, None: 0, or what an existing one has. [MT2]
+    exist_ok: whether an existing one may have more columns, and wider ones; sources: where each of
+    them begins, so that no later range can be committed first [WM7]; rank: its place among the
+    tables of a joint commit, None: 0, or what an existing one has. [MT2]
     """
     _check_properties(session, properties, schema, None)
     origins = origins_of(sources)
@@ -72,7 +74,7 @@ def create(
             sources=origins,
             rank=rank or 0,
         )
-    _check_same(session, head, schema, partition_by)
+    _check_same(session, head, schema, partition_by, exist_ok=exist_ok)
     if rank is not None and rank != head.snapshot.rank:
         raise UsageError(
             f"{session.store.url} is a table already, of rank {head.snapshot.rank}, and a table "
@@ -125,18 +127,39 @@ def _check_origins(session: TableContext, head: Head, origins: Mapping[str, Posi
 
 
 def _check_same(
-    session: TableContext, head: Head, schema: Schema, partition_by: Sequence[str]
+    session: TableContext,
+    head: Head,
+    schema: Schema,
+    partition_by: Sequence[str],
+    *,
+    exist_ok: bool,
 ) -> None:
     existing = head.snapshot.schema
+    if exist_ok and existing is not None:
+        try:
+            fit(existing, schema, merge=False)
+        except SchemaMismatchError as error:
+            raise SchemaMismatchError(
+                f"{session.store.url} is a table already, and rows of the given columns do not fit "
+                f"it: {error}"
+            ) from None
+        _check_partitioning(session, head, existing, partition_by)
+        return
     columns = [(field.name, type_text(field.type)) for field in schema.fields]
     there = [(field.name, type_text(field.type)) for field in existing.fields] if existing else []
     if columns != there:
         other = next((pair for pair in zip_longest(columns, there) if pair[0] != pair[1]), None)
         raise SchemaMismatchError(
             f"{session.store.url} is a table already, with other columns (first: {other}); "
-            "nothing was changed"
+            "nothing was changed. If columns were added or widened since, give exist_ok=True"
         )
     assert existing is not None
+    _check_partitioning(session, head, existing, partition_by)
+
+
+def _check_partitioning(
+    session: TableContext, head: Head, existing: Schema, partition_by: Sequence[str]
+) -> None:
     if partitioning.check_partition_by(existing, partition_by) != head.snapshot.partition_by:
         raise SchemaMismatchError(
             f"{session.store.url} is a table already, with another partitioning; nothing was "

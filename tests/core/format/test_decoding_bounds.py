@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 import time
 from typing import Any
 
@@ -17,6 +18,7 @@ from manifestcommit.core.commit.retention import Versions
 from manifestcommit.core.format import codec
 from manifestcommit.core.format.unknown_fields import MAX_DEPTH
 from manifestcommit.core.table import object_names
+from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.engine.runtime import checked_parquet
 from manifestcommit.store.memory import MemoryStore
 
@@ -69,11 +71,67 @@ def test_versions_are_as_many_as_one_says_and_take_no_memory() -> None:
 def test_a_document_of_nothing_takes_no_memory(store: MemoryStore, hole: str) -> None:
     """[OB4] A few kilobytes as stored, millions of values; and a writer makes none."""
     name, document = head_of(store)
-    many = f'{{"later":[{",".join([hole] * codec.MAX_VALUES)}],'.encode()
+    pad = random.Random(7).randbytes(200_000).hex()  # so that its size alone is not refused
+    many = f'{{"pad":"{pad}","later":[{",".join([hole] * codec.MAX_VALUES)}],'.encode()
     store.put(name, codec.compress(many + msgspec.json.encode(document)[1:]))
-    assert len(store.get(name)) < 100_000
+    assert len(store.get(name)) < 400_000
     with pytest.raises(mc.CorruptMetadataError, match="values"):
         mc.Table(store.url).snapshot()
+
+
+@pytest.mark.parametrize("hole", ["[]", '{"a":0}', "0", '"' + "x" * 100 + '"'])
+def test_a_few_kilobytes_decode_to_a_bounded_document(store: MemoryStore, hole: str) -> None:
+    """[OB4] A head of nine kilobytes took a gigabyte."""
+    name, document = head_of(store)
+    many = f'{{"later":[{",".join([hole] * (4_000_000 // len(hole)))}],'.encode()
+    store.put(name, codec.compress(many + msgspec.json.encode(document)[1:]))
+    assert len(store.get(name)) < 9_000
+    with pytest.raises(mc.CorruptMetadataError, match=r"more than the .* that are allowed"):
+        mc.Table(store.url).snapshot()
+    with pytest.raises(mc.CorruptMetadataError):
+        mc.write(ROWS, store.url)
+
+
+_NUMBERS: dict[str, Any] = {
+    "files of the table": ("totals", "files", 2**63),
+    "rows of the table": ("totals", "rows", 10**30),
+    "bytes of the table": ("totals", "bytes", -1),
+    "fence": (None, "fence", 2**63),
+    "a position": ("watermarks", "s", 2**63),
+    "a tag's version": ("tags", "t", {"version": -1}),
+    "a tag's time": ("tags", "t", {"version": 1, "until": 2**63}),
+    "a disputed time": (None, "disputed_times", [{"first": 1, "last": 1, "said": 2**62, "clock": 0}]),
+    "a void version": (None, "void", [2**63]),
+    "an aborted job": ("recent_jobs", "j", 2**63),
+}
+
+
+@pytest.mark.parametrize("what", _NUMBERS)
+def test_a_number_that_no_reader_takes_is_damage_and_is_not_written(store: MemoryStore, what: str) -> None:
+    """[OB4] A head with such a count ended reads in a bare OverflowError, and a write upon it was acknowledged."""
+    name, document = head_of(store)
+    inside, member, value = _NUMBERS[what]
+    (document if inside is None else document.setdefault(inside, {}))[member] = value
+    put(store, name, document)
+    for use in (lambda: mc.Table(store.url).snapshot(), lambda: mc.write(ROWS, store.url)):
+        with pytest.raises(mc.CorruptMetadataError):
+            use()
+
+
+def test_what_a_writer_would_acknowledge_is_checked_as_readers_check_it(store: MemoryStore) -> None:
+    """[OB4] One check for both directions, of every member."""
+    head = mc.Table(store.url).snapshot().version
+    snapshot = open_head(store).snapshot
+    assert codec.encode_snapshot(snapshot)
+    for broken in (
+        msgspec.structs.replace(snapshot, totals=msgspec.structs.replace(snapshot.totals, rows=2**63)),
+        msgspec.structs.replace(snapshot, committed_at=2**62),
+        msgspec.structs.replace(snapshot, expired=snapshot.version + 1),
+        msgspec.structs.replace(snapshot, watermarks={"s": -(2**63) - 1}),
+    ):
+        with pytest.raises(mc.UsageError, match="no reader accepts; nothing was committed"):
+            codec.encode_snapshot(broken)
+    assert mc.Table(store.url).snapshot().version == head
 
 
 def test_unknown_members_are_nested_no_deeper_than_can_be_written_back(store: MemoryStore) -> None:

@@ -6,6 +6,7 @@ import datetime as dt
 import random
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from tests.budgets import SetBudgets
 from tests.faults.tables import begin, check_table, memory, positions, read, read_ids, rows, session, write
 from tests.jobs import job_on
 
+import manifestcommit as mc
 from manifestcommit.core.table import object_names, partition_pattern
 from manifestcommit.engine.job.job import Transaction
 from manifestcommit.engine.job.two_phase import commit_prepared
@@ -590,6 +592,27 @@ def test_creating_a_table_that_is_there_with_another_shape_is_refused(store: Mem
             ["day"] if difference == "partitioning" else [],
             {},
         )
+
+
+def test_a_job_that_creates_its_table_each_time_outlives_changes_of_columns(tmp_path: Path) -> None:
+    """`exist_ok`: there is such a table, and rows of the given columns fit it. [CM13]"""
+    path, given = str(tmp_path / "t"), pa.schema([("id", pa.int32()), ("day", pa.string())])
+    table = mc.create_table(path, given, partition_by="day", exist_ok=True)
+    table.add_column("more", "string")
+    table.widen_column("id", "long")
+    with pytest.raises(SchemaMismatchError, match="exist_ok=True"):
+        mc.create_table(path, given, partition_by="day")
+    version = table.version
+    for same in (given, pa.schema([given.field(1), given.field(0)])):
+        assert mc.create_table(path, same, partition_by="day", exist_ok=True).version == version
+    for other, partition_by in (
+        (pa.schema([*given, ("other", pa.string())]), "day"),
+        (pa.schema([("id", pa.string()), ("day", pa.string())]), "day"),
+        (given, None),
+    ):
+        with pytest.raises(SchemaMismatchError, match="is a table already"):
+            mc.create_table(path, other, partition_by=partition_by, exist_ok=True)
+    assert mc.Table(path).version == version
 
 
 def test_jobs_that_begin_at_once_have_ids_of_their_own(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
