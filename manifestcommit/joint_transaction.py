@@ -350,17 +350,18 @@ def transaction(
 
     Spec: MT1, MT2, MT13.
     """
+    members: Any = tables
     if isinstance(tables, Iterable) and not isinstance(tables, Mapping | str):
-        tables = list(tables)
-        if any(isinstance(each, Job) for each in tables):
+        members = list(tables)
+        if any(isinstance(each, Job) for each in members):
             given = (key, recoverable or None, fingerprint, message, metadata, storage_options)
             if any(each is not None for each in given):
                 raise UsageError(
                     "tables: jobs have a key, a message and so on of their own, from begin(…): "
                     "give the transaction none. Nothing was done."
                 )
-            return _of_jobs(tables)
-    named = named_tables(tables)
+            return _of_jobs(members)
+    named = named_tables(members)
     if len(named) < 2:
         raise wrong("tables", tables, "2 to 32 tables", '["/lake/orders", "/lake/rejects"]')
     places = {name: place_of(table, storage_options) for name, table in named.items()}
