@@ -8,7 +8,6 @@ Not here: reading (spark.read.scan), pyarrow expressions (core.filter.arrow_expr
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
