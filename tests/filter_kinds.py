@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import io
 import math
@@ -131,7 +132,7 @@ def own(url: str) -> mc.Table:
 def adopted(url: str) -> mc.Table:
     if url.startswith("memory:"):
         store = open_store(url)
-        with store.create_output("a.parquet") as sink:
+        with contextlib.closing(store.create_output("a.parquet")) as sink:
             sink.write(foreign_file())
     else:
         Path(url).mkdir()

@@ -91,8 +91,11 @@ def test_columns_are_compared_in_sparks_order(tmp_path: Path) -> None:
     rows = pa.table({"a": [NAN, NAN, 1.0, NAN], "b": [NAN, 1.0, NAN, None]})
     mc.write(rows, str(tmp_path / "t"))
     dataset, a, b = mc.Table(str(tmp_path / "t")).dataset(), pc.field("a"), pc.field("b")
-    expected = {a == b: 1, a != b: 2, a > b: 1, a >= b: 2, a < b: 1, a <= b: 2, ~(a > b): 2, pc.abs(a) > 5: 3, a.cast("float") > b: 1}
-    assert [dataset.count_rows(filter=each) for each in expected] == list(expected.values())
+    expected = [
+        *((a == b, 1), (a != b, 2), (a > b, 1), (a >= b, 2), (a < b, 1), (a <= b, 2), (~(a > b), 2)),
+        *((pc.abs(a) > 5, 3), (a.cast("float") > b, 1)),
+    ]
+    assert [dataset.count_rows(filter=each) for each, _ in expected] == [count for _, count in expected]
 
 
 def test_other_doors_of_an_adopted_dataset_lose_no_row(tmp_path: Path) -> None:

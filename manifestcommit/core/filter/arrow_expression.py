@@ -67,7 +67,7 @@ _UNITS = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
 def parse_expression(
     expression: Any, schema: pa.Schema, argument: str = "the condition"
 ) -> Predicate:
-    """Parse a pyarrow expression into a predicate with pyarrow's meaning over tables of this
+    """Parse a pyarrow expression into a predicate, for either order of NaN, over tables of this
     schema. [RD7]
 
     A part that cannot be translated becomes `Unknown`, never an error, with one exception:

@@ -7,7 +7,6 @@ The parser's trees are no public interface, so a part that does not look as expe
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -287,11 +286,11 @@ def _like(column: ColumnPath, pattern: str) -> Predicate:
 
 
 def to_column(predicate: Predicate, schema: Schema) -> Column:
-    """A Column that keeps exactly the rows that pyarrow keeps for the expression of the predicate.
-    [RD7]
+    """A Column that keeps exactly the rows that pyarrow keeps for the expression of the predicate,
+    in Spark's order of floats. [RD7]
 
-    schema: the table's, for names and for the types on which the two differ: NaN (in Spark it
-    equals itself and is the greatest number), -0.0 in lists, collations. UsageError if a part was
+    schema: the table's, for names and for the types on which the two differ: -0.0 in lists,
+    collations. UsageError if a part was
     not understood, or Spark would cast to other rows.
     """
     match predicate:
@@ -361,11 +360,7 @@ def _leaf(node: Compare | IsIn | IsNan | StartsWith, field: Field) -> Column:
 
 
 def _compare(column: Column, op: Op, value: Any, field: Field, path: ColumnPath) -> Column:
-    if isinstance(value, float) and math.isnan(value):
-        return F.when(column.isNotNull(), F.lit(op == "!="))
     compared: Column = _OPERATORS[op](column, _literal(value, field, path))
-    if op in (">", ">=") and field.type in ("float", "double"):
-        return compared & ~F.isnan(column)
     return compared
 
 

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
-from manifestcommit.core.filter.arrow_expression import parse_expression
+from manifestcommit.core.filter.arrow_expression import parse_expression, spark_order
 from manifestcommit.core.filter.predicate import ColumnBounds, Compare, IsIn, Not, StartsWith, Unknown, may_match
 from manifestcommit.core.schema.arrow_schema import arrow_schema, footer_metadata
 from manifestcommit.core.schema.fields import Field, Schema, StructType
@@ -156,7 +156,7 @@ def test_a_pyarrow_filter_keeps_the_same_rows_in_spark(frame: DataFrame) -> None
     found = matches(frame, [to_column(parse_expression(each, ARROW), SCHEMA) for each in expressions])
     kept = 0
     for expression, rows in zip(expressions, found, strict=True):
-        assert rows == set(NUMBERED.filter(expression).column("row").to_pylist()), str(expression)
+        assert rows == set(NUMBERED.filter(spark_order(expression, NUMBERED.schema)).column("row").to_pylist()), str(expression)
         kept += len(rows)
     assert kept > len(expressions)  # not all of them empty
 
