@@ -341,6 +341,13 @@ EXPORTS: tuple[Mutant, ...] = (
         tests="engine/maintenance/test_adopt.py::test_delete_files_of_iceberg_are_no_rows",
     ),
     mutant(
+        "variants taken for structs",
+        "A column that Parquet marks as VARIANT becomes a struct that Spark cannot read.",
+        "AF2",
+        ("engine/datafile/foreign_file.py", "        self._check_variants()\n", ""),
+        tests=f"{_INTAKE}::test_variants_of_parquet_are_not_adopted_as_structs",
+    ),
+    mutant(
         "the data folder of another format's table",
         "A data folder that is adopted by itself has rows that were deleted or replaced.",
         "AF2",

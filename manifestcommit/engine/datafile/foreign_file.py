@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 from urllib.parse import unquote
@@ -118,6 +119,7 @@ def footer_schema(store: Store, path: str) -> pa.Schema:
         ) from error
 
 
+_VARIANT_GROUP = re.compile(r" group .* \(Variant(?:\(\d+\))?\) \{$", re.MULTILINE)
 _DELETE_IDS = {2147483546, 2147483545}  # that Iceberg reserves for file_path and pos
 _FAR = 1 << 30  # files do not have field ids from here on by chance
 
@@ -353,9 +355,26 @@ class _Candidate:
             unknown |= {field.name for field in found if field.name.lower() not in taken}
             found = [field for field in found if field.name not in unknown]
         self._check_members(found, self._schema.fields, ())
+        self._check_variants()
         for field in self._schema.fields:
             if field.file_name in self._inside:
                 self._check_nulls(field, self._inside[field.file_name])
+
+    def _check_variants(self) -> None:
+        """Check that no struct of the table is a variant in the file, which Arrow shows as a struct
+        and Spark does not read as one. [AF1] [AF2]"""
+        doubtful = [
+            path
+            for path, field in walk(self._schema.fields)
+            if isinstance(field.type, StructType)
+            and {"metadata", "value"} <= {member.name for member in field.type.fields}
+        ]
+        if doubtful and _VARIANT_GROUP.search(str(self._metadata.schema)):
+            raise self._mismatch(
+                doubtful[0],
+                "may be a variant in this file, of which the table would have the bytes as a "
+                "struct, and which Spark cannot read as one",
+            )
 
     def check_stored(self) -> None:
         """Check that the columns of the schema, all of which are in the file, have types that

@@ -53,7 +53,13 @@ def listed(session: TableContext, known: Schema | None) -> ListedTable:
     _check_features(session, protocol.reader_features or [], metadata.configuration)
     schema = _schema(struct, known, session.new_field_id)
     names = list(metadata.partition_columns)
-    by = check_partition_by(schema, names)
+    try:
+        by = check_partition_by(schema, names)
+    except UsageError as error:
+        raise UsageError(
+            f"{session.store.url} is partitioned by a column that cannot partition a table here: "
+            f"{error} Nothing was adopted; write the rows to a new table"
+        ) from None
     with parsed(f"the files in the Delta log {session.store.url}/{_LOG}"):
         files = _files(session, actions, schema, by, names)
     return ListedTable(schema=schema, partition_by=by, files=files, version=_in_words(version))
