@@ -53,6 +53,7 @@ class ColumnChanges:
             UsageError: the table has a column of that name, or it is a member's, such as `s.b`; or
                 the text names no type.
             UnsupportedTypeError: values of that type cannot be stored.
+            SchemaMismatchError: a column cannot have that name, such as one with a NUL.
             TableNotFoundError: there is no table at the path.
             OutcomeUnknownError: the store did not say whether it was committed.
 
@@ -88,6 +89,7 @@ class ColumnChanges:
 
         Raises:
             UsageError: there is no such column, or one that has the new name.
+            SchemaMismatchError: a column cannot have that name, such as one with a NUL.
             TableNotFoundError: there is no table at the path.
             OutcomeUnknownError: the store did not say whether it was committed.
 

@@ -259,13 +259,15 @@ class _TypeParser:
         while any(f"{known} ".startswith(f"{name} {self._next().lower()} ") for known in _NAMES):
             name += f" {self._take().lower()}"
         if name not in _NAMES:
-            raise _NoTypeError(f"{name!r} is the name of no type" if name else "it ends too early")
+            raise _NoTypeError(
+                f"{shown(name)} is the name of no type" if name else "it ends too early"
+            )
         return _NAMES[name]
 
     def expect(self, token: str) -> None:
         if (found := self._take()) != token:
             wanted = f"{token!r} is missing" if token else "it goes on after a type"
-            raise _NoTypeError(f"{wanted}, at {found!r}" if found else wanted)
+            raise _NoTypeError(f"{wanted}, at {shown(found)}" if found else wanted)
 
     def _parameters(self, count: int) -> list[FieldType]:
         self.expect("<")
@@ -279,7 +281,7 @@ class _TypeParser:
     def _member(self) -> Field:
         name = self._take()
         if not (name.isidentifier() or name.startswith("`")):
-            raise _NoTypeError(f"{name!r} is no name of a member")
+            raise _NoTypeError(f"{shown(name)} is no name of a member")
         name = name[1:-1].replace("``", "`") if name.startswith("`") else name
         if self._next() == ":":
             self.expect(":")
@@ -310,7 +312,7 @@ class _TypeParser:
         if decimal_parts(type) is None:
             raise _NoTypeError(
                 f"a decimal has 1 to {MAX_PRECISION} digits, of which the second number are after "
-                f"the point, not {type}"
+                f"the point, not {shown(type)}"
             )
         return type
 
