@@ -121,7 +121,7 @@ class Tag(
     [RD5]"""
 
     version: Count
-    until: Int64 | None = None
+    until: int | None = None  # of any size: shown as the last of times
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="__unknown__")
 
 

@@ -99,7 +99,6 @@ _NUMBERS: dict[str, Any] = {
     "fence": (None, "fence", 2**63),
     "a position": ("watermarks", "s", 2**63),
     "a tag's version": ("tags", "t", {"version": -1}),
-    "a tag's time": ("tags", "t", {"version": 1, "until": 2**63}),
     "a disputed time": (None, "disputed_times", [{"first": 1, "last": 1, "said": 2**62, "clock": 0}]),
     "a void version": (None, "void", [2**63]),
     "an aborted job": ("recent_jobs", "j", 2**63),
