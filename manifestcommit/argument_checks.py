@@ -2,9 +2,6 @@
 its name. [SE3] [SE1]
 
 Internal: it may change in any release.
-
-Not here: the rules themselves (engine.runtime.validation), what can only be checked against a table
-(its columns, versions, sources).
 """
 
 from __future__ import annotations

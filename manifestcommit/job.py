@@ -2,7 +2,7 @@
 
 Spark is touched only when a Spark DataFrame is handed in.
 
-Internal: import from `manifestcommit`. Not here: tables and readers (table), the protocol (engine).
+Internal: import from `manifestcommit`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Several tables at once: what a transaction commits and prepares, `read_together`,
 `tag_together`, `rollback_together`. [MT1] [MT11] [MT12]
 
-Internal: import from `manifestcommit`. Not here: the block that commits (joint_transaction), how
-several tables are committed and read (engine.joint), one table's job (job).
+Internal: import from `manifestcommit`.
 """
 
 from __future__ import annotations

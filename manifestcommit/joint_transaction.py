@@ -1,7 +1,6 @@
 """A commit of several tables, of a block or of jobs: `transaction`. [MT1] [RC1]
 
-Internal: import from `manifestcommit`. Not here: what is committed and prepared
-(joint), which rows a change of rows takes (table.row_changes).
+Internal: import from `manifestcommit`.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ Logger `manifestcommit.jobs`: INFO for what ended well or was aborted, WARNING f
 failures and unknown outcomes, DEBUG for each version that another job won; each record has the
 figures as plain values in its attribute `manifestcommit`. Metrics go to the meter provider of the
 application, under `manifestcommit.`, seconds in `s`, bytes in `By`. No credential and no data is in
-either. Not here: what is counted (engine.runtime.job_metrics, engine.inspection.table_metrics).
-For other sinks, add a function to `engine.runtime.job_metrics.observers`.
+either. For other sinks, add a function to `engine.runtime.job_metrics.observers`.
 
 Internal: it may change in any release.
 """

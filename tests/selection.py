@@ -1,7 +1,4 @@
-"""What a run of pytest has found, and what of it the quick set is: all tests but those marked `thorough`. What the quick set holds.
-
-Not here: the guard (project/test_quick_set.py), the marks (in the test files). `python -m tests.selection` lists what is left out.
-"""
+"""What a run of pytest has found, and what of it the quick set is: all tests but those marked `thorough`. What the quick set holds."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The exit codes of the `manifestcommit` command: one table for the code, the help and the page.
-
-Not here: what a command prints (cli.output).
-"""
+"""The exit codes of the `manifestcommit` command: one table for the code, the help and the page."""
 
 from __future__ import annotations
 

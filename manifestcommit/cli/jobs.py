@@ -1,6 +1,4 @@
 """Commands about jobs: what became of one, and finishing or aborting those that others have left.
-
-Not here: the calls behind them (job, table).
 """
 
 from __future__ import annotations

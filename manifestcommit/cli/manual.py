@@ -1,7 +1,4 @@
-"""`manifestcommit help` and `completion`: both are made from the parser.
-
-Not here: the help of a command itself (cli.parser).
-"""
+"""`manifestcommit help` and `completion`: both are made from the parser."""
 
 from __future__ import annotations
 

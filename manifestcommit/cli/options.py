@@ -1,6 +1,4 @@
 """What all commands share: how one is added, the path, the store's options, which version is meant.
-
-Not here: the commands themselves (cli.inspect, cli.jobs, cli.change, cli.maintain, cli.check).
 """
 
 from __future__ import annotations

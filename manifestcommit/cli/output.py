@@ -1,7 +1,4 @@
-"""Results in the formats for programs: --format json, jsonl and csv.
-
-Not here: tables for people (terminal.screen).
-"""
+"""Results in the formats for programs: --format json, jsonl and csv."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """The parser of the `manifestcommit` command: its verbs by group, its help, and what was meant by a
 word that it does not know.
-
-Not here: running a command (cli.main), `help` and `completion` (cli.manual).
 """
 
 from __future__ import annotations

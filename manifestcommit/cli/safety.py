@@ -1,7 +1,5 @@
 """Changes that only gc could make final are asked about first: --dry-run, --yes, and a question on
 a terminal. [SE4]
-
-Not here: what each change would do (cli.change, cli.jobs, cli.maintain).
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Spark on the command line: that a session starts is said, and what Spark itself says is not shown
 unless -v is given.
-
-Not here: which calls need Spark (table), and how its session starts (spark.dataframe).
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Pure, and only as much of Avro as Iceberg's metadata needs. A column of values becomes pieces: the
 bytes of all rows, and how many belong to each row. Rows are put together from pieces of several
-columns at once, which takes a twentieth of the time of encoding row by row. Not here: what the
-columns mean (interop.iceberg_manifests).
+columns at once, which takes a twentieth of the time of encoding row by row.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Puts a Delta log of a table beside its data files. [EX1]-[EX4]
 
 One object for each version, by put-if-absent and in their order, so that the log never has a hole.
-Where the log ends before the readable versions begin, a checkpoint comes first. Not here: what the
-objects hold (interop.delta_log).
+Where the log ends before the readable versions begin, a checkpoint comes first.
 """
 
 from __future__ import annotations

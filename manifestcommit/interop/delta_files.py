@@ -1,6 +1,6 @@
 """Files as a Delta log has them, with their statistics, for a whole table of entries at once. [EX8]
 
-Pure. Not here: the other actions (interop.delta_log).
+Pure.
 """
 
 from __future__ import annotations

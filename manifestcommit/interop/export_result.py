@@ -1,7 +1,4 @@
-"""What an export has made, for its caller. [EX1]
-
-Not here: how it is made (interop.exporter), which is loaded when something is exported.
-"""
+"""What an export has made, for its caller. [EX1]"""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Exports of a table: what users, commits and gc ask for, for each format. [EX1] [EX2] [EX4]
-
-Not here: one format's objects (interop.iceberg_export, interop.delta_export,
-interop.spark_catalog.export).
-"""
+"""Exports of a table: what users, commits and gc ask for, for each format. [EX1] [EX2] [EX4]"""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Puts Iceberg metadata of a table's newest version beside its data files. [EX1]-[EX6]
 
 Manifests, then the list, then the document by put-if-absent, then the hint: whatever stops it, a
-reader finds the document before, whole. Not here: what the objects hold (interop.iceberg_metadata,
-interop.iceberg_manifests).
+reader finds the document before, whole.
 """
 
 from __future__ import annotations

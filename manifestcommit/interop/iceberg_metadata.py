@@ -1,7 +1,6 @@
 """Iceberg's table metadata: one JSON document for each exported version. [EX1] [EX5]
 
-Pure. The document's snapshot ids and sequence numbers are versions. Not here: manifests
-(interop.iceberg_manifests), where the document is put (interop.iceberg_export).
+Pure. The document's snapshot ids and sequence numbers are versions.
 """
 
 from __future__ import annotations

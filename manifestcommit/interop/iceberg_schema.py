@@ -1,6 +1,6 @@
 """A table's columns and partitioning as Iceberg v2 has them. [EX6] [EX9]
 
-Pure. Not here: values (interop.iceberg_manifests), snapshots (interop.iceberg_metadata).
+Pure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What a report shows, reduced while it is read: memory depends on what is shown, not on the table.
 [RD3] [OB10]
 
-Pure: snapshots, entries and jobs in, values out. Not here: reading them (report.reading), shapes
-(report.drawing), HTML (report.page).
+Pure: snapshots, entries and jobs in, values out.
 """
 
 from __future__ import annotations

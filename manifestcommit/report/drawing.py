@@ -1,7 +1,6 @@
 """Shapes and scales of a report's charts, in SVG's units.
 
-Pure: values in, shapes out; the template writes them as SVG and escapes their texts. Not here: what
-is shown (report.data), colours (report/style.css).
+Pure: values in, shapes out; the template writes them as SVG and escapes their texts.
 """
 
 from __future__ import annotations

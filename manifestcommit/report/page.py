@@ -1,7 +1,6 @@
 """The page of a report: one HTML document without script, and a policy that forbids it any request.
 
 The policy (Content-Security-Policy) allows the page's own style, by its digest, and nothing else.
-Not here: what is shown (report.data), shapes (report.drawing).
 """
 
 from __future__ import annotations

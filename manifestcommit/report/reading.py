@@ -1,7 +1,4 @@
-"""Reads what a report shows, with a bounded number of requests; changes nothing. [RD3] [RD6]
-
-Not here: what is kept of it (report.data).
-"""
+"""Reads what a report shows, with a bounded number of requests; changes nothing. [RD3] [RD6]"""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """A snapshot into a Spark DataFrame: the planned files, the columns asked for, the rows that match.
 [SP4] [RD7]
-
-Not here: how Spark is made to read exactly these files (spark.read.scan), which files
-(engine.scan.planning).
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""A Java that Spark can start on, and the data source's registration in a session.
-
-Not here: what the data source does (spark.datasource.source), how tasks write
-(spark.write.arrow_writer), how files are read (spark.read.task_reader).
-"""
+"""A Java that Spark can start on, and the data source's registration in a session."""
 
 from __future__ import annotations
 

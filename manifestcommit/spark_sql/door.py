@@ -1,7 +1,4 @@
-"""`attach` and `sql`: the public calls. [SP50] [SP48]
-
-Not here: everything that needs Spark or sqlglot, which are extras and loaded when one is called.
-"""
+"""`attach` and `sql`: the public calls. [SP50] [SP48]"""
 
 from __future__ import annotations
 

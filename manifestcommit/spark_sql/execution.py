@@ -1,7 +1,4 @@
-"""Statements as calls of this library, one each. [SP48]
-
-Not here: what a text means (spark_sql.statements), what is read (spark_sql.reading).
-"""
+"""Statements as calls of this library, one each. [SP48]"""
 
 from __future__ import annotations
 

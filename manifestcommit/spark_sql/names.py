@@ -1,7 +1,7 @@
 """The tables that a session has names for. [SP50]
 
 Kept for each session, as long as it lives, and nowhere else: no other session, and no file, learns
-of a name, a path or an option. Not here: what a statement reads (spark_sql.reading).
+of a name, a path or an option.
 """
 
 from __future__ import annotations

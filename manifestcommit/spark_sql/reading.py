@@ -1,7 +1,4 @@
-"""Queries over tables: each is read at one version for the whole statement. [SP47]
-
-Not here: which words of a query are tables (spark_sql.queries).
-"""
+"""Queries over tables: each is read at one version for the whole statement. [SP47]"""
 
 from __future__ import annotations
 

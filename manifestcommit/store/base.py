@@ -1,8 +1,7 @@
 """The protocol's interface to an object store: calls over names relative to one table path.
 [ST1]-[ST5]
 
-The backends are in store.backends and store.local. Not here: retries of a commit
-(engine.commit.commit_loop), the meaning of names (core.table.object_names).
+The backends are in store.backends and store.local.
 """
 
 from __future__ import annotations

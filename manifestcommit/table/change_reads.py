@@ -1,7 +1,6 @@
 """Reading what changed between versions: `Table.read_changes`. [CH1]-[CH6]
 
-Internal: import from `manifestcommit`. Not here: which files changed (`Table.changes`, in
-table.reading), which rows differ (engine.row_feed).
+Internal: import from `manifestcommit`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Columns and properties of a table: `Table.add_column` and its neighbours. [SC6] [CM9]
 
-Internal: import from `manifestcommit`. Not here: which edits of a schema there are
-(core.schema.evolution), their commit (engine.operations.alter).
+Internal: import from `manifestcommit`.
 """
 
 from __future__ import annotations

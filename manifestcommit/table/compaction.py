@@ -1,8 +1,6 @@
 """`Table.compact` and `Table.plan_compaction`. [GC11] [GC16]
 
-Internal: import from `manifestcommit`. Not here: which files and what is committed
-(engine.maintenance.compaction), the rewriting itself (engine.maintenance.arrow_rewrite,
-spark.operations.rewrite).
+Internal: import from `manifestcommit`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What callers mean by a condition, the same in every call: SQL, a pyarrow expression or a Spark
 Column. [RD6] [RD7]
 
-Internal: import from `manifestcommit`. Not here: what a predicate proves (core.filter), what Spark
-evaluates (spark.filter).
+Internal: import from `manifestcommit`.
 """
 
 from __future__ import annotations

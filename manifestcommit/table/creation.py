@@ -1,7 +1,6 @@
 """Making an empty table. [CM13]
 
-Internal: import from `manifestcommit`. Not here: tables that are there, folders of files (table),
-first writes (job).
+Internal: import from `manifestcommit`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Exports to other engines: `Table.export` and `Table.create_table_sql`. [EX1] [EX10]
 
-Internal: import from `manifestcommit`. Not here: the formats (interop), exports that follow each
-commit (engine.metadata.exports).
+Internal: import from `manifestcommit`.
 """
 
 from __future__ import annotations

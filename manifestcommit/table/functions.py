@@ -1,6 +1,6 @@
 """What is asked of a table in one call: `read_committed` and `gc`. [RD2] [GC1]
 
-Internal: import from `manifestcommit`. Not here: how (table.table, table.reading, engine).
+Internal: import from `manifestcommit`.
 """
 
 from __future__ import annotations

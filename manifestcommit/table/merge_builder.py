@@ -1,7 +1,6 @@
 """A merge that is said clause by clause, which `Table.merge_into` begins. [RC9]
 
-Internal: import from `manifestcommit`. Not here: the merge (table.row_changes), what a clause is
-(engine.row_changes.clauses).
+Internal: import from `manifestcommit`.
 """
 
 from __future__ import annotations

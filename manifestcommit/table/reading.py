@@ -1,7 +1,6 @@
 """Reading a table: `Table`'s schema, versions, files, rows and history. [RD1]-[RD9]
 
-Internal: import from `manifestcommit`. Not here: which files a snapshot lists (engine.scan), how
-Spark reads them (spark).
+Internal: import from `manifestcommit`.
 """
 
 from __future__ import annotations

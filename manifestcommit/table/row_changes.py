@@ -1,8 +1,7 @@
 """Row changes of a table: `Table.delete`, `Table.update`, `Table.merge`, `Table.merge_into`,
 `Table.overwrite_where`. [RC1]-[RC10]
 
-Internal: import from `manifestcommit`. Not here: which rows go and come (engine.row_changes,
-spark.operations.merge), the commit (engine.operations.row_change).
+Internal: import from `manifestcommit`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """`Table`: what is kept, undone and looked after. [RD1] [WM5] [CF13] [GC1]
 
-Internal: import from `manifestcommit`. Not here: reading (table.reading), columns and properties
-(table.columns), single rows (table.row_changes), exports (table.exports), creating tables
-(table.creation), the protocol (engine).
+Internal: import from `manifestcommit`.
 """
 
 from __future__ import annotations

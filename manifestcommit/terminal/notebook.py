@@ -1,7 +1,6 @@
 """How values look in a REPL and in a notebook: one short line, or a small HTML table without style.
 
-Every text is escaped and shortened: names, keys and reasons may come from anyone. Not here: whole
-pages (report).
+Every text is escaped and shortened: names, keys and reasons may come from anyone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Progress of long work: a line on a terminal's standard error, or in a notebook; silent where no
 one is looking.
 
-Rich and IPython are loaded when there is something to show. Not here: what counts (engine).
+Rich and IPython are loaded when there is something to show.
 """
 
 from __future__ import annotations

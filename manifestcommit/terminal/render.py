@@ -1,7 +1,5 @@
 """Text for people and programs: aligned tables, counts and sizes, control characters made visible,
 JSON and CSV.
-
-Not here: tables that fit a terminal, and colour (terminal.screen).
 """
 
 from __future__ import annotations

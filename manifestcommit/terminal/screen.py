@@ -2,7 +2,7 @@
 wide as their content. [LY1]
 
 Rich is loaded only for a terminal. It takes half a millisecond for a row, so long tables are
-printed as in a pipe. Not here: the text of cells (terminal.render).
+printed as in a pipe.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """Every decision of a simulated run, by name: drawn from a seed, or given. A run can be replayed
 from its decisions, and shrunk. [IV3]
-
-Not here: what is decided (testing.simulation.scheduler, testing.simulation.simulated_store,
-testing.simulation.themes), shrinking a run (testing.shrink).
 """
 
 from __future__ import annotations

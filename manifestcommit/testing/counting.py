@@ -6,7 +6,7 @@ ours and the users'. [CM11] [IV10]
     …
     assert store.requests() == {"put_if_absent": 1, "list": 1, "put": 1}
 
-Not here: failures (testing.faults). Reads of data files through `filesystem()` go past it: they are
+Reads of data files through `filesystem()` go past it: they are
 the reader's, not the protocol's.
 """
 

@@ -7,7 +7,7 @@ for ever. [IV3] [IV4]
         with contextlib.suppress(Died):
             publish(FaultStore(fresh(), {number: "dies_after"}))
 
-Not here: counting bytes (testing.counting). Reads of data files through `filesystem()` go past it.
+Reads of data files through `filesystem()` go past it.
 """
 
 from __future__ import annotations

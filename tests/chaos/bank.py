@@ -1,7 +1,4 @@
-"""Transfers between tables: what a transfer is, how its rows tell where its other rows must be, and what is wrong with a joint read.
-
-Not here: who makes transfers (teller), who reads (auditor), what must hold of the objects at the end (check_bank).
-"""
+"""Transfers between tables: what a transfer is, how its rows tell where its other rows must be, and what is wrong with a joint read."""
 
 from __future__ import annotations
 

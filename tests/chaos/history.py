@@ -1,7 +1,7 @@
 """The history of a run, for the history checker: what actors do to each table and are told, and what readers see of it.
 
 An item is what one job has brought: its job, its slot where it has one, and how many rows. So a read that shows half of a job, or one
-twice, shows an item that nobody wrote; which rows these are, `check` knows. Not here: the checker itself (manifestcommit.testing).
+twice, shows an item that nobody wrote; which rows these are, `check` knows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A source as streams are: append-only partitions in files, an offset per record. What it holds is the truth that tables are held to.
-
-Not here: who appends when (producer), what tables must hold of it (check).
-"""
+"""A source as streams are: append-only partitions in files, an offset per record. What it holds is the truth that tables are held to."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""One run: starts the actors, carries out the schedule, drains what is left, checks, and sums up.
-
-Not here: what is right (check), what the actors do.
-"""
+"""One run: starts the actors, carries out the schedule, drains what is left, checks, and sums up."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a run is about: which tables there are, who plays, when all of the work is done, and what must hold at the end.
-
-Not here: the course of a run (run), the actors (nursery).
-"""
+"""What a run is about: which tables there are, who plays, when all of the work is done, and what must hold at the end."""
 
 from __future__ import annotations
 

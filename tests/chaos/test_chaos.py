@@ -1,6 +1,6 @@
 """Writers, committers, readers and a producer as processes, killed, stopped and lied to all the time: each record once, at each version.
 
-The long runs are `make chaos`. Not here: that the checker finds damage (test_check).
+The long runs are `make chaos`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""One unit of work from its records to its outcome: what any writer does with it, in one of several ways.
-
-Not here: which unit is worked on, and when (writer).
-"""
+"""One unit of work from its records to its outcome: what any writer does with it, in one of several ways."""
 
 from __future__ import annotations
 

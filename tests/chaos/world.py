@@ -1,7 +1,4 @@
-"""What all actors of a run share: where the tables are, what is noted of all that happens, and which phase the run is in.
-
-Not here: what each actor does (producer, writer, committer, reader), when it is killed (schedule).
-"""
+"""What all actors of a run share: where the tables are, what is noted of all that happens, and which phase the run is in."""
 
 from __future__ import annotations
 

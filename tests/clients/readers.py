@@ -1,7 +1,7 @@
 """Clients that read exports, each by its own library, in the environment that has it: `python readers.py JOBS.json`.
 
 Nothing but pyarrow and one client at a time is imported: the environments of clients do not fit together. For each job the rows become
-an Arrow file, or what the client says against it a text. Not here: which rows are right (tests.clients.run).
+an Arrow file, or what the client says against it a text.
 """
 
 from __future__ import annotations

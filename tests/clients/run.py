@@ -1,7 +1,4 @@
-"""Exports tables of every kind, has each client read them, and says what became of each. [EX1] [EX3] [EX6] [EX8] [EX9]
-
-Not here: how clients read (readers), where they are installed (environments), what is known of their faults (faults).
-"""
+"""Exports tables of every kind, has each client read them, and says what became of each. [EX1] [EX3] [EX6] [EX8] [EX9]"""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@
 - `<!-- invisible-code: python` … `-->` is code that readers of the page do not see: what they have already, such as a folder of files.
 - `<!-- needs: spark, s3 -->` says what a page needs: a Spark session, called `spark`, and an S3 server.
 
-Blocks of other languages are not run. Not here: which pages there are, and what they may show (test_pages.py).
+Blocks of other languages are not run.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 
 Needs the extra `docs` and no network. The site is in build/site; it asks nothing of any other host. Whatever leads nowhere fails:
 a link, an anchor, a reference, a page that the navigation lacks. Exit codes: 0 built, 1 something is wrong.
-
-Not here: the checks of the built pages (links.py), the pages made from the code (generated.py).
 """
 
 from __future__ import annotations

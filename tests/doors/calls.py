@@ -1,7 +1,7 @@
 """Hostile calls of every public function and method: one argument is not what it should be, all others are valid. [SC7]
 
 `python -m tests.doors.calls` prints what is neither a success nor an error of this package. It never starts Spark: pyspark is blocked,
-so that a check has to come before Spark. Not here: what the errors must say (test_doors).
+so that a check has to come before Spark.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 Each writer opens the table, appends a made-up file, and begins anew, until the time is over. Threads hand a baton on, to whoever is to
 wake first by a clock of their own; so the figures are of the protocol alone, as on a store far away with machines that have nothing
-else to do. Not here: real stores, machines and clients (benchmarks.contention).
+else to do.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """An HTTP proxy between an S3 client and an S3 server that loses, delays, doubles and falsifies requests as scripted.
 
-Bytes pass unchanged in both directions, Host and percent-encoding included, so that signatures stay valid. Not here: TLS, pipelining.
+Bytes pass unchanged in both directions, Host and percent-encoding included, so that signatures stay valid.
 """
 
 from __future__ import annotations

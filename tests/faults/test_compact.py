@@ -1,7 +1,6 @@
 """Compaction beside everything else, and under crashes: the same rows in fewer files, or what was there before. [GC11]
 
-Spark's part of it is done in this process. Not here: which files are rewritten together (tests/core/commit/test_compaction_plan.py), rows
-of all kinds through Spark (tests/spark/operations/test_compact.py).
+Spark's part of it is done in this process.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""gc under crashes, damage and lies: nothing that is needed ever goes, and what is dead is gone after the next two. [GC1]-[GC8] [IV7]
-
-Not here: which version and which name may go, as pure functions (tests/core/commit/test_retention.py); callers and the command line
-(tests/engine/maintenance/test_gc.py), what others do meanwhile (test_gc_races).
-"""
+"""gc under crashes, damage and lies: nothing that is needed ever goes, and what is dead is gone after the next two. [GC1]-[GC8] [IV7]"""
 
 from __future__ import annotations
 

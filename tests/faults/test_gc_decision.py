@@ -1,7 +1,4 @@
-"""What a gc decides from, value by value: ages, prepared jobs, keys, runs, condemned names. [GC1] [GC3] [GC6] [GC8] [KY4] [AB5]
-
-Not here: the choice itself (tests/core/commit/test_retention.py), what is deleted by it (test_gc).
-"""
+"""What a gc decides from, value by value: ages, prepared jobs, keys, runs, condemned names. [GC1] [GC3] [GC6] [GC8] [KY4] [AB5]"""
 
 from __future__ import annotations
 

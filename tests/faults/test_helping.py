@@ -1,8 +1,4 @@
-"""Writers that carry each other: each job once, whoever dies, stalls, races, gives up or lies beside it. [CM19]-[CM22] [CM24]
-
-Not here: what may be carried, as pure functions (tests/core/commit/test_group_commit.py); fifty writers on a real store
-(tests/e2e/test_stores.py).
-"""
+"""Writers that carry each other: each job once, whoever dies, stalls, races, gives up or lies beside it. [CM19]-[CM22] [CM24]"""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Jobs of several tables that are prepared together or recoverable, on a disk, and kill -9 of the process that prepares or commits them:
 another one commits, aborts or recovers them, or does the same work again, and all tables agree. [MT11] [AB6]
-
-Not here: the same at each single request, in one process (tests/engine/joint/test_joint_two_phase.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Two-phase commit under faults, races and kill -9: one decision, told alike by everyone, and each row once. [AB3] [AB4] [IV2]-[IV4]
-
-Not here: what callers and the command line see on a good day (tests/engine/job/test_two_phase.py).
-"""
+"""Two-phase commit under faults, races and kill -9: one decision, told alike by everyone, and each row once. [AB3] [AB4] [IV2]-[IV4]"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Exports of a table whose objects others have changed, and a file of another program that they describe. [EX2] [EX4] [OB4]
 
-Allowed are an export as if nothing had been there, and the library's own errors. Not here: what sound exports show (tests/interop).
+Allowed are an export as if nothing had been there, and the library's own errors.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Folders that are no table yet, whose logs others wrote: of Spark's streaming sink, and of other formats. [AF2] [OB4] [LY6]
 
-Allowed are an adoption of exactly the files that a sound log lists, and the library's own errors. Not here: the data files' own bytes
-(tests.fuzz.parquet).
+Allowed are an adoption of exactly the files that a sound log lists, and the library's own errors.
 """
 
 from __future__ import annotations

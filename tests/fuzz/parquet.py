@@ -1,6 +1,6 @@
 """Parquet that lies, in its footer or in its pages: data files that something else wrote, and manifests. [AF3] [OB4]
 
-Run them in child processes (tests.fuzz.child): what is wrong here ends one, or keeps it. Not here: JSON, columns (tests.fuzz.targets).
+Run them in child processes (tests.fuzz.child): what is wrong here ends one, or keeps it.
 """
 
 from __future__ import annotations

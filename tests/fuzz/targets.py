@@ -2,7 +2,7 @@
 
 Allowed are the answers of a sound table and the library's own errors. Anything else (another exception, a crash, minutes, gigabytes)
 is a finding; so is a head that nobody can read any more where only what jobs leave for others was hostile. `tests.fuzz.inventory` says
-which object is read where, and which of these targets covers it. Not here: folders that are no table yet (folders), Parquet (parquet).
+which object is read where, and which of these targets covers it.
 """
 
 from __future__ import annotations

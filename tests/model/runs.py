@@ -1,7 +1,4 @@
-"""The configurations of the model: spec/model/runs.toml, what each of them covers, and what TLC is given for it.
-
-Not here: running TLC (tests.model.tlc).
-"""
+"""The configurations of the model: spec/model/runs.toml, what each of them covers, and what TLC is given for it."""
 
 from __future__ import annotations
 

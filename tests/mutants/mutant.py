@@ -1,7 +1,4 @@
-"""A safeguard taken out of the package: which text becomes which, what is lost by that, and which tests are there to notice.
-
-Not here: the list (protocol, guards), running (run).
-"""
+"""A safeguard taken out of the package: which text becomes which, what is lost by that, and which tests are there to notice."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A copy of the tree in which one safeguard at a time is taken out, and its tests are run. Nothing is changed in the tree itself.
-
-Not here: what is taken out (catalogue), the command (__main__).
-"""
+"""A copy of the tree in which one safeguard at a time is taken out, and its tests are run. Nothing is changed in the tree itself."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""How much stands behind the invariants of section 13: counted now, by running, or read from what an earlier run recorded.
-
-Not here: the command (__main__), what is run (tests.model, manifestcommit.testing, tests.mutants, tests.fuzz).
-"""
+"""How much stands behind the invariants of section 13: counted now, by running, or read from what an earlier run recorded."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a round is, drawn from its seed: who takes part, what each tries, where it is killed or stopped, which clocks are wrong.
-
-Not here: how each thing is done (operations), what must hold afterwards (check).
-"""
+"""What a round is, drawn from its seed: who takes part, what each tries, where it is killed or stopped, which clocks are wrong."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The history of a round as the history checker judges it: each process' records, and what the chain of versions says of the unheard.
 
 An item is what one job has brought to one partition: the job, the partition and how many rows. What became of tags is the model's to say.
-Not here: the checker (manifestcommit.testing).
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 The history is the chain of snapshots back from the head, as the archive has it; each commit in it is an operation of the log, whose
 arguments say what it did to the rows. What a process was not told took place if the chain has it. Everything returns findings, sentences.
-Not here: the table as it is read (check).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What processes of a round try: each operation by the library's public calls, its outcome in the words of `records`.
-
-Not here: when (draw), what must hold of it (model, check).
-"""
+"""What processes of a round try: each operation by the library's public calls, its outcome in the words of `records`."""
 
 from __future__ import annotations
 

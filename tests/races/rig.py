@@ -1,7 +1,7 @@
 """The store as a process of a round has it: its calls are watched, its clock may be wrong, its lists come in small pages.
 
 Every version that anybody reads, or is about to create, is kept in an archive beside the table under its digest: whatever gc deletes,
-the whole history can be read afterwards, back from the head by the digests of parents. Not here: what is done at a call (actor).
+the whole history can be read afterwards, back from the head by the digests of parents.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A run of rounds: draws each, lets its processes race, and checks what they leave behind.
-
-Not here: what a round is (draw), what processes do (actor), what is right (check).
-"""
+"""A run of rounds: draws each, lets its processes race, and checks what they leave behind."""
 
 from __future__ import annotations
 

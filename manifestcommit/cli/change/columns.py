@@ -1,7 +1,4 @@
-"""`manifestcommit add-column` and its neighbours, and `properties`. [SC5] [SC6] [SC9] [CM9]
-
-Not here: which edits are possible (core.schema.evolution, engine.operations.alter).
-"""
+"""`manifestcommit add-column` and its neighbours, and `properties`. [SC5] [SC6] [SC9] [CM9]"""
 
 from __future__ import annotations
 

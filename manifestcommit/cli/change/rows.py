@@ -1,8 +1,4 @@
-"""`manifestcommit delete`: rows out of a table by a condition in SQL. [RC2] [RC8]
-
-Not here: who evaluates the condition (engine.row_changes.executor), the merge, whose source is a
-program's.
-"""
+"""`manifestcommit delete`: rows out of a table by a condition in SQL. [RC2] [RC8]"""
 
 from __future__ import annotations
 

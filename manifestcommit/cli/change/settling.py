@@ -1,7 +1,5 @@
 """`manifestcommit settle`: a table that no longer depends on the one that decided its newest
 version. [MT10]
-
-Not here: what it does (engine.operations.settle).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""`manifestcommit rewind`: setting a source's watermark back. [WM5]
-
-Not here: what it does (engine.operations.rewind).
-"""
+"""`manifestcommit rewind`: setting a source's watermark back. [WM5]"""
 
 from __future__ import annotations
 

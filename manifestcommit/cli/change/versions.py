@@ -1,7 +1,5 @@
 """`manifestcommit rollback`, `tag` and `untag`: going back to a version, and names that keep
 versions readable. [CF13] [GC10]
-
-Not here: what they do (engine.operations.rollback, engine.operations.tags).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""`manifestcommit doctor`: whether a store is safe for commits. [ST12]
-
-Not here: the probes (store.probes.doctor).
-"""
+"""`manifestcommit doctor`: whether a store is safe for commits. [ST12]"""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """`manifestcommit verify`: whether a table is whole, and what to do where it is not. Exit status 1
 where something is damaged. [RD10]
-
-Not here: what is looked at (engine.inspection.verify), what a finding means (core.commit.audit).
 """
 
 from __future__ import annotations

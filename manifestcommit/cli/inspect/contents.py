@@ -1,7 +1,4 @@
-"""Commands that show what a version holds: schema, partitions, files, and the first rows.
-
-Not here: what was committed (cli.inspect.queries).
-"""
+"""Commands that show what a version holds: schema, partitions, files, and the first rows."""
 
 from __future__ import annotations
 

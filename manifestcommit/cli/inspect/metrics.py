@@ -1,7 +1,4 @@
-"""`manifestcommit metrics`: a table's figures, for monitoring.
-
-Not here: what the figures are (engine.inspection.table_metrics).
-"""
+"""`manifestcommit metrics`: a table's figures, for monitoring."""
 
 from __future__ import annotations
 

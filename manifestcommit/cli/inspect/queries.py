@@ -1,7 +1,4 @@
-"""Commands that show what was committed: history, describe, watermarks, changes, lineage.
-
-Not here: what they print, as Python callers get it (table), files and rows (cli.inspect.contents).
-"""
+"""Commands that show what was committed: history, describe, watermarks, changes, lineage."""
 
 from __future__ import annotations
 

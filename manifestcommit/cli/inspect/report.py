@@ -1,7 +1,4 @@
-"""`manifestcommit report`: pictures of a table as one HTML page.
-
-Not here: what the page shows (report).
-"""
+"""`manifestcommit report`: pictures of a table as one HTML page."""
 
 from __future__ import annotations
 

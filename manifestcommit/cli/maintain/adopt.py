@@ -1,8 +1,4 @@
-"""The command that makes a table of a folder of Parquet files: `adopt`.
-
-Not here: arguments that every command has, exit statuses of errors (cli.options), what adopting is
-(engine.maintenance.adopt).
-"""
+"""The command that makes a table of a folder of Parquet files: `adopt`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """`manifestcommit compact`: what would be rewritten, group by group with its reason, or what was.
 [GC11] [GC16]
-
-Not here: which files are rewritten together (core.commit.compaction_plan), the rewriting
-(engine.maintenance.compaction).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Commands that show a table to other engines: `export`, `create-table-sql`.
-
-Not here: what an export is (interop), arguments that every command has (cli.options).
-"""
+"""Commands that show a table to other engines: `export`, `create-table-sql`."""
 
 from __future__ import annotations
 

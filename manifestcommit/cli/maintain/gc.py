@@ -1,7 +1,5 @@
 """`manifestcommit gc`: what would go, path by path with its reason, or what has gone, by kind.
 [GC5]
-
-Not here: what may go (engine.maintenance.gc).
 """
 
 from __future__ import annotations

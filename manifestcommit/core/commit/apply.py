@@ -1,7 +1,6 @@
 """The snapshot that results from a change: `apply(head, change) -> next`. [CM9] [OB2]
 
-Pure: whatever must be looked up is passed in as `ConflictInputs`. Not here: whether a change still
-applies (core.commit.conflict), when inlined parts are spilled (core.commit.spill_policy).
+Pure: whatever must be looked up is passed in as `ConflictInputs`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The findings of `verify`, and the rules that a version and its successor must keep. [RD10] [IV1]
 [WM4]
 
-Pure: snapshots in, findings out. Not here: reading the snapshots (engine.inspection.verify),
-objects below the table path (engine.inspection.store_inventory), the bytes of files
-(engine.inspection.deep_check).
+Pure: snapshots in, findings out.
 """
 
 from __future__ import annotations

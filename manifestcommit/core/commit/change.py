@@ -1,7 +1,6 @@
 """What a job's commit changes in a table: one struct for each kind of commit. [CM9]
 
-Pure. Not here: the snapshot that results (core.commit.apply), whether a change still applies
-(core.commit.conflict).
+Pure.
 """
 
 from __future__ import annotations

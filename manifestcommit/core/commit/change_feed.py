@@ -1,8 +1,7 @@
 """A stream's position in a table's history, and which commits bring it new data; the
 columns of changed rows. [SP8] [CH2]
 
-Pure. Not here: the files of a batch (engine.scan.change_feed), Spark's interface to it
-(spark.datasource.stream_reader), which rows changed (engine.row_feed).
+Pure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Plans compaction: which small files, and which small manifests, are rewritten together, and why.
 [GC16] [GC11]
 
-Pure. Not here: reading and writing rows (engine.maintenance.compaction, spark.operations.rewrite),
-the commit that replaces files (engine.commit.commit_loop).
+Pure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Decides whether a change still applies on top of the commits since its base version: one function
 per rule, all listed in one table by the kind of change. [CF1]
 
-Pure. A conflict is a value here; the engine turns it into an exception. Not here: loading the
-intervening commits (engine.commit.conflict_inputs).
+Pure. A conflict is a value here; the engine turns it into an exception.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Group commit: one create carries the changes of several jobs. Decides which changes may be
 published, which of them apply, and what the combined version is. [CM19]-[CM24]
 
-Pure. Not here: the objects that changes are published in (core.format.codec), reading them
-(engine.commit.group_commit), the conflict rules (core.commit.conflict).
+Pure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The rules of garbage collection: the fence and the oldest readable version by policy, and a
 verdict on every object. [GC1] [GC5]
 
-Pure. Not here: the commit of that decision (core.commit.apply), the files that readable versions
-list (engine.maintenance.reachable_files), requests to the store (engine.maintenance.gc).
+Pure.
 """
 
 from __future__ import annotations

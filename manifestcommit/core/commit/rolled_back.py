@@ -1,8 +1,7 @@
 """The state after a rollback: the data as it was, the chain of versions as it is. [CF13] [WM6]
 [KY7]
 
-Pure. Not here: the commit that records it (core.commit.apply), which keys it invalidates
-(engine.operations.rollback).
+Pure.
 """
 
 from __future__ import annotations

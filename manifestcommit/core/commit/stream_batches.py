@@ -1,7 +1,6 @@
 """Batches of streaming queries: which batch a table expects next. [KY6]
 
-Pure. Not here: the record (core.table.snapshot), the consequences of the answer
-(engine.commit.commit_loop, core.commit.conflict).
+Pure.
 """
 
 from __future__ import annotations

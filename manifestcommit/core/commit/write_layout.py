@@ -1,8 +1,7 @@
 """How a job lays out its files: their columns and partitioning, and the partitions that they
 replace. [SC3] [PT1] [PT3]
 
-Pure. Not here: whether the layout still holds when the job commits (core.commit.conflict), writing
-files (engine.datafile.writer).
+Pure.
 """
 
 from __future__ import annotations

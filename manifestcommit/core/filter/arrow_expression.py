@@ -6,7 +6,7 @@ encoder doubles the message with every nested call (14 terms joined by `|` take 
 gigabytes), loses the meaning of a null in a value set, and refuses comparisons that Arrow can do
 (`int_column > 1.5`). So this module reads the other: the pickled form, an Arrow IPC file whose
 schema metadata spell the tree in prefix order. Any part that it does not know becomes `Unknown`,
-never a guess. Pure. Not here: what a predicate proves about files (core.filter.predicate).
+never a guess. Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The key columns of a merge (upsert), and where a table may hold a row with one of the source's
 keys. [RC3]
 
-Pure. Not here: idempotency keys of jobs (core.commit.change).
+Pure.
 """
 
 from __future__ import annotations

@@ -4,9 +4,7 @@ open. [RD6]
 A predicate is true, false or null for a row. `may_match` asks, for many files at once, whether any
 row can make it true, by Arrow's or by Spark's rules. They differ: in Arrow, comparisons with NaN
 are false; in Spark, NaN equals NaN and is the greatest value; each casts a literal of another type
-by rules of its own. A file is kept wherever either engine could return true. Pure. Not here: where
-predicates come from (core.filter.arrow_expression, spark.filter.columns), where bounds come from
-(engine.scan.pruning_stats).
+by rules of its own. A file is kept wherever either engine could return true. Pure.
 
 There is no third vector for null: And, Or and Not turn a null into something else only if every
 value in its place would do the same, so a null never makes a whole true that neither true nor false

@@ -3,8 +3,7 @@ it is evaluated without Spark. [RC2]
 
 Where the two languages differ (NaN, nulls in lists, CASE, overflow), the compiled expression says
 what Spark says by default, with ANSI rules. What could differ (collations, the session's time zone,
-casts of texts) is `NotUnderstoodError`, never a guess. Pure. Not here: the grammar
-(core.filter.sql_syntax), pruning (core.filter.arrow_expression).
+casts of texts) is `NotUnderstoodError`, never a guess. Pure.
 """
 
 from __future__ import annotations

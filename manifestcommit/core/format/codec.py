@@ -1,8 +1,7 @@
 """Encodes and decodes every metadata object except manifests; mirrors spec/v1.md clause by clause.
 [LY1]-[LY7] [LY11] [LY12] [LY14] [OB1]-[OB4]
 
-Pure. Not here: what the values mean (core.table.snapshot), manifests and runs, which are Parquet
-(core.format.manifest_table).
+Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A manifest as an Arrow table: one row per entry, typed partition and bounds columns, sorted by
 partition, then path. [OB6] [OB13]
 
-Pure: tables in, tables out. Not here: Parquet bytes and the store (engine.metadata.manifests).
+Pure: tables in, tables out.
 """
 
 from __future__ import annotations

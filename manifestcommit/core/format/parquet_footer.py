@@ -2,9 +2,7 @@
 possible in this file. [AF3] [OB4]
 
 Libraries that read Parquet partly trust a footer: a forged one crashes the process, or makes a
-reader allocate more than the file holds. Pure. Not here: the Thrift protocol (core.format.thrift),
-where the bytes come from (engine.runtime.checked_parquet), how far to trust statistics
-(engine.datafile.footer_stats).
+reader allocate more than the file holds. Pure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The objects that a recoverable job leaves for its rerun: a mark with its idempotency key, and one
 object for each finished task. [AB6] [LY5]
 
-Pure. Not here: names (core.table.object_names), bytes (core.format.codec), when the objects are
-written and trusted (engine.job.task_recovery).
+Pure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The log of Spark's streaming file sink, through which Spark reads exactly the files that it
 names, and lists nothing. [SP4] [EX10]
 
-Pure. Not here: temporary logs for one read (spark.read.scan), the log of an export
-(interop.spark_catalog).
+Pure.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Consistent versions of several tables: each joint commit is in all of them or in none. [MT12]
 
-Pure. Not here: reading the versions (engine.metadata.version_chain).
+Pure.
 """
 
 from __future__ import annotations

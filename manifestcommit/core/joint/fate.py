@@ -1,7 +1,6 @@
 """What became of a member of a joint commit, and the state that follows from it. [MT5] [MT6]
 
-Pure. Not here: reading the home's latest version (engine.metadata), the checks of the members of a
-snapshot (core.table.joint_members).
+Pure.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The order of the tables of a joint commit: the first one decides. [MT2]
 
-Pure. Not here: how a commit is made (engine.commit.commit_loop).
+Pure.
 """
 
 from __future__ import annotations

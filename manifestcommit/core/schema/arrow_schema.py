@@ -4,7 +4,7 @@ data. [SC1] [SC2]
 Pure. In data files every column is nullable, timestamps are UTC microseconds, an interval is a
 duration in microseconds (in Parquet a plain int64, which Spark restores by the footer, and Arrow
 readers by Arrow's own schema), a variant is the struct that Spark uses, and void is a column of
-nulls. Not here: casting of arrays (core.schema.conform), Spark's JSON (core.schema.spark_json).
+nulls.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Converts a batch to the exact schema of data files, or refuses it. [SC3]
 
-Pure. Arrays that already match are passed on without a copy. Not here: whether a schema fits the
-table's, before any batch arrives (core.schema.evolution).
+Pure. Arrays that already match are passed on without a copy.
 """
 
 from __future__ import annotations

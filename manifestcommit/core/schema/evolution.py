@@ -2,8 +2,7 @@
 concurrent ones. [SC3] [SC5] [SC6]
 
 Pure. An edit names its field by id and records the state that it found there, so it either commutes
-with the edits committed before it or is a conflict. Not here: values (core.schema.conform refuses
-those that do not fit), the conflict rules (core.commit.conflict).
+with the edits committed before it or is a conflict.
 """
 
 from __future__ import annotations

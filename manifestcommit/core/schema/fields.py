@@ -1,7 +1,6 @@
 """The table's schema: types, field ids, and the rules of a valid schema. [SC1] [SC2]
 
-Pure. Not here: schema evolution (core.schema.evolution), values in JSON (core.schema.values), Arrow
-and Spark forms (core.schema.arrow_schema, core.schema.spark_json).
+Pure.
 """
 
 from __future__ import annotations

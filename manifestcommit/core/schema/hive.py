@@ -2,7 +2,7 @@
 typed as Spark infers them where their names follow from the typed values. [AF2]
 
 Pure. The folders of this project's own tables are never read (core.schema.partitioning writes
-them). Not here: which files exist (engine.maintenance.folder_scan).
+them).
 """
 
 from __future__ import annotations

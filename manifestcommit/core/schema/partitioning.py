@@ -1,7 +1,7 @@
 """Partition columns, their folders, and the partitions that an overwrite names. [PT1] [PT2] [PT3]
 
 Pure. Folders are only layout: they are written for people and other tools, and never parsed back;
-the entry of a file holds its partition values. Not here: pruning (core.filter.predicate).
+the entry of a file holds its partition values.
 """
 
 from __future__ import annotations

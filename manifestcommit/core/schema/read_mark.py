@@ -1,8 +1,7 @@
 """The read mark: it records the version at which data was read, so that a write of that data is
 checked against all commits since. [CF17]
 
-Pure. Not here: where the mark is set (engine.scan.arrow_dataset, spark.read,
-spark.datasource.source) and found (spark.read.provenance).
+Pure.
 """
 
 from __future__ import annotations

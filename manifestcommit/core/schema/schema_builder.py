@@ -1,7 +1,4 @@
-"""A schema indexed by field id, so that thousands of edits cost only one rebuild. [SC5] [SC6]
-
-Not here: which edits exist and when they are allowed (core.schema.evolution).
-"""
+"""A schema indexed by field id, so that thousands of edits cost only one rebuild. [SC5] [SC6]"""
 
 from __future__ import annotations
 

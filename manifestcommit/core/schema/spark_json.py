@@ -1,6 +1,6 @@
 """Converts Spark's schema JSON (`StructType.jsonValue()`) to a Schema and back. [SC2]
 
-Pure JSON; pyspark is never imported. Not here: Arrow (core.schema.arrow_schema).
+Pure JSON; pyspark is never imported.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 [SC7]
 
 Pure. A wire value is a bool, an int, a float, a str or None (null or unknown); the column's type
-determines which. Not here: whole columns and their files (core.schema.arrow_schema).
+determines which.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The types of values in JSON. [SC7]
 
-Pure. Not here: the form of each column type's values (core.schema.values).
+Pure.
 """
 
 from __future__ import annotations

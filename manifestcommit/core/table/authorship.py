@@ -1,6 +1,6 @@
 """Who made a commit, and what its caller says of it: author, message and metadata. [OB15] [SE5]
 
-Pure. Not here: how a process knows its user and host (engine.runtime.environment).
+Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Packs neighbours into bins of a given capacity: files of a read into tasks, row groups into
 portions, manifests into one manifest.
 
-Pure. Not here: which data files a compaction rewrites into one (core.commit.compaction_plan).
+Pure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Detects clocks that are far apart. Correctness does not depend on clocks, but then times do not
 say when a version was committed. [CM14] [CM27]
 
-Pure. Not here: which clock a writer reads (engine.metadata.table_context), time travel by such
-times (engine.metadata.time_travel).
+Pure.
 """
 
 from __future__ import annotations

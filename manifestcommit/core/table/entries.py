@@ -1,7 +1,6 @@
 """Entries (one data file each) and references to manifests (many entries each). [OB5] [OB6]
 
-Pure. Not here: what a commit does with them (core.commit.change), manifests as Arrow tables
-(core.format.manifest_table).
+Pure.
 """
 
 from __future__ import annotations

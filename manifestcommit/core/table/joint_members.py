@@ -1,7 +1,7 @@
 """Checks what names other tables, in snapshots and prepared jobs: it is read as hostile. [OB16]
 [MT11] [SE2]
 
-Pure. Not here: what they mean for a reader or a writer (core.joint).
+Pure.
 """
 
 from __future__ import annotations

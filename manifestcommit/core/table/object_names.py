@@ -1,7 +1,7 @@
 """The names of all objects below a table path: which object it is, and of which version, job or
 table. [LY1]-[LY7] [LY11] [LY14] [DF1]
 
-Pure. Not here: the contents of objects (core.format.codec).
+Pure.
 """
 
 from __future__ import annotations

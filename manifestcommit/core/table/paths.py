@@ -1,8 +1,6 @@
 """The paths that an entry may have: relative, below the table path, and outside the metadata. [LY1]
 
-Pure. Not here: Hive-style folders and their escaping (core.schema.partitioning), names of metadata
-objects (core.table.object_names), the same rule for a manifest's whole column
-(core.format.manifest_table).
+Pure.
 """
 
 from __future__ import annotations

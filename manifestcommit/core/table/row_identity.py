@@ -1,7 +1,6 @@
 """A row as bytes, which are equal exactly if two rows are equal. [CH3]
 
-Pure. All rows have the same columns, in the same order and with the same types. Not here: counting
-them (engine.row_feed.bag_difference).
+Pure. All rows have the same columns, in the same order and with the same types.
 """
 
 from __future__ import annotations

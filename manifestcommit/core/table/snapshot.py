@@ -1,7 +1,6 @@
 """The Snapshot value: the whole state of a table at one version. [OB1] [OB2]
 
-Pure. Not here: how a change makes the next snapshot (core.commit.apply), its bytes
-(core.format.codec), its growth and spilling (core.commit.spill_policy).
+Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Watermarks: how far each source has been read, and the only ways in which they move. [WM1]-[WM5]
 
-Pure. Not here: when they are checked (core.commit.conflict), where they are stored
-(core.table.snapshot).
+Pure.
 """
 
 from __future__ import annotations

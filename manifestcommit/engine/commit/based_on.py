@@ -1,7 +1,5 @@
 """The version of its own table that a job's rows were read from: with its successors an overwrite
 is compared. [CF17]
-
-Not here: how data carries it (core.schema.read_mark), the comparison (core.commit.conflict).
 """
 
 from __future__ import annotations

@@ -1,10 +1,5 @@
 """The only commit loop: optimistic concurrency by put-if-absent of the next version; rebase and
 retry where another job won it. [CM1]-[CM8] [CM19]
-
-Not here: the rules (core.commit.conflict), the next snapshot (core.commit.apply), one version's
-object (engine.commit.create_version), what a table already holds of a job (engine.commit.settled),
-how a job gathers its change (engine.job.job), what is committed for others
-(engine.commit.group_commit).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Looking up what a change needs to know: entries that it takes away, paths that are live, commits
 that won. [CM12] [CF1]
 
-Reads only manifests whose bounds can matter. Not here: the rules that judge what was found
-(core.commit.conflict).
+Reads only manifests whose bounds can matter.
 """
 
 from __future__ import annotations

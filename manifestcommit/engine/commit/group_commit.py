@@ -2,9 +2,7 @@
 carries it. [CM19] [CM20] [CM22]
 
 Costs nothing where nobody is in the way: intents are seen in the lists that opening and committing
-make, and read by those only who lost a create or published. Not here: which changes these are and
-what one version makes of them (core.commit.group_commit), after which step of a commit to publish,
-to wait and to retract (engine.commit.commit_loop).
+make, and read by those only who lost a create or published.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""What one table's commit does as a part of a joint commit. [MT3] [MT4]
-
-Not here: the loop that commits (engine.commit.commit_loop), the order of the parts
-(engine.joint.joint_commit).
-"""
+"""What one table's commit does as a part of a joint commit. [MT3] [MT4]"""
 
 from __future__ import annotations
 

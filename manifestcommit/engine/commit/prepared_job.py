@@ -1,7 +1,4 @@
 """The object of a prepared job: all that its commit needs, so that any process can commit it. [AB3]
-
-Not here: who commits or aborts it (engine.job.two_phase), several that are committed together
-(engine.joint.joint_two_phase).
 """
 
 from __future__ import annotations

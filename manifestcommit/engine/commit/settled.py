@@ -1,8 +1,5 @@
 """What a table already holds of a job, of its key, or of its batch of a streaming query: the
 outcome without another create. [CM1] [CM2] [KY2] [KY3] [KY6] [KY8]
-
-Not here: how records are found (engine.metadata.job_and_key_lookup), when they count
-(engine.commit.commit_loop).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Moving what outgrew the head into objects of its own, within a bounded amount of work. [CM12]
 [OB11]
 
-Not here: when to do it (core.commit.spill_policy). What a lost race leaves behind is an orphan
+What a lost race leaves behind is an orphan
 named after its job.
 """
 

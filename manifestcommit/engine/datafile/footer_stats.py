@@ -1,7 +1,6 @@
 """Derives an entry's bounds from the statistics in a Parquet footer. [OB7]
 
-Not here: writing files (engine.datafile.writer), checking files of other programs
-(engine.datafile.foreign_file), pruning by bounds (core.filter.predicate). A bound is kept only if
+A bound is kept only if
 it is certainly true: a statistic that is missing, odd or not representable is unknown.
 """
 

@@ -1,7 +1,4 @@
 """Checks untracked Parquet files, written by other programs, before a commit registers them. [AF1]
-
-Not here: files that this package writes (engine.datafile.writer), which paths may be added
-(engine.job.job).
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """Plans the new files of a rewrite (copy-on-write): their layout, and the check of their rows.
 [CF7]
-
-Not here: which files are rewritten, and the commit (engine.maintenance.compaction,
-engine.operations.row_change), reading and writing rows with Spark (spark.operations.rewrite).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Buffers rows within a budget, splits them by partition, and cuts them into row groups.
 
-Not here: the files themselves (engine.datafile.writer). Nothing in this module looks at single rows
+Nothing in this module looks at single rows
 in Python.
 """
 

@@ -1,8 +1,5 @@
 """Computes one schema for untracked files: the union of their columns, if every file can be read
 with it. [AF2] [SC5]
-
-Not here: reading the files (engine.datafile.foreign_file), finding them
-(engine.maintenance.folder_scan).
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
 """Writes rows to Parquet files: the same code inside Spark's tasks and without Spark. [DF1]-[DF5]
-
-Not here: statistics from footers (engine.datafile.footer_stats), buffering and splitting by
-partition (engine.datafile.row_buffer), files of other programs (engine.datafile.foreign_file),
-where rows come from (engine.datafile.arrow_stream).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Checks that a data file holds what its entry says: digest, footer, rows, partition, statistics.
 [RD10] [DF3] [OB7]
 
-It counts the rows themselves: the footer's statistics may be as wrong as the entry. Not here: which
-files are checked (engine.inspection.listed_vs_stored).
+It counts the rows themselves: the footer's statistics may be as wrong as the entry.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 data files. [RD10] [IV6]
 
 Versions are added newest first, one at a time; every object is checked once, however many versions
-list it. Damage is reported, never raised. Not here: the chain (engine.inspection.verify), the rows
-of a data file (engine.inspection.deep_check).
+list it. Damage is reported, never raised.
 """
 
 from __future__ import annotations

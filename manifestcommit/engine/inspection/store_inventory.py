@@ -1,8 +1,7 @@
 """One listing of everything below a table path, kept as twenty-five bytes per object. [RD10] [IV10]
 
 Names are not kept. An object is found again by the hash of its name; one that no version lists is
-classified by gc's rules for its name (core.commit.retention). Not here: what should exist
-(engine.inspection.verify).
+classified by gc's rules for its name (core.commit.retention).
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Metrics of a table that concern no single job: its size, waiting and running jobs, and its lag
 behind its sources. [WM1]
-
-Not here: metrics of a job (engine.runtime.job_metrics), exporting them (telemetry).
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
 """Verifies a table: its chain, and everything that its readable versions list. Changes nothing.
 [RD10] [IV1] [IV6]
-
-Not here: the rules between versions (core.commit.audit), the listing
-(engine.inspection.store_inventory), the comparison of versions with that listing
-(engine.inspection.listed_vs_stored), the contents of data files (engine.inspection.deep_check).
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """Several jobs that advance the same sources: a range never becomes a source's first one while an
 earlier range is uncommitted. [WM7]
-
-Not here: the order itself (core.table.watermark), the commits (engine.job.two_phase, and
-`commit_all` in job).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The jobs that have left objects for others, and what became of each. [AB3] [CM19] [MT11]
-
-Not here: how one is committed or aborted (engine.job.two_phase).
-"""
+"""The jobs that have left objects for others, and what became of each. [AB3] [CM19] [MT11]"""
 
 from __future__ import annotations
 

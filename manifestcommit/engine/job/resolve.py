@@ -1,8 +1,4 @@
-"""What became of a job, asked from any process at any later time. [CM23]
-
-Not here: how a job is aborted (engine.job.two_phase), the outcome of a commit in its own process
-(engine.runtime.outcome).
-"""
+"""What became of a job, asked from any process at any later time. [CM23]"""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """What a job finds when it begins: the version that it is based on, its id, the record of its key.
 [CM15] [KY3]
-
-Not here: what the job does then (engine.job.job).
 """
 
 from __future__ import annotations

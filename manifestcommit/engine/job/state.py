@@ -1,8 +1,7 @@
 """The states of a job in its own process and the acts that lead from one to another, as data.
 [CM10] [AB1] [AB3]
 
-Pure. Not here: what each act does (engine.job.job), what other processes see of a job
-(engine.job.two_phase).
+Pure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """Two phases: a job made durable in one object, which any process can then commit or abort. [AB3]
 [AB4]
-
-Not here: how a job gathers its change (engine.job.job), its object (engine.commit.prepared_job),
-the commit loop (engine.commit.commit_loop), several tables (engine.joint.joint_two_phase).
 """
 
 from __future__ import annotations

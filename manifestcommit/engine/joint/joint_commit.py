@@ -1,8 +1,5 @@
 """One commit of several tables: members are placed in all but one, whose commit decides. [MT1]
 [MT3] [MT4] [MT13]
-
-Not here: one table's commit (engine.commit.commit_loop), which table decides
-(core.joint.participants), what readers see (engine.metadata.version_chain).
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Consistent versions of several tables: each joint commit is in all of them or in none. [MT12]
-
-Not here: which versions fit (core.joint.consistency), the state of one table
-(engine.metadata.version_chain).
-"""
+"""Consistent versions of several tables: each joint commit is in all of them or in none. [MT12]"""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
 """Rolls several tables back by one joint commit, so that what they share is undone in all. [MT14]
-
-Not here: one table's rollback (engine.operations.rollback), how it is committed
-(engine.joint.joint_commit).
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Gives consistent versions of several tables one tag, by one joint commit. [MT12] [GC10]
-
-Not here: one table's tag (engine.operations.tags), which versions are consistent
-(engine.joint.joint_read).
-"""
+"""Gives consistent versions of several tables one tag, by one joint commit. [MT12] [GC10]"""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
 """Jobs of several tables, prepared together: any process commits all of them, or aborts all. [MT11]
-
-Not here: the object of one prepared job (engine.commit.prepared_job), how several tables are
-committed (engine.joint.joint_commit).
 """
 
 from __future__ import annotations

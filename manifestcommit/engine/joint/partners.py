@@ -1,7 +1,5 @@
 """The tables that took part in joint commits with this one: which of them still ask it what became
 of their newest versions, and with which it is at odds. [MT1] [MT10]
-
-Not here: settling one (engine.operations.settle).
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""A row change as one table's part of a joint commit. [RC1] [MT3]
-
-Not here: which rows change (engine.row_changes), how several tables are committed
-(engine.joint.joint_commit).
-"""
+"""A row change as one table's part of a joint commit. [RC1] [MT3]"""
 
 from __future__ import annotations
 

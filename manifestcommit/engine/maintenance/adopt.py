@@ -3,9 +3,7 @@ rewritten, and one commit registers all. [AF2]
 
 First it reads every footer and writes nothing. Then it creates version 1, with a property that
 marks the adoption as unfinished; the next commit registers the files and removes that property. A
-rerun after a crash between the two continues with the same table. Not here: which files count
-(engine.maintenance.folder_scan), the contents of a file (engine.datafile.foreign_file), the union
-of their columns (engine.datafile.schema_union).
+rerun after a crash between the two continues with the same table.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Rewrites the groups of a compaction in this process, with Arrow. [GC11] [GC16]
-
-Not here: which files, and what is committed (engine.maintenance.compaction), the same with Spark
-(spark.operations.rewrite).
-"""
+"""Rewrites the groups of a compaction in this process, with Arrow. [GC11] [GC16]"""
 
 from __future__ import annotations
 

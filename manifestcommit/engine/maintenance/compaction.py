@@ -1,8 +1,5 @@
 """Compaction: rewrites many small files as few with the same rows, and merges small manifests, in
 commits that stay. [GC11] [GC16]
-
-Not here: which files and manifests (core.commit.compaction_plan), reading and writing rows
-(spark.operations.rewrite), the commit loop (engine.commit.commit_loop).
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """Finds the data files of a folder that is not a table yet, and folders that belong to tables of
 other formats. [AF2] [LY6]
-
-Not here: the contents of the files (engine.datafile.foreign_file), their adoption
-(engine.maintenance.adopt).
 """
 
 from __future__ import annotations

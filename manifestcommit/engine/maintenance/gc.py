@@ -4,9 +4,6 @@ the rest. [GC1]-[GC9] [GC12]
 It deletes nothing before the decision is committed. It never deletes an object that a readable
 version lists, or that a job wrote which can still commit, whatever runs concurrently and whatever
 any clock says. After a crash anywhere the next gc finishes the work. [IV7]
-
-Not here: which names may be deleted (core.commit.retention), what the readable versions list
-(engine.maintenance.reachable_files), the decision itself (engine.maintenance.gc_decision).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The decision of a gc: gathers its inputs, and commits it. [GC1] [GC3] [KY4] [AB5]
-
-Not here: the choice itself (core.commit.retention), the deletions (engine.maintenance.gc).
-"""
+"""The decision of a gc: gathers its inputs, and commits it. [GC1] [GC3] [KY4] [AB5]"""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Collects what the readable versions of a table reach: manifests and runs by name, data files by
 hash. [GC4] [GC5]
-
-Not here: the verdict on an object that is not reached (core.commit.retention).
 """
 
 from __future__ import annotations

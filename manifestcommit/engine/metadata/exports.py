@@ -1,7 +1,7 @@
 """The hook by which a commit is followed by its exports, and gc spares them. [EX2] [EX4]
 
 What is exported, and how, is a door above the engine (interop), which is loaded only for a table
-that has the property `export.formats`. Not here: anything of another format.
+that has the property `export.formats`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Looks up the record of an idempotency key or a job, in the latest version or in the runs that it
 spilled. [KY1] [CM1]
-
-Not here: the consequences for a commit (engine.commit.commit_loop).
 """
 
 from __future__ import annotations

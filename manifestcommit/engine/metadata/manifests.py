@@ -1,8 +1,5 @@
 """Reads and writes manifests and runs: Parquet objects, bounded and verified on read, and cached
 because they never change. [OB6] [OB11]
-
-Not here: their rows (core.format.manifest_table), when they are written (core.commit.spill_policy,
-engine.commit.spilling).
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Asks the home of a joint commit what became of one of its members. [MT6] [MT7]
-
-Not here: the answer itself (core.joint.fate), what a reader makes of it
-(engine.metadata.version_chain).
-"""
+"""Asks the home of a joint commit what became of one of its members. [MT6] [MT7]"""
 
 from __future__ import annotations
 

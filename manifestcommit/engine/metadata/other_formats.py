@@ -1,7 +1,5 @@
 """Recognizes tables of other formats by the names of their logs: their folders hold files that are
 no longer live. [AF2] [LY6]
-
-Not here: folders of plain files (engine.metadata.table_root, engine.maintenance.folder_scan).
 """
 
 from __future__ import annotations

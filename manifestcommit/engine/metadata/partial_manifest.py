@@ -1,8 +1,5 @@
 """Reads a manifest by parts: its footer, then only the row groups and columns that a filter needs,
 with a digest check of each part. [RD11] [OB14]
-
-Not here: which parts those are (engine.scan.planning), manifests that are read whole
-(engine.metadata.manifests).
 """
 
 from __future__ import annotations

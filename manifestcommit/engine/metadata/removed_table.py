@@ -1,8 +1,5 @@
 """Detects that the table path was deleted while a job ran, and that another table may have been
 created there. [CM5] [LY10]
-
-Not here: the marker (engine.metadata.table_marker), the consequences for a commit
-(engine.commit.commit_loop).
 """
 
 from __future__ import annotations

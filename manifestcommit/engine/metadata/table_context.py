@@ -1,6 +1,6 @@
 """One process' view of one table: the store, the environment, and what is known already. [CM11]
 
-Not here: any rule. This value holds everything that the engine's functions share.
+This value holds everything that the engine's functions share.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@ deleted. [LY14]
 
 A version's name does not identify its table, so a job of a removed table could create one in a
 table that was created at the same path later. The marker distinguishes the two, and every open and
-every commit lists it anyway. Not here: when the listing is made (engine.metadata.version_chain),
-when a create counts (engine.commit.commit_loop).
+every commit lists it anyway.
 """
 
 from __future__ import annotations

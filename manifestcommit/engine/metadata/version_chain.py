@@ -3,9 +3,6 @@ that makes an older one trustworthy. [RD1]-[RD5] [MT8]
 
 A request for the latest version returns a state of the table: where the newest object is a member
 of a joint commit, its home is asked (engine.metadata.member_fate).
-
-Not here: the files of a snapshot (engine.scan.planning), writing a version
-(engine.commit.commit_loop).
 """
 
 from __future__ import annotations

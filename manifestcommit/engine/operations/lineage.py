@@ -1,8 +1,4 @@
-"""Traces positions of a source: the version that added one, and the files that hold it. [RD9]
-
-Not here: what an advance is and when it applies (core.table.watermark), setting a source back
-(engine.operations.rewind).
-"""
+"""Traces positions of a source: the version that added one, and the files that hold it. [RD9]"""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
 """Sets a source's watermark back, and invalidates the idempotency keys of what that undoes. [WM5]
-
-Not here: the history of a source's moves (engine.operations.lineage), setting the whole table back
-(engine.operations.rollback).
 """
 
 from __future__ import annotations

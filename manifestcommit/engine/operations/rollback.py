@@ -1,8 +1,5 @@
 """Restores an earlier version, with a commit of its own: the history stays, and the undone work can
 be repeated. [CF13]
-
-Not here: the next snapshot (core.commit.apply), when the rollback conflicts
-(core.commit.conflict).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """One attempt to delete, update, merge or overwrite rows: from a base version it names the files to
 remove and those to add, in one commit. [RC1] [CF16]
 
-No Spark here: `plan` says how files must be written, `take` registers the result. Not here: which
-rows change (spark.operations.delete).
+No Spark here: `plan` says how files must be written, `take` registers the result.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """Settles a table whose newest version is a member of a joint commit, so that it no longer depends
 on its home; where that is gone, as an operator says. [MT10]
-
-Not here: what became of a member (engine.metadata.member_fate), who waits for an undecided one
-(engine.commit.commit_loop).
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """Tags: names for versions. A tagged version, and everything that it lists, stays until the tag is
 removed. [GC10]
-
-Not here: time travel by tag (engine.metadata.time_travel), when a tag conflicts
-(core.commit.conflict), removing tags that have ended (engine.maintenance.gc).
 """
 
 from __future__ import annotations

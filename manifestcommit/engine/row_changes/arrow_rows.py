@@ -1,7 +1,5 @@
 """Reads, counts and rewrites the rows of files in this process, with Arrow, in bounded memory.
 [RC1] [RC8]
-
-Not here: which files, and what is committed (engine.row_changes.delete).
 """
 
 from __future__ import annotations

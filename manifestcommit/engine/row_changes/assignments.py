@@ -1,7 +1,4 @@
-"""New values of columns, computed from the rows that they replace, with Arrow. [RC7]
-
-Not here: which rows change (engine.row_changes.update).
-"""
+"""New values of columns, computed from the rows that they replace, with Arrow. [RC7]"""
 
 from __future__ import annotations
 

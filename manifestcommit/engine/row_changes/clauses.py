@@ -1,7 +1,4 @@
-"""The clauses of a merge: what becomes of the rows that it compares. [RC9]
-
-Not here: how rows are compared (engine.row_changes.merge_clauses).
-"""
+"""The clauses of a merge: what becomes of the rows that it compares. [RC9]"""
 
 from __future__ import annotations
 

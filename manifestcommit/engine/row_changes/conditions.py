@@ -1,8 +1,5 @@
 """A caller's condition on rows, as it is declared with a key, and as this process evaluates it with
 Arrow. [RC2] [RC6] [RC8]
-
-Not here: conditions as Spark evaluates them (spark.filter.condition), the language
-(core.filter.sql_expression).
 """
 
 from __future__ import annotations

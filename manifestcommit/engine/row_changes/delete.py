@@ -1,8 +1,7 @@
 """Deletes rows: files with rows to delete are rewritten without them (copy-on-write); the rest of
 the table stays. [RC1] [RC2]
 
-One set of rules for all executors. Not here: who evaluates and rewrites
-(engine.row_changes.executor), the commit (engine.operations.row_change).
+One set of rules for all executors.
 """
 
 from __future__ import annotations

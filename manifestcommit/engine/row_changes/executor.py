@@ -1,8 +1,5 @@
 """Who evaluates a condition and rewrites the files of a row change: this process with Arrow, or
 Spark. [RC8]
-
-Not here: this process (engine.row_changes.arrow_rows), Spark (spark.operations), the rules, which
-are the same for both (engine.row_changes.delete).
 """
 
 from __future__ import annotations

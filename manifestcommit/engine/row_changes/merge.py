@@ -1,8 +1,5 @@
 """Merges rows of a source into a table by key (upsert) in this process: matching rows are updated
 or deleted, the others inserted, in one commit. [RC3] [RC4]
-
-Not here: the source's files and keys (engine.row_changes.merge_source), the same with Spark
-(spark.operations.merge).
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """The whole MERGE, in this process: clauses in order, with conditions and expressions over the rows
 of both sides. [RC9] [RC3] [RC4]
-
-Not here: whole rows by key, which takes less memory (engine.row_changes.merge), the clauses
-themselves (engine.row_changes.clauses).
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """The source of a merge: checked against the table, written once, and read back from its files.
 [RC3] [RC4]
-
-Not here: which rows of the table it meets (engine.row_changes.merge, spark.operations.merge).
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """Overwrites the rows that match a condition: the data takes their place, and every row of it
 matches, too (Delta's `replaceWhere`). [RC10] [RC1]
-
-Not here: who evaluates and rewrites (engine.row_changes.executor), Spark's data
-(spark.operations.overwrite), overwrites of whole partitions (engine.job.job).
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Which files a row change removes and rewrites, and the outcome that says so. [RC1] [RC2]
-
-Not here: how rows are counted and rewritten (engine.row_changes.arrow_rows, spark.operations), the
-commit (engine.operations.row_change).
-"""
+"""Which files a row change removes and rewrites, and the outcome that says so. [RC1] [RC2]"""
 
 from __future__ import annotations
 

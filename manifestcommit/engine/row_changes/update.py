@@ -1,7 +1,5 @@
 """Updates rows: files with matching rows are rewritten, with new values in these rows
 (copy-on-write). [RC7] [RC1]
-
-Not here: the values (engine.row_changes.assignments), the commit (engine.operations.row_change).
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """What differs between two bags of rows, in bounded memory: rows that one has more often than the
 other. [CH3] [CH5]
-
-Not here: when two rows are equal (core.table.row_identity), where the rows come from.
 """
 
 from __future__ import annotations

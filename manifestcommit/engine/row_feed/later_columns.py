@@ -1,7 +1,4 @@
-"""Rows of one version as the columns of another: by their ids, whatever their names are. [CH6]
-
-Not here: which columns can be shown so (core.commit.change_feed).
-"""
+"""Rows of one version as the columns of another: by their ids, whatever their names are. [CH6]"""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """The rows that were inserted, deleted and updated from one version to another, as Arrow's batches.
 [CH1]-[CH6]
-
-Not here: which files (engine.row_feed.version_changes), what differs between them
-(engine.row_feed.bag_difference).
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """A table as a stream of changed rows: the files whose rows a task compares, each version once and
 in order. [CH7]
-
-Not here: offsets and the chain of versions (engine.scan.change_feed), Spark's interface to it
-(spark.datasource.stream_reader).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Which files each version took away and brought, from one version to another. [CH1]
-
-Not here: their rows (engine.row_feed.read_changes), the same for streams (engine.scan.change_feed).
-"""
+"""Which files each version took away and brought, from one version to another. [CH1]"""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Opens Parquet that other programs may have written: checks the footer before pyarrow reads it.
 [AF3] [OB4]
 
-With a forged footer, pyarrow's `column(i)` crashes the process, and no `except` helps. Not here:
-the checks (core.format.parquet_footer).
+With a forged footer, pyarrow's `column(i)` crashes the process, and no `except` helps.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """The environment of the engine, besides a store: time, randomness, waiting, and who runs it. It is
 one value, so that a simulator can replace it.
-
-Not here: any decision.
 """
 
 from __future__ import annotations

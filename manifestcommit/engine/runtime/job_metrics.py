@@ -1,8 +1,5 @@
 """Metrics of a job: what it read, wrote, committed and cost. For people and monitoring: no rule
 uses them. [OB10]
-
-Not here: exporting metrics (telemetry), metrics of a table (engine.inspection.table_metrics),
-whether all counts match (core.commit.audit).
 """
 
 from __future__ import annotations

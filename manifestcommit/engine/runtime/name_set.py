@@ -1,7 +1,6 @@
 """Sets of very many names in eight bytes each: by Python's hashes of texts. [GC18] [RD10]
 
 Two names that share a hash (one pair in 2⁶⁴) look like one; callers explain why that is harmless.
-Not here: what a name means (core.commit.retention).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Outcomes of a commit as values, and the exceptions that the public API raises for them. [CM10]
-
-Not here: how an outcome is reached (engine.commit.commit_loop).
-"""
+"""Outcomes of a commit as values, and the exceptions that the public API raises for them. [CM10]"""
 
 from __future__ import annotations
 

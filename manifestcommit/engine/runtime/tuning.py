@@ -1,8 +1,6 @@
 """How long a commit tries, how much a snapshot carries inline, and which files a row change holds
 in memory: values that are passed in, so that tests and simulators use small ones. [CM8] [CM12]
 [CM19] [RC8]
-
-Not here: what the budgets decide (core.commit.spill_policy).
 """
 
 from __future__ import annotations

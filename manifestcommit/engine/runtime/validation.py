@@ -1,8 +1,5 @@
 """Validates arguments before anything is read: each rule returns the value, or raises a UsageError
 that names the argument. [SE3]
-
-Not here: which rule an argument has (argument_checks), what a job and a change do with it
-(engine.job.job, engine.operations.row_change).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A snapshot as a pyarrow Dataset, for pyarrow, DuckDB, Polars and pandas. [RD2] [RD7]
-
-Not here: which files it has (engine.scan.planning).
-"""
+"""A snapshot as a pyarrow Dataset, for pyarrow, DuckDB, Polars and pandas. [RD2] [RD7]"""
 
 from __future__ import annotations
 

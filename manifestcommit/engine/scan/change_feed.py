@@ -1,8 +1,5 @@
 """A table as a stream of files: each added file is delivered once, in the order of versions; a
 small offset records the position. [SP8]
-
-Not here: the rules (core.commit.change_feed), reading rows and Spark's interface
-(spark.datasource.stream_reader).
 """
 
 from __future__ import annotations

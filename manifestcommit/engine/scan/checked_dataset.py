@@ -2,8 +2,7 @@
 [AF3] [DF6] [RD2] [RD7]
 
 pyarrow trusts footers: a forged one crashes the process, and rows are lost where statistics leave
-out NaN, or were written in another order than that of the values. Not here: the checks of a footer
-(core.format.parquet_footer), which files are read (engine.scan.arrow_dataset).
+out NaN, or were written in another order than that of the values.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """One version as a relation of DuckDB or a lazy frame of Polars: these engines read its files with
 their own Parquet readers. [RD2] [RD42]
-
-Not here: which files a snapshot lists (engine.scan.planning), the dataset that takes over elsewhere
-(engine.scan.arrow_dataset).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 [RD40]
 
 pyarrow decodes without Python's lock: while the caller processes one batch, threads decode the next
-ones. Not here: fetching the bytes (engine.scan.prefetch), what happens to a batch.
+ones.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """The folders whose names an engine may read partition values from, so that its own filters prune
 files. [RD43] [PT2]
-
-Not here: what Spark makes of the names (spark.read.partition_pruning).
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
 """Plans which files a reader must open: a snapshot's entries, pruned by partition values and
 bounds, column by column. [RD6] [RD8]
-
-Not here: reading rows (engine.scan.arrow_dataset, spark.read.scan, spark.read.task_reader), row
-groups of data files (engine.scan.row_group_pruning), the three-valued logic
-(core.filter.predicate).
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 A small file takes one request. For a larger file it fetches the last bytes, with the footer, and
 then the requested columns of the requested row groups, as several concurrent ranges; while one
-portion is decoded, the next ones are being fetched. Not here: what is needed of a file
-(engine.scan.row_group_pruning, spark.read.task_reader), what happens to its batches.
+portion is decoded, the next ones are being fetched.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """The statistics that a filter is evaluated on, column by column: of entries, of row groups of a
 manifest, and of whole manifests. [RD6] [RD12]
-
-Not here: evaluating a filter (core.filter.predicate), which manifests are examined
-(engine.scan.planning).
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """Prunes row groups: which ones of a data file a reader must decode, by the statistics in its
 footer. [RD13]
-
-Not here: how far to trust a footer's statistics (engine.datafile.footer_stats), which files are
-opened at all (engine.scan.planning).
 """
 
 from __future__ import annotations

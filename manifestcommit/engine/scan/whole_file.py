@@ -2,7 +2,7 @@
 [RD2]
 
 A scan of pyarrow costs more than a small file: it starts threads, each with memory of its own, and
-its module takes long to load. Not here: files that are scanned (engine.scan.arrow_dataset).
+its module takes long to load.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The files, columns and partitions of a Delta table's newest version. [AF4]
 
 The log is read by the package deltalake, from a copy: so the table's own store, with its options,
-is all that is needed. Not here: the commit (engine.maintenance.adopt).
+is all that is needed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The files, columns and partitions of an Iceberg table's current snapshot. [AF4]
 
-Metadata is parsed by the package pyiceberg, and read through the table's own store. Not here: the
-commit (engine.maintenance.adopt), names in files (interop.intake.columns).
+Metadata is parsed by the package pyiceberg, and read through the table's own store.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 One object, rewritten as a whole. Beside it are two that stop mistakes: a file where a committer of
 Spark wants its folder, so that an INSERT INTO fails, and one that is no Parquet file, so that who
-lists the folder instead of reading the log gets an error and not an empty table. Not here: the
-table in the catalog (interop.spark_catalog.statement).
+lists the folder instead of reading the log gets an error and not an empty table.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 For a table of its catalog, Spark guesses the columns' types from the names, or takes all of them
 for texts, as a session says: only texts are read the same in both, once one of the names is no
-number and no date. Not here: reads of one DataFrame, which compare what Spark has made of the names
-(spark.read.partition_pruning).
+number and no date.
 """
 
 from __future__ import annotations

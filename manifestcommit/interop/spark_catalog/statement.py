@@ -1,6 +1,6 @@
 """The CREATE TABLE by which Spark's catalog reads an export, and which columns it can have. [EX10]
 
-Pure. Not here: the log (interop.spark_catalog.export).
+Pure.
 """
 
 from __future__ import annotations

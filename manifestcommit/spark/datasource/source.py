@@ -3,8 +3,7 @@
 
 Spark plans, writes, commits and reads in processes of its own, so users see errors as the text of
 Spark's exceptions; the library calls (`manifestcommit.write`, `manifestcommit.read_committed`)
-raise and return values. Not here: how tasks write (spark.write.arrow_writer) and read
-(spark.read.task_reader), commits (engine.commit.commit_loop).
+raise and return values.
 """
 
 from __future__ import annotations

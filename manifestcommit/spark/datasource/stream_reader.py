@@ -2,8 +2,7 @@
 [SP8]
 
 Spark asks one long-lived process for offsets and for the files between two of them; tasks read
-those as in a batch. Only Spark's checkpoint records the position. Not here: which files
-(engine.scan.change_feed), options as text (spark.datasource.source).
+those as in a batch. Only Spark's checkpoint records the position.
 """
 
 from __future__ import annotations

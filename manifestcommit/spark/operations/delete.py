@@ -1,8 +1,5 @@
 """Deletes rows with Spark: its tasks evaluate the condition, and rewrite files without the rows.
 [RC1] [RC2]
-
-Not here: the rules (engine.row_changes.delete), the commit (engine.operations.row_change), which
-rows a merge changes (spark.operations.merge).
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@ no process holds as a whole. [GC13]
 
 Tasks list disjoint ranges of names, and read the manifests and versions that list data files; Spark
 joins both by name. It is safe if tasks repeat or run late: whatever tasks read is identified by its
-digest, so the result is the same each time, or an error. Not here: the verdict on a name
-(core.commit.retention), deletions (spark.operations.gc).
+digest, so the result is the same each time, or an error.
 """
 
 from __future__ import annotations

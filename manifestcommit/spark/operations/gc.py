@@ -2,8 +2,7 @@
 driver gets counts. [GC13]
 
 The decision, the second look at the latest version, versions and unfinished uploads stay with the
-driver, in the order of engine.maintenance.gc. Not here: how names are listed and compared
-(spark.operations.distributed_listing), the verdict on a name (core.commit.retention).
+driver, in the order of engine.maintenance.gc.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 others inserted, in one commit. [RC3] [RC4]
 
 The source is written first, once, in the same way as any other data: the compared keys and the
-committed rows cannot differ, even if the source would return other rows a second time. Not here:
-how rows are removed from files (spark.operations.delete).
+committed rows cannot differ, even if the source would return other rows a second time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""A Spark DataFrame as the data of an overwrite by a condition. [RC10]
-
-Not here: the rules (engine.row_changes.overwrite), who evaluates and rewrites
-(spark.operations.delete).
-"""
+"""A Spark DataFrame as the data of an overwrite by a condition. [RC10]"""
 
 from __future__ import annotations
 

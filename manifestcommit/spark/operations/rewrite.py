@@ -1,8 +1,5 @@
 """Rewrites rows of chosen files with Spark: reads them as the table shows them and writes them to
 new files, without losing or duplicating any. [GC11] [SP1]
-
-Not here: which files are rewritten and what is committed (engine.maintenance.compaction,
-engine.operations.row_change), one task's files (spark.write.arrow_writer).
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """Changes of rows in Spark's tasks: each compares the files of one version, or reads some files
 where nothing needs a comparison. [CH1] [CH7]
-
-Not here: which files (engine.row_feed.version_changes, engine.row_feed.stream_changes), how rows
-are compared (engine.row_feed.bag_difference).
 """
 
 from __future__ import annotations

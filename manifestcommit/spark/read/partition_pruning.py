@@ -1,7 +1,5 @@
 """Lets Spark's own scan prune partitions: it reads the values from the folders' names, and what it
 has read is compared with the entries before a row is. [RD43]
-
-Not here: which folders qualify (engine.scan.partition_folders), the scan itself (spark.read.scan).
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """A DataFrame over exactly the files of one snapshot: with Spark's own scan if its JVM reaches
 them, else with pyarrow in tasks. [SP4]
-
-Not here: which files a snapshot lists and how they are pruned (engine.scan.planning),
-`format("manifestcommit")` (spark.datasource.source).
 """
 
 from __future__ import annotations

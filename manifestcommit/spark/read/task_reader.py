@@ -1,8 +1,5 @@
 """Reads data files with pyarrow in Spark's tasks: where its JVM does not reach them, and for
 `format("manifestcommit")`. [SP4]
-
-Not here: which files a snapshot lists and how they are pruned (engine.scan.planning), Spark's own
-scan (spark.read.scan).
 """
 
 from __future__ import annotations

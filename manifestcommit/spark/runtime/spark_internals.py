@@ -1,8 +1,7 @@
 """Everything of PySpark that the library uses although it is private, in one place: a release that
 moves one of these is mended here. [SP12]
 
-A classic session has them, a Spark Connect session has none. Not here: what is read from Spark's
-plans (spark.write.recoverable, spark.read.provenance, spark.filter).
+A classic session has them, a Spark Connect session has none.
 """
 
 from __future__ import annotations

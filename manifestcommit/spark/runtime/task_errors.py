@@ -1,7 +1,5 @@
 """Translates errors that cross Spark's processes: a task's error reaches the driver as text, and
 gets its type back here. [SP6]
-
-Not here: what tasks do (spark.write, spark.read, spark.operations).
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """What differs between versions of Spark, in one place: which version has a feature, and the
 classes and signatures that have moved. [SP45]
-
-Not here: private parts of Spark (spark.runtime.spark_internals), the ways of a Spark without Python
-data sources (spark.runtime.without_sources).
 """
 
 from __future__ import annotations

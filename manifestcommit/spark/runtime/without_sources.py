@@ -3,8 +3,6 @@
 Writes take this way wherever they can: a data source starts three more Python processes, which plan
 and commit, and a session's first write waits for each. Reads take it where Spark has no Python data
 sources (3.5).
-
-Not here: what a task writes (spark.write.arrow_writer) and reads (spark.read.task_reader).
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Spark tasks write data files directly to their destination; the description of the files is
 returned as a value. [SP1] [SP2] [SP3]
 
-Nothing here commits to a table. Not here: how one file is written (engine.datafile.writer), the
-commit (engine.commit.commit_loop), the data source that users name in `format(...)`
-(spark.datasource.source).
+Nothing here commits to a table.
 """
 
 from __future__ import annotations

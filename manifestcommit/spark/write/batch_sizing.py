@@ -3,7 +3,7 @@ which costs as much as everything else. [SP40]
 
 After each row Spark asks every column for its size so far: a third of the CPU of a write. Here a
 long row is followed by as many empty rows as its length would hold, so Spark's bound in rows, which
-costs nothing, also bounds the bytes. Not here: the write itself (spark.write.arrow_writer).
+costs nothing, also bounds the bytes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Writes a Spark DataFrame into a job: checks it, writes its rows in tasks, and hands the files to
 the job. [SP1] [SP5]
-
-Not here: what runs inside Spark (spark.write.arrow_writer), the commit, which is the caller's.
 """
 
 from __future__ import annotations

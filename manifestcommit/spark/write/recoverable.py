@@ -2,8 +2,7 @@
 ones. [AB6] [SP1] [SP2]
 
 The caller's fingerprint promises that each partition has the same rows in every run. Refused is
-what Spark itself decides anew in each run. Not here: which tasks a rerun may reuse
-(engine.job.task_recovery), how one task writes (spark.write.arrow_writer).
+what Spark itself decides anew in each run.
 """
 
 from __future__ import annotations

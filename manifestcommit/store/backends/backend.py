@@ -2,8 +2,7 @@
 each process shares. [ST5] [ST13] [ST14]
 
 One subclass of `Backend` for each kind of store (store.backends.s3, store.backends.azure,
-store.backends.gcs, store.backends.fsspec). Not here: names below a table path, and the calls of a
-store (store.backends.object_store).
+store.backends.gcs, store.backends.fsspec).
 """
 
 from __future__ import annotations

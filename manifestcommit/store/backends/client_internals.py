@@ -1,8 +1,5 @@
 """Everything of the stores' clients that the library uses although it is private, in one place: a
 release that moves one of these is mended here. [ST5] [ST14]
-
-Not here: what is sent with it (store.backends.s3, store.backends.gcs, store.backends.azure,
-store.backends.fsspec).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
 """Object stores: implements the calls of a store with single requests to one bucket. [ST1] [ST10]
-
-Not here: the requests and their errors (store.backends.backend, store.backends.s3,
-store.backends.azure, store.backends.gcs, store.backends.fsspec).
 """
 
 from __future__ import annotations

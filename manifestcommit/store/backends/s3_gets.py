@@ -2,8 +2,7 @@
 client, at a fraction of its CPU. [ST41]
 
 Address, headers, account, region, proxies and certificates are those of a GET which that client has
-sent; botocore signs and sends. Not here: when a GET takes this path, and its errors
-(store.backends.s3).
+sent; botocore signs and sends.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """System calls of Linux that Python's `os` lacks: read a folder in one call, swap two names. If
 they are not available, callers do without. [ST40]
-
-Not here: the guarantees of a list or a put (store.local.local).
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ Some stores accept `If-None-Match` and ignore it, or only for bodies of some siz
 buckets; only concurrent puts show that. They can only find faults: a few rounds without one are
 evidence, not a proof. Probes lie below `_manifest/doctor/<random>/`, where no reader looks; anyone
 may delete what a crash leaves of them, at any time. [LY12]
-
-Not here: the verdict (store.probes.doctor).
 """
 
 from __future__ import annotations

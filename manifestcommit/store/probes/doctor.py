@@ -1,7 +1,5 @@
 """Tests whether a store keeps what commits rely on: `prove` checks the essentials, `examine`
 everything. [ST12]
-
-Not here: the checks themselves and their probes (store.probes.checks).
 """
 
 from __future__ import annotations

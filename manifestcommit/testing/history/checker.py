@@ -8,7 +8,7 @@ All operations of one job are one commit (testing.history.commit_groups). Commit
 versions that they reported. Those with unknown outcome are tried wherever a version has room for
 them, or as never committed. An operation spans its beginning to its end; an operation that ended
 before another began comes first. Versions that no operation reports count as commits that changed
-nothing (of tags, of gc). Not here: the search for an order (testing.history.serial_order).
+nothing (of tags, of gc).
 """
 
 from __future__ import annotations

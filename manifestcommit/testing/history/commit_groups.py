@@ -1,7 +1,5 @@
 """Groups the operations of a history into commits: all operations of one job are one, in
 whatever process it was finished, aborted or found. [CM10] [AB4]
-
-Not here: the order of the commits (testing.history.serial_order).
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ none, joint reads show each of them in all or in none, and one serial order hold
 
 Each table has a history of its own, by one clock for all. A joint commit, or a joint read, is an
 operation in each of its tables, with the same `joint`. Commits take their place by the versions
-that they report: one whose version nobody reports is not judged. Not here: one table's serial
-order (testing.history.serial_order).
+that they report: one whose version nobody reports is not judged.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ the history checker. [IV1]-[IV8]
 
 A history is a list of operations, in any order, of any number of processes: a file of JSON lines,
 one each. Times are seconds by one clock that all processes share, such as `time.monotonic()` on one
-machine, or a simulator's steps. Not here: the checker (testing.history.checker).
+machine, or a simulator's steps.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Checks that every refusal had a reason: an intervening commit, a gc or a rerun that explains it.
 [CF1] [CM2] [KY2] [WM2]
-
-Not here: the order of the commits, which is given (testing.history.checker).
 """
 
 from __future__ import annotations

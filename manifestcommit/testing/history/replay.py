@@ -1,8 +1,7 @@
 """A small model of a table as a serial order of commits makes it, without objects, retries or gc.
 [IV2] [IV6] [IV10]
 
-Every step can be undone, so that an order can be searched for. Not here: the order
-(testing.history.checker).
+Every step can be undone, so that an order can be searched for.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The operations of a simulated run, as its actors begin and end them. [IV2] [IV4]
-
-Not here: the contents of an operation (testing.history.operation), operations of real processes,
-which are written to files (testing.history.recorder).
-"""
+"""The operations of a simulated run, as its actors begin and end them. [IV2] [IV4]"""
 
 from __future__ import annotations
 

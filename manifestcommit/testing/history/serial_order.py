@@ -1,8 +1,5 @@
 """Searches for the serial order of a history: version by version, with certain commits and possible
 ones. [IV1] [IV2]
-
-Not here: what a commit does to a table (testing.history.replay), contradictions between two
-operations (testing.history.checker).
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """Rules for commits that need the call of the actor that made them: a gc with its policy, a
 `recover`. [KY4] [WM7]
-
-Not here: rules for any commit (testing.simulation.version_rules), when they are checked
-(testing.simulation.oracle).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     explore("two writers", switches=2)
 
 A switch costs if it stops an actor that could continue; choosing the next actor after one has ended
-is free. No request fails here. Not here: random worlds (testing.simulation.simulator).
+is free. No request fails here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Deeds over all tables of a theme: joint commits, in one or two phases, and joint reads, each
 reported to the oracle of every table, and recorded in its history. [MT1] [MT11] [MT12]
-
-Not here: deeds in one table (testing.simulation.workers).
 """
 
 from __future__ import annotations

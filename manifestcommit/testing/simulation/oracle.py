@@ -2,8 +2,7 @@
 gets. [IV1]-[IV8]
 
 It sees every object appear and disappear, so it knows the truth: the chain as it was first created,
-whatever a stalled writer creates again. Not here: what one version may do to the one before it
-(testing.simulation.version_rules).
+whatever a stalled writer creates again.
 """
 
 from __future__ import annotations

@@ -9,8 +9,6 @@ every possible interruption.
 
     for seed in range(100):
         simulate({"nightly": nightly, "the same again": nightly}, seed, check=check)
-
-Not here: the worlds with which this library tests itself (testing.simulation.themes).
 """
 
 from __future__ import annotations

@@ -3,9 +3,6 @@ without waiting.
 
     scheduler = Scheduler(Choices(seed=7))
     scheduler.run({"one": program, "two": program})      # a program is called with its Actor
-
-Not here: the store between the actors (testing.simulation.simulated_store), what they do
-(testing.simulation.themes), what must hold (testing.simulation.oracle).
 """
 
 from __future__ import annotations

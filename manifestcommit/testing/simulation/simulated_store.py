@@ -1,8 +1,7 @@
 """One object store in memory, and each actor's view of it: every call takes a turn, and may fail as
 requests do. [ST1]-[ST8]
 
-Not here: the order of turns (testing.simulation.scheduler), what must hold for the objects
-(testing.simulation.oracle). Requests of an actor's own threads while it waits for them, and reads
+Requests of an actor's own threads while it waits for them, and reads
 of data files through `filesystem()`, bypass turns and faults.
 """
 

@@ -4,9 +4,7 @@ is checked all the time. [IV1]-[IV8]
     found = run_theme("gc", seed=7)
     print(found.violation, found.trace)
 
-The same seed gives the same trace, byte for byte. Not here: shrinking a violation
-(testing.shrink), all schedules of a small world (testing.simulation.explore), pipelines
-of users (testing.simulation.pipelines).
+The same seed gives the same trace, byte for byte.
 """
 
 from __future__ import annotations

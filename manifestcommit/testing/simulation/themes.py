@@ -1,8 +1,4 @@
-"""The actors of a run, and what each may do: small worlds with as much concurrency as possible.
-
-Not here: how anything is done (testing.simulation.workers), who runs first
-(testing.simulation.scheduler).
-"""
+"""The actors of a run, and what each may do: small worlds with as much concurrency as possible."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The rules for what one version may do to the one before it: an independent implementation of the
 specification. [CM17]
 
-Pure. Not here: when they are checked, and what else must hold (testing.simulation.oracle).
+Pure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The programs of a theme's actors: jobs of every kind over the real engine, each reported to the
 oracle, and recorded. [IV1]-[IV8]
 
-Data files are some bytes with an invented entry: no rule of the protocol opens them. Not here:
-which actor does what (testing.simulation.themes).
+Data files are some bytes with an invented entry: no rule of the protocol opens them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Which files and manifests are rewritten together. [GC16] [GC11] [OB8]
-
-Not here: the rewriting and its commits (tests/faults/test_compact.py).
-"""
+"""Which files and manifests are rewritten together. [GC16] [GC11] [OB8]"""
 
 from __future__ import annotations
 

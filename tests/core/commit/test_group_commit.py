@@ -1,4 +1,4 @@
-"""What may be published and carried, and what one version makes of it. Not here: faults, races and lies (tests/faults). [CM20] [CM24]"""
+"""What may be published and carried, and what one version makes of it. [CM20] [CM24]"""
 
 from __future__ import annotations
 

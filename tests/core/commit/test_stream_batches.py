@@ -1,7 +1,4 @@
-"""Batches of streaming queries: at most once, in order, under one name. [KY6]
-
-Not here: Spark (tests/spark).
-"""
+"""Batches of streaming queries: at most once, in order, under one name. [KY6]"""
 
 from __future__ import annotations
 

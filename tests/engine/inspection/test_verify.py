@@ -1,7 +1,4 @@
-"""What `verify` says of tables that are whole, however they came about; its rules, its report, its cost. [RD10]
-
-Not here: damage planted on disk (tests/faults/test_damage.py).
-"""
+"""What `verify` says of tables that are whole, however they came about; its rules, its report, its cost. [RD10]"""
 
 from __future__ import annotations
 

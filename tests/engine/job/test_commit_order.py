@@ -1,7 +1,4 @@
-"""Several jobs of one run: each is committed on its own, and the result says which are to be done again. [CM10]
-
-Not here: two tables fed by one run that is killed at every point (tests/faults).
-"""
+"""Several jobs of one run: each is committed on its own, and the result says which are to be done again. [CM10]"""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Many batches of a streaming query through the engine, planned and committed apart as Spark does it. [SP7] [KY6] [IV10]
-
-Not here: which batch a table waits for (test_stream), Spark (tests/spark/datasource/test_stream_writer.py).
-"""
+"""Many batches of a streaming query through the engine, planned and committed apart as Spark does it. [SP7] [KY6] [IV10]"""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Recoverable jobs: a rerun goes on under the old job's id and takes over what was finished; each row once, whoever runs. [AB6] [LY5]
-
-Not here: when two plans of Spark are the same work, and real drivers that die (tests/spark/write/test_recoverable.py).
-"""
+"""Recoverable jobs: a rerun goes on under the old job's id and takes over what was finished; each row once, whoever runs. [AB6] [LY5]"""
 
 from __future__ import annotations
 

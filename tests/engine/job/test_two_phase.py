@@ -1,7 +1,4 @@
-"""Two-phase commit as callers and the command line meet it: prepare, then commit or give up, from anywhere. [AB3] [AB4]
-
-Not here: faults, races and killed processes (tests/faults/test_two_phase.py).
-"""
+"""Two-phase commit as callers and the command line meet it: prepare, then commit or give up, from anywhere. [AB3] [AB4]"""
 
 from __future__ import annotations
 

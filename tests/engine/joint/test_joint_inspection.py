@@ -1,7 +1,4 @@
-"""What people and programs are told of joint commits: history, describe, resolve, the report, and verify. [MT1]
-
-Not here: jobs that are prepared together (test_joint_two_phase.py), what the commands print (tests/cli/golden).
-"""
+"""What people and programs are told of joint commits: history, describe, resolve, the report, and verify. [MT1]"""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Recoverable jobs of several tables: of runs that share jobs, the work of one is committed in all tables. [AB6] [MT3] [MT6] [MT9]
-
-Not here: one recoverable job (tests/engine/job/test_task_recovery.py), processes that are killed (tests/faults/test_joint_kills.py).
-"""
+"""Recoverable jobs of several tables: of runs that share jobs, the work of one is committed in all tables. [AB6] [MT3] [MT6] [MT9]"""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Jobs of several tables that are prepared together: any process commits all of them or aborts all, killed anywhere. [MT11]
-
-Not here: one prepared job (tests/engine/job/test_two_phase.py), joint commits in one process (test_joint_commit.py).
-"""
+"""Jobs of several tables that are prepared together: any process commits all of them or aborts all, killed anywhere. [MT11]"""
 
 from __future__ import annotations
 

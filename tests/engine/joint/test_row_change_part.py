@@ -1,7 +1,4 @@
-"""Changes of rows as parts of a joint commit: of all tables or of none, whoever dies or wins. [MT1] [MT3] [RC1]
-
-Not here: which rows change (tests/engine/row_changes), joint commits of other changes (test_joint_commit.py).
-"""
+"""Changes of rows as parts of a joint commit: of all tables or of none, whoever dies or wins. [MT1] [MT3] [RC1]"""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The plan of a compaction, made window by window, is the one that is made of the whole table at once. [GC16]
-
-Not here: which files become one (tests/core/commit/test_compaction_plan.py), the rewriting (tests/faults/test_compact.py).
-"""
+"""The plan of a compaction, made window by window, is the one that is made of the whole table at once. [GC16]"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Jobs in flight while a rewind or a rollback sets time back: none commits what another job does again, and nothing is lost.
 
-[WM6] [WM7] [KY7] [KY8] [CF13] [KY4]. Not here: what a rewind (test_lineage) and a rollback (test_rollback) do to a table that rests.
+[WM6] [WM7] [KY7] [KY8] [CF13] [KY4].
 """
 
 from __future__ import annotations

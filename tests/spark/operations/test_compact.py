@@ -1,7 +1,4 @@
-"""Compaction through Spark: fewer files, the same rows. [GC11] [GC16]
-
-Not here: what happens beside it, and crashes (tests/faults/test_compact.py).
-"""
+"""Compaction through Spark: fewer files, the same rows. [GC11] [GC16]"""
 
 from __future__ import annotations
 
