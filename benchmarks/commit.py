@@ -45,9 +45,9 @@ from benchmarks.measure import Contestant, Figures, bytes_below, interleave, mem
 from benchmarks.s3 import versions
 from manifestcommit.core.format import codec
 from manifestcommit.core.schema.evolution import leaves
+from manifestcommit.core.schema.partitioning import PartitionPattern
 from manifestcommit.core.table import object_names
 from manifestcommit.core.table.entries import ColumnStats, Entry
-from manifestcommit.core.table.partition_pattern import PartitionPattern
 from manifestcommit.engine.commit.commit_loop import commit
 from manifestcommit.engine.job.job import Transaction
 from manifestcommit.engine.metadata.table_context import TableContext

@@ -39,9 +39,9 @@ from manifestcommit.core.commit.change import Write
 from manifestcommit.core.commit.retention import Policy
 from manifestcommit.core.format import codec, manifest_table
 from manifestcommit.core.schema.fields import Schema
+from manifestcommit.core.schema.partitioning import dedupe, of_partition
 from manifestcommit.core.table import object_names
 from manifestcommit.core.table.entries import ColumnStats, Entry, ManifestRef
-from manifestcommit.core.table.partition_pattern import dedupe, of_partition
 from manifestcommit.core.table.snapshot import KeyRecord, RunRef, Snapshot
 from manifestcommit.core.table.watermark import Advance
 from manifestcommit.engine.commit.commit_loop import commit
@@ -50,8 +50,8 @@ from manifestcommit.engine.maintenance.compaction import CompactionOptions, NewF
 from manifestcommit.engine.maintenance.gc import run as run_gc
 from manifestcommit.engine.metadata.manifests import to_parquet
 from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.engine.runtime.environment import tuning
 from manifestcommit.engine.runtime.outcome import committed_or_raise
-from manifestcommit.engine.runtime.tuning import tuning
 from manifestcommit.engine.scan.planning import entries_table
 from manifestcommit.store import open_store
 from manifestcommit.testing.counting import CountingStore

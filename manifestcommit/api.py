@@ -13,16 +13,14 @@ from .core.table.snapshot import Snapshot
 from .core.table.watermark import WatermarkMismatch
 from .engine.inspection.table_metrics import TableMetrics
 from .engine.inspection.verify import VerifyReport
-from .engine.job.job_list import JobInfo
-from .engine.job.resolve import Resolution
+from .engine.job.resolve import JobInfo, Resolution
 from .engine.maintenance.adopt import Adoption, SkippedFile
 from .engine.maintenance.compaction import Compaction, LostGroup
 from .engine.maintenance.gc import GcReport, ObjectTotals
 from .engine.operations.lineage import FileRange, Lineage
 from .engine.operations.row_change import RowOutcome
 from .engine.row_changes.clauses import Delete, Insert, Update
-from .engine.runtime.job_metrics import JobMetrics
-from .engine.runtime.outcome import JobResult, JobResults, Outcome
+from .engine.runtime.outcome import JobMetrics, JobResult, JobResults, Outcome
 from .errors import (
     CommitConflictError,
     CorruptMetadataError,

@@ -20,12 +20,11 @@ import msgspec
 from .argument_checks import checked
 from .core.table.entries import MAX_SOURCES
 from .core.table.watermark import in_order_of_advances, predecessors
-from .engine.datafile.arrow_stream import record_batches
+from .engine.datafile.row_buffer import record_batches
 from .engine.job import job as engine_job
 from .engine.job.two_phase import commit_prepared
 from .engine.metadata.table_context import TableContext
-from .engine.runtime.job_metrics import JobMetrics
-from .engine.runtime.outcome import JobResult, JobResults, Outcome, committed_or_raise
+from .engine.runtime.outcome import JobMetrics, JobResult, JobResults, Outcome, committed_or_raise
 from .engine.runtime.validation import Ranges, advances_of, is_spark, wrong
 from .errors import (
     CommitConflictError,

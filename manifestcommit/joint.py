@@ -17,8 +17,7 @@ import pyarrow as pa
 from .argument_checks import age, checked
 from .engine.joint.joint_commit import commit_jointly
 from .engine.joint.joint_read import read_jointly
-from .engine.joint.joint_rollback import plan_joint_rollback
-from .engine.joint.joint_tag import tag_jointly
+from .engine.joint.joint_rollback import plan_joint_rollback, tag_jointly
 from .engine.joint.joint_two_phase import JointUnit, check_together, prepare_jointly, together_of
 from .engine.metadata.table_context import TableContext
 from .engine.runtime.outcome import Outcome, error_of

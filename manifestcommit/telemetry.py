@@ -5,7 +5,7 @@ Logger `manifestcommit.jobs`: INFO for what ended well or was aborted, WARNING f
 failures and unknown outcomes, DEBUG for each version that another job won; each record has the
 figures as plain values in its attribute `manifestcommit`. Metrics go to the meter provider of the
 application, under `manifestcommit.`, seconds in `s`, bytes in `By`. No credential and no data is in
-either. For other sinks, add a function to `engine.runtime.job_metrics.observers`.
+either. For other sinks, add a function to `engine.runtime.outcome.observers`.
 
 Internal: it may change in any release.
 """
@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from .engine.inspection.table_metrics import TableMetrics
-from .engine.runtime.job_metrics import JobMetrics, observers
+from .engine.runtime.outcome import JobMetrics, observers
 from .terminal.render import visible
 
 LOG = logging.getLogger("manifestcommit.jobs")

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from manifestcommit.engine.runtime.tuning import tuned, tuning
+from manifestcommit.engine.runtime.environment import tuned, tuning
 
 
 class SetBudgets(Protocol):

@@ -1,5 +1,4 @@
-"""Commands about jobs: what became of one, and finishing or aborting those that others have left.
-"""
+"""Commands about jobs: what became of one, and finishing or aborting those that others left."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from .output import size_cell, size_text, written
 from .safety import Plan, add_safety, decided
 
 if TYPE_CHECKING:
-    from ..engine.job.job_list import JobInfo
+    from ..engine.job.resolve import JobInfo
     from ..table import Resolution, Table
 
 _SHORT = "a job id, or its last part's first digits, as `manifestcommit jobs` shows it"

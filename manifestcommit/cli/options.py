@@ -1,5 +1,4 @@
-"""What all commands share: how one is added, the path, the store's options, which version is meant.
-"""
+"""What all commands share: how one is added, the path, the store's options, the version."""
 
 from __future__ import annotations
 

@@ -15,20 +15,42 @@ from typing import NoReturn
 from ..terminal.render import visible
 from ..version import __version__
 from . import jobs, manual
-from .change import columns, rows, settling, sources, versions
-from .check import store, verify
+from .change_table import (
+    add_column_commands,
+    add_row_commands,
+    add_settle_command,
+    add_source_commands,
+    add_version_commands,
+)
+from .check_table import add_store_commands, add_verify_command
 from .exit_codes import MEANINGS
-from .inspect import contents, metrics, queries, report
-from .maintain import adopt, compact, export, gc
+from .inspect_table import (
+    add_content_commands,
+    add_metrics_command,
+    add_query_commands,
+    add_report_command,
+)
+from .maintain_table import (
+    add_adopt_command,
+    add_compact_command,
+    add_export_commands,
+    add_gc_command,
+)
 from .options import Commands
 
 _GROUPS = {
-    "inspect": (queries, contents, metrics, report),
-    "jobs": (jobs,),
-    "change": (rows, columns, sources, versions, settling),
-    "maintain": (compact, gc, adopt, export),
-    "check": (verify, store),
-    "help": (manual,),
+    "inspect": (add_query_commands, add_content_commands, add_metrics_command, add_report_command),
+    "jobs": (jobs.add_commands,),
+    "change": (
+        add_row_commands,
+        add_column_commands,
+        add_source_commands,
+        add_version_commands,
+        add_settle_command,
+    ),
+    "maintain": (add_compact_command, add_gc_command, add_adopt_command, add_export_commands),
+    "check": (add_verify_command, add_store_commands),
+    "help": (manual.add_commands,),
 }
 EXAMPLES = """examples:
   manifestcommit history /lake/flights               what was committed, newest first
@@ -98,10 +120,10 @@ def make_parser() -> Parser:
         parser.add_subparsers(required=True, metavar="COMMAND", help=argparse.SUPPRESS)
     )
     parser.commands = commands
-    for group, modules in _GROUPS.items():
+    for group, members in _GROUPS.items():
         commands.begin(group)
-        for each in modules:
-            each.add_commands(commands)
+        for add in members:
+            add(commands)
     return parser
 
 

@@ -15,7 +15,7 @@ from ..core.commit.retention import Policy
 from ..core.schema.values import python_rows
 from ..core.table.snapshot import Snapshot
 from ..engine.inspection.table_metrics import lag_of
-from ..engine.job.job_list import list_jobs
+from ..engine.job.resolve import list_jobs
 from ..engine.maintenance import gc
 from ..engine.metadata import exports
 from ..engine.metadata.table_context import TableContext

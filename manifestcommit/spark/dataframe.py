@@ -14,10 +14,9 @@ import pyarrow as pa
 
 from ..core.filter.predicate import Predicate, columns_of, is_understood
 from ..core.schema import evolution
-from ..core.schema.fields import Schema, walk
-from ..core.schema.read_mark import mark_of
+from ..core.schema.fields import Schema, mark_of, walk
 from ..core.table.snapshot import Snapshot
-from ..engine.scan.constant_columns import constants_in
+from ..engine.scan.arrow_dataset import constants_in
 from ..engine.scan.partition_folders import folders_in
 from ..errors import UsageError
 from .read.provenance import check_running, marked

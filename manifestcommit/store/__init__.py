@@ -9,8 +9,7 @@ from typing import Any
 from ..errors import UsageError
 from .base import KeepsUnfinished, ObjectInfo, Output, Store, Unfinished
 from .local.local import LocalStore
-from .names import TAKE_NONE, split_url
-from .options import StorageOptions
+from .options import TAKE_NONE, StorageOptions, split_url
 
 __all__ = [
     "KeepsUnfinished",

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 import msgspec
 
 from ..errors import DataFileMissingError, UsageError
-from .names import split_url
+from .options import split_url
 
 
 class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):

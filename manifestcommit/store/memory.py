@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
 from .base import ObjectInfo, Output
-from .names import check_name, check_root
+from .options import check_name, check_root
 
 _LOCK = threading.RLock()  # fsspec's memory is shared by the whole process, and so is its lock
 

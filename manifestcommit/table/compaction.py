@@ -18,8 +18,14 @@ from ..core.schema.fields import Schema
 from ..core.table.snapshot import Snapshot
 from ..engine.datafile.writer import target_file_size_of
 from ..engine.maintenance import compaction as engine
-from ..engine.maintenance.arrow_rewrite import choose_by_sql, rewriter, sorts_here
-from ..engine.maintenance.compaction import Choose, Compaction, CompactionOptions
+from ..engine.maintenance.compaction import (
+    Choose,
+    Compaction,
+    CompactionOptions,
+    choose_by_sql,
+    rewriter,
+    sorts_here,
+)
 from ..engine.metadata.table_context import TableContext
 from ..engine.row_changes.conditions import needs_spark
 from ..engine.row_changes.executor import FEW_BYTES

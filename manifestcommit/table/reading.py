@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from ..argument_checks import checked, part_of
 from ..core.schema import arrow_schema, evolution
-from ..core.schema.fields import Schema
-from ..core.schema.read_mark import arrow_metadata, mark_of
+from ..core.schema.fields import Schema, arrow_metadata, mark_of
 from ..core.table.snapshot import Snapshot
 from ..engine.inspection.describe import describe, joint_of, said_of, values
 from ..engine.metadata.table_context import TableContext

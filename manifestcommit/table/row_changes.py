@@ -23,11 +23,11 @@ from ..engine.row_changes.clauses import (
     check_not_empty,
     clause_texts,
 )
-from ..engine.row_changes.delete import delete_where
 from ..engine.row_changes.executor import FEW_BYTES, Choice, RowExecutor
 from ..engine.row_changes.merge import Actions, merge
 from ..engine.row_changes.merge_clauses import merge_clauses
 from ..engine.row_changes.overwrite import arrow_data, overwrite_where
+from ..engine.row_changes.removal import delete_where
 from ..engine.row_changes.update import update_where
 from ..engine.runtime.validation import Ranges, anything, condition, optional, rows
 from ..errors import UsageError

@@ -17,8 +17,7 @@ from ..core.commit.compaction_plan import DEFAULT_MAX_BYTES
 from ..core.commit.retention import Policy
 from ..engine.inspection.table_metrics import TableMetrics, table_metrics
 from ..engine.inspection.verify import VerifyReport, verify
-from ..engine.job.job_list import JobInfo, list_jobs
-from ..engine.job.resolve import Resolution, resolve_job, tables_beside
+from ..engine.job.resolve import JobInfo, Resolution, list_jobs, resolve_job, tables_beside
 from ..engine.job.two_phase import give_up, settle_prepared
 from ..engine.maintenance import gc as gc_engine
 from ..engine.maintenance.adopt import Adoption
@@ -28,8 +27,7 @@ from ..engine.maintenance.gc import GcReport
 from ..engine.metadata.time_travel import parse_age
 from ..engine.operations.rewind import rewind
 from ..engine.operations.rollback import rollback
-from ..engine.operations.settle import settle
-from ..engine.operations.tags import tag, untag
+from ..engine.operations.tags import settle, tag, untag
 from ..engine.runtime.outcome import JobResults, Outcome, committed_or_raise
 from ..engine.runtime.validation import file_name, flag, one_of, optional, spark_session, whole
 from ..errors import UsageError

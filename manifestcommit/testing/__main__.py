@@ -16,16 +16,160 @@ import functools
 import logging
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from .shrink import shrink
-from .simulation.explore import CASES, explore
-from .simulation.simulator import Run, run_theme
-from .simulation.themes import THEMES
+from ..core.commit.retention import Policy
+from .choices import Choices
+from .simulation.scheduler import Actor
+from .simulation.simulator import Cast, Programs, Run, run, run_theme
+from .simulation.themes import THEMES, Theme
+from .simulation.workers import ADVANCING, Work, Worker, World
+
+# Shrinks a run that violates a rule: as few choices as possible for the same violation.
+
+Again = Callable[[Mapping[str, int]], Run]
+
+
+def shrink(found: Run, again: Again, *, tries: int = 600) -> Run:
+    """The smallest run found that breaks the same rule. again: repeats a run with given choices;
+    tries: how many runs it may take.
+
+    Every choice has a name of its own, and is 0, the plain one, if none is given: so any subset of
+    them is a run, too.
+    """
+    left = tries
+    best = found
+
+    def holds(given: Mapping[str, int]) -> bool:
+        nonlocal best, left
+        left -= 1
+        run = again(given)
+        if run.kind != found.kind or len(run.choices) > len(best.choices):
+            return False
+        best = run
+        return True
+
+    chunk = max(1, len(best.choices) // 2)
+    while left > 0:
+        before, place = len(best.choices), 0
+        while place < len(best.choices) and left > 0:
+            names = list(best.choices)
+            gone = set(names[place : place + chunk])
+            if not holds(
+                {name: answer for name, answer in best.choices.items() if name not in gone}
+            ):
+                place += chunk
+        if chunk == 1 and len(best.choices) == before:
+            break
+        chunk = max(1, chunk // 2)
+    for name in list(best.choices):
+        for lower in range(1, best.choices.get(name, 0)):
+            if left > 0 and holds({**best.choices, name: lower}):
+                break
+    return best
+
+
+# Enumerates all schedules of a small world, up to a number of preemptive switches.
+
+_HARSH = Policy(grace_s=0, keep_for_s=0, keep_versions=1, prepared_grace_s=0)
+_THEME = Theme(actors={}, versions=4)
+
+
+class Exploration(msgspec.Struct, frozen=True, kw_only=True):
+    """schedules: their number; found: the first that breaks a rule, None: none does."""
+
+    case: str
+    switches: int
+    schedules: int
+    found: Run | None = None
+
+
+def explore(case: str, *, switches: int) -> Exploration:
+    """Run every schedule of the case with at most that many switches, each once, up to the first
+    that breaks a rule."""
+    count = 0
+    waiting: list[tuple[dict[str, int], int, int]] = [({}, 0, 0)]
+    while waiting:
+        given, spent, start = waiting.pop()
+        done = run(_THEME, Choices(None, given, exhaustive=True), name=case, cast=CASES[case])
+        count += 1
+        if done.violation is not None:
+            return Exploration(case=case, switches=switches, schedules=count, found=done)
+        for place, point in enumerate(done.points[start:], start=start):
+            cost = spent + (not point.free)
+            if cost <= switches:
+                waiting += [
+                    ({**given, point.name: other}, cost, place + 1)
+                    for other in range(1, point.count)
+                ]
+    return Exploration(case=case, switches=switches, schedules=count)
+
+
+def _writer(world: World, *works: Work) -> Callable[[Actor], None]:
+    def live(actor: Actor) -> None:
+        worker = Worker(world, actor)
+        for work in works:
+            worker.publish(work)
+
+    return live
+
+
+def _collector(world: World) -> Callable[[Actor], None]:
+    return lambda actor: Worker(world, actor).collect(_HARSH)
+
+
+def _reader(world: World) -> Callable[[Actor], None]:
+    return lambda actor: Worker(world, actor).read(None)
+
+
+def _two_writers(world: World) -> Programs:
+    same = Work(number=ADVANCING, day=1)
+    return {"a": _writer(world, same), "b": _writer(world, same)}
+
+
+def _two_overwriters(world: World) -> Programs:
+    return {
+        "a": _writer(world, Work(replaces="day", serializable=True)),
+        "b": _writer(world, Work(replaces="day", serializable=True), Work()),
+    }
+
+
+def _two_writers_and_gc(world: World) -> Programs:
+    return {
+        "a": _writer(world, Work(number=1)),
+        "b": _writer(world, Work(replaces="day")),
+        "gc": _collector(world),
+    }
+
+
+def _stalled_writer_and_gc(world: World) -> Programs:
+    return {
+        "stalled": _writer(world, Work()),
+        "b": _writer(world, Work(day=1), Work(replaces="all")),
+        "gc": _collector(world),
+    }
+
+
+def _reader_and_gc(world: World) -> Programs:
+    return {
+        "reader": _reader(world),
+        "b": _writer(world, Work(replaces="all")),
+        "gc": _collector(world),
+    }
+
+
+CASES: dict[str, Cast] = {
+    "two writers": _two_writers,
+    "two overwriters": _two_overwriters,
+    "two writers and gc": _two_writers_and_gc,
+    "a stalled writer, a writer and gc": _stalled_writer_and_gc,
+    "a reader, a writer and gc": _reader_and_gc,
+}
+
 
 _TOLD = 60
 

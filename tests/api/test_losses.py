@@ -16,7 +16,8 @@ from tests.budgets import SetBudgets
 
 import manifestcommit as mc
 from manifestcommit.core.format import codec
-from manifestcommit.core.table import object_names, row_bitmap
+from manifestcommit.core.table import object_names
+from manifestcommit.core.table.entries import encode
 from manifestcommit.core.table.snapshot import Snapshot
 from manifestcommit.engine.metadata.manifests import JOB_RUN, KEY_RUN, ManifestReader, put_run
 from manifestcommit.engine.metadata.version_chain import open_head
@@ -199,7 +200,7 @@ def test_a_bitmap_longer_than_its_manifest_is_damage(tmp_path: Path, set_budgets
     head = open_head(store)
     (ref,) = head.snapshot.manifests
     wrong = msgspec.structs.replace(
-        head.snapshot, version=head.version + 1, parent_digest=head.digest, removed={ref.path: row_bitmap.encode(1 << (1 + extra))}
+        head.snapshot, version=head.version + 1, parent_digest=head.digest, removed={ref.path: encode(1 << (1 + extra))}
     )
     assert isinstance(wrong, Snapshot)
     store.put(object_names.version_name(wrong.version), codec.encode_snapshot(wrong))

@@ -23,7 +23,7 @@ from tests.faults.proxy import Fault, FaultProxy, Rule, to
 import manifestcommit as mc
 from manifestcommit import telemetry
 from manifestcommit.engine.inspection.table_metrics import TableMetrics
-from manifestcommit.engine.runtime.job_metrics import JobMetrics
+from manifestcommit.engine.runtime.outcome import JobMetrics
 from manifestcommit.store import LocalStore
 from manifestcommit.telemetry import Instruments
 from manifestcommit.testing.faults import FaultCall, FaultStore

@@ -18,7 +18,7 @@ from tests.chaos.log import Log
 
 import manifestcommit as mc
 from manifestcommit.core.commit.spill_policy import Budgets
-from manifestcommit.engine.runtime.tuning import tune, tuning
+from manifestcommit.engine.runtime.environment import tune, tuning
 from manifestcommit.testing.history.recorder import Recorder
 
 Phase = Literal["run", "drain", "end"]

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from tests.cli.on_terminal import run
 
 import manifestcommit as mc
-from manifestcommit.core.table.authorship import Author
+from manifestcommit.core.table.snapshot import Author
 from manifestcommit.engine.runtime.environment import SystemEnv
 from manifestcommit.store import open_store
 

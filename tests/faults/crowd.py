@@ -24,8 +24,8 @@ import msgspec
 from manifestcommit.core.commit.change import Write
 from manifestcommit.core.format import codec
 from manifestcommit.core.schema.fields import Field, Schema
-from manifestcommit.core.table.authorship import Author
 from manifestcommit.core.table.entries import Entry
+from manifestcommit.core.table.snapshot import Author
 from manifestcommit.engine.commit.commit_loop import commit
 from manifestcommit.engine.commit.create_version import create_table
 from manifestcommit.engine.metadata.table_context import TableContext

@@ -13,10 +13,10 @@ from manifestcommit.engine.datafile.writer import DataFileWriter
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.operations.row_change import Declared, RowChange
 from manifestcommit.engine.row_changes.arrow_rows import ArrowRows
-from manifestcommit.engine.row_changes.delete import begin_delete as begin
 from manifestcommit.engine.row_changes.executor import Choice, RowExecutor
 from manifestcommit.engine.row_changes.merge import Actions, begin_merge
 from manifestcommit.engine.row_changes.overwrite import arrow_data, begin_overwrite
+from manifestcommit.engine.row_changes.removal import begin_delete as begin
 from manifestcommit.engine.row_changes.update import begin_update
 from manifestcommit.engine.runtime.outcome import Outcome, committed_or_raise
 from manifestcommit.errors import UsageError

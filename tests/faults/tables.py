@@ -15,10 +15,9 @@ from manifestcommit.core.commit.change import Write
 from manifestcommit.core.format import codec
 from manifestcommit.core.table import object_names
 from manifestcommit.core.table.snapshot import Commit, Snapshot
-from manifestcommit.engine.maintenance.arrow_rewrite import rewriter
-from manifestcommit.engine.maintenance.compaction import Rewrite
-from manifestcommit.engine.metadata.job_and_key_lookup import find_key
+from manifestcommit.engine.maintenance.compaction import Rewrite, rewriter
 from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.engine.metadata.time_travel import find_key
 from manifestcommit.engine.metadata.version_chain import Head, list_versions, open_head, read_object
 from manifestcommit.engine.runtime.environment import SystemEnv
 from manifestcommit.engine.runtime.outcome import Outcome

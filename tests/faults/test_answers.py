@@ -24,9 +24,9 @@ from tests.faults.tables import (
 from manifestcommit.core.format import codec
 from manifestcommit.core.table import object_names
 from manifestcommit.engine.commit.commit_loop import commit
-from manifestcommit.engine.metadata.job_and_key_lookup import find_job
+from manifestcommit.engine.metadata.time_travel import find_job
 from manifestcommit.engine.metadata.version_chain import list_versions, open_head
-from manifestcommit.engine.runtime.tuning import Limits
+from manifestcommit.engine.runtime.environment import Limits
 from manifestcommit.errors import (
     CorruptMetadataError,
     ManifestCommitError,

@@ -26,7 +26,7 @@ from manifestcommit.core.schema.evolution import drop_column, rename_column
 from manifestcommit.core.table import object_names
 from manifestcommit.core.table.snapshot import Snapshot
 from manifestcommit.engine.commit.commit_loop import commit
-from manifestcommit.engine.datafile.rewrite_plan import plan_rewrite
+from manifestcommit.engine.datafile.writer import plan_rewrite
 from manifestcommit.engine.inspection.verify import verify
 from manifestcommit.engine.maintenance.compaction import (
     Compaction,

@@ -36,24 +36,23 @@ from manifestcommit.core.commit.group_commit import MAX_CARRIED, MAX_CARRIED_BYT
 from manifestcommit.core.commit.retention import Policy
 from manifestcommit.core.format import codec
 from manifestcommit.core.schema.evolution import drop_column
-from manifestcommit.core.schema.read_mark import mark_of
+from manifestcommit.core.schema.fields import mark_of
 from manifestcommit.core.table import object_names
 from manifestcommit.core.table.watermark import Advance
 from manifestcommit.engine.commit.commit_loop import commit
 from manifestcommit.engine.inspection.verify import verify
 from manifestcommit.engine.job.job import Transaction
-from manifestcommit.engine.job.job_list import list_jobs
-from manifestcommit.engine.job.resolve import resolve_job
+from manifestcommit.engine.job.resolve import list_jobs, resolve_job
 from manifestcommit.engine.job.two_phase import commit_prepared, give_up
 from manifestcommit.engine.maintenance import gc as gc_engine
-from manifestcommit.engine.metadata.job_and_key_lookup import find_job
+from manifestcommit.engine.metadata.time_travel import find_job
 from manifestcommit.engine.metadata.version_chain import MAX_INTENTS, open_head, read_object
 from manifestcommit.engine.operations.alter import edit_schema
 from manifestcommit.engine.operations.lineage import trace
 from manifestcommit.engine.operations.rewind import rewind
 from manifestcommit.engine.operations.rollback import rollback
+from manifestcommit.engine.runtime.environment import Limits
 from manifestcommit.engine.runtime.outcome import Outcome
-from manifestcommit.engine.runtime.tuning import Limits
 from manifestcommit.engine.scan.change_feed import Feed
 from manifestcommit.errors import (
     JobAbortedError,

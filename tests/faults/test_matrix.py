@@ -24,7 +24,7 @@ from tests.sizes import rest_thorough, some
 
 import manifestcommit as mc
 from manifestcommit.engine.operations.alter import set_properties
-from manifestcommit.engine.runtime.tuning import Limits
+from manifestcommit.engine.runtime.environment import Limits
 from manifestcommit.store import Store, open_store
 from manifestcommit.store.backends import retry
 

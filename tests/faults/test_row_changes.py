@@ -20,7 +20,7 @@ from manifestcommit.core.schema import evolution
 from manifestcommit.core.table.entries import MAX_SOURCES
 from manifestcommit.engine.commit.commit_loop import commit as commit_change
 from manifestcommit.engine.commit.prepared_job import put_prepared, seal
-from manifestcommit.engine.datafile.rewrite_plan import check_rows
+from manifestcommit.engine.datafile.writer import check_rows
 from manifestcommit.engine.job.two_phase import commit_prepared
 from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.engine.operations.alter import edit_schema

@@ -12,11 +12,10 @@ from manifestcommit.core.commit.retention import Policy
 from manifestcommit.core.table import object_names
 from manifestcommit.core.table.snapshot import Commit, Tag
 from manifestcommit.engine.commit.commit_loop import commit
-from manifestcommit.engine.commit.create_version import create_table
+from manifestcommit.engine.commit.create_version import create_table, fenced_outcome
 from manifestcommit.engine.commit.group_commit import Committers
-from manifestcommit.engine.commit.settled import fenced_outcome
 from manifestcommit.engine.maintenance import gc as gc_engine
-from manifestcommit.engine.metadata.job_and_key_lookup import find_job
+from manifestcommit.engine.metadata.time_travel import find_job
 from manifestcommit.engine.metadata.version_chain import Head, newest_above, open_head, read_object, read_version
 from manifestcommit.engine.operations.rewind import rewind
 from manifestcommit.engine.runtime.outcome import error_of

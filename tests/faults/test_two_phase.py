@@ -35,10 +35,9 @@ from tests.sizes import rounds, some
 import manifestcommit as mc
 from manifestcommit.core.table import object_names
 from manifestcommit.core.table.snapshot import Commit
-from manifestcommit.engine.job.job_list import list_jobs
-from manifestcommit.engine.job.resolve import resolve_job
+from manifestcommit.engine.job.resolve import list_jobs, resolve_job
 from manifestcommit.engine.job.two_phase import commit_prepared, give_up
-from manifestcommit.engine.metadata.job_and_key_lookup import find_job
+from manifestcommit.engine.metadata.time_travel import find_job
 from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.engine.runtime.outcome import Outcome, committed_or_raise
 from manifestcommit.errors import (

@@ -34,10 +34,10 @@ READ_BY: Mapping[str, tuple[str, str]] = {
     "core/table/object_names.py:parse_marker": ("table marker: its name", "marker"),
     "core/table/object_names.py:parse_task": ("name of a finished task", "task"),
     "core/table/object_names.py:parse_version": ("name of a version", "names"),
-    "engine/scan/checked_dataset.py:CheckedDataset._check_one": ("data file of others", "parquet"),
+    "engine/scan/arrow_dataset.py:CheckedDataset._check_one": ("data file of others", "parquet"),
     "engine/inspection/deep_check.py:_open": ("data file", "parquet"),
     "engine/maintenance/folder_scan.py:_sink_files": ("log of Spark's streaming sink", "sink"),
-    "engine/metadata/other_formats.py:format_of": ("log of Delta Lake, Hudi or Iceberg: its name", "delta"),
+    "engine/metadata/table_root.py:format_of": ("log of Delta Lake, Hudi or Iceberg: its name", "delta"),
     "engine/metadata/version_chain.py:_hinted": ("hint", "hint"),
     "engine/metadata/version_chain.py:read_object": ("snapshot", "head"),
     "engine/datafile/foreign_file.py:footer_schema": ("data file of others", "parquet"),
@@ -45,8 +45,8 @@ READ_BY: Mapping[str, tuple[str, str]] = {
     "engine/datafile/foreign_file.py:read_facts": ("data file of others", "parquet"),
     "engine/commit/group_commit.py:read_intent": ("intent", "intent"),
     "engine/metadata/manifests.py:ManifestReader._fetch": ("manifest, run", "manifest"),
-    "engine/scan/whole_file.py:_parts": ("data file", "parquet"),
-    "engine/metadata/partial_manifest.py:ManifestParts._get": ("manifest, by its parts", "parquet"),
+    "engine/scan/parallel_decode.py:_parts": ("data file", "parquet"),
+    "engine/metadata/manifests.py:ManifestParts._get": ("manifest, by its parts", "parquet"),
     "engine/commit/prepared_job.py:read_prepared": ("prepared job", "prepared"),
     "engine/scan/prefetch.py:_Ahead._open": ("data file", "parquet"),
     "engine/scan/prefetch.py:_Held._range": ("data file, by its parts", "parquet"),
@@ -83,7 +83,7 @@ NOT_READ = frozenset(
 
 def places() -> set[str]:
     """The functions of the package that let bytes or names of others in."""
-    found = {"engine/metadata/other_formats.py:format_of"}  # which takes names from whoever lists them
+    found = {"engine/metadata/table_root.py:format_of"}  # which takes names from whoever lists them
     for path in sorted(PACKAGE.rglob("*.py")):
         file = path.relative_to(PACKAGE).as_posix()
         if not file.startswith(_APART):

@@ -29,8 +29,9 @@ from manifestcommit.core.schema import arrow_schema
 from manifestcommit.core.table import object_names
 from manifestcommit.engine.metadata import manifests
 from manifestcommit.engine.metadata.table_context import TableContext
-from manifestcommit.engine.scan import planning, prefetch, whole_file
-from manifestcommit.engine.scan.row_group_pruning import matching_groups
+from manifestcommit.engine.scan import planning, prefetch
+from manifestcommit.engine.scan.parallel_decode import batches_of, checked_bytes
+from manifestcommit.engine.scan.pruning_stats import matching_groups
 from manifestcommit.store import open_store
 from manifestcommit.store.memory import MemoryStore
 
@@ -199,9 +200,9 @@ class _Place:
             for name, value in (("bytes", len(data)), ("digest", format.digest(data))):
                 field = entry.schema.field(name)
                 entry = entry.set_column(entry.schema.get_field_index(name), field, pa.array([value], field.type))
-            held = whole_file.checked_bytes(session, entry)
+            held = checked_bytes(session, entry)
             assert held is not None
-            for batch in whole_file.batches_of(session, self.snapshot, entry, held, None, 65_536):
+            for batch in batches_of(session, self.snapshot, entry, held, None, 65_536):
                 batch.validate()
 
         return {

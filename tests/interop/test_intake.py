@@ -50,8 +50,8 @@ import manifestcommit as mc
 from manifestcommit.cli.main import main
 from manifestcommit.engine.maintenance.adopt import adopt
 from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.interop.intake.columns import parsed
 from manifestcommit.interop.intake.formats import source_of
-from manifestcommit.interop.intake.package import parsed
 from manifestcommit.store import open_store
 from manifestcommit.testing import Died, FaultStore
 

@@ -23,7 +23,7 @@ FEED: tuple[Mutant, ...] = (
         "Texts are compared without their lengths: two rows that differ are taken for one, and a change is lost.",
         "CH3",
         (
-            "core/table/row_identity.py",
+            "engine/row_feed/bag_difference.py",
             "known = _joined([_of_numbers(pc.binary_length(array)), array.cast(_BYTES)], count)",
             "known = array.cast(_BYTES)",
         ),

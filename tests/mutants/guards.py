@@ -6,7 +6,7 @@ from tests.mutants.mutant import Mutant, mutant
 
 _LOCAL, _LINUX, _OBJECTS, _S3, _FORMAT = (
     "store/local/local.py",
-    "store/local/linux.py",
+    "store/local/local.py",
     "store/backends/object_store.py",
     "store/backends/s3.py",
     "core/format/codec.py",
@@ -17,7 +17,7 @@ _OPTIONS, _WRITER, _READER = (
     "spark/read/scan.py",
 )
 _SINK_LOG = "core/format/sink_log.py"
-_AUTHORSHIP = "core/table/authorship.py"
+_AUTHORSHIP = "core/table/snapshot.py"
 _DURABLE = "store/test_local.py::test_every_new_folder_and_file_is_synced_before_a_call_returns"
 
 STORES: tuple[Mutant, ...] = (
@@ -395,7 +395,7 @@ UNTRUSTED: tuple[Mutant, ...] = (
         "decoded size of a part",
         "A small part of a manifest takes all memory: one long value in a dictionary stands for each of many rows.",
         "OB4 OB14 SE2",
-        ("engine/metadata/partial_manifest.py", "            self._check_decoded(groups, columns)\n", ""),
+        ("engine/metadata/manifests.py", "            self._check_decoded(groups, columns)\n", ""),
         tests="engine/metadata/test_partial_manifest.py::test_a_part_whose_values_stand_for_gigabytes_takes_no_memory",
     ),
     mutant(
@@ -403,7 +403,7 @@ UNTRUSTED: tuple[Mutant, ...] = (
         "A manifest that claims more memory than any reader has is fetched part by part until the limit is met.",
         "OB4 OB14 SE2",
         (
-            "engine/metadata/partial_manifest.py",
+            "engine/metadata/manifests.py",
             "        if (raw := sum(group.total_byte_size for group in groups)) > most_raw_bytes:\n",
             "        if False:\n            raw = 0\n",
         ),
@@ -421,7 +421,7 @@ UNTRUSTED: tuple[Mutant, ...] = (
         "A reference to a footer of any length makes a reader fetch all of it.",
         "OB4 OB14 SE2",
         (
-            "engine/metadata/partial_manifest.py",
+            "engine/metadata/manifests.py",
             "if not 12 <= footer.bytes <= min(ref.bytes, MAX_FOOTER_BYTES) or ref.bytes > most_bytes:",
             "if False:",
         ),
@@ -445,7 +445,7 @@ UNTRUSTED: tuple[Mutant, ...] = (
         "footers of a dataset",
         "A footer that lies ends the process of a reader that scans the table with pyarrow, DuckDB or Polars.",
         "AF3 SE2",
-        ("engine/scan/checked_dataset.py", "        self._check(whole)\n", ""),
+        ("engine/scan/arrow_dataset.py", "        self._check(whole)\n", ""),
         tests="engine/scan/test_checked_dataset.py::test_no_door_of_a_dataset_leads_past_the_check",
     ),
     mutant(
@@ -474,7 +474,7 @@ UNTRUSTED: tuple[Mutant, ...] = (
         "digests of small files",
         "Rows of a damaged file are rewritten into a sound one, and no check finds the damage any more.",
         "DF3 RD10",
-        ("engine/scan/whole_file.py", "    if codec.digest(data) != digest:\n", "    if False:\n"),
+        ("engine/scan/parallel_decode.py", "    if codec.digest(data) != digest:\n", "    if False:\n"),
         tests="engine/scan/test_whole_file.py::test_a_file_that_is_not_what_was_written_is_named_and_not_rewritten",
     ),
     mutant(
@@ -506,14 +506,14 @@ UNTRUSTED: tuple[Mutant, ...] = (
         "footers of small files",
         "A footer that lies ends the process that deletes or updates rows of a small table.",
         "AF3",
-        ("engine/scan/whole_file.py", "    if digest is None:\n        return None\n    data", "    data"),
+        ("engine/scan/parallel_decode.py", "    if digest is None:\n        return None\n    data", "    data"),
         tests="engine/scan/test_whole_file.py::test_a_file_of_another_program_is_checked_and_scanned",
     ),
     mutant(
         "rows of a footer",
         "A file of others that claims endless rows keeps a reader of no columns for ever.",
         "AF3 OB4",
-        ("engine/scan/checked_dataset.py", "        if footer.rows != rows:\n", "        if False:\n"),
+        ("engine/scan/arrow_dataset.py", "        if footer.rows != rows:\n", "        if False:\n"),
         tests="engine/scan/test_checked_dataset.py::test_a_footer_of_endless_rows_is_no_endless_read",
     ),
     mutant(
@@ -527,7 +527,7 @@ UNTRUSTED: tuple[Mutant, ...] = (
         "paths",
         "A listed path leads outside of the root.",
         "LY1 SE2",
-        ("core/table/paths.py", "    reason = _objection(path)\n", "    reason = None\n"),
+        ("core/table/object_names.py", "    reason = _objection(path)\n", "    reason = None\n"),
         tests="spec/test_format.py::test_a_snapshot_that_lists_a_path_outside_is_damaged",
     ),
     mutant(
@@ -654,7 +654,7 @@ UNTRUSTED: tuple[Mutant, ...] = (
         "digest of a footer",
         "A manifest's footer that was exchanged is read: it names other chunks as the true ones.",
         "IV2 OB14 RD11",
-        ("engine/metadata/partial_manifest.py", "        if codec.digest(data) != footer.digest:\n", "        if False:\n"),
+        ("engine/metadata/manifests.py", "        if codec.digest(data) != footer.digest:\n", "        if False:\n"),
         tests="engine/metadata/test_partial_manifest.py::test_a_false_reference_is_damage",
     ),
     mutant(
@@ -662,7 +662,7 @@ UNTRUSTED: tuple[Mutant, ...] = (
         "A part of a manifest that was exchanged is read: rows come and go unnoticed.",
         "IV2 OB14 RD11",
         (
-            "engine/metadata/partial_manifest.py",
+            "engine/metadata/manifests.py",
             "if len(chunk) != end - start or _digest(chunk) != known:",
             "if len(chunk) != end - start:",
         ),
@@ -753,7 +753,7 @@ SECRETS: tuple[Mutant, ...] = (
         "A URL with a password is taken, and stored as the table's place.",
         "ST4 SE1",
         (
-            "store/names.py",
+            "store/options.py",
             '    if re.match(r"[^/@]*:[^@]*@", rest) or ("@" in rest.split("/", 1)[0] and scheme != "abfs"):\n',
             "    if False:\n",
         ),
@@ -763,7 +763,7 @@ SECRETS: tuple[Mutant, ...] = (
         "secrets in endpoints",
         "An endpoint's password is committed into the table, as the store's identity.",
         "ST12 SE1",
-        ("store/names.py", '    return f"{found[1]}{found[2].lower()}{found[3]}".rstrip("/")\n', '    return endpoint.rstrip("/")\n'),
+        ("store/options.py", '    return f"{found[1]}{found[2].lower()}{found[3]}".rstrip("/")\n', '    return endpoint.rstrip("/")\n'),
         tests="store/test_secrets.py::test_of_an_endpoint_only_the_place_is_shown",
     ),
 )
@@ -812,7 +812,7 @@ FILES: tuple[Mutant, ...] = (
         "rows of rewritten files",
         "Rows that went missing while files were written anew are committed away.",
         "IV2 RC1 GC11",
-        ("engine/datafile/rewrite_plan.py", "    if written == rows:\n", "    if True:\n"),
+        ("engine/datafile/writer.py", "    if written == rows:\n", "    if True:\n"),
         tests="faults/test_row_changes.py::test_rows_that_went_missing_or_came_twice_are_one_error_for_all_that_write_files_anew",
     ),
     mutant(
@@ -828,7 +828,7 @@ FILES: tuple[Mutant, ...] = (
         "A row group is skipped by bounds that leave NaN out: rows that match are missing.",
         "RD13 RD7",
         (
-            "engine/scan/row_group_pruning.py",
+            "engine/scan/pruning_stats.py",
             "pa.nulls(len(known), pa.int64()) if pa.types.is_floating(low.type) else pa.repeat",
             "pa.repeat",
         ),
@@ -988,7 +988,7 @@ SPARK: tuple[Mutant, ...] = (
         "paths of a shell",
         "~/t is a folder called ~ below the current one.",
         "ST4",
-        ("store/names.py", "    found = _FOREIGN.match(path)\n    if found is None:", "    found = _FOREIGN.match(path)\n    if True:"),
+        ("store/options.py", "    found = _FOREIGN.match(path)\n    if found is None:", "    found = _FOREIGN.match(path)\n    if True:"),
         tests="store/test_names.py::test_a_path_that_a_shell_or_windows_means_otherwise_is_no_folder_here",
     ),
     mutant(
@@ -1006,42 +1006,42 @@ SPARK: tuple[Mutant, ...] = (
         "disputed times",
         "One clock that is years ahead hides the versions after it from whoever asks for a time.",
         "CM27",
-        ("core/table/clock_skew.py", "    if head.committed_at <= now_us or not is_far(now_us, head.committed_at):\n", "    if True:\n"),
+        ("core/table/snapshot.py", "    if head.committed_at <= now_us or not is_far(now_us, head.committed_at):\n", "    if True:\n"),
         tests="core/commit/test_clock_skew.py::test_where_others_ran_up_to_its_time_that_clock_was_ahead",
     ),
     mutant(
         "disputes of the lowest version",
         "A dispute is forgotten while its last version is still readable.",
         "CM27",
-        ("core/table/clock_skew.py", "dispute.last >= head.expired", "dispute.last > head.expired"),
+        ("core/table/snapshot.py", "dispute.last >= head.expired", "dispute.last > head.expired"),
         tests="core/commit/test_clock_skew.py::test_disputes_are_kept_as_long_as_one_of_their_versions_is_readable",
     ),
     mutant(
         "disputes that are half expired",
         "A dispute is forgotten as soon as its first version has expired.",
         "CM27",
-        ("core/table/clock_skew.py", "dispute.last >= head.expired", "dispute.first >= head.expired"),
+        ("core/table/snapshot.py", "dispute.last >= head.expired", "dispute.first >= head.expired"),
         tests="core/commit/test_clock_skew.py::test_disputes_are_kept_as_long_as_one_of_their_versions_is_readable",
     ),
     mutant(
         "disputes apart",
         "Two disputes become one, with versions between them that nobody disputes.",
         "CM27",
-        ("core/table/clock_skew.py", "known[-1].last == head.version and ", ""),
+        ("core/table/snapshot.py", "known[-1].last == head.version and ", ""),
         tests="core/commit/test_clock_skew.py::test_a_dispute_goes_on_only_in_versions_that_follow_each_other_and_say_the_same",
     ),
     mutant(
         "disputes of two times",
         "A dispute of one time goes on as that of another.",
         "CM27",
-        ("core/table/clock_skew.py", " and known[-1].said == head.committed_at", ""),
+        ("core/table/snapshot.py", " and known[-1].said == head.committed_at", ""),
         tests="core/commit/test_clock_skew.py::test_a_dispute_goes_on_only_in_versions_that_follow_each_other_and_say_the_same",
     ),
     mutant(
         "highest clock of a dispute",
         "A dispute holds the last clock in place of the highest: a time that is true is disputed.",
         "CM27",
-        ("core/table/clock_skew.py", "max(known[-1].clock, now_us)", "now_us"),
+        ("core/table/snapshot.py", "max(known[-1].clock, now_us)", "now_us"),
         tests="core/commit/test_clock_skew.py::test_a_dispute_goes_on_only_in_versions_that_follow_each_other_and_say_the_same",
     ),
     mutant(
@@ -1130,7 +1130,7 @@ SPARK: tuple[Mutant, ...] = (
         "A value that does not fit its column is cut to fit it.",
         "RC7",
         (
-            "core/schema/conform.py",
+            "core/schema/arrow_schema.py",
             "numbers.cast(pa.decimal256(76, target.scale)).cast(target)",
             "numbers.cast(target, safe=False)",
         ),
@@ -1140,14 +1140,14 @@ SPARK: tuple[Mutant, ...] = (
         "numbers that were rounded before",
         "A number that pandas rounded when it made a column of integers floats is written as if it were the one that was given.",
         "SC3",
-        ("core/schema/conform.py", "        if len(rounded):\n", "        if False:\n"),
+        ("core/schema/arrow_schema.py", "        if len(rounded):\n", "        if False:\n"),
         tests="core/schema/test_conform.py::test_a_lossy_value_is_refused_by_name",
     ),
     mutant(
         "texts that are not UTF-8",
         "A text that is not UTF-8 is committed: other engines cannot read the table.",
         "SC3",
-        ("core/schema/conform.py", 'if type == "string" and not _is_valid(result):', "if False:"),
+        ("core/schema/arrow_schema.py", 'if type == "string" and not _is_valid(result):', "if False:"),
         tests="core/schema/test_conform.py::test_texts_that_are_not_utf8_are_refused_wherever_they_are",
     ),
     mutant(

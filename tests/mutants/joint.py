@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, mutant
 
-_JOINT, _PART, _READ = "engine/joint/joint_commit.py", "engine/commit/joint_part.py", "engine/joint/joint_read.py"
-_COMMIT, _FATE, _ASK = "engine/commit/commit_loop.py", "core/joint/fate.py", "engine/metadata/member_fate.py"
+_JOINT, _PART, _READ = "engine/joint/joint_commit.py", "engine/commit/prepared_job.py", "engine/joint/joint_read.py"
+_COMMIT, _FATE, _ASK = "engine/commit/commit_loop.py", "core/joint/fate.py", "engine/metadata/version_chain.py"
 _CHAIN, _FIT, _ORDER = "engine/metadata/version_chain.py", "core/joint/consistency.py", "core/joint/participants.py"
 _TESTS = "engine/joint/test_joint_commit.py::test_"
 _UNDO = "engine/joint/test_joint_rollback.py::test_"
@@ -170,7 +170,7 @@ JOINT: tuple[Mutant, ...] = (
         "A fenced job is told to be committed in a member that was aborted.",
         "IV2 MT8 CM2",
         (
-            "engine/commit/settled.py",
+            "engine/commit/create_version.py",
             "if version not in head.snapshot.void and any(each.job == job for each in found.snapshot.commits):",
             "if any(each.job == job for each in found.snapshot.commits):",
         ),
@@ -307,7 +307,7 @@ JOINT: tuple[Mutant, ...] = (
         "joint operator",
         "An operator says what became of a member that its home can still decide, or has decided otherwise.",
         "IV2 MT10",
-        ("engine/operations/settle.py", "        _check_unknown(session, newest)\n", ""),
+        ("engine/operations/tags.py", "        _check_unknown(session, newest)\n", ""),
         tests=_SETTLE + "where_the_home_can_be_asked_nobody_else_says",
     ),
     mutant(
@@ -423,14 +423,14 @@ JOINT: tuple[Mutant, ...] = (
         "fenced unsaid",
         "recover says nothing of a prepared job that was fenced.",
         "AB3",
-        ("engine/job/job_list.py", 'is_waiting=info.state in ("prepared", "fenced")', 'is_waiting=info.state == "prepared"'),
+        ("engine/job/resolve.py", 'is_waiting=info.state in ("prepared", "fenced")', 'is_waiting=info.state == "prepared"'),
         tests=_PREPARED + "recover_reports_a_prepared_job_that_was_fenced",
     ),
     mutant(
         "joint tags",
         "Versions are tagged together of which one has a joint commit and the other has not.",
         "MT12",
-        ("engine/joint/joint_tag.py", "chosen = read_jointly(sessions)", "chosen = [session.open() for session in sessions]"),
+        ("engine/joint/joint_rollback.py", "chosen = read_jointly(sessions)", "chosen = [session.open() for session in sessions]"),
         tests="engine/joint/test_joint_tag.py::test_what_is_tagged_belongs_together_whatever_is_committed_meanwhile",
     ),
 )

@@ -8,9 +8,9 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant, mutant
 
 _COMMIT, _CONFLICT, _APPLY = "engine/commit/commit_loop.py", "core/commit/conflict.py", "core/commit/apply.py"
-_CREATE, _SETTLED, _TUNING = "engine/commit/create_version.py", "engine/commit/settled.py", "engine/runtime/tuning.py"
-_ROLLED_BACK, _RECORDED = "core/commit/rolled_back.py", "engine/commit/settled.py"
-_REMOVED, _BASED_ON = "engine/metadata/removed_table.py", "engine/commit/based_on.py"
+_CREATE, _SETTLED, _TUNING = "engine/commit/create_version.py", "engine/commit/create_version.py", "engine/runtime/environment.py"
+_ROLLED_BACK, _RECORDED = "core/commit/apply.py", "engine/commit/create_version.py"
+_REMOVED, _BASED_ON = "engine/metadata/table_root.py", "engine/commit/commit_loop.py"
 _INTENT, _INTENTS, _REACH = "core/commit/group_commit.py", "engine/commit/group_commit.py", "engine/maintenance/reachable_files.py"
 _RETENTION, _RETAIN, _HEAD = "core/commit/retention.py", "engine/maintenance/gc_decision.py", "engine/metadata/version_chain.py"
 
@@ -248,7 +248,7 @@ COMMITTING: tuple[Mutant, ...] = (
         "A creator that lost fails where its marker cannot be deleted, although the table is there.",
         "CM13",
         (
-            "engine/metadata/table_marker.py",
+            "engine/metadata/version_chain.py",
             "    with contextlib.suppress(StoreError):\n        store.delete(",
             "    if True:\n        store.delete(",
         ),
@@ -259,7 +259,7 @@ COMMITTING: tuple[Mutant, ...] = (
         "The error names a marker that nobody has, in place of the version that is in the way.",
         "LY14",
         (
-            "engine/metadata/table_marker.py",
+            "engine/metadata/version_chain.py",
             "        return _error(url, name, what, f",
             "        return _error(url, own, what, f",
         ),
@@ -335,7 +335,7 @@ KEYS_AND_POSITIONS: tuple[Mutant, ...] = (
         "Keys that were spilled are forgotten: an old rerun doubles its rows.",
         "IV3 KY1 OB11",
         (
-            "engine/metadata/job_and_key_lookup.py",
+            "engine/metadata/time_travel.py",
             "if key in snapshot.keys else _spilled_key(session, snapshot, key)",
             "if key in snapshot.keys else None",
         ),
@@ -483,7 +483,7 @@ KEYS_AND_POSITIONS: tuple[Mutant, ...] = (
         "batch under a freed name",
         "The name of a query whose batches a rollback has taken hides what another query has committed under its own: that is doubled.",
         "IV3 KY6",
-        ("core/commit/stream_batches.py", " and named.batch >= 0:", ":"),
+        ("core/commit/change_feed.py", " and named.batch >= 0:", ":"),
         tests="core/commit/test_stream_batches.py::test_the_name_of_a_query_that_was_rolled_back_does_not_hide_what_another_query_has_committed",
     ),
     mutant(
@@ -630,7 +630,7 @@ CONFLICTS: tuple[Mutant, ...] = (
         "rows of a view",
         "Rows that a statement read through an old view are appended, whatever was committed since.",
         "SP41 CF16",
-        ("engine/commit/based_on.py", "return ({},) if version is not None and", "return ({},) if False and"),
+        ("engine/commit/commit_loop.py", "return ({},) if version is not None and", "return ({},) if False and"),
         tests="engine/commit/test_based_on.py::test_rows_that_are_appended_as_having_read_the_table_conflict",
     ),
     mutant(
@@ -697,14 +697,14 @@ CONFLICTS: tuple[Mutant, ...] = (
         "digits of a mark",
         "A mark with thousands of digits ends the write with a ValueError.",
         "CF17",
-        ("core/schema/read_mark.py", "[1-9][0-9]{0,17}", "[1-9][0-9]*"),
+        ("core/schema/fields.py", "[1-9][0-9]{0,17}", "[1-9][0-9]*"),
         tests="engine/commit/test_based_on.py::test_marks_of_other_tables_and_copies_are_passed_over",
     ),
     mutant(
         "place of a mark",
         "Marks say the place by another digest than other releases: rows that those have read tell no version.",
         "CF17",
-        ("core/schema/read_mark.py", "hashlib.sha256(", "hashlib.sha3_256("),
+        ("core/schema/fields.py", "hashlib.sha256(", "hashlib.sha3_256("),
         tests="engine/commit/test_based_on.py::test_marks_of_other_tables_and_copies_are_passed_over",
     ),
     mutant(
@@ -1076,7 +1076,7 @@ SETTING_BACK: tuple[Mutant, ...] = (
         "A job may not make a source known that no other job advances, where an earlier range of another source has failed.",
         "WM7",
         (
-            "engine/job/commit_order.py",
+            "engine/job/two_phase.py",
             "        if each.source in sources and each.source not in known:\n",
             "        if each.source not in known:\n",
         ),
@@ -1087,7 +1087,7 @@ SETTING_BACK: tuple[Mutant, ...] = (
         "A source that is known to begin with nothing is taken for unknown: its first range waits for one that has failed.",
         "WM7 CF13",
         (
-            "engine/job/commit_order.py",
+            "engine/job/two_phase.py",
             "known = head.origins.keys() | head.watermarks.keys()",
             "known = head.watermarks.keys()",
         ),
@@ -1097,28 +1097,28 @@ SETTING_BACK: tuple[Mutant, ...] = (
         "jobs that share no source",
         "Each job that is committed beside a failed one opens the table first, for nothing.",
         "WM7",
-        ("engine/job/commit_order.py", "if not any(each.source in sources for each in advances):", "if False:"),
+        ("engine/job/two_phase.py", "if not any(each.source in sources for each in advances):", "if False:"),
         tests="engine/operations/test_set_back.py::test_jobs_that_share_no_source_cost_no_request",
     ),
     mutant(
         "sources without an origin",
         "A source whose origin no version says is taken for unknown: its ranges wait for one that has failed.",
         "WM7",
-        ("engine/job/commit_order.py", "known = head.origins.keys() | head.watermarks.keys()", "known = head.origins.keys()"),
+        ("engine/job/two_phase.py", "known = head.origins.keys() | head.watermarks.keys()", "known = head.origins.keys()"),
         tests="engine/operations/test_set_back.py::test_a_source_whose_origin_no_version_says_is_known_by_its_watermark",
     ),
     mutant(
         "source of a first range",
         "The error of a range that waits does not say of which source it is.",
         "WM7",
-        ("engine/job/commit_order.py", "                source=each.source,\n", '                source="",\n'),
+        ("engine/job/two_phase.py", "                source=each.source,\n", '                source="",\n'),
         tests="engine/operations/test_set_back.py::test_no_range_becomes_the_first_while_an_earlier_one_has_failed",
     ),
     mutant(
         "start of a first range",
         "The error of a range that waits says its end for its start.",
         "WM7",
-        ("engine/job/commit_order.py", "                want=each.start,\n", "                want=each.end,\n"),
+        ("engine/job/two_phase.py", "                want=each.start,\n", "                want=each.end,\n"),
         tests="engine/operations/test_set_back.py::test_no_range_becomes_the_first_while_an_earlier_one_has_failed",
     ),
     mutant(
@@ -1126,7 +1126,7 @@ SETTING_BACK: tuple[Mutant, ...] = (
         "A range becomes the first of its source while an earlier one has failed, and can never commit.",
         "IV3 WM7",
         (
-            "engine/job/commit_order.py",
+            "engine/job/two_phase.py",
             "        if each.source in sources and each.source not in known:\n",
             "        if False:\n",
         ),

@@ -87,7 +87,7 @@ def test_a_safeguard_that_is_gone_is_killed_and_one_that_nobody_misses_survives(
         "no safeguard",
         "Nothing.",
         "IV1 CM4",
-        ("core/table/row_bitmap.py", "Row bitmaps: which", "Bitmaps: which"),
+        ("core/table/entries.py", "Row bitmaps: which", "Bitmaps: which"),
         tests="core/table/test_row_bitmap.py::test_nothing_removed_is_the_empty_text",
     )
     before = (root / "manifestcommit/core/commit/conflict.py").read_text("utf-8")
@@ -104,7 +104,7 @@ def test_tests_that_can_not_be_run_kill_nothing(root: Path) -> None:
         "breaks the import",
         "Nothing is tested then.",
         "IV1 CM4",
-        ("core/table/row_bitmap.py", "from __future__ import annotations\n", "from __future__ import annotations\nimport no_such_module\n"),
+        ("core/table/entries.py", "from __future__ import annotations\n", "from __future__ import annotations\nimport no_such_module\n"),
         tests="core/table/test_row_bitmap.py::test_nothing_removed_is_the_empty_text",
     )
     verdict = judge(root, broken)
@@ -130,7 +130,7 @@ def test_the_command_lists_and_refuses(capsys: pytest.CaptureFixture[str]) -> No
         "why": MUTANTS["fence"].why,
         "clauses": ["CM2"],
         "invariant": "IV7",
-        "files": ["manifestcommit/engine/commit/settled.py"],
+        "files": ["manifestcommit/engine/commit/create_version.py"],
         "tests": list(MUTANTS["fence"].tests),
         "theme": "gc",
         "needs": None,

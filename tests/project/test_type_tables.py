@@ -10,7 +10,7 @@ HIDDEN = (
     "core/filter/predicate.py",
     "core/filter/sql_syntax.py",
     "core/schema/evolution.py",
-    "core/schema/hive.py",
+    "core/schema/partitioning.py",
     "core/schema/partitioning.py",
     "interop/delta_log.py",
     "spark/write/batch_sizing.py",

@@ -177,5 +177,5 @@ def test_messages_are_found_and_docstrings_are_not_among_them(tmp_path: Path) ->
 
 
 def test_a_module_that_is_gone_is_found(modules: frozenset[str]) -> None:
-    text = "Plans. Not here: the rows (engine.rows), a lookup (core.table.paths, core.paths). More (not.a.module)."
+    text = "Plans. Not here: the rows (engine.rows), a lookup (core.table.object_names, core.paths). More (not.a.module)."
     assert absent(text, modules) == ["engine.rows", "core.paths"]

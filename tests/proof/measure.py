@@ -19,7 +19,7 @@ from tests.mutants.mutant import REPO
 from tests.mutants.run import SEEDS
 from tests.spec.clauses import cited_by_tests, defined
 
-from manifestcommit.testing.simulation.explore import CASES, explore
+from manifestcommit.testing.__main__ import CASES, explore
 from manifestcommit.testing.simulation.simulator import run_theme
 from manifestcommit.testing.simulation.themes import THEMES
 

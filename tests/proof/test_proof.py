@@ -16,7 +16,7 @@ from tests.proof import measure
 from tests.spec.clauses import defined, in_order
 from tests.spec.test_promises import TEST, functions_of, sections
 
-from manifestcommit.testing.simulation.explore import CASES
+from manifestcommit.testing.__main__ import CASES
 from manifestcommit.testing.simulation.themes import THEMES
 
 PAGE = (REPO / "spec" / "proof.md").read_text("utf-8")

@@ -23,7 +23,7 @@ from tests.races.rig import Rig, install
 
 import manifestcommit as mc
 from manifestcommit.core.commit.spill_policy import Budgets
-from manifestcommit.engine.runtime.tuning import tune, tuning
+from manifestcommit.engine.runtime.environment import tune, tuning
 from manifestcommit.store import Store, open_store
 from manifestcommit.testing.faults import FaultCall
 

@@ -9,9 +9,8 @@ from tests.mutants.mutant import taken_out
 from tests.mutants.run import SEEDS, first_found
 from tests.sizes import PROOF, rest_thorough, some
 
-from manifestcommit.testing.shrink import shrink
+from manifestcommit.testing.__main__ import explore, shrink
 from manifestcommit.testing.simulation import simulator
-from manifestcommit.testing.simulation.explore import explore
 from manifestcommit.testing.simulation.oracle import Oracle
 from manifestcommit.testing.simulation.simulator import run_theme
 

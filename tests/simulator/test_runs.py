@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.sizes import PROOF, rounds
 
-from manifestcommit.testing.simulation.explore import CASES, explore
+from manifestcommit.testing.__main__ import CASES, explore
 from manifestcommit.testing.simulation.simulator import run_theme
 from manifestcommit.testing.simulation.themes import THEMES
 

@@ -18,11 +18,10 @@ from manifestcommit.core.format import codec, manifest_table
 from manifestcommit.core.format.recovery_objects import FinishedTask, KeyMark
 from manifestcommit.core.schema.evolution import SchemaEdit
 from manifestcommit.core.schema.fields import ArrayType, Field, MapType, Schema, StructType
-from manifestcommit.core.table import object_names, row_bitmap
-from manifestcommit.core.table.authorship import Author
-from manifestcommit.core.table.entries import ColumnStats, Entry, ManifestRef, SourceRange
-from manifestcommit.core.table.joint_members import TogetherJob
+from manifestcommit.core.table import object_names
+from manifestcommit.core.table.entries import ColumnStats, Entry, ManifestRef, SourceRange, encode
 from manifestcommit.core.table.snapshot import (
+    Author,
     Commit,
     DisputedTime,
     HomeRecord,
@@ -34,6 +33,7 @@ from manifestcommit.core.table.snapshot import (
     StreamRecord,
     Summary,
     Tag,
+    TogetherJob,
     Totals,
 )
 from manifestcommit.core.table.watermark import Advance
@@ -171,7 +171,7 @@ MISSING_MANIFEST = f"{object_names.MANIFESTS}{OLD_JOB}-{'5' * 32}.parquet"
 RUNS: dict[str, dict[str, list[Any]]] = {
     KEY_RUN: {"key": ["a key", "ключ"], "version": [2, 3], "digest": ["11" * 16, "22" * 16]},
     JOB_RUN: {"job": [f"v1-{TABLE_ID}-{'0' * 32}", f"v2-{TABLE_ID}-{'0' * 32}"], "version": [2, None]},
-    REMOVED_RUN: {"path": [MISSING_MANIFEST], "bitmap": [row_bitmap.encode(1 << 300 | 1)]},
+    REMOVED_RUN: {"path": [MISSING_MANIFEST], "bitmap": [encode(1 << 300 | 1)]},
 }
 _RUN_TYPES = {"version": pa.int64()}
 
@@ -247,7 +247,7 @@ def full() -> Snapshot:
         partition_by=(DAY, CARRIER),
         manifests=(manifest_ref(),),
         added=INLINED,
-        removed={MANIFEST: row_bitmap.encode(0b010)},
+        removed={MANIFEST: encode(0b010)},
         removed_runs=(run_ref(REMOVED_RUN),),
         watermarks={
             "MyTopic:0": 50,

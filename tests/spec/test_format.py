@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from tests.spec import golden
 
 from manifestcommit.core.format import codec
-from manifestcommit.core.table import object_names, paths
+from manifestcommit.core.table import object_names
 from manifestcommit.core.table.entries import Entry
-from manifestcommit.core.table.paths import UnsafePathError, check_path
+from manifestcommit.core.table.object_names import _PLAIN, UnsafePathError, _objection, check_path
 from manifestcommit.core.table.snapshot import Snapshot, Summary
 from manifestcommit.errors import CorruptMetadataError, UnsupportedFormatError
 
@@ -191,7 +191,7 @@ def test_an_accepted_path_stays_below_the_root(path: str) -> None:
 def test_a_path_that_is_plain_is_one_that_nothing_speaks_against(pieces: list[str]) -> None:
     """Plain paths are accepted at a glance; none of them may be one that the rules refuse. [LY1]"""
     path = "".join(pieces)
-    assert not paths._PLAIN.fullmatch(path) or paths._objection(path) is None
+    assert not _PLAIN.fullmatch(path) or _objection(path) is None
 
 
 @pytest.mark.parametrize("where", ["manifests", "key_runs", "job_runs", "removed_runs"])

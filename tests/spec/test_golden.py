@@ -26,7 +26,8 @@ from manifestcommit.core.commit.change import ConflictInputs, Prepared, Write
 from manifestcommit.core.format import codec, manifest_table
 from manifestcommit.core.format.recovery_objects import FinishedTask, KeyMark
 from manifestcommit.core.schema.fields import check_schema
-from manifestcommit.core.table import object_names, row_bitmap
+from manifestcommit.core.table import entries as row_bitmap
+from manifestcommit.core.table import object_names
 from manifestcommit.core.table.snapshot import Snapshot
 from manifestcommit.errors import CorruptMetadataError
 

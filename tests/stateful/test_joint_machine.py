@@ -24,8 +24,7 @@ from manifestcommit.engine.joint.joint_rollback import plan_joint_rollback
 from manifestcommit.engine.maintenance import gc
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.metadata.version_chain import open_head, walk_back
-from manifestcommit.engine.operations.settle import settle
-from manifestcommit.engine.operations.tags import tag
+from manifestcommit.engine.operations.tags import settle, tag
 from manifestcommit.errors import ManifestCommitError
 from manifestcommit.store import open_store
 from manifestcommit.testing import FaultStore

@@ -22,7 +22,7 @@ from tests.store.places import names, processes
 import manifestcommit as mc
 from manifestcommit.errors import StoreError, StoreUnclearError
 from manifestcommit.store import LocalStore
-from manifestcommit.store.local import linux
+from manifestcommit.store.local import local as linux
 
 
 @pytest.fixture

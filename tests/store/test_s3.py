@@ -27,7 +27,8 @@ from tests.store.places import Place, names, processes, sent
 
 import manifestcommit as mc
 from manifestcommit.core.filter.predicate import Compare
-from manifestcommit.engine.metadata import manifests, partial_manifest
+from manifestcommit.engine.metadata import manifests
+from manifestcommit.engine.metadata import manifests as partial_manifest
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.scan.planning import entries_table
 from manifestcommit.errors import StoreDeniedError, StoreError, StoreUnclearError, UnsafeStoreError, UsageError

@@ -16,7 +16,7 @@ from tests.store.places import Place, sent
 from manifestcommit.errors import StoreError
 from manifestcommit.store import Store, open_store
 from manifestcommit.store.backends import s3_gets
-from manifestcommit.store.backends.ranged_input import TAIL_BYTES
+from manifestcommit.store.backends.arrow_filesystem import TAIL_BYTES
 from manifestcommit.store.backends.retry import Patience
 from manifestcommit.store.backends.s3 import DATA_BYTES
 

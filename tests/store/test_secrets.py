@@ -14,7 +14,7 @@ from tests.store.test_other import Toy
 
 from manifestcommit.errors import StoreError, UsageError
 from manifestcommit.store import StorageOptions, open_store
-from manifestcommit.store.names import public_endpoint
+from manifestcommit.store.options import public_endpoint
 
 PASSWORD = "hunter2 +%40:"
 SPELLED = quote(PASSWORD, safe="")

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from ..schema.wire import WireValue
+from ..schema.fields import WireValue
 from ..table import object_names
 from ..table.snapshot import Commit, Snapshot, Totals
 

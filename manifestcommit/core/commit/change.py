@@ -13,11 +13,18 @@ import msgspec
 
 from ..schema.evolution import SchemaEdit
 from ..schema.fields import Schema
-from ..table.authorship import Author
+from ..schema.partitioning import PartitionPattern
 from ..table.entries import Count, Entry, ManifestRef, Time
-from ..table.joint_members import TogetherJob
-from ..table.partition_pattern import PartitionPattern
-from ..table.snapshot import REPLACE, KeyRecord, RunRef, Snapshot, Summary, Totals
+from ..table.snapshot import (
+    REPLACE,
+    Author,
+    KeyRecord,
+    RunRef,
+    Snapshot,
+    Summary,
+    TogetherJob,
+    Totals,
+)
 from ..table.watermark import Advance, Position
 
 _HALF = 16  # hex digits of a digest

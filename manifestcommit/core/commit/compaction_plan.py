@@ -11,9 +11,8 @@ from itertools import groupby
 
 import msgspec
 
-from ..schema.wire import WireValue
-from ..table.bin_packing import pack_bins
-from ..table.entries import MAX_SOURCES, ManifestRef, SourceRange
+from ..schema.fields import WireValue
+from ..table.entries import MAX_SOURCES, ManifestRef, SourceRange, pack_bins
 from .spill_policy import Budgets
 
 DEFAULT_MAX_BYTES = 64 << 30  # bytes of files that one run rewrites by default

@@ -15,7 +15,7 @@ from ..joint.consistency import partners_since
 from ..joint.fate import last_state
 from ..schema.evolution import SchemaConflict, apply_edits, can_widen
 from ..schema.fields import Field, members, type_text
-from ..table.partition_pattern import PartitionPattern, first_overlap, of_partition
+from ..schema.partitioning import PartitionPattern, first_overlap, of_partition
 from ..table.snapshot import REPLACE, Commit, Snapshot
 from ..table.watermark import WatermarkMismatch, find_misfit
 from .apply import given_and_taken
@@ -30,7 +30,7 @@ from .change import (
     TagEdit,
     Write,
 )
-from .stream_batches import held, judge, record_of
+from .change_feed import held, judge, record_of
 
 
 class InterveningCommit(msgspec.Struct, frozen=True, kw_only=True):

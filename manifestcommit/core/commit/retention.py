@@ -17,7 +17,7 @@ import msgspec
 from ..schema import partitioning
 from ..schema.partitioning import PartitionColumn
 from ..table import object_names
-from ..table.paths import UnsafePathError, check_path
+from ..table.object_names import UnsafePathError, check_path
 from ..table.snapshot import Snapshot
 
 Action = Literal["keep", "delete", "leave"]

@@ -2,7 +2,7 @@
 [CM12] [OB11]
 
 Pure. `Budgets` keep a snapshot small, however large the table or long its history, and bound what
-one commit rewrites. They are passed in (engine.runtime.tuning).
+one commit rewrites. They are passed in (engine.runtime.environment).
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ import msgspec
 from ...errors import SchemaMismatchError, UsageError
 from ..schema.evolution import SchemaEdit, apply_edits, assign_new_ids, fit
 from ..schema.fields import Schema, match_names, relaxed, type_text
-from ..schema.partitioning import check_partition_by, parse_static
-from ..table.partition_pattern import PartitionPattern
+from ..schema.partitioning import PartitionPattern, check_partition_by, parse_static
 from ..table.snapshot import Snapshot
 from .change import ConflictChoice, Overwrite
 

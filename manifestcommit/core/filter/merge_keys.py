@@ -12,10 +12,10 @@ from typing import Any
 from ...errors import UsageError
 from ..schema.evolution import find_column
 from ..schema.fields import Field, Schema, decimal_parts, type_text
+from ..schema.partitioning import PartitionPattern, dedupe
 from ..schema.spark_json import has_own_order
 from ..schema.values import decode
 from ..table.entries import Entry
-from ..table.partition_pattern import PartitionPattern, dedupe
 from .predicate import And, Compare, Constant, Or, Predicate
 
 MAX_FILES = 64  # with more files, their common bounds count

@@ -14,11 +14,10 @@ from decimal import Decimal
 from typing import Any
 
 from ...errors import UsageError
-from ..schema.fields import Field, Schema, decimal_parts
+from ..schema.fields import Field, Schema, WireValue, decimal_parts
+from ..schema.partitioning import PartitionPattern, dedupe
 from ..schema.spark_json import has_own_order
 from ..schema.values import encode
-from ..schema.wire import WireValue
-from ..table.partition_pattern import PartitionPattern, dedupe
 from .predicate import And, Compare, Constant, IsIn, IsNull, Or, Predicate
 
 # more alternatives than this are recorded as "the whole table", to keep work and record small

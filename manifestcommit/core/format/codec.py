@@ -7,8 +7,11 @@ Pure.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import re
+import types
+import typing
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,12 +22,11 @@ from ...errors import CorruptMetadataError, SchemaMismatchError, UnsupportedForm
 from ..commit.change import Prepared
 from ..schema.fields import Schema, check_schema
 from ..schema.partitioning import is_folder_column
-from ..table import row_bitmap
-from ..table.authorship import check_author, check_message, check_metadata
-from ..table.entries import Entry, ManifestRef
-from ..table.joint_members import check_joint, check_together
+from ..table.entries import Entry, ManifestRef, decode
 from ..table.object_names import (
     MANIFESTS,
+    UnsafePathError,
+    check_path,
     intent_name,
     is_table_id,
     job_of_data_file,
@@ -34,12 +36,113 @@ from ..table.object_names import (
     prepared_name,
     version_name,
 )
-from ..table.paths import UnsafePathError, check_path
-from ..table.snapshot import FORMAT_VERSION, PENDING_FORMAT_VERSION, Snapshot
+from ..table.snapshot import (
+    FORMAT_VERSION,
+    PENDING_FORMAT_VERSION,
+    Snapshot,
+    check_author,
+    check_joint,
+    check_message,
+    check_metadata,
+    check_together,
+)
 from ..table.watermark import check_advance
 from .manifest_table import check_values
 from .recovery_objects import FinishedTask, KeyMark
-from .unknown_fields import SPELLING, decode_tucked, restore_unknown
+
+# Preserves unknown members through a read and a rewrite, at every depth.
+
+SPELLING = "__unknown__"
+# levels of nested values beside unknown members; below every limit of Python and msgspec
+MAX_DEPTH = 400
+
+
+def stash_unknown(raw: Any, kind: Any) -> Any:
+    """Move every unknown member in the raw form of `kind` into `__unknown__`. [OB12]"""
+    return _walk(raw, kind, _tuck_one)
+
+
+def decode_tucked(raw: bytes, kind: Any) -> Any:
+    """Decode a struct whose raw form has unknown members beside the known ones. [OB12]"""
+    document = msgspec.json.decode(raw)
+    level = [document] if isinstance(document, dict | list) else []
+    for _ in range(MAX_DEPTH):
+        level = [
+            value
+            for holder in level
+            for value in (holder.values() if isinstance(holder, dict) else holder)
+            if isinstance(value, dict | list)
+        ]
+    if level:
+        raise msgspec.ValidationError(f"its members are nested more than {MAX_DEPTH} deep")
+    return msgspec.convert(stash_unknown(document, kind), type=kind, strict=True, str_keys=True)
+
+
+def restore_unknown(raw: Any, kind: Any) -> Any:
+    """Restore the raw form as it was written, with unknown members beside the known ones. [OB12]"""
+    return _walk(raw, kind, _untuck_one)
+
+
+def _tuck_one(raw: dict[str, Any], known: typing.AbstractSet[str]) -> dict[str, Any]:
+    if SPELLING in raw:
+        raise msgspec.ValidationError(f"Object contains the reserved field `{SPELLING}`")
+    unknown = {name: value for name, value in raw.items() if name not in known}
+    if not unknown:
+        return raw
+    return {name: value for name, value in raw.items() if name in known} | {SPELLING: unknown}
+
+
+def _untuck_one(raw: dict[str, Any], known: typing.AbstractSet[str]) -> dict[str, Any]:
+    if SPELLING not in raw:
+        return raw
+    unknown = raw[SPELLING]
+    plain = {name: value for name, value in raw.items() if name != SPELLING}
+    return {name: value for name, value in unknown.items() if name not in known} | plain
+
+
+def _walk(raw: Any, kind: Any, one: Any) -> Any:
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return _walk_struct(raw, kind, one)
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is tuple and isinstance(raw, list | tuple):
+        return [_walk(item, arguments[0], one) for item in raw]
+    if origin is dict and isinstance(raw, dict):
+        return {name: _walk(value, arguments[1], one) for name, value in raw.items()}
+    if origin in (typing.Union, types.UnionType) and isinstance(raw, dict):
+        chosen = [a for a in arguments if _is_tagged(a, raw)]
+        return _walk(raw, chosen[0], one) if chosen else raw
+    return raw
+
+
+def _walk_struct(raw: Any, kind: type[msgspec.Struct], one: Any) -> Any:
+    if not isinstance(raw, dict):
+        return raw
+    members, known = _members(kind)
+    walked = {
+        name: _walk(value, members[name], one) if name in members else value
+        for name, value in raw.items()
+    }
+    return one(walked, known)
+
+
+def _is_tagged(kind: Any, raw: dict[str, Any]) -> bool:
+    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+        return False
+    config = kind.__struct_config__
+    return config.tag is None or raw.get(str(config.tag_field)) == config.tag
+
+
+@functools.cache
+def _members(kind: type[msgspec.Struct]) -> tuple[dict[str, Any], frozenset[str]]:
+    hints = typing.get_type_hints(kind)
+    members = {
+        field.encode_name: hints[field.name]
+        for field in msgspec.structs.fields(kind)
+        if field.encode_name != SPELLING
+    }
+    tag = kind.__struct_config__.tag_field
+    return members, frozenset(members) | {SPELLING} | ({tag} if tag else set())
+
 
 MAX_OBJECT_BYTES = 64 * 1024 * 1024  # bytes of a metadata object that a reader fetches at most
 MAX_RAW_BYTES = 256 * 1024 * 1024  # bytes that a metadata object may decompress to
@@ -450,7 +553,7 @@ def _check(snapshot: Snapshot, name: str) -> None:
         check_path(path)
     for path, text in snapshot.removed.items():
         _check_object_path(path)
-        row_bitmap.decode(text)
+        decode(text)
     for run in (*snapshot.key_runs, *snapshot.job_runs, *snapshot.removed_runs):
         _check_object_path(run.path)
         if run.rows < 1 or run.bytes < 1:

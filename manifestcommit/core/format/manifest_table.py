@@ -19,12 +19,9 @@ from ...errors import UsageError
 from ..schema import values
 from ..schema.arrow_schema import arrow_type
 from ..schema.evolution import leaves
-from ..schema.fields import FieldType, Schema
-from ..schema.text import shown
-from ..schema.wire import WireValue
-from ..table import row_bitmap
-from ..table.entries import ColumnStats, Entry, ManifestRef, SourceRange
-from ..table.partition_pattern import Matcher, PartitionPattern
+from ..schema.fields import FieldType, Schema, WireValue, shown
+from ..schema.partitioning import Matcher, PartitionPattern
+from ..table.entries import ColumnStats, Entry, ManifestRef, SourceRange, from_rows
 
 _SOURCES = pa.list_(
     pa.struct([("source", pa.string()), ("start", pa.string()), ("end", pa.string())])
@@ -42,7 +39,7 @@ FIXED = (
 _COLUMN = re.compile(r"(partition|nulls|nans|min|max|cuts)\.([1-9]\d*)", re.ASCII)
 _POSITION = r"^-?(0|[1-9][0-9]{0,17})$"  # the usual form; any other text is decoded as JSON
 # A path that leaves the table path, is hidden, or lies in the metadata: the rule of
-# core.table.paths, for a whole column at once.
+# core.table.object_names, for a whole column at once.
 _UNSAFE = r"(^|/)\.{0,2}(/|$)|(?i)^_manifest(/|$)|\x00|\\"
 
 
@@ -474,7 +471,7 @@ def rows_matching(
             for row, partition in enumerate(partitions(table, schema, partition_by))
             if scope.holds(partition)
         ]
-    return row_bitmap.from_rows(rows)
+    return from_rows(rows)
 
 
 def partitions(

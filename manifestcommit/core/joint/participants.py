@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from ..table.joint_members import MOST_TABLES
+from ..table.snapshot import MOST_TABLES
 
 
 class Participant(msgspec.Struct, frozen=True, kw_only=True, order=True):

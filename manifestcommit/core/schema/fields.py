@@ -5,15 +5,112 @@ Pure.
 
 from __future__ import annotations
 
+import datetime as dt
+import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import reprlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, TypeAlias
+from numbers import Number
+from typing import Any, TypeAlias, TypeGuard
 
 import msgspec
 
-from manifestcommit.core.schema.text import is_unicode, shown
-from manifestcommit.errors import SchemaMismatchError, UnsupportedTypeError, UsageError
+from ...errors import SchemaMismatchError, UnsupportedTypeError, UsageError
+
+# Checks of texts that are to be stored, and short forms of values for error messages.
+
+
+def is_unicode(text: str) -> bool:
+    """Whether UTF-8 can encode the text: lone surrogates cannot be stored. [SC7]"""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def is_text(value: object) -> TypeGuard[str]:
+    """Whether it is a non-empty text that can be stored. [SC7]"""
+    return isinstance(value, str) and value != "" and is_unicode(value)
+
+
+def shown(value: object) -> str:
+    """A value for an error message: short, on one line, and never the content of a mapping, which
+    may hold credentials. [SE1]"""
+    if isinstance(value, _PLAIN) or hasattr(type(value), "__fspath__"):
+        try:
+            return _SHORT.repr(value)
+        except ValueError:  # an integer with too many digits to print
+            pass
+    return f"of type {type(value).__module__}.{type(value).__qualname__}".replace(" builtins.", " ")
+
+
+_PLAIN = (str, bytes, Number, dt.date, dt.time, dt.timedelta, list, tuple, type(None))
+
+
+class _Short(reprlib.Repr):
+    """Texts of up to 80 characters, lists of up to 6 items; of anything else inside a list only its
+    type."""
+
+    maxstring = maxother = 80
+
+    def repr1(self, x: Any, level: int) -> str:
+        plain = isinstance(x, _PLAIN) or hasattr(type(x), "__fspath__")
+        return super().repr1(x, level) if plain else f"<{type(x).__qualname__}>"
+
+
+_SHORT = _Short()
+
+
+# The types of values in JSON.
+
+# A partition value or a bound as JSON holds it; `core.schema.values` converts it by the column's
+# type.
+WireValue: TypeAlias = bool | int | float | str | None
+
+
+# The read mark: it records the version at which data was read, so that a write of that data is
+# checked against all commits since.
+
+# The key of a mark in the metadata of an Arrow schema and of a Spark column.
+MARK = "manifestcommit.read"
+_FORM = re.compile(r"([0-9a-f]{16})-([0-9a-f]{16})-v([1-9][0-9]{0,17})")
+
+
+def mark_of(table_id: str, url: str, version: int) -> str:
+    """The mark of rows that were read at this version. The table's URL is included only as a
+    digest, to compare it with another."""
+    return f"{table_id}-{_place(url)}-v{version}"
+
+
+def lowest_version(marks: Iterable[str], table_id: str, url: str) -> int | None:
+    """The lowest version of this table in the marks; None: no mark. Marks of other tables and of
+    copies are ignored."""
+    matches = (_FORM.fullmatch(mark) for mark in marks)
+    return min(
+        (
+            int(match[3])
+            for match in matches
+            if match and match[1] == table_id and match[2] == _place(url)
+        ),
+        default=None,
+    )
+
+
+def arrow_metadata(mark: str) -> dict[bytes, bytes]:
+    """The mark as metadata of an Arrow schema, which slices, filters and added columns keep."""
+    return {MARK.encode(): mark.encode()}
+
+
+def arrow_marks(metadata: Mapping[bytes, bytes] | None) -> tuple[str, ...]:
+    """The mark in the metadata of an Arrow schema, if there is one."""
+    mark = (metadata or {}).get(MARK.encode())
+    return () if mark is None else (mark.decode("utf-8", "replace"),)
+
+
+def _place(url: str) -> str:
+    return hashlib.sha256(url.encode()).hexdigest()[:16]
 
 
 class Field(

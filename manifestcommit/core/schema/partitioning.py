@@ -8,19 +8,27 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import Any, TypeAlias
+from urllib.parse import unquote
 
 import msgspec
 
-from manifestcommit.core.schema.fields import Field, FieldType, Schema, decimal_parts, type_text
-from manifestcommit.core.schema.spark_json import has_collation
-from manifestcommit.core.schema.text import shown
-from manifestcommit.core.schema.values import decode, encode, integer_range
-from manifestcommit.core.schema.wire import WireValue
-from manifestcommit.errors import UsageError
+from ...errors import UsageError
+from .fields import (
+    MAX_PRECISION,
+    Field,
+    FieldType,
+    Schema,
+    WireValue,
+    decimal_parts,
+    shown,
+    type_text,
+)
+from .spark_json import has_collation
+from .values import decode, encode, integer_range
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 MAX_COMPONENT_BYTES = 200
@@ -270,3 +278,191 @@ def _from_text(text: str, type: FieldType) -> Any:
     if not text.isascii() or "_" in text:  # Python's parsers accept more than any engine writes
         raise ValueError(text)
     return int(text) if integer_range(type) is not None else Decimal(text)
+
+
+# Reads Hive-style folders that other programs wrote: the partition values of the files below
+# them, typed as Spark infers them where their names follow from the typed values.
+
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{1,6})?", re.ASCII)
+_DIGITS = {"integer": 10, "long": 20}
+
+
+def folder_values(path: str) -> dict[str, str | None]:
+    """Name -> unescaped value of each `name=value` folder of a path, outermost first; None for
+    null. ValueError if a folder is damaged.
+
+    A folder without `=` is ignored. Percent signs escape UTF-8 (Spark's own files escape only
+    ASCII).
+    """
+    values: dict[str, str | None] = {}
+    for component in path.split("/")[:-1]:
+        name, equals, text = component.partition("=")
+        if not equals:
+            continue
+        name = unquote(name, errors="strict")
+        if not name:
+            raise ValueError(f"the folder {component!r} has no name before its '='")
+        if name in values:
+            raise ValueError(f"two of its folders are called {name!r}")
+        values[name] = None if text == NULL_FOLDER else unquote(text, errors="strict")
+    return values
+
+
+def widen(kind: str | None, text: str | None) -> str | None:
+    """The type of a partition column after one more value: as Spark infers it, if this project can
+    partition by that type and no name is lost. [AF2] [PT1]
+
+    integer, long, decimal(p,0), date, else string. A timestamp becomes one without zone, since its
+    folder names none. What Spark would read as a floating-point number stays text, and so does a
+    number or time in another form than its own, such as 007 or +5: 007 and 7 are two partitions.
+    None: only nulls so far.
+    """
+    return kind if text is None else _wider(kind, _kind(text))
+
+
+def parse(schema: Schema, field_id: int, text: str | None) -> WireValue:
+    """The wire value of a folder's text in the column; UsageError (a ValueError) if it has none.
+    [SC7]"""
+    if text is None:
+        return None
+    name = next(field.name for field in schema.fields if field.id == field_id)
+    return parse_static(schema, (field_id,), {name: text})[field_id]
+
+
+def agrees(
+    schema: Schema, field_id: int, folders: Mapping[str, str | None], value: WireValue
+) -> bool:
+    """Whether a file that holds `value` in every row may lie below these folders. [AF2]
+
+    A missing folder does not contradict; nor does that of a timestamp, whose zone it does not name.
+    """
+    field = next(field for field in schema.fields if field.id == field_id)
+    if field.name not in folders or field.type == "timestamp":
+        return True
+    text = folders[field.name]
+    if text is None:
+        return value is None or value == ""  # Hive writes both in this way
+    try:
+        if parse(schema, field_id, text) == value:
+            return True
+    except UsageError:
+        pass
+    written = folder(schema, (field_id,), (value,))  # this project cuts long names
+    return folder_values(written + "x").get(field.name) == text
+
+
+def _kind(text: str) -> str:
+    if _INTEGER.fullmatch(text):
+        number = int(text) if len(text) <= 39 else 10**39
+        if len(text) <= 39 and str(number) != text:
+            return "string"  # 01234 would become 1234
+        if -(2**31) <= number < 2**31:
+            return "integer"
+        if -(2**63) <= number < 2**63:
+            return "long"
+        digits = len(str(abs(number)))
+        return f"decimal({digits},0)" if digits <= MAX_PRECISION else "string"
+    try:
+        if _DATE.fullmatch(text):
+            date.fromisoformat(text)
+            return "date"
+        if _TIMESTAMP.fullmatch(text) and not (text[-1] == "0" and "." in text):
+            datetime.fromisoformat(text)
+            return "timestamp_ntz"
+    except ValueError:  # such as February 30
+        pass
+    return "string"
+
+
+def _wider(one: str | None, other: str) -> str:
+    if one is None or one == other:
+        return other
+    kinds = {one, other}
+    if kinds == {"integer", "long"}:
+        return "long"
+    digits = [_DIGITS.get(kind) or (decimal_parts(kind) or (0, 0))[0] for kind in kinds]
+    return f"decimal({max(digits)},0)" if all(digits) else "string"
+
+
+# Patterns of touched partitions, and whether two changes overlap.
+
+PartitionPattern: TypeAlias = dict[int, WireValue]
+
+# more patterns than this are recorded as "everything", which is safe and keeps the record small
+MAX_TOUCHED = 10_000
+
+
+def of_partition(partition_by: Sequence[int], values: Sequence[WireValue]) -> PartitionPattern:
+    """The pattern of exactly one partition."""
+    return dict(zip(partition_by, values, strict=True))
+
+
+def dedupe(touched: Iterable[PartitionPattern]) -> tuple[PartitionPattern, ...]:
+    """The same patterns without duplicates."""
+    return tuple(by_content(touched).values())
+
+
+def by_content(
+    touched: Iterable[PartitionPattern],
+) -> dict[tuple[tuple[int, WireValue], ...], PartitionPattern]:
+    """The same patterns without duplicates, for collecting them in steps: equal ones have one key,
+    in the order of arrival."""
+    return {tuple(sorted(touch.items())): touch for touch in touched}
+
+
+def bounded(touched: Iterable[PartitionPattern]) -> tuple[PartitionPattern, ...]:
+    """The same patterns without duplicates; everything, if there are too many to record. [OB10]"""
+    patterns = dedupe(touched)
+    return ({},) if len(patterns) > MAX_TOUCHED or {} in patterns else patterns
+
+
+def first_overlap(
+    mine: Sequence[PartitionPattern], theirs: Sequence[PartitionPattern]
+) -> PartitionPattern | None:
+    """A pattern of `theirs` that shares a partition with one of `mine`; None: the two commute.
+    [CF6]"""
+    matcher = Matcher(mine)
+    return next((touch for touch in theirs if matcher.meets(touch)), None)
+
+
+class Matcher:
+    """Tests quickly whether a partition, or another pattern, overlaps any of many patterns."""
+
+    def __init__(self, patterns: Iterable[PartitionPattern]) -> None:
+        self._by_ids: dict[tuple[int, ...], set[tuple[WireValue, ...]]] = {}
+        for pattern in patterns:
+            ids = tuple(sorted(pattern))
+            self._by_ids.setdefault(ids, set()).add(_exact(pattern[field_id] for field_id in ids))
+
+    @property
+    def everything(self) -> bool:
+        """Whether one pattern covers the whole table."""
+        return () in self._by_ids
+
+    def holds(self, partition: PartitionPattern) -> bool:
+        """Whether the patterns cover this partition, given with a value for every id."""
+        return any(
+            _exact(partition[field_id] for field_id in ids) in values
+            for ids, values in self._by_ids.items()
+        )
+
+    def meets(self, other: PartitionPattern) -> bool:
+        """Whether some partition matches both one of these patterns and `other`."""
+        for ids, values in self._by_ids.items():
+            if all(field_id in other for field_id in ids):
+                if _exact(other[field_id] for field_id in ids) in values:
+                    return True
+                continue
+            common = [index for index, field_id in enumerate(ids) if field_id in other]
+            wanted = _exact(other[ids[index]] for index in common)
+            if any(tuple(value[index] for index in common) == wanted for value in values):
+                return True
+        return False
+
+
+def _exact(values: Iterable[WireValue]) -> tuple[WireValue, ...]:
+    # True == 1 in Python, but the wire keeps booleans and integers apart, and a field has one type.
+    # So no type tag is needed.
+    return tuple(values)

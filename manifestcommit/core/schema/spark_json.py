@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from manifestcommit.core.schema.fields import (
+    MARK,
     ArrayType,
     Field,
     FieldType,
@@ -25,7 +26,6 @@ from manifestcommit.core.schema.fields import (
     show_path,
     unique_ids,
 )
-from manifestcommit.core.schema.read_mark import MARK
 from manifestcommit.errors import SchemaMismatchError, UnsupportedTypeError
 
 COLLATIONS = "__COLLATIONS"

@@ -18,9 +18,15 @@ from typing import Any
 import pyarrow as pa
 
 from manifestcommit.core.schema.arrow_schema import arrow_type
-from manifestcommit.core.schema.fields import INTERVALS, FieldType, decimal_parts, type_text
-from manifestcommit.core.schema.text import is_unicode, shown
-from manifestcommit.core.schema.wire import WireValue
+from manifestcommit.core.schema.fields import (
+    INTERVALS,
+    FieldType,
+    WireValue,
+    decimal_parts,
+    is_unicode,
+    shown,
+    type_text,
+)
 from manifestcommit.errors import UsageError
 
 _EPOCH = datetime(1970, 1, 1)

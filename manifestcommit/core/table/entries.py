@@ -5,11 +5,69 @@ Pure.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import base64
+import binascii
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from ..schema.wire import WireValue
+from ..schema.fields import WireValue
+
+# Packs neighbours into bins of a given capacity: files of a read into tasks, row groups into
+# portions, manifests into one manifest.
+
+_T = TypeVar("_T")
+
+
+def pack_bins(sized: Iterable[tuple[_T, int]], capacity: int) -> Iterator[list[_T]]:
+    """Pack neighbours together, as many as fit. An item larger than the capacity gets a bin of its
+    own."""
+    group: list[_T] = []
+    total = 0
+    for item, size in sized:
+        if group and total + size > capacity:
+            yield group
+            group, total = [], 0
+        group.append(item)
+        total += size
+    if group:
+        yield group
+
+
+# Row bitmaps: which rows of a manifest have been removed since it was written.
+
+
+def encode(bitmap: int) -> str:
+    """The wire form, without trailing zero bytes. [OB9]"""
+    return base64.b64encode(bitmap.to_bytes((bitmap.bit_length() + 7) // 8, "little")).decode(
+        "ascii"
+    )
+
+
+def decode(text: str) -> int:
+    """The bitmap of a wire form; ValueError if it is not one. [OB9]"""
+    try:
+        return int.from_bytes(base64.b64decode(text, validate=True), "little")
+    except binascii.Error as error:
+        raise ValueError(f"not base64: {error}") from None
+
+
+def from_rows(rows: list[int]) -> int:
+    """The bitmap with exactly these rows set."""
+    if not rows:
+        return 0
+    data = bytearray(max(rows) // 8 + 1)
+    for row in rows:
+        data[row // 8] |= 1 << (row % 8)
+    return int.from_bytes(data, "little")
+
+
+def to_mask(bitmap: int, length: int) -> list[bool]:
+    """One bool per row, True where the bit is set."""
+    data = bitmap.to_bytes((length + 7) // 8, "little")
+    return [bool(data[row >> 3] >> (row & 7) & 1) for row in range(length)]
+
 
 # Ranges that a job, a row change or a compaction records per file; a caller may name more. [RC5]
 # [GC16]

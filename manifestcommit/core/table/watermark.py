@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from ..schema.text import is_text, is_unicode, shown
+from ..schema.fields import is_text, is_unicode, shown
 
 Position: TypeAlias = int | str | None
 

@@ -25,14 +25,13 @@ from ...core.commit.change import (
 from ...core.commit.conflict import InterveningCommit, needs_winners
 from ...core.format import manifest_table
 from ...core.schema import values
-from ...core.schema.fields import FieldType
-from ...core.schema.wire import WireValue
+from ...core.schema.fields import FieldType, WireValue
+from ...core.schema.partitioning import Matcher, PartitionPattern, bounded
 from ...core.table import object_names
 from ...core.table.entries import ManifestRef
-from ...core.table.partition_pattern import Matcher, PartitionPattern, bounded
 from ...core.table.snapshot import Snapshot
-from ..metadata.job_and_key_lookup import dropped_at, find_job, find_key
 from ..metadata.table_context import TableContext
+from ..metadata.time_travel import dropped_at, find_job, find_key
 from ..metadata.version_chain import Head, missing_version, read_object
 
 

@@ -25,8 +25,8 @@ from ...core.table import object_names
 from ...core.table.snapshot import FORMAT_VERSION, Snapshot, Summary
 from ...errors import CorruptMetadataError, StoreError, UnsupportedFormatError
 from ...store import Store
-from ..metadata.job_and_key_lookup import find_job, find_key, find_record
 from ..metadata.table_context import TableContext
+from ..metadata.time_travel import find_job, find_key, find_record
 from ..metadata.version_chain import MAX_INTENTS, Head, list_above
 from ..runtime.concurrency import map_concurrently
 

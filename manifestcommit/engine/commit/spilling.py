@@ -15,8 +15,7 @@ import pyarrow as pa
 from ...core.commit import spill_policy
 from ...core.commit.change import Write
 from ...core.format import manifest_table
-from ...core.table import row_bitmap
-from ...core.table.entries import Entry, ManifestRef
+from ...core.table.entries import Entry, ManifestRef, encode
 from ...core.table.snapshot import RunRef, Snapshot
 from ..metadata.manifests import JOB_RUN, KEY_RUN, put_manifest, put_run, write_manifest
 from ..metadata.table_context import TableContext
@@ -126,7 +125,7 @@ class Spiller:
         names = sorted(path for path in united if path in live)
         columns = {
             "path": pa.array(names, pa.string()),
-            "bitmap": pa.array([row_bitmap.encode(united[name]) for name in names], pa.string()),
+            "bitmap": pa.array([encode(united[name]) for name in names], pa.string()),
         }
         return msgspec.structs.replace(snapshot, removed={}, removed_runs=(self._put_run(columns),))
 

@@ -19,9 +19,8 @@ import pyarrow.compute as pc
 
 from ...core.schema import evolution, values
 from ...core.schema.arrow_schema import is_list, plain_type
-from ...core.schema.fields import Schema
+from ...core.schema.fields import Schema, WireValue
 from ...core.schema.spark_json import COLLATIONS
-from ...core.schema.wire import WireValue
 from ...core.table.entries import ColumnStats
 from ...errors import UsageError
 

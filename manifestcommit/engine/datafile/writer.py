@@ -1,5 +1,4 @@
-"""Writes rows to Parquet files: the same code inside Spark's tasks and without Spark. [DF1]-[DF5]
-"""
+"""Writes rows to Parquet files, inside Spark's tasks and without Spark alike. [DF1]-[DF5]"""
 
 from __future__ import annotations
 
@@ -12,18 +11,19 @@ from types import TracebackType
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...core.format import codec
 from ...core.schema import partitioning
-from ...core.schema.arrow_schema import arrow_schema, footer_metadata
-from ...core.schema.conform import Conformer
+from ...core.schema.arrow_schema import Conformer, arrow_schema, footer_metadata
 from ...core.schema.fields import Field, Schema
 from ...core.schema.spark_json import has_own_order
 from ...core.table import object_names
 from ...core.table.entries import Entry, SourceRange
-from ...core.table.paths import check_path
+from ...core.table.object_names import check_path
 from ...core.table.snapshot import Snapshot
 from ...errors import (
     CorruptMetadataError,
@@ -38,19 +38,56 @@ from ...errors import (
 from ...store.base import Output, Store
 from ..metadata.version_chain import open_head
 from ..runtime.concurrency import BackgroundWorker
-from ..runtime.job_metrics import InputTotals
-from ..runtime.outcome import fenced_error
+from ..runtime.outcome import InputTotals, fenced_error
 from . import row_buffer
-from .dictionary_encoding import SAMPLE_ROWS, dictionary_columns
 from .footer_stats import (
     FloatStats,
     TrackedLeaf,
     column_stats,
     float_stats,
     parquet_columns,
+    parquet_paths,
     tracked_leaves,
 )
 from .foreign_file import inspect_file
+
+# Chooses the columns of a file that get a dictionary.
+
+SAMPLE_ROWS = 20_000
+# Of 20,000 rows drawn from 200,000 or more distinct values, fewer than 5 in 100 repeat a value; a
+# dictionary of that size is too large.
+_MOST_DISTINCT = 0.95
+
+
+def dictionary_columns(group: pa.Table) -> list[str]:
+    """The Parquet columns that get a dictionary, for files like this row group: all but those with
+    hardly a repeated value.
+
+    It samples 20,000 rows from the whole group. A smaller group is not representative, and all its
+    columns get one.
+    """
+    paths = parquet_paths(group.schema)
+    if group.num_rows < SAMPLE_ROWS:
+        return [leaf for leaves in paths.values() for leaf in leaves]
+    rows = pa.array(np.arange(0, group.num_rows, group.num_rows // SAMPLE_ROWS))
+    return [
+        path
+        for name, inside in paths.items()
+        if not _is_distinct(group.column(name), rows)
+        for path in inside
+    ]
+
+
+def _is_distinct(column: pa.ChunkedArray, rows: pa.Array) -> bool:
+    """Whether hardly a value of the column repeats; nested columns are not examined."""
+    if pa.types.is_nested(column.type) or pa.types.is_null(column.type):
+        return False
+    sample = column.take(rows)
+    return bool(
+        pc.count_distinct(sample, mode="only_valid").as_py()
+        > _MOST_DISTINCT * max(1, len(sample) - sample.null_count)
+    )
+
 
 DEFAULT_TARGET_FILE_SIZE = 512 * 1024 * 1024  # like Iceberg's write.target-file-size-bytes
 DEFAULT_BOUNDS_COLUMNS = 32
@@ -538,3 +575,56 @@ __all__ = [
     "WritePlan",
     "inspect_file",
 ]
+
+
+# Plans the new files of a rewrite (copy-on-write): their layout, and the check of their rows.
+
+
+def plan_rewrite(
+    url: str,
+    snapshot: Snapshot,
+    job: str,
+    *,
+    target_file_size: int | None = None,
+    sources: tuple[SourceRange, ...] = (),
+) -> WritePlan:
+    """Plan how `job` rewrites rows of this snapshot, with its columns and partitioning unchanged.
+    [DF3] [DF5]
+
+    target_file_size: bytes, by default the table's own; sources: the ranges that the rows come
+    from, recorded with every file. [OB8]
+    """
+    if snapshot.schema is None:
+        raise UsageError(f"{url} has no columns yet, and no files")
+    return plan_for(
+        snapshot,
+        url=url,
+        job=job,
+        schema=snapshot.schema,
+        partition_by=snapshot.partition_by,
+        target_file_size=target_file_size,
+        sources=sources,
+    )
+
+
+def check_rows(old: pa.Table, rows: int, written: int, *, what: str | None = None) -> None:
+    """Raise an error unless the number of written rows equals the number that remains of the
+    replaced files. [GC11] [RC1]
+
+    old: the entries of these files; what: how the rows to remove were chosen, None: all rows
+    remain.
+    """
+    if written == rows:
+        return
+    why = "A file is not what its entry says: `manifestcommit verify --deep` names it."
+    if what is not None:
+        why = (
+            f"Either {what} does not say the same of a row each time it is asked (random "
+            "numbers, the clock, a table that changes), or a "
+            "file is not what its entry says: `manifestcommit verify --deep` shows which."
+        )
+    raise ManifestCommitError(
+        f"{old.num_rows} files, {old.column('path')[0]} among them, keep {rows:,} rows by "
+        f"the first look and {written:,} by the second; "
+        f"they stay as they are, and nothing was committed in their place. {why}"
+    )

@@ -20,8 +20,7 @@ from ...core.commit.audit import Kind, VerifyFinding, as_text, finding
 from ...core.format import codec
 from ...core.schema import evolution, values
 from ...core.schema.arrow_schema import arrow_type
-from ...core.schema.fields import Schema
-from ...core.schema.wire import WireValue
+from ...core.schema.fields import Schema, WireValue
 from ...core.table.entries import ColumnStats, Entry
 from ...store import Store
 from ..datafile.footer_stats import TrackedLeaf, tracked_leaves

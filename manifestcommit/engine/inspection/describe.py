@@ -11,8 +11,7 @@ from ...core.commit.conflict import describe_touch
 from ...core.joint.fate import share_of
 from ...core.schema.fields import Field, type_text
 from ...core.schema.spark_json import comment_of
-from ...core.table.authorship import known_parts
-from ...core.table.snapshot import Commit, Snapshot
+from ...core.table.snapshot import Commit, Snapshot, known_parts
 from ...terminal.render import relative_path
 from ..metadata.time_travel import to_datetime
 

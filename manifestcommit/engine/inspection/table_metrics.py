@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from ...core.schema.text import is_text, shown
+from ...core.schema.fields import is_text, shown
 from ...errors import UsageError
 from ...terminal.notebook import Shown
-from ..job.job_list import list_jobs
+from ..job.resolve import list_jobs
 from ..metadata import exports
 from ..metadata.table_context import TableContext
 

@@ -33,11 +33,11 @@ from ...terminal.render import age
 from ..joint.partners import check_partners
 from ..metadata import exports
 from ..metadata.table_context import TableContext
-from ..metadata.table_marker import misplaced
 from ..metadata.version_chain import (
     Head,
     list_above,
     list_versions,
+    misplaced,
     open_head,
     open_object,
     read_object,

@@ -7,6 +7,7 @@ here: the commit loop (engine.commit.commit_loop).
 
 from __future__ import annotations
 
+import enum
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, cast, get_args
@@ -33,40 +34,113 @@ from ...core.commit.write_layout import (
 )
 from ...core.schema import arrow_schema, partitioning
 from ...core.schema.evolution import assign_new_ids
-from ...core.schema.fields import Schema, relaxed
-from ...core.schema.read_mark import arrow_marks
-from ...core.schema.text import shown
+from ...core.schema.fields import Schema, arrow_marks, relaxed, shown
+from ...core.schema.partitioning import PartitionPattern, dedupe, of_partition
 from ...core.table import object_names
 from ...core.table.entries import Entry, ManifestRef
-from ...core.table.joint_members import TogetherJob
-from ...core.table.partition_pattern import PartitionPattern, dedupe, of_partition
-from ...core.table.snapshot import KeyRecord
+from ...core.table.snapshot import KeyRecord, TogetherJob
 from ...core.table.watermark import Advance, find_misfit
 from ...errors import TableNotFoundError, UsageError
-from ..commit.based_on import BasedOn, below, check_based_on
-from ..commit.commit_loop import commit, measured
+from ..commit.commit_loop import BasedOn, below, check_based_on, commit, measured
 from ..commit.conflict_inputs import load_conflict_inputs
-from ..commit.create_version import create_table
+from ..commit.create_version import create_table, found_outcome
 from ..commit.group_commit import Committers
 from ..commit.prepared_job import put_prepared, seal
-from ..commit.settled import found_outcome
 from ..datafile import writer as files
 from ..datafile.foreign_file import footer_schema, inspect_file
 from ..datafile.row_buffer import bytes_of
 from ..joint.joint_commit import TablePart
 from ..joint.joint_two_phase import prepared_together
-from ..metadata.job_and_key_lookup import find_job_at
 from ..metadata.table_context import TableContext
 from ..metadata.table_root import open_or_free
+from ..metadata.time_travel import find_job_at, find_key_at
 from ..metadata.version_chain import Head
-from ..runtime.job_metrics import InputTotals, JobMetrics, Meter, WriteTotals
-from ..runtime.outcome import Outcome, committed_or_raise
+from ..runtime.outcome import (
+    InputTotals,
+    JobMetrics,
+    Meter,
+    Outcome,
+    WriteTotals,
+    committed_or_raise,
+)
 from ..runtime.validation import Ranges, advance_of, check_work, source_ranges_of, wrong
 from ..runtime.validation import metadata as check_metadata
-from .commit_order import check_turn
-from .start import Start, begun
-from .state import Act, JobState, after
 from .task_recovery import Recovery, intake_of
+from .two_phase import check_turn
+
+# What a job finds when it begins: the version that it is based on, its id, the record of its key.
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job found when it began. head: the table's latest version; job: the job's id; record:
+    that of its key, if an earlier run has committed it."""
+
+    head: Head
+    job: str
+    record: KeyRecord | None = None
+
+
+def begun(session: TableContext, head: Head, key: str | None, recovery: Recovery | None) -> Start:
+    """Begin a job under this version; a recoverable one goes on under the id of an earlier attempt.
+    [AB6]"""
+    record = None
+    if key is not None:
+        head, record = find_key_at(session, head, key)
+    job = session.new_job(head)
+    if recovery is not None and record is None:
+        job = recovery.find(head.snapshot) or job
+    return Start(head=head, job=job, record=record)
+
+
+# The states of a job in its own process and the acts that lead from one to another, as data.
+
+
+class JobState(enum.Enum):
+    """Where a job is; the value continues the sentence "this job …"."""
+
+    OPEN = "is open"
+    CHANGING = "changes rows of its table in a transaction, which allows one change"
+    ENDED = "was committed or refused"
+    SEALED = "may have been prepared, and others may finish it: prepare it again to be sure"
+    PREPARED = "was prepared: commit it or abort it by its id"
+    ABORTED = "was aborted"
+
+
+class Act(enum.Enum):
+    """What is done with a job."""
+
+    WORK = "declare or write"
+    CHANGE = "change rows in place of what it would write"
+    COMMIT = "commit"
+    RETRY = "commit again"
+    SEAL = "begin to prepare"
+    PREPARE = "prepare"
+    ABORT = "abort"
+
+
+NEXT: Mapping[tuple[JobState, Act], JobState] = {
+    (JobState.OPEN, Act.WORK): JobState.OPEN,
+    (JobState.OPEN, Act.COMMIT): JobState.ENDED,
+    (JobState.OPEN, Act.SEAL): JobState.SEALED,
+    (JobState.OPEN, Act.ABORT): JobState.ABORTED,
+    # A change of rows takes the job's place, and its transaction says how that ends.
+    (JobState.OPEN, Act.CHANGE): JobState.CHANGING,
+    (JobState.CHANGING, Act.ABORT): JobState.ABORTED,
+    # A failed commit may be repeated; whatever of it landed counts.
+    (JobState.ENDED, Act.RETRY): JobState.ENDED,
+    (JobState.ENDED, Act.ABORT): JobState.ENDED,
+    # From the first request on, the same bytes only.
+    (JobState.SEALED, Act.SEAL): JobState.SEALED,
+    (JobState.SEALED, Act.PREPARE): JobState.PREPARED,
+    (JobState.PREPARED, Act.SEAL): JobState.SEALED,
+    (JobState.ABORTED, Act.ABORT): JobState.ABORTED,
+}
+
+
+def after(state: JobState, act: Act) -> JobState | None:
+    """The state that the act leads to; None where the job does not allow it."""
+    return NEXT.get((state, act))
+
 
 LOG = logging.getLogger("manifestcommit.jobs")
 Progress = Callable[[int, int], None]  # rows, bytes so far

@@ -25,15 +25,14 @@ from ...core.table.snapshot import FORMAT_VERSION, Snapshot
 from ...errors import StoreError, StoreUnclearError, UsageError
 from ...store import Store
 from ...version import WRITER
-from ..commit.settled import key_outcome
+from ..commit.create_version import key_outcome
 from ..datafile.writer import WritePlan
-from ..metadata.job_and_key_lookup import dropped_at, find_job, find_key_at
 from ..metadata.manifests import create_own
 from ..metadata.table_context import TableContext
+from ..metadata.time_travel import dropped_at, find_job, find_key_at
 from ..runtime.concurrency import map_concurrently
 from ..runtime.environment import Env
-from ..runtime.job_metrics import InputTotals
-from ..runtime.outcome import Outcome
+from ..runtime.outcome import InputTotals, Outcome
 
 LOG = logging.getLogger("manifestcommit.jobs")
 _TRIES = 8  # at a create that gets no clear answer

@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from ...core.commit.conflict import FINAL
 from ...core.table import object_names
+from ...core.table.snapshot import Snapshot
 from ...core.table.watermark import Advance, in_order_of_advances, predecessors
 from ...errors import (
     CommitConflictError,
@@ -20,22 +21,83 @@ from ...errors import (
     WatermarkGapError,
 )
 from ..commit.commit_loop import commit, measured, record_abort
+from ..commit.create_version import fenced_outcome, found_outcome
 from ..commit.group_commit import Committers, read_intent
 from ..commit.prepared_job import read_prepared
-from ..commit.settled import fenced_outcome, found_outcome
-from ..joint.joint_two_phase import abort_prepared_together, commit_prepared_together
-from ..metadata.job_and_key_lookup import find_job_at
+from ..joint.joint_two_phase import abort_prepared_together, commit_prepared_together, partners
 from ..metadata.table_context import TableContext
+from ..metadata.time_travel import find_job_at
 from ..metadata.version_chain import Head
 from ..runtime.outcome import JobResult, Outcome, committed_or_raise
-from .commit_order import (
-    begins_a_source,
-    begins_a_source_beside,
-    check_turn,
-    check_turn_beside,
-)
-from .job_list import find_jobs, is_published
+from .resolve import find_jobs, is_published
 from .task_recovery import is_recoverable
+
+# Several jobs that advance the same sources: a range never becomes a source's first one while an
+# earlier range is uncommitted.
+
+
+def check_turn(
+    session: TableContext, advances: Sequence[Advance], earlier: Iterable[Sequence[Advance]]
+) -> None:
+    """Raise WatermarkGapError where the table does not know a source that one of `earlier`, which
+    did not commit, advances first. [WM7]
+
+    A source that the table knows needs no check here: its watermark decides. One open of the table
+    where `earlier` is not empty.
+    """
+    sources = {each.source for other in earlier for each in other}
+    if not any(each.source in sources for each in advances):
+        return
+    head = session.open().snapshot
+    known = head.origins.keys() | head.watermarks.keys()
+    for each in advances:
+        if each.source in sources and each.source not in known:
+            raise WatermarkGapError(
+                f"{session.store.url}: the table does not know source {each.source!r} yet, "
+                "and the job that advances it before "
+                f"{each.start!r} has not committed: committing this job now would lose that "
+                "range. Nothing of this job was committed. "
+                "Commit the other job first, or declare where the source begins: "
+                "create_table(…, sources={…}).",
+                source=each.source,
+                have=None,
+                want=each.start,
+            )
+
+
+def check_turn_beside(session: TableContext, job: str) -> None:
+    """As `check_turn`, for a job that is prepared with others: in each of their tables, as to the
+    jobs that are prepared there. Two lists and a get for each of these more, where a source is not
+    known. [WM7] [MT11]"""
+    prepared = read_prepared(session, job)
+    if prepared is None:
+        return
+    for at, head, other in partners(session, prepared):
+        mine = other.change.advances
+        if not begins_a_source(head.snapshot, mine):
+            continue
+        theirs = [
+            each.advances
+            for each in find_jobs(at)
+            if each.is_waiting and each.info.job != other.change.job
+        ]
+        check_turn(at, mine, [theirs[index - 1] for index in predecessors([mine, *theirs])[0]])
+
+
+def begins_a_source(snapshot: Snapshot, advances: Iterable[Advance]) -> bool:
+    """Whether the table does not know a source that these advance: later ranges wait for them.
+    [WM7]"""
+    return any(each.source not in snapshot.origins for each in advances)
+
+
+def begins_a_source_beside(session: TableContext, job: str) -> bool:
+    """As `begins_a_source`, in the other tables of a job that is prepared with others. [AB4]
+    [MT11]"""
+    prepared = read_prepared(session, job)
+    return prepared is not None and any(
+        begins_a_source(head.snapshot, other.change.advances)
+        for _, head, other in partners(session, prepared)
+    )
 
 
 def commit_prepared(session: TableContext, job: str) -> Outcome:

@@ -15,21 +15,19 @@ from ...core.commit.conflict import Conflict
 from ...core.format import codec
 from ...core.joint.participants import Participant, in_order
 from ...core.table import object_names
-from ...core.table.joint_members import MOST_TABLES
 from ...core.table.object_names import attempt_id
-from ...core.table.snapshot import JointRecord
+from ...core.table.snapshot import MOST_TABLES, JointRecord
 from ...errors import ManifestCommitError, StoreError, UsageError
 from ...store import Store
 from ...store.base import store_beside
 from ..commit.commit_loop import abort_attempt, commit
-from ..commit.create_version import pause
+from ..commit.create_version import found_outcome, key_outcome, pause
 from ..commit.group_commit import Committers
-from ..commit.joint_part import Decision, Member
-from ..commit.settled import found_outcome, key_outcome
+from ..commit.prepared_job import Decision, Member
 from ..metadata import exports
 from ..metadata.exports import PROPERTY
-from ..metadata.job_and_key_lookup import find_job_at, find_key_at
 from ..metadata.table_context import TableContext
+from ..metadata.time_travel import find_job_at, find_key_at
 from ..metadata.version_chain import Head
 from ..runtime.outcome import Outcome
 

@@ -1,5 +1,4 @@
-"""Jobs of several tables, prepared together: any process commits all of them, or aborts all. [MT11]
-"""
+"""Jobs of several tables, prepared together: any process commits or aborts all. [MT11]"""
 
 from __future__ import annotations
 
@@ -10,14 +9,14 @@ import msgspec
 
 from ...core.commit.change import Prepared, Write, joint_declaration
 from ...core.table import object_names
-from ...core.table.joint_members import TogetherJob
+from ...core.table.snapshot import TogetherJob
 from ...errors import CorruptMetadataError, TableNotFoundError, UndecidedError, UsageError
 from ...store.base import store_beside
 from ..commit.commit_loop import record_abort
+from ..commit.create_version import fenced_outcome
 from ..commit.prepared_job import read_prepared
-from ..commit.settled import fenced_outcome
-from ..metadata.job_and_key_lookup import find_job_at
 from ..metadata.table_context import TableContext
+from ..metadata.time_travel import find_job_at
 from ..metadata.version_chain import Head
 from ..runtime.outcome import Kind, Outcome, error_of
 from .joint_commit import TablePart, commit_declared, ordered_parts

@@ -8,20 +8,21 @@ rerun after a crash between the two continues with the same table.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
 from typing import NamedTuple
 
 import msgspec
+import zstandard
 
 from ...core.commit.change import Overwrite, Write, declaration
 from ...core.commit.spill_policy import entries_overflow
-from ...core.schema import hive
 from ...core.schema.evolution import SchemaEdit, fit, leaves
-from ...core.schema.fields import Field, Schema, check_schema
-from ...core.schema.partitioning import check_partition_by
-from ...core.schema.wire import WireValue
+from ...core.schema.fields import Field, Schema, WireValue, check_schema
+from ...core.schema.partitioning import agrees, check_partition_by, folder_values, parse, widen
 from ...core.table import object_names
-from ...core.table.entries import Entry, ManifestRef
+from ...core.table.entries import ColumnStats, Entry, ManifestRef
 from ...core.table.snapshot import KeyRecord, Snapshot, Summary
 from ...errors import (
     CommitConflictError,
@@ -33,19 +34,89 @@ from ...errors import (
 from ...store import ObjectInfo
 from ..commit.commit_loop import commit
 from ..commit.create_version import create_table
-from ..datafile.foreign_file import FileFacts, UnreadableFileError, inspect_file, read_facts
-from ..datafile.schema_union import Columns, Union
+from ..datafile.foreign_file import (
+    Columns,
+    FileFacts,
+    Union,
+    UnreadableFileError,
+    inspect_file,
+    read_facts,
+)
 from ..datafile.writer import DEFAULT_BOUNDS_COLUMNS
-from ..metadata.job_and_key_lookup import find_key_at
 from ..metadata.manifests import write_manifest
 from ..metadata.table_context import TableContext
 from ..metadata.table_root import check_not_inside
+from ..metadata.time_travel import find_key_at
 from ..metadata.version_chain import Head
 from ..runtime.concurrency import prefetch
 from ..runtime.outcome import Outcome, committed_or_raise
 from ..scan.planning import entries_table
 from .folder_scan import data_files
-from .spilled_file_list import GatheredFile, SpilledFileList
+
+# A list of inspected files on the way into manifests: kept in a temporary file, so that memory
+# does not grow with their number.
+
+
+class GatheredFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file to be registered. inside: partition columns that it holds; folders: partition values
+    of its folders."""
+
+    path: str
+    rows: int
+    bytes: int
+    columns: dict[int, ColumnStats]
+    inside: dict[str, WireValue]
+    folders: dict[str, str | None]
+
+
+class SpilledFileList:
+    """Files in the order of addition, in groups of one manifest. files, rows, bytes: totals.
+
+    group: files in memory at a time, and in one manifest.
+    """
+
+    def __init__(self, group: int) -> None:
+        self._group = group
+        self._spilled = tempfile.TemporaryFile(prefix="manifestcommit-")  # noqa: SIM115  # closed by __exit__
+        self._sizes: list[int] = []
+        self._last: list[GatheredFile] = []
+        self.files = self.rows = self.bytes = 0
+
+    def add(self, file: GatheredFile) -> None:
+        """Add one file."""
+        if len(self._last) == self._group:
+            packed = zstandard.ZstdCompressor(level=1).compress(msgspec.msgpack.encode(self._last))
+            self._spilled.write(packed)
+            self._sizes.append(len(packed))
+            self._last = []
+        self._last.append(file)
+        self.files += 1
+        self.rows += file.rows
+        self.bytes += file.bytes
+
+    def __iter__(self) -> Iterator[list[GatheredFile]]:
+        at = 0
+        for size in self._sizes:
+            self._spilled.seek(at)
+            packed = self._spilled.read(size)
+            yield msgspec.msgpack.decode(
+                zstandard.ZstdDecompressor().decompress(packed), type=list[GatheredFile]
+            )
+            at += size
+        if self._last:
+            yield self._last
+
+    def __enter__(self) -> SpilledFileList:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._spilled.close()
+
 
 KEY = "manifestcommit.adopt"  # of the commit that registers the files
 UNFINISHED = "manifestcommit.adoption"  # a property that exists until they are registered
@@ -325,7 +396,7 @@ class _Pending:
                             "its value"
                         ),
                     )
-                self._kinds[name] = hive.widen(self._kinds.get(name), folders[name])
+                self._kinds[name] = widen(self._kinds.get(name), folders[name])
         if lost := [name for name in folders if name not in self._names and name not in inside]:
             raise self._mismatch(
                 path,
@@ -526,7 +597,7 @@ class _Pending:
     def _value(self, file: GatheredFile, field_id: int, name: str) -> WireValue:
         if name in file.inside:
             value = file.inside[name]
-            if not hive.agrees(self._schema, field_id, file.folders, value):
+            if not agrees(self._schema, field_id, file.folders, value):
                 raise self._mismatch(
                     file.path,
                     name,
@@ -536,7 +607,7 @@ class _Pending:
         if name not in file.folders:
             return None  # anything is true of a file without rows
         try:
-            return hive.parse(self._schema, field_id, file.folders[name])
+            return parse(self._schema, field_id, file.folders[name])
         except UsageError as error:
             raise self._mismatch(
                 file.path, name, f"cannot have what its folder says: {error}"
@@ -599,7 +670,7 @@ class _Listed(_Pending):
 
 def _folders(url: str, path: str) -> dict[str, str | None]:
     try:
-        return hive.folder_values(path)
+        return folder_values(path)
     except ValueError as error:
         raise SchemaMismatchError(
             f"{url}/{path} lies in folders that name no partition: {error}. Nothing was adopted."

@@ -4,11 +4,16 @@ commits that stay. [GC11] [GC16]
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
+from functools import partial
+from itertools import islice, pairwise
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,31 +22,246 @@ from ...core.commit.compaction_plan import (
     DEFAULT_MAX_BYTES,
     MAX_MANIFEST_FILES,
     Group,
+    SmallFile,
     batches,
+    largest_small,
     plan_files,
     plan_manifests,
 )
 from ...core.commit.conflict import Conflict, describe_touch
 from ...core.filter.arrow_expression import spark_order
+from ...core.filter.sql_expression import compile_condition
+from ...core.filter.sql_syntax import NotUnderstoodError
+from ...core.format.manifest_table import partition_types, source_ranges
 from ...core.schema import values
-from ...core.schema.wire import WireValue
-from ...core.table.bin_packing import pack_bins
-from ...core.table.entries import Entry, ManifestRef
-from ...core.table.partition_pattern import dedupe, of_partition
+from ...core.schema.fields import Schema, WireValue
+from ...core.schema.partitioning import dedupe, of_partition
+from ...core.schema.spark_json import has_own_order
+from ...core.table.entries import Entry, ManifestRef, pack_bins
 from ...core.table.snapshot import REPLACE, Snapshot
 from ...errors import CorruptMetadataError, UsageError
+from ...store.base import is_remote
 from ...terminal.notebook import Shown
 from ..commit.commit_loop import commit
 from ..commit.conflict_inputs import load_conflict_inputs
 from ..commit.group_commit import Committers
-from ..datafile.rewrite_plan import check_rows, plan_rewrite
-from ..datafile.writer import WritePlan, target_file_size_of
+from ..datafile.writer import WritePlan, check_rows, plan_rewrite, target_file_size_of
 from ..metadata.table_context import TableContext
-from ..metadata.version_chain import Head
-from ..runtime.job_metrics import InputTotals, WriteTotals
-from ..runtime.outcome import Outcome, committed_or_raise
+from ..metadata.version_chain import Head, raise_if_expired
+from ..row_changes.arrow_rows import scan, size_of, write_rows
+from ..row_changes.conditions import complete
+from ..runtime.concurrency import map_in_batches, parallel_writers
+from ..runtime.outcome import InputTotals, Outcome, WriteTotals, committed_or_raise
 from ..scan.planning import entries_of
-from .small_files import SmallFiles
+
+# Yields the small live files of a snapshot in the order of compaction, without holding all of
+# them in memory.
+
+WINDOW_FILES = 1 << 16
+# parts of a partition, by version, so that a partition larger than a window need not be in memory
+# as a whole
+_AGES = 64
+_VALUES_AT_ONCE = 4096
+_MANIFESTS_AT_ONCE = 4  # concurrent requests; eight held 40 % more
+_MOST = (1 << 63) - 1
+_COUNTED = ("added", "bytes")
+_PLANNED = [*_COUNTED, "path", "rows", "sources"]
+_RANK = "#"  # of a partition
+
+Partition = tuple[WireValue, ...]
+Numbers = npt.NDArray[np.int64]
+
+
+class _Counted(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of small files in a manifest by place, each place once. ref: None, the entries
+    inlined in the snapshot; table: the files, if they are kept."""
+
+    ref: ManifestRef | None
+    places: Numbers
+    counts: Numbers
+    table: pa.Table | None = None
+
+
+class SmallFiles:
+    """The live files below three quarters of the target size. partitions: of those files, in order.
+
+    One request per manifest; with more than 65,536 files, another one for each window. Memory: one
+    window (65,536 files, more only if one place has more), the planning data of at most four
+    manifests, a tuple for each partition. A place is a partition's number, in the order of
+    discovery, and a part of its versions.
+    """
+
+    def __init__(self, session: TableContext, snapshot: Snapshot, target: int) -> None:
+        self._session, self._snapshot = session, snapshot
+        self._largest = min(largest_small(target), _MOST)
+        self._by = tuple(f"partition.{field_id}" for field_id in snapshot.partition_by)
+        self._numbers: dict[Partition, int] = {}
+        self._lock = threading.Lock()
+        self._keep = (
+            sum(ref.files for ref in snapshot.manifests) + len(snapshot.added) <= WINDOW_FILES
+        )
+        self._removed: dict[str, int] = {}
+        self._counted: list[_Counted] = []
+        if snapshot.schema is not None:  # otherwise it has no files
+            self._types = partition_types(snapshot.schema, snapshot.partition_by)
+            with raise_if_expired(session.store, snapshot.version):
+                self._removed = session.manifests.removed(snapshot) if snapshot.manifests else {}
+                self._counted = list(
+                    map_in_batches(
+                        session.store,
+                        self._count,
+                        [None, *snapshot.manifests],
+                        few=_MANIFESTS_AT_ONCE,
+                    )
+                )
+        self.partitions = self._in_order()
+
+    def files(self, chosen: Collection[Partition]) -> Iterator[SmallFile]:
+        """The files of these partitions, by partition, version and path; partitions with a single
+        file are left out."""
+        begins = self._begins(frozenset(chosen))
+        with raise_if_expired(self._session.store, self._snapshot.version):
+            for window in self._windows(begins):
+                matching = [
+                    counted
+                    for counted in self._counted
+                    if _between(_moved(counted.places, begins), window).any()
+                ]
+                put = partial(self._in_window, begins, window)
+                # No variable refers to the window here: the unsorted form is freed once it is
+                # sorted.
+                yield from self._in_values(
+                    pa.concat_tables(
+                        map_in_batches(self._session.store, put, matching, few=_MANIFESTS_AT_ONCE)
+                    )
+                )
+
+    def _count(self, ref: ManifestRef | None) -> _Counted:
+        table = self._table(ref, _PLANNED if self._keep else _COUNTED)
+        places, counts = np.unique(self._places(table), return_counts=True)
+        return _Counted(ref=ref, places=places, counts=counts, table=table if self._keep else None)
+
+    def _table(self, ref: ManifestRef | None, columns: Sequence[str]) -> pa.Table:
+        """The small files of a manifest, with their partitions and these columns."""
+        names, reader = [*self._by, *columns], self._session.manifests
+        if ref is None:
+            table = reader.inlined(self._snapshot).select(names)
+        else:
+            table = reader.columns(ref, self._snapshot, self._removed.get(ref.path, 0), names)
+        return table.filter(pc.less_equal(table.column("bytes"), self._largest))
+
+    def _places(self, table: pa.Table) -> Numbers:
+        newest = self._snapshot.version
+        ages = np.clip(table.column("added").to_numpy(), 0, newest) // (newest // _AGES + 1)
+        codes = np.zeros(table.num_rows, np.int64)
+        for name in self._by:
+            coded = table.column(name).combine_chunks().dictionary_encode(null_encoding="encode")
+            codes = codes * len(coded.dictionary) + coded.indices.to_numpy()
+            codes = np.unique(codes, return_inverse=True)[1]
+        _, first, which = np.unique(codes, return_index=True, return_inverse=True)
+        few = table.take(pa.array(first))
+        wires = [
+            values.from_array(few.column(name), kind)
+            for name, kind in zip(self._by, self._types, strict=True)
+        ]
+        with self._lock:
+            numbers = [
+                self._numbers.setdefault(row, len(self._numbers))
+                for row in _tuples(wires, len(first))
+            ]
+        places: Numbers = np.array(numbers, np.int64)[which] * _AGES + ages
+        return places
+
+    def _in_order(self) -> list[Partition]:
+        every = list(self._numbers)
+        if not self._by or not every:
+            return every
+        arrays = [
+            values.to_array([partition[at] for partition in every], kind)
+            for at, kind in enumerate(self._types)
+        ]
+        order = pc.sort_indices(
+            pa.table(arrays, list(self._by)), [(name, "ascending") for name in self._by]
+        )
+        return [every[number] for number in order.to_pylist()]
+
+    def _begins(self, chosen: frozenset[Partition]) -> Numbers:
+        """Where the places of each partition begin in the order, by the partition's number; -1: it
+        is skipped."""
+        files = np.zeros(len(self._numbers), np.int64)
+        for counted in self._counted:
+            np.add.at(files, counted.places // _AGES, counted.counts)
+        begins = np.full(len(files), -1, np.int64)
+        for rank, partition in enumerate(self.partitions):
+            number = self._numbers[partition]
+            if partition in chosen and files[number] > 1:
+                begins[number] = rank * _AGES
+        return begins
+
+    def _windows(self, begins: Numbers) -> Iterator[tuple[int, int]]:
+        """The first and the last place of each window, in order."""
+        none = np.array([], np.int64)
+        moved = np.concatenate(
+            [none, *(_moved(counted.places, begins) for counted in self._counted)]
+        )
+        counts = np.concatenate([none, *(counted.counts for counted in self._counted)])
+        places, which = np.unique(moved[moved >= 0], return_inverse=True)
+        files = np.bincount(which, counts[moved >= 0], len(places)).astype(np.int64)
+        begun = np.flatnonzero(np.diff((np.cumsum(files) - files) // WINDOW_FILES, prepend=-1))
+        for first, last in pairwise([*begun, len(places)]):
+            yield int(places[first]), int(places[last - 1])
+
+    def _in_window(self, begins: Numbers, window: tuple[int, int], counted: _Counted) -> pa.Table:
+        groups = self._of_window(begins, window, counted)
+        _give_back()
+        return groups
+
+    def _of_window(self, begins: Numbers, window: tuple[int, int], counted: _Counted) -> pa.Table:
+        table = counted.table if counted.table is not None else self._table(counted.ref, _PLANNED)
+        places = _moved(self._places(table), begins)
+        ranked = table.select(_PLANNED).append_column(_RANK, pa.array(places // _AGES))
+        return ranked.filter(pa.array(_between(places, window)))
+
+    def _in_values(self, table: pa.Table) -> Iterator[SmallFile]:
+        table = table.sort_by([(name, "ascending") for name in (_RANK, "added", "path")])
+        _give_back()
+        for start in range(0, table.num_rows, _VALUES_AT_ONCE):
+            some = table.slice(start, _VALUES_AT_ONCE)
+            columns = (
+                some.column(name).to_pylist()
+                for name in (_RANK, "path", "rows", "bytes", "sources")
+            )
+            for rank, path, rows, bytes, sources in zip(*columns, strict=True):
+                ranges = source_ranges(sources) if sources else ()
+                yield SmallFile(
+                    partition=self.partitions[rank],
+                    path=path,
+                    rows=rows,
+                    bytes=bytes,
+                    sources=ranges,
+                )
+
+
+def _give_back() -> None:
+    """Return unused memory to the system: the allocator would keep as much as several windows."""
+    pa.default_memory_pool().release_unused()
+
+
+def _tuples(columns: Sequence[Sequence[WireValue]], rows: int) -> Sequence[Partition]:
+    return list(zip(*columns, strict=True)) if columns else [()] * rows
+
+
+def _moved(places: Numbers, begins: Numbers) -> Numbers:
+    """Places in the order, -1 for those that are skipped."""
+    begin = begins[places // _AGES]
+    moved: Numbers = np.where(begin < 0, -1, begin + places % _AGES)
+    return moved
+
+
+def _between(places: Numbers, window: tuple[int, int]) -> npt.NDArray[np.bool_]:
+    inside: npt.NDArray[np.bool_] = (places >= window[0]) & (places <= window[1])
+    return inside
+
 
 _DESCRIBED = pa.schema(
     [
@@ -486,3 +706,86 @@ def _lost(
 
 def _name(snapshot: Snapshot, partition: tuple[WireValue, ...]) -> str:
     return describe_touch(snapshot, of_partition(snapshot.partition_by, partition))
+
+
+# Rewrites the groups of a compaction in this process, with Arrow.
+
+_MOST_AT_ONCE = 2  # groups; each takes a reader's and a writer's memory
+MOST_SORTED = 128 << 20  # bytes of files whose rows are sorted in memory, several times as many
+
+
+def rewriter(session: TableContext, *, sort_by: Sequence[str] = ()) -> Rewrite:
+    """A function that rewrites groups of files in streams. sort_by: columns by which the rows of
+    each new file are sorted, nulls first; such a group is held in memory. [GC11]"""
+
+    def rewrite(snapshot: Snapshot, groups: Sequence[Rewriting]) -> Iterator[NewFiles]:
+        attempts = [session.env.randomness(8).hex() for _ in groups]
+
+        def one(number: int) -> NewFiles:
+            group = groups[number]
+            rows = scan(session, snapshot, group.entries)
+            if sort_by:
+                rows = _sorted(rows, sort_by)
+            size = size_of(group.entries)
+            entries, intake = write_rows(
+                session, group.plan, rows, task=number, attempt=attempts[number], size=size
+            )
+            return NewFiles(entries=tuple(entries), intake=intake)
+
+        largest = max((size_of(group.entries) for group in groups), default=0)
+        writers = _MOST_AT_ONCE if is_remote(session.store) else parallel_writers(largest)
+        threads = min(_MOST_AT_ONCE, len(groups), writers)
+        if threads < 2:  # a thread has memory of its own; two of a large group fill two cores
+            yield from map(one, range(len(groups)))
+            return
+        with ThreadPoolExecutor(threads, thread_name_prefix="manifestcommit-rewrite") as pool:
+            yield from pool.map(one, range(len(groups)))
+
+    return rewrite
+
+
+def sorts_here(schema: Schema, sort_by: Sequence[str], size: int) -> bool:
+    """Whether this process sorts such files: by columns whose order it knows, and in memory.
+    size: bytes of a file at most."""
+    fields = {field.name: field for field in schema.fields}
+    return not sort_by or (
+        size <= MOST_SORTED
+        and all(
+            isinstance(fields[name].type, str) and not has_own_order(fields[name])
+            for name in sort_by
+        )
+    )
+
+
+def choose_by_sql(text: str, snapshot: Snapshot, spark: Callable[[Exception], Choose]) -> Choose:
+    """The partitions for which a condition in SQL is true; spark: asked for what only Spark can
+    evaluate. [GC16]"""
+    schema = snapshot.schema or Schema(fields=())
+    by = Schema(fields=tuple(f for f in schema.fields if f.id in snapshot.partition_by))
+
+    def choose(partitions: pa.Table) -> Sequence[bool]:
+        try:
+            with complete(text, "where"):
+                form = compile_condition(text, by)
+        except NotUnderstoodError as error:
+            return spark(error)(partitions)
+        except UsageError as error:
+            if error.argument is not None:
+                raise
+            raise UsageError(misplaced(partitions, str(error))) from None
+        return choose_by(form)(partitions)
+
+    return choose
+
+
+def _sorted(rows: Iterator[pa.RecordBatch], sort_by: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    batches = list(rows)
+    if batches:
+        table = pa.Table.from_batches(batches)
+        keys: dict[str, pa.ChunkedArray] = {}
+        for number, name in enumerate(sort_by):  # nulls first, NaN last, as in Spark
+            keys[f"{number} is valid"] = table.column(name).is_valid()
+            keys[f"{number}"] = table.column(name)
+        order = pc.sort_indices(pa.table(keys), sort_keys=[(key, "ascending") for key in keys])
+        del batches
+        yield from table.take(order).to_batches()

@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO
 from urllib.parse import unquote
 
-from ...core.schema.text import is_text, shown
+from ...core.schema.fields import is_text, shown
 from ...core.table import object_names
-from ...core.table.paths import UnsafePathError, check_path
+from ...core.table.object_names import UnsafePathError, check_path
 from ...errors import NotATableError, StoreDeniedError, UsageError
 from ...store import ObjectInfo, Store
-from ...store.names import split_url
-from ..metadata.other_formats import OtherFormat, format_at, format_of
-from ..metadata.table_root import check_not_inside
+from ...store.options import split_url
+from ..metadata.table_root import OtherFormat, check_not_inside, format_at, format_of
 
 Pass = Callable[[str, str], None]  # called with a skipped file and the reason
 SINK_LOG = "_spark_metadata"

@@ -29,9 +29,9 @@ from ...store import ObjectInfo
 from ..commit.commit_loop import commit, settle_first
 from ..commit.prepared_job import read_prepared
 from ..commit.spilling import newest_records
-from ..metadata.job_and_key_lookup import find_job
 from ..metadata.manifests import JOB_RUN, KEY_RUN, put_run
 from ..metadata.table_context import TableContext
+from ..metadata.time_travel import find_job
 from ..metadata.version_chain import Head, raise_if_expired, read_object
 from ..runtime.outcome import committed_or_raise
 from .adopt import UNFINISHED

@@ -12,8 +12,7 @@ from typing import TypeVar
 from ...core.commit.retention import Horizon
 from ...core.format import codec
 from ...core.table import object_names
-from ...core.table.entries import ManifestRef
-from ...core.table.row_bitmap import to_mask
+from ...core.table.entries import ManifestRef, to_mask
 from ...errors import CorruptMetadataError, TableNotFoundError
 from ..metadata.table_context import TableContext
 from ..metadata.version_chain import Head, missing_version, newest_above, read_object

@@ -13,17 +13,15 @@ from typing import TypeVar
 import msgspec
 
 from ...core.commit.change import Change
-from ...core.table import clock_skew, object_names
-from ...core.table.authorship import Author, Note, allowed
-from ...core.table.snapshot import Summary
+from ...core.table import object_names
+from ...core.table.snapshot import Author, Note, Summary, allowed, is_far
 from ...store import Store
 from ...store.base import now_of
 from ...store.probes.doctor import prove
 from ...version import WRITER
-from ..runtime.environment import Env, SystemEnv
-from ..runtime.job_metrics import Meter, Phase, StoreCounters
-from ..runtime.tuning import Tuning
-from ..runtime.tuning import tuning as process_tuning
+from ..runtime.environment import Env, SystemEnv, Tuning
+from ..runtime.environment import tuning as process_tuning
+from ..runtime.outcome import Meter, Phase, StoreCounters
 from .manifests import ManifestReader
 from .version_chain import Head, open_above
 
@@ -145,7 +143,7 @@ class TableContext:
         """The time of a commit: this machine's clock, or the store's if the two disagree. [CM14]
         [CM27]"""
         now_us, told_s = self.env.now_us(), now_of(self.store)
-        if told_s is not None and clock_skew.is_far(now_us, int(told_s * 1e6)):
+        if told_s is not None and is_far(now_us, int(told_s * 1e6)):
             self._warn_once(
                 "clock",
                 (
@@ -154,7 +152,7 @@ class TableContext:
                 ),
             )
             now_us = int(told_s * 1e6)
-        if parent_us > now_us and clock_skew.is_far(now_us, parent_us):
+        if parent_us > now_us and is_far(now_us, parent_us):
             self._warn_once(
                 "parent",
                 "the newest version says that it was committed later than now, by a clock that is "

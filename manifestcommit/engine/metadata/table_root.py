@@ -4,14 +4,132 @@ around another table. [LY6]"""
 from __future__ import annotations
 
 import contextlib
+import re
 from itertools import islice
 
+import msgspec
+
 from ...core.table import object_names
-from ...errors import NotATableError, StoreDeniedError, TableNotFoundError
+from ...errors import NotATableError, StoreDeniedError, StoreError, TableNotFoundError
 from ...store import ObjectInfo, Store
-from .other_formats import OtherFormat, format_at, format_of
 from .table_context import TableContext
-from .version_chain import Head
+from .version_chain import Head, VersionListing, list_above, misplaced, read_object
+
+# Detects that the table path was deleted while a job ran, and that another table may have been
+# created there.
+
+
+def check_same_root(session: TableContext, base: Head, mine: Head, above: VersionListing) -> None:
+    """Check that what a job created belongs to its own table, and not to another one that was
+    created at the same path. above: a listing made since. [CM5] [LY10]
+
+    If only the table's own marker exists, that is enough. Otherwise the base version must be
+    unchanged, unless it may have expired since.
+    """
+    if above.tables == {mine.snapshot.table_id}:
+        return
+    wrong = misplaced(session.store.url, mine.snapshot, above.tables)
+    stored = read_object(session.store, base.version)
+    if stored is None and (wrong is not None or above.versions[-1] <= mine.version):
+        raise removed(session, base, mine)
+    if stored is not None and stored.digest != base.digest:
+        raise removed(session, base, mine)
+    if wrong is not None:
+        raise wrong
+
+
+def is_removed(session: TableContext, base: Head) -> bool:
+    """Whether both the marker of the base version's table and the base version itself are gone, so
+    that a problem concerns another table. [LY14]"""
+    if (
+        misplaced(session.store.url, base.snapshot, list_above(session.store, base.version).tables)
+        is None
+    ):
+        return False
+    stored = read_object(session.store, base.version)
+    return stored is None or stored.digest != base.digest
+
+
+def removed(session: TableContext, base: Head, mine: Head | None) -> Exception:
+    """Raise the error of a removed table, but only if the table is removed: a wrong listing must
+    not lead anyone to delete a table in use. [CM5]
+
+    mine: what this job has created, if anything. The error names it only if it exists and is not a
+    version of another table.
+    """
+    url = session.store.url
+    stored = read_object(session.store, base.version)
+    if stored is not None and stored.digest == base.digest:
+        return StoreError(
+            f"{url}: the store's list does not show version {base.version}, which is there"
+        )
+    left = read_object(session.store, mine.version) if mine is not None else None
+    if mine is None or left is None or left.digest != mine.digest:
+        return TableNotFoundError(
+            f"the table at {url} was removed while this job committed; nothing of it counts. "
+            "Run it again."
+        )
+    name = object_names.version_name(mine.version)
+    return TableNotFoundError(
+        f"the table at {url} was removed while this job committed. Nothing of the job counts, but "
+        f"{name}, which it created, is there, and as long as it is, nothing can be read or "
+        "written: delete that object by hand while no other job runs, and run the job again."
+    )
+
+
+# Recognizes tables of other formats by the names of their logs: their folders hold files that are
+# no longer live.
+
+_LOGS = {"_delta_log": "Delta Lake", ".hoodie": "Hudi"}
+_HUDI_PARTITION = ".hoodie_partition_metadata"  # in each folder of its files
+_ADOPTED = {"Delta Lake": "delta", "Iceberg": "iceberg"}
+_ICEBERG = re.compile(r"(?:(.*)/)?metadata/[^/]*\.metadata\.json(?:\.gz)?")
+
+
+class OtherFormat(msgspec.Struct, frozen=True, kw_only=True):
+    """inner: the folder of that table, relative to the table path; name: of the format; log: the
+    folder that identifies it."""
+
+    inner: str
+    name: str
+    log: str
+
+    def said_of(self, store: Store) -> str:
+        """Describe where it is, and its format."""
+        return f"{f'{store.url}/{self.inner}'.rstrip('/')} is a table of {self.name}"
+
+    def remedy(self, store: Store) -> str:
+        """What to do instead of adopting its folder as plain files."""
+        if self.name not in _ADOPTED:
+            return "Read it with its own reader, and write the rows to a new table."
+        where = f"{store.url}/{self.inner}".rstrip("/")
+        return (
+            f"Adopt the table itself: manifestcommit.adopt({where!r}, from_="
+            f"{_ADOPTED[self.name]!r}), or read it with its own reader, and write the rows to a "
+            "new table."
+        )
+
+
+def format_of(name: str) -> OtherFormat | None:
+    """The format whose log has an object of this name; None: no format."""
+    parts = name.split("/")
+    if parts[-1] == _HUDI_PARTITION:
+        return OtherFormat(inner="/".join(parts[:-1]), name="Hudi", log=_HUDI_PARTITION)
+    for at, part in enumerate(parts[:-1]):
+        if part in _LOGS:
+            return OtherFormat(inner="/".join(parts[:at]), name=_LOGS[part], log=part)
+    match = _ICEBERG.fullmatch(name)
+    return (
+        None if match is None else OtherFormat(inner=match[1] or "", name="Iceberg", log="metadata")
+    )
+
+
+def format_at(store: Store) -> OtherFormat | None:
+    """The format of the table at this path; None: there is none. One list request for each
+    format."""
+    names = (info.name for log in (*_LOGS, "metadata") for info in store.list(f"{log}/"))
+    return next(filter(None, map(format_of, names)), None)
+
 
 _LOOKED_AT = 1000  # names to examine for a better error message
 

@@ -2,33 +2,175 @@
 that makes an older one trustworthy. [RD1]-[RD5] [MT8]
 
 A request for the latest version returns a state of the table: where the newest object is a member
-of a joint commit, its home is asked (engine.metadata.member_fate).
+of a joint commit, its home is asked (engine.metadata.version_chain).
 """
 
 from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Set
+from typing import Literal, Protocol
 
 import msgspec
 
 from ...core.commit.conflict import is_readable
 from ...core.format import codec
 from ...core.format.codec import Hint
+from ...core.joint.fate import attempt_of, fate_of
+from ...core.joint.participants import Participant
 from ...core.table import object_names
-from ...core.table.snapshot import Snapshot
+from ...core.table.snapshot import Pending, Snapshot
 from ...errors import (
     CorruptMetadataError,
     SnapshotExpiredError,
     StoreError,
     TableNotFoundError,
+    UndecidedError,
     UnsupportedFormatError,
     VersionNotFoundError,
 )
 from ...store import Store
-from .member_fate import ask_fate, diverged
-from .table_marker import misplaced
+from ...store.base import store_beside
+from ..runtime.environment import Env
+from .manifests import ManifestReader, create_own
+
+# The marker of a table: an object named by the table's id, which disappears when the table path
+# is deleted.
+
+
+def put_marker(store: Store, table_id: str, env: Env) -> None:
+    """Create the marker of a table that has no version yet. One request. [LY14] [CM13]"""
+    create_own(store, object_names.marker_name(table_id), table_id.encode("ascii"), env)
+
+
+def drop_marker(store: Store, table_id: str) -> None:
+    """Delete the marker of a table if another creator was faster: no job has ever had its id. Best
+    effort. [CM13]"""
+    with contextlib.suppress(StoreError):
+        store.delete([object_names.marker_name(table_id)])
+
+
+def misplaced(url: str, snapshot: Snapshot, tables: Set[str]) -> CorruptMetadataError | None:
+    """Why this snapshot is not a version of the table at this path; None: it is one. tables: the
+    ids of markers in a later listing. [LY14]"""
+    name, own = (
+        object_names.version_name(snapshot.version),
+        object_names.marker_name(snapshot.table_id),
+    )
+    if snapshot.table_id in tables:
+        return None
+    by_hand = f"delete {name} by hand while no job runs"
+    if tables:
+        others = ", ".join(object_names.marker_name(table) for table in sorted(tables))
+        what = (
+            f"belongs to table {snapshot.table_id}, whose marker {own} is missing, and {others} "
+            "is there"
+        )
+        return _error(url, name, what, f"A job of a removed table left it: {by_hand}")
+    remedy = (
+        f"If only this object was lost, create it again with the text {snapshot.table_id} as its "
+        f"content. If the table was removed, a job of it left {name}: {by_hand}"
+    )
+    return _error(url, own, f"is missing, and {name} belongs to its table", remedy)
+
+
+def _error(url: str, name: str, what: str, remedy: str) -> CorruptMetadataError:
+    text = (
+        f"{name} at {url} {what}, so no table can be read or written here. Nothing was changed. "
+        f"{remedy}."
+    )
+    return CorruptMetadataError(text, object_name=name)
+
+
+# Asks the home of a joint commit what became of one of its members.
+
+
+class _Opened(Protocol):
+    @property
+    def snapshot(self) -> Snapshot: ...
+
+
+def ask_fate(
+    store: Store, member: Snapshot, hint: Hint | None, open_object: Callable[[Store], _Opened]
+) -> Literal["committed", "aborted", "undecided", "newer"]:
+    """What became of a member that is the newest object of its table. [MT6]
+
+    hint: that of its table, which may say it without a request. open_object: gets the newest object
+    of the home, after the member was got. An error where the answer is not known. Three requests,
+    and one for each run that may record the attempt or its job.
+    """
+    assert member.pending is not None
+    if (
+        hint is not None
+        and hint.version == member.version
+        and hint.attempt == attempt_of(member.pending)
+    ):
+        return "committed" if hint.is_committed else "aborted"
+    at = home_of(store, member.pending)
+    try:
+        home = open_object(at).snapshot
+    except TableNotFoundError:
+        raise _unknown(store, member, "there is no table there") from None
+    if home.table_id != member.pending.table_id:
+        raise _unknown(store, member, f"another table is there, {home.table_id}")
+    if _place(home) >= _place(member):
+        # no writer makes it; followed, homes might name each other without end
+        raise CorruptMetadataError(
+            f"{object_names.version_name(member.version)} at {store.url} names {at.url} as its "
+            "home, which does not come before it in the order of tables; nothing was changed.",
+            object_name=object_names.version_name(member.version),
+        )
+    reader = ManifestReader(at)
+
+    def is_over(job: str) -> bool:
+        state, version = reader.job(home, job)
+        is_undecided = home.pending is not None and version == home.version
+        return state is not None and not is_undecided
+
+    fate = fate_of(member, home, is_over)
+    if fate == "diverged":
+        raise diverged(store, member)
+    return fate
+
+
+def home_of(store: Store, pending: Pending) -> Store:
+    """The store of the home; an error where it is not in the store of this table. [MT6] [SE2]"""
+    at = store_beside(store, pending.home)
+    if at is None:
+        raise UndecidedError(
+            f"{store.url}: its newest version is a member of a joint commit that the table at "
+            f"{pending.home} decides, which is not in the same store; what became of it is not "
+            "known. Nothing was changed. Read an earlier version, or ask where both are reachable."
+        )
+    return at
+
+
+def diverged(store: Store, member: Snapshot) -> CorruptMetadataError:
+    """The error for a member that its home knows as one of another table with the same id. [MT6]"""
+    assert member.pending is not None
+    name = object_names.version_name(member.version)
+    return CorruptMetadataError(
+        f"{name} at {store.url} is a member of a joint commit of another table with the same id, "
+        f"as {member.pending.home} says: this table is a copy, or was put back. Nothing was "
+        f"changed. Read version {member.pending.base}, which does not depend on it.",
+        object_name=name,
+    )
+
+
+def _unknown(store: Store, member: Snapshot, why: str) -> UndecidedError:
+    assert member.pending is not None
+    return UndecidedError(
+        f"{store.url}: its newest version is a member of a joint commit that the table at "
+        f"{member.pending.home} decides, and {why}; what became of it is not known. Nothing was "
+        f"changed. Restore that table, or read version {member.pending.base}; where it is lost for "
+        "good, settle this one with an outcome (`manifestcommit settle`)."
+    )
+
+
+def _place(snapshot: Snapshot) -> Participant:
+    return Participant(rank=snapshot.rank, table_id=snapshot.table_id)
+
 
 # the highest listed version is gone when it is fetched: the table was removed, or the version
 # expired very fast

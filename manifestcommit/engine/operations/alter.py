@@ -10,10 +10,8 @@ from ...core.commit.change import Write
 from ...core.commit.write_layout import MISSING_COLUMNS
 from ...core.schema import partitioning
 from ...core.schema.evolution import SchemaEdit, assign_new_ids, fit
-from ...core.schema.fields import Schema, type_text
-from ...core.schema.text import is_text, is_unicode, shown
-from ...core.table.authorship import AUTHOR_PROPERTY, parts_of
-from ...core.table.snapshot import Snapshot
+from ...core.schema.fields import Schema, is_text, is_unicode, shown, type_text
+from ...core.table.snapshot import AUTHOR_PROPERTY, Snapshot, parts_of
 from ...core.table.watermark import Advance, Position
 from ...errors import SchemaMismatchError, UsageError
 from ..commit.commit_loop import commit

@@ -10,10 +10,9 @@ import msgspec
 
 from ...core.format import manifest_table
 from ...core.joint.fate import is_part
-from ...core.schema.text import shown
-from ...core.table.authorship import known_parts
+from ...core.schema.fields import shown
 from ...core.table.entries import SourceRange
-from ...core.table.snapshot import REPLACE, Commit, Snapshot
+from ...core.table.snapshot import REPLACE, Commit, Snapshot, known_parts
 from ...core.table.watermark import Position
 from ...errors import SnapshotExpiredError, UsageError
 from ...terminal.notebook import Shown

@@ -1,5 +1,4 @@
-"""Sets a source's watermark back, and invalidates the idempotency keys of what that undoes. [WM5]
-"""
+"""Sets a watermark back, and invalidates the idempotency keys of what that undoes. [WM5]"""
 
 from __future__ import annotations
 
@@ -9,8 +8,8 @@ from ...core.commit.change import Rewind
 from ...core.table.watermark import Position, check_advance, is_left_by
 from ...errors import SnapshotExpiredError, UsageError
 from ..commit.commit_loop import commit
-from ..metadata.job_and_key_lookup import find_key_at
 from ..metadata.table_context import TableContext
+from ..metadata.time_travel import find_key_at
 from ..metadata.version_chain import Head
 from ..runtime.outcome import Outcome
 from ..runtime.validation import check_reason

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from ...core.commit.change import ConflictInputs, Rewind, Rollback
 from ...core.commit.conflict import undoes_a_joint_commit
 from ...core.format import manifest_table
-from ...core.table.partition_pattern import PartitionPattern, dedupe
+from ...core.schema.partitioning import PartitionPattern, dedupe
 from ...core.table.snapshot import KeyRecord, Snapshot, Totals
 from ...errors import UsageError
 from ..commit.commit_loop import commit

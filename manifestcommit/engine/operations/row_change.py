@@ -15,19 +15,16 @@ import pyarrow as pa
 from ...core.commit.change import MergeManifests, Write, as_begun, declaration
 from ...core.commit.compaction_plan import unite_ranges
 from ...core.format import manifest_table
+from ...core.schema.partitioning import PartitionPattern, bounded, dedupe, of_partition
 from ...core.table.entries import MAX_SOURCES, Entry, ManifestRef, SourceRange
-from ...core.table.partition_pattern import PartitionPattern, bounded, dedupe, of_partition
 from ...core.table.snapshot import Snapshot
 from ...errors import UsageError
-from ..commit.based_on import BasedOn, below, check_based_on
-from ..commit.commit_loop import commit, measured
-from ..commit.settled import found_outcome
-from ..datafile.rewrite_plan import plan_rewrite
-from ..datafile.writer import WritePlan
-from ..metadata.job_and_key_lookup import find_key_at
+from ..commit.commit_loop import BasedOn, below, check_based_on, commit, measured
+from ..commit.create_version import found_outcome
+from ..datafile.writer import WritePlan, plan_rewrite
 from ..metadata.table_context import TableContext
-from ..runtime.job_metrics import InputTotals, JobMetrics, WriteTotals
-from ..runtime.outcome import Outcome, committed_or_raise
+from ..metadata.time_travel import find_key_at
+from ..runtime.outcome import InputTotals, JobMetrics, Outcome, WriteTotals, committed_or_raise
 from ..runtime.validation import Ranges, advances_of, check_reason, check_work
 
 Operation = Literal["delete", "merge", "overwrite", "update"]

@@ -15,17 +15,16 @@ import pyarrow.compute as pc
 
 from ...core.schema.arrow_schema import marked_schemas
 from ...core.schema.fields import Schema
-from ...core.table.bin_packing import pack_bins
-from ...core.table.entries import Entry
+from ...core.table.entries import Entry, pack_bins
 from ...core.table.snapshot import Snapshot
 from ...errors import DataFileMissingError
 from ..datafile.writer import DataFileWriter, WritePlan
 from ..metadata.table_context import TableContext
 from ..operations.row_change import Executor, RowChange, ranges_of
 from ..runtime.concurrency import MUCH_BYTES, map_concurrently, parallel_writers
-from ..runtime.job_metrics import InputTotals
-from ..runtime.tuning import tuning
-from ..scan.whole_file import batches_of, check_digest, checked_bytes
+from ..runtime.environment import tuning
+from ..runtime.outcome import InputTotals
+from ..scan.parallel_decode import batches_of, check_digest, checked_bytes
 from .conditions import Condition, evaluating, is_not_true, mask_of, understand
 from .removal import needed_columns
 

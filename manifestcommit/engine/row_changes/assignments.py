@@ -12,12 +12,17 @@ import pyarrow.compute as pc
 from ...core.filter.arrow_expression import columns_in, parse_expression
 from ...core.filter.sql_expression import Resolve, compile_value, literal, to_type
 from ...core.filter.sql_syntax import IncompleteError, NotUnderstoodError
-from ...core.schema.arrow_schema import arrow_schema, arrow_type
-from ...core.schema.conform import ADVICE, converted, exactly, is_number
+from ...core.schema.arrow_schema import (
+    ADVICE,
+    arrow_schema,
+    arrow_type,
+    converted,
+    exactly,
+    is_number,
+)
 from ...core.schema.evolution import find_column
-from ...core.schema.fields import Field, Schema, type_text
-from ...core.schema.text import is_text
-from ...core.schema.text import shown as text
+from ...core.schema.fields import Field, Schema, is_text, type_text
+from ...core.schema.fields import shown as text
 from ...errors import SchemaMismatchError, UsageError
 from .conditions import evaluated, evaluating, mask_of, shown, text_of
 

@@ -10,8 +10,7 @@ import msgspec
 from ...core.filter.sql_expression import Resolve, columns_of
 from ...core.filter.sql_syntax import NotUnderstoodError
 from ...core.schema.evolution import find_column
-from ...core.schema.fields import Field, Schema
-from ...core.schema.text import shown
+from ...core.schema.fields import Field, Schema, shown
 from ...errors import UsageError
 from .assignments import declared_set
 from .conditions import text_of

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from ...core.filter.merge_keys import key_columns, may_hold, partitions_of_keys
 from ...core.filter.predicate import And, IsIn, Predicate
 from ...core.schema.fields import Field
-from ..datafile.rewrite_plan import check_rows
+from ..datafile.writer import check_rows
 from ..metadata.table_context import TableContext
 from ..operations.row_change import NOTHING, Declared, RowChange, RowOutcome
 from ..scan import planning

@@ -23,8 +23,8 @@ from ...core.schema import arrow_schema
 from ...core.schema.evolution import find_column, fit
 from ...core.schema.fields import Field, Schema
 from ...errors import SchemaMismatchError, UsageError
-from ..datafile.arrow_stream import record_batches
-from ..datafile.rewrite_plan import check_rows
+from ..datafile.row_buffer import record_batches
+from ..datafile.writer import check_rows
 from ..metadata.table_context import TableContext
 from ..operations.row_change import NOTHING, Declared, RowChange, RowOutcome
 from ..scan import planning

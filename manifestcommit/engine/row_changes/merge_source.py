@@ -17,10 +17,10 @@ from ...core.schema.evolution import find_column, fit
 from ...core.schema.fields import Field, Schema
 from ...core.table.entries import Entry
 from ...errors import SchemaMismatchError, UsageError
-from ..datafile.arrow_stream import record_batches
+from ..datafile.row_buffer import record_batches
 from ..datafile.writer import WritePlan
 from ..metadata.table_context import TableContext
-from ..runtime.job_metrics import InputTotals
+from ..runtime.outcome import InputTotals
 from .arrow_rows import write_rows
 
 

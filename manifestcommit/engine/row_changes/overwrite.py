@@ -14,14 +14,12 @@ from ...core.commit.write_layout import Layout, check_missing, lay_out
 from ...core.filter.partitions_read import partitions_of
 from ...core.format import manifest_table
 from ...core.schema import arrow_schema
-from ...core.schema.fields import Schema
-from ...core.schema.read_mark import arrow_marks
+from ...core.schema.fields import Schema, arrow_marks
 from ...core.table.entries import Entry
 from ...errors import UsageError
-from ..commit.based_on import BasedOn
-from ..datafile.arrow_stream import record_batches
-from ..datafile.rewrite_plan import check_rows
-from ..datafile.writer import WritePlan
+from ..commit.commit_loop import BasedOn
+from ..datafile.row_buffer import record_batches
+from ..datafile.writer import WritePlan, check_rows
 from ..metadata.table_context import TableContext
 from ..operations.row_change import NOTHING, Declared, Executor, RowChange, RowOutcome
 from ..scan import planning

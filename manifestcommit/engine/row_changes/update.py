@@ -16,7 +16,7 @@ from ...core.filter.sql_syntax import NotUnderstoodError
 from ...core.schema.arrow_schema import arrow_schema
 from ...core.schema.fields import Schema
 from ...errors import UsageError
-from ..datafile.rewrite_plan import check_rows
+from ..datafile.writer import check_rows
 from ..metadata.table_context import TableContext
 from ..operations.row_change import NOTHING, Declared, RowChange, RowOutcome
 from ..scan import planning

@@ -23,7 +23,7 @@ from ...core.format.parquet_footer import (
     decoded_bytes,
     footer_length,
 )
-from ...store.backends.ranged_input import TAIL_BYTES as READ_BYTES
+from ...store.backends.arrow_filesystem import TAIL_BYTES as READ_BYTES
 
 ROOM_BYTES = 256 << 20  # bytes that any manifest may take once decoded
 GROWTH = 1024  # and how many for each stored byte

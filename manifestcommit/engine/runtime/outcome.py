@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import msgspec
 
 from ...core.commit.conflict import Conflict
+from ...core.table.entries import Entry, ManifestRef
+from ...core.table.snapshot import Summary
 from ...errors import (
     CommitConflictError,
     JobAbortedError,
@@ -19,8 +23,275 @@ from ...errors import (
     WatermarkMismatchError,
     WatermarkOverlapError,
 )
+from ...store.base import Store, retries_of
 from ...terminal.notebook import Shown, line
-from .job_metrics import JobMetrics
+
+# Metrics of a job: what it read, wrote, committed and cost.
+
+Phase = Literal["both", "first", "second"]
+
+
+class InputTotals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The input of a task attempt: rows and their Arrow bytes; retries: how many of its requests
+    were repeated."""
+
+    rows: int = 0
+    bytes: int = 0
+    retries: int = 0
+
+    def __add__(self, other: InputTotals) -> InputTotals:
+        return InputTotals(
+            rows=self.rows + other.rows,
+            bytes=self.bytes + other.bytes,
+            retries=self.retries + other.retries,
+        )
+
+
+class JobMetrics(Shown, msgspec.Struct, frozen=True, kw_only=True):
+    """A job in numbers; if all is well, the rows read, written and committed are equal.
+
+    Attributes:
+        table: the table path.
+        job: the job's id.
+        kind: as in `Outcome`, but "already_committed" whenever this call changed nothing; also
+            "running", "prepared", "aborted", "left" (for its rerun), and "failed" for a commit that
+            raised an error.
+        phase: which part of the job this call was: "both", or of two phases the "first" or the
+            "second".
+        operation: what the job does, such as "append"; empty: it was not looked up.
+        rule: the name of the conflict rule; empty: there was no conflict.
+        version: the version that holds the job; None: none does.
+        rows_read: the rows of the job's input; None: its tasks did not report them.
+        bytes_read: the bytes of the input, in Arrow's form or as files; None: as for `rows_read`.
+        files_written: the files of the committed task attempts.
+        rows_written: the rows in these files.
+        bytes_written: the bytes of these files.
+        files_committed: the files that this call made visible.
+        rows_committed: the rows that this call made visible.
+        bytes_committed: the bytes that this call made visible.
+        tasks: how many tasks wrote.
+        attempts: how many creates of a version were tried.
+        conflicts: how many of these versions other writers created.
+        retries: how many requests were repeated.
+        unknowns: how many creates of a version had an ambiguous response.
+        seconds: the time since the job began; of a second phase, since that began.
+        commit_s: the seconds that the commit took.
+        prepare_s: the seconds that the first of two phases took.
+
+    Spec: OB10.
+    """
+
+    table: str
+    job: str
+    kind: str
+    phase: Phase = "both"
+    operation: str = ""
+    rule: str = ""
+    version: int | None = None
+    rows_read: int | None = None
+    bytes_read: int | None = None
+    files_written: int = 0
+    rows_written: int = 0
+    bytes_written: int = 0
+    files_committed: int = 0
+    rows_committed: int = 0
+    bytes_committed: int = 0
+    tasks: int = 0
+    attempts: int = 0
+    conflicts: int = 0
+    retries: int = 0
+    unknowns: int = 0
+    seconds: float = 0.0
+    commit_s: float = 0.0
+    prepare_s: float = 0.0
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts between two moments."""
+
+    attempts: int = 0
+    conflicts: int = 0
+    retries: int = 0
+    unknowns: int = 0
+
+
+class StoreCounters:
+    """Counts the requests of one session. Counters only grow; the counts of one piece of work are a
+    difference."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.attempts = self.conflicts = self.unknowns = 0
+        self.resent = 0  # creates, which the store does not repeat by itself
+
+    def since(self, start: Counts = Counts()) -> Counts:  # noqa: B008  # it is frozen
+        """The counts since `start`."""
+        return Counts(
+            attempts=self.attempts - start.attempts,
+            conflicts=self.conflicts - start.conflicts,
+            retries=self.resent + retries_of(self._store) - start.retries,
+            unknowns=self.unknowns - start.unknowns,
+        )
+
+
+class WriteTotals:
+    """What a job has read and written since it began."""
+
+    def __init__(
+        self, tally: StoreCounters, now_us: Callable[[], int], *, began_us: int | None = None
+    ) -> None:
+        """began_us: when the job began, if that was in another process."""
+        self._tally, self._now_us = tally, now_us
+        self._start, self._began_us = tally.since(), now_us() if began_us is None else began_us
+        self._intake: InputTotals | None = InputTotals()
+        self._files = self._rows = self._bytes = 0
+
+    def take(
+        self, entries: Sequence[Entry], manifests: Sequence[ManifestRef], intake: InputTotals | None
+    ) -> None:
+        """Add files of the job. intake: of the tasks that wrote them; None: unknown, which makes
+        the job's total unknown."""
+        self._intake = None if intake is None or self._intake is None else self._intake + intake
+        self._files += len(entries) + sum(ref.files for ref in manifests)
+        self._rows += sum(entry.rows for entry in entries) + sum(ref.rows for ref in manifests)
+        self._bytes += sum(entry.bytes for entry in entries) + sum(
+            ref.data_bytes for ref in manifests
+        )
+
+    def summary(self, tasks: int) -> Summary:
+        """What is known before the commit. [OB10]"""
+        spent = self._tally.since(self._start)
+        intake = self._intake
+        return Summary(
+            rows_read=intake.rows if intake else None,
+            bytes_read=intake.bytes if intake else None,
+            files_written=self._files,
+            rows_written=self._rows,
+            bytes_written=self._bytes,
+            tasks=tasks,
+            seconds=round(max(0, self._now_us() - self._began_us) / 1e6, 6),
+            retries=spent.retries + (intake.retries if intake else 0),
+            unknowns=spent.unknowns,
+        )
+
+
+class Meter:
+    """Measures one commit from here on. summary: what the job has done before."""
+
+    def __init__(
+        self,
+        tally: StoreCounters,
+        now_us: Callable[[], int],
+        *,
+        table: str,
+        job: str,
+        operation: str,
+        summary: Summary,
+        phase: Phase,
+    ) -> None:
+        self._tally, self._now_us = tally, now_us
+        self._table, self._job, self._operation, self._given, self._phase = (
+            table,
+            job,
+            operation,
+            summary,
+            phase,
+        )
+        self._start, self._began_us = tally.since(), now_us()
+        self._tried: Summary | None = None
+        self._is_mine = False
+        self.ended: JobMetrics | None = None
+
+    def learn(self, operation: str, summary: Summary) -> None:
+        """Set the operation and the earlier work of the job, if they had to be read first."""
+        self._operation, self._given = operation, summary
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds so far, by a clock that may have been set meanwhile."""
+        return max(0, self._now_us() - self._began_us) / 1e6
+
+    def summary(self) -> Summary:
+        """The summary of the job for the next create. [OB10]"""
+        spent = self._tally.since(self._start)
+        return msgspec.structs.replace(
+            self._given,
+            attempts=spent.attempts,
+            conflicts=spent.conflicts,
+            retries=self._given.retries + spent.retries,
+            unknowns=self._given.unknowns + spent.unknowns,
+            seconds=round(self._given.seconds + self.elapsed_s, 6),
+        )
+
+    def tried(self, summary: Summary, *, is_mine: bool) -> None:
+        """Record that a create with this summary was sent; is_mine: this call is known to have
+        created the version."""
+        self._tried = summary
+        self._is_mine |= is_mine
+
+    def end(
+        self, kind: str, *, version: int | None = None, rule: str = "", shared: bool = False
+    ) -> JobMetrics:
+        """Return the metrics and report them. shared: others may have committed the job as well."""
+        done = self._tried if kind == "committed" and (self._is_mine or not shared) else None
+        told = "already_committed" if kind == "committed" and done is None else kind
+        self.ended = self.metrics(told, version=version, rule=rule, committed=done)
+        report(self.ended)
+        return self.ended
+
+    def metrics(
+        self,
+        kind: str,
+        *,
+        version: int | None = None,
+        rule: str = "",
+        committed: Summary | None = None,
+    ) -> JobMetrics:
+        """The metrics so far."""
+        given, spent, elapsed_s = self._given, self._tally.since(self._start), self.elapsed_s
+        # the first phase has been reported
+        before = Summary() if self._phase == "second" else given
+        done = committed or Summary()
+        stopped = kind in ("running", "left") or (kind == "aborted" and not spent.attempts)
+        commits = self._phase != "first" and not stopped
+        return JobMetrics(
+            table=self._table,
+            job=self._job,
+            kind=kind,
+            phase=self._phase,
+            operation=self._operation,
+            rule=rule,
+            version=version,
+            rows_read=given.rows_read,
+            bytes_read=given.bytes_read,
+            files_written=given.files_written or 0,
+            rows_written=given.rows_written or 0,
+            bytes_written=given.bytes_written or 0,
+            files_committed=done.files,
+            rows_committed=done.rows,
+            bytes_committed=done.bytes,
+            tasks=given.tasks,
+            attempts=spent.attempts,
+            conflicts=spent.conflicts,
+            retries=before.retries + spent.retries,
+            unknowns=before.unknowns + spent.unknowns,
+            seconds=round(before.seconds + elapsed_s, 6),
+            commit_s=round(elapsed_s, 6) if commits else 0.0,
+            prepare_s=round(elapsed_s, 6) if self._phase == "first" else given.prepare_s,
+        )
+
+
+Observer = Callable[[JobMetrics], None]
+# called for every job that ends in this process
+observers: list[Observer] = []
+
+
+def report(metrics: JobMetrics) -> None:
+    """Call all observers; an error in one cannot make a commit that took place look failed."""
+    for observer in tuple(observers):
+        with contextlib.suppress(Exception):
+            observer(metrics)
+
 
 Kind = Literal[
     "committed",

@@ -13,10 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.schema.fields import ArrayType, MapType, StructType
-from ...core.schema.text import is_text, is_unicode, shown
-from ...core.table.authorship import Note, check_message, check_metadata, find_credential
+from ...core.schema.fields import ArrayType, MapType, StructType, is_text, is_unicode, shown
 from ...core.table.entries import SourceRange
+from ...core.table.snapshot import Note, check_message, check_metadata, find_credential
 from ...core.table.watermark import Advance, Position, check_advance
 from ...errors import UsageError
 

@@ -36,7 +36,7 @@ from ...errors import (
 )
 from ..metadata.table_context import TableContext
 from ..metadata.version_chain import Head, missing_version, newest_above, read_object
-from .constant_columns import Constants, constants_in
+from .arrow_dataset import Constants, constants_in
 from .planning import entries_table
 
 File = tuple[str, int]  # path relative to the table path, size in bytes

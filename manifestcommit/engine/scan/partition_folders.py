@@ -10,11 +10,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.schema.fields import FieldType, Schema
+from ...core.schema.fields import FieldType, Schema, WireValue
 from ...core.schema.partitioning import folder
 from ...core.schema.spark_json import has_own_order
 from ...core.schema.values import from_array
-from ...core.schema.wire import WireValue
 
 # A timestamp's folder is in UTC and read in the session's time zone; decimals, booleans and
 # narrow integers are not worth the doubt.

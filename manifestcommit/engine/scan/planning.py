@@ -17,12 +17,10 @@ from ...core.filter.predicate import Predicate, may_match
 from ...core.format import codec, manifest_table
 from ...core.format.manifest_table import is_live
 from ...core.schema.fields import Field, Schema
-from ...core.table.bin_packing import pack_bins
-from ...core.table.entries import ManifestRef
+from ...core.table.entries import ManifestRef, pack_bins
 from ...core.table.snapshot import Snapshot
 from ...errors import CorruptMetadataError
-from ..metadata.manifests import PART_BYTES, aligned, check_removed
-from ..metadata.partial_manifest import ManifestParts
+from ..metadata.manifests import PART_BYTES, ManifestParts, aligned, check_removed
 from ..metadata.table_context import TableContext
 from ..metadata.version_chain import raise_if_expired
 from ..runtime.concurrency import map_concurrently

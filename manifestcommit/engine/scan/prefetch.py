@@ -20,11 +20,11 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...core.table.bin_packing import pack_bins
+from ...core.table.entries import pack_bins
 from ...store import Store
-from ...store.backends.ranged_input import TAIL_BYTES, RangedInput
+from ...store.backends.arrow_filesystem import TAIL_BYTES, RangedInput
 from ..datafile.footer_stats import parquet_columns
-from ..metadata.partial_manifest import GAP_BYTES, chunk_span
+from ..metadata.manifests import GAP_BYTES, chunk_span
 from ..runtime.checked_parquet import open_parquet
 
 # a file up to this size is fetched whole if all of its columns are wanted

@@ -26,8 +26,7 @@ from ...engine.metadata.table_context import TableContext
 from ...errors import NotATableError, UsageError
 from ...store import Store
 from ..delta_export import is_of_table
-from . import package
-from .package import parsed
+from .columns import deltalake, parsed
 
 _LOG = "_delta_log/"
 _VERSION = re.compile(r"_delta_log/(\d{20})\.(?:json|checkpoint\..+)", re.ASCII)
@@ -41,7 +40,7 @@ def listed(session: TableContext, known: Schema | None) -> ListedTable:
 
     known: the columns of a table whose adoption was not completed; they keep their ids.
     """
-    reader = package.deltalake()
+    reader = deltalake()
     with tempfile.TemporaryDirectory(prefix="manifestcommit-") as folder:
         _copy_log(session, Path(folder))
         with parsed(f"the Delta log {session.store.url}/{_LOG}"):

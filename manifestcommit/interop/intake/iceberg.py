@@ -22,20 +22,18 @@ from ...core.schema.fields import (
     MapType,
     Schema,
     StructType,
+    WireValue,
     show_path,
     type_text,
     walk,
 )
 from ...core.schema.partitioning import check_partition_by
 from ...core.schema.values import from_array
-from ...core.schema.wire import WireValue
 from ...engine.maintenance.adopt import ListedFile, ListedTable
 from ...engine.metadata.table_context import TableContext
 from ...errors import NotATableError, UnsupportedTypeError, UsageError
 from ...store import Store
-from . import package
-from .columns import NameMapping, as_stored
-from .package import parsed
+from .columns import NameMapping, as_stored, parsed, pyiceberg
 
 _FOLDER = "metadata/"
 _HINT = f"{_FOLDER}version-hint.text"
@@ -100,7 +98,7 @@ def _in_words(snapshot_id: int | None) -> str:
 
 
 def _metadata(store: Store, name: str) -> Any:
-    parser = package.pyiceberg().table.metadata.TableMetadataUtil
+    parser = pyiceberg().table.metadata.TableMetadataUtil
     try:
         metadata = parser.parse_raw(_text(store, name))
     except FileNotFoundError:
@@ -170,7 +168,7 @@ def _live(store: Store, metadata: Any) -> list[Any]:
     snapshot = metadata.current_snapshot()
     if snapshot is None:
         return []
-    files = package.pyiceberg().manifest
+    files = pyiceberg().manifest
     io = _store_io(store)
     found = []
     try:
@@ -197,7 +195,7 @@ def _live(store: Store, metadata: Any) -> list[Any]:
 
 def _store_io(store: Store) -> Any:
     """The store, as pyiceberg reads files."""
-    files = package.pyiceberg().io
+    files = pyiceberg().io
 
     class Input(files.InputFile):  # type: ignore[misc,name-defined]  # loaded late
         def __len__(self) -> int:
@@ -233,7 +231,7 @@ def _field(column: Any) -> Field:
 
 
 def _type(kind: Any, of: str) -> FieldType:
-    types = package.pyiceberg().types
+    types = pyiceberg().types
     if isinstance(kind, types.StructType):
         return StructType(fields=tuple(map(_field, kind.fields)))
     if isinstance(kind, types.ListType):

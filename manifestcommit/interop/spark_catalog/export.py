@@ -8,23 +8,193 @@ lists the folder instead of reading the log gets an error and not an empty table
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.format import sink_log
-from ...core.schema.fields import Schema
+from ...core.schema.fields import (
+    ArrayType,
+    Field,
+    FieldType,
+    MapType,
+    Schema,
+    StructType,
+    WireValue,
+    decimal_parts,
+    show_path,
+    type_text,
+    walk,
+)
+from ...core.schema.partitioning import NULL_FOLDER, folder
+from ...core.schema.spark_json import comment_of, has_collation
 from ...core.table.snapshot import Snapshot
 from ...engine.metadata.table_context import TableContext
 from ...engine.metadata.version_chain import Head, raise_if_expired
+from ...engine.scan.partition_folders import folders_of, may_prune
 from ...engine.scan.planning import entries_table
-from ...errors import UsageError
+from ...errors import UnsupportedTypeError, UsageError
 from ...store import ObjectInfo, Store
 from .. import file_columns
 from ..shared_objects import entries_since, not_ours
-from . import partition_values, statement
+
+# Whether Spark reads the values of partition columns from the names of folders as they are.
+
+_ESCAPED = re.compile("%([0-9A-Fa-f]{2})")
+
+
+def are_shown(entries: pa.Table, schema: Schema, partition_by: Sequence[int], url: str) -> bool:
+    """Whether the folders of these files show Spark exactly the values that the entries hold.
+
+    entries: of files with rows; url: of the table, in which no folder may look like a partition's.
+    """
+    above = url.split("/")
+    if any("=" in part or part.lower() == "_temporary" for part in above):
+        return False
+    types = {field.id: field.type for field in schema.fields}
+    if not may_prune(schema, partition_by) or {types[id] for id in partition_by} != {"string"}:
+        return False
+    found = folders_of(entries, schema, partition_by)
+    values = {} if found is None else found.values
+    return bool(values) and all(
+        tuple(map(_value, name.split("/"))) == own for name, own in values.items()
+    )
+
+
+def text_folder(schema: Schema, partition_by: Sequence[int]) -> str:
+    """A folder in which each partition column is plainly a text, and which holds nothing."""
+    ids = tuple(partition_by)
+    return folder(schema, ids, ("text",) * len(ids))
+
+
+def _value(component: str) -> WireValue:
+    """What Spark makes of the name of a folder."""
+    text = component.partition("=")[2]
+    if text == NULL_FOLDER:
+        return None
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
+
+
+# The CREATE TABLE by which Spark's catalog reads an export, and which columns it can have.
+
+_TYPES = {
+    "boolean": "BOOLEAN",
+    "byte": "TINYINT",
+    "short": "SMALLINT",
+    "integer": "INT",
+    "long": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "string": "STRING",
+    "binary": "BINARY",
+    "date": "DATE",
+    "timestamp": "TIMESTAMP_LTZ",
+    "timestamp_ntz": "TIMESTAMP_NTZ",
+}
+_PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
+
+
+def check_schema(schema: Schema) -> None:
+    """UnsupportedTypeError or UsageError if Spark's catalog cannot have a column. [EX9]"""
+    for path, field in walk(schema.fields):
+        kind, name = field.type, show_path(path)
+        if isinstance(kind, str) and kind not in _TYPES and decimal_parts(kind) is None:
+            raise UnsupportedTypeError(
+                f"column {name} has the type {type_text(kind)}, which tables of Parquet files in "
+                "Spark's catalog cannot have on every version: the table cannot be exported to it "
+                "as long as the column is there"
+            )
+        if field.physical is not None:
+            raise UsageError(
+                f"column {name} has another name in the data files, since it was renamed or added "
+                "again: Spark's catalog finds columns by the names in files, so the table cannot "
+                "be exported to it"
+            )
+        if has_collation(field):
+            raise UsageError(
+                f"column {name} has a collation, which Spark's catalog would not apply to files: "
+                "the table cannot be exported to it"
+            )
+
+
+def check_name(name: str) -> None:
+    """UsageError if it is no name of a table in Spark's catalog."""
+    _quoted_name(name)
+
+
+def create_table(name: str, schema: Schema, location: str, from_folders: Sequence[int] = ()) -> str:
+    """The statement that makes a table of the exported folder.
+
+    from_folders: the partition columns whose values Spark reads from folders. They are not
+    declared: Spark adds them, and drops all declared types where they are.
+    """
+    declared = (_column(field) for field in schema.fields if field.id not in from_folders)
+    columns = ",\n".join(f"  {column}" for column in declared)
+    chosen = _options(schema, bool(from_folders)).items()
+    options = ", ".join(f"{_text(option)} {_text(value)}" for option, value in chosen)
+    return (
+        f"CREATE TABLE {_quoted_name(name)} (\n{columns}\n)\nUSING parquet\n"
+        f"OPTIONS ({options})\nLOCATION {_text(location)}"
+    )
+
+
+def _options(schema: Schema, partitioned: bool) -> Mapping[str, str]:
+    """What Spark's scan needs so that no setting of a session changes rows: other programs' files
+    with float columns may be added later."""
+    floats = any(field.type in ("float", "double") for _, field in walk(schema.fields))
+    options = sink_log.SCAN_OPTIONS | {
+        "recursiveFileLookup": "false" if partitioned else "true",
+    }
+    return options | (sink_log.UNPRUNED | sink_log.TWO_ZEROS if floats else {})
+
+
+def _quoted_name(name: str) -> str:
+    parts, at = list[str](), 0
+    while match := _PART.match(name, at):
+        quoted, plain = match[1], match[2]
+        parts.append(quoted.replace("``", "`") if plain is None else plain.strip())
+        at = match.end()
+        if name[at : at + 1] != ".":
+            break
+        at += 1
+    if at != len(name) or not parts or not all(parts) or name.endswith("."):
+        raise UsageError(
+            f"name: {name!r} is no name of a table: expected one such as flights or lake.flights; "
+            "a part with a dot or a backtick is quoted with backticks"
+        )
+    return ".".join(map(_identifier, parts))
+
+
+def _column(field: Field) -> str:
+    comment = comment_of(field)
+    shown = f"{_identifier(field.name)} {_type(field.type)}"
+    return shown if comment is None else f"{shown} COMMENT {_text(comment)}"
+
+
+def _type(kind: FieldType) -> str:
+    match kind:
+        case StructType():
+            inner = (f"{_identifier(each.name)}: {_type(each.type)}" for each in kind.fields)
+            return f"STRUCT<{', '.join(inner)}>"
+        case ArrayType():
+            return f"ARRAY<{_type(kind.element.type)}>"
+        case MapType():
+            return f"MAP<{_type(kind.key.type)}, {_type(kind.value.type)}>"
+        case _:
+            parts = decimal_parts(kind)
+            return f"DECIMAL({parts[0]}, {parts[1]})" if parts else _TYPES[kind]
+
+
+def _identifier(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _text(value: str) -> str:
+    """A text as Spark's SQL has it."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
 
 FOLDER = "_spark_catalog/"
 # The greatest compacted batch that Spark reads by itself, whatever its settings: a streaming query
@@ -56,7 +226,7 @@ def check(session: TableContext, schema: Schema | None) -> None:
     not reach the table. [EX9]"""
     _base(session.store)
     if schema is not None:
-        statement.check_schema(schema)
+        check_schema(schema)
 
 
 def check_files(session: TableContext, entries: pa.Table, snapshot: Snapshot) -> None:
@@ -158,7 +328,7 @@ def _lines(base: str, snapshot: Snapshot, entries: pa.Table) -> Iterator[str]:
     names = [GUARD]
     if by_folders(base, snapshot, files):
         assert snapshot.schema is not None
-        names.append(f"{partition_values.text_folder(snapshot.schema, snapshot.partition_by)}none")
+        names.append(f"{text_folder(snapshot.schema, snapshot.partition_by)}none")
     elif files.num_rows:
         names += [f"{FOLDER}{name}" for name in _NOT_BY_FOLDERS]
     listed = [(name, 0) for name in names]  # Spark opens no file without bytes
@@ -171,13 +341,13 @@ def by_folders(base: str, snapshot: Snapshot, files: pa.Table) -> bool:
     """Whether Spark may read partition values from the folders of these files. files: entries of
     files with rows."""
     schema = snapshot.schema or _NONE
-    return partition_values.are_shown(files, schema, snapshot.partition_by, base)
+    return are_shown(files, schema, snapshot.partition_by, base)
 
 
 def create_table_sql(session: TableContext, head: Head, name: str) -> str:
     """The statement that gives the export a name in Spark's catalog, which finds the columns of
     folders in the log: exports the version first. [EX10]"""
-    statement.check_name(name)
+    check_name(name)
     export(session, head)
     snapshot = head.snapshot
     entries = entries_table(session, snapshot, in_order=False)
@@ -186,7 +356,7 @@ def create_table_sql(session: TableContext, head: Head, name: str) -> str:
     if by_folders(_base(session.store), snapshot, files):
         from_folders = snapshot.partition_by
     schema = snapshot.schema or _NONE
-    return statement.create_table(name, schema, location(session.store), from_folders)
+    return create_table(name, schema, location(session.store), from_folders)
 
 
 def before_deletion(session: TableContext, head: Head) -> None:

@@ -10,61 +10,176 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
+import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from manifestcommit.core.commit.change_feed import CHANGE_COLUMNS, ON_OVERWRITE, OnOverwrite
-from manifestcommit.core.filter.merge_keys import key_columns
-from manifestcommit.core.schema.evolution import find_column
-from manifestcommit.core.schema.fields import Schema
-from manifestcommit.core.schema.read_mark import mark_of
-from manifestcommit.core.schema.spark_json import from_spark
-from manifestcommit.engine.datafile.writer import WritePlan
-from manifestcommit.engine.job.job import Transaction
-from manifestcommit.engine.metadata.table_context import TableContext
-from manifestcommit.engine.metadata.time_travel import choose_version
-from manifestcommit.engine.metadata.version_chain import read_version
-from manifestcommit.engine.row_feed.read_changes import chosen_columns
-from manifestcommit.engine.runtime.outcome import committed_or_raise
-from manifestcommit.engine.runtime.validation import message, metadata, size, whole
-from manifestcommit.engine.scan.constant_columns import constants_in
-from manifestcommit.engine.scan.planning import entries_table
-from manifestcommit.errors import UsageError
-from manifestcommit.spark.datasource.stream_reader import StreamOptions, TableStreamReader
-from manifestcommit.spark.datasource.stream_writer import (
-    StreamWriter,
-    plan_batch,
-    refuse_stream_options,
+from ...core.commit.change_feed import (
+    CHANGE_COLUMNS,
+    ON_OVERWRITE,
+    Offset,
+    OnOverwrite,
+    parse_offset,
 )
-from manifestcommit.spark.read.changes import with_change_columns
-from manifestcommit.spark.read.provenance import column_marks, with_marks
-from manifestcommit.spark.read.scan import spark_schema
-from manifestcommit.spark.read.task_reader import FilesReader
-from manifestcommit.spark.runtime.registered_options import StoreSource
-from manifestcommit.spark.runtime.task_errors import check_reachable
-from manifestcommit.spark.runtime.versions import (
+from ...core.filter.merge_keys import key_columns
+from ...core.schema.evolution import find_column
+from ...core.schema.fields import Schema, mark_of
+from ...core.schema.spark_json import from_spark
+from ...engine.datafile.writer import WritePlan
+from ...engine.job.job import Transaction
+from ...engine.metadata.table_context import TableContext
+from ...engine.metadata.time_travel import choose_version
+from ...engine.metadata.version_chain import read_version
+from ...engine.row_feed.read_changes import chosen_columns
+from ...engine.row_feed.stream_changes import RowFeed
+from ...engine.runtime.outcome import committed_or_raise
+from ...engine.runtime.validation import message, metadata, size, whole
+from ...engine.scan.arrow_dataset import constants_in
+from ...engine.scan.change_feed import Feed
+from ...engine.scan.planning import entries_table
+from ...errors import UsageError
+from ...store import StorageOptions, open_store
+from ...store.options import takes_options
+from ..read.changes import ChangesOfTask, ChangesReader, pack_changes, with_change_columns
+from ..read.provenance import column_marks, with_marks
+from ..read.scan import spark_schema
+from ..read.task_reader import FileGroup, FilesReader, pack
+from ..runtime.registered_options import StoreSource
+from ..runtime.task_errors import check_reachable
+from ..runtime.versions import (
     DataSourceArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
     WriterCommitMessage,
     check_feature,
 )
-from manifestcommit.spark.write.arrow_writer import (
-    TaskMessage,
-    TaskWritten,
-    collect,
-    packed,
-    task_context,
-    write_task,
-)
-from manifestcommit.store import StorageOptions, open_store
-from manifestcommit.store.names import takes_options
+from ..write.arrow_writer import TaskMessage, TaskWritten, collect, packed, task_context, write_task
+from .stream_writer import StreamWriter, plan_batch, refuse_stream_options
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-    from manifestcommit.engine.metadata.version_chain import Head
+    from ...engine.metadata.version_chain import Head
+
+# `spark.readStream.format("manifestcommit")`: every committed file once, in the order of
+# versions.
+
+
+class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of a stream. starting_version: None: all live files first; max_files: per
+    trigger; on: the columns of a key, for changes."""
+
+    starting_version: int | None = None
+    max_files: int | None = None
+    on_overwrite: OnOverwrite = "fail"
+    on: tuple[str, ...] = ()
+
+
+class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Every file that the table adds is in exactly one batch, and a repeated batch has the same
+    files. [SP8]
+
+    columns: those of `struct`, in the table's version `pinned`.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        columns: Schema,
+        struct: StructType,
+        *,
+        pinned: int,
+        options: StreamOptions,
+        storage_options: StorageOptions,
+    ) -> None:
+        self.url = url
+        self.columns = columns
+        self.struct = struct
+        self.pinned = pinned
+        self.options = options
+        self.storage_options = storage_options
+        self._feed: Feed | RowFeed | None = None
+        self._at: dict[str, Any] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
+        self._at = _dict(self.feed.beginning(self.options.starting_version))
+        return self._at
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
+        return (
+            ReadMaxFiles(self.options.max_files) if self.options.max_files else ReadAllAvailable()
+        )
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
+        self.feed.stop_at_head()
+
+    def latestOffset(  # noqa: N802  # Spark's name
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        # Before 4.2 Spark does not say where the stream is: there it is where its last batch ended,
+        # which Spark plans once more, without any file, when it starts a query again.
+        at = start or self._at or self.initialOffset()
+        return _dict(
+            self.feed.advance(
+                _offset(at), limit.max_files if isinstance(limit, ReadMaxFiles) else None
+            )
+        )
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        self._at = end
+        feed = self.feed
+        if isinstance(feed, RowFeed):
+            changes = feed.between(_offset(start), _offset(end))
+            return [ChangesOfTask(group) for group in pack_changes(changes)]
+        files = feed.between(_offset(start), _offset(end))
+        constants = feed.constants(files)
+        return [FileGroup(group, constants.of(group)) for group in pack(files)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, ChangesOfTask):
+            fields, on = self.columns.fields, self.options.on
+            return ChangesReader(self.url, fields, on, self.storage_options).read(partition.changes)
+        # A column's name in files never changes, so the stream's own columns fit the files of every
+        # version. [SC6]
+        return FilesReader(
+            self.url, (), self.columns, self.struct, storage_options=self.storage_options
+        ).read(partition)
+
+    @property
+    def feed(self) -> Feed | RowFeed:
+        """Created on first use, in the one process that plans. It is not sent to tasks."""
+        if self._feed is None:
+            session = TableContext(open_store(self.url, self.storage_options))
+            columns, chosen = self.columns.fields, self.options.on_overwrite
+            self._feed = (
+                RowFeed(session, columns=columns, pinned=self.pinned)
+                if chosen == "changes"
+                else Feed(session, columns=columns, pinned=self.pinned, on_overwrite=chosen)
+            )
+        return self._feed
+
+
+def _dict(offset: Offset) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(offset)
+    return found
+
+
+def _offset(given: dict[str, Any]) -> Offset:
+    try:
+        return parse_offset(given)
+    except (ValueError, msgspec.ValidationError) as error:
+        raise UsageError(
+            f"the checkpoint holds an offset that is not of this source ({error}); nothing "
+            "was read. Start with a new checkpoint."
+        ) from None
+
 
 LOG = logging.getLogger("manifestcommit.spark")
 # From so many bytes on, what Spark does not pass to a Python data source is worth a note.

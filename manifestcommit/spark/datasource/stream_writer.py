@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from manifestcommit.core.commit.change import StreamBatch, Write
-from manifestcommit.core.commit.stream_batches import judge, record_of
+from manifestcommit.core.commit.change_feed import judge, record_of
 from manifestcommit.core.format.codec import compress, decompress
+from manifestcommit.core.schema.fields import is_text
 from manifestcommit.core.schema.spark_json import from_spark
-from manifestcommit.core.schema.text import is_text
 from manifestcommit.core.table.snapshot import Snapshot, StreamRecord
-from manifestcommit.engine.commit.settled import settled_outcome
+from manifestcommit.engine.commit.create_version import settled_outcome
 from manifestcommit.engine.datafile.writer import WritePlan
 from manifestcommit.engine.job.job import Transaction
 from manifestcommit.engine.metadata.table_context import TableContext

@@ -19,7 +19,7 @@ from ...engine.metadata.table_context import TableContext
 from ...engine.operations.row_change import Executor, RowChange, ranges_of
 from ...engine.row_changes.conditions import Condition
 from ...engine.row_changes.removal import needed_columns
-from ...engine.scan.constant_columns import constants_in
+from ...engine.scan.arrow_dataset import constants_in
 from ..filter.condition import check_repeatable, evaluating, understand
 from ..read.provenance import check_running
 from ..read.scan import read_named, spark_schema

@@ -19,8 +19,7 @@ import pyarrow as pa
 
 from manifestcommit.core.format import codec
 from manifestcommit.core.table import object_names
-from manifestcommit.core.table.entries import ManifestRef
-from manifestcommit.core.table.row_bitmap import decode, encode
+from manifestcommit.core.table.entries import ManifestRef, decode, encode
 from manifestcommit.engine.maintenance.reachable_files import ListedObjects, live_paths
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.metadata.version_chain import Head, missing_version, read_object

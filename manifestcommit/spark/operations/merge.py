@@ -20,8 +20,7 @@ from manifestcommit.spark.write.arrow_writer import Written
 from ...core.filter.merge_keys import key_columns, may_hold, partitions_of_keys
 from ...core.schema.fields import Field
 from ...core.schema.spark_json import from_spark, unpadded
-from ...engine.datafile.rewrite_plan import check_rows
-from ...engine.datafile.writer import WritePlan
+from ...engine.datafile.writer import WritePlan, check_rows
 from ...engine.metadata.table_context import TableContext
 from ...engine.operations.row_change import NOTHING, Declared, RowChange, RowOutcome
 from ...engine.row_changes.merge import Actions, Matched, Unmatched, begin_change, counts

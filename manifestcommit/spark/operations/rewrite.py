@@ -64,7 +64,7 @@ def write_entries(
     df: DataFrame, plan: WritePlan, *, storage_options: Mapping[str, Any] | None = None
 ) -> Written:
     """Write every row of `df` into exactly one of the returned files, which no snapshot lists yet.
-    plan: from `engine.datafile.rewrite_plan`. [SP2]"""
+    plan: from `engine.datafile.writer`. [SP2]"""
     return write_dataframe(df, plan, storage_options=storage_options)
 
 

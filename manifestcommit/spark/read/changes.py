@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 
 from manifestcommit.core.commit.change_feed import CHANGE_COLUMNS
 from manifestcommit.core.schema.fields import Field, Schema
-from manifestcommit.core.table.bin_packing import pack_bins
+from manifestcommit.core.table.entries import pack_bins
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.row_feed.read_changes import Plan, rows_of_change
 from manifestcommit.engine.row_feed.stream_changes import bytes_of, parts_of

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ...core.schema.read_mark import MARK
+from ...core.schema.fields import MARK
 from ...errors import UsageError
 from ..runtime.registered_options import is_connect
 from ..runtime.spark_internals import is_stopped, java_frame

@@ -6,11 +6,14 @@ from __future__ import annotations
 
 import base64
 import functools
+import json
 import logging
 import os
 import shutil
 import tempfile
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,26 +22,62 @@ import zstandard
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from manifestcommit.core.filter.predicate import Predicate
-from manifestcommit.core.filter.predicate_json import parse_predicate, spell_predicate
-from manifestcommit.core.format import sink_log
-from manifestcommit.core.schema.fields import Schema, walk
-from manifestcommit.core.schema.spark_json import to_spark
-from manifestcommit.engine.scan.constant_columns import Constants
-from manifestcommit.engine.scan.partition_folders import PartitionFolders
-from manifestcommit.errors import StoreError, UsageError
-from manifestcommit.spark.read.partition_pruning import PRUNING_OPTIONS, spark_agrees
-from manifestcommit.spark.read.task_reader import FileGroup, FilesReader
-from manifestcommit.spark.runtime import without_sources
-from manifestcommit.spark.runtime.registered_options import StoreSource, is_connect, registered_name
-from manifestcommit.spark.runtime.spark_internals import java_frame, java_session, jvm
-from manifestcommit.spark.runtime.task_errors import check_reachable
-from manifestcommit.spark.runtime.versions import UNREAD_TYPES, check_feature, has
-from manifestcommit.store import StorageOptions, open_store
-from manifestcommit.store.base import check_files
+from ...core.filter.predicate import Predicate
+from ...core.filter.predicate_json import parse_predicate, spell_predicate
+from ...core.format import sink_log
+from ...core.schema.fields import Schema, WireValue, walk
+from ...core.schema.spark_json import to_spark
+from ...engine.scan.arrow_dataset import Constants
+from ...engine.scan.partition_folders import PartitionFolders
+from ...errors import StoreError, UsageError
+from ...store import StorageOptions, open_store
+from ...store.base import check_files
+from ..runtime import without_sources
+from ..runtime.registered_options import StoreSource, is_connect, registered_name
+from ..runtime.spark_internals import file_index, java_frame, java_session, jvm
+from ..runtime.task_errors import check_reachable
+from ..runtime.versions import UNREAD_TYPES, check_feature, has
+from .task_reader import FileGroup, FilesReader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+# Lets Spark's own scan prune partitions: it reads the values from the folders' names, and what it
+# has read is compared with the entries before a row is.
+
+# Spark reads partitions from paths only without this option.
+PRUNING_OPTIONS = {"recursiveFileLookup": "false"}
+_EPOCH = date(1970, 1, 1).toordinal()
+
+
+def spark_agrees(df: DataFrame, base: str, folders: PartitionFolders) -> bool:
+    """Whether the DataFrame's file index has exactly these partition columns, folders and values.
+    [RD43]
+
+    base: the table path in Hadoop's form. Only the index's text is compared: 2,000 partitions take
+    one call of the JVM instead of 10,000.
+    """
+    spec = file_index(df).partitionSpec()
+    fields = json.loads(spec.partitionColumns().json())["fields"]
+    if [(field["name"], field["type"]) for field in fields] != list(folders.columns):
+        return False
+    types = [type for _, type in folders.columns]
+    root = jvm(df.sparkSession).org.apache.hadoop.fs.Path(base).toString()
+    between = uuid.uuid4().hex  # in no value
+    found = spec.partitions().mkString(between).split(between)
+    expected = {
+        f"PartitionPath([{','.join(map(_text, values, types))}],{root}/{name})"
+        for name, values in folders.values.items()
+    }
+    return len(found) == len(expected) and set(found) == expected
+
+
+def _text(value: WireValue, type: str) -> str:
+    """The value as a row of Spark shows it."""
+    if type == "date" and isinstance(value, str):
+        return str(date.fromisoformat(value).toordinal() - _EPOCH)
+    return "null" if value is None else str(value)
+
 
 LOG = logging.getLogger("manifestcommit.spark")
 FORMAT = "manifestcommit_files"

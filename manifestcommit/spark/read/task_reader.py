@@ -15,12 +15,12 @@ from pyspark.sql.types import StructType
 from manifestcommit.core.filter.predicate import Predicate
 from manifestcommit.core.schema.fields import Schema
 from manifestcommit.core.schema.values import to_array
-from manifestcommit.core.table.bin_packing import pack_bins
+from manifestcommit.core.table.entries import pack_bins
 from manifestcommit.engine.datafile.footer_stats import parquet_columns
-from manifestcommit.engine.scan.constant_columns import Constants
+from manifestcommit.engine.scan.arrow_dataset import Constants
 from manifestcommit.engine.scan.parallel_decode import DECODED_BYTES, decode_ahead
 from manifestcommit.engine.scan.prefetch import Portion, read_ahead
-from manifestcommit.engine.scan.row_group_pruning import matching_groups
+from manifestcommit.engine.scan.pruning_stats import matching_groups
 from manifestcommit.spark.runtime.versions import (
     DataSourceReader,
     InputPartition,

@@ -23,19 +23,19 @@ from manifestcommit.core.format.codec import (
     decode_json,
     decompress,
 )
-from manifestcommit.core.table.entries import Entry, ManifestRef
-from manifestcommit.core.table.object_names import written_name
-from manifestcommit.core.table.partition_pattern import (
+from manifestcommit.core.schema.partitioning import (
     PartitionPattern,
     by_content,
     dedupe,
     of_partition,
 )
+from manifestcommit.core.table.entries import Entry, ManifestRef
+from manifestcommit.core.table.object_names import written_name
 from manifestcommit.core.table.snapshot import FORMAT_VERSION
 from manifestcommit.engine.datafile.writer import DataFileWriter, WritePlan
 from manifestcommit.engine.metadata.manifests import ManifestReader, write_manifest
 from manifestcommit.engine.runtime.environment import SystemEnv
-from manifestcommit.engine.runtime.job_metrics import InputTotals
+from manifestcommit.engine.runtime.outcome import InputTotals
 from manifestcommit.errors import StoreError, UsageError
 from manifestcommit.spark.runtime import without_sources
 from manifestcommit.spark.runtime.registered_options import StoreSource, registered_name

@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 
 from ...errors import StoreError, UsageError
 from ..base import ObjectInfo
-from ..names import public_endpoint
-from ..options import StorageOptions
+from ..options import StorageOptions, public_endpoint
 from .backend import (
     CONNECT_S,
     NOT_IN_XML,

@@ -15,8 +15,7 @@ from typing import Any
 
 from ...errors import StoreDeniedError, StoreError, UnsafeStoreError, UsageError
 from ..base import ObjectInfo
-from ..names import public_endpoint
-from ..options import StorageOptions
+from ..options import StorageOptions, public_endpoint
 from .backend import Backend, TakenError, Upload
 from .client_internals import async_create, stripped
 from .retry import TransientError

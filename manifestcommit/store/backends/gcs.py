@@ -18,11 +18,10 @@ from urllib.parse import quote
 
 from ...errors import StoreError, UsageError
 from ..base import ObjectInfo
-from ..names import public_endpoint
-from ..options import StorageOptions
+from ..options import StorageOptions, public_endpoint
+from .arrow_filesystem import TAIL, span, whole_size
 from .backend import CONNECT_S, READ_S, SENDING_S, Backend, ClientFailedError, Upload, wait, within
 from .client_internals import gcs_headers, gcs_params, open_gcs_session
-from .ranged_input import TAIL, span, whole_size
 from .retry import TransientError
 
 _OWN_HOST = "https://storage.googleapis.com"

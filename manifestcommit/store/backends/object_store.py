@@ -1,5 +1,4 @@
-"""Object stores: implements the calls of a store with single requests to one bucket. [ST1] [ST10]
-"""
+"""Object stores: the calls of a store as single requests to one bucket. [ST1] [ST10]"""
 
 from __future__ import annotations
 
@@ -13,9 +12,8 @@ from typing import Any, BinaryIO, cast
 
 from ...errors import StoreError, StoreUnclearError, UnsafeStoreError
 from ..base import ObjectInfo, Output, Unfinished
-from ..names import check_name, check_root
-from ..options import StorageOptions
-from .arrow_filesystem import arrow_filesystem
+from ..options import StorageOptions, check_name, check_root
+from .arrow_filesystem import RangedInput, arrow_filesystem
 from .backend import (
     Backend,
     ClientFailedError,
@@ -25,7 +23,6 @@ from .backend import (
     Upload,
 )
 from .fsspec import GenericBackend, check_scheme
-from .ranged_input import RangedInput
 from .retry import TransientError
 
 # S3 requires at least 5 MiB, R2 parts of one size, GCS multiples of 256 KiB

@@ -15,10 +15,12 @@ from socket import gaierror
 from typing import Any
 from urllib.parse import urlsplit
 
+from aiobotocore.httpsession import AIOHTTPSession
+
 from ...errors import StoreDeniedError, StoreError, UnsafeStoreError, UsageError
 from ..base import ObjectInfo, Unfinished
-from ..names import public_endpoint
-from ..options import StorageOptions
+from ..options import StorageOptions, public_endpoint
+from .arrow_filesystem import TAIL, span, whole_size
 from .backend import (
     CONNECT_S,
     NOT_IN_XML,
@@ -29,10 +31,30 @@ from .backend import (
     Upload,
     wait,
 )
-from .client_internals import call_s3
-from .ranged_input import TAIL, span, whole_size
+from .client_internals import call_s3, follow_no_redirects
 from .retry import TransientError
 from .s3_gets import SENT, Gets, clone_request
+
+# The HTTP session below botocore, without automatic repeats and redirects.
+
+
+class OnceSession(AIOHTTPSession):  # type: ignore[misc]  # aiobotocore ships no types
+    """Sends every request once, to the endpoint and nowhere else."""
+
+    def __init__(self, *more: Any, **settings: Any) -> None:
+        super().__init__(*more, **settings)
+        self._settings = settings
+
+    async def send(self, request: Any) -> Any:
+        if (sent := SENT.get()) is not None:
+            sent.append((request, self._settings))
+        return await super().send(request)
+
+    async def _get_session(self, proxy_url: Any) -> Any:
+        session = await super()._get_session(proxy_url)
+        follow_no_redirects(session)
+        return session
+
 
 # a range from this length on, of a data file: not an object of the table's state, which may be
 # missing and has only a size limit
@@ -115,8 +137,6 @@ class S3Backend(Backend):
 
     def connect(self) -> Any:
         from s3fs import S3FileSystem  # late: an extra
-
-        from .s3_session import OnceSession
 
         ours = {"retries": {"total_max_attempts": 1}, "http_session_cls": OnceSession}
         config = {**_CONFIG, **(self._options.get("config_kwargs") or {}), **ours}

@@ -12,9 +12,9 @@ import time
 from contextvars import ContextVar
 from typing import Any
 
+from .arrow_filesystem import whole_size
 from .backend import wait
 from .client_internals import s3_signer
-from .ranged_input import whole_size
 
 # The requests that the client sends in this context, with the settings of its HTTP session;
 # recorded only while needed.

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ...core.table.joint_members import TogetherJob
+from ...core.table.snapshot import TogetherJob
 from ...engine.job.job import Transaction
 from ...engine.job.two_phase import commit_prepared, give_up, settle_prepared
 from ...engine.joint.joint_commit import commit_jointly

@@ -20,7 +20,7 @@ from ...engine.commit.create_version import create_table
 from ...engine.maintenance import gc
 from ...engine.metadata.table_context import TableContext
 from ...engine.operations import alter
-from ...engine.runtime.tuning import Tuning, tuned, tuning
+from ...engine.runtime.environment import Tuning, tuned, tuning
 from ...errors import TableNotFoundError
 from ..choices import Choices, Point
 from ..history.checker import check

@@ -18,9 +18,9 @@ from ...core.commit.retention import Policy
 from ...core.format import codec
 from ...core.schema import partitioning
 from ...core.schema.fields import Field, Schema
+from ...core.schema.partitioning import of_partition
 from ...core.table import object_names
 from ...core.table.entries import Entry
-from ...core.table.partition_pattern import of_partition
 from ...core.table.watermark import Advance
 from ...engine.commit.create_version import create_table
 from ...engine.job.job import Transaction

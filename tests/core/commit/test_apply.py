@@ -19,9 +19,9 @@ from manifestcommit.core.commit.change import (
     TagEdit,
     Write,
 )
+from manifestcommit.core.schema import partitioning as partition_pattern
 from manifestcommit.core.schema.fields import Field, Schema
-from manifestcommit.core.table import partition_pattern, row_bitmap
-from manifestcommit.core.table.entries import Entry, ManifestRef
+from manifestcommit.core.table.entries import Entry, ManifestRef, encode
 from manifestcommit.core.table.snapshot import KeyRecord, RunRef, Snapshot, StreamRecord, Tag, Totals
 from manifestcommit.core.table.watermark import Advance
 
@@ -51,7 +51,7 @@ def head() -> Snapshot:
         parent_digest="sha256:parent",
         added=(entry("a1", "a", 1), entry("a2", "a", 2), entry("n1", None, 1), entry("e1", "", 1)),
         manifests=(ref("m1", 3), ref("m2", 2)),
-        removed={"m1": row_bitmap.encode(0b001)},
+        removed={"m1": encode(0b001)},
         removed_runs=(RunRef(path="r", rows=1, bytes=1, digest="d", first="m1", last="m1"),),
         watermarks={"s": 5, "t": "p9"},
         origins={"s": 0, "t": None},
@@ -153,7 +153,7 @@ def test_what_goes_out_of_manifests_is_marked_and_a_manifest_without_files_leave
     taken = {"m1": RemovedRows(bitmap=0b011, files=1, rows=10, bytes=20), "m2": RemovedRows(bitmap=0b11, files=2, rows=20, bytes=40)}
     made = after(change(operation="overwrite", overwrite=Overwrite(scope=({1: "q"},))), ConflictInputs(taken=taken))
     assert [each.path for each in made.manifests] == ["m1"]
-    assert made.removed == {"m1": row_bitmap.encode(0b011)}
+    assert made.removed == {"m1": encode(0b011)}
     assert made.removed_runs == head().removed_runs
     assert made.totals.files == 5 and made.totals.rows == 50 and made.totals.bytes == 100
 

@@ -14,8 +14,8 @@ from tests.faults.clocks import CLOCKS, Clock
 from tests.faults.tables import memory, read_ids, rows
 
 from manifestcommit.core.commit.retention import Policy
-from manifestcommit.core.table import clock_skew, object_names
-from manifestcommit.core.table.snapshot import DisputedTime, Snapshot
+from manifestcommit.core.table import object_names
+from manifestcommit.core.table.snapshot import DisputedTime, Snapshot, disputed
 from manifestcommit.engine.job.job import Transaction
 from manifestcommit.engine.maintenance.gc import run
 from manifestcommit.engine.metadata.table_context import TableContext
@@ -216,7 +216,7 @@ def test_the_last_sixteen_disputes_are_kept_and_none_of_expired_versions() -> No
         )  # fmt: skip
         head = Snapshot(
             format_version=1, table_id=head.table_id, version=11 + 2 * number, committed_at=said, writer="w", commits=head.commits,
-            disputed_times=clock_skew.disputed(parent, NOW),
+            disputed_times=disputed(parent, NOW),
         )  # fmt: skip
         assert len(head.disputed_times) <= 16 and head.disputed_times[-1].first == parent.version
     assert [each.first for each in head.disputed_times] == list(range(58, 90, 2))
@@ -227,7 +227,7 @@ def test_disputes_are_kept_as_long_as_one_of_their_versions_is_readable(store: S
     head = snapshots(chain(store, [NOW, NOW + 10 * YEAR, NOW, NOW]))[-1]
     (dispute,) = head.disputed_times
     assert (dispute.first, dispute.last) == (3, 5)
-    assert [len(clock_skew.disputed(msgspec.structs.replace(head, expired=each), NOW + 10 * YEAR)) for each in (1, 4, 5, 6)] == [1, 1, 1, 0]
+    assert [len(disputed(msgspec.structs.replace(head, expired=each), NOW + 10 * YEAR)) for each in (1, 4, 5, 6)] == [1, 1, 1, 0]
 
 
 def test_a_dispute_goes_on_only_in_versions_that_follow_each_other_and_say_the_same(store: Store) -> None:
@@ -238,7 +238,7 @@ def test_a_dispute_goes_on_only_in_versions_that_follow_each_other_and_say_the_s
     assert (first.first, first.last, first.clock) == (3, 4, NOW + HOUR)
     assert (second.first, second.last, second.clock) == (5, 7, NOW + HOUR), "the highest of their clocks"
     strange = msgspec.structs.replace(head, committed_at=head.committed_at + 1)  # by a writer that put its own time there
-    assert clock_skew.disputed(strange, NOW)[-1] == DisputedTime(first=7, last=8, said=strange.committed_at, clock=NOW)
+    assert disputed(strange, NOW)[-1] == DisputedTime(first=7, last=8, said=strange.committed_at, clock=NOW)
 
 
 def test_memory_and_folders_tell_no_time_of_their_own() -> None:

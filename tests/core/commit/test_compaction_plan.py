@@ -20,8 +20,7 @@ from manifestcommit.cli.main import main
 from manifestcommit.core.commit import compaction_plan
 from manifestcommit.core.commit.compaction_plan import Group, SmallFile, batches, is_small, plan_files, plan_manifests, unite_ranges
 from manifestcommit.core.commit.spill_policy import Budgets
-from manifestcommit.core.table.entries import MAX_SOURCES, ManifestRef, SourceRange
-from manifestcommit.core.table.row_bitmap import from_rows
+from manifestcommit.core.table.entries import MAX_SOURCES, ManifestRef, SourceRange, from_rows
 from manifestcommit.engine.operations.row_change import union_of
 from manifestcommit.engine.runtime.validation import size as size_of
 

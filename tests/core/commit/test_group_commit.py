@@ -27,8 +27,7 @@ from manifestcommit.core.schema.evolution import SchemaEdit
 from manifestcommit.core.schema.fields import Field, Schema
 from manifestcommit.core.table import object_names
 from manifestcommit.core.table.entries import Entry, ManifestRef
-from manifestcommit.core.table.joint_members import TogetherJob
-from manifestcommit.core.table.snapshot import KeyRecord, Snapshot
+from manifestcommit.core.table.snapshot import KeyRecord, Snapshot, TogetherJob
 from manifestcommit.core.table.watermark import Advance
 
 SCHEMA = Schema(fields=(Field(id=1, name="day", type="string"), Field(id=2, name="id", type="long")))

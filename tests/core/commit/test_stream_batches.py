@@ -9,7 +9,7 @@ from tests.faults.tables import begin, check_table, clone, memory, put_version, 
 
 import manifestcommit as mc
 from manifestcommit.core.commit.change import StreamBatch
-from manifestcommit.core.commit.stream_batches import judge
+from manifestcommit.core.commit.change_feed import judge
 from manifestcommit.core.table.snapshot import StreamRecord
 from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.engine.runtime.outcome import Outcome, error_of

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from manifestcommit.core.filter.partitions_read import MAX_PATTERNS, partitions_of
 from manifestcommit.core.filter.predicate import And, Compare, Constant, IsIn, IsNan, IsNull, Not, Or, Predicate, StartsWith, Unknown
 from manifestcommit.core.schema.fields import Field, Schema
-from manifestcommit.core.table.partition_pattern import Matcher
+from manifestcommit.core.schema.partitioning import Matcher
 
 SCHEMA = Schema(
     fields=(

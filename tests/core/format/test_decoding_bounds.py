@@ -16,7 +16,7 @@ from tests.budgets import SetBudgets
 import manifestcommit as mc
 from manifestcommit.core.commit.retention import Versions
 from manifestcommit.core.format import codec
-from manifestcommit.core.format.unknown_fields import MAX_DEPTH
+from manifestcommit.core.format.codec import MAX_DEPTH
 from manifestcommit.core.table import object_names
 from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.engine.runtime import checked_parquet

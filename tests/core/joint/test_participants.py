@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifestcommit.core.joint.participants import Participant, in_order
-from manifestcommit.core.table.joint_members import MOST_TABLES
+from manifestcommit.core.table.snapshot import MOST_TABLES
 
 IDS = st.integers(0, 2**64 - 1).map(lambda number: f"{number:016x}")
 TABLES = st.lists(

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.schemas import counter, schemas, single_value_types
 
-from manifestcommit.core.schema.arrow_schema import FIELD_ID, arrow_schema, footer_metadata, from_arrow
-from manifestcommit.core.schema.conform import conform
+from manifestcommit.core.schema.arrow_schema import FIELD_ID, arrow_schema, conform, footer_metadata, from_arrow
 from manifestcommit.core.schema.fields import INTERVALS, ArrayType, Field, FieldType, Schema, StructType, check_schema, walk
 from manifestcommit.core.schema.spark_json import to_spark
 from manifestcommit.errors import SchemaMismatchError, UnsupportedTypeError

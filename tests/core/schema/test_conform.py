@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.schemas import counter, schemas, values
 
-from manifestcommit.core.schema.arrow_schema import arrow_schema, arrow_type, from_arrow
-from manifestcommit.core.schema.conform import Conformer, conform
+from manifestcommit.core.schema.arrow_schema import Conformer, arrow_schema, arrow_type, conform, from_arrow
 from manifestcommit.core.schema.fields import ArrayType, Field, FieldType, MapType, Schema, StructType
 from manifestcommit.errors import SchemaMismatchError
 

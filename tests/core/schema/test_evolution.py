@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.schemas import counter, names, primitives, schemas
 
-from manifestcommit.core.schema.arrow_schema import arrow_schema
-from manifestcommit.core.schema.conform import conform
+from manifestcommit.core.schema.arrow_schema import arrow_schema, conform
 from manifestcommit.core.schema.evolution import (
     Leaf,
     SchemaConflict,

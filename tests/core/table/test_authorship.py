@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from manifestcommit.core.table.authorship import (
+from manifestcommit.core.table.snapshot import (
     MAX_BYTES,
     MAX_ENTRIES,
     MAX_MESSAGE,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifestcommit.core.table import partition_pattern
-from manifestcommit.core.table.partition_pattern import Matcher, PartitionPattern, bounded, first_overlap, of_partition
+from manifestcommit.core.schema import partitioning as partition_pattern
+from manifestcommit.core.schema.partitioning import Matcher, PartitionPattern, bounded, first_overlap, of_partition
 
 VALUES = [None, "", "a", "b"]
 WORLD = [dict(zip((1, 2, 3), each, strict=True)) for each in itertools.product(VALUES, repeat=3)]

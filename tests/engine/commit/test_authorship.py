@@ -13,8 +13,7 @@ import manifestcommit as mc
 from manifestcommit.core.commit.change import ConflictInputs
 from manifestcommit.core.format import codec
 from manifestcommit.core.table import object_names
-from manifestcommit.core.table.authorship import MAX_MESSAGE, Author
-from manifestcommit.core.table.snapshot import Commit
+from manifestcommit.core.table.snapshot import MAX_MESSAGE, Author, Commit
 from manifestcommit.engine.commit.create_version import create_table
 from manifestcommit.engine.commit.group_commit import Committers, GroupCommit
 from manifestcommit.engine.job.job import Transaction

@@ -13,9 +13,9 @@ from tests.faults.tables import put_version, session
 import manifestcommit as mc
 from manifestcommit.core.commit.change import Overwrite
 from manifestcommit.core.format import codec
-from manifestcommit.core.schema.read_mark import arrow_marks, lowest_version, mark_of
+from manifestcommit.core.schema.fields import arrow_marks, lowest_version, mark_of
 from manifestcommit.core.table import object_names
-from manifestcommit.engine.commit.based_on import BasedOn, below
+from manifestcommit.engine.commit.commit_loop import BasedOn, below
 from manifestcommit.engine.job.job import Transaction
 from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.engine.runtime.outcome import error_of

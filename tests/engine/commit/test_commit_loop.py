@@ -18,9 +18,9 @@ from manifestcommit.core.table import object_names
 from manifestcommit.core.table.entries import Entry
 from manifestcommit.engine.commit.commit_loop import commit
 from manifestcommit.engine.commit.create_version import create_table
-from manifestcommit.engine.metadata.job_and_key_lookup import find_job, find_key
 from manifestcommit.engine.metadata.manifests import JOB_RUN, KEY_RUN, put_manifest
 from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.engine.metadata.time_travel import find_job, find_key
 from manifestcommit.engine.metadata.version_chain import Head, open_head, read_version, walk_back
 from manifestcommit.engine.runtime.environment import SystemEnv
 from manifestcommit.engine.runtime.outcome import Outcome

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import manifestcommit as mc
-from manifestcommit.engine.datafile.dictionary_encoding import SAMPLE_ROWS, dictionary_columns
+from manifestcommit.engine.datafile.writer import SAMPLE_ROWS, dictionary_columns
 
 
 def rows(count: int) -> pa.Table:

@@ -22,11 +22,11 @@ from manifestcommit.core.schema.arrow_schema import arrow_type, from_arrow
 from manifestcommit.core.schema.evolution import leaves
 from manifestcommit.core.schema.fields import ArrayType, Field, MapType, Schema, StructType
 from manifestcommit.core.table.entries import ColumnStats, Entry
-from manifestcommit.core.table.paths import UnsafePathError, check_path
+from manifestcommit.core.table.object_names import UnsafePathError, check_path
 from manifestcommit.engine.datafile import row_buffer
-from manifestcommit.engine.datafile.arrow_stream import record_batches
 from manifestcommit.engine.datafile.footer_stats import BOUND_LENGTH
 from manifestcommit.engine.datafile.foreign_file import inspect_file
+from manifestcommit.engine.datafile.row_buffer import record_batches
 from manifestcommit.engine.datafile.writer import DataFileWriter, WritePlan
 from manifestcommit.errors import SchemaMismatchError, StoreError, UsageError
 from manifestcommit.store.memory import MemoryStore

@@ -17,7 +17,8 @@ from tests.faults.tables import begin, check_table, memory, positions, read, rea
 from tests.jobs import job_on
 
 import manifestcommit as mc
-from manifestcommit.core.table import object_names, partition_pattern
+from manifestcommit.core.schema import partitioning as partition_pattern
+from manifestcommit.core.table import object_names
 from manifestcommit.engine.job.job import Transaction
 from manifestcommit.engine.job.two_phase import commit_prepared
 from manifestcommit.engine.metadata.table_context import TableContext

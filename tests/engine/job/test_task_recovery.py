@@ -27,7 +27,7 @@ from manifestcommit.core.table import object_names
 from manifestcommit.core.table.entries import ManifestRef, SourceRange
 from manifestcommit.engine.commit.create_version import create_table
 from manifestcommit.engine.datafile.writer import WritePlan
-from manifestcommit.engine.job.job_list import list_jobs
+from manifestcommit.engine.job.resolve import list_jobs
 from manifestcommit.engine.job.two_phase import commit_prepared, give_up
 from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.engine.operations.rewind import rewind

@@ -15,7 +15,7 @@ from manifestcommit.engine.inspection.verify import verify
 from manifestcommit.engine.job.resolve import resolve_job
 from manifestcommit.engine.joint.joint_commit import commit_jointly
 from manifestcommit.engine.metadata.table_context import TableContext
-from manifestcommit.engine.operations.settle import settle
+from manifestcommit.engine.operations.tags import settle
 from manifestcommit.errors import StoreError
 from manifestcommit.report.reading import read_report
 from manifestcommit.store import open_store

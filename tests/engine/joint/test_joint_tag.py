@@ -12,7 +12,7 @@ from tests.engine.joint.tables import Lake, sound
 
 import manifestcommit as mc
 from manifestcommit.engine.joint.joint_commit import commit_jointly
-from manifestcommit.engine.joint.joint_tag import tag_jointly
+from manifestcommit.engine.joint.joint_rollback import tag_jointly
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.metadata.version_chain import read_version
 from manifestcommit.store import open_store

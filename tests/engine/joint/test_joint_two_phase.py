@@ -20,11 +20,10 @@ from manifestcommit.core.commit.change import Prepared, Write
 from manifestcommit.core.commit.retention import Policy
 from manifestcommit.core.format import codec
 from manifestcommit.core.table import object_names
-from manifestcommit.core.table.joint_members import TogetherJob, check_together
+from manifestcommit.core.table.snapshot import TogetherJob, check_together
 from manifestcommit.engine.commit.commit_loop import abort_attempt, commit
 from manifestcommit.engine.commit.prepared_job import put_prepared, read_prepared, seal
-from manifestcommit.engine.job.job_list import list_jobs
-from manifestcommit.engine.job.resolve import resolve_job
+from manifestcommit.engine.job.resolve import list_jobs, resolve_job
 from manifestcommit.engine.job.two_phase import commit_prepared, give_up, settle_prepared
 from manifestcommit.engine.joint.joint_commit import TablePart, commit_declared
 from manifestcommit.engine.joint.joint_two_phase import prepared_together, together_of

@@ -14,7 +14,7 @@ from manifestcommit.engine.joint.joint_commit import commit_jointly
 from manifestcommit.engine.joint.joint_read import read_jointly
 from manifestcommit.engine.maintenance import gc
 from manifestcommit.engine.metadata.table_context import TableContext
-from manifestcommit.engine.operations.settle import settle
+from manifestcommit.engine.operations.tags import settle
 from manifestcommit.errors import UndecidedError, UsageError
 from manifestcommit.store import open_store
 from manifestcommit.testing import CountingStore

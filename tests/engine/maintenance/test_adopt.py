@@ -24,7 +24,7 @@ from tests.sizes import in_turn, some
 
 import manifestcommit as mc
 from manifestcommit.cli.main import main
-from manifestcommit.core.schema import hive
+from manifestcommit.core.schema.partitioning import widen
 from manifestcommit.engine.maintenance import adopt as adopting
 from manifestcommit.engine.maintenance.adopt import KEY, UNFINISHED, adopt
 from manifestcommit.engine.metadata.version_chain import list_versions, open_head
@@ -294,7 +294,7 @@ def test_folder_values_are_typed_as_spark_infers_them(texts: list[str | None], k
     for order in (texts, texts[::-1]):
         found = None
         for text in order:
-            found = hive.widen(found, text)
+            found = widen(found, text)
         assert found == kind
 
 

@@ -13,7 +13,7 @@ from tests.row_tables import NAN, content, copy, make_base
 
 import manifestcommit as mc
 from manifestcommit.core.schema.fields import Field, Schema, StructType
-from manifestcommit.engine.maintenance.arrow_rewrite import MOST_SORTED, sorts_here
+from manifestcommit.engine.maintenance.compaction import MOST_SORTED, sorts_here
 from manifestcommit.table import Table
 
 

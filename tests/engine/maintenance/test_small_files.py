@@ -20,10 +20,10 @@ from manifestcommit.core.commit.compaction_plan import Group, is_small, unite_ra
 from manifestcommit.core.format.manifest_table import partition_types, source_ranges
 from manifestcommit.core.schema import values
 from manifestcommit.core.schema.fields import Field, Schema
-from manifestcommit.core.table import row_bitmap
-from manifestcommit.core.table.entries import Entry, SourceRange
+from manifestcommit.core.table.entries import Entry, SourceRange, encode
 from manifestcommit.core.table.snapshot import Snapshot
-from manifestcommit.engine.maintenance import compaction, small_files
+from manifestcommit.engine.maintenance import compaction
+from manifestcommit.engine.maintenance import compaction as small_files
 from manifestcommit.engine.maintenance.compaction import CompactionOptions, choose_by, describe_plan, find_groups
 from manifestcommit.engine.metadata.manifests import write_manifest
 from manifestcommit.engine.metadata.table_context import TableContext
@@ -64,7 +64,7 @@ def table(
     snapshot = Snapshot(
         format_version=1, table_id=TABLE, version=VERSION, parent_digest="sha256:" + "0" * 64, commits=(), committed_at=0, writer="test",
         schema=SCHEMA, partition_by=by, manifests=tuple(refs), added=tuple(inlined),
-        removed={path: row_bitmap.encode(bits) for path, bits in gone.items() if bits},
+        removed={path: encode(bits) for path, bits in gone.items() if bits},
     )  # fmt: skip
     return TableContext(store), snapshot
 

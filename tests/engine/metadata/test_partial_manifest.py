@@ -26,10 +26,11 @@ from manifestcommit.core.filter.predicate import And, Compare, IsIn, IsNan, IsNu
 from manifestcommit.core.format import codec, manifest_table
 from manifestcommit.core.schema import values
 from manifestcommit.core.schema.fields import Field, Schema
-from manifestcommit.core.table import object_names, row_bitmap
-from manifestcommit.core.table.entries import ColumnStats, Entry, FooterRef, ManifestRef
+from manifestcommit.core.table import object_names
+from manifestcommit.core.table.entries import ColumnStats, Entry, FooterRef, ManifestRef, encode
 from manifestcommit.core.table.snapshot import Snapshot
-from manifestcommit.engine.metadata import manifests, partial_manifest
+from manifestcommit.engine.metadata import manifests
+from manifestcommit.engine.metadata import manifests as partial_manifest
 from manifestcommit.engine.metadata.manifests import ManifestReader, write_manifest
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.runtime import checked_parquet
@@ -87,7 +88,7 @@ def listed(entries: Sequence[Entry], store: Store | None = None, removed: int = 
     snapshot = Snapshot(
         format_version=1, table_id=TABLE, version=2, parent_digest="sha256:" + "0" * 64, commits=(), committed_at=0, writer="test",
         schema=SCHEMA, partition_by=BY, manifests=(msgspec.structs.replace(ref, added=2),),
-        removed={ref.path: row_bitmap.encode(removed)} if removed else {},
+        removed={ref.path: encode(removed)} if removed else {},
     )  # fmt: skip
     return TableContext(store), snapshot
 

@@ -40,7 +40,7 @@ from manifestcommit.engine.inspection.verify import verify
 from manifestcommit.engine.job import two_phase
 from manifestcommit.engine.maintenance.gc import GcReport
 from manifestcommit.engine.maintenance.gc import run as gc_run
-from manifestcommit.engine.metadata.job_and_key_lookup import find_job
+from manifestcommit.engine.metadata.time_travel import find_job
 from manifestcommit.engine.metadata.version_chain import open_head, read_object
 from manifestcommit.engine.operations import alter
 from manifestcommit.engine.operations.lineage import trace

@@ -23,9 +23,8 @@ from manifestcommit.core.commit.change import Retention, StreamBatch
 from manifestcommit.core.commit.retention import Policy
 from manifestcommit.core.table.watermark import Advance, in_order_of_advances, predecessors
 from manifestcommit.engine.commit.commit_loop import commit
-from manifestcommit.engine.commit.settled import settled_outcome
-from manifestcommit.engine.job.commit_order import check_turn
-from manifestcommit.engine.job.two_phase import commit_prepared, settle_prepared
+from manifestcommit.engine.commit.create_version import settled_outcome
+from manifestcommit.engine.job.two_phase import check_turn, commit_prepared, settle_prepared
 from manifestcommit.engine.maintenance.gc import run as gc_run
 from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.engine.operations import alter

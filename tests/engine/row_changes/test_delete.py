@@ -23,11 +23,11 @@ from tests.sizes import rest_thorough
 import manifestcommit as mc
 from manifestcommit.engine.row_changes import arrow_rows, executor
 from manifestcommit.engine.row_changes.arrow_rows import ArrowRows
-from manifestcommit.engine.row_changes.delete import delete_where
 from manifestcommit.engine.row_changes.executor import Choice
+from manifestcommit.engine.row_changes.removal import delete_where
 from manifestcommit.engine.runtime import concurrency
-from manifestcommit.engine.runtime.job_metrics import JobMetrics
-from manifestcommit.engine.runtime.tuning import Tuning, tuned
+from manifestcommit.engine.runtime.environment import Tuning, tuned
+from manifestcommit.engine.runtime.outcome import JobMetrics
 from manifestcommit.engine.scan import planning
 from manifestcommit.table import Table
 

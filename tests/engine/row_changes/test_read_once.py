@@ -18,10 +18,10 @@ from tests.sizes import rest_thorough, some
 
 import manifestcommit as mc
 from manifestcommit.engine.row_changes import arrow_rows
-from manifestcommit.engine.row_changes.delete import delete_where
 from manifestcommit.engine.row_changes.overwrite import arrow_data, overwrite_where
+from manifestcommit.engine.row_changes.removal import delete_where
 from manifestcommit.engine.row_changes.update import update_where
-from manifestcommit.engine.runtime.tuning import Tuning, tuned
+from manifestcommit.engine.runtime.environment import Tuning, tuned
 from manifestcommit.engine.scan import planning
 from manifestcommit.store.memory import MemoryStore
 

@@ -25,9 +25,8 @@ from manifestcommit.engine.inspection.verify import verify
 from manifestcommit.engine.job.job import Transaction
 from manifestcommit.engine.job.two_phase import commit_prepared
 from manifestcommit.engine.metadata.version_chain import open_head, read_version
-from manifestcommit.engine.runtime import job_metrics
-from manifestcommit.engine.runtime.job_metrics import InputTotals, JobMetrics, StoreCounters, WriteTotals
-from manifestcommit.engine.runtime.tuning import Limits
+from manifestcommit.engine.runtime.environment import Limits
+from manifestcommit.engine.runtime.outcome import InputTotals, JobMetrics, StoreCounters, WriteTotals, observers
 from manifestcommit.store import LocalStore, Store
 from manifestcommit.store.backends.backend import Backend
 from manifestcommit.store.backends.retry import Patience, TransientError
@@ -48,9 +47,9 @@ def root(tmp_path: Path) -> Path:
 def told() -> Iterator[list[JobMetrics]]:
     """Every job that ended."""
     found: list[JobMetrics] = []
-    job_metrics.observers.append(found.append)
+    observers.append(found.append)
     yield found
-    job_metrics.observers.remove(found.append)
+    observers.remove(found.append)
 
 
 class Retrying(CountingStore):
@@ -496,11 +495,11 @@ def test_an_observer_that_fails_stops_neither_the_commit_nor_the_next_one(told: 
     def fail(found: JobMetrics) -> None:
         raise RuntimeError("by the test")
 
-    job_metrics.observers.insert(0, fail)
+    observers.insert(0, fail)
     try:
         assert written(memory()).commit().committed
     finally:
-        job_metrics.observers.remove(fail)
+        observers.remove(fail)
     assert [each.kind for each in told] == ["committed"]
 
 

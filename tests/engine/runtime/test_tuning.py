@@ -11,7 +11,7 @@ from manifestcommit.core.commit.spill_policy import Budgets
 from manifestcommit.engine.job.job import Transaction
 from manifestcommit.engine.metadata.table_context import TableContext
 from manifestcommit.engine.metadata.version_chain import open_head
-from manifestcommit.engine.runtime.tuning import Tuning, tune, tuned, tuning
+from manifestcommit.engine.runtime.environment import Tuning, tune, tuned, tuning
 from manifestcommit.store.memory import MemoryStore
 
 ROWS = pa.table({"id": [1]})

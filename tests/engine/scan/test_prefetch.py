@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from manifestcommit.engine.metadata.partial_manifest import chunk_span
+from manifestcommit.engine.metadata.manifests import chunk_span
 from manifestcommit.engine.scan import prefetch as module
 from manifestcommit.engine.scan.prefetch import bounded, read_ahead
-from manifestcommit.store.backends.ranged_input import TAIL_BYTES, RangedInput
+from manifestcommit.store.backends.arrow_filesystem import TAIL_BYTES, RangedInput
 from manifestcommit.store.memory import MemoryStore
 
 _ROOTS = itertools.count()

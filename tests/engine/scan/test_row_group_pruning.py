@@ -20,7 +20,7 @@ from tests.sizes import rounds
 from manifestcommit.core.filter.predicate import And, Compare, IsNull, Not, Predicate, StartsWith
 from manifestcommit.core.schema.arrow_schema import from_arrow
 from manifestcommit.core.schema.fields import Schema
-from manifestcommit.engine.scan.row_group_pruning import matching_groups
+from manifestcommit.engine.scan.pruning_stats import matching_groups
 
 
 def file_of(table: pa.Table, group_rows: int, **options: Any) -> pq.ParquetFile:

@@ -20,10 +20,11 @@ from tests.footers import changed
 import manifestcommit as mc
 from manifestcommit.engine.row_changes import arrow_rows
 from manifestcommit.engine.row_changes.arrow_rows import scan
-from manifestcommit.engine.runtime.tuning import Tuning, tuned
-from manifestcommit.engine.scan import planning, whole_file
+from manifestcommit.engine.runtime.environment import Tuning, tuned
+from manifestcommit.engine.scan import parallel_decode as whole_file
+from manifestcommit.engine.scan import planning
 from manifestcommit.engine.scan.arrow_dataset import open_dataset
-from manifestcommit.engine.scan.whole_file import batches_of, checked_bytes
+from manifestcommit.engine.scan.parallel_decode import batches_of, checked_bytes
 from manifestcommit.testing import CountingStore
 
 ROWS = pa.table(

@@ -13,8 +13,7 @@ from pyspark.sql import functions as F
 
 import manifestcommit as mc
 from manifestcommit.engine.metadata.table_context import TableContext
-from manifestcommit.spark.datasource.source import _stream_options
-from manifestcommit.spark.datasource.stream_reader import StreamOptions, TableStreamReader
+from manifestcommit.spark.datasource.source import StreamOptions, TableStreamReader, _stream_options
 from manifestcommit.spark.read import scan
 from manifestcommit.spark.runtime import versions, without_sources
 from manifestcommit.spark.runtime.versions import FEATURES, check_feature, frame_of, sound

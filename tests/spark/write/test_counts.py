@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import manifestcommit as mc
-from manifestcommit.engine.runtime import job_metrics
-from manifestcommit.engine.runtime.job_metrics import JobMetrics
+from manifestcommit.engine.runtime.outcome import JobMetrics, observers
 
 
 def test_only_the_attempts_that_count_are_counted(spark: Any, root: str, tmp_path: Path) -> None:
@@ -25,11 +24,11 @@ def test_only_the_attempts_that_count_are_counted(spark: Any, root: str, tmp_pat
 
     df = spark.createDataFrame(spark.sparkContext.parallelize(range(40), 4).mapPartitionsWithIndex(rows), "n long, s string")
     told: list[JobMetrics] = []
-    job_metrics.observers.append(told.append)
+    observers.append(told.append)
     try:
         outcome = mc.write(df, root)
     finally:
-        job_metrics.observers.remove(told.append)
+        observers.remove(told.append)
     found = outcome.metrics
     assert os.path.exists(marker) and found is not None
     assert (found.rows_read, found.rows_written, found.rows_committed) == (40, 40, 40)

@@ -1,1 +1,0 @@
-"""Commands that change a table: its rows, columns, properties, tags and watermarks."""

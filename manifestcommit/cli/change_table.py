@@ -1,0 +1,821 @@
+"""Commands that change a table: its rows, columns, properties, tags, watermarks and versions."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..core.schema.fields import type_text
+from ..errors import UsageError
+from ..terminal.render import counted, visible, were
+from ..terminal.screen import print_table
+from .options import (
+    Commands,
+    add_alone,
+    add_note,
+    context_of,
+    note_of,
+    positive,
+    storage_options_of,
+    table_of,
+)
+from .output import size_text, written
+from .safety import Plan, add_safety, decided
+from .spark_session import quiet_spark
+
+if TYPE_CHECKING:
+    from ..core.commit.change import Rollback
+    from ..engine.metadata.version_chain import Head
+    from ..engine.operations.row_change import RowOutcome
+    from ..engine.runtime.outcome import Outcome
+    from ..table import Table
+
+# `manifestcommit delete`: rows out of a table by a condition in SQL.
+
+_FIGURES = ("rows_deleted", "rows_rewritten", "files_removed", "files_rewritten")
+
+
+def add_row_commands(commands: Commands) -> None:
+    """Register `delete`."""
+    made = commands.add(
+        "delete",
+        _delete,
+        "delete the rows that match a condition, in one commit; older versions keep them until gc",
+        ["delete /lake/flights --where 'flight = 1545' --dry-run"],
+    )
+    made.add_argument(
+        "--where",
+        required=True,
+        metavar="SQL",
+        help="""such as "flight = 1545 AND day < '2013-01-02'"; null is no match""",
+    )
+    made.add_argument(
+        "--key", metavar="KEY", help="a name for this work: a rerun with the same key does nothing"
+    )
+    made.add_argument("--reason", metavar="TEXT", help="recorded in the history")
+    add_safety(made, dry_run="count what would go, and change nothing")
+    add_note(made)
+
+
+def print_outcome(options: argparse.Namespace, outcome: RowOutcome) -> int:
+    """What was deleted, or would be."""
+    document = {
+        "kind": outcome.kind,
+        "version": outcome.version,
+        "job": outcome.job_id,
+        **{name: getattr(outcome, name) for name in _FIGURES},
+    }
+    if written(options, document):
+        return 0
+    if outcome.already_committed:
+        print(f"done before, at version {outcome.version}")
+        return 0
+    what = _what(outcome)
+    print(
+        {
+            "unchanged": f"no row of version {outcome.version} matches; nothing was committed",
+            "planned": f"would delete {what}; nothing was changed",
+        }.get(outcome.kind, f"deleted {what}; committed at version {outcome.version}")
+    )
+    return 0
+
+
+def _what(outcome: RowOutcome) -> str:
+    deleted, kept, removed, rewritten = (getattr(outcome, name) for name in _FIGURES)
+    what = f"{counted(deleted, 'row')}: {counted(removed, 'file')} removed, {rewritten:,} rewritten"
+    if kept:
+        what += f" with the {counted(kept, 'row')} that {'stays' if kept == 1 else 'stay'}"
+    return what
+
+
+def _plan_delete(options: argparse.Namespace, table: Table) -> Plan | None:
+    found = _run_delete(options, table, dry_run=True)
+    if found.kind != "planned" or found.version is None:  # nothing matches, or it is done
+        return None
+    return Plan(
+        version=found.version,
+        what=f"delete rows from {options.path}",
+        effects=[_what(found), "older versions keep these rows until gc expires them"],
+        document={},
+    )
+
+
+def _run_delete(options: argparse.Namespace, table: Table, *, dry_run: bool) -> RowOutcome:
+    return table.delete(
+        options.where,
+        key=options.key,
+        reason=options.reason,
+        dry_run=dry_run,
+        **note_of(options),
+    )
+
+
+def _delete(options: argparse.Namespace) -> int:
+    table = table_of(options)
+    table.snapshot()  # a wrong path is reported before Spark starts
+    with quiet_spark(options):
+        if options.dry_run:
+            return print_outcome(options, _run_delete(options, table, dry_run=True))
+        status = decided(
+            options, lambda: _plan_delete(options, table), lambda: table.version, is_costly=True
+        )
+        if status is None:
+            status = print_outcome(options, _run_delete(options, table, dry_run=False))
+    return status
+
+
+# `manifestcommit add-column` and its neighbours, and `properties`.
+
+
+def add_column_commands(commands: Commands) -> None:
+    """Register the commands."""
+    add = commands.add(
+        "add-column",
+        _add,
+        "add a column, which is null in every row that is there",
+        ["add-column /lake/flights gate string"],
+    )
+    add.add_argument("name", metavar="NAME")
+    add.add_argument("type", metavar="TYPE", help="a type of Spark or SQL, such as 'bigint'")
+
+    rename = commands.add(
+        "rename-column",
+        _rename,
+        "rename a column; its values stay, in old files and new ones",
+        ["rename-column /lake/flights delay arrival_delay"],
+    )
+    rename.add_argument("name", metavar="NAME", help="the column's name now")
+    rename.add_argument("new_name", metavar="NEW", help="its name then")
+
+    for each in (add, rename, *_add_in_place(commands), *_add_last(commands)):
+        add_note(each)
+
+
+def _add_in_place(commands: Commands) -> list[argparse.ArgumentParser]:
+    """The commands that change what a column says of itself."""
+    widen = commands.add(
+        "widen-column",
+        _widen,
+        "widen a column's type, such as integer to long; no file is rewritten",
+        ["widen-column /lake/flights flight long"],
+    )
+    widen.add_argument("name", metavar="NAME")
+    widen.add_argument("type", metavar="TYPE", help="the wider type, as for add-column")
+
+    comment = commands.add(
+        "comment-column",
+        _comment,
+        "set a column's comment, which `schema` shows; without a text, remove it",
+        ["comment-column /lake/flights delay 'minutes, at arrival'"],
+    )
+    comment.add_argument("name", metavar="NAME")
+    comment.add_argument("comment", metavar="TEXT", nargs="?", help="by default none")
+
+    return [widen, comment]
+
+
+def _add_last(commands: Commands) -> list[argparse.ArgumentParser]:
+    drop = commands.add(
+        "drop-column",
+        _drop,
+        "drop a column; a later column of the same name does not show its values",
+        ["drop-column /lake/flights gate --dry-run"],
+    )
+    drop.add_argument("name", metavar="NAME")
+    add_safety(drop)
+
+    properties = commands.add(
+        "properties",
+        _properties,
+        "the table's properties; --set and --unset change them in one commit",
+        ["properties /lake/flights --set owner='air traffic'"],
+    )
+    properties.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="may be given again"
+    )
+    properties.add_argument(
+        "--unset", action="append", default=[], metavar="NAME", help="may be given again"
+    )
+    return [drop, properties]
+
+
+def _add(options: argparse.Namespace) -> int:
+    outcome = table_of(options).add_column(options.name, options.type, **note_of(options))
+    return _altered(options, outcome, f"column {options.name!r} is there")
+
+
+def _rename(options: argparse.Namespace) -> int:
+    outcome = table_of(options).rename_column(options.name, options.new_name, **note_of(options))
+    return _altered(options, outcome, f"column {options.name!r} is now {options.new_name!r}")
+
+
+def _widen(options: argparse.Namespace) -> int:
+    outcome = table_of(options).widen_column(options.name, options.type, **note_of(options))
+    return _altered(options, outcome, f"column {options.name!r} is {options.type} now")
+
+
+def _comment(options: argparse.Namespace) -> int:
+    comment = options.comment or None
+    outcome = table_of(options).comment_column(options.name, comment, **note_of(options))
+    said = "has no comment now" if comment is None else f"has the comment {comment!r}"
+    return _altered(options, outcome, f"column {options.name!r} {said}")
+
+
+def _altered(options: argparse.Namespace, outcome: Any, said: str) -> int:
+    document = {"version": outcome.version, "already_committed": outcome.already_committed}
+    if not written(options, document):
+        print(f"version {outcome.version}: {visible(said)}")
+    return 0
+
+
+def _plan_drop(options: argparse.Namespace) -> Plan:
+    from ..core.schema.evolution import drop_column, find_column
+
+    snapshot = table_of(options).snapshot()
+    if snapshot.schema is None:
+        raise UsageError(f"{options.path} has no columns yet")
+    drop_column(snapshot.schema, options.name, partition_by=snapshot.partition_by)  # or raises
+    column, totals = find_column(snapshot.schema, options.name), snapshot.totals
+    kind = type_text(column.type)
+    return Plan(
+        version=snapshot.version,
+        what=f"drop the column {column.name!r} ({kind})",
+        effects=[
+            f"its values can no longer be read: {counted(totals.files, 'file')}, "
+            f"{counted(totals.rows, 'row')}, {size_text(options, totals.bytes)}",
+            f"left: {counted(len(snapshot.schema.fields) - 1, 'column')}",
+            "a rollback brings it back, as long as gc keeps an older version",
+        ],
+        document={
+            "version": snapshot.version,
+            "column": column.name,
+            "type": kind,
+            "files": totals.files,
+            "rows": totals.rows,
+            "bytes": totals.bytes,
+        },
+    )
+
+
+def _drop(options: argparse.Namespace) -> int:
+    table = table_of(options)
+    status = decided(options, lambda: _plan_drop(options), lambda: table.version)
+    if status is not None:
+        return status
+    outcome = table.drop_column(options.name, **note_of(options))
+    return _altered(options, outcome, f"column {options.name!r} is dropped")
+
+
+def _properties(options: argparse.Namespace) -> int:
+    table = table_of(options)
+    changes: dict[str, str | None] = dict.fromkeys(options.unset)
+    for each in options.set:
+        name, equals, value = each.partition("=")
+        if not equals or not name:
+            raise UsageError(f"invalid --set {each!r}: expected a name and a value, NAME=VALUE")
+        changes[name] = value
+    if not changes and (options.message is not None or options.metadata):
+        raise UsageError("--message and --metadata go with --set or --unset; nothing was done")
+    if changes:
+        table.set_properties(changes, **note_of(options))
+    found = dict(sorted(table.snapshot().properties.items()))
+    rows = [{"name": name, "value": value} for name, value in found.items()]
+    if not written(options, found, rows):
+        print_table(("property", "value"), list(found.items()), "no property is set")
+    return 0
+
+
+# `manifestcommit rewind`: setting a source's watermark back.
+
+
+def add_source_commands(commands: Commands) -> None:
+    """Register `rewind`."""
+    rewind = commands.add(
+        "rewind",
+        _rewind,
+        "set a source's watermark back, and drop the keys whose work that undoes",
+        ["rewind /lake/flights faa --to 27004 --reason 'day 2 again'"],
+    )
+    rewind.add_argument("source", metavar="SOURCE", help="as `manifestcommit watermarks` shows it")
+    target = rewind.add_mutually_exclusive_group(required=True)
+    target.add_argument(
+        "--to", metavar="POSITION", help="a number, or a text that was the watermark once"
+    )
+    target.add_argument(
+        "--forget", action="store_true", help="as if the source had never been read"
+    )
+    rewind.add_argument("--reason", required=True, metavar="TEXT", help="recorded in the history")
+    rewind.add_argument(
+        "--keep-keys",
+        action="store_true",
+        help="drop no key, where the history that shows which is expired",
+    )
+    add_alone(rewind)
+    add_safety(rewind)
+    add_note(rewind)
+
+
+def _plan_rewind(options: argparse.Namespace, to: int | str | None) -> Plan:
+    from ..argument_checks import REASON  # late: `--help` needs no pyarrow
+    from ..engine.operations.rewind import plan_rewind
+    from ..engine.operations.rollback import check_alone
+
+    REASON("reason", options.reason)
+    head, back = plan_rewind(
+        context_of(options),
+        options.source,
+        to,
+        reason=options.reason,
+        keep_keys=options.keep_keys,
+        alone=options.alone,
+    )
+    check_alone(options.path, head, back)
+    keys = sorted(back.keys)
+    again = (
+        f": {counted(back.have - to, 'position')} to read again"
+        if isinstance(back.have, int) and isinstance(to, int)
+        else ""
+    )
+    where = "as if it had never been read" if to is None else f"at {to!r}"
+    return Plan(
+        version=head.version,
+        what=f"set source {options.source!r} back",
+        effects=[
+            f"now at {back.have!r}; then {where}{again}",
+            f"dropped: {counted(len(keys), 'key')}"
+            + (f": {', '.join(map(repr, keys[:5]))}" + ", …" * (len(keys) > 5) if keys else ""),
+            "rows that were read after that position stay: 0 files change",
+        ],
+        document={
+            "version": head.version,
+            "source": options.source,
+            "from": back.have,
+            "to": to,
+            "dropped_keys": keys,
+        },
+    )
+
+
+def _rewind(options: argparse.Namespace) -> int:
+    table = table_of(options)
+    # What a watermark is decides how the argument is meant: "5" may be a text.
+    whole = isinstance(table.watermarks().get(options.source), int)
+    try:
+        to = None if options.forget else int(options.to) if whole else options.to
+    except ValueError:
+        raise UsageError(
+            f"invalid --to {options.to!r}: source {options.source!r} has numbers as positions"
+        ) from None
+    status = decided(options, lambda: _plan_rewind(options, to), lambda: table.version)
+    if status is not None:
+        return status
+    outcome = table.rewind(
+        options.source,
+        to,
+        reason=options.reason,
+        keep_keys=options.keep_keys,
+        alone=options.alone,
+        **note_of(options),
+    )
+    document = {
+        "version": outcome.version,
+        "source": options.source,
+        "to": to,
+        "dropped_keys": outcome.dropped_keys,
+    }
+    if written(options, document):
+        return 0
+    state = "is forgotten" if to is None else f"is at {to!r}"
+    print(
+        f"version {outcome.version}: source {options.source!r} {state}; "
+        f"{were(len(outcome.dropped_keys), 'key')} dropped"
+    )
+    for key in outcome.dropped_keys:
+        print(f"  {visible(key)}")
+    print(
+        "rows read after that position stay in the table until they are overwritten or deleted",
+        file=sys.stderr,
+    )
+    return 0
+
+
+# `manifestcommit rollback`, `tag` and `untag`: going back to a version, and names that keep
+# versions readable.
+
+
+def add_version_commands(commands: Commands) -> None:
+    """Register the commands."""
+    for each in (_add_rollback(commands), *_add_tags(commands)):
+        add_note(each)
+
+
+def _add_rollback(commands: Commands) -> argparse.ArgumentParser:
+    back = commands.add(
+        "rollback",
+        _rollback,
+        "make the table what it was at an earlier version, in a commit of its own",
+        [
+            "rollback /lake/flights 3 --reason 'wrong rates' --dry-run",
+            "rollback /lake/flights --tag 2013-q1 --together-with /lake/rejects --reason 'again'",
+            "rollback /lake/flights 3 --together-with /lake/rejects=7 --reason 'wrong rates'",
+        ],
+    )
+    target = back.add_mutually_exclusive_group(required=True)
+    target.add_argument(
+        "version", type=positive, metavar="VERSION", nargs="?", help="any readable version"
+    )
+    target.add_argument("--tag", metavar="NAME", help="the version with this tag")
+    back.add_argument("--reason", required=True, metavar="TEXT", help="recorded in the history")
+    back.add_argument(
+        "--together-with",
+        action="append",
+        metavar="PATH[=VERSION]",
+        help="also roll back this table, to VERSION or with --tag to its version of that tag; one "
+        "commit changes all tables, or none; may be given again",
+    )
+    add_alone(back)
+    add_safety(back)
+    return back
+
+
+def _add_tags(commands: Commands) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
+    tag = commands.add(
+        "tag",
+        _tag,
+        "give a version a name, under which it stays readable; a tag of that name moves",
+        [
+            "tag /lake/flights 2013-q1 --version 7 --keep-for 400d",
+            "tag /lake/flights 2013-q1 --together-with /lake/rejects",
+        ],
+    )
+    tag.add_argument("name", metavar="NAME")
+    tag.add_argument(
+        "--version", type=positive, metavar="N", help="this version instead of the newest"
+    )
+    tag.add_argument(
+        "--keep-for",
+        metavar="AGE",
+        help="such as 30d or 24h: then gc may take it; default: until it is deleted",
+    )
+    tag.add_argument(
+        "--together-with",
+        action="append",
+        metavar="PATH",
+        help="also tag this table, by the same commit; of each table the newest version is tagged "
+        "that belongs with the others' (what was committed to several is in all, or in none); may "
+        "be given again",
+    )
+
+    untag = commands.add(
+        "untag",
+        _untag,
+        "delete a tag; its version is kept no longer than others are",
+        ["untag /lake/flights 2013-q1"],
+    )
+    untag.add_argument("name", metavar="NAME")
+    add_safety(untag)
+    return tag, untag
+
+
+def _plan_rollback(options: argparse.Namespace) -> Plan:
+    from ..argument_checks import REASON  # late: `--help` needs no pyarrow
+    from ..engine.operations.rollback import check_alone, plan_rollback
+
+    REASON("reason", options.reason)
+    head, back = plan_rollback(
+        context_of(options),
+        options.version,
+        tag=options.tag,
+        reason=options.reason,
+        alone=options.alone,
+    )
+    check_alone(options.path, head, back)
+    effects, document = _effects(options, head, back)
+    return Plan(
+        version=head.version,
+        what=f"roll {options.path} back from version {head.version} to version "
+        f"{back.target.version}",
+        effects=effects,
+        document=document,
+    )
+
+
+def _effects(
+    options: argparse.Namespace, head: Head, back: Rollback
+) -> tuple[list[str], dict[str, Any]]:
+    """What a rollback does to a table, for people and for programs."""
+    target, keys = back.target.version, sorted(back.dropped)
+    undone = head.version - target
+    before, after = head.snapshot.watermarks, back.target.watermarks
+    moved = sorted(name for name in before | after if before.get(name) != after.get(name))
+    taken, given = (
+        f"{counted(each.files, 'file')} with {counted(each.rows, 'row')}, "
+        f"{size_text(options, each.bytes)}"
+        for each in (back.taken, back.given)
+    )
+    effects = [
+        f"undone: {counted(undone, 'version')}",
+        f"no longer in the table: {taken}",
+        f"back in the table: {given}",
+        f"dropped: {_named(keys, 'key')}",
+        f"moved: {_moved(before, after, moved)}",
+    ]
+    document = {
+        "version": head.version,
+        "restored": target,
+        "versions": undone,
+        "files": back.given.files,
+        "rows": back.given.rows,
+        "bytes": back.given.bytes,
+        "removed_files": back.taken.files,
+        "removed_rows": back.taken.rows,
+        "removed_bytes": back.taken.bytes,
+        "dropped_keys": keys,
+        "watermarks": moved,
+    }
+    return effects, document
+
+
+def _plan_together(options: argparse.Namespace, targets: Mapping[str, int | str]) -> Plan:
+    from ..argument_checks import REASON
+    from ..core.commit.change import Rollback
+    from ..engine.joint.joint_rollback import plan_joint_rollback
+    from ..engine.operations.rollback import check_alone
+
+    REASON("reason", options.reason)
+    planned = plan_joint_rollback(
+        [context_of(options, path) for path in targets],
+        list(targets.values()),
+        reason=options.reason,
+        settle=False,  # a plan writes nothing
+    )
+    effects, tables, version = [], [], 0
+    for part in planned.parts:
+        assert isinstance(part.change, Rollback)
+        check_alone(part.url, part.head, part.change)
+        lines, document = _effects(options, part.head, part.change)
+        effects.append(f"{part.url} from version {part.head.version} to {document['restored']}:")
+        effects += [f"  {line}" for line in lines]
+        tables.append({"url": part.url, **document})
+        version += part.head.version
+    return Plan(
+        version=version,
+        what=f"roll {counted(len(tables), 'table')} back by one commit",
+        effects=effects,
+        document={"tables": tables},
+    )
+
+
+def _targets(options: argparse.Namespace) -> dict[Any, int | str]:
+    """The path of each table that goes back together with this one, and to what."""
+    if options.alone:
+        raise UsageError("invalid --alone: with --together-with more than one table goes back")
+    targets: dict[Any, int | str] = {options.path: options.tag or options.version}
+    for given in options.together_with:
+        path, _, version = (given, "", "") if options.tag else given.rpartition("=")
+        if not options.tag and not (path and version.isascii() and version.isdecimal()):
+            raise UsageError(
+                f"invalid --together-with {given!r}: expected a path and the version that it goes "
+                "back to, such as /lake/rejects=7"
+            )
+        if path in targets:
+            raise UsageError(f"invalid --together-with {given!r}: the table is given twice")
+        targets[path] = options.tag or int(version)
+    return targets
+
+
+def _rollback_together(options: argparse.Namespace) -> int:
+    from ..joint import rollback_together
+
+    targets = _targets(options)
+    tables = [table_of(options, path) for path in targets]
+    status = decided(
+        options,
+        lambda: _plan_together(options, targets),
+        lambda: sum(table.version for table in tables),
+    )
+    if status is not None:
+        return status
+    outcome = rollback_together(
+        targets,
+        reason=options.reason,
+        **note_of(options),
+        storage_options=storage_options_of(options.storage_options),
+    )
+    made = zip(tables, outcome.outcomes.values(), strict=True)
+    restored = [{"url": table.url, **_restored(table, each)} for table, each in made]
+    if written(options, {"tables": restored}, restored):
+        return 0
+    for each in restored:
+        print(visible(each["url"]))
+        _print_restored(each)
+    print("nothing was deleted; the same for the versions before these undoes it", file=sys.stderr)
+    return 0
+
+
+def _moved(before: Mapping[str, Any], after: Mapping[str, Any], names: list[str]) -> str:
+    """How many watermarks move, and from where to where the first of them do: forward, too, where a
+    rewind is undone."""
+    shown = [
+        f"{name!r} from {_or(before.get(name), 'unknown')} to {_or(after.get(name), 'its origin')}"
+        for name in names[:5]
+    ]
+    rest = ["…"] * (len(names) > 5)
+    return counted(len(names), "watermark") + (f": {', '.join([*shown, *rest])}" if shown else "")
+
+
+def _or(position: Any, other: str) -> str:
+    return other if position is None else repr(position)
+
+
+def _named(names: list[str], noun: str) -> str:
+    """How many there are, and the first of them."""
+    shown = ", ".join(map(repr, names[:5])) + (", …" if len(names) > 5 else "")
+    return counted(len(names), noun) + (f": {shown}" if shown else "")
+
+
+def _rollback(options: argparse.Namespace) -> int:
+    if options.together_with:
+        return _rollback_together(options)
+    table = table_of(options)
+    status = decided(options, lambda: _plan_rollback(options), lambda: table.version)
+    if status is not None:
+        return status
+    outcome = table.rollback(
+        options.version,
+        tag=options.tag,
+        reason=options.reason,
+        alone=options.alone,
+        **note_of(options),
+    )
+    document = _restored(table, outcome)
+    if written(options, document):
+        return 0
+    _print_restored(document)
+    print(
+        "nothing was deleted; a rollback to the version before this one undoes it", file=sys.stderr
+    )
+    return 0
+
+
+def _restored(table: Table, outcome: Outcome) -> dict[str, Any]:
+    """What a rollback did to a table, for programs."""
+    done = next(
+        each for each in table.snapshot(outcome.version).commits if each.job == outcome.job_id
+    )
+    names = ("files", "rows", "bytes", "removed_files", "removed_rows", "removed_bytes")
+    return {
+        "version": outcome.version,
+        "restored": done.restored,
+        **{name: getattr(done.summary, name) for name in names},
+        "dropped_keys": outcome.dropped_keys,
+    }
+
+
+def _print_restored(done: Mapping[str, Any]) -> None:
+    print(f"version {done['version']}: the table is what it was at version {done['restored']}")
+    print(
+        f"  no longer in it: {counted(done['removed_files'], 'file')} with "
+        f"{counted(done['removed_rows'], 'row')}"
+    )
+    print(f"  back in it: {counted(done['files'], 'file')} with {counted(done['rows'], 'row')}")
+    again = ": that work can be done again" if done["dropped_keys"] else ""
+    print(f"  {were(len(done['dropped_keys']), 'key')} dropped{again}")
+    for key in done["dropped_keys"]:
+        print(f"    {visible(key)}")
+
+
+def _tag(options: argparse.Namespace) -> int:
+    if options.together_with:
+        return _tag_together(options)
+    table = table_of(options)
+    outcome = table.tag(
+        options.name, options.version, keep_for=options.keep_for, **note_of(options)
+    )
+    document = _tagged(options, table, outcome)
+    if not written(options, document):
+        print(_tagged_text(document))
+    return 0
+
+
+def _tag_together(options: argparse.Namespace) -> int:
+    from ..joint import tag_together
+
+    if options.version is not None:
+        raise UsageError(
+            "invalid --version: with --together-with the newest versions that belong together are "
+            "tagged"
+        )
+    tables = [table_of(options, path) for path in (options.path, *options.together_with)]
+    outcome = tag_together(tables, options.name, options.keep_for, **note_of(options))
+    made = zip(tables, outcome.outcomes.values(), strict=True)
+    tagged = [{"url": table.url, **_tagged(options, table, each)} for table, each in made]
+    if not written(options, {"tables": tagged}, tagged):
+        for each in tagged:
+            print(f"{visible(each['url'])}, {_tagged_text(each)}")
+    return 0
+
+
+def _tagged(options: argparse.Namespace, table: Table, outcome: Outcome) -> dict[str, Any]:
+    """What a tag marks now, for programs."""
+    from ..engine.metadata.time_travel import to_datetime  # late: `--version` needs no pyarrow
+
+    made = table.snapshot(outcome.version).tags[options.name]
+    until = None if made.until is None else to_datetime(made.until).isoformat(timespec="seconds")
+    return {
+        "version": outcome.version,
+        "tag": options.name,
+        "tagged": made.version,
+        "until": until,
+    }
+
+
+def _tagged_text(made: Mapping[str, Any]) -> str:
+    until = f" until {made['until']}" if made["until"] else ""
+    return (
+        f"version {made['version']}: version {made['tagged']} is tagged "
+        f"{visible(made['tag'])!r}{until}"
+    )
+
+
+def _plan_untag(options: argparse.Namespace) -> Plan | None:
+    from ..engine.metadata.time_travel import to_datetime
+
+    table = table_of(options)
+    head = table.snapshot()
+    tag = head.tags.get(options.name)
+    if tag is None:
+        table.snapshot(tag=options.name)  # raises: there is none
+        return None
+    only = table.changes(tag.version)["removed"]
+    rows, size = (sum(only.column(name).to_pylist()) for name in ("rows", "bytes"))
+    others = sorted(
+        name
+        for name, each in head.tags.items()
+        if each.version == tag.version and name != options.name
+    )
+    until = "until it is deleted" if tag.until is None else f"until {to_datetime(tag.until)}"
+    return Plan(
+        version=head.version,
+        what=f"delete the tag {options.name!r} of version {tag.version}",
+        effects=[
+            f"so far gc keeps that version {until}",
+            f"then gc may take: {counted(only.num_rows, 'file')} with {counted(rows, 'row')}, "
+            f"{size_text(options, size)}, that the newest version does not list",
+            f"other tags of the version: {', '.join(others) or 'none'}",
+        ],
+        document={
+            "version": head.version,
+            "tag": options.name,
+            "tagged": tag.version,
+            "files": only.num_rows,
+            "rows": rows,
+            "bytes": size,
+            "other_tags": others,
+        },
+    )
+
+
+def _untag(options: argparse.Namespace) -> int:
+    table = table_of(options)
+    status = decided(options, lambda: _plan_untag(options), lambda: table.version)
+    if status is not None:
+        return status
+    outcome = table.untag(options.name, **note_of(options))
+    document = {"version": outcome.version, "tag": options.name, "tagged": None, "until": None}
+    if not written(options, document):
+        print(f"version {outcome.version}: the tag {visible(options.name)!r} is gone")
+    return 0
+
+
+# `manifestcommit settle`: a table that no longer depends on the one that decided its newest
+# version.
+
+
+def add_settle_command(commands: Commands) -> None:
+    """Register `settle`."""
+    settle = commands.add(
+        "settle",
+        _settle,
+        "make a table independent of the one that decided its newest version",
+        ["settle /lake/rejects", "settle /lake/rejects --outcome aborted --reason 'disk lost'"],
+    )
+    settle.add_argument(
+        "--outcome",
+        choices=("committed", "aborted"),
+        help="what became of it, where the table that decides is lost; with --reason",
+    )
+    settle.add_argument("--reason", metavar="TEXT", help="how you know; recorded in the history")
+
+
+def _settle(options: argparse.Namespace) -> int:
+    outcome = table_of(options).settle(options.outcome, reason=options.reason)
+    if written(options, {"version": outcome.version, "kind": outcome.kind}):
+        return 0
+    if outcome.kind == "unchanged":
+        print(f"version {outcome.version} depends on no other table: nothing to settle")
+    else:
+        print(f"version {outcome.version}: settled")
+    return 0

@@ -1,1 +1,0 @@
-"""Commands that show a table and change nothing."""

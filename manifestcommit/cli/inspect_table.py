@@ -1,0 +1,637 @@
+"""Commands that show a table and change nothing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from itertools import islice
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..errors import UsageError
+from ..terminal.notebook import cut
+from ..terminal.render import age, counted, plain_text, print_json, quoted
+from ..terminal.screen import print_table
+from .options import Commands, add_choice, chosen, positive, table_of
+from .output import size_cell, size_text, written
+from .spark_session import quiet_spark
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Commands that show what a version holds: schema, partitions, files, and the first rows.
+
+# the rest are names, positions and values: written as they are
+_COUNTS = ("files", "rows", "added_version")
+_HIDDEN = ("digest", "job", "path")
+_CELL = 60  # characters of a value of `head`
+
+
+def add_content_commands(commands: Commands) -> None:
+    """Register the commands."""
+    schema = commands.add(
+        "schema", _schema, "the columns: id, name, type, nullable", ["schema /lake/flights"]
+    )
+    add_choice(schema)
+
+    partitions = commands.add(
+        "partitions",
+        _partitions,
+        "the partitions that have files, with their files, rows and size",
+        ["partitions /lake/flights --format csv"],
+    )
+    add_choice(partitions)
+
+    head = commands.add(
+        "head",
+        _head,
+        "the first rows that are found; no order is guaranteed",
+        ["head /lake/flights -n 5", "head /lake/flights --columns day,flight --format csv"],
+    )
+    add_choice(head)
+    head.add_argument(
+        "-n", "--limit", type=positive, default=10, metavar="N", help="so many (default: 10)"
+    )
+    head.add_argument("--columns", metavar="A,B", help="only these columns (default: all)")
+    _add_files(commands)
+
+
+def _add_files(commands: Commands) -> None:
+    files = commands.add(
+        "files",
+        _files,
+        "the files that a version lists, with partition values, rows and size",
+        [
+            "files /lake/flights --version 3",
+            "files /lake/flights --partition day=2013-01-01 --smaller 16MiB",
+        ],
+    )
+    add_choice(files)
+    files.add_argument(
+        "--bounds",
+        action="store_true",
+        help="with nulls, minima and maxima per column (always there with --json)",
+    )
+    which = files.add_argument_group("which files")
+    which.add_argument(
+        "--partition",
+        action="append",
+        default=[],
+        metavar="COLUMN=VALUE",
+        help="of this partition, its value as it is shown; may be given again",
+    )
+    which.add_argument(
+        "--filter",
+        metavar="SQL",
+        help="that may hold a row for which this is true; Spark reads the SQL",
+    )
+    which.add_argument("--since", type=positive, metavar="N", help="added by version N or later")
+    which.add_argument("--job", metavar="JOB", help="written by this job; a short id will do")
+    which.add_argument("--smaller", metavar="SIZE", help="smaller than this, such as 16MiB")
+    which.add_argument("--larger", metavar="SIZE", help="larger than this, such as 1GiB")
+    which.add_argument("-n", "--limit", type=positive, metavar="N", help="only the first N paths")
+
+
+def _schema(options: argparse.Namespace) -> int:
+    columns = table_of(options).describe(**chosen(options))["columns"]
+    if not written(options, columns):
+        print_columns(columns)
+    return 0
+
+
+def print_columns(columns: list[dict[str, object]]) -> None:
+    """The columns of a table, as `describe` has them."""
+    said = any(column["comment"] is not None for column in columns)
+    names = ("id", "name", "type", "nullable", *(["comment"] if said else []))
+    print_table(
+        names,
+        [
+            ["" if each[name] is None else plain_text(each[name]) for name in names]
+            for each in columns
+        ],
+        "the table has no columns yet",
+    )
+
+
+def _partitions(options: argparse.Namespace) -> int:
+    found = table_of(options).partitions(**chosen(options))
+    values = [name for name in found.column_names if name not in ("files", "rows", "bytes")]
+    found = found.sort_by([(name, "ascending") for name in values]) if values else found
+    if not written(options, rows_of(found)):
+        print_rows(options, found, found.column_names)
+    return 0
+
+
+def _head(options: argparse.Namespace) -> int:
+    names = names_in(options.columns)
+    dataset = table_of(options).dataset(**chosen(options))
+    if unknown := set(names or ()) - set(dataset.schema.names):
+        raise UsageError(
+            f"invalid --columns {options.columns!r}: the table has no column {min(unknown)!r}"
+        )
+    found = dataset.head(options.limit, columns=names)
+    rows = rows_of(found)
+    if not written(options, rows):
+        cells = [tuple(cell(value) for value in row.values()) for row in rows]
+        print_table(found.column_names, cells, "the version has no rows")
+    return 0
+
+
+def names_in(given: str | None) -> list[str] | None:
+    """The names in a list such as A,B; None: no list is given."""
+    return None if given is None else [each.strip() for each in given.split(",") if each.strip()]
+
+
+def rows_of(table: Any) -> list[dict[str, Any]]:
+    """The rows as values of Python; days that Python cannot hold are numbers."""
+    from ..core.schema.values import python_rows  # late: it loads pyarrow
+
+    return python_rows(table)
+
+
+def cell(value: Any) -> str:
+    """A value of the table's own in a table for people."""
+    text = quoted(value) if isinstance(value, str) or value is None else plain_text(value)
+    return text if len(text) <= _CELL else f"{text[: _CELL - 1]}…"
+
+
+def _files(options: argparse.Namespace) -> int:
+    table = table_of(options)
+    table.snapshot(**chosen(options))  # a wrong path is reported before Spark starts
+    with quiet_spark(options):
+        found = table.files(options.filter, **chosen(options)).sort_by("path")
+    found = _filtered(options, found)
+    if written(options, rows_of(found)):
+        return 0
+    print_files(options, found, bounds=options.bounds)
+    rows, size = (sum(found.column(name).to_pylist()) for name in ("rows", "bytes"))
+    print(
+        f"{counted(found.num_rows, 'file')}, {counted(rows, 'row')}, {size_text(options, size)}",
+        file=sys.stderr,
+    )
+    return 0
+
+
+def _filtered(options: argparse.Namespace, found: pa.Table) -> pa.Table:
+    import pyarrow as pa
+
+    from ..engine.runtime.validation import size as byte_count
+    from .job_ids import chosen as one_of
+
+    limits = {
+        name: byte_count(name, value)
+        for name in ("smaller", "larger")
+        if (value := getattr(options, name)) is not None
+    }
+    wanted = dict(_partition_value(each, found) for each in options.partition)
+    job = None
+    if options.job is not None:
+        job = one_of(set(found.column("job").to_pylist()), options.job.rpartition("-")[2], "--job")
+
+    def is_wanted(row: Mapping[str, Any]) -> bool:
+        return (
+            all(plain_text(row[name]) == value for name, value in wanted.items())
+            and (options.since is None or row["added_version"] >= options.since)
+            and (job is None or row["job"] == job)
+            and row["bytes"] < limits.get("smaller", row["bytes"] + 1)
+            and row["bytes"] > limits.get("larger", -1)
+        )
+
+    if wanted or job or limits or options.since is not None:
+        names = [*wanted, "added_version", "job", "bytes"]
+        keep = [is_wanted(row) for row in rows_of(found.select(list(dict.fromkeys(names))))]
+        found = found.filter(pa.array(keep, pa.bool_()))
+    return found if options.limit is None else found.slice(0, options.limit)
+
+
+def _partition_value(given: str, found: pa.Table) -> tuple[str, str]:
+    """The partition column that is meant, and its value as `files` shows it."""
+    known = found.column_names
+    columns = known[known.index("path") + 1 : known.index("rows")]
+    for name in sorted(columns, key=len, reverse=True):
+        if given.startswith(f"{name}="):
+            return name, given[len(name) + 1 :]
+    raise UsageError(
+        f"invalid --partition {given!r}: expected COLUMN=VALUE, where the table is partitioned by "
+        f"{', '.join(columns) or 'nothing'}"
+    )
+
+
+def print_files(options: argparse.Namespace, table: pa.Table, *, bounds: bool) -> None:
+    """Files as a table for people."""
+    hidden = {*_HIDDEN, *(() if bounds else ("bounds",))}
+    # last: it is the longest by far
+    print_rows(options, table, [n for n in table.column_names if n not in hidden] + ["path"])
+
+
+def print_rows(options: argparse.Namespace, table: pa.Table, names: list[str]) -> None:
+    """Rows of the library's own, with counts and sizes among values of the user's."""
+    rows = [
+        tuple(
+            size_cell(options, value)
+            if name == "bytes"
+            else value
+            if name in _COUNTS
+            else quoted(value)
+            for name, value in row.items()
+        )
+        for row in rows_of(table.select(names))
+    ]
+    heads = {"bytes": "size", "added_version": "added"}
+    print_table([heads.get(name, name) for name in names], rows, spare=("added",))
+
+
+# Commands that show what was committed: history, describe, watermarks, changes, lineage.
+
+_SHOWN = 100  # changes of rows that people see, unless they say otherwise
+
+# What a commit's record says of who made it, and what for.
+_SAID = ("author", "reason", "message", "metadata")
+
+
+def add_query_commands(commands: Commands) -> None:
+    """Register the commands."""
+    history = commands.add(
+        "history",
+        _history,
+        "the commits, newest first, back to the oldest readable version",
+        ["history /lake/flights -n 5", "history /lake/flights --format csv"],
+    )
+    history.add_argument(
+        "-n", "--limit", type=positive, metavar="N", help="only the newest N commits"
+    )
+
+    describe = commands.add(
+        "describe",
+        _describe,
+        "one version: schema, partitioning, totals, commits, properties, tags",
+        ["describe /lake/flights --as-of 2013-01-31T12:00:00Z"],
+    )
+    add_choice(describe)
+
+    watermarks = commands.add(
+        "watermarks",
+        _watermarks,
+        "how far every source has been read",
+        ["watermarks /lake/flights --json"],
+    )
+    add_choice(watermarks)
+
+    _add_changes(commands)
+    lineage = commands.add(
+        "lineage",
+        _lineage,
+        "which version and files hold a position of a source",
+        ["lineage /lake/flights faa 27004"],
+    )
+    lineage.add_argument("source", metavar="SOURCE")
+    lineage.add_argument("position", metavar="POSITION")
+
+
+def _add_changes(commands: Commands) -> None:
+    changes = commands.add(
+        "changes",
+        _changes,
+        "the files added and removed after version START, up to version END, or the rows",
+        ["changes /lake/flights 3 5", "changes /lake/flights 3 --rows --on id --format jsonl"],
+    )
+    changes.add_argument("start_version", type=_version, metavar="START")
+    changes.add_argument(
+        "end_version", type=positive, metavar="END", nargs="?", help="default: the newest version"
+    )
+
+    rows = changes.add_argument_group("rows instead of files")
+    rows.add_argument(
+        "--rows",
+        action="store_true",
+        help="the rows inserted, deleted and updated, version by version; START may be 0",
+    )
+    rows.add_argument("--on", metavar="A,B", help="the columns of a key, by which rows are updated")
+    rows.add_argument("--columns", metavar="A,B", help="compare and show only these columns")
+    rows.add_argument(
+        "-n",
+        "--limit",
+        type=positive,
+        metavar="N",
+        help=f"only the first N (default: {_SHOWN} for people, all for programs; --format jsonl "
+        "prints them as they are found)",
+    )
+
+
+def _version(text: str) -> int:
+    return 0 if text == "0" else positive(text)
+
+
+def _history(options: argparse.Namespace) -> int:
+    from ..engine.inspection.describe import partners_text
+    from .job_ids import short  # late: `--help` needs no pyarrow
+
+    table = table_of(options)
+    rows = table.history(options.limit)
+    if written(options, rows):
+        return 0
+    joint = ["together with"] if any(map(itemgetter("joint"), rows)) else []
+    more = [name for name in _SAID if any(map(itemgetter(name), rows))]
+    print_table(
+        (
+            "version",
+            "committed at (UTC)",
+            "operation",
+            "key",
+            "+files",
+            "-files",
+            "+rows",
+            "total rows",
+            "job",
+            *joint,
+            *more,
+        ),
+        [
+            (
+                row["version"],
+                f"{row['committed_at']:%Y-%m-%d %H:%M:%S}",
+                row["operation"]
+                if row["restored"] is None
+                else f"{row['operation']} to {row['restored']}",
+                row["key"] or "",
+                row["summary"].get("files", 0),
+                row["summary"].get("removed_files", 0),
+                row["summary"].get("rows", 0),
+                row["totals"].get("rows", 0),
+                short(row["job"]),
+                *[partners_text(row["joint"], table.url) for _ in joint],
+                *[_said(row, name) for name in more],
+            )
+            for row in rows
+        ],
+        spare=("metadata", "-files", "job", "author", "total rows", "+files"),
+    )
+    return 0
+
+
+def _said(row: dict[str, Any], name: str) -> str:
+    """What a commit's record says of it, short enough for a line."""
+    from ..engine.inspection.describe import author_text  # late: `--help` needs no pyarrow
+
+    text = author_text(row[name]) if name == "author" else plain_text(row[name] or "")
+    return cut(text)
+
+
+def _describe(options: argparse.Namespace) -> int:
+    from ..engine.inspection.describe import partners_text
+    from .job_ids import short
+
+    document = table_of(options).describe(**chosen(options))
+    if written(options, document):
+        return 0
+    columns, commits, joint = (document.pop(name) for name in ("columns", "commits", "joint"))
+    if joint is not None:
+        document["together with"] = partners_text(joint, document["url"])
+    simple = [
+        ("size", size_text(options, value))
+        if name == "bytes"
+        else (name, f"{value:,}" if name in ("files", "rows", "sources") else plain_text(value))
+        for name, value in document.items()
+    ]
+    print_table(("", ""), simple, header=False)
+    print("\ncolumns")
+    print_columns(columns)
+    print("\ncommits")
+    more = [name for name in _SAID if any(map(itemgetter(name), commits))]
+    rows = [
+        (
+            c["operation"],
+            c["key"] or "",
+            short(c["job"]),
+            "; ".join(c["touched"][:4]) + (" …" if len(c["touched"]) > 4 else ""),
+            *[_said(c, name) for name in more],
+        )
+        for c in commits
+    ]
+    names = ("operation", "key", "job", "touched", *more)
+    print_table(names, rows, spare=("metadata", "author", "job"))
+    return 0
+
+
+def _watermarks(options: argparse.Namespace) -> int:
+    snapshot = table_of(options).snapshot(**chosen(options))
+    marks = {
+        source: {"position": position, "origin": snapshot.origins.get(source)}
+        for source, position in sorted(snapshot.watermarks.items())
+    }
+    if written(options, marks, [{"source": source, **each} for source, each in marks.items()]):
+        return 0
+    rows = [
+        (source, plain_text(each["origin"]), plain_text(each["position"]))
+        for source, each in marks.items()
+    ]
+    print_table(("source", "origin", "position"), rows, "no source has a watermark")
+    return 0
+
+
+def _row_changes(options: argparse.Namespace) -> int:
+    reader = table_of(options).read_changes(
+        options.start_version,
+        options.end_version,
+        on=names_in(options.on),
+        columns=names_in(options.columns),
+    )
+    most = options.limit or (_SHOWN if options.format == "table" else None)
+    # one more than is shown tells whether there are more
+    found = islice((row for batch in reader for row in rows_of(batch)), most and most + 1)
+    if options.format == "jsonl":
+        for row in islice(found, most):
+            print_json(row, indent=None)
+        return 0
+    rows = list(found)
+    if not written(options, rows[:most]):
+        cells = [tuple(map(cell, row.values())) for row in rows[:most]]
+        print_table(reader.schema.names, cells, "no row changed")
+        if most is not None and len(rows) > most:
+            print(f"and more; -n shows more than the first {most}", file=sys.stderr)
+    return 0
+
+
+def _changes(options: argparse.Namespace) -> int:
+    if options.rows:
+        return _row_changes(options)
+    for name in ("on", "columns", "limit"):
+        if getattr(options, name) is not None:
+            raise UsageError(f"invalid --{name}: it is about rows; give --rows, too")
+    if not options.start_version:
+        raise UsageError("invalid START 0: expected a version from 1 on; with --rows 0 is one")
+    changes = table_of(options).changes(options.start_version, options.end_version)
+    document = {name: rows_of(table) for name, table in changes.items()}
+    lines = [{"change": name, **row} for name, rows in document.items() for row in rows]
+    if written(options, document, lines):
+        return 0
+    for name, table in changes.items():
+        print(
+            f"{name}: {counted(table.num_rows, 'file')}, "
+            f"{counted(sum(table.column('rows').to_pylist()), 'row')}"
+        )
+        print_files(options, table, bounds=False)
+    return 0
+
+
+def _lineage(options: argparse.Namespace) -> int:
+    try:
+        position = int(options.position)
+    except ValueError:
+        position = options.position  # the library says why not
+    found = table_of(options).lineage(options.source, position)
+    document = msgspec.to_builtins(found)
+    if written(options, document, document["files"] if document else []):
+        pass
+    elif found is None:
+        print(f"no version holds position {options.position} of {options.source!r}")
+    else:
+        print(
+            f"version {found.version}"
+            + ("" if found.exact else "; its files do not say what they hold: any of them may")
+        )
+        known = {name: getattr(found, name) for name in _SAID if getattr(found, name, None)}
+        if known:
+            print_table(list(known), [[_said(known, name) for name in known]])
+        files = [
+            (each.version, plain_text(each.start), plain_text(each.end), each.path)
+            for each in found.files
+        ]
+        print_table(("version", "start", "end", "path"), files, "no live file came with it")
+    return 0 if found is not None else 1
+
+
+# `manifestcommit metrics`: a table's figures, for monitoring.
+
+
+def add_metrics_command(commands: Commands) -> None:
+    """Register `metrics`."""
+    metrics = commands.add(
+        "metrics",
+        _metrics,
+        "size, age, waiting jobs, watermarks and lag, for monitoring",
+        ["metrics /lake/flights --ends ends.json --json"],
+    )
+    metrics.add_argument(
+        "--ends",
+        metavar="FILE",
+        help='a JSON file with the ends of sources, such as {"topic:0": 12345}, for the lag',
+    )
+
+
+def read_ends(file: str | None) -> dict[str, Any] | None:
+    """The ends of sources, from a file with one JSON object."""
+    if file is None:
+        return None
+    form = 'a file with one JSON object, such as {"topic:0": 12345}'
+    try:
+        with open(file, "rb") as stream:
+            given = json.load(stream)
+    except OSError as error:
+        raise UsageError(
+            f"invalid --ends {file!r}: expected {form}; it cannot be read: {error.strerror}"
+        ) from None
+    except (ValueError, RecursionError):
+        given = None
+    if not isinstance(given, dict):
+        raise UsageError(f"invalid --ends {file!r}: expected {form}")
+    return given
+
+
+def _metrics(options: argparse.Namespace) -> int:
+    figures = table_of(options).metrics(read_ends(options.ends))
+    if written(options, msgspec.to_builtins(figures)):
+        return 0
+    oldest = figures.oldest_prepared_s
+    rows = [
+        ("version", f"{figures.version}"),
+        ("age of its commit", age(figures.head_age_s)),
+        *((name, f"{getattr(figures, name):,}") for name in ("files", "rows")),
+        ("size", size_text(options, figures.bytes)),
+        ("prepared jobs", f"{figures.prepared_jobs:,}"),
+        ("size of prepared jobs", size_text(options, figures.prepared_bytes)),
+        ("age of the oldest prepared job", "" if oldest is None else age(oldest)),
+        ("running jobs", f"{figures.running_jobs:,}"),
+    ]
+    print_table(("", ""), rows, header=False)
+    if figures.watermarks or figures.lag:
+        sources = sorted({**figures.watermarks, **figures.lag})
+        lag = {
+            source: "?" if behind is None else f"{behind:,}"
+            for source, behind in figures.lag.items()
+        }
+        marks = [
+            (source, plain_text(figures.watermarks.get(source, "")), lag.get(source, ""))
+            for source in sources
+        ]
+        print()
+        print_table(("source", "position", "lag"), marks)
+    if figures.export_lag:
+        exports = [
+            (format, "nothing is exported", "")
+            if behind is None
+            else (format, f"{behind:,}", age(figures.export_age_s[format] or 0.0))
+            for format, behind in figures.export_lag.items()
+        ]
+        print()
+        print_table(("export", "versions behind", "for"), exports)
+    return 0
+
+
+# `manifestcommit report`: pictures of a table as one HTML page.
+
+
+def add_report_command(commands: Commands) -> None:
+    """Register `report`."""
+    report = commands.add(
+        "report",
+        _report,
+        "pictures of a table as one HTML page, without script and network; changes nothing",
+        ["report /lake/flights -o report.html --open"],
+    )
+    report.add_argument(
+        "-o", "--output", metavar="FILE", help="the page's file (default: standard output)"
+    )
+    report.add_argument(
+        "--last",
+        type=positive,
+        default=200,
+        metavar="N",
+        help="read the newest N versions, one request each (default: 200)",
+    )
+    report.add_argument(
+        "--gc", action="store_true", help="with what gc would delete: lists the whole store"
+    )
+    report.add_argument(
+        "--ends",
+        metavar="FILE",
+        help='a JSON file with the ends of sources, such as {"topic:0": 12345}, for the lag',
+    )
+    report.add_argument("--open", action="store_true", help="show the file in a browser")
+
+
+def _report(options: argparse.Namespace) -> int:
+    file: str | None = options.output
+    if file is None and (options.open or options.format != "table"):
+        what = "open" if options.open else options.format
+        raise UsageError(f"--{what} needs --output FILE")
+    made = table_of(options).report(
+        file, last=options.last, gc=options.gc, ends=read_ends(options.ends)
+    )
+    if file is None:
+        sys.stdout.write(made.html)
+        return 0
+    size = len(made.html.encode())
+    if options.open:
+        import webbrowser  # late: most runs do without
+
+        webbrowser.open(Path(file).absolute().as_uri())
+    if not written(options, {"file": file, "version": made.version, "bytes": size}):
+        what = f"version {made.version:,}: {size_text(options, size)} in {file}"
+        print(what, file=sys.stderr)
+    return 0

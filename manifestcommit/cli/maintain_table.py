@@ -1,0 +1,522 @@
+"""Commands that look after a table: compaction, garbage collection, adoption, exports."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..errors import UsageError
+from ..terminal.progress import Steps
+from ..terminal.render import counted, visible
+from ..terminal.screen import print_table
+from .options import Commands, add_note, note_of, positive, table_of
+from .output import size_cell, size_text, written
+from .safety import Plan, add_safety, decided
+from .spark_session import quiet_spark
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ..engine.maintenance.adopt import Adoption
+    from ..engine.maintenance.compaction import Compaction
+    from ..engine.maintenance.gc import GcReport
+    from ..table import Table
+    from ..table.listing import Listing
+
+# `manifestcommit compact`: what would be rewritten, group by group with its reason, or what was.
+
+
+def add_compact_command(commands: Commands) -> None:
+    """Register `compact`."""
+    compact = commands.add(
+        "compact",
+        _compact,
+        "rewrite small files together, and merge small manifests; no row changes",
+        [
+            "compact /lake/flights --dry-run",
+            "compact /lake/flights --where \"day >= '2013-12-01'\"",
+        ],
+    )
+    compact.add_argument(
+        "--target-file-size",
+        metavar="SIZE",
+        help="such as 128MB (default: the table's own, 512MiB)",
+    )
+    compact.add_argument(
+        "--where",
+        metavar="SQL",
+        help="only partitions for which this is true, such as \"day >= '2013-01-01'\"",
+    )
+    compact.add_argument(
+        "--sort-by",
+        action="append",
+        metavar="COLUMN",
+        help="sort the rows of each new file; may be given again",
+    )
+    compact.add_argument(
+        "--max-bytes", metavar="SIZE", help="rewrite no more than this in one run (default: 64GiB)"
+    )
+    compact.add_argument(
+        "--only-manifests",
+        action="store_true",
+        help="merge manifests only; no data file is read, and no Spark is needed",
+    )
+    compact.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="change nothing; list the groups that would become one file each",
+    )
+    add_note(compact)
+
+
+def print_compaction_plan(options: argparse.Namespace, plan: pa.Table) -> int:
+    """What would be rewritten, and what would be left for the next run."""
+    if written(options, plan.to_pylist()):
+        return 0
+    names = ("action", "files", "rows", "bytes", "partition", "reason")
+    rows = plan.select(names).to_pylist()
+    shown = [tuple({**row, "bytes": size_cell(options, row["bytes"])}.values()) for row in rows]
+    print_table(["size" if name == "bytes" else name for name in names], shown)
+    done = [row for row in rows if row["action"] == "rewrite"]
+    files, size = sum(row["files"] for row in done), sum(row["bytes"] for row in done)
+    what = f"{counted(files, 'file')}, {size_text(options, size)}"
+    print(f"{what} would become {counted(len(done), 'file')}; nothing was changed", file=sys.stderr)
+    return 0
+
+
+def print_compaction(options: argparse.Namespace, report: Compaction) -> int:
+    """What was rewritten, what others were faster at, and what is left."""
+    if written(options, msgspec.to_builtins(report)):
+        return 0
+    if report.version is None:
+        found = report.lost or report.left_groups or report.left_manifests
+        print(
+            "nothing was committed"
+            if found
+            else (
+                "nothing was committed: no small files or manifests that could become fewer "
+                "were found"
+            )
+        )
+    else:
+        rows = [
+            ("files", report.files_before, report.files_after),
+            (
+                "size",
+                size_cell(options, report.bytes_before),
+                size_cell(options, report.bytes_after),
+            ),
+            ("manifests", report.manifests_before, report.manifests_after),
+        ]
+        print_table(("", "before", "after"), rows)
+        groups, rewritten, commits = (
+            counted(report.groups, "group"),
+            counted(report.rows, "row"),
+            counted(report.commits, "commit"),
+        )
+        print(f"\nversion {report.version}: {groups} with {rewritten} in {commits}")
+    for each in report.lost:
+        what = f"{counted(each.files, 'file')} of {visible(each.partition)}"
+        print(f"left as it was: {what}: {visible(each.why)} ({each.rule})", file=sys.stderr)
+    if report.left_groups or report.left_manifests:
+        groups, size = counted(report.left_groups, "group"), size_text(options, report.left_bytes)
+        print(
+            (
+                f"left for the next run: {groups}, {size}; "
+                f"{counted(report.left_manifests, 'manifest')}"
+            ),
+            file=sys.stderr,
+        )
+    return 0
+
+
+def _compact(options: argparse.Namespace) -> int:
+    table = table_of(options)
+    which = {
+        "target_file_size": options.target_file_size,
+        "where": options.where,
+        "only_manifests": options.only_manifests,
+        **({} if options.max_bytes is None else {"max_bytes": options.max_bytes}),
+    }
+    table.snapshot()  # a wrong path is reported before Spark starts
+    if options.dry_run:
+        with quiet_spark(options):
+            plan = table.plan_compaction(**which)
+        return print_compaction_plan(options, plan)
+    with quiet_spark(options), Steps() as steps:
+        made = table.compact(**which, sort_by=options.sort_by, progress=steps, **note_of(options))
+    return print_compaction(options, made)
+
+
+# `manifestcommit gc`: what would go, path by path with its reason, or what has gone, by kind.
+
+_SHOWN = 10  # foreign files named for people; --json has the first 100, --dry-run all
+_EPILOG = """\
+Kept: the last --keep-versions, every version that was the newest within --keep-for, tagged
+versions, the files that one of these lists, idempotency keys and watermarks. --grace must be
+longer than the longest job: jobs that began earlier are fenced (JobFencedError), prepared jobs
+after 7 days. Orphan files are removed by the second run, a grace period later. gc may run at any
+time, beside any job.
+
+With --foreign, or where it is to keep less than by default, gc asks first; a daily run does not.
+
+An AGE is a number and a unit: 90m, 24h, 7d, 2w.
+
+  manifestcommit gc PATH --dry-run                 list what would be removed, and why
+  manifestcommit gc PATH                           usually once a day
+  manifestcommit gc PATH --keep-for 30d            a month of versions to read and to roll back to
+  manifestcommit tag PATH NAME --version 7         keep one version, whatever its age
+  manifestcommit gc PATH --grace 0s --keep-for 0s  nothing else writes: keep the newest version only
+"""
+_GRACE, _KEEP_FOR, _KEEP_KEYS = "24h", "7d", 10_000
+_FIRST = 100  # names of a plan that Spark made: it may have millions
+
+
+def add_gc_command(commands: Commands) -> None:
+    """Register `gc`."""
+    gc = commands.add(
+        "gc",
+        _gc,
+        (
+            "expire old versions, and delete what no readable version lists and no job can "
+            "commit any more"
+        ),
+    )
+    gc.epilog = _EPILOG
+    add_safety(gc, dry_run="write and delete nothing; list what would go, and what is foreign")
+    _add_retention(gc)
+    add_note(gc)
+    gc.add_argument(
+        "--foreign",
+        action="store_true",
+        help=(
+            "delete old files, too, that something else wrote and no version lists, but no "
+            "hidden ones"
+        ),
+    )
+    gc.add_argument(
+        "--spark",
+        action="store_true",
+        help="list, compare and delete in Spark's tasks, for tables of many million files",
+    )
+
+
+def _add_retention(gc: argparse.ArgumentParser) -> None:
+    gc.add_argument(
+        "--grace",
+        default=_GRACE,
+        metavar="AGE",
+        help="jobs that began longer ago are fenced (default: 24h)",
+    )
+    gc.add_argument(
+        "--keep-versions",
+        type=int,
+        default=1,
+        metavar="N",
+        help="keep the last N versions readable (default: 1)",
+    )
+    gc.add_argument(
+        "--keep-for",
+        default=_KEEP_FOR,
+        metavar="AGE",
+        help="keep readable what was the newest version so long ago (default: 7d)",
+    )
+    gc.add_argument(
+        "--keep-keys",
+        type=int,
+        default=_KEEP_KEYS,
+        metavar="N",
+        help="remember the last N keys at least (default: 10000)",
+    )
+
+
+def print_gc_plan(options: argparse.Namespace, plan: Listing) -> int:
+    """What would go, and what would be left though the table does not know it."""
+    rows = plan.to_pylist()
+    if not written(options, rows):
+        _print_rows(options, rows)
+        gone = [each["bytes"] for each in rows if each["action"] == "delete"]
+        _print_total(options, len(gone), sum(gone))
+    return 0
+
+
+def _print_rows(options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
+    shown = [
+        (each["action"], size_cell(options, each["bytes"]), each["name"], each["reason"])
+        for each in rows
+    ]
+    print_table(("action", "size", "name", "reason"), shown)
+
+
+def _print_total(options: argparse.Namespace, count: int, total: int) -> None:
+    what = f"{counted(count, 'object')}, {size_text(options, total)}"
+    print(f"{what} would be deleted; nothing was changed", file=sys.stderr)
+
+
+def print_spark_plan(options: argparse.Namespace, plan: Any) -> int:
+    """How much would go and how much is left, and the first names. plan: a Spark DataFrame."""
+    plan.persist()  # else the table would be listed twice
+    try:
+        tallies = _tallies_of_spark(plan)
+        first = [row.asDict() for row in plan.orderBy("name").limit(_FIRST).collect()]
+    finally:
+        plan.unpersist()
+    if written(options, {**tallies, "first": first}, first):
+        return 0
+    _print_rows(options, first)
+    gone, left = tallies["delete"], tallies["leave"]
+    if gone["count"] + left["count"] > len(first):
+        print(
+            (
+                f"the first {len(first)} of {gone['count'] + left['count']:,}; "
+                "Table.plan_gc(spark=…) has all"
+            ),
+            file=sys.stderr,
+        )
+    _print_total(options, gone["count"], gone["bytes"])
+    return 0
+
+
+def _tallies_of_spark(plan: Any) -> dict[str, dict[str, int]]:
+    rows = plan.groupBy("action").agg({"name": "count", "bytes": "sum"}).collect()
+    found = {
+        row["action"]: {"count": row["count(name)"], "bytes": row["sum(bytes)"]} for row in rows
+    }
+    return {action: found.get(action, {"count": 0, "bytes": 0}) for action in ("delete", "leave")}
+
+
+def print_gc_report(options: argparse.Namespace, report: GcReport) -> int:
+    """What was deleted, and what is left."""
+    if written(options, msgspec.to_builtins(report)):
+        return 0
+    tallies = [(f"deleted: {kind}", tally) for kind, tally in report.deleted.items()]
+    tallies += [("kept", report.kept)]
+    tallies += [
+        (f"left: {name}", each)
+        for name, each in (("foreign", report.foreign), ("unknown", report.unknown))
+        if each.count
+    ]
+    rows = [(what, each.count, size_cell(options, each.bytes)) for what, each in tallies]
+    print_table(("", "objects", "size"), rows)
+    print(
+        f"\nversion {report.version}: readable from {report.expired} on; jobs that began "
+        f"below version {report.fence} are fenced"
+    )
+    for name in report.foreign_names[:_SHOWN]:
+        print(f"  foreign: {visible(name)}", file=sys.stderr)
+    if report.foreign.count:
+        which = (
+            "hidden ones (_ or .) and young ones are left"
+            if options.foreign
+            else "they are left unless --foreign is given"
+        )
+        print(f"foreign files: {which}; --dry-run lists all of them", file=sys.stderr)
+    for root in report.unsettled[:_SHOWN]:
+        print(
+            f"{visible(root)} asks this table what became of its newest version: settle it before "
+            "this table is removed",
+            file=sys.stderr,
+        )
+    return 0
+
+
+def _gc(options: argparse.Namespace) -> int:
+    table = table_of(options)
+    if options.spark:
+        table.snapshot()  # a wrong path is reported before Spark starts
+        with quiet_spark(options):
+            return _collect(options, table)
+    return _collect(options, table)
+
+
+def _collect(options: argparse.Namespace, table: Table) -> int:
+    if options.dry_run:
+        made = _called(options, table.plan_gc)
+        return (print_spark_plan if options.spark else print_gc_plan)(options, made)
+    if _keeps_less(options):
+        status = decided(options, lambda: _plan(options, table), lambda: table.version)
+        if status is not None:
+            return status
+    return print_gc_report(options, _called(options, table.gc, **note_of(options)))
+
+
+def _called(options: argparse.Namespace, call: Any, **note: Any) -> Any:
+    with Steps() as steps:
+        return call(
+            grace=options.grace,
+            keep_versions=options.keep_versions,
+            keep_for=options.keep_for,
+            keep_keys=options.keep_keys,
+            foreign=options.foreign,
+            spark=options.spark or None,
+            progress=steps,
+            **note,
+        )
+
+
+def _keeps_less(options: argparse.Namespace) -> bool:
+    """Whether it deletes what a daily run keeps."""
+    from ..engine.metadata.time_travel import parse_age  # late: `--help` needs no pyarrow
+
+    try:
+        ages = (
+            parse_age(options.grace) < parse_age(_GRACE),
+            parse_age(options.keep_for) < parse_age(_KEEP_FOR),
+        )
+    except UsageError:  # gc itself says so
+        return False
+    return options.foreign or any(ages) or options.keep_keys < _KEEP_KEYS
+
+
+def _kind(reason: str) -> str:
+    """The reason without the job and the versions, which differ from object to object."""
+    return re.sub(r"\d+", "…", reason.partition("; job ")[0])
+
+
+def _plan(options: argparse.Namespace, table: Table) -> Plan:
+    version = table.version
+    found = _called(options, table.plan_gc)
+    if options.spark:
+        gone = _tallies_of_spark(found)["delete"]
+        count, total, reasons = gone["count"], gone["bytes"], Counter[str]()
+    else:
+        rows = [each for each in found.to_pylist() if each["action"] == "delete"]
+        count, total = len(rows), sum(each["bytes"] for each in rows)
+        reasons = Counter(_kind(each["reason"]) for each in rows)
+    kept = (
+        f"--keep-versions {options.keep_versions}, --keep-for {options.keep_for}, "
+        f"--grace {options.grace}, --keep-keys {options.keep_keys}"
+    )
+    return Plan(
+        version=version,
+        what=f"delete for good what {options.path} no longer needs",
+        effects=[
+            f"deleted: {counted(count, 'object')}, {size_text(options, total)}",
+            *(f"  {number:,}: {reason}" for reason, number in reasons.most_common(10)),
+            f"kept: {kept}",
+        ],
+        document={"version": version, "objects": count, "bytes": total},
+    )
+
+
+# The command that makes a table of a folder of Parquet files: `adopt`.
+
+
+def add_adopt_command(commands: Commands) -> None:
+    """Register `adopt`."""
+    parser = commands.add(
+        "adopt",
+        _adopt,
+        "make a table of a folder of Parquet files, where they are, in one commit",
+        ["adopt /lake/old --partition-by day", "adopt /lake/old --from delta"],
+    )
+    parser.add_argument(
+        "--partition-by",
+        metavar="A,B",
+        help="the columns that partition it; default: those of its name=value folders; '' for none",
+    )
+    parser.add_argument(
+        "--from",
+        dest="from_",
+        metavar="FORMAT",
+        help="iceberg, delta, or an Iceberg document: what that table has; default: all files",
+    )
+    add_note(parser)
+
+
+def _adopt(options: argparse.Namespace) -> int:
+    given = options.partition_by
+    names = None if given is None else [name.strip() for name in given.split(",") if name.strip()]
+    found: Adoption = table_of(options).adopt(
+        partition_by=names, from_=options.from_, **note_of(options)
+    )
+    if written(options, msgspec.to_builtins(found)):
+        return 0
+    if found.already_adopted:
+        print(f"adopted before, at version {found.version}: there is nothing to do")
+        return 0
+    parts = (
+        f", partitioned by {', '.join(map(visible, found.partition_by))}"
+        if found.partition_by
+        else ""
+    )
+    what = (
+        f"{counted(found.files, 'file')}, {counted(found.rows, 'row')}, "
+        f"{size_text(options, found.bytes)}"
+    )
+    print(f"version {found.version}: {what}{parts}")
+    if found.skipped_files:
+        print(f"skipped: {counted(found.skipped_files, 'file')}", file=sys.stderr)
+        print_table(
+            ("name", "reason"),
+            [(each.name, each.reason) for each in found.skipped],
+            file=sys.stderr,
+        )
+        if found.skipped_files > len(found.skipped):
+            print(f"… and {found.skipped_files - len(found.skipped):,} more", file=sys.stderr)
+    return 0
+
+
+# Commands that show a table to other engines: `export`, `create-table-sql`.
+
+_FORMATS = ("iceberg", "delta", "spark-catalog")
+
+
+def add_export_commands(commands: Commands) -> None:
+    """Register `export` and `create-table-sql`."""
+    parser = commands.add(
+        "export",
+        _export,
+        "show a version to other engines, without a copy of data",
+        [
+            "export /lake/flights --to iceberg,delta",
+            "export /lake/flights --to delta --version 3",
+            "export /lake/flights --to spark-catalog",
+        ],
+    )
+    parser.add_argument(
+        "--to",
+        required=True,
+        metavar="FORMATS",
+        help="iceberg, delta, spark-catalog, or several, split by commas",
+    )
+    parser.add_argument(
+        "--version",
+        type=positive,
+        metavar="N",
+        help="this version, unless a later one is exported already (default: the newest)",
+    )
+    parser = commands.add(
+        "create-table-sql",
+        _create_table_sql,
+        "export to Spark's catalog, and print the statement that gives the export a name in it",
+        ["create-table-sql /lake/flights lake.flights"],
+    )
+    parser.add_argument("name", metavar="NAME", help="the name in Spark's catalog")
+
+
+def _export(options: argparse.Namespace) -> int:
+    names = options.to.split(",")
+    if not set(names) <= set(_FORMATS):
+        raise UsageError(
+            f"invalid --to {options.to!r}: expected {', '.join(_FORMATS)}, or several, split by "
+            "commas, such as iceberg,delta"
+        )
+    table = table_of(options)
+    made = [table.export(name, version=options.version) for name in names]
+    if not written(options, [msgspec.to_builtins(each) for each in made]):
+        rows = [(each.format, str(each.version), visible(each.location)) for each in made]
+        print_table(("format", "version", "location"), rows)
+    return 0
+
+
+def _create_table_sql(options: argparse.Namespace) -> int:
+    statement = table_of(options).create_table_sql(options.name)
+    if not written(options, {"statement": statement}):
+        print(f"{statement};")
+    return 0
