@@ -590,7 +590,7 @@ def test_tables_do_not_nest(root: Path, partition_by: str | None) -> None:
 def test_a_place_without_versions_is_no_table(root: Path) -> None:
     """Reading never makes one. [LY9] [RD1]"""
     table = mc.Table(root)
-    for read in (table.snapshot, table.files, table.dataset, table.history, table.watermarks, lambda: table.changes(1)):
+    for read in (table.snapshot, table.files, table.dataset, table.history, table.watermarks, lambda: table.changed_files(1)):
         with pytest.raises(mc.TableNotFoundError, match=r"no table at file://.*flights"):
             read()
     for change in (lambda: table.add_column("a", "long"), lambda: table.set_properties({"a": "b"}), lambda: mc.Table(root).resolve("v1-x")):
@@ -787,15 +787,15 @@ def test_history_tells_who_did_what(four: mc.Table) -> None:
 def test_changes_are_the_files_between_two_versions(four: mc.Table, root: Path) -> None:
     """Files that came and went in between are in neither. [RD8]"""
     mc.write(day("2013-01-02", 22), root, mode="overwrite", overwrite={"day": "2013-01-02"})
-    between = four.changes(3)
+    between = four.changed_files(3)
     assert sorted(between["added"]["day"].to_pylist()) == ["2013-01-02", "2013-01-03"]
     assert between["removed"]["day"].to_pylist() == ["2013-01-02"]
-    assert four.changes(3, 4)["removed"].num_rows == 0 and four.changes(3, 4)["added"]["added_version"].to_pylist() == [4]
-    assert four.changes(5)["added"].num_rows == four.changes(2, 2)["removed"].num_rows == 0
+    assert four.changed_files(3, 4)["removed"].num_rows == 0 and four.changed_files(3, 4)["added"]["added_version"].to_pylist() == [4]
+    assert four.changed_files(5)["added"].num_rows == four.changed_files(2, 2)["removed"].num_rows == 0
     with pytest.raises(mc.UsageError, match="version 4 is newer than 2"):
-        four.changes(4, 2)
+        four.changed_files(4, 2)
     with pytest.raises(mc.VersionNotFoundError, match="no version 9"):
-        four.changes(9)
+        four.changed_files(9)
 
 
 def test_the_snapshot_shows_what_the_version_holds(four: mc.Table) -> None:

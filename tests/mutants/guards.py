@@ -478,6 +478,13 @@ UNTRUSTED: tuple[Mutant, ...] = (
         tests="engine/scan/test_whole_file.py::test_a_file_that_is_not_what_was_written_is_named_and_not_rewritten",
     ),
     mutant(
+        "counts that differ",
+        "A version whose rows were read, written and committed in different numbers verifies as sound.",
+        "OB10 RD10",
+        ("core/commit/audit.py", "in _counts_that_differ(commit):", "in ():"),
+        tests="engine/runtime/test_job_metrics.py::test_counts_that_differ_are_a_finding_of_verify",
+    ),
+    mutant(
         "errors of row groups",
         "A row group that could not be written is missing from its file, and the job goes on.",
         "DF2 DF3",
