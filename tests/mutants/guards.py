@@ -485,6 +485,20 @@ UNTRUSTED: tuple[Mutant, ...] = (
         tests="engine/runtime/test_job_metrics.py::test_counts_that_differ_are_a_finding_of_verify",
     ),
     mutant(
+        "refused URLs at the door",
+        "A password in a URL that is refused stands in the frames that error trackers show.",
+        "SE1",
+        ("engine/runtime/validation.py", "    split_url(path)  # here", "    pass  # here"),
+        tests="doors/test_frames.py::test_no_error_and_no_frame_holds_a_refused_url",
+    ),
+    mutant(
+        "logs of a client",
+        "A root logger at DEBUG shows the token of the session that signs requests.",
+        "SE1",
+        ("store/backends/s3.py", "            log.setLevel(logging.INFO)\n", "            pass\n"),
+        tests="doors/test_frames.py::test_the_log_of_a_root_logger_holds_no_session_token",
+    ),
+    mutant(
         "errors of row groups",
         "A row group that could not be written is missing from its file, and the job goes on.",
         "DF2 DF3",

@@ -9,6 +9,7 @@ cache listings.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from socket import gaierror
@@ -138,6 +139,11 @@ class S3Backend(Backend):
     def connect(self) -> Any:
         from s3fs import S3FileSystem  # late: an extra
 
+        # At DEBUG it logs what it signs, with the session's token. A level of its own keeps that
+        # from a root logger at DEBUG; whoever sets the level of "botocore" has asked for it.
+        log = logging.getLogger("botocore")
+        if log.level == logging.NOTSET:
+            log.setLevel(logging.INFO)
         ours = {"retries": {"total_max_attempts": 1}, "http_session_cls": OnceSession}
         config = {**_CONFIG, **(self._options.get("config_kwargs") or {}), **ours}
         fs = S3FileSystem(config_kwargs=config, **self.client_options("config_kwargs"))
