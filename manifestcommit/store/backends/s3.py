@@ -82,7 +82,7 @@ class S3Backend(Backend):
     """Requests to one bucket, each sent once. [ST14]"""
 
     name = "s3://"
-    extra = "pip install 'manifestcommit[s3]'"
+    extra = "s3"
     takes = (
         "s3fs' options: key, secret, token, endpoint_url, profile, anon, client_kwargs, "
         "config_kwargs, s3_additional_kwargs and so on"
