@@ -19,31 +19,63 @@ The guarantees are spelled out in spec/v1.md; docstrings cite its clauses. Impor
 cheap: what its names need is loaded when one of them is first used, and Spark when it is needed.
 """
 
-import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .version import __version__ as __version__
+
+# The public names of each module; `api` has them for type checkers.
+_HOMES = {
+    "core.commit.audit": "VerifyFinding",
+    "core.commit.conflict": "Conflict",
+    "core.table.snapshot": "Snapshot",
+    "core.table.watermark": "WatermarkMismatch",
+    "engine.inspection.table_metrics": "TableMetrics",
+    "engine.inspection.verify": "VerifyReport",
+    "engine.job.resolve": "JobInfo Resolution",
+    "engine.maintenance.adopt": "Adoption SkippedFile",
+    "engine.maintenance.compaction": "Compaction LostGroup",
+    "engine.maintenance.gc": "GcReport ObjectTotals",
+    "engine.operations.lineage": "FileRange Lineage",
+    "engine.operations.row_change": "RowOutcome",
+    "engine.row_changes.clauses": "Delete Insert Update",
+    "engine.runtime.outcome": "JobMetrics JobResult JobResults Outcome",
+    "errors": (
+        "CommitConflictError CorruptMetadataError DataFileMissingError JobAbortedError "
+        "JobFencedError KeyReusedError ManifestCommitError NotATableError OutcomeUnknownError "
+        "OutputGoneError SchemaMismatchError SnapshotExpiredError StoreDeniedError StoreError "
+        "StoreFullError StoreUnclearError TableNotFoundError UndecidedError UnsafeStoreError "
+        "UnsupportedFormatError UnsupportedTypeError UsageError VersionNotFoundError "
+        "WatermarkError WatermarkGapError WatermarkMismatchError WatermarkOverlapError"
+    ),
+    "interop.export_result": "Export",
+    "job": "DroppedJobWarning Job begin commit commit_all write",
+    "joint": "JointOutcome PinnedTable read_together rollback_together tag_together",
+    "joint_transaction": "Transaction TransactionRows transaction",
+    "report.page": "Report",
+    "spark_sql.door": "attach register sql",
+    "store.probes.doctor": "DoctorCheck DoctorLatency DoctorReport",
+    "table": "Table gc read_committed",
+    "table.creation": "create_table",
+    "table.listing": "Listing",
+    "table.merge_builder": "MergeBuilder",
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 if TYPE_CHECKING:
     from .api import *  # noqa: F403  # `__all__` of `api` says which
 else:  # not for type checkers: with a `__getattr__` they take every name for one that exists
 
     def __getattr__(name: str) -> Any:
-        """A public name of `api`, or a module that it loads, on first use (PEP 562)."""
-        if name == "__all__" or not name.startswith("__"):
-            api = _api()
-            if name == "__all__" or name in api.__all__:
-                return globals().setdefault(name, getattr(api, name))
-            if name in globals():
-                return globals()[name]
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        """A public name, on first use, from its module (PEP 562)."""
+        if name == "__all__":
+            return sorted([*_HOME_OF, "__version__"])
+        if name in ("errors", "store", "testing"):  # public modules
+            return import_module(f".{name}", __name__)
+        if name not in _HOME_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
+        return globals().setdefault(name, found)
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *_api().__all__})
-
-    def _api() -> Any:
-        # Not as an attribute of this package: another thread may have loaded the module a moment
-        # before it sets that, and the look for it would end here again.
-        import manifestcommit.api  # noqa: F401  # for `sys.modules`
-
-        return sys.modules["manifestcommit.api"]
+        return sorted({*globals(), *_HOME_OF, "__all__"})

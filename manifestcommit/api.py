@@ -1,12 +1,9 @@
-"""The public names of the package. `manifestcommit/__init__.py` loads this module when one of them
-is first used.
+"""The public names of the package, for type checkers: at runtime `manifestcommit/__init__.py` loads
+the module of a name when it is first used, and never this one.
 
 Internal: import them from `manifestcommit`.
 """
 
-from typing import TYPE_CHECKING
-
-from .argument_checks import checked
 from .core.commit.audit import VerifyFinding
 from .core.commit.conflict import Conflict
 from .core.table.snapshot import Snapshot
@@ -61,43 +58,13 @@ from .joint import (
 )
 from .joint_transaction import Transaction, TransactionRows, transaction
 from .report.page import Report
-from .spark_sql.door import attach, sql
+from .spark_sql.door import attach, register, sql
 from .store.probes.doctor import DoctorCheck, DoctorLatency, DoctorReport
 from .table import Table, gc, read_committed
 from .table.creation import create_table
 from .table.listing import Listing
 from .table.merge_builder import MergeBuilder
 from .version import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from pyspark.sql import SparkSession
-
-
-@checked()
-def register(spark: "SparkSession", storage_options: "Mapping[str, Any] | None" = None) -> None:
-    """Register `format("manifestcommit")` with a Spark session, and its storage options.
-
-    An installed package makes the format known by itself: the call is needed for `storage_options`
-    only. Calling it again replaces what was given before.
-
-    Args:
-        spark: the session.
-        storage_options: what reaches the object stores of this session's tables, credentials
-            included; Spark's processes get it, and no plan, log or page of Spark shows it. By
-            default the environment.
-
-    Raises:
-        UsageError: an argument is wrong.
-
-    Spec: SE1.
-    """
-    from .spark.session import register as register_in  # late: pyspark is an extra
-
-    register_in(spark, storage_options)
-
 
 __all__ = [
     "Adoption",

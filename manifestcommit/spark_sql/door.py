@@ -1,4 +1,4 @@
-"""`attach` and `sql`: the public calls. [SP50] [SP48]"""
+"""`attach`, `sql` and `register`: the public calls. [SP50] [SP48]"""
 
 from __future__ import annotations
 
@@ -153,3 +153,26 @@ def sql(
     understood = parse(statement)
     check_quotes(spark, statement, understood)
     return Execution(spark, Names(spark, tables, storage_options), declared).run(understood)
+
+
+@checked()
+def register(spark: SparkSession, storage_options: Mapping[str, Any] | None = None) -> None:
+    """Register `format("manifestcommit")` with a Spark session, and its storage options.
+
+    An installed package makes the format known by itself: the call is needed for `storage_options`
+    only. Calling it again replaces what was given before.
+
+    Args:
+        spark: the session.
+        storage_options: what reaches the object stores of this session's tables, credentials
+            included; Spark's processes get it, and no plan, log or page of Spark shows it. By
+            default the environment.
+
+    Raises:
+        UsageError: an argument is wrong.
+
+    Spec: SE1.
+    """
+    from ..spark.session import register as register_in  # late: pyspark is an extra
+
+    register_in(spark, storage_options)

@@ -387,6 +387,7 @@ ARROWS: dict[str, set[str]] = {
         "engine.runtime",
         "errors",
         "job",
+        "spark",
         "spark.read",
         "spark.runtime",
         "store",

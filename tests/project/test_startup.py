@@ -5,6 +5,7 @@ By what is loaded, never by seconds, which depend on the machine.
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+import manifestcommit
 import manifestcommit as mc
 
 REPO = Path(__file__).resolve().parents[2]
@@ -100,8 +102,23 @@ def test_a_submodule_is_imported_without_the_public_names() -> None:
 
 def test_a_name_is_found_while_another_thread_is_about_to_set_the_modules_attribute() -> None:
     """importlib marks a module as loaded a moment before it sets the attribute of its package."""
-    moment = "import manifestcommit as mc\nmc.write\ndel mc.api, mc.write\nassert callable(mc.Table) and 'gc' in dir(mc)"
-    assert "manifestcommit.api" in loaded(moment)
+    moment = "import manifestcommit as mc\nmc.write\ndel mc.job, mc.write\nassert callable(mc.write) and 'gc' in dir(mc)"
+    assert "manifestcommit.job" in loaded(moment)
+
+
+def test_a_name_loads_what_it_needs_and_no_other_door() -> None:
+    """Counts may only fall."""
+    ceilings = {"UsageError": 3, "write": 86, "Table": 150, "transaction": 155}
+    for name, most in ceilings.items():
+        found = {each for each in loaded(f"import manifestcommit as mc\nmc.{name}") if each.startswith("manifestcommit")}
+        assert len(found) <= most, f"{name} loads {len(found)} modules of the package, {most} before: {sorted(found)}"
+        assert "manifestcommit.api" not in found
+
+
+def test_each_public_name_is_where_type_checkers_are_told() -> None:
+    tree = ast.parse((REPO / "manifestcommit" / "api.py").read_text("utf-8"))
+    told = {name.name: node.module for node in tree.body if isinstance(node, ast.ImportFrom) for name in node.names}
+    assert told == manifestcommit._HOME_OF | {"__version__": "version"}
 
 
 @pytest.mark.parametrize("name", ["wirte", "checked", "__wrapped__", "gc_"])

@@ -176,6 +176,7 @@ def root(name: str, value: Any) -> Any:
 
 def roots(name: str, value: Any) -> Any:
     """Tables: the paths among them are paths; a list, since an iterator is read once. [SE1]"""
+    found: Iterable[Any]
     if isinstance(value, Mapping):
         found = value.values()
     elif isinstance(value, str | os.PathLike) or not isinstance(value, Iterable):
