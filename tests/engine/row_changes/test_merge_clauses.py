@@ -17,11 +17,11 @@ from tests.row_tables import content, copy, make_base, shown
 from tests.sizes import rest_thorough, rounds
 
 import manifestcommit as mc
+from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.engine.operations.row_change import Declared
 from manifestcommit.engine.row_changes import arrow_rows
 from manifestcommit.engine.row_changes.clauses import Clauses
 from manifestcommit.engine.row_changes.merge_clauses import begin_merge_clauses
-from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.engine.runtime.outcome import Outcome, committed_or_raise
 from manifestcommit.errors import CommitConflictError, ManifestCommitError
 from manifestcommit.store import Store
