@@ -58,11 +58,10 @@ def _older(session: TableContext, head: Head, format: str, chosen: int) -> Head:
             "Its readers find an older version by time travel; to take back what was committed "
             "since, roll the table back, which commits a new version"
         )
-    tags = {name: tag for name, tag in head.snapshot.tags.items() if tag.version <= chosen}
-    expired = max(old.snapshot.expired, head.snapshot.expired)
-    return msgspec.structs.replace(
-        old, snapshot=msgspec.structs.replace(old.snapshot, tags=tags, expired=expired)
+    now = msgspec.structs.replace(
+        old.snapshot, tags=head.snapshot.tags, expired=head.snapshot.expired
     )
+    return msgspec.structs.replace(old, snapshot=now)
 
 
 def create_table_sql(session: TableContext, name: str) -> str:

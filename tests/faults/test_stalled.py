@@ -283,6 +283,21 @@ def test_a_job_that_lists_files_of_a_fenced_job_is_fenced() -> None:
     assert read_ids(store) == [2, 3, 4]
 
 
+def test_a_job_that_lists_again_a_file_of_a_fenced_job_is_fenced() -> None:
+    """Its entry says that this job lists it; gc goes by the name, and may delete it between the look and the create. [CM2] [GC5]"""
+    store = table(3)
+    (path, *_) = (entry.path for entry in open_head(store).snapshot.added)
+    write(store, rows([4]), overwrite=None)
+    new = begin(store)
+    new._job.add_files([path])
+    (entry,) = change_of(new).add
+    assert entry.job == new.id and open_head(store).version == 4
+    expire(store, fence=4, expired=1)
+    with pytest.raises(JobFencedError):
+        new.commit()
+    assert read_ids(store) == [4]
+
+
 def test_a_fenced_job_whose_create_was_sent_reads_the_history_before_it_says_so() -> None:
     """It lost once, then slept, then was fenced; every version since its birth can be read and none has it. [CM2]"""
     store = table(3)

@@ -223,6 +223,31 @@ def test_a_version_that_only_a_tag_keeps_is_exported_and_an_expired_one_is_not(t
     check(table)
 
 
+def test_an_older_version_is_exported_with_the_tags_and_the_expiry_of_now(tmp_path: Path) -> None:
+    """What was tagged, untagged or expired since, also where an export before it showed that. [EX2] [EX4]"""
+    path = tmp_path / "t"
+    for number in range(5):
+        mc.write(numbered(number + 1), path)
+    table = mc.Table(path)
+    table.tag("gone", 1)
+    table.tag("kept", 2)
+    mc.write(numbered(6), path)
+    old = table.version
+    mc.write(numbered(7), path)
+    table.untag("gone")
+    table.tag("new", 4)
+    table.tag("later", old + 1)
+    table.export("iceberg", old - 1)
+    table.gc(grace="0s", keep_for="0s", keep_versions=table.version - old + 1)
+    assert mc.Table(path).describe()["oldest_readable_version"] == old
+    table.export("iceberg", old)
+    from pyiceberg.table import StaticTable
+
+    shown = StaticTable.from_metadata(f"{path}/_iceberg").metadata
+    assert {name: ref.snapshot_id for name, ref in shown.refs.items()} == {"kept": 2, "new": 4, "main": old}
+    assert [each.snapshot_id for each in shown.snapshots] == [2, 4, old]
+
+
 def test_how_far_an_export_is_behind_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In versions, and since when. [EX2]"""
     path = str(tmp_path / "t")

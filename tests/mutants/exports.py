@@ -59,6 +59,20 @@ EXPORTS: tuple[Mutant, ...] = (
         tests=f"{_TESTS}::test_an_older_version_is_exported_as_the_newest_until_a_later_one_is",
     ),
     mutant(
+        "tags of an older version",
+        "An older version is exported with the tags of its time: without new ones, and with those of files that are gone.",
+        "EX2 EX4",
+        (_DOOR, "tags=head.snapshot.tags, ", ""),
+        tests=f"{_TESTS}::test_an_older_version_is_exported_with_the_tags_and_the_expiry_of_now",
+    ),
+    mutant(
+        "expiry of an older version",
+        "An export of an older version goes on to show versions that have expired, whose files gc deletes.",
+        "EX2 EX4",
+        (_DOOR, ", expired=head.snapshot.expired", ""),
+        tests=f"{_TESTS}::test_an_older_version_is_exported_with_the_tags_and_the_expiry_of_now",
+    ),
+    mutant(
         "hole in the log",
         "A Delta log lacks the versions that no exporter followed: rows are missing.",
         "EX1 EX2",

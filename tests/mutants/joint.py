@@ -205,6 +205,13 @@ JOINT: tuple[Mutant, ...] = (
         tests=_PURE + "the_next_version_after_an_aborted_member_has_the_state_of_its_base",
     ),
     mutant(
+        "joint disputed times",
+        "What a member that was aborted saw of disagreeing clocks is forgotten: a search by time gives a wrong version without a word.",
+        "MT5 CM27",
+        (_FATE, "disputed_times=member.disputed_times,", ""),
+        tests=_PURE + "clocks_that_a_void_member_found_to_disagree_stay_disputed",
+    ),
+    mutant(
         "joint no longer pending",
         "A version that is built on a committed member is pending itself.",
         "IV2 MT5",
@@ -396,6 +403,20 @@ JOINT: tuple[Mutant, ...] = (
         "IV3 MT11",
         ("joint.py", "        check_together(opened)\n", "        assert opened\n"),
         tests="doors/test_joint.py::test_jobs_that_were_not_prepared_together_do_not_end_together",
+    ),
+    mutant(
+        "prepared apart checked",
+        "The outcomes of jobs that were prepared apart are given as one: some are committed, others are not.",
+        "IV3 MT11",
+        (_TWO, "if prepared is not None and not ids <= {each.job for each in prepared.change.together}:", "if False:"),
+        tests=_PREPARED + "jobs_that_were_prepared_apart_have_no_common_outcome",
+    ),
+    mutant(
+        "prepared home",
+        "Prepared jobs choose their home: two coordinators that died wait for each other's tables for ever.",
+        "IV9 MT2 MT11",
+        (_TWO, "if ordered_parts(parts)[0] is not parts[0]:", "if False:"),
+        tests=_PREPARED + "another_table_as_the_home_is_refused_where_all_jobs_agree_on_it",
     ),
     mutant(
         "prepared otherwise",

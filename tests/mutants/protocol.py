@@ -35,6 +35,13 @@ COMMITTING: tuple[Mutant, ...] = (
         tests="faults/test_stalled.py::test_a_job_that_lists_files_of_a_fenced_job_is_fenced",
     ),
     mutant(
+        "fence of names",
+        "A job lists again a file whose name says that a fenced job wrote it: gc deletes it, whatever its entry says.",
+        "IV7 CM2 GC5",
+        (_SETTLED, "dict.fromkeys([*jobs, *(job for job in writers if job is not None)])", "dict.fromkeys(jobs)"),
+        tests="faults/test_stalled.py::test_a_job_that_lists_again_a_file_of_a_fenced_job_is_fenced",
+    ),
+    mutant(
         "fenced early",
         "A job that was born at the fence is told that it is fenced: no table is the worse for it, only who was told.",
         "CM2",

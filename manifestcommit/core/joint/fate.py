@@ -65,7 +65,8 @@ def state_before(member: Snapshot, base: Snapshot) -> Snapshot:
     """The state to build the next version on above a member that was aborted: that of its `base`,
     and the member's version is void. [MT5]
 
-    Times come from the member, so that those of the chain never go back. [CM14]
+    Times come from the member, so that those of the chain never go back, and what its writer saw of
+    the clocks stays known. [CM14] [CM27]
     """
     assert member.pending is not None and member.pending.base == base.version
     return msgspec.structs.replace(
@@ -75,7 +76,6 @@ def state_before(member: Snapshot, base: Snapshot) -> Snapshot:
         version=member.version,
         committed_at=member.committed_at,
         disputed_times=member.disputed_times,
-        proven=member.proven,
         void=(*member.void, member.version),
     )
 

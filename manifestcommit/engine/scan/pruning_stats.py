@@ -30,7 +30,7 @@ class EntrySource:
         self, table: pa.Table, schema: Schema, partition_by: Sequence[int], predicate: Predicate
     ) -> None:
         self._table = table.select([n for n in table.column_names if "." in n or n == "rows"])
-        self._leaves = leaf_fields(schema)
+        self._leaves = _comparable_fields(schema)
         self._partition_by = partition_by
         self._named = columns_of(predicate)
 
@@ -40,7 +40,7 @@ class EntrySource:
 
     def bounds(self, column: tuple[str, ...]) -> ColumnBounds | None:
         field = self._leaves.get(column)
-        if field is None or column not in self._named or has_own_order(field):
+        if field is None or column not in self._named:
             return None
         if field.id in self._partition_by:
             value = whole(self._table.column(f"partition.{field.id}"))
@@ -93,7 +93,7 @@ class RowGroupSource:
             )
             for footer in footers
         ]
-        self._leaves = leaf_fields(schema)
+        self._leaves = _comparable_fields(schema)
         self._partition_by = partition_by
 
     @property
@@ -111,7 +111,7 @@ class RowGroupSource:
 
     def bounds(self, column: tuple[str, ...]) -> ColumnBounds | None:
         field = self._leaves.get(column)
-        if field is None or has_own_order(field):
+        if field is None:
             return None
         if field.id in self._partition_by:
             name = f"partition.{field.id}"
@@ -171,7 +171,7 @@ class ManifestSource:
     def __init__(self, snapshot: Snapshot) -> None:
         self._references = snapshot.manifests
         self._partition_by = snapshot.partition_by
-        self._leaves = leaf_fields(snapshot.schema or Schema(fields=()))
+        self._leaves = _comparable_fields(snapshot.schema or Schema(fields=()))
 
     @property
     def rows(self) -> pa.Array:
@@ -179,7 +179,7 @@ class ManifestSource:
 
     def bounds(self, column: tuple[str, ...]) -> ColumnBounds | None:
         field = self._leaves.get(column)
-        if field is None or field.id not in self._partition_by or has_own_order(field):
+        if field is None or field.id not in self._partition_by:
             return None
         index = self._partition_by.index(field.id)
         low = values.to_array([_at(ref.lower, index) for ref in self._references], field.type)
@@ -205,6 +205,12 @@ def leaf_fields(schema: Schema) -> dict[tuple[str, ...], Field]:
 
     walk(schema.fields, ())
     return columns
+
+
+def _comparable_fields(schema: Schema) -> dict[tuple[str, ...], Field]:
+    """Of these columns those whose values engines compare as they are stored: bounds say nothing
+    of the others. [RD6]"""
+    return {path: field for path, field in leaf_fields(schema).items() if not has_own_order(field)}
 
 
 def columns_for(
@@ -296,7 +302,7 @@ class _Groups:
 
     def __init__(self, metadata: Any, file_schema: pa.Schema, schema: Schema) -> None:
         self._metadata = metadata
-        self._named = leaf_fields(schema)
+        self._named = _comparable_fields(schema)
         self._tracked = {leaf.id: leaf for leaf in tracked_leaves(schema, file_schema, sys.maxsize)}
 
     @property
@@ -307,7 +313,7 @@ class _Groups:
     def bounds(self, column: tuple[str, ...]) -> ColumnBounds | None:
         field = self._named.get(column)
         leaf = None if field is None else self._tracked.get(field.id)
-        if field is None or leaf is None or has_own_order(field):
+        if field is None or leaf is None:
             return None
         known = group_stats(self._metadata, leaf)
         low, high = (

@@ -52,6 +52,13 @@ def test_a_first_write_clashes_with_everything_but_the_trace_of_another_one() ->
     assert rule(change(), at=head()) is None
 
 
+def test_first_columns_take_the_place_of_those_that_no_commit_has_used() -> None:
+    """Whoever made the table is no better than others who write first; after one commit its columns stay. [CM13] [CF8]"""
+    other = change(operation="schema", initial=Schema(fields=(Field(id=9, name="other", type="long"),)), partition_by=())
+    assert rule(other, at=head(provisional=True)) == rule(other, at=head(schema=None, partition_by=())) is None
+    assert rule(other, at=head()) == "schema"
+
+
 @pytest.mark.parametrize(
     ("scope", "touched", "clashes"),
     [

@@ -14,7 +14,7 @@ from manifestcommit.core.commit.conflict import is_readable
 from manifestcommit.core.format import codec
 from manifestcommit.core.joint.fate import as_decision, as_member, attempt_of, fate_of, last_state, share_of, state_before
 from manifestcommit.core.table import object_names
-from manifestcommit.core.table.snapshot import JointRecord, Snapshot, Totals
+from manifestcommit.core.table.snapshot import DisputedTime, JointRecord, Snapshot, Totals
 
 MEMBER, HOME = golden.pending(), golden.home()
 ATTEMPT = golden.home().joint[golden.TABLE_ID].attempt
@@ -111,6 +111,13 @@ def test_the_next_version_after_an_aborted_member_has_the_state_of_its_base() ->
     assert golden.JOB not in after.recent_jobs and MEMBER.commits[0].job not in after.recent_jobs and not after.homes
     assert [version for version in range(1, 11) if is_readable(after, version)] == [1, 2, 3, 4, 5, 6, 7, 10]
     codec.decode_snapshot(codec.encode_snapshot(after), name=object_names.version_name(10))
+
+
+def test_clocks_that_a_void_member_found_to_disagree_stay_disputed() -> None:
+    """Its writer may be the only one with a right clock: else a search by time gives a wrong version without a word. [MT5] [CM27]"""
+    found = DisputedTime(first=7, last=9, said=5_000_000_000, clock=1)
+    state = state_before(msgspec.structs.replace(MEMBER, disputed_times=(found,)), BASE)
+    assert not BASE.disputed_times and state.disputed_times == write(state, now=99).disputed_times == (found,)
 
 
 def test_the_next_version_after_a_committed_member_has_its_state_and_is_not_pending() -> None:

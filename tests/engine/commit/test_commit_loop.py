@@ -366,3 +366,23 @@ def test_emptying_the_whole_table_opens_no_manifest() -> None:
     assert run(own, made).committed
     assert counting.requests() == {"put_if_absent": 1, "list": 1, "put": 1}
     assert open_head(store).snapshot.totals.files == 1
+
+
+def test_each_file_of_a_manifest_is_removed_once_and_never_listed_twice(set_budgets: SetBudgets) -> None:
+    """The first and the last one, too: a manifest's bounds are of its paths. [OB6] [CF7] [CF10]"""
+    set_budgets(inline_entry_bytes=0, fan_in=99)
+    store = memory()
+    own = table(store)
+    for days in ("ab", "cde"):
+        assert run(own, change(open_head(store), *days)).committed
+    listed = planning.entries_table(own, open_head(store).snapshot).to_pylist()
+    assert [ref.files for ref in open_head(store).snapshot.manifests] == [2, 3]
+    for each in listed:
+        head = open_head(store)
+        again = change(head)
+        entry = Entry(path=each["path"], partition=(each["path"][4],), rows=1, bytes=10, job=again.job)
+        outcome = run(own, msgspec.structs.replace(again, add=(entry,)), head)
+        assert outcome.conflict is not None and outcome.conflict.rule == "path_is_live"
+        going = msgspec.structs.replace(change(head), operation="delete", remove=frozenset({each["path"]}))
+        assert run(own, going, head).committed
+    assert open_head(store).snapshot.totals.files == 0

@@ -315,6 +315,20 @@ def test_the_loser_of_a_race_for_the_first_schema_fits_the_winners(store: Memory
     check_table(store)
 
 
+def test_columns_of_a_first_write_that_commits_nothing_bind_nobody(store: MemoryStore) -> None:
+    """It may have died; the next one writes other columns, in other partitions, and the first then conflicts. [CM13] [CF8]"""
+    maker, other = begin(store), begin(store)
+    maker.write(pa.table({"id": ["text"]}))
+    assert open_head(store).snapshot.provisional
+    other.write(rows([1], day="a"), partition_by=["day"])
+    other.commit()
+    assert read_ids(store) == [1] and not open_head(store).snapshot.provisional
+    with pytest.raises(CommitConflictError) as caught:
+        maker.commit()
+    assert caught.value.rule == "schema" and read_ids(store) == [1]
+    check_table(store)
+
+
 def test_two_first_writes_at_once_are_both_there(store: MemoryStore) -> None:
     """The second creates the table between the first's look and its create. [CM13]"""
     raced = False

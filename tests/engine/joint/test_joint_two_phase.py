@@ -26,10 +26,11 @@ from manifestcommit.engine.commit.prepared_job import put_prepared, read_prepare
 from manifestcommit.engine.job.resolve import list_jobs, resolve_job
 from manifestcommit.engine.job.two_phase import commit_prepared, give_up, settle_prepared
 from manifestcommit.engine.joint.joint_commit import TablePart, commit_declared
+from manifestcommit.engine.joint.joint_two_phase import check_together as together_or_refused
 from manifestcommit.engine.joint.joint_two_phase import prepared_together, together_of
 from manifestcommit.engine.maintenance import gc
 from manifestcommit.engine.metadata.table_context import TableContext
-from manifestcommit.errors import CorruptMetadataError, ManifestCommitError, TableNotFoundError, UndecidedError
+from manifestcommit.errors import CorruptMetadataError, ManifestCommitError, TableNotFoundError, UndecidedError, UsageError
 from manifestcommit.joint import PreparedTransaction
 from manifestcommit.store import open_store
 from manifestcommit.testing import CountingStore, FaultStore
@@ -366,6 +367,45 @@ def test_jobs_that_name_each_other_differently_are_refused() -> None:
     session.store.put(object_names.prepared_name(jobs[1]), _changed(own, elsewhere))
     with pytest.raises(UndecidedError, match="not in the same store"):
         commit_prepared(lake.at(lake.urls[1]), jobs[1])
+    assert lake.moved() == [0, 0, 0]
+
+
+def test_another_table_as_the_home_is_refused_where_all_jobs_agree_on_it() -> None:
+    """The order of tables chooses it, so that two coordinators that died never wait for each other. [MT2] [MT11] [SE2]"""
+    lake = Lake(3)
+    jobs = prepare(lake)
+    for url, job in zip(lake.urls, jobs, strict=True):
+        session = lake.at(url)
+        own = read_prepared(session, job)
+        assert own is not None
+        first, second, third = own.change.together
+        session.store.put(object_names.prepared_name(job), _changed(own, (second, first, third)))
+    for url, job in zip(lake.urls, jobs, strict=True):
+        with pytest.raises(CorruptMetadataError, match="or not the one first that decides"):
+            commit_prepared(lake.at(url), job)
+    assert lake.moved() == [0, 0, 0]
+
+
+def test_jobs_that_were_prepared_apart_have_no_common_outcome() -> None:
+    """A job of another group, or of none; some jobs of one group have one. [MT11] [MT1]"""
+    lake = Lake(3)
+    group, others, alone = prepare(lake), prepare(lake, [1, 2]), lake.parts([2])[0]
+    assert isinstance(alone.change, Write)
+    put_prepared(alone.session, alone.change.job, seal(alone.session, alone.head, alone.change, None))
+
+    def check(*jobs: tuple[int, str]) -> None:
+        together_or_refused([(lake.at(lake.urls[which]), job) for which, job in jobs])
+
+    check((0, group[0]), (2, group[2]))
+    check((1, others[0]), (2, others[1]))
+    check((2, alone.change.job))
+    for apart in ([(0, group[0]), (2, others[1])], [(1, others[0]), (2, group[2])], [(0, group[0]), (2, alone.change.job)]):
+        for given in (apart, apart[::-1]):
+            with pytest.raises(UsageError, match="was not prepared together with the other jobs"):
+                check(*given)
+            paths = {lake.urls[which]: job for which, job in given}
+            with pytest.raises(UsageError, match="nothing was done"):
+                PreparedTransaction(paths).commit()
     assert lake.moved() == [0, 0, 0]
 
 

@@ -243,6 +243,22 @@ def test_a_null_partition_value_is_found_beside_others() -> None:
         assert paths(entries_table(session, snapshot, predicate)) == expected
 
 
+@pytest.mark.parametrize("metadata", [{"__CHAR_VARCHAR_TYPE_STRING": "char(3)"}, {"__COLLATIONS": {"s": "spark.UTF8_LCASE"}}])
+@pytest.mark.parametrize("by_parts", [True, False])
+def test_bounds_of_a_column_with_an_order_of_its_own_hide_nothing(metadata: dict[str, Any], by_parts: bool) -> None:
+    """Engines find 'a' equal to 'A', or to 'a  ': by row groups, whole manifests, and their references alike. [RD6] [RD12]"""
+    stats = ColumnStats(nulls=0, nans=0, min="a", max="a")
+    entries = [Entry(path=f"{n}", partition=("a", None), rows=2, bytes=1, job=JOB, columns={7: stats}) for n in range(5)]
+    session, snapshot = listed(entries)
+    snapshot = snapshot if by_parts else read_whole(snapshot)
+    for column in ("s", "p"):
+        predicate = Compare(op="=", column=(column,), value="A")
+        assert paths(entries_table(session, snapshot, predicate)) == []
+        fields = tuple(msgspec.structs.replace(each, metadata=metadata) if each.name == column else each for each in SCHEMA.fields)
+        own = msgspec.structs.replace(snapshot, schema=Schema(fields=fields))
+        assert paths(entries_table(session, own, predicate)) == ["0", "1", "2", "3", "4"]
+
+
 def test_a_bound_of_nan_keeps_its_row_group() -> None:
     """It bounds nothing, and Parquet's statistics pass over it: such a manifest is read whole. [OB14] [RD12]"""
     stats = [ColumnStats(nulls=0, nans=0, min=low, max=2.0) for low in (values.encode(math.nan, "double"), 1.0)]

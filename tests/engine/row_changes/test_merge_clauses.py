@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from tests.faults.tables import begin, check_table, memory, read_ids, rows, session, write
 from tests.faults.test_crashes import KEY, every_fault, full, small, tight  # noqa: F401  # tight: a fixture
@@ -15,14 +17,16 @@ from tests.row_tables import content, copy, make_base, shown
 from tests.sizes import rest_thorough, rounds
 
 import manifestcommit as mc
+from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.engine.operations.row_change import Declared
 from manifestcommit.engine.row_changes import arrow_rows
 from manifestcommit.engine.row_changes.clauses import Clauses
 from manifestcommit.engine.row_changes.merge_clauses import begin_merge_clauses
 from manifestcommit.engine.runtime.outcome import Outcome, committed_or_raise
-from manifestcommit.errors import CommitConflictError
+from manifestcommit.errors import CommitConflictError, ManifestCommitError
 from manifestcommit.store import Store
 from manifestcommit.table import Table
+from manifestcommit.testing.faults import FaultStore
 
 
 @pytest.fixture(scope="module")
@@ -264,6 +268,35 @@ def test_what_it_has_read_is_its_keys_partitions_or_all(by_source: bool) -> None
                 committed_or_raise(mine.commit(), "t")
             assert caught.value.rule == "read_partition_was_touched" and read_ids(store) == [1, 1, 2, 2, 3]
         check_table(store)
+
+
+def test_a_file_that_changes_between_the_two_looks_loses_no_row() -> None:
+    """One that others wrote, whose bytes no digest holds: rows that nobody chose would go. [RC1] [GC11]"""
+    store = memory()
+    write(store, rows([7]))
+
+    def put(ids: list[int]) -> None:
+        sink = io.BytesIO()
+        pq.write_table(rows(ids), sink, use_dictionary=False, compression="none")
+        store.put("theirs.parquet", sink.getvalue())
+
+    put([1, 2, 3, 4])
+    with begin(store) as job:
+        job.add_files(["theirs.parquet"])
+    looks = 0
+
+    class Changing(FaultStore):
+        def filesystem(self) -> Any:
+            nonlocal looks
+            looks += 1
+            if looks == 2:
+                put([1, 1, 3, 4])
+            return super().filesystem()
+
+    clauses = Clauses(matched=(mc.Delete(),), unmatched=(), by_source=())
+    with pytest.raises(ManifestCommitError, match="keep 3 rows by the first look and 2 by the second"):
+        begin_merge_clauses(session(Changing(store)), rows([1]), ["id"], clauses)
+    assert looks == 2 and open_head(store).version == 3
 
 
 def test_new_rows_say_their_own_ranges_and_changed_ones_those_of_their_files(tmp_path: Path) -> None:

@@ -16,10 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.budgets import SetBudgets, budgets
+from tests.faults.tables import begin, memory, session
 
 import manifestcommit as mc
 from manifestcommit.core.format import manifest_table
 from manifestcommit.engine.scan import planning
+from manifestcommit.testing.counting import CountingStore
 
 UTC = dt.UTC
 
@@ -325,3 +327,20 @@ def test_pruning_does_prune() -> None:
         assert table.files(filter=condition).num_rows == 1
         assert table.files(filter=~condition).num_rows >= 9
     assert isinstance(table.dataset(), ds.Dataset)
+
+
+def test_each_file_of_a_manifest_is_found_by_its_path_alone(set_budgets: SetBudgets) -> None:
+    """The first and the last one, too, and no other manifest is read: a plan of files that are rewritten would lose them. [OB6]"""
+    set_budgets(inline_entry_bytes=0, fan_in=99)
+    store = memory()
+    for first in (1, 4, 7):
+        with begin(store) as job:
+            for day in range(first, first + 3):
+                job.write(pa.table({"day": [str(day)]}), partition_by=["day"])
+    snapshot = session(store).open().snapshot
+    assert [ref.files for ref in snapshot.manifests] == [3, 3, 3]
+    for path in planning.entries_table(session(store), snapshot).column("path").to_pylist():
+        own = session(calls := CountingStore(store))
+        assert planning.entries_of(own, snapshot, [path]).column("path").to_pylist() == [path]
+        assert len({call.name for call in calls.calls}) == 1
+    assert planning.entries_of(session(store), snapshot, ["day=1/", "day=9/~"]).num_rows == 0

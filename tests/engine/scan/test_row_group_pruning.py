@@ -81,6 +81,14 @@ def test_row_groups_that_clearly_hold_no_match_are_skipped(predicate: Predicate 
     assert groups_of(NUMBERS, SCHEMA, predicate) == kept
 
 
+@pytest.mark.parametrize("metadata", [{"__CHAR_VARCHAR_TYPE_STRING": "char(3)"}, {"__COLLATIONS": {"s": "spark.UTF8_LCASE"}}])
+def test_a_column_with_an_order_of_its_own_skips_nothing(metadata: dict[str, Any]) -> None:
+    """[RD13] [RD6] Engines find 'A' equal to 'a', or to 'A  '."""
+    own = Schema(fields=tuple(msgspec.structs.replace(each, metadata=metadata) if each.name == "s" else each for each in SCHEMA.fields))
+    predicate = Compare(op="=", column=("s",), value="A")
+    assert groups_of(NUMBERS, SCHEMA, predicate) == [] and groups_of(NUMBERS, own, predicate) == [0, 1, 2]
+
+
 def test_a_nan_that_the_footer_hides_is_found() -> None:
     """[RD13] Parquet's bounds leave NaN out, and to Spark it is greater than every number."""
     file = file_of(pa.table({"f": [1.0, math.nan, 1.0, 2.0]}), 2)
