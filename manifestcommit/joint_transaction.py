@@ -23,6 +23,7 @@ from .errors import UsageError
 from .job import Job, begin
 from .joint import (
     JointOutcome,
+    PinnedTable,
     PreparedTransaction,
     Tables,
     checked_jobs,
@@ -34,6 +35,7 @@ from .joint import (
 )
 from .store import open_store
 from .table.row_changes import RowChanges
+from .table.table import Table
 
 # A row change as one table's part of a joint commit.
 
@@ -59,6 +61,10 @@ class RowChangePart:
     def as_part(self) -> TablePart:
         """The same: a row change is held once, and is over then."""
         return self.part()
+
+    def pin(self, version: int) -> None:
+        """Rest on the whole table at this version, too. [MT16]"""
+        self._change.pin(version)
 
     def repeat(self, *, as_begun: bool) -> None:
         """Of a rerun whose key is committed: whether it declares no more than was said when it
@@ -97,6 +103,7 @@ class Transaction:
     def __init__(self, jobs: Mapping[str, Job], fingerprint: str | None = None) -> None:
         self._jobs, self._fingerprint = dict(jobs), fingerprint
         self._rows: dict[Job, RowChangePart] = {}  # instead of what the job would write
+        self._pinned: dict[Job, int] = {}  # the versions that were read
         self._ended: Act | None = None  # how it ended, or began to
         self._skips = False  # a rerun that does nothing, whatever it declared
         self._lock = threading.Lock()
@@ -126,7 +133,8 @@ class Transaction:
 
         Its methods are those of `Table`: `delete`, `update`, `merge`, `merge_into` and
         `overwrite_where`. They look at the table's newest version, not at what this transaction
-        writes, and commit nothing: the transaction does. A transaction allows one change of each
+        writes, and commit nothing: the transaction does. Rows and values that come from another
+        version need `based_on`, or `read`. A transaction allows one change of each
         table, by one call of these methods or by writes of its job. With `recoverable`, a rerun
         looks at the rows again.
 
@@ -146,6 +154,44 @@ class Transaction:
         Spec: MT1, RC1.
         """
         return TransactionRows(self, self._job(table))
+
+    def read(self, table: str) -> PinnedTable:
+        """Return a table as it was when this transaction began, for what is computed from its rows.
+
+        What others write into the table from then on is a conflict, and nothing is committed in any
+        table, so that what was computed agrees with what it was computed from. The whole table
+        counts as read; compaction is no conflict. The table takes part in the commit, also where
+        nothing is written into it: that needs the right to write there. Writes of this transaction
+        are not in it.
+
+        Args:
+            table: the name, as for `tx[table]`.
+
+        Returns:
+            The version: its methods are `to_arrow`, `dataset`, `read` and `watermarks`.
+
+        Raises:
+            TableNotFoundError: there is no table at the path.
+            SnapshotExpiredError: gc has expired the version since, as for a rerun of a recoverable
+                job that began long ago.
+            UsageError: no table of the transaction has this name, or the transaction is over.
+
+        Example:
+            `silver = tx.read("silver").to_arrow(columns=["day", "amount"])`
+
+        Spec: MT16, CF16.
+        """
+        job = self._job(table)
+        job._check_home()
+        with self._lock:
+            if self._ended is not None:
+                raise self._over()
+            snapshot = job._job.pin()
+            if job in self._rows:
+                self._rows[job].pin(snapshot.version)
+            self._pinned[job] = snapshot.version
+        opened = Table(job._job.url, job._storage_options)
+        return PinnedTable(opened, snapshot.version, snapshot.watermarks)
 
     def _job(self, table: str) -> Job:
         job = self._jobs.get(table) if isinstance(table, str) else None
@@ -332,6 +378,7 @@ class TransactionRows(RowChanges):
         fingerprint: str | None,
         reason: str | None,
         watermarks: Ranges | None = None,
+        based_on: int | None = None,
     ) -> Declared:
         for name, given in (("key", key), ("fingerprint", fingerprint)):
             if given is not None:
@@ -345,7 +392,9 @@ class TransactionRows(RowChanges):
             fingerprint=self._transaction._fingerprint,
             reason=reason,
             watermarks=watermarks,
+            based_on=based_on,
             hold=self._held,
+            pinned=self._transaction._pinned.get(self._job),
         )
 
     def _held(self, change: RowChange) -> None:
@@ -353,6 +402,8 @@ class TransactionRows(RowChanges):
         with transaction._lock:  # others may have changed it, or ended it, since the rows were read
             transaction._check_rows(self._job)
             self._job._job.enter(Act.CHANGE)
+            if (pinned := transaction._pinned.get(self._job)) is not None:
+                change.pin(pinned)
             transaction._rows[self._job] = RowChangePart(change)
 
 

@@ -58,9 +58,16 @@ class RowChanges:
         fingerprint: str | None,
         reason: str | None,
         watermarks: Ranges | None = None,
+        based_on: int | None = None,
     ) -> Declared:
         """What a row change is declared with, and who commits it."""
-        return Declared(key=key, fingerprint=fingerprint, reason=reason, watermarks=watermarks)
+        return Declared(
+            key=key,
+            fingerprint=fingerprint,
+            reason=reason,
+            watermarks=watermarks,
+            based_on=based_on,
+        )
 
     @checked(where=condition, reason=optional(REASON))
     def delete(
@@ -72,6 +79,7 @@ class RowChanges:
         fingerprint: str | None = None,
         reason: str | None = None,
         dry_run: bool = False,
+        based_on: int | None = None,
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> RowOutcome:
@@ -91,6 +99,9 @@ class RowChanges:
             fingerprint: declared with the key, beside the condition; by default nothing.
             reason: why; recorded in the history; by default nothing.
             dry_run: count only, and change nothing; by default False.
+            based_on: the version that the condition was chosen from, where it comes from rows of
+                the table: what others wrote since then, where the condition can be true, is a
+                conflict. By default the newest.
             message: as for the function `write`; by default none.
             metadata: as for the function `write`; by default none.
 
@@ -104,16 +115,18 @@ class RowChanges:
             KeyReusedError: the key was committed with another condition or fingerprint.
             UsageError: the condition cannot be understood or evaluated, or Spark is needed and not
                 installed.
+            VersionNotFoundError: of `based_on`.
+            JobFencedError: `based_on` is below the table's fence.
             TableNotFoundError: there is no table at the path.
             DataFileMissingError: a file that holds such rows is gone, as where gc expired the
                 version meanwhile: run it again.
             OutcomeUnknownError: the store did not say whether it was committed.
 
-        Spec: RC2, RC6, RC8.
+        Spec: RC2, RC6, RC8, CF17.
         """
         check_meaning("where", [where], spark)
         session = self._session.noting(message, metadata)
-        declared = self._declared(key, fingerprint, reason)
+        declared = self._declared(key, fingerprint, reason, based_on=based_on)
         choice = self._choice(spark, session)
         return delete_where(session, where, choice, declared, dry_run=dry_run)
 
@@ -127,6 +140,7 @@ class RowChanges:
         fingerprint: str | None = None,
         reason: str | None = None,
         dry_run: bool = False,
+        based_on: int | None = None,
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> RowOutcome:
@@ -146,6 +160,8 @@ class RowChanges:
                 nothing.
             reason: why; recorded in the history; by default nothing.
             dry_run: count only, and change nothing; by default False.
+            based_on: the version that the condition and the values come from, as for `delete`; by
+                default the newest.
             message: as for the function `write`; by default none.
             metadata: as for the function `write`; by default none.
 
@@ -158,6 +174,8 @@ class RowChanges:
             KeyReusedError: the key was committed with another condition, values or fingerprint.
             SchemaMismatchError: a new value is null in a column that is not nullable.
             UsageError: the condition or a value cannot be understood or evaluated without Spark.
+            VersionNotFoundError: of `based_on`.
+            JobFencedError: `based_on` is below the table's fence.
             TableNotFoundError: there is no table at the path.
             DataFileMissingError: a file that holds such rows is gone, as where gc expired the
                 version meanwhile: run it again.
@@ -166,12 +184,12 @@ class RowChanges:
         Example:
             `table.update({"delay": "delay + 5"}, where="day = '2013-01-01' AND carrier = 'UA'")`
 
-        Spec: RC7, RC6, RC8.
+        Spec: RC7, RC6, RC8, CF17.
         """
         check_meaning("where", [where])
         check_meaning("set", set.values())
         session = self._session.noting(message, metadata)
-        declared = self._declared(key, fingerprint, reason)
+        declared = self._declared(key, fingerprint, reason, based_on=based_on)
         return update_where(session, set, where, declared, dry_run=dry_run)
 
     @checked(
@@ -202,6 +220,7 @@ class RowChanges:
         fingerprint: str | None = None,
         reason: str | None = None,
         watermarks: Ranges | None = None,
+        based_on: int | None = None,
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> RowOutcome:
@@ -230,6 +249,9 @@ class RowChanges:
             reason: why; recorded in the history; by default nothing.
             watermarks: source -> (start, end), half-open, as for `write`: they advance with the
                 commit; by default none.
+            based_on: the version of the table that the source's rows were read from, if they were,
+                as for the function `write`: what others wrote since then, where such a key can lie,
+                is a conflict. By default what the rows carry, else the newest.
             message: as for the function `write`; by default none.
             metadata: as for the function `write`; by default none.
 
@@ -244,6 +266,8 @@ class RowChanges:
             KeyReusedError: the key was committed with another declaration.
             SchemaMismatchError: the source does not fit the table.
             UsageError: the source has a key twice.
+            VersionNotFoundError: of `based_on`.
+            JobFencedError: `based_on`, or what the rows carry, is below the table's fence.
             TableNotFoundError: there is no table at the path.
             DataFileMissingError: a file that holds such rows is gone, as where gc expired the
                 version meanwhile: run it again.
@@ -252,11 +276,11 @@ class RowChanges:
         Example:
             `table.merge(corrections, on=["day", "flight"], key="corrections:7")`
 
-        Spec: RC3, RC4, RC6, RC8, RC9, WM2.
+        Spec: RC3, RC4, RC6, RC8, RC9, CF17, WM2.
         """
         is_spark = is_spark_dataframe(source)
         session = self._session.noting(message, metadata)
-        declared = self._declared(key, fingerprint, reason, watermarks)
+        declared = self._declared(key, fingerprint, reason, watermarks, based_on)
         clauses = Clauses(
             as_clauses("when_matched", when_matched, (Update, Delete)),
             as_clauses("when_not_matched", when_not_matched, (Insert,)),
@@ -301,6 +325,7 @@ class RowChanges:
         fingerprint: str | None = None,
         reason: str | None = None,
         watermarks: Ranges | None = None,
+        based_on: int | None = None,
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> MergeBuilder:
@@ -317,6 +342,7 @@ class RowChanges:
             fingerprint: as for `merge`.
             reason: as for `merge`.
             watermarks: as for `merge`.
+            based_on: as for `merge`.
             message: as for `merge`.
             metadata: as for `merge`.
 
@@ -340,6 +366,7 @@ class RowChanges:
             fingerprint=fingerprint,
             reason=reason,
             watermarks=watermarks,
+            based_on=based_on,
             message=message,
             metadata=metadata,
         )
@@ -416,8 +443,7 @@ class RowChanges:
             new,
             where,
             self._choice(spark, session),
-            self._declared(key, fingerprint, reason, watermarks),
-            based_on=based_on,
+            self._declared(key, fingerprint, reason, watermarks, based_on),
         )
 
     def _is_for_an_active_session(self) -> bool:

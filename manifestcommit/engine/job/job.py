@@ -38,7 +38,7 @@ from ...core.schema.fields import Schema, arrow_marks, relaxed, shown
 from ...core.schema.partitioning import PartitionPattern, dedupe, of_partition
 from ...core.table import object_names
 from ...core.table.entries import Entry, ManifestRef
-from ...core.table.snapshot import KeyRecord, TogetherJob
+from ...core.table.snapshot import KeyRecord, Snapshot, TogetherJob
 from ...core.table.watermark import Advance, find_misfit
 from ...errors import TableNotFoundError, UsageError
 from ..commit.commit_loop import BasedOn, below, check_based_on, commit, measured
@@ -54,7 +54,7 @@ from ..joint.joint_two_phase import prepared_together
 from ..metadata.table_context import TableContext
 from ..metadata.table_root import open_or_free
 from ..metadata.time_travel import find_job_at, find_key_at
-from ..metadata.version_chain import Head
+from ..metadata.version_chain import Head, read_version
 from ..runtime.outcome import (
     InputTotals,
     JobMetrics,
@@ -188,6 +188,7 @@ class Transaction:
         self._stream: StreamBatch | None = None
         self._change: Write | None = None
         self._tasks = 0
+        self._is_read = False  # whether its commit rests on the whole table as of its birth [MT16]
         self.is_declared = False  # whether anything was, or rows were handed in
         self._finished = self._failed = 0  # writes
         self._writing = False
@@ -283,6 +284,19 @@ class Transaction:
     @property
     def url(self) -> str:
         return self._session.store.url
+
+    def pin(self) -> Snapshot:
+        """Rest on the whole table as of the job's birth, and return it. TableNotFoundError where
+        there is none. [MT16]"""
+        head = self._head
+        if head is None:
+            raise TableNotFoundError(
+                f"there is no table at {self.url}, so that there is nothing to read; nothing was "
+                "done. Make it first: create_table(…, exist_ok=True)."
+            )
+        self._is_read = True
+        birth = object_names.parse_job_id(self.id).birth
+        return read_version(self._session.store, head, birth).snapshot
 
     # --- what it declares -------------------------------------------------------------------------
 
@@ -681,6 +695,7 @@ class Transaction:
             declared = as_begun(declared)
         read_at = self.based_on.version(head, self.url)
         reads = self.based_on.reads(read_at) if overwrite is None else ()
+        reads = ({},) if self._is_read else reads
         return Write(
             job=self.id,
             birth=birth,

@@ -62,14 +62,18 @@ class RowOutcome(Outcome, frozen=True, kw_only=True):
 
 class Declared(msgspec.Struct, frozen=True, kw_only=True):
     """What callers declare with any row change. watermarks: ranges of sources whose rows it writes;
-    they advance with the commit [RC6] [WM2]; hold: takes the change when it is complete, for a
-    commit of several tables, in place of its own commit [MT3]."""
+    they advance with the commit [RC6] [WM2]; based_on: the version that the rows, or the condition
+    and the values, come from, in place of what the rows say [CF17]; hold: takes the change when it
+    is complete, for a commit of several tables, in place of its own commit [MT3]; pinned: the
+    version of the table that this commit has read as a whole [MT16]."""
 
     key: str | None = None
     fingerprint: str | None = None
     reason: str | None = None
     watermarks: Ranges | None = None
+    based_on: int | None = None
     hold: Callable[[RowChange], None] | None = None
+    pinned: int | None = None
 
 
 NOTHING = Declared()
@@ -107,7 +111,11 @@ class RowChange:
         )
         self.id = session.new_job(self.head)
         self._reads: tuple[PartitionPattern, ...] = ()
+        self._pinned = declared.pinned
+        self._told = BasedOn(declared.based_on)
         self._based_on: int | None = None
+        if self.record is None:
+            self._told.version(self.head, session.store.url)
         self._removed: dict[str, int] = {}
         self._entries: list[Entry] = []
         self._manifests: list[ManifestRef] = []
@@ -156,16 +164,27 @@ class RowChange:
         ).metrics("running")
 
     def read(self, partitions: Iterable[PartitionPattern]) -> None:
-        """Record that rows of these partitions decide what changes: concurrent writes to them
-        conflict. [CF16]"""
+        """Record that rows of these partitions decide what changes: writes to them by others since
+        the version that the change is based on conflict, and those that are there do so now. [CF16]
+        [CF17]"""
         self._reads = bounded((*self._reads, *partitions))
-
-    def rest_on(self, told: BasedOn) -> None:
-        """Record the version that the new rows were read from, after `read`: commits since then
-        conflict likewise, and those that are there do so now. [CF17]"""
-        version = told.version(self.head, self.session.store.url)
+        versions = (self._told.version(self.head, self.session.store.url), self._pinned)
+        if self._pinned is not None:
+            self._reads = ({},)
+        version = min((each for each in versions if each is not None), default=None)
         self._based_on = below(version, self.head.version, None, self._reads)
         check_based_on(self.session, self.head, self.change())
+
+    def pin(self, version: int) -> None:
+        """Record that the commit has read the whole table at this version. [MT16]"""
+        self._pinned = version
+        if self.record is None:
+            self.read(())
+
+    def rest_on(self, marks: Iterable[str]) -> None:
+        """Record what the new rows say of the version that they were read from, before `read`.
+        [CF17]"""
+        self._told.take(marks)
 
     def plan(self, *, sources: tuple[SourceRange, ...] = ()) -> WritePlan:
         """Plan how its files are written: with the columns and the partitioning of the snapshot.

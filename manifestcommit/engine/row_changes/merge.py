@@ -108,6 +108,7 @@ def begin_merge(
         plan = keys_only(plan, fields)
     staged = stage(session, plan, source, only_keys=actions.only_keys)
     table_by = change.snapshot.partition_by
+    change.rest_on(staged.marks)
     change.read(partitions_of_keys(fields, staged.files, plan.partition_by, table_by))
     work = _Merge(session, change, fields, staged)
     going = work.take_out(remove=actions.matched is not None)

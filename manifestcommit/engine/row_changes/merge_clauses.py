@@ -21,7 +21,7 @@ from ...core.filter.sql_expression import Resolve, compile_value
 from ...core.filter.sql_syntax import NotUnderstoodError
 from ...core.schema import arrow_schema
 from ...core.schema.evolution import find_column, fit
-from ...core.schema.fields import Field, Schema
+from ...core.schema.fields import Field, Schema, arrow_marks
 from ...errors import SchemaMismatchError, UsageError
 from ..datafile.row_buffer import record_batches
 from ..datafile.writer import check_rows
@@ -95,7 +95,7 @@ def begin_merge_clauses(
     rows = (batch.select(order).rename_columns(work.source_names) for batch in batches)
     attempt = session.env.randomness(8).hex()
     entries, _ = write_rows(session, plan, rows, task=0, attempt=attempt)
-    work.use(Staged(plan=plan, files=tuple(entries)))
+    work.use(Staged(plan=plan, files=tuple(entries), marks=arrow_marks(given.metadata)))
     files = work.rewrite()
     work.insert()
     return Merged(change, files, work.counts)
@@ -207,6 +207,7 @@ class _Merge:
         self._times = np.zeros(source.num_rows, dtype=np.int64)
         by = self._change.snapshot.partition_by
         partitions = partitions_of_keys(self._fields, staged.files, staged.plan.partition_by, by)
+        self._change.rest_on(staged.marks)
         self._change.read(({},) if self._by_source else partitions)
 
     def rewrite(self) -> ChangedFiles:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from ...core.schema import arrow_schema
 from ...core.schema.evolution import find_column, fit
-from ...core.schema.fields import Field, Schema
+from ...core.schema.fields import Field, Schema, arrow_marks
 from ...core.table.entries import Entry
 from ...errors import SchemaMismatchError, UsageError
 from ..datafile.row_buffer import record_batches
@@ -25,11 +25,13 @@ from .arrow_rows import write_rows
 
 
 class Staged(msgspec.Struct, frozen=True, kw_only=True):
-    """The source as files of this job, which nothing lists yet."""
+    """The source as files of this job, which nothing lists yet. marks: what its rows say of the
+    version that they were read from."""
 
     plan: WritePlan
     files: tuple[Entry, ...]
     intake: InputTotals | None = None
+    marks: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -90,7 +92,8 @@ def stage(session: TableContext, plan: WritePlan, source: Any, *, only_keys: boo
     attempt = session.env.randomness(8).hex()
     rows = (batch.select(chosen) for batch in batches)
     files, intake = write_rows(session, plan, rows, task=0, attempt=attempt)
-    return Staged(plan=plan, files=tuple(files), intake=intake)
+    marks = arrow_marks(given.metadata)
+    return Staged(plan=plan, files=tuple(files), intake=intake, marks=marks)
 
 
 def staged_rows(

@@ -17,7 +17,6 @@ from ...core.schema import arrow_schema
 from ...core.schema.fields import Schema, arrow_marks
 from ...core.table.entries import Entry
 from ...errors import UsageError
-from ..commit.commit_loop import BasedOn
 from ..datafile.row_buffer import record_batches
 from ..datafile.writer import WritePlan, check_rows
 from ..metadata.table_context import TableContext
@@ -68,14 +67,10 @@ def overwrite_where(
     condition: Any,
     choice: Choice,
     declared: Declared = NOTHING,
-    *,
-    based_on: int | None = None,
 ) -> RowOutcome:
     """Replace exactly the rows for which the condition is true; a row for which it is null stays.
     [RC10]"""
-    change, going, executor, rows = begin_overwrite(
-        session, data, condition, choice, declared, based_on=based_on
-    )
+    change, going, executor, rows = begin_overwrite(session, data, condition, choice, declared)
     gone = going.rows if going is not None else 0
     return finish(change, session, going, executor=executor, rows_deleted=gone, rows_inserted=rows)
 
@@ -86,8 +81,6 @@ def begin_overwrite(
     condition: Any,
     choice: Choice,
     declared: Declared = NOTHING,
-    *,
-    based_on: int | None = None,
 ) -> Overwriting:
     """Write the data, refuse it if a row is outside of the condition, and write the files that take
     the place of others. [RC1]"""
@@ -97,10 +90,8 @@ def begin_overwrite(
     snapshot = change.snapshot
     assert snapshot.schema is not None
     executor, wanted = choice.by_language(condition, snapshot.schema, "where")
+    change.rest_on(data.marks)
     change.read(partitions_of(wanted.predicate, snapshot.schema, snapshot.partition_by))
-    told = BasedOn(based_on)
-    told.take(data.marks)
-    change.rest_on(told)
     new, missing = _stage(session, change, data)
     _check_inside(change, executor, wanted, new)
     entries = planning.entries_table(session, snapshot, wanted.predicate)

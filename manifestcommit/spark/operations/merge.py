@@ -28,7 +28,7 @@ from ...engine.row_changes.merge_source import Staged, check_columns, keys_only,
 from ...engine.row_changes.removal import RowsToDelete, by_sources, finish
 from ...engine.scan import planning
 from ...errors import UsageError
-from ..read.provenance import check_running
+from ..read.provenance import check_running, marks_of
 from ..read.scan import quoted, read_files
 from .delete import Options, files_of, free_name, named_rows, rewrite_with, take
 from .rewrite import write_entries
@@ -68,6 +68,7 @@ def merge(
     )
     work = _Merge(spark, session, change, keys, staged, storage_options)
     work.check_keys()
+    change.rest_on(staged.marks)
     change.read(
         partitions_of_keys(
             keys, staged.files, staged.plan.partition_by, change.snapshot.partition_by
@@ -254,7 +255,8 @@ def _stage(
         source.select(*map(quoted, chosen)), plan, storage_options=storage_options
     )
     files = tuple(files_of(session, plan, written))
-    return SparkStaged(plan=plan, files=files, written=written)
+    marks = tuple(marks_of(source))
+    return SparkStaged(plan=plan, files=files, marks=marks, written=written)
 
 
 def _staged_here(
@@ -262,4 +264,6 @@ def _staged_here(
 ) -> SparkStaged:
     staged = stage(session, plan, source, only_keys=only_keys)
     written = Written(entries=staged.files, tasks=1, intake=staged.intake)
-    return SparkStaged(plan=plan, files=staged.files, intake=staged.intake, written=written)
+    return SparkStaged(
+        plan=plan, files=staged.files, intake=staged.intake, marks=staged.marks, written=written
+    )

@@ -142,7 +142,7 @@ def test_a_table_that_is_not_there_and_columns_that_must_be_named(tmp_path: Path
 
 def overwriting(store: Store, condition: str, data: pa.Table, key: str | None = None, based_on: int | None = None) -> RowChange:
     each = session(store)
-    return begin_overwrite(each, arrow_data(each, data), condition, here(each), Declared(key=key), based_on=based_on).change
+    return begin_overwrite(each, arrow_data(each, data), condition, here(each), Declared(key=key, based_on=based_on)).change
 
 
 def overwrite(store: Store) -> Outcome:
@@ -222,4 +222,4 @@ def test_what_others_commit_while_it_commits_counts_from_the_version_that_it_is_
     assert mine.change().since == 2 and committed_or_raise(mine.commit(), "t").committed
     late = session(store)
     with pytest.raises(CommitConflictError):
-        begin_overwrite(late, arrow_data(late, rows([2], day="a")), "day = 'a'", here(late), based_on=2)
+        begin_overwrite(late, arrow_data(late, rows([2], day="a")), "day = 'a'", here(late), Declared(based_on=2))

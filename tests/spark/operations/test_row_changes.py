@@ -84,6 +84,22 @@ def test_a_dataframe_of_the_table_itself_is_compared_from_the_version_that_it_sh
     assert table.overwrite_where(again, "day = 'k=v#x?'").rows_inserted == 9
 
 
+def test_a_dataframe_of_the_table_itself_is_merged_as_it_is_written(spark: Any, base: Any, tmp_path: Path) -> None:
+    """[CF17] [RC3]"""
+    table, _ = copy(base, "partitioned", tmp_path)
+
+    def mine() -> Any:
+        return mc.read_committed(table.url, spark=spark).filter("id = 5").limit(1).withColumn("x", F.lit(0.5))
+
+    seen, version = mine(), table.version
+    mc.write(changed([5]), table.url)
+    with pytest.raises(mc.errors.CommitConflictError, match=f"since {version}"):
+        table.merge(seen, on="id")
+    with pytest.raises(mc.errors.CommitConflictError, match=f"since {version}"):
+        table.delete("id = 5", spark=spark, based_on=version)
+    assert table.merge(mine(), on="id").rows_updated > 0
+
+
 # --- what a deletion says, and what it leaves alone ----------------------------------------------------------------------
 
 

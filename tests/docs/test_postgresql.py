@@ -1,0 +1,132 @@
+"""The page's statements for PostgreSQL, run by a real server: none of the rows of several writers is lost, whenever it commits.
+
+Needs Debian's package postgresql, which is not installed for it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.docs.blocks import REPO
+
+import manifestcommit as mc
+
+FOLDER = REPO / "docs" / "examples" / "postgresql"
+BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+SCHEMA = pa.schema([("id", pa.int64()), ("amount", pa.int64())])
+
+
+def statement(name: str) -> str:
+    """As the page shows it."""
+    return (FOLDER / f"{name}.sql").read_text("utf-8")
+
+
+class Server:
+    """A cluster in a folder, reached by its socket."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.bin = folder, BINARIES[-1].parent
+        self._user = "postgres" if os.geteuid() == 0 else None  # it refuses to run as root
+        folder.mkdir(mode=0o777)
+        folder.chmod(0o777)
+        self._do("initdb", "-D", f"{folder}/data", "-A", "trust", "-U", "me", "--no-sync")
+        self.start()
+
+    def _do(self, *command: str) -> None:
+        subprocess.run([self.bin / command[0], *command[1:]], user=self._user, cwd=self.folder, check=True, stdout=subprocess.DEVNULL)
+
+    def start(self) -> None:
+        options = f"-k {self.folder} -c listen_addresses= -c wal_writer_delay=10s"
+        self._do("pg_ctl", "-D", f"{self.folder}/data", "-w", "-l", f"{self.folder}/log", "-o", options, "start")
+
+    def stop(self, how: str) -> None:
+        """immediate: as after a crash."""
+        self._do("pg_ctl", "-D", f"{self.folder}/data", "-w", "-m", how, "stop")
+
+    def run(self, text: str) -> list[list[str]]:
+        command = [self.bin / "psql", "-h", self.folder, "-U", "me", "-d", "postgres", "-qAtX", "-v", "ON_ERROR_STOP=1", "-f", "-"]
+        done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+        return [line.split("|") for line in done.stdout.splitlines()]
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    if not BINARIES:
+        pytest.skip("PostgreSQL is not installed (Debian: postgresql)")
+    folder = Path(tempfile.mkdtemp(prefix="pg"))  # not pytest's, which other runs close to all but root
+    folder.chmod(0o711)
+    running = Server(folder / "s")
+    try:
+        running.run("CREATE TABLE orders (id bigserial PRIMARY KEY, amount bigint);" + statement("prepare"))
+        yield running
+    finally:
+        running.stop("immediate")
+        shutil.rmtree(folder)
+
+
+def settled(server: Server) -> int:
+    return int(server.run(statement("settled"))[0][0])
+
+
+def read_between(server: Server, start: int, end: int) -> pa.Table:
+    rows = server.run(statement("read").replace("':start'", f"'{start}'").replace("':end'", f"'{end}'"))
+    return pa.Table.from_pylist([dict(zip(SCHEMA.names, map(int, row), strict=True)) for row in rows], SCHEMA)
+
+
+def load(server: Server, table: mc.Table) -> None:
+    start, end = int(table.watermarks().get("orders", 0)), settled(server)
+    rows = read_between(server, start, end)
+    if rows.num_rows:
+        table.merge(rows, on="id", watermarks={"orders": (start, end)})
+
+
+def test_no_row_of_four_writers_is_lost_whenever_it_commits(server: Server, tmp_path: Path) -> None:
+    """By the serial id, read at the same moments, some are."""
+    table = mc.create_table(tmp_path / "orders", SCHEMA)
+
+    def write(number: int) -> None:
+        work = f"BEGIN; INSERT INTO orders (amount) VALUES (1); SELECT pg_sleep({0.1 * number}); UPDATE orders SET amount = {number} WHERE "
+        server.run((work + "id = lastval(); COMMIT;\n") * (24 // number))
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in (1, 2, 4, 8)]
+    for each in writers:
+        each.start()
+    by_id: set[int] = set()
+    while any(each.is_alive() for each in writers):
+        by_id |= {int(row[0]) for row in server.run(f"SELECT id FROM orders WHERE id > {max(by_id, default=0)}")}
+        load(server, table)
+    by_id |= {int(row[0]) for row in server.run(f"SELECT id FROM orders WHERE id > {max(by_id, default=0)}")}
+    load(server, table)
+    there = {(int(row[0]), int(row[1])) for row in server.run("SELECT id, amount FROM orders")}
+    assert len(there) == 24 + 12 + 6 + 3 > len(by_id)
+    assert {tuple(row.values()) for row in table.to_arrow().to_pylist()} == there
+
+
+def test_a_row_that_is_updated_comes_again(server: Server, tmp_path: Path) -> None:
+    table = mc.create_table(tmp_path / "orders", SCHEMA)
+    for text in ("INSERT INTO orders (amount, tx) VALUES (1, '3'), (2, '4')", "UPDATE orders SET amount = 5 WHERE id = 1"):
+        server.run(text)
+        load(server, table)
+    assert sorted(tuple(row.values()) for row in table.to_arrow().to_pylist()) == [(1, 5), (2, 2)]
+
+
+def test_a_server_that_crashed_gives_no_row_an_id_below_the_position(server: Server, tmp_path: Path) -> None:
+    """Of transactions that changed nothing, ids are given again, but for what the page's second statement makes durable."""
+    table = mc.create_table(tmp_path / "orders", SCHEMA)
+    server.run("INSERT INTO orders (amount) VALUES (1)")
+    server.run("CHECKPOINT")
+    server.run("BEGIN; SELECT pg_current_xact_id(); ROLLBACK;\n" * 20)
+    load(server, table)
+    server.stop("immediate")
+    server.start()
+    server.run("INSERT INTO orders (amount) VALUES (2)")
+    load(server, table)
+    assert sorted(row["amount"] for row in table.to_arrow().to_pylist()) == [1, 2]
