@@ -24,17 +24,6 @@ def refusal(why: str, instead: str) -> UsageError:
     return error
 
 
-def check_installed() -> None:
-    """UsageError if sqlglot is not installed."""
-    try:
-        import sqlglot  # noqa: F401  # late: an extra
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            "mc.sql needs sqlglot, which is not installed; nothing was done: "
-            "pip install 'manifestcommit[sql]'"
-        ) from error
-
-
 def tokens_of(text: str) -> list[Any]:
     """The tokens of a text. UsageError where it has none, or is not SQL."""
     from sqlglot.dialects import Databricks

@@ -505,7 +505,8 @@ FLOORS: dict[str, list[set[str]]] = {
 CORE_MAY_IMPORT = {
     "__future__", "abc", "base64", "binascii", "bisect", "collections", "contextlib", "copy", "dataclasses", "datetime",
     "decimal", "difflib", "enum", "functools", "hashlib", "io.BytesIO", "itertools", "json", "math", "numbers", "operator", "re", "reprlib",
-    "string", "struct", "sys", "types", "typing", "unicodedata", "urllib.parse", "zlib", "msgspec", "numpy", "pyarrow", "zstandard",
+    "string", "struct", "sys", "types", "typing", "unicodedata", "urllib.parse", "zlib",
+    "msgspec", "numpy", "pyarrow", "sqlglot", "zstandard",
 }  # fmt: skip
 CORE_MAY_NOT_IMPORT_OF_THESE = {"pyarrow.fs", "pyarrow.flight", "pyarrow.csv", "pyarrow.feather", "numpy.random"}
 CORE_MAY_NOT_CALL = {
