@@ -638,8 +638,8 @@ def test_private_parts_of_others_are_used_in_one_place(modules) -> None:
     assert list(foreign_privates({name: modules[name] for name in PRIVATE_TO_OTHERS}, set())), "they are needed no more"
 
 
-# Comes with the package, and is loaded for a terminal only.
-LOADED_LATE = {"rich"}
+# Come with the package, and are loaded for a terminal, and for a text in SQL, only.
+LOADED_LATE = {"rich", "sqlglot"}
 
 
 def test_what_the_package_needs_is_installed_with_it(ours) -> None:

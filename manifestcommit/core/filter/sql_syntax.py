@@ -161,17 +161,16 @@ def number(text: str, sign: int = 1) -> tuple[int | float | Decimal, str]:
 def _dialect() -> Any:
     """Spark's, but that functions keep their names and arguments."""
     from sqlglot.dialects.spark import Spark
-    from sqlglot.parsers.spark import SparkParser
+
+    base: Any = Spark.Parser
 
     class AsWritten(Spark):
-        class Parser(SparkParser):
+        class Parser(base):  # type: ignore[misc]
             FUNCTIONS: ClassVar[dict[str, Any]] = {}
-            FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
-                "CAST": SparkParser.FUNCTION_PARSERS["CAST"]
-            }
+            FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {"CAST": base.FUNCTION_PARSERS["CAST"]}
             NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
             NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
-                "CASE": SparkParser.NO_PAREN_FUNCTION_PARSERS["CASE"]
+                "CASE": base.NO_PAREN_FUNCTION_PARSERS["CASE"]
             }
 
     return AsWritten()
@@ -180,7 +179,7 @@ def _dialect() -> Any:
 def _tokens(text: str) -> list[Any]:
     """sqlglot's tokens, each with the text that it has in the tree."""
     from sqlglot.errors import TokenError
-    from sqlglot.tokenizer_core import Token, TokenType
+    from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
     try:
         given = _dialect().tokenize(text)
@@ -247,7 +246,7 @@ def _is_one(raw: str, after: str) -> bool:
 
 
 def _check_words(words: Sequence[str], kinds: Sequence[str], raws: Sequence[str]) -> None:
-    """Errors for what sqlglot passes over: a value that is missing, a word without its other."""
+    """Errors for what sqlglot ignores: a value that is missing, a word without its other."""
     opened: list[str] = []
     run = 0  # of NOT and -
     for at, (word, kind) in enumerate(zip(words, kinds, strict=True)):
