@@ -703,7 +703,6 @@ LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
         "test_overwrite_replaces_what_the_session_says": (),
         "test_read_modify_write_is_based_on_what_was_read": (),
         "test_rows_are_replaced_by_a_condition": (),
-        "test_without_sqlglot_the_error_says_what_to_install": (),
     },
     "tests/spark/write/test_arrow_writer.py": {
         "test_a_refusal_in_a_task_keeps_its_type": (),

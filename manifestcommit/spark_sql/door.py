@@ -121,7 +121,7 @@ def sql(
 
     Raises:
         UsageError: the statement is not understood, changes a table that is not attached, or an
-            argument does not belong to it; or sqlglot is not installed.
+            argument does not belong to it.
         TableNotFoundError: there is no table at a path.
         VersionNotFoundError: there is no such version or tag.
         SchemaMismatchError: rows do not fit the table.
@@ -136,10 +136,7 @@ def sql(
 
     Spec: SP47, SP48, SP49.
     """
-    from .scanner import check_installed
-
-    check_installed()
-    from .execution import Execution, check_quotes  # late: pyspark and sqlglot are extras
+    from .execution import Execution, check_quotes  # late: pyspark is an extra
     from .names import Names
     from .statements import parse
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import UsageError
-from ..version import install
 
 Name = tuple[str, ...]  # the parts of a name, without quotes
 _OPEN, _CLOSE = {"L_PAREN", "L_BRACKET", "L_BRACE"}, {"R_PAREN", "R_BRACKET", "R_BRACE"}
@@ -23,16 +22,6 @@ def refusal(why: str, instead: str) -> UsageError:
     error = UsageError(f"invalid statement: {why}; nothing was done. Instead: {instead}")
     error.argument = "statement"
     return error
-
-
-def check_installed() -> None:
-    """UsageError if sqlglot is not installed."""
-    try:
-        import sqlglot  # noqa: F401  # late: an extra
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"mc.sql needs sqlglot, which is not installed; nothing was done: {install('sql')}"
-        ) from error
 
 
 def tokens_of(text: str) -> list[Any]:

@@ -519,7 +519,8 @@ FLOORS: dict[str, list[set[str]]] = {
 CORE_MAY_IMPORT = {
     "__future__", "abc", "base64", "binascii", "bisect", "collections", "contextlib", "copy", "dataclasses", "datetime",
     "decimal", "difflib", "enum", "functools", "hashlib", "io.BytesIO", "itertools", "json", "math", "numbers", "operator", "re", "reprlib",
-    "string", "struct", "sys", "types", "typing", "unicodedata", "urllib.parse", "zlib", "msgspec", "numpy", "pyarrow", "zstandard",
+    "string", "struct", "sys", "types", "typing", "unicodedata", "urllib.parse", "zlib",
+    "msgspec", "numpy", "pyarrow", "sqlglot", "zstandard",
 }  # fmt: skip
 CORE_MAY_NOT_IMPORT_OF_THESE = {"pyarrow.fs", "pyarrow.flight", "pyarrow.csv", "pyarrow.feather", "numpy.random"}
 CORE_MAY_NOT_CALL = {
@@ -651,8 +652,8 @@ def test_private_parts_of_others_are_used_in_one_place(modules) -> None:
     assert list(foreign_privates({name: modules[name] for name in PRIVATE_TO_OTHERS}, set())), "they are needed no more"
 
 
-# Comes with the package, and is loaded for a terminal only.
-LOADED_LATE = {"rich"}
+# Come with the package, and are loaded for a terminal, and for a text in SQL, only.
+LOADED_LATE = {"rich", "sqlglot"}
 
 
 def test_what_the_package_needs_is_installed_with_it(ours) -> None:

@@ -75,6 +75,17 @@ def test_small_row_changes_load_no_module_for_scans(tmp_path: Path) -> None:
     assert "pyarrow.parquet" in found and not found & {"pyarrow.dataset", "fsspec", "asyncio"}
 
 
+def test_sqlglot_is_loaded_at_the_first_text_only(tmp_path: Path) -> None:
+    """Its import takes longer than a small commit."""
+    root = str(tmp_path / "t")
+    code = (
+        f"import manifestcommit as mc, pyarrow as pa, pyarrow.compute as pc\nmc.write(pa.table({{'id': [1, 2]}}), {root!r})\n"
+        f"t = mc.Table({root!r})\nt.delete(pc.field('id') == 1)\nt.to_arrow(filter=pc.field('id') > 1)"
+    )
+    assert "sqlglot" not in roots(loaded(code))
+    assert "sqlglot" in roots(loaded(code + "\nt.to_arrow(filter='id > 1')"))
+
+
 @pytest.mark.parametrize("module", ["spark.datasource.source", "spark.read.task_reader", "spark.write.arrow_writer"])
 def test_workers_of_spark_load_no_public_names(module: str) -> None:
     """Each of Spark's Python workers imports one of these; the public calls are for drivers."""

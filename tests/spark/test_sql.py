@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import gc
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -394,15 +392,3 @@ def test_what_is_declared_without_a_meaning_is_refused(run: Any, root: str, stat
     with pytest.raises(UsageError, match="eave"):
         run(statement, **option)
     assert mc.Table(root).version == 2
-
-
-def test_without_sqlglot_the_error_says_what_to_install() -> None:
-    """[SP49]"""
-    code = (
-        "import sys; sys.modules['sqlglot'] = None\n"
-        "import manifestcommit as mc\n"
-        "from manifestcommit.spark_sql.scanner import check_installed\n"
-        "try: check_installed()\nexcept mc.UsageError as error: print(error)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "pip install '.[sql]'" in done.stdout

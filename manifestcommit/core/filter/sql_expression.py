@@ -24,7 +24,7 @@ from ..schema.evolution import find_column
 from ..schema.fields import MAX_PRECISION, Field, Schema, StructType, decimal_parts, type_text
 from ..schema.spark_json import has_own_order
 from .predicate import ColumnPath
-from .sql_syntax import Call, IncompleteError, Literal, Name, Node, NotUnderstoodError, parse
+from .sql_syntax import IncompleteError, NotUnderstoodError, number, parse, terms, written
 
 # names -> the columns that it means and their field; UsageError if there is none
 Resolve: TypeAlias = Callable[[tuple[str, ...]], tuple[ColumnPath, Field]]
@@ -39,19 +39,20 @@ _MOMENT = re.compile(
     r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)?)?", re.ASCII
 )
 _MANY = 32  # members of a list; more are looked up together
-_CASTS = {
-    "boolean": "boolean",
-    "tinyint": "byte",
-    "byte": "byte",
-    "smallint": "short",
-    "short": "short",
-    "int": "integer",
-    "integer": "integer",
-    "bigint": "long",
-    "long": "long",
-    "float": "float",
-    "real": "float",
-    "double": "double",
+_SIGNS = {"EQ": "=", "NEQ": "!=", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
+_ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/"}
+_TYPES = {  # sqlglot's names of the types that Spark's words mean
+    "BOOLEAN": "boolean",
+    "TINYINT": "byte",
+    "SMALLINT": "short",
+    "INT": "integer",
+    "BIGINT": "long",
+    "FLOAT": "float",
+    "DOUBLE": "double",
+    "TEXT": "string",
+    "DATE": "date",
+    "TIMESTAMPTZ": "timestamp",
+    "TIMESTAMPNTZ": "timestamp_ntz",
 }
 
 
@@ -80,7 +81,12 @@ def compile_condition(text: str, schema: Schema) -> pc.Expression:
 
 def compile_value(text: str, resolve: Resolve) -> Typed:
     """An expression and its type. [RC2]"""
-    return _Compiler(resolve).typed(parse(text))
+    try:
+        return _Compiler(resolve).typed(parse(text))
+    except RecursionError:
+        raise NotUnderstoodError(
+            "parts nested so deeply are not understood without Spark"
+        ) from None
 
 
 def columns_of(schema: Schema) -> Resolve:
@@ -146,35 +152,70 @@ def balanced(terms: Sequence[pc.Expression], join: Callable[[Any, Any], Any]) ->
 
 
 class _Compiler:
+    """Compiles sqlglot's tree, class by class of its nodes."""
+
     def __init__(self, resolve: Resolve) -> None:
         self._resolve = resolve
 
-    def typed(self, node: Node) -> Typed:
-        match node:
-            case Literal(value=None):
-                return literal(None)
-            case Literal(value=value, type=kind):
-                return _of(value, kind)
-            case Name(path=path):
-                return self._column(path)
-            case Call(name="and" | "or" as name, args=args):
-                join = pc.and_kleene if name == "and" else pc.or_kleene
-                return Typed(balanced([self._boolean(arg) for arg in args], join), "boolean")
-            case Call(name="not", args=(arg,)):
-                return Typed(pc.invert(self._boolean(arg)), "boolean")
-            case Call(name="in", args=(subject, *members)):
-                return self._in(self.typed(subject), [self.typed(each) for each in members])
-            case Call(name="case", args=args):
-                return self._case(args)
-            case Call(name="if", args=(condition, yes, no)):
-                return self._case((condition, yes, no))
-            case Call(name="cast", args=(value, Literal(value=kind))):
-                return _cast(self.typed(value), kind)
-            case Call(name=name, args=args):
-                return self._call(name, [self.typed(arg) for arg in args])
-        raise NotUnderstoodError("a part is not understood without Spark")
+    def typed(self, node: Any) -> Typed:
+        name = type(node).__name__
+        if name in _SIGNS:
+            return _compare(_SIGNS[name], *self._both(node))
+        if name in _ARITHMETIC:
+            return _calculate(_ARITHMETIC[name], *self._both(node))
+        if name not in _FORMS:
+            raise NotUnderstoodError(f"{written(node)} is not understood without Spark")
+        return _FORMS[name](self, node)
 
-    def _boolean(self, node: Node) -> pc.Expression:
+    def _literal(self, node: Any) -> Typed:
+        return _of(node.this, "string") if node.is_string else _of(*number(node.this))
+
+    def _negative(self, node: Any) -> Typed:
+        inner = node.this
+        if type(inner).__name__ == "Literal" and not inner.is_string:
+            return _of(*number(inner.this, -1))
+        return _call("negative", [self.typed(inner)])
+
+    def _terms(self, node: Any) -> Typed:
+        join = pc.and_kleene if type(node).__name__ == "And" else pc.or_kleene
+        return Typed(balanced([self._boolean(each) for each in terms(node)], join), "boolean")
+
+    def _between(self, node: Any) -> Typed:
+        subject, low, high = (self.typed(node.args[key]) for key in ("this", "low", "high"))
+        tests = (_compare(">=", subject, low), _compare("<=", subject, high))
+        return Typed(pc.and_kleene(*(each.expression for each in tests)), "boolean")
+
+    def _like(self, node: Any) -> Typed:
+        found = _text_call("like", [*self._both(node)])
+        return _not(found) if node.args.get("negate") else found
+
+    def _typed_literal(self, node: Any) -> Typed:
+        if not getattr(node.this, "is_string", False):
+            raise NotUnderstoodError(f"{written(node)} is not understood without Spark")
+        return _typed_literal(self.typed(node.this), _type_of(node.to))
+
+    def _function(self, node: Any) -> Typed:
+        name = node.name.lower()
+        if name == "if" and len(node.expressions) == 3:
+            return self._case([node.expressions[:2]], node.expressions[2])
+        return _call(name, self._all(node.expressions))
+
+    def _both(self, node: Any) -> tuple[Typed, Typed]:
+        return self.typed(node.this), self.typed(node.expression)
+
+    def _all(self, nodes: Sequence[Any]) -> list[Typed]:
+        return [self.typed(each) for each in nodes]
+
+    def _is(self, node: Any) -> Typed:
+        subject, wanted = self.typed(node.this), node.expression
+        match type(wanted).__name__:
+            case "Null":
+                return Typed(subject.expression.is_null(), "boolean")
+            case "Boolean":
+                return _compare("<=>", subject, _of(wanted.this, "boolean"))
+        raise NotUnderstoodError(f"IS {written(wanted)} is not understood without Spark")
+
+    def _boolean(self, node: Any) -> pc.Expression:
         found = self.typed(node)
         if found.type == "void":
             return _null("boolean")
@@ -182,16 +223,31 @@ class _Compiler:
             raise NotUnderstoodError(f"a {type_text(found.type)} is neither true nor false")
         return found.expression
 
-    def _column(self, names: tuple[str, ...]) -> Typed:
+    def _column(self, node: Any) -> Typed:
+        names = tuple(part.name for part in node.parts)
         path, field = self._resolve(names)
         if has_own_order(field):
             raise NotUnderstoodError(f"the column {'.'.join(path)!r} has an order of Spark's own")
         column = pc.field(path[0]) if len(path) == 1 else pc.field(path)
         return Typed(column, field.type)
 
-    def _case(self, args: Sequence[Node]) -> Typed:
-        conditions = [self._boolean(each) for each in args[:-1:2]]
-        values = _alike([self.typed(each) for each in (*args[1:-1:2], args[-1])])
+    def _case_of(self, node: Any) -> Typed:
+        pairs = [(each.this, each.args["true"]) for each in node.args["ifs"]]
+        subject = None if node.this is None else self.typed(node.this)
+        return self._case(pairs, node.args.get("default"), subject)
+
+    def _case(
+        self, pairs: Sequence[Sequence[Any]], other: Any, subject: Typed | None = None
+    ) -> Typed:
+        """Pairs of a condition and a value, then the value of all else."""
+        conditions = [
+            self._boolean(when)
+            if subject is None
+            else _compare("=", subject, self.typed(when)).expression
+            for when, _ in pairs
+        ]
+        last = literal(None) if other is None else self.typed(other)
+        values = _alike([*(self.typed(then) for _, then in pairs), last])
         names = [str(number) for number in range(len(conditions))]
         # a null condition is none that is true
         chosen = pc.case_when(
@@ -199,7 +255,8 @@ class _Compiler:
         )
         return Typed(chosen, values[0].type)
 
-    def _in(self, subject: Typed, members: Sequence[Typed]) -> Typed:
+    def _in(self, node: Any) -> Typed:
+        subject, members = self.typed(node.this), self._all(node.expressions)
         if not members:
             raise NotUnderstoodError("a list without members")
         known = [each for each in members if each.type != "void"]
@@ -216,37 +273,58 @@ class _Compiler:
         found = found | _null("boolean") if len(known) < len(members) else found
         return Typed(found, "boolean")
 
-    def _call(self, name: str, args: list[Typed]) -> Typed:
-        match name, args:
-            case (("date literal" | "timestamp literal" | "timestamp_ntz literal"), [arg]):
-                return _typed_literal(arg, name.removesuffix(" literal"))
-            case (("=" | "!=" | "<" | "<=" | ">" | ">=" | "<=>"), [left, right]):
-                return _compare(name, left, right)
-            case (("+" | "-" | "*" | "/"), [left, right]):
-                return _calculate(name, left, right)
-            case "negative", [arg] if _is_number(arg.type):
-                return arg._replace(expression=pc.negate_checked(arg.expression), is_literal=False)
-            case "abs", [arg] if _is_number(arg.type):
-                return arg._replace(expression=pc.abs_checked(arg.expression), is_literal=False)
-            case "isnull", [arg]:
-                return Typed(arg.expression.is_null(), "boolean")
-            case "isnotnull", [arg]:
-                return Typed(arg.expression.is_valid(), "boolean")
-            case "isnan", [arg] if arg.type in _FLOATS:
-                is_nan = pc.is_nan(arg.expression)
-                return Typed(pc.and_kleene(arg.expression.is_valid(), is_nan), "boolean")
-            case (("coalesce" | "ifnull" | "nvl"), [_, _, *_]):
-                values = _alike(args)
-                made = pc.coalesce(*(each.expression for each in values))
-                return Typed(made, values[0].type)
-            case "nullif", [left, right]:
-                equal = pc.make_struct(_compare("=", left, right).expression, field_names=["0"])
-                made = pc.case_when(equal, _null(left.type), left.expression)
-                return Typed(made, left.type)
-            case (("year" | "month" | "day" | "dayofmonth"), [arg]) if arg.type == "date":
-                part = getattr(pc, name.removesuffix("ofmonth"))(arg.expression)
-                return Typed(part.cast(pa.int32()), "integer")
-        return _text_call(name, args)
+
+# A class of sqlglot's trees -> what makes pyarrow's of it.
+_FORMS: dict[str, Callable[[_Compiler, Any], Typed]] = {
+    "Paren": lambda compiler, node: compiler.typed(node.this),
+    "Literal": _Compiler._literal,
+    "Boolean": lambda _, node: _of(node.this, "boolean"),
+    "Null": lambda *_: literal(None),
+    "Column": _Compiler._column,
+    "Dot": _Compiler._column,
+    "And": _Compiler._terms,
+    "Or": _Compiler._terms,
+    "Not": lambda compiler, node: Typed(pc.invert(compiler._boolean(node.this)), "boolean"),
+    "Is": _Compiler._is,
+    "In": _Compiler._in,
+    "Between": _Compiler._between,
+    "Like": _Compiler._like,
+    "NullSafeEQ": lambda compiler, node: _compare("<=>", *compiler._both(node)),
+    "NullSafeNEQ": lambda compiler, node: _not(_compare("<=>", *compiler._both(node))),
+    "DPipe": lambda compiler, node: _text_call("concat", [*compiler._both(node)]),
+    "Neg": _Compiler._negative,
+    "Case": _Compiler._case_of,
+    "TryCast": lambda compiler, node: _cast(compiler.typed(node.this), _type_of(node.to)),
+    "Cast": _Compiler._typed_literal,
+    "Anonymous": _Compiler._function,
+}
+
+
+def _call(name: str, args: list[Typed]) -> Typed:
+    match name, args:
+        case "negative", [arg] if _is_number(arg.type):
+            return arg._replace(expression=pc.negate_checked(arg.expression), is_literal=False)
+        case "abs", [arg] if _is_number(arg.type):
+            return arg._replace(expression=pc.abs_checked(arg.expression), is_literal=False)
+        case "isnull", [arg]:
+            return Typed(arg.expression.is_null(), "boolean")
+        case "isnotnull", [arg]:
+            return Typed(arg.expression.is_valid(), "boolean")
+        case "isnan", [arg] if arg.type in _FLOATS:
+            is_nan = pc.is_nan(arg.expression)
+            return Typed(pc.and_kleene(arg.expression.is_valid(), is_nan), "boolean")
+        case (("coalesce" | "ifnull" | "nvl"), [_, _, *_]):
+            values = _alike(args)
+            made = pc.coalesce(*(each.expression for each in values))
+            return Typed(made, values[0].type)
+        case "nullif", [left, right]:
+            equal = pc.make_struct(_compare("=", left, right).expression, field_names=["0"])
+            made = pc.case_when(equal, _null(left.type), left.expression)
+            return Typed(made, left.type)
+        case (("year" | "month" | "day" | "dayofmonth"), [arg]) if arg.type == "date":
+            part = getattr(pc, name.removesuffix("ofmonth"))(arg.expression)
+            return Typed(part.cast(pa.int32()), "integer")
+    return _text_call(name, args)
 
 
 def _text_call(name: str, args: list[Typed]) -> Typed:
@@ -358,10 +436,23 @@ def _alike(parts: Sequence[Typed]) -> list[Typed]:
     return [Typed(to_type(each, kind), kind) for each in parts]
 
 
-def _cast(part: Typed, text: str) -> Typed:
-    kind = _CASTS.get(text, text)
-    if text.startswith(("decimal", "numeric", "dec(")):
-        kind = "decimal" + text[text.index("(") :] if "(" in text else "decimal(10,0)"
+def _type_of(node: Any) -> str:
+    """Spark's type of a type in the tree."""
+    name, numbers = node.this.name, [int(each.name) for each in node.expressions]
+    if name == "DECIMAL" and len(numbers) < 3:
+        precision, scale = [*numbers, *[10, 0][len(numbers) :]]
+        if 0 < precision <= MAX_PRECISION and scale <= precision:
+            return f"decimal({precision},{scale})"
+    if name not in _TYPES or numbers:
+        raise NotUnderstoodError(f"the type {written(node)} is not understood without Spark")
+    return _TYPES[name]
+
+
+def _not(found: Typed) -> Typed:
+    return Typed(pc.invert(found.expression), "boolean")
+
+
+def _cast(part: Typed, kind: str) -> Typed:
     if kind == "string" and part.type in _INTEGERS:
         return Typed(part.expression.cast(pa.string()), "string")
     if kind == "date" and part.type == "timestamp_ntz":
@@ -370,7 +461,7 @@ def _cast(part: Typed, text: str) -> Typed:
     if part.type == "void" or widens or (part.type == "float" and kind == "double"):
         return Typed(to_type(part, kind), kind)
     raise NotUnderstoodError(
-        f"a cast from {type_text(part.type)} to {text} is not understood without Spark"
+        f"a cast from {type_text(part.type)} to {kind} is not understood without Spark"
     )
 
 
