@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .. import job
+from ..core.filter.sql_expression import compile_condition
 from ..core.schema.fields import Schema, mark_of
 from ..core.table.snapshot import Snapshot
 from ..engine.row_changes.clauses import Delete, Insert, Update
@@ -21,7 +22,7 @@ from ..table.conditions import is_for_spark, without_spark
 from . import statements as sql
 from .inserting import check_partition, replaced_partitions, rows_to_insert
 from .names import Names, Place, attach_all
-from .queries import Reference, Travel, references, spliced
+from .queries import Need, Reference, Travel, needs, references, spliced
 from .scanner import has_double_quotes, refusal
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Reads:
         check_running(spark)
         self._spark, self._names = spark, names
         self._snapshots: dict[tuple[str, Travel], Snapshot] = {}
-        self._frames: dict[tuple[str, int], tuple[str, DataFrame]] = {}
+        self._frames: dict[tuple[Any, ...], tuple[str, DataFrame]] = {}
         self._marks: set[str] = set()
 
     def snapshot(self, place: Place, travel: Travel | None = None) -> Snapshot:
@@ -56,8 +57,9 @@ class Reads:
     def query(self, text: str) -> DataFrame:
         """The query's DataFrame. Nothing runs yet. UsageError where it reads an attached table at a
         version besides, through a view of the session."""
+        need = needs(text)
         places = [
-            (each.start, each.end, self._words(each, place))
+            (each.start, each.end, self._words(each, place, need))
             for each in references(text)
             if (place := self._names.find(each.name)) is not None
         ]
@@ -79,17 +81,24 @@ class Reads:
         prefix = _table_of(mark_of(snapshot.table_id, url, 1))
         return any(_table_of(mark) == prefix for mark in marks_of(df))
 
-    def _words(self, reference: Reference, place: Place) -> str:
-        """What Spark's text has in place of the table."""
+    def _words(self, reference: Reference, place: Place, need: Need) -> str:
+        """What Spark's text has in place of the table: a DataFrame of the rows and columns that the
+        query needs, where Spark would read all of them in Python."""
         name = ".".join(reference.name)
         if reference.problem:
             raise refusal(f"{name!r}: {reference.problem}", "a query that says it otherwise")
         table, snapshot = place.table(), self.snapshot(place, reference.travel)
         if snapshot.schema is None:
             raise UsageError(f"{table.url} has no columns yet, and no rows; nothing was done")
-        key = (table.url, snapshot.version)
+        columns, where = _needed(need, snapshot.schema)
+        key = (table.url, snapshot.version, columns, where)
         if key not in self._frames:
-            df = table.read(version=snapshot.version, spark=self._spark)
+            df = table.read(
+                version=snapshot.version,
+                columns=None if columns is None else [*columns],
+                filter=where,
+                spark=self._spark,
+            )
             self._frames[key] = (f"t{len(self._frames)}", df)
             self._marks.add(mark_of(snapshot.table_id, table.url, snapshot.version))
         words = "{" + self._frames[key][0] + "}"
@@ -108,6 +117,21 @@ class Reads:
                 f"version {versions}; nothing was done. Name the table itself, with VERSION AS OF "
                 "for a version that is not the newest"
             )
+
+
+def _needed(need: Need, schema: Schema) -> tuple[tuple[str, ...] | None, str | None]:
+    """The columns and the condition of a query's rows. Spark evaluates the condition once more, so
+    one that it could answer otherwise then is left out."""
+    columns, where = None, need.where
+    if need.words is not None:
+        named = tuple(field.name for field in schema.fields if field.name.lower() in need.words)
+        columns = named or (schema.fields[0].name,)
+    if where is not None:
+        try:
+            compile_condition(where, schema)
+        except UsageError:
+            where = None
+    return columns, where
 
 
 def _table_of(mark: str) -> str:

@@ -89,6 +89,71 @@ def references(text: str) -> list[Reference]:
     return sorted(found, key=lambda each: each.start)
 
 
+class Need(msgspec.Struct, frozen=True, kw_only=True):
+    """What a query needs of its tables. words: every name in it, in lower case; None: all columns;
+    where: the condition that every row of its only table has to meet, as far as one is seen."""
+
+    words: frozenset[str] | None
+    where: str | None
+
+
+# Clauses that take columns which no name in the text says.
+_UNNAMED = {"NATURAL", "PIVOT", "UNPIVOT", "TRANSFORM"}
+_ORDERS = {"GROUP", "HAVING", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE"}
+_AFTER_WHERE = _ORDERS | {"WINDOW", "LIMIT", "OFFSET", "QUALIFY", "LATERAL", ";"}
+# What is another value when it is evaluated again.
+_CHANGING = {"NOW", "CURRENT_DATE", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP", "CURRENT_TIME"}
+
+
+def needs(text: str) -> Need:
+    """What a query needs of its tables: more than it does where that cannot be told."""
+    from sqlglot import exp
+
+    tree, raws = parse_query(text), []
+    for token in tokens_of(text):
+        raw = text[token.start : token.end + 1]
+        # "…" may be a name, or a text, which is then one word too many
+        raws.append(raw[1:-1].replace(raw[0] * 2, raw[0]) if raw[0] in '`"' else raw)
+    upper = {raw.upper() for raw in raws}
+    stars = [star for star in tree.find_all(exp.Star) if not isinstance(star.parent, exp.Count)]
+    whole = stars or upper & _UNNAMED
+    return Need(
+        words=None if whole else frozenset(raw.lower() for raw in raws), where=_where(text, tree)
+    )
+
+
+def _where(text: str, tree: Any) -> str | None:
+    """The text of the condition after WHERE, of a query that is one SELECT from one table."""
+    from sqlglot import exp
+
+    table = tree.args.get("from_") or tree.args.get("from")
+    parts = [exp.Select, exp.Table, exp.Where]
+    one_of_each = all(len(list(tree.find_all(part))) == 1 for part in parts)
+    beside = ("joins", "laterals", "with", "with_", "pivots", "sample", "match", "hint")
+    if not isinstance(tree, exp.Select) or table is None or not one_of_each:
+        return None
+    if any(node.args.get(each) for node in (tree, table.this) for each in beside):
+        return None
+    depth, start, end = 0, None, len(text)
+    for token in tokens_of(text):
+        raw = text[token.start : token.end + 1]
+        depth += (raw in "([{") - (raw in ")]}")
+        if raw.upper() in _CHANGING or raw[0] == '"':
+            return None
+        if depth == 0 and start is None and raw.upper() == "WHERE":
+            start = token.end + 1
+        elif depth == 0 and start is not None and raw.upper().split()[0] in _AFTER_WHERE:
+            end = token.start
+            break
+    if start is None:
+        return None
+    alias = (table.this.alias or table.this.name).lower()
+    try:
+        return requalified(text[start:end], {alias: ""}, "a query")
+    except UsageError:
+        return None
+
+
 def _reference(text: str, node: Any) -> Reference:
     from sqlglot import exp
 

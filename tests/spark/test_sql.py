@@ -392,3 +392,45 @@ def test_what_is_declared_without_a_meaning_is_refused(run: Any, root: str, stat
     with pytest.raises(UsageError, match="eave"):
         run(statement, **option)
     assert mc.Table(root).version == 2
+
+
+ASKED: dict[str, tuple[list[str] | None, str | None]] = {
+    "SELECT x FROM t": (["x"], None),
+    "SELECT count(*) FROM t": (["day"], None),
+    "SELECT count(1) AS n FROM t WHERE t.x > 1": (["x"], "x > 1"),
+    "SELECT * FROM t WHERE x > 1 AND day <> 'd'": (None, "x > 1 AND day <> 'd'"),
+    "SELECT q.`n b` FROM t AS q WHERE q.X IN (1, 2) ORDER BY 1": (["x", "n b"], "X IN (1, 2)"),
+    "SELECT day FROM t WHERE x > 1 GROUP BY day HAVING max(`n b`) > 0": (["day", "x", "n b"], "x > 1"),
+    "SELECT a.x FROM t a JOIN t b ON a.day = b.day WHERE a.x > 1": (["day", "x"], None),
+    "SELECT a.x FROM t a NATURAL JOIN t b WHERE a.x > 1": (None, None),
+    "SELECT x FROM t WHERE x > 1 UNION ALL SELECT x FROM t": (["x"], None),
+    "SELECT x FROM (SELECT x, day FROM t) WHERE x > 1": (["day", "x"], None),
+    "SELECT x FROM t WHERE x > (SELECT min(x) FROM t)": (["x"], None),
+    "SELECT x FROM t WHERE rand(7) < 2": (["x"], None),
+    "SELECT x FROM t WHERE current_date() > DATE '2020-01-01'": (["x"], None),
+    "SELECT x FROM t TABLESAMPLE (100 PERCENT) AS s WHERE x > 1": (["x"], None),
+    "SELECT x, e FROM t LATERAL VIEW explode(array(x)) v AS e WHERE e > 1": (["x"], None),
+}
+
+
+@pytest.mark.parametrize("query", ASKED)
+def test_a_query_reads_the_columns_and_rows_that_it_needs(
+    run: Any, root: str, spark: Any, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    """[SP50]"""
+    run("INSERT INTO t (x, `n b`, day) VALUES (1, 2.0, 'd'), (2, NULL, 'e'), (3, 1.0, 'e')")
+    asked: list[tuple[list[str] | None, str | None]] = []
+    read = mc.Table.read
+
+    def spy(table: mc.Table, **arguments: Any) -> Any:
+        where = arguments["filter"]
+        asked.append((arguments["columns"], None if where is None else where.strip()))
+        return read(table, **arguments)
+
+    monkeypatch.setattr(mc.Table, "read", spy)
+    found = sorted(run(query).collect(), key=repr)
+    assert [(None if c is None else sorted(c), w) for c, w in asked] == [
+        (None if ASKED[query][0] is None else sorted(ASKED[query][0] or []), ASKED[query][1])
+    ]
+    monkeypatch.setattr("manifestcommit.spark_sql.execution._needed", lambda need, schema: (None, None))
+    assert found == sorted(run(query).collect(), key=repr) and found
