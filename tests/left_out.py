@@ -33,8 +33,8 @@ LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "tests/api/test_missing_columns.py": {
         "test_data_without_a_partition_column_is_refused_in_every_way_of_writing": (
-            "local-{'key': 'k', 'recoverable': True}-batches",
-            "local-{'key': 'k', 'recoverable': True}-polars",
+            "local-{'key': 'k', 'recoverable': True, 'fingerprint': 'f'}-batches",
+            "local-{'key': 'k', 'recoverable': True, 'fingerprint': 'f'}-polars",
             "local-{'merge_schema': True}-batches",
             "local-{'merge_schema': True}-polars",
             "local-{'mode': 'overwrite', 'overwrite': 'dynamic'}-batches",
@@ -47,8 +47,8 @@ LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
             "local-{'mode': 'overwrite'}-polars",
             "local-{}-batches",
             "local-{}-polars",
-            "memory-{'key': 'k', 'recoverable': True}-batches",
-            "memory-{'key': 'k', 'recoverable': True}-polars",
+            "memory-{'key': 'k', 'recoverable': True, 'fingerprint': 'f'}-batches",
+            "memory-{'key': 'k', 'recoverable': True, 'fingerprint': 'f'}-polars",
             "memory-{'merge_schema': True}-batches",
             "memory-{'merge_schema': True}-polars",
             "memory-{'mode': 'overwrite', 'overwrite': 'dynamic'}-batches",

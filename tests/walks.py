@@ -37,7 +37,7 @@ class Walk:
 
 
 def walk(call: Callable[[], object]) -> Walk:
-    """Make the call under a profiler, in this thread and those that it starts. Code that runs because a module is imported does not count."""
+    """Make the call under a profiler, in this thread and those that it starts; what runs on import does not count."""
     found, stacks = Walk(), threading.local()
 
     def profile(frame: FrameType, event: str, _arg: Any) -> None:
@@ -66,8 +66,9 @@ def walk(call: Callable[[], object]) -> Walk:
 
 def walks() -> dict[str, Walk]:
     """The walks of calls as users make them, on a table of two rows on a local disk."""
-    import manifestcommit as mc
     import pyarrow as pa
+
+    import manifestcommit as mc
 
     rows = pa.table({"day": ["2013-01-01"] * 2, "flight": [1545, 1714]})
     with tempfile.TemporaryDirectory() as folder:

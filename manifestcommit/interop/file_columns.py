@@ -91,7 +91,7 @@ def _columns_of(session: TableContext, entries: pa.Table) -> Iterator[tuple[str,
 
 
 def _is_misread(column: pa.Field) -> bool:
-    """Whether a column or member is stored as a type that stands for another one in the table, such
+    """Whether a column or member is stored as a type that represents another one in the table, such
     as binary or decimal(20,0)."""
     kind = column.type
     if pa.types.is_uint64(kind) or pa.types.is_fixed_size_binary(kind):

@@ -22,7 +22,7 @@ Counted(p, me, v) ==
       [] me.giving -> Done(me.job, "conflict", 0, me.n)
       [] OTHER -> Done(me.job, "committed", v, me.n)
 
-\* [CM2] engine.commit.settled._jobs_listed: the job and whatever it lists anew carry a birth, and gc goes by each of them.
+\* [CM2] engine.commit.create_version._jobs_listed: the job and whatever it lists anew carry a birth, and gc goes by each of them.
 IsFenced(p, me, b, bs) ==
     /\ On("fence")
     /\ \/ bs[me.job] < b.fence
@@ -43,7 +43,7 @@ DecideGiveUp(p, me, v, bs) ==
 FoundDone(job, bs) == PlanOf(job).key # "" /\ On("key") /\ bs[job] # 0 /\ chain[bs[job]].keys[PlanOf(job).key] > 0
 
 \* What the head says of the job, and whether it may contend for the next version: where the process can stand after having read it.
-\* [CM1] [CM2] [KY3] [KY5] engine.commit.settled.settled_outcome
+\* [CM1] [CM2] [KY3] [KY5] engine.commit.create_version.settled_outcome
 Decide(p, me, v, bs) ==
     LET b == chain[v]
         job == me.job
@@ -229,7 +229,7 @@ LookAbove(p) ==
              s' = [s EXCEPT ![p] = me]
     /\ UNCHANGED <<chain, objects, files, births, intents, flying, lost>>
 
-\* [CM2] engine.commit.settled.fenced_outcome: of a job behind the fence that may have sent a create, only all versions since its birth can tell.
+\* [CM2] engine.commit.create_version.fenced_outcome: of a job behind the fence that may have sent a create, only all versions since its birth can tell.
 \* They are read after the head that said so; none of them may have expired by the time they all are read, since an object of an expired
 \* version may be a stranger.
 ReadHistory(p) ==

@@ -210,7 +210,7 @@ GetHead(p) ==
            IN s' = [s EXCEPT ![p].seen[t] = Top(t), ![p].got[t] = IF ~IsPending(Newest(t)) \/ isTold THEN Top(t) ELSE 0]
     /\ UNCHANGED <<chain, hint>>
 
-\* [MT6] [MT8] engine.metadata.member_fate.ask_fate: the home, after the member was got.
+\* [MT6] [MT8] engine.metadata.version_chain.ask_fate: the home, after the member was got.
 AskHome(p) ==
     /\ s[p].pc = "reading"
     /\ \E t \in Tables :

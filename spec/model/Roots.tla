@@ -39,7 +39,7 @@ Init ==
 \* Whether the removal of the first table is over. Before that, parts of it are there.
 IsRemoved == \A p \in Procs : Plan[p] = Remove => s[p].pc = "done"
 
-\* [LY14] engine.metadata.table_marker.misplaced: what a list shows as the head is of the table whose marker it shows.
+\* [LY14] engine.metadata.version_chain.misplaced: what a list shows as the head is of the table whose marker it shows.
 IsPlaced(v) == ~On("marker of the head") \/ objects[v].table \in markers
 
 \* [LY10] What a person removes: what is there when they begin.
@@ -90,7 +90,7 @@ Send(p) ==
        ELSE s' = [s EXCEPT ![p] = [pc |-> "done", kind |-> "lost"]] /\ UNCHANGED objects
     /\ UNCHANGED markers
 
-\* [CM5] [LY14] engine.metadata.removed_table.check_same_root: a create counts after a list that shows the base and the marker of the job's own table. Where it shows
+\* [CM5] [LY14] engine.metadata.table_root.check_same_root: a create counts after a list that shows the base and the marker of the job's own table. Where it shows
 \* others, too, the base is read again, later, and has to be what it was.
 Count(p) ==
     /\ s[p].pc = "won"
@@ -104,7 +104,7 @@ Count(p) ==
                                   [] OTHER -> told]
     /\ UNCHANGED <<objects, markers>>
 
-\* [CM5] engine.metadata.removed_table.check_same_root: the base, read again.
+\* [CM5] engine.metadata.table_root.check_same_root: the base, read again.
 ReadBase(p) ==
     /\ s[p].pc = "again"
     /\ s' = [s EXCEPT ![p] = IF IdAt(s[p].base) = s[p].upon THEN [pc |-> "done", kind |-> "committed", isTrue |-> TRUE]

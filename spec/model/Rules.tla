@@ -76,7 +76,7 @@ Retained(st, v, forgets, arg, bs) ==
                   !.keys = [k \in Keys |-> IF isOld(k) THEN -1 ELSE @[k]],
                   !.set = kept(@), !.dropped = [k \in Keys |-> kept(@[k])], !.stream = kept(@)]
 
-\* [CF13] core.commit.rolled_back.rolled_back: data, watermarks and keys of the target; what belongs to the chain stays, and with it what time was set
+\* [CF13] core.commit.apply.rolled_back: data, watermarks and keys of the target; what belongs to the chain stays, and with it what time was set
 \* back for, now and before. A source that the target does not know stands where its first advance began.
 RolledBack(st, v, to) ==
     LET target == chain[to]

@@ -218,7 +218,7 @@ DAMAGE: dict[Callable[[Fed], None], str] = {
     _refused: "was told to be refused, and is in the history at version 5",
     _prepared_refused: "was told to be prepared refused, and is in the history at version 5",
     _key_refused: "is in the history at version 5, and was told to overlap",
-    _miscounted: "version 5: rows written, rows read: job",
+    _miscounted: "10 rows written, but 11 read",
     _version_gone: "versions 3 to 3 are missing",
     _versions_gone: "versions 1 to 2 are missing",
     _version_replaced: "version 4 was not built on version 3 as it is",

@@ -55,7 +55,7 @@ def test_what_no_argument_can_be_is_refused_by_its_name(made: list[dict[str, Any
 def test_every_error_of_a_hostile_call_is_in_the_docstring(made: list[dict[str, Any]]) -> None:
     """Itself or a base class of it is an entry of `Raises:`."""
     raised = {(each["door"], each["error"]) for each in made if each["error"]}
-    assert len({error for _, error in raised}) > 4
+    assert len({error for _, error in raised}) >= 4
     unsaid = [
         f"{door} raises {error}"
         for door, error in sorted(raised)

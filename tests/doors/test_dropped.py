@@ -175,7 +175,7 @@ def test_an_interrupted_recoverable_write_says_how_it_ends(tmp_path: Path) -> No
         mc.write(interrupting(), tmp_path / "t", key="k", recoverable=True, fingerprint="same")
     (waiting,) = mc.Table(tmp_path / "t").jobs()
     (note,) = caught.value.__notes__
-    assert waiting.job in note and "same key" in note and f"abort({mc.Table(tmp_path / 't').url!r}, {waiting.job!r})" in note
+    assert waiting.job in note and "same key" in note and f"Table({mc.Table(tmp_path / 't').url!r}).abort({waiting.job!r})" in note
     assert mc.Table(tmp_path / "t").abort(waiting.job) == "aborted"
 
 
@@ -197,4 +197,4 @@ def test_an_interrupted_commit_says_where_its_outcome_is_found(tmp_path: Path, m
     (note,) = caught.value.__notes__
     job = note.split()[2]
     assert texts == [] and mc.Table(tmp_path / "t").resolve(job) == ("committed" if lands else "not_committed")
-    assert f"resolve({mc.Table(tmp_path / 't').url!r}, {job!r})" in note
+    assert f"Table({mc.Table(tmp_path / 't').url!r}).resolve({job!r})" in note

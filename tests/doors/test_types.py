@@ -121,7 +121,7 @@ CALLS: dict[str, Call] = {
     "duckdb": lambda table, rows, at: table.duckdb().to_arrow_table(),
     "pandas": lambda table, rows, at: table.to_pandas(),
     "compact": lambda table, rows, at: (mc.write(rows, at), table.compact()),
-    "verify": lambda table, rows, at: (table.verify(deep=True), table.describe(), table.counts(), table.create_table_sql("t")),
+    "verify": lambda table, rows, at: (table.verify(deep=True), table.describe(), table.create_table_sql("t")),
     "report": lambda table, rows, at: table.report(f"{at}.html"),
     "delta": lambda table, rows, at: table.export("delta"),
     "iceberg": lambda table, rows, at: table.export("iceberg"),

@@ -527,7 +527,7 @@ def test_partitions_of_delta_that_no_table_has_are_refused(tmp_path: Path, part:
     """[AF4]"""
     write_delta(str(tmp_path / "t"), numbered(1, part=part), partition_by=["part"])
     with pytest.raises(mc.UsageError, match=r"cannot partition a table here: .*'part'.*Nothing was adopted"):
-        mc.adopt(tmp_path / "t", from_="delta")
+        mc.Table(tmp_path / "t").adopt(from_="delta")
     assert not (tmp_path / "t" / "_manifest").exists()
 
 
@@ -536,9 +536,9 @@ def test_variants_of_parquet_are_not_adopted_as_structs(tmp_path: Path, value: s
     """Which Spark could not read; a plain struct with these members is one. [AF1] [AF2]"""
     duckdb.sql(f"COPY (SELECT {value} AS v) TO '{tmp_path}/x.parquet'")
     with pytest.raises(mc.SchemaMismatchError, match=r"x\.parquet.*column 'v.*may be a variant in this file"):
-        mc.adopt(tmp_path)
+        mc.Table(tmp_path).adopt()
     pq.write_table(pa.table({"v": [{"metadata": b"a", "value": b"b"}]}), tmp_path / "x.parquet")
-    assert mc.adopt(tmp_path).rows == 1
+    assert mc.Table(tmp_path).adopt().rows == 1
 
 
 def test_an_empty_delta_table(tmp_path: Path) -> None:

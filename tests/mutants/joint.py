@@ -265,7 +265,7 @@ JOINT: tuple[Mutant, ...] = (
         "joint tables declared",
         "A key of a joint commit means the same work with other tables.",
         "MT13",
-        (_JOINT, "said = msgspec.json.encode([declared, sorted(table_ids)])", "said = msgspec.json.encode([declared])"),
+        ("core/commit/change.py", "_half([half, ids])", "_half([half])"),
         tests=_TESTS + "a_key_is_recorded_in_all_tables_and_a_rerun_does_nothing",
     ),
     mutant(

@@ -18,7 +18,7 @@ REPO = Path(__file__).resolve().parents[2]
         ("./manifestcommit/store/backends/s3.py", "tests/store/test_s3.py"),
         ("manifestcommit/engine/commit/", "tests/engine/commit"),
         ("manifestcommit/store/backends", "tests/store"),
-        ("manifestcommit/core/schema/fields.py", "tests/core/schema"),
+        ("manifestcommit/core/schema/fields.py", "tests/core/schema/test_fields.py"),
         ("manifestcommit/errors.py", "tests/api/test_errors.py"),
         ("manifestcommit/table/table.py", "tests/api"),
         ("manifestcommit/testing/simulation/workers.py", "tests/simulator"),

@@ -28,7 +28,7 @@ from manifestcommit import errors, store
 _VERBS = """
     Abort Add Adopt Advance Begin Check Close Commit Compact Compare Count Create Delete Describe Drop Expire Export Find Forget Insert Keep
     List Look Make Measure Merge Move Name Open Overwrite Pass Prepare Probe Publish Read Record Register Remove Rename Replace
-    Return Rewrite Roll Run Set Simulate Tag Widen Write
+    Return Rewrite Roll Run Set Simulate Skip Tag Widen Write
 """
 VERBS = frozenset(_VERBS.split())
 SECTIONS = ("Args", "Attributes", "Returns", "Yields", "Raises", "Example", "Remedy", "Spec")

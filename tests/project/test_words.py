@@ -59,10 +59,6 @@ OF_MESSAGES: Mapping[str, str] = {
 PATTERNS = {re.compile(pattern, re.IGNORECASE): better for pattern, better in WORDS.items()}
 MESSAGE_PATTERNS = PATTERNS | {re.compile(pattern, re.IGNORECASE): better for pattern, better in OF_MESSAGES.items()}
 
-# A sentence of a module's docstring says what is elsewhere; the modules are in brackets.
-_NOT_HERE = re.compile(r"Not here: (.*?)\.(?= |$)")
-_IN_BRACKETS = re.compile(r"\(([a-z_][a-z_0-9.]*(?:, [a-z_][a-z_0-9.]*)*)\)")
-
 
 def docstrings(path: Path) -> Iterator[tuple[int, str]]:
     """(line, text in one line) of every docstring of a module, its own first."""
@@ -115,19 +111,6 @@ def judged(where: str, text: str, patterns: Mapping[re.Pattern[str], str]) -> It
             yield f"{where}: {match[0]!r}; better: {better}"
 
 
-def absent(text: str, modules: frozenset[str]) -> list[str]:
-    """The modules that a docstring's `Not here` names, and that do not exist."""
-    named = [name for sentence in _NOT_HERE.findall(text) for names in _IN_BRACKETS.findall(sentence) for name in names.split(", ")]
-    return [name for name in named if name not in modules]
-
-
-@pytest.fixture(scope="module")
-def modules() -> frozenset[str]:
-    """Every module and package, without the package's own name in front."""
-    names = (path.relative_to(PACKAGE).with_suffix("") for path in PACKAGE.rglob("*.py"))
-    return frozenset(".".join(name.parts).removesuffix(".__init__") for name in names)
-
-
 def test_pages_use_the_fields_terms() -> None:
     problems = [problem for where, text in of_pages() for problem in judged(where, text, PATTERNS)]
     assert not problems, "\n".join(["", *problems])
@@ -135,16 +118,6 @@ def test_pages_use_the_fields_terms() -> None:
 
 def test_docstrings_and_messages_use_the_fields_terms() -> None:
     problems = [problem for where, text in of_package() for problem in judged(where, text, MESSAGE_PATTERNS)]
-    assert not problems, "\n".join(["", *problems])
-
-
-def test_what_is_not_here_is_somewhere(modules: frozenset[str]) -> None:
-    problems = [
-        f"{path.relative_to(REPO)}: there is no module {name}"
-        for path in sorted(PACKAGE.rglob("*.py"))
-        for _, text in list(docstrings(path))[:1]
-        for name in absent(text, modules)
-    ]
     assert not problems, "\n".join(["", *problems])
 
 
@@ -174,8 +147,3 @@ def test_messages_are_found_and_docstrings_are_not_among_them(tmp_path: Path) ->
     module = tmp_path / "m.py"
     module.write_text('"""Module."""\ndef f(x):\n    """Docs."""\n    raise ValueError(f"a {x} " "b")\nLOG = "c"\n', "utf-8")
     assert {text for _, text in messages(module)} == {"a {} b", "c"}
-
-
-def test_a_module_that_is_gone_is_found(modules: frozenset[str]) -> None:
-    text = "Plans. Not here: the rows (engine.rows), a lookup (core.table.object_names, core.paths). More (not.a.module)."
-    assert absent(text, modules) == ["engine.rows", "core.paths"]

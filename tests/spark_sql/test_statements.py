@@ -225,7 +225,7 @@ REFUSED = {
     "vacuum t retain 3 days": "'days'",
     "truncate table t": "DELETE FROM",
     "restore table t to version as of 1": "rollback",
-    "convert to delta t": r"mc\.adopt",
+    "convert to delta t": r"mc\.Table\(path\)\.adopt",
     "drop table t": "spark.sql",
     "explain select 1": r"\.explain\(\)",
     "set a = 1": r"spark\.sql",

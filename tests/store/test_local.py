@@ -391,7 +391,7 @@ def test_a_put_waits_for_no_disk(local: LocalStore, monkeypatch: pytest.MonkeyPa
 def any_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Where one call of the kernel is a snapshot of a folder, and where nobody knows, as on a file system that others change too."""
     if request.param == "two scans":
-        monkeypatch.setattr(linux, "_KINDS", frozenset[int]())
+        monkeypatch.setattr(linux, "_KINDS_OF_FILE_SYSTEMS", frozenset[int]())
     return str(request.param)
 
 
@@ -432,7 +432,7 @@ def test_a_scan_of_the_end_that_misses_a_name_is_scanned_again(local: LocalStore
         return [name for name in real(path) if name != "2"] if len(scans) == 1 else real(path)
 
     monkeypatch.setattr("os.listdir", forgetful)
-    monkeypatch.setattr(linux, "_KINDS", frozenset({0x6969}))  # as if all else were NFS
+    monkeypatch.setattr(linux, "_KINDS_OF_FILE_SYSTEMS", frozenset({0x6969}))  # as if all else were NFS
     assert names(local, "versions/", "versions/1") == ["versions/1", "versions/2"]
     assert len(scans) == 4, "one that missed it, one that shows so, two that agree"
 

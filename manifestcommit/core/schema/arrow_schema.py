@@ -414,7 +414,7 @@ def _converted(array: pa.Array, type: FieldType, target: pa.DataType, path: Path
 
 
 def _is_valid(array: pa.Array) -> bool:
-    """Whether every text is UTF-8: Arrow trusts whoever made the array. Values that a nested array
+    """Whether every text is UTF-8: Arrow trusts the maker of the array. Values that a nested array
     hides count too, so that the answer no is not final for one."""
     try:
         array.validate(full=True)

@@ -104,7 +104,7 @@ class OtherFormat(msgspec.Struct, frozen=True, kw_only=True):
             return "Read it with its own reader, and write the rows to a new table."
         where = f"{store.url}/{self.inner}".rstrip("/")
         return (
-            f"Adopt the table itself: manifestcommit.adopt({where!r}, from_="
+            f"Adopt the table itself: manifestcommit.Table({where!r}).adopt(from_="
             f"{_ADOPTED[self.name]!r}), or read it with its own reader, and write the rows to a "
             "new table."
         )

@@ -2,7 +2,7 @@
 ones. [AB6] [SP1] [SP2]
 
 The caller's fingerprint promises that each partition has the same rows in every run. Refused is
-what Spark itself decides anew in each run.
+what Spark itself decides again in each run.
 """
 
 from __future__ import annotations
