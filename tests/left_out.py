@@ -81,7 +81,7 @@ LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
         "test_a_command_shows_what_it_did": ("doctor",),
     },
     "tests/cli/test_main.py": {
-        "test_a_command_that_needs_spark_says_how_to_get_it": (),
+        "test_a_compaction_that_sorts_needs_no_spark": (),
         "test_a_delete_needs_spark_for_what_only_that_evaluates": (),
         "test_a_terminal_without_unicode_still_gets_an_answer": (),
         "test_doctor_says_that_a_store_is_not_safe": (),

@@ -90,7 +90,7 @@ def _fitted(column: Field, given: Field) -> str:
         return name
     exact = ""
     try:
-        fit(Schema(fields=(column,)), Schema(fields=(given,)), merge=False)
+        fit(Schema(fields=(column,)), Schema(fields=(given,)), merge=False, converted=False)
     except SchemaMismatchError:
         there = f"try_cast({name} AS {sql_type(column)})"
         back = f"try_cast({there} AS {sql_type(given)})"

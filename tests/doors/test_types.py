@@ -145,6 +145,8 @@ def foreign(call: Callable[[], Any]) -> str | None:
 @pytest.mark.parametrize("name", rest_thorough(CASES, *SOME))
 def test_no_error_of_another_library_leaves_a_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, partition_by: Any) -> None:
     """[SE3]"""
+    for module in [each for each in sys.modules if each.startswith("pyspark.")]:
+        monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "pyspark", None)
     rows = pa.table({"id": pa.array(range(len(CASES[name])), pa.int64()), "k": CASES[name]})
     base, found = tmp_path / "base", {}

@@ -604,7 +604,7 @@ def test_a_data_folder_of_another_format_is_no_plain_one(tmp_path: Path, from_: 
         write_delta(str(root), numbered(2, part=["a", "b"]), partition_by=["part"])
         data = root / "part=a"
     for folder in (data, root):
-        with pytest.raises(mc.NotATableError, match=rf"/t is a table of .*adopt\('file://{root}', from_='{from_}'\)"):
+        with pytest.raises(mc.NotATableError, match=rf"/t is a table of .*Table\('file://{root}'\)\.adopt\(from_='{from_}'\)"):
             mc.Table(folder).adopt()
     assert not (data / "_manifest").exists()
     if from_ == "delta":
