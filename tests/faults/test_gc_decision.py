@@ -56,7 +56,7 @@ def table(versions: int = 5) -> Store:
 def looking(look: Any) -> Iterator[None]:
     """In place of the listings that look for untracked files."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gc_decision, "look_for_foreign", look)
+        patch.setattr(gc_decision, "_look_for_foreign", look)
         yield
 
 
@@ -433,7 +433,7 @@ def test_an_object_is_condemned_only_where_all_is_known_of_it(name: str, modifie
     """Its age by the store's clock: older than that for sure, or as old. [GC6]"""
     horizon = horizon_of(open_head(table()).snapshot)
     info = ObjectInfo(name=name, size_bytes=1, modified=modified)
-    assert gc_decision.is_to_condemn(info, horizon, {"listed.csv"}.__contains__, lambda each: False, 100.0, {"inner/"}) == expected
+    assert gc_decision._is_to_condemn(info, horizon, {"listed.csv"}.__contains__, lambda each: False, 100.0, {"inner/"}) == expected
 
 
 def test_a_key_that_a_young_version_recorded_is_not_forgotten() -> None:

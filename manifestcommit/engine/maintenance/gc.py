@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from bisect import insort
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 import msgspec
@@ -121,28 +121,16 @@ class GcCounts:
 
     def note(self, name: str, size_bytes: int, verdict: Verdict) -> None:
         place = verdict.action, "" if verdict.action == "keep" else verdict.kind
-        self._count(place, 1, size_bytes)
-        if place == ("leave", "foreign"):
-            self._tell(name)
+        self.add(place, 1, size_bytes)
+        names = self.foreign_names
+        if place == ("leave", "foreign") and (len(names) < _NAMES_TOLD or name < names[-1]):
+            insort(names, name)
+            del names[_NAMES_TOLD:]
 
-    def add(
-        self, tallies: Mapping[tuple[str, str], ObjectTotals], foreign_names: Iterable[str]
-    ) -> None:
-        """Add the counts of another process."""
-        for place, tally in tallies.items():
-            self._count(place, tally.count, tally.bytes)
-        for name in foreign_names:
-            self._tell(name)
-
-    def _count(self, place: tuple[str, str], count: int, bytes: int) -> None:
+    def add(self, place: tuple[str, str], count: int, bytes: int) -> None:
         sums = self._sums.setdefault(place, [0, 0])
         sums[0] += count
         sums[1] += bytes
-
-    def _tell(self, name: str) -> None:
-        if len(self.foreign_names) < _NAMES_TOLD or name < self.foreign_names[-1]:
-            insort(self.foreign_names, name)
-            del self.foreign_names[_NAMES_TOLD:]
 
     def report(self, url: str, horizon: Horizon) -> GcReport:
         tallies = self.tallies
@@ -198,7 +186,7 @@ def run(
     try:
         decided = decide()
     except StoreFullError:
-        ledger.add(_make_room(session, cut_s, progress), ())
+        _make_room(session, cut_s, ledger, progress)
         decided = _decide_again(session, decide, ledger)
     exports.before_deletion(session, decided)
     horizon, reach = _settle(session, horizon_of(decided), progress)
@@ -213,16 +201,17 @@ def run(
     return report
 
 
-def _make_room(
-    session: TableContext, cut_s: float, progress: Progress
-) -> dict[tuple[str, str], ObjectTotals]:
-    """Delete what the decision of an earlier gc already permits; returns how much. [GC19]"""
+def _make_room(session: TableContext, cut_s: float, ledger: GcCounts, progress: Progress) -> None:
+    """Delete what the decision of an earlier gc already permits; the ledger gets only what was
+    deleted. [GC19]"""
     progress("the store is full: deleting what an earlier gc has decided on")
     horizon, reach = _settle(session, horizon_of(session.open().snapshot), progress)
-    ledger = GcCounts()
-    _delete_dead(session, horizon, verdicts(session, horizon, reach, cut_s, progress), ledger)
-    _discard_unfinished(session, horizon, cut_s, ledger)
-    return {place: tally for place, tally in ledger.tallies.items() if place[0] == "delete"}
+    freed = GcCounts()
+    _delete_dead(session, horizon, verdicts(session, horizon, reach, cut_s, progress), freed)
+    _discard_unfinished(session, horizon, cut_s, freed)
+    for place, tally in freed.tallies.items():
+        if place[0] == "delete":
+            ledger.add(place, tally.count, tally.bytes)
 
 
 def _decide_again(
@@ -412,7 +401,7 @@ def _delete_dead(
     kept = kept_bytes = 0  # most objects are kept
     for info, verdict in judged:
         if verdict is _EXPORT:
-            ledger.add({_EXPORTED: ObjectTotals(count=1, bytes=info.size_bytes)}, ())
+            ledger.add(_EXPORTED, 1, info.size_bytes)
             continue
         if verdict.action == "keep":
             kept, kept_bytes = kept + 1, kept_bytes + info.size_bytes
@@ -424,7 +413,7 @@ def _delete_dead(
         if len(batch) == _BATCH:
             _delete_batch(session, horizon, batch, ledger)
             batch = []
-    ledger.add({("keep", ""): ObjectTotals(count=kept, bytes=kept_bytes)}, ())
+    ledger.add(("keep", ""), kept, kept_bytes)
     _delete_batch(session, horizon, batch, ledger)
     for start in range(0, len(versions), _BATCH):  # a listing is sorted, and so are they
         _delete_batch(session, horizon, versions[start : start + _BATCH], ledger)

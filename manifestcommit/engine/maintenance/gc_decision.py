@@ -396,13 +396,13 @@ def _foreign(
     requested. [GC6]"""
     if not condemn and not pending:
         return frozenset(), frozenset()
-    there, chosen = look_for_foreign(
+    there, chosen = _look_for_foreign(
         session, horizon, pending, cut_s if condemn else None, progress
     )
     return chosen - pending, pending - there
 
 
-def look_for_foreign(
+def _look_for_foreign(
     session: TableContext,
     horizon: Horizon,
     pending: frozenset[str],
@@ -427,14 +427,14 @@ def look_for_foreign(
         return frozenset(there), frozenset()
     chosen: set[str] = set()
     for info in session.store.list(""):
-        if is_to_condemn(info, horizon, reach.__contains__, reach.is_copy, cut_s, inner):
+        if _is_to_condemn(info, horizon, reach.__contains__, reach.is_copy, cut_s, inner):
             chosen.add(info.name)
         if len(chosen) >= session.tuning.budgets.condemned:
             break
     return frozenset(there), frozenset(chosen)
 
 
-def is_to_condemn(
+def _is_to_condemn(
     info: ObjectInfo,
     horizon: Horizon,
     is_reached: Callable[[str], bool],
