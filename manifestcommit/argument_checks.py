@@ -32,6 +32,8 @@ from .engine.runtime.validation import (
     position,
     ranges,
     root,
+    roots,
+    roots_with_versions,
     size,
     spark_session,
     text,
@@ -55,6 +57,12 @@ def age(name: str, value: Any) -> Any:
     """A length of time. [GC1]"""
     parse_age(value, name)
     return value
+
+
+def source_format(name: str, value: Any) -> Any:
+    """A format, or the path of an Iceberg document."""
+    found = text("a format, or the path of an Iceberg document", "'iceberg'")(name, value)
+    return root(name, found) if "://" in found else found
 
 
 def _refusal(rules: Mapping[str, Rule], found: dict[str, Any]) -> UsageError | None:
@@ -93,8 +101,6 @@ _OTHERWISE_CHECKED = (
     "jobs",
     "schema",
     "table",
-    "tables",
-    "versions",
 )  # by what they mean, where it is known
 
 RULES: dict[str, Rule] = {
@@ -115,7 +121,7 @@ RULES: dict[str, Rule] = {
     "keep_for": age,
     "keep_keys": whole(0),
     "keep_versions": whole(1),
-    "from_": optional(text("a format, or the path of an Iceberg document", "'iceberg'")),
+    "from_": optional(source_format),
     "key": optional(_WORK),
     "limit": optional(whole(0)),
     "max_bytes": size,
@@ -141,6 +147,7 @@ RULES: dict[str, Rule] = {
     "start": optional(position),
     "start_version": whole(1),
     "storage_options": optional(option_names),
+    "tables": roots,
     "tag": optional(text("the name of a tag, as a text", "'audited'")),
     "based_on": optional(whole(1)),
     "target_file_size": optional(size),
@@ -148,6 +155,7 @@ RULES: dict[str, Rule] = {
     "tries": whole(1),
     "type": column_type,
     "version": optional(whole(None)),
+    "versions": roots_with_versions,
     "watermarks": ranges,
     "where": optional(condition),
 }

@@ -68,7 +68,7 @@ def rows_at(table: mc.Table, version: int, shown_at: int) -> Counter[str]:
 
 def check(table: mc.Table, start: int, end: int, on: str | None = None) -> list[dict[str, Any]]:
     """Version by version the changes lead from the rows before to the rows after, and say no more than what differs."""
-    found = table.read_changes(start, end, on=on).read_all()
+    found = table.changed_rows(start, end, on=on).read_all()
     changes = found.select(found.schema.names[:-3])
     told = found.select(found.schema.names[-3:]).to_pylist()
     now = rows_at(table, start, end) if start else Counter()

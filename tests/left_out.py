@@ -526,7 +526,6 @@ LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "tests/project/test_type_tables.py": {
         "test_a_module_that_decides_by_type_is_listed": (
-            "core/schema/partitioning.py",
             "spark/write/batch_sizing.py",
             "core/filter/sql_syntax.py",
             "interop/delta_log.py",

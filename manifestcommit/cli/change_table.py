@@ -749,7 +749,7 @@ def _plan_untag(options: argparse.Namespace) -> Plan | None:
     if tag is None:
         table.snapshot(tag=options.name)  # raises: there is none
         return None
-    only = table.changes(tag.version)["removed"]
+    only = table.changed_files(tag.version)["removed"]
     rows, size = (sum(only.column(name).to_pylist()) for name in ("rows", "bytes"))
     others = sorted(
         name

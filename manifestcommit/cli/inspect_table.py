@@ -435,7 +435,7 @@ def _watermarks(options: argparse.Namespace) -> int:
 
 
 def _row_changes(options: argparse.Namespace) -> int:
-    reader = table_of(options).read_changes(
+    reader = table_of(options).changed_rows(
         options.start_version,
         options.end_version,
         on=names_in(options.on),
@@ -465,7 +465,7 @@ def _changes(options: argparse.Namespace) -> int:
             raise UsageError(f"invalid --{name}: it is about rows; give --rows, too")
     if not options.start_version:
         raise UsageError("invalid START 0: expected a version from 1 on; with --rows 0 is one")
-    changes = table_of(options).changes(options.start_version, options.end_version)
+    changes = table_of(options).changed_files(options.start_version, options.end_version)
     document = {name: rows_of(table) for name, table in changes.items()}
     lines = [{"change": name, **row} for name, rows in document.items() for row in rows]
     if written(options, document, lines):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ..errors import UsageError
+from ..version import install
 from .options import Commands
 
 _SHELLS = ("bash", "zsh")
@@ -41,8 +42,7 @@ def _completion(options: argparse.Namespace) -> int:
         import shtab  # late: it is an extra
     except ModuleNotFoundError as error:
         raise UsageError(
-            "completion needs shtab, which is not installed: pip install "
-            "'manifestcommit[completion]'"
+            f"completion needs shtab, which is not installed: {install('completion')}"
         ) from error
     for action in options.top._actions:
         if action.metavar == "COMMAND":

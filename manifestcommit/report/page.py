@@ -17,7 +17,7 @@ import msgspec
 
 from ..errors import UsageError
 from ..terminal.render import counted
-from ..version import __version__
+from ..version import __version__, install
 from . import drawing
 from .data import SIZE_CLASSES, ReportData
 
@@ -116,8 +116,7 @@ def _template() -> Any:
         import jinja2  # late: it is an extra
     except ModuleNotFoundError as error:
         raise UsageError(
-            "a report needs Jinja2, which is not installed; nothing was read. "
-            "pip install 'manifestcommit[report]'"
+            f"a report needs Jinja2, which is not installed; nothing was read. {install('report')}"
         ) from error
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER),

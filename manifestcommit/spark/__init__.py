@@ -5,11 +5,11 @@ Internal: import from `manifestcommit`.
 """
 
 from manifestcommit.errors import UsageError
+from manifestcommit.version import install
 
 try:
     import pyspark as pyspark
 except ModuleNotFoundError as error:  # of pyspark, or of py4j that it needs: it is an extra
     raise UsageError(
-        "this needs Spark, which is not installed; nothing was done: pip install "
-        "'manifestcommit[spark]'"
+        f"this needs Spark, which is not installed; nothing was done: {install('spark')}"
     ) from error

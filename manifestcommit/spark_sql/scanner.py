@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import UsageError
+from ..version import install
 
 Name = tuple[str, ...]  # the parts of a name, without quotes
 _OPEN, _CLOSE = {"L_PAREN", "L_BRACKET", "L_BRACE"}, {"R_PAREN", "R_BRACKET", "R_BRACE"}
@@ -30,8 +31,7 @@ def check_installed() -> None:
         import sqlglot  # noqa: F401  # late: an extra
     except ModuleNotFoundError as error:
         raise UsageError(
-            "mc.sql needs sqlglot, which is not installed; nothing was done: "
-            "pip install 'manifestcommit[sql]'"
+            f"mc.sql needs sqlglot, which is not installed; nothing was done: {install('sql')}"
         ) from error
 
 

@@ -61,7 +61,14 @@ def open_store(
 
     Spec: ST7.
     """
-    scheme, rest = split_url(url)
+    refusal: UsageError | None = None
+    try:
+        scheme, rest = split_url(url)
+    except UsageError as error:
+        refusal = error.with_traceback(None)  # the frames that hold what was given
+    if refusal is not None:
+        del url
+        raise refusal
     options = (
         storage_options
         if isinstance(storage_options, StorageOptions)

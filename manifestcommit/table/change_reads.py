@@ -1,4 +1,4 @@
-"""Reading what changed between versions: `Table.read_changes`. [CH1]-[CH6]
+"""Reading what changed between versions: `Table.changed_rows`. [CH1]-[CH6]
 
 Internal: import from `manifestcommit`.
 """
@@ -26,7 +26,7 @@ class ChangeReads:
     _storage_options: StorageOptions
 
     @overload
-    def read_changes(
+    def changed_rows(
         self,
         start_version: int,
         end_version: int | None = ...,
@@ -37,7 +37,7 @@ class ChangeReads:
     ) -> pa.RecordBatchReader: ...
 
     @overload
-    def read_changes(
+    def changed_rows(
         self,
         start_version: int,
         end_version: int | None = ...,
@@ -48,7 +48,7 @@ class ChangeReads:
     ) -> DataFrame: ...
 
     @checked(start_version=whole(0), on=optional(names))
-    def read_changes(
+    def changed_rows(
         self,
         start_version: int,
         end_version: int | None = None,
@@ -96,7 +96,7 @@ class ChangeReads:
             DataFileMissingError: a file of one of the versions is gone.
 
         Example:
-            `table.read_changes(41, 45, on="id").read_all()`
+            `table.changed_rows(41, 45, on="id").read_all()`
 
         Spec: CH1, CH2, CH3, CH4.
         """

@@ -21,6 +21,7 @@ from ..core.table.snapshot import Snapshot
 from ..engine.row_changes.conditions import evaluating, mask_of, needs_spark, shown
 from ..engine.row_changes.conditions import understand as understand_here
 from ..errors import UsageError
+from ..version import install
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -117,7 +118,7 @@ def check_spark(name: str, condition: Any) -> None:
         refusal = UsageError(
             f"invalid {name}: {what} is evaluated by Spark, which is not installed; nothing was "
             "done. Give a pyarrow expression, such as pyarrow.compute.field('flight') == 1545, "
-            "or: pip install 'manifestcommit[spark]'"
+            f"or: {install('spark')}"
         )
         refusal.argument = name
         raise refusal from error

@@ -559,7 +559,9 @@ class TableReads:
         return trace(self._session, source, position)
 
     @checked()
-    def changes(self, start_version: int, end_version: int | None = None) -> dict[str, Listing]:
+    def changed_files(
+        self, start_version: int, end_version: int | None = None
+    ) -> dict[str, Listing]:
         """Compare the files of two versions.
 
         Args:

@@ -398,8 +398,8 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
             The report: its page is `html`, and `save` writes it.
 
         Raises:
-            UsageError: Jinja2 is not installed (`pip install 'manifestcommit[report]'`), or the
-                file cannot be written.
+            UsageError: Jinja2, of the extra `report`, is not installed, or the file cannot
+                be written.
             TableNotFoundError: there is no table at the path.
             CorruptMetadataError: an object of the table is damaged.
 

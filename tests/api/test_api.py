@@ -391,6 +391,33 @@ def test_of_two_jobs_with_one_key_at_once_the_second_finds_the_first(root: Path)
 # --- watermarks and conflicts ----------------------------------------------------------------------------------------
 
 
+def test_a_repeated_text_position_is_told_from_that_of_others(root: Path) -> None:
+    """[WM2]"""
+    for start, end in ((None, "a"), ("a", "b"), ("b", "c")):
+        mc.write(MONTH, root, watermarks={"feed": (start, end), "n": (ord(end) - 97, ord(end) - 96)})
+    mc.Table(root).set_properties({"write.bounds-columns": "32"})  # a version that moves nothing
+    for start, end in ((None, "a"), ("a", "b"), ("b", "c")):
+        with pytest.raises(mc.WatermarkMismatchError, match="in the table already, so a rerun") as again:
+            mc.write(MONTH, root, watermarks={"feed": (start, end)})
+        assert again.value.all_covered
+    for start, end in (("a", "c"), ("x", "c"), (None, "c"), ("b", "a"), ("a", "z")):
+        with pytest.raises(mc.WatermarkMismatchError, match="Begin at 'c'; none of the latest 100 versions committed this range") as other:
+            mc.write(MONTH, root, watermarks={"feed": (start, end)})
+        assert not other.value.all_covered
+    with pytest.raises(mc.WatermarkMismatchError) as both:
+        mc.write(MONTH, root, watermarks={"feed": ("a", "b"), "n": (0, 1)})
+    assert both.value.all_covered
+    with pytest.raises(mc.WatermarkError) as half:
+        mc.write(MONTH, root, watermarks={"feed": ("a", "b"), "n": (3, 4)})
+    assert not half.value.all_covered
+    mc.Table(root).rewind("feed", to="b", reason="read again")
+    mc.write(MONTH, root, watermarks={"feed": ("b", "d")})
+    for start, end, is_done in (("b", "c", False), ("a", "b", False), ("b", "d", True)):
+        with pytest.raises(mc.WatermarkMismatchError) as undone:
+            mc.write(MONTH, root, watermarks={"feed": (start, end)})
+        assert undone.value.all_covered == is_done
+
+
 def test_a_gap_and_an_overlap_name_source_have_and_want(root: Path) -> None:
     """Nothing is committed, and no file is visible. [WM2] [IV5]"""
     mc.write(MONTH, root, watermarks={"faa": (0, 10)})
@@ -413,7 +440,7 @@ def test_a_gap_and_an_overlap_name_source_have_and_want(root: Path) -> None:
 def test_opaque_positions_are_compared_for_equality_only(root: Path) -> None:
     """[WM3]"""
     mc.write(MONTH, root, watermarks={"log": (None, "b")})
-    with pytest.raises(mc.WatermarkMismatchError, match=r"'log' is at 'b'.*Begin at 'b'\."):
+    with pytest.raises(mc.WatermarkMismatchError, match=r"'log' is at 'b'.*Begin at 'b'; none of"):
         mc.write(MONTH, root, watermarks={"log": ("a", "c")})
     mc.write(MONTH, root, watermarks={"log": ("b", "a")})
     assert mc.Table(root).watermarks() == {"log": "a"}
@@ -590,7 +617,7 @@ def test_tables_do_not_nest(root: Path, partition_by: str | None) -> None:
 def test_a_place_without_versions_is_no_table(root: Path) -> None:
     """Reading never makes one. [LY9] [RD1]"""
     table = mc.Table(root)
-    for read in (table.snapshot, table.files, table.dataset, table.history, table.watermarks, lambda: table.changes(1)):
+    for read in (table.snapshot, table.files, table.dataset, table.history, table.watermarks, lambda: table.changed_files(1)):
         with pytest.raises(mc.TableNotFoundError, match=r"no table at file://.*flights"):
             read()
     for change in (lambda: table.add_column("a", "long"), lambda: table.set_properties({"a": "b"}), lambda: mc.Table(root).resolve("v1-x")):
@@ -787,15 +814,15 @@ def test_history_tells_who_did_what(four: mc.Table) -> None:
 def test_changes_are_the_files_between_two_versions(four: mc.Table, root: Path) -> None:
     """Files that came and went in between are in neither. [RD8]"""
     mc.write(day("2013-01-02", 22), root, mode="overwrite", overwrite={"day": "2013-01-02"})
-    between = four.changes(3)
+    between = four.changed_files(3)
     assert sorted(between["added"]["day"].to_pylist()) == ["2013-01-02", "2013-01-03"]
     assert between["removed"]["day"].to_pylist() == ["2013-01-02"]
-    assert four.changes(3, 4)["removed"].num_rows == 0 and four.changes(3, 4)["added"]["added_version"].to_pylist() == [4]
-    assert four.changes(5)["added"].num_rows == four.changes(2, 2)["removed"].num_rows == 0
+    assert four.changed_files(3, 4)["removed"].num_rows == 0 and four.changed_files(3, 4)["added"]["added_version"].to_pylist() == [4]
+    assert four.changed_files(5)["added"].num_rows == four.changed_files(2, 2)["removed"].num_rows == 0
     with pytest.raises(mc.UsageError, match="version 4 is newer than 2"):
-        four.changes(4, 2)
+        four.changed_files(4, 2)
     with pytest.raises(mc.VersionNotFoundError, match="no version 9"):
-        four.changes(9)
+        four.changed_files(9)
 
 
 def test_the_snapshot_shows_what_the_version_holds(four: mc.Table) -> None:

@@ -187,7 +187,7 @@ def test_sources_of_a_manifest_that_are_no_positions_are_damage(set_budgets: Set
 
     name = change_manifest(set_budgets, store, lie)
     table = mc.Table(store.url)
-    refused(name, table.files, lambda: table.lineage("s:0", 5), table.dataset, lambda: table.changes(1))
+    refused(name, table.files, lambda: table.lineage("s:0", 5), table.dataset, lambda: table.changed_files(1))
 
 
 # --- what jobs leave for others -----------------------------------------------------------------------------------------

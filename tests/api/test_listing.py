@@ -64,6 +64,6 @@ def test_partitions_and_changes_are_listings_as_well(tmp_path: Path) -> None:
     mc.write(pa.table({"day": ["a", "b"], "x": [1, 2]}), tmp_path / "t", partition_by="day")
     table = mc.Table(tmp_path / "t")
     assert repr(table.partitions()).split()[:4] == ["day", "files", "rows", "bytes"]
-    changes = table.changes(table.version - 1)
+    changes = table.changed_files(table.version - 1)
     assert {name: len(each) for name, each in changes.items()} == {"added": 2, "removed": 0}
     assert all(isinstance(each, mc.Listing) for each in changes.values())

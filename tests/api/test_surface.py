@@ -210,7 +210,7 @@ ONLY_OF = {
     **{name: {"--dry-run"} for name in ("rollback", "rewind", "abort", "recover", "drop-column", "untag")},
 }
 # Commands that are called something else in Python, and those about no table.
-CALLED = {"head": "to_arrow", "schema": "snapshot", "properties": "set_properties"}
+CALLED = {"changes": "changed_files", "head": "to_arrow", "schema": "snapshot", "properties": "set_properties"}
 WITHOUT_TABLE = {"help", "completion"}
 PLACE = {"self", "path", "storage_options"}
 # A rehearsal that results in something else than the act is a call of its own.
@@ -260,7 +260,7 @@ def test_every_command_and_its_arguments_are_calls_and_parameters_of_python() ->
         if command in ("files", "watermarks"):  # of any version: `Table.snapshot` chooses it
             taken |= set(inspect.signature(mc.Table.snapshot).parameters)
         if command == "changes":  # `--rows` reads them
-            taken |= set(inspect.signature(mc.Table.read_changes).parameters)
+            taken |= set(inspect.signature(mc.Table.changed_rows).parameters)
         for action in parser._actions:
             argument = action.option_strings[-1] if action.option_strings else str(action.metavar)
             if argument in ONLY_COMMAND | ONLY_OF.get(command, set()):

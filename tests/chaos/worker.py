@@ -127,7 +127,7 @@ class Worker(Actor):
             return None
 
     def begin(self, table: str, key: str | None = None, *, recoverable: bool = False) -> mc.Job:
-        url, fingerprint = self.world.urls[table], fingerprint_of(key)
+        url, fingerprint = self.world.urls[table], fingerprint_of(key) or (key if recoverable else None)
         return mc.begin(url, key=key, fingerprint=fingerprint, recoverable=recoverable, storage_options=self.world.options)
 
     def fill(self, job: mc.Job, part: Part, *, recoverable: bool = False) -> None:

@@ -638,7 +638,7 @@ def test_a_delete_needs_spark_for_what_only_that_evaluates(tmp_path: Path) -> No
     assert done.returncode == 0 and b"deleted 1 row" in done.stdout and not done.stderr
     done = command("delete", tmp_path / "t", "--yes", "--where", "a % 2 = 1", env={**BUFFERED, "PYTHONPATH": path})
     assert (done.returncode, done.stdout) == (2, b"") and b"invalid --where 'a % 2 = 1': '%" in done.stderr
-    assert b"manifestcommit[spark]" in done.stderr and len(done.stderr.splitlines()) == 1
+    assert b"'.[spark]'" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 def test_a_terminal_without_unicode_still_gets_an_answer(hostile: Path) -> None:

@@ -181,4 +181,4 @@ def test_completion_says_how_to_get_it(tmp_path: Path) -> None:
     (tmp_path / "shtab.py").write_text("raise ModuleNotFoundError(\"No module named 'shtab'\", name='shtab')")
     environment = {"PYTHONPATH": f"{tmp_path}:{REPO}", "PATH": "/usr/bin:/bin"}
     done = subprocess.run([sys.executable, "-m", "manifestcommit", "completion", "bash"], env=environment, capture_output=True, text=True)
-    assert done.returncode == 2 and "pip install 'manifestcommit[completion]'" in done.stderr and done.stdout == ""
+    assert done.returncode == 2 and "pip install '.[completion]'" in done.stderr and done.stdout == ""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -15,6 +18,7 @@ from tests.store.test_other import Toy
 
 import manifestcommit as mc
 from manifestcommit import job
+from manifestcommit.store import open_store
 
 SECRET = "hunter2-in-a-frame"
 ROWS = pa.table({"id": [1]})
@@ -110,6 +114,47 @@ def test_no_frame_holds_an_option(name: str) -> None:
     shown = "".join(traceback.TracebackException.from_exception(caught.value, capture_locals=True).format())
     own = [line for line in shown.splitlines() if SECRET in line and "plain()" not in line]
     assert own == []
+
+
+@pytest.mark.parametrize(
+    "url", [f"s3://key:{SECRET}@bucket/t", f"https://{SECRET}@host/t", f"gs://bucket/t?token={SECRET}", f"/t/s3://k:{SECRET}@b"]
+)
+def test_no_error_and_no_frame_holds_a_refused_url(url: str, tmp_path: Path) -> None:
+    """[SE1]"""
+    other = str(tmp_path / "t")
+    mc.write(ROWS, other)
+    table = mc.Table(other)
+    calls: list[Callable[[], Any]] = [
+        *(partial(call, url) for call in (mc.Table, mc.read_committed, mc.begin, mc.gc, mc.transaction, open_store)),
+        lambda: mc.write(ROWS, url),
+        lambda: mc.create_table(url, ROWS.schema),
+        lambda: mc.transaction(each for each in (url, other)),
+        lambda: mc.transaction({"a": url, "b": other}),
+        lambda: mc.transaction([url, url]),
+        lambda: mc.read_together([other, url]),
+        lambda: mc.tag_together([other, url], "x"),
+        lambda: mc.rollback_together({other: 1, url: 1}, reason="x"),
+        lambda: table.adopt(from_=url),
+    ]
+    for number, call in enumerate(calls):
+        with pytest.raises(mc.UsageError) as caught:
+            call()
+        assert SECRET not in str(caught.value), number
+        assert [where for where, names in frames(caught.value) if shows(names)] == [], number
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_the_log_of_a_root_logger_holds_no_session_token(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, asked: bool
+) -> None:
+    """botocore logs what it signs: whoever sets its own level sees that. [SE1]"""
+    monkeypatch.setattr(logging.getLogger("botocore"), "level", logging.DEBUG if asked else logging.NOTSET)
+    logging.getLogger("botocore").manager._clear_cache()  # type: ignore[attr-defined]  # of levels in force
+    caplog.set_level(logging.DEBUG)
+    options = {"key": "AKIA0", "secret": "s" * 40, "token": SECRET, "endpoint_url": "http://127.0.0.1:9"}
+    with pytest.raises(mc.StoreError):
+        open_store("s3://bucket/t", options).put_if_absent("a", b"")
+    assert (SECRET in caplog.text) == asked
 
 
 def test_what_a_job_keeps_of_its_options_shows_none() -> None:

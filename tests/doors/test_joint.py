@@ -190,10 +190,10 @@ def test_changes_of_rows_pass_a_void_version_over(lake: list[str]) -> None:
     member = next(path for path in lake[:2] if open_head(open_store(path)).top is not None)
     mc.write(DAY.slice(0, 1), member)
     assert mc.Table(member).snapshot().void == (3,)
-    assert mc.Table(member).changes(2)["added"].num_rows == 1
-    assert mc.Table(member).read_changes(2).read_all().num_rows == 1
+    assert mc.Table(member).changed_files(2)["added"].num_rows == 1
+    assert mc.Table(member).changed_rows(2).read_all().num_rows == 1
     with pytest.raises(mc.VersionNotFoundError, match="is void"):
-        mc.Table(member).read_changes(3)
+        mc.Table(member).changed_rows(3)
 
 
 WRONG: dict[str, Any] = {

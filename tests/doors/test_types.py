@@ -115,7 +115,7 @@ CALLS: dict[str, Call] = {
     "partition overwrite": lambda table, rows, at: mc.write(rows, at, mode="overwrite", overwrite="dynamic"),
     "partitions": lambda table, rows, at: (repr(table.partitions()), repr(table.files())),
     "command line": lambda table, rows, at: [main([word, at]) for word in ("partitions", "files", "head")],
-    "changes": lambda table, rows, at: (table.merge(rows, on="id"), table.read_changes(1).read_all()),
+    "changes": lambda table, rows, at: (table.merge(rows, on="id"), table.changed_rows(1).read_all()),
     "filter by value": lambda table, rows, at: table.to_arrow(filter="1 / (id - 1) > 0"),
     "polars": lambda table, rows, at: table.to_polars(),
     "duckdb": lambda table, rows, at: table.duckdb().to_arrow_table(),

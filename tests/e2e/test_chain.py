@@ -113,7 +113,7 @@ def follow(source: str, target: str, name: str) -> None:
                 return
             time.sleep(0.01)
             continue
-        changes = last_of_each(above.read_changes(start, end, on="id").read_all())
+        changes = last_of_each(above.changed_rows(start, end, on="id").read_all())
         try:
             below.merge(
                 changes,

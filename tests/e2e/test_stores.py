@@ -47,13 +47,13 @@ def test_changes_of_rows_are_read_from_a_real_server(place: Place) -> None:
     table.update({"id": "id + 10"}, where="id = 2")
     table.merge(pa.table({"id": [3, 5]}), "id", when_matched="delete", when_not_matched="insert")
     table.compact()
-    found = table.read_changes(first, on="id").read_all()
+    found = table.changed_rows(first, on="id").read_all()
     told = [(row["_commit_version"] - first, row["_change_type"], row["id"]) for row in found.to_pylist()]
     assert sorted(told) == sorted([(1, "insert", 4), (2, "delete", 2), (2, "insert", 12), (3, "delete", 3), (3, "insert", 5)]), (
         "the compaction has none"
     )
     assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 4, 5, 12]
-    assert table.read_changes(table.version).read_all().num_rows == 0
+    assert table.changed_rows(table.version).read_all().num_rows == 0
 
 
 # --- contention -------------------------------------------------------------------------------------------------------------

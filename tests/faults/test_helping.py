@@ -1097,7 +1097,7 @@ def test_history_figures_counts_and_verify_tell_each_commit_of_a_version(tmp_pat
     assert [each["key"] for each in told] == ["k 5-7", "k 7-9", "k 9-12", "own"] and {each["summary"]["rows"] for each in told} == {1}
     assert [each["key"] for each in own.describe(version)["commits"]] == ["k 5-7", "k 7-9", "k 9-12", "own"]
     assert own.verify(deep=True).is_sound
-    assert own.changes(version - 1, version)["added"].num_rows == 4
+    assert own.changed_files(version - 1, version)["added"].num_rows == 4
     assert sum(each.kind == "intent" for each in own.verify().findings) == 3
     assert own.jobs() and {each.state for each in own.jobs()} == {"committed"}
     assert main(["history", str(tmp_path), "--limit", "4"]) == 0

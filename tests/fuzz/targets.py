@@ -305,7 +305,7 @@ def looking(table: Table) -> dict[str, Reader]:
         "history": lambda: list(opened().history()),
         "watermarks": lambda: opened().watermarks(),
         "lineage": lambda: opened().lineage("s:0", 15),
-        "changes": lambda: opened().changes(2),
+        "changes": lambda: opened().changed_files(2),
         "describe": lambda: opened().describe(),
         "figures": lambda: opened().metrics({"s:0": 100}),
         "tag": lambda: opened().snapshot(tag="kept"),

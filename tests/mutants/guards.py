@@ -478,6 +478,27 @@ UNTRUSTED: tuple[Mutant, ...] = (
         tests="engine/scan/test_whole_file.py::test_a_file_that_is_not_what_was_written_is_named_and_not_rewritten",
     ),
     mutant(
+        "counts that differ",
+        "A version whose rows were read, written and committed in different numbers verifies as sound.",
+        "OB10 RD10",
+        ("core/commit/audit.py", "in _counts_that_differ(commit):", "in ():"),
+        tests="engine/runtime/test_job_metrics.py::test_counts_that_differ_are_a_finding_of_verify",
+    ),
+    mutant(
+        "refused URLs at the door",
+        "A password in a URL that is refused stands in the frames that error trackers show.",
+        "SE1",
+        ("engine/runtime/validation.py", "    split_url(path)  # here", "    pass  # here"),
+        tests="doors/test_frames.py::test_no_error_and_no_frame_holds_a_refused_url",
+    ),
+    mutant(
+        "logs of a client",
+        "A root logger at DEBUG shows the token of the session that signs requests.",
+        "SE1",
+        ("store/backends/s3.py", "            log.setLevel(logging.INFO)\n", "            pass\n"),
+        tests="doors/test_frames.py::test_the_log_of_a_root_logger_holds_no_session_token",
+    ),
+    mutant(
         "errors of row groups",
         "A row group that could not be written is missing from its file, and the job goes on.",
         "DF2 DF3",

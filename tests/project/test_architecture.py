@@ -45,7 +45,7 @@ ARROWS: dict[str, set[str]] = {
     "core.filter": {"core.schema", "core.table", "errors"},
     "core.joint": {"core.table"},
     "spark.runtime": {"errors", "store"},
-    "store.backends": {"errors", "store"},
+    "store.backends": {"errors", "store", "version"},
     "store.probes": {"errors", "store"},
     "core.format": {"core.commit", "core.schema", "core.table", "errors"},
     "engine.runtime": {
@@ -185,6 +185,7 @@ ARROWS: dict[str, set[str]] = {
         "engine.runtime",
         "engine.scan",
         "errors",
+        "version",
     },
     "engine.row_feed": {
         "core.commit",
@@ -288,6 +289,7 @@ ARROWS: dict[str, set[str]] = {
         "spark.read",
         "spark.runtime",
         "store",
+        "version",
     },
     "spark.operations": {
         "core.commit",
@@ -324,7 +326,16 @@ ARROWS: dict[str, set[str]] = {
         "version",
     },
     "interop.spark_catalog": {"core.format", "core.schema", "core.table", "engine.metadata", "engine.scan", "errors", "interop", "store"},
-    "interop.intake": {"core.schema", "engine.maintenance", "engine.metadata", "engine.runtime", "errors", "interop", "store"},
+    "interop.intake": {
+        "core.schema",
+        "engine.maintenance",
+        "engine.metadata",
+        "engine.runtime",
+        "errors",
+        "interop",
+        "store",
+        "version",
+    },
     "interop": {
         "core.commit",
         "core.schema",
@@ -366,6 +377,7 @@ ARROWS: dict[str, set[str]] = {
         "store.probes",
         "telemetry",
         "terminal",
+        "version",
     },
     "spark_sql": {
         "argument_checks",
@@ -379,6 +391,7 @@ ARROWS: dict[str, set[str]] = {
         "spark.runtime",
         "store",
         "table",
+        "version",
     },
     "joint": {"argument_checks", "engine.joint", "engine.metadata", "engine.runtime", "errors", "job", "store", "table", "terminal"},
     "joint_transaction": {

@@ -11,7 +11,6 @@ HIDDEN = (
     "core/filter/sql_syntax.py",
     "core/schema/evolution.py",
     "core/schema/partitioning.py",
-    "core/schema/partitioning.py",
     "interop/delta_log.py",
     "spark/write/batch_sizing.py",
 )

@@ -405,4 +405,4 @@ def test_without_sqlglot_the_error_says_what_to_install() -> None:
         "try: check_installed()\nexcept mc.UsageError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "pip install 'manifestcommit[sql]'" in done.stdout
+    assert "pip install '.[sql]'" in done.stdout

@@ -446,7 +446,7 @@ class PublicCalls(RuleBasedStateMachine):
     def changes(self, data: st.DataObject) -> None:
         """The rows of the files that came and went are the difference of the two states. [RD8]"""
         start, end = sorted((data.draw(st.sampled_from(self.readable)), data.draw(st.sampled_from(self.readable))))
-        found = self.table.changes(start, end)
+        found = self.table.changed_files(start, end)
         before, after = ({row["id"] for row in self.states[version].rows} for version in (start, end))
         assert sum(found["added"].column("rows").to_pylist()) - sum(found["removed"].column("rows").to_pylist()) == len(after) - len(before)
         if not after - before and self.rewritten.isdisjoint(range(start + 1, end + 1)):

@@ -146,7 +146,7 @@ def test_an_unknown_scheme_and_a_missing_package_say_what_there_is(monkeypatch: 
     for package, url, extra in (("adlfs", "abfs://c/t", "azure"), ("gcsfs.core", "gs://b/t", "gcs")):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, package, None)
-            with pytest.raises(UsageError, match=rf"pip install 'manifestcommit\[{extra}\]'"):
+            with pytest.raises(UsageError, match=rf"pip install '\.\[{extra}\]'"):
                 open_store(url, {"account_name": secrets.token_hex(4), "project": secrets.token_hex(4)})
 
 

@@ -236,7 +236,7 @@ class ConflictInputs(msgspec.Struct, frozen=True, kw_only=True):
     to remove that are not live; live: paths to add that are live already; committed: the job to
     abort has committed, or may have committed below the fence; reused: keys of a rewind that were
     recorded again; dropped: the version at which the change's own key was invalidated, 0: it was
-    not."""
+    not; advanced: the change's ranges of texts that an earlier version committed."""
 
     taken: dict[str, RemovedRows] = {}
     gone: frozenset[str] = frozenset()
@@ -244,6 +244,7 @@ class ConflictInputs(msgspec.Struct, frozen=True, kw_only=True):
     committed: bool = False
     reused: frozenset[str] = frozenset()
     dropped: int = 0
+    advanced: frozenset[Advance] = frozenset()
 
 
 class Prepared(

@@ -363,7 +363,7 @@ def watermark_misfits(
     head: Snapshot, change: Write, winners: Sequence[InterveningCommit], inputs: ConflictInputs
 ) -> Conflict | None:
     """An advance does not start at the source's current watermark. [WM2]"""
-    misfit = find_misfit(head.watermarks, head.origins, change.advances)
+    misfit = find_misfit(head.watermarks, head.origins, change.advances, inputs.advanced)
     if misfit is None:
         return None
     return Conflict(

@@ -16,6 +16,10 @@ from ..schema.fields import is_text, is_unicode, shown
 Position: TypeAlias = int | str | None
 
 
+# How far back a range of texts is looked for, which the present watermark does not show.
+VERSIONS_SEARCHED = 100
+
+
 class Advance(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
@@ -50,9 +54,10 @@ def find_misfit(
     watermarks: Mapping[str, int | str],
     origins: Mapping[str, Position],
     advances: Sequence[Advance],
+    committed: Set[Advance] = frozenset(),
 ) -> WatermarkMismatch | None:
     """The first advance that does not start exactly at its source's current watermark; None: all
-    do. [WM2]"""
+    do. committed: those of texts that a version is known to have committed. [WM2]"""
     position: dict[str, Position] = {}
     for advance in advances:
         # A source with an origin and no position was rolled back to before its first advance. [WM1]
@@ -70,7 +75,9 @@ def find_misfit(
                 source=advance.source,
                 have=have,
                 want=advance.start,
-                all_covered=all(_covered(watermarks, origins, other) for other in advances),
+                all_covered=all(
+                    other in committed or _covered(watermarks, origins, other) for other in advances
+                ),
             )
         position[advance.source] = advance.end
     return None

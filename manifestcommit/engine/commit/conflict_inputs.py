@@ -6,6 +6,9 @@ Reads only manifests whose bounds can matter.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,8 +33,10 @@ from ...core.schema.partitioning import Matcher, PartitionPattern, bounded
 from ...core.table import object_names
 from ...core.table.entries import ManifestRef
 from ...core.table.snapshot import Snapshot
+from ...core.table.watermark import VERSIONS_SEARCHED, Advance, find_misfit
+from ...errors import SnapshotExpiredError
 from ..metadata.table_context import TableContext
-from ..metadata.time_travel import dropped_at, find_job, find_key
+from ..metadata.time_travel import dropped_at, find_job, find_key, steps
 from ..metadata.version_chain import Head, missing_version, read_object
 
 
@@ -75,7 +80,10 @@ def load_conflict_inputs(session: TableContext, head: Head, change: Change) -> C
             foreign = frozenset(entry.path for entry in change.add if change.job not in entry.path)
             found = _survey(session, snapshot, foreign, change)
             dropped = dropped_at(session, snapshot, change.key)
-            return msgspec.structs.replace(found, dropped=dropped) if dropped else found
+            advanced = _advanced(session, head, change)
+            if not dropped and not advanced:
+                return found
+            return msgspec.structs.replace(found, dropped=dropped, advanced=advanced)
         case Retention():
             return _survey(session, snapshot, change.condemned)
         case MergeManifests():
@@ -97,6 +105,23 @@ def load_conflict_inputs(session: TableContext, head: Head, change: Change) -> C
             return ConflictInputs(reused=_reused(session, head, change))
         case TagEdit() | Rollback():
             return ConflictInputs()  # the latest version says it all
+
+
+def _advanced(session: TableContext, head: Head, change: Write) -> frozenset[Advance]:
+    """The change's ranges of texts that one of the latest versions committed, if it cannot commit:
+    a rerun may take them as done. [WM2] One request per version."""
+    misfit = find_misfit(head.snapshot.watermarks, head.snapshot.origins, change.advances)
+    if misfit is None or misfit.kind != "mismatch":
+        return frozenset()
+    found = set()
+    for advance in change.advances:
+        with contextlib.suppress(SnapshotExpiredError):
+            moves = steps(session, head, advance.source, head.version - VERSIONS_SEARCHED)
+            # what a rewind set back is read again, whatever was committed before it
+            kept = itertools.takewhile(lambda step: step.commit.operation != "rewind", moves)
+            if any((step.start, step.end) == (advance.start, advance.end) for step in kept):
+                found.add(advance)
+    return frozenset(found)
 
 
 def _reused(session: TableContext, head: Head, change: Rewind) -> frozenset[str]:

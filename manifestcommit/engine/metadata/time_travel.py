@@ -6,10 +6,14 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal, TypeAlias, TypeVar
 
-from ...core.table.snapshot import KeyRecord, Snapshot, is_far
+import msgspec
+
+from ...core.joint.fate import is_part
+from ...core.table.snapshot import Commit, KeyRecord, Snapshot, is_far
+from ...core.table.watermark import Position
 from ...errors import SnapshotExpiredError, UsageError, VersionNotFoundError
 from ...store import Store
 from ...store.base import now_of
@@ -17,7 +21,15 @@ from ..runtime.environment import Env, SystemEnv
 from ..runtime.validation import wrong
 from .manifests import KEY_RUN
 from .table_context import TableContext
-from .version_chain import Head, missing_version, open_head, raise_if_expired, read_object
+from .version_chain import (
+    Head,
+    missing_version,
+    open_head,
+    raise_if_expired,
+    read_object,
+    read_version,
+    walk_back,
+)
 
 # Looks up the record of an idempotency key or a job, in the latest version or in the runs that it
 # spilled.
@@ -93,6 +105,92 @@ def _at(
                 return head, look(head.snapshot)
         except SnapshotExpiredError:
             head = session.open()
+
+
+# Moves of a source's watermark.
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit that advanced a source from `start` to `end`; None: unknown to the table; is_joint:
+    whether it is part of a commit of several tables. [WM1] [CM24] [MT14]"""
+
+    version: int
+    commit: Commit
+    start: Position
+    end: Position
+    is_joint: bool = False
+
+
+def steps(session: TableContext, head: Head, source: str, oldest: int = 1) -> Iterator[Step]:
+    """Every move of a source's watermark since version `oldest`, newest first, back to the first
+    one. One request per version. [WM1]
+
+    SnapshotExpiredError if the readable history, or what was asked for, ends before that.
+    """
+    newer: Snapshot | None = None
+    for older in _ancestors(session, head):
+        if older.version < oldest:
+            break
+        if newer is not None:
+            yield from _moves(newer, source, older)
+        if source not in older.watermarks:
+            return
+        newer = older
+    assert newer is not None
+    if newer.version > 1:
+        raise SnapshotExpiredError(
+            f"{session.store.url}: the readable history begins at version {newer.version}, "
+            f"where source {source!r} was at "
+            f"{newer.watermarks[source]!r} already; what moved it before is no longer known"
+        )
+    yield from _moves(newer, source, None)
+
+
+def _moves(snapshot: Snapshot, source: str, older: Snapshot | None) -> Iterator[Step]:
+    """The commits of a version that advanced the source, last first. Every commit records its
+    advance, except a single one that moved the watermark. [CM24]"""
+    before = None if older is None else older.watermarks.get(source)
+    is_joint = older is not None and is_part(snapshot, older)
+    for record in reversed(snapshot.commits):
+        if source in record.advanced:
+            start, end = record.advanced[source]
+            yield Step(
+                version=snapshot.version, commit=record, start=start, end=end, is_joint=is_joint
+            )
+    if len(snapshot.commits) == 1 and snapshot.watermarks.get(source) != before:
+        yield Step(
+            version=snapshot.version,
+            commit=snapshot.commits[0],
+            start=before,
+            end=snapshot.watermarks.get(source),
+            is_joint=is_joint,
+        )
+
+
+def _ancestors(session: TableContext, head: Head) -> Iterator[Snapshot]:
+    """This version and those before it whose work is in it, newest first: the version that a
+    rollback restored precedes the rollback. [CF13]"""
+    start: Head | None = head
+    while start is not None:
+        restored: int | None = None
+        for older in walk_back(session.store, start):
+            if older.version < head.snapshot.expired and older is not start:
+                break  # a tagged start is readable, but nothing before it
+            yield older.snapshot
+            restored = next(
+                (
+                    commit.restored
+                    for commit in older.snapshot.commits
+                    if commit.restored is not None
+                ),
+                None,
+            )
+            if restored is not None:
+                break
+        try:
+            start = None if restored is None else read_version(session.store, head, restored)
+        except SnapshotExpiredError:
+            return
 
 
 LOG = logging.getLogger("manifestcommit.jobs")

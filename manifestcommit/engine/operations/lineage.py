@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 
 from ...core.format import manifest_table
-from ...core.joint.fate import is_part
 from ...core.schema.fields import shown
 from ...core.table.entries import SourceRange
-from ...core.table.snapshot import REPLACE, Commit, Snapshot, known_parts
+from ...core.table.snapshot import REPLACE, Snapshot, known_parts
 from ...core.table.watermark import Position
 from ...errors import SnapshotExpiredError, UsageError
 from ...terminal.notebook import Shown
 from ..metadata.table_context import TableContext
-from ..metadata.version_chain import Head, read_version, walk_back
+from ..metadata.time_travel import Step, steps
+from ..metadata.version_chain import Head, read_version
 from ..scan import planning
 
 # path, the version that added the file, its job, its source ranges
@@ -67,17 +67,6 @@ class Lineage(Shown, msgspec.Struct, frozen=True, kw_only=True):
     author: dict[str, str] = {}
     files: tuple[FileRange, ...] = ()
     exact: bool = False
-
-
-class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit that advanced a source from `start` to `end`; None: unknown to the table; is_joint:
-    whether it is part of a commit of several tables. [WM1] [CM24] [MT14]"""
-
-    version: int
-    commit: Commit
-    start: Position
-    end: Position
-    is_joint: bool = False
 
 
 def trace(session: TableContext, source: str, position: int) -> Lineage | None:
@@ -172,76 +161,6 @@ def _brought_by(
             if (step := _moved_over(session, head, source, position)) is not None:
                 return step
     return None if own is None else Step(version=version, commit=own, start=None, end=None)
-
-
-def steps(session: TableContext, head: Head, source: str) -> Iterator[Step]:
-    """Every move of a source's watermark, newest first, back to the first one. One request per
-    version. [WM1]
-
-    SnapshotExpiredError if the readable history ends before that.
-    """
-    newer: Snapshot | None = None
-    for older in _ancestors(session, head):
-        if newer is not None:
-            yield from _moves(newer, source, older)
-        if source not in older.watermarks:
-            return
-        newer = older
-    assert newer is not None
-    if newer.version > 1:
-        raise SnapshotExpiredError(
-            f"{session.store.url}: the readable history begins at version {newer.version}, "
-            f"where source {source!r} was at "
-            f"{newer.watermarks[source]!r} already; what moved it before is no longer known"
-        )
-    yield from _moves(newer, source, None)
-
-
-def _moves(snapshot: Snapshot, source: str, older: Snapshot | None) -> Iterator[Step]:
-    """The commits of a version that advanced the source, last first. Every commit records its
-    advance, except a single one that moved the watermark. [CM24]"""
-    before = None if older is None else older.watermarks.get(source)
-    is_joint = older is not None and is_part(snapshot, older)
-    for record in reversed(snapshot.commits):
-        if source in record.advanced:
-            start, end = record.advanced[source]
-            yield Step(
-                version=snapshot.version, commit=record, start=start, end=end, is_joint=is_joint
-            )
-    if len(snapshot.commits) == 1 and snapshot.watermarks.get(source) != before:
-        yield Step(
-            version=snapshot.version,
-            commit=snapshot.commits[0],
-            start=before,
-            end=snapshot.watermarks.get(source),
-            is_joint=is_joint,
-        )
-
-
-def _ancestors(session: TableContext, head: Head) -> Iterator[Snapshot]:
-    """This version and those before it whose work is in it, newest first: the version that a
-    rollback restored precedes the rollback. [CF13]"""
-    start: Head | None = head
-    while start is not None:
-        restored: int | None = None
-        for older in walk_back(session.store, start):
-            if older.version < head.snapshot.expired and older is not start:
-                break  # a tagged start is readable, but nothing before it
-            yield older.snapshot
-            restored = next(
-                (
-                    commit.restored
-                    for commit in older.snapshot.commits
-                    if commit.restored is not None
-                ),
-                None,
-            )
-            if restored is not None:
-                break
-        try:
-            start = None if restored is None else read_version(session.store, head, restored)
-        except SnapshotExpiredError:
-            return
 
 
 def _holding(

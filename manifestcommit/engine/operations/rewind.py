@@ -9,11 +9,11 @@ from ...core.table.watermark import Position, check_advance, is_left_by
 from ...errors import SnapshotExpiredError, UsageError
 from ..commit.commit_loop import commit
 from ..metadata.table_context import TableContext
-from ..metadata.time_travel import find_key_at
+from ..metadata.time_travel import find_key_at, steps
 from ..metadata.version_chain import Head
 from ..runtime.outcome import Outcome
 from ..runtime.validation import check_reason
-from .lineage import steps, unknown_source
+from .lineage import unknown_source
 
 
 def rewind(

@@ -22,6 +22,7 @@ from ...core.filter.sql_syntax import IncompleteError, NotUnderstoodError
 from ...core.schema import arrow_schema
 from ...core.schema.fields import Schema
 from ...errors import UsageError
+from ...version import install
 
 ADVICE = (
     "Compare a column with a value of its own type, texts and dates in quotes: day = '2026-01-31'"
@@ -73,7 +74,7 @@ def needs_spark(condition: Any, argument: str, why: Exception) -> UsageError:
         "LIKE, IS NULL, CASE, +, -, *, / and functions such as coalesce, year and length. Give "
         "such SQL or a pyarrow expression, such as pyarrow.compute.field('flight') == 1545, or "
         "start a Spark session first, and Spark evaluates the condition "
-        "(SparkSession.builder.getOrCreate(); pip install 'manifestcommit[spark]')"
+        f"(SparkSession.builder.getOrCreate(); {install('spark')})"
     )
     refusal.argument = argument
     return refusal

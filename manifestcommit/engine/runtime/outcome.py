@@ -11,6 +11,7 @@ import msgspec
 from ...core.commit.conflict import Conflict
 from ...core.table.entries import Entry, ManifestRef
 from ...core.table.snapshot import Summary
+from ...core.table.watermark import VERSIONS_SEARCHED
 from ...errors import (
     CommitConflictError,
     JobAbortedError,
@@ -465,7 +466,10 @@ def _conflict_error(conflict: Conflict, url: str) -> ManifestCommitError:
             "committing would duplicate rows",
             "; to read rows again, rewind the source and overwrite them",
         ),
-        "mismatch": ("opaque positions must be equal", ""),
+        "mismatch": (
+            "positions that are texts must be equal",
+            f"; none of the latest {VERSIONS_SEARCHED} versions committed this range",
+        ),
     }[misfit.kind]
     done = f"Begin at {misfit.have!r}{remedy}."
     if misfit.all_covered:

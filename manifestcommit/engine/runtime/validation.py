@@ -18,6 +18,7 @@ from ...core.table.entries import SourceRange
 from ...core.table.snapshot import Note, check_message, check_metadata, find_credential
 from ...core.table.watermark import Advance, Position, check_advance
 from ...errors import UsageError
+from ...store.options import split_url
 
 Ranges = Mapping[str, tuple[int | str | None, int | str]]  # source -> start, end; half-open
 Rule = Callable[[str, Any], Any]  # the argument's name and value -> the value, or UsageError
@@ -169,6 +170,27 @@ def root(name: str, value: Any) -> Any:
             f"{_LONGEST_PART} between two slashes"
         )
         raise wrong(name, "" if "@" in path or "?" in path else path, f"{expected}, {why}", example)
+    split_url(path)  # here, where a refusal loses its frames, which hold what was given
+    return value
+
+
+def roots(name: str, value: Any) -> Any:
+    """Tables: the paths among them are paths; a list, since an iterator is read once. [SE1]"""
+    if isinstance(value, Mapping):
+        found = value.values()
+    elif isinstance(value, str | os.PathLike) or not isinstance(value, Iterable):
+        found = (value,)
+    else:
+        found = value = list(value)
+    for each in found:
+        if isinstance(each, str | os.PathLike):
+            root(name, each)
+    return value
+
+
+def roots_with_versions(name: str, value: Any) -> Any:
+    """A mapping whose keys are tables. [SE1]"""
+    roots(name, value.keys() if isinstance(value, Mapping) else value)
     return value
 
 

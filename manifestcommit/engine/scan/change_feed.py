@@ -391,7 +391,7 @@ class Feed(VersionFeed[File]):
                 "rows from before the stream began, so that it "
                 "may not have read them; no file of this version was delivered. Take what you "
                 "need of them "
-                f'(Table.changes({snapshot.version - 1}, {snapshot.version})["added"] lists '
+                f'(Table.changed_files({snapshot.version - 1}, {snapshot.version})["added"] lists '
                 "them), then restart the stream with "
                 'option("onOverwrite", "skip"), which skips such versions. Or start '
                 "with a new checkpoint, and all live files come "

@@ -20,6 +20,7 @@ from ...engine.metadata.table_context import TableContext
 from ...engine.runtime.checked_parquet import open_parquet
 from ...engine.runtime.concurrency import map_in_batches
 from ...errors import ManifestCommitError, UsageError
+from ...version import install
 
 # Packages that read other formats: imported when they are needed, and their errors.
 
@@ -49,8 +50,7 @@ def _installed(name: str, extra: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise UsageError(
-            f"the package {name} is missing, which reads the other format: "
-            f"install manifestcommit[{extra}]"
+            f"the package {name} is missing, which reads the other format: {install(extra)}"
         ) from error
 
 

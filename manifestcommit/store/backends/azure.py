@@ -36,7 +36,7 @@ class AzureBackend(Backend):
     """Requests to one container, each sent once. [ST14]"""
 
     name = "abfs://"
-    extra = "pip install 'manifestcommit[azure]'"
+    extra = "azure"
     takes = (
         "adlfs' options: account_name, account_key, sas_token, connection_string, client_id, "
         "client_secret, tenant_id and so on"

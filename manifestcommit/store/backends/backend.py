@@ -22,6 +22,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from ...errors import ManifestCommitError, StoreDeniedError, StoreError, UsageError
+from ...version import install
 from ..base import ObjectInfo, Unfinished
 from ..options import StorageOptions
 from .retry import FIRST_CONTACT, USUAL, Patience, TransientError, persist
@@ -106,7 +107,7 @@ class Backend(ABC):
     """
 
     name: str  # for messages: the kind of store
-    extra: str  # the extra to install with pip
+    extra = ""  # of this package, that brings what the backend needs
     takes: str  # describes the options
     credentials = ""  # for messages: how to pass credentials
     # besides the statuses with which a server or a proxy reports its own failure
@@ -256,8 +257,9 @@ class Backend(ABC):
                 except ManifestCommitError:
                     raise
                 except ImportError as error:
+                    advice = f": {install(self.extra)}" if self.extra else ""
                     raise UsageError(
-                        f"{self.name} needs a package that is missing: {self.extra} ({error})"
+                        f"{self.name} needs a package that is missing ({error}){advice}"
                     ) from None
                 # the library objects to its arguments, or to a response
                 except Exception as error:

@@ -130,7 +130,6 @@ def doubt_about_create(kind: type[Any]) -> str:
 class GenericBackend(Backend):
     """fsspec's public calls, one request each where the filesystem allows it."""
 
-    extra = "install what its filesystem asks for"
     takes = "the options of fsspec's filesystem of that name"
 
     def __init__(self, scheme: str, bucket: str, options: StorageOptions) -> None:

@@ -47,7 +47,7 @@ class GcsBackend(Backend):
     """Requests to one bucket, each sent once. [ST14]"""
 
     name = "gs://"
-    extra = "pip install 'manifestcommit[gcs]'"
+    extra = "gcs"
     takes = "gcsfs' options: token, project, access, endpoint_url, requester_pays and so on"
     credentials = (
         "Give token in storage_options, GOOGLE_APPLICATION_CREDENTIALS in the environment, or log "

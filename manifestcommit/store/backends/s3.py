@@ -9,6 +9,7 @@ cache listings.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
@@ -93,7 +94,7 @@ class S3Backend(Backend):
     """Requests to one bucket, each sent once. [ST14]"""
 
     name = "s3://"
-    extra = "pip install 'manifestcommit[s3]'"
+    extra = "s3"
     takes = (
         "s3fs' options: key, secret, token, endpoint_url, profile, anon, client_kwargs, "
         "config_kwargs, s3_additional_kwargs and so on"
@@ -150,6 +151,11 @@ class S3Backend(Backend):
     def connect(self) -> Any:
         from s3fs import S3FileSystem  # late: an extra
 
+        # At DEBUG it logs what it signs, with the session's token. A level of its own keeps that
+        # from a root logger at DEBUG; whoever sets the level of "botocore" has asked for it.
+        log = logging.getLogger("botocore")
+        if log.level == logging.NOTSET:
+            log.setLevel(logging.INFO)
         ours = {"retries": {"total_max_attempts": 1}, "http_session_cls": OnceSession}
         config = {**_CONFIG, **(self._options.get("config_kwargs") or {}), **ours}
         fs = S3FileSystem(config_kwargs=config, **self.client_options("config_kwargs"))

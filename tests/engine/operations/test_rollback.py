@@ -499,9 +499,9 @@ def test_changes_and_history_tell_what_a_rollback_did(tmp_path: Path) -> None:
         mc.write(rows([number]), table.url)
     paths = {version: set(table.files(version=version)["path"].to_pylist()) for version in (2, 4)}
     table.rollback(2, reason="why é")
-    changes = table.changes(4)
+    changes = table.changed_files(4)
     assert set(changes["removed"]["path"].to_pylist()) == paths[4] - paths[2] and changes["added"].num_rows == 0
-    assert table.changes(2)["removed"].num_rows == 0
+    assert table.changed_files(2)["removed"].num_rows == 0
     newest = table.history(1)[0]
     assert (newest["operation"], newest["reason"], newest["restored"]) == ("rollback", "why é", 2)
     assert [row["restored"] for row in table.history()] == [2, None, None, None, None]

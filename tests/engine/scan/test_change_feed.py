@@ -403,7 +403,7 @@ def test_files_that_a_rollback_brings_back_from_before_the_stream_began_are_an_e
     said = r"version 4 of memory://\S+ \(rollback by job v3-.*\) brought back 2 files with 2 rows from before the stream began"
     with pytest.raises(UsageError, match=said) as raised:
         own.advance(reached)
-    assert 'Table.changes(3, 4)["added"]' in str(raised.value) and 'option("onOverwrite", "skip")' in str(raised.value)
+    assert 'Table.changed_files(3, 4)["added"]' in str(raised.value) and 'option("onOverwrite", "skip")' in str(raised.value)
     with pytest.raises(UsageError, match=said):
         feed(history.store, choice).between(start, reached.next_version())
 

@@ -304,7 +304,7 @@ def test_files_of_overlapping_manifests_are_listed_without_being_sorted_and_read
     assert table.dataset().to_table().column("day").to_pylist() == sorted(days.to_pylist() * 3)
     entries = planning.entries_table(table._session, table.snapshot())
     assert entries.column("path").to_pylist() == sorted(entries.column("path").to_pylist())
-    added = table.changes(2)["added"]
+    added = table.changed_files(2)["added"]
     assert added.column("day").to_pylist() == sorted(days.to_pylist() * 2), "changes, too, which are few"
     assert added.column("path").to_pylist() == sorted(added.column("path").to_pylist())
     monkeypatch.setattr(manifest_table, "unite", lambda *_, **__: pytest.fail("files were sorted"))

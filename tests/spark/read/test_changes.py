@@ -35,14 +35,14 @@ def test_a_data_frame_has_the_rows_that_arrow_has(spark, tmp_path: Path) -> None
     """With all types, whose values Spark shows as those of the table. [CH1] [CH2] [CH4]"""
     table = busy_table(tmp_path)
     expected = check(table, 1, table.version, "id")
-    found = table.read_changes(1, on="id", spark=spark)
-    assert found.columns == table.read_changes(1).schema.names
+    found = table.changed_rows(1, on="id", spark=spark)
+    assert found.columns == table.changed_rows(1).schema.names
     chosen = ["id", "day", "dec", "tags", "_change_type", "_commit_version"]
     of_spark = Counter(repr(tuple(row)) for row in found.select(*chosen).collect())
     assert of_spark == Counter(repr(tuple(row[name] for name in chosen)) for row in expected)
     of_nested = Counter(map(repr, (row.m for row in found.select("m").collect())))
     assert of_nested == Counter(repr(row["m"] if row["m"] is None else dict(row["m"])) for row in expected)
-    assert table.read_changes(table.version, spark=spark).count() == 0
+    assert table.changed_rows(table.version, spark=spark).count() == 0
 
 
 @pytest.mark.thorough
@@ -63,7 +63,7 @@ def test_a_stream_of_changes_gives_each_change_once_and_a_repeated_batch_the_sam
         return batches
 
     found = dict(run("c"))
-    expected = told(table.read_changes(1, on="id", spark=spark).collect())
+    expected = told(table.changed_rows(1, on="id", spark=spark).collect())
     assert sum(found.values(), Counter()) == expected
     for path in (tmp_path / "c" / "commits").iterdir():  # planned, and not known to be done
         path.unlink()
