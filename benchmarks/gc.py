@@ -99,7 +99,7 @@ def names(objects: int, job: str, *, live: bool) -> Iterator[str]:
     """The names of those files that the table lists, or of the others, in hive folders."""
     for number in range(objects):
         if (number % DEAD != 0) == live:
-            yield f"day={number % FOLDERS}/{number:07d}-{number:016x}-0-{job}.parquet"
+            yield f"day={number % FOLDERS}/{number:05d}-{number:016x}-0-{job}.parquet"
 
 
 def fill(store: Store, paths: Sequence[str]) -> None:
@@ -202,9 +202,15 @@ def measured(what: str, url: str, server: S3Server | None) -> dict[str, float]:
         table = mc.Table(url, storage_options=options)
         call: Any = table.plan_gc if what == "plan" else table.gc
         made = call(grace="0s", keep_for="0s")
-        found = made.deleted["data file"].count if what == "gc" else sum(name.startswith("day=") for name in made["name"].to_pylist())
+        found = made.deleted["data file"].count if what == "gc" else planned_deletes(made)
     wall = time.perf_counter() - start
     return {"wall_s": wall, "cpu_s": cpu_s() - cpu, "peak_mb": memory_mb("VmHWM") - before_mb, "base_mb": before_mb, "objects": found}
+
+
+def planned_deletes(plan: pa.Table) -> int:
+    """How many data files a plan of gc would delete."""
+    is_deleted = pc.and_(pc.equal(plan["action"], "delete"), pc.starts_with(plan["name"], "day="))
+    return pc.sum(is_deleted).as_py() or 0
 
 
 def cpu_s() -> float:

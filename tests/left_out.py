@@ -81,7 +81,7 @@ LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
         "test_a_command_shows_what_it_did": ("doctor",),
     },
     "tests/cli/test_main.py": {
-        "test_a_command_that_needs_spark_says_how_to_get_it": (),
+        "test_a_compaction_that_sorts_needs_no_spark": (),
         "test_a_delete_needs_spark_for_what_only_that_evaluates": (),
         "test_a_terminal_without_unicode_still_gets_an_answer": (),
         "test_doctor_says_that_a_store_is_not_safe": (),
@@ -590,9 +590,6 @@ LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
     "tests/spark/operations/test_compact.py": {
         "test_rows_of_new_files_are_sorted_and_partitions_chosen_on_request": (),
     },
-    "tests/spark/operations/test_gc.py": {
-        "test_the_command_and_the_call_run_on_the_active_session": (),
-    },
     "tests/spark/operations/test_row_changes.py": {
         "test_a_builder_merges_a_dataframe_as_the_call_does": (),
         "test_a_column_that_files_lack_is_null_in_conditions_and_keys": (),
@@ -653,9 +650,6 @@ LEFT_OUT: dict[str, dict[str, tuple[str, ...]]] = {
         "test_a_data_source_writes_what_cannot_go_through_pandas": ("no pandas",),
         "test_what_sparks_scan_does_not_take_is_read_in_tasks": (),
         "test_without_data_sources_every_row_is_written_and_read_once": (),
-    },
-    "tests/spark/test_exports.py": {
-        "test_gc_on_spark_leaves_what_readers_of_exports_need": ("each commit",),
     },
     "tests/spark/test_pages.py": {
         "test_a_page_runs_as_it_stands": ("docs/tutorials/stream.md",),

@@ -174,7 +174,6 @@ An AGE is a number and a unit: 90m, 24h, 7d, 2w.
   manifestcommit gc PATH --grace 0s --keep-for 0s  nothing else writes: keep the newest version only
 """
 _GRACE, _KEEP_FOR, _KEEP_KEYS = "24h", "7d", 10_000
-_FIRST = 100  # names of a plan that Spark made: it may have millions
 
 
 def add_gc_command(commands: Commands) -> None:
@@ -198,11 +197,6 @@ def add_gc_command(commands: Commands) -> None:
             "delete old files, too, that something else wrote and no version lists, but no "
             "hidden ones"
         ),
-    )
-    gc.add_argument(
-        "--spark",
-        action="store_true",
-        help="list, compare and delete in Spark's tasks, for tables of many million files",
     )
 
 
@@ -258,38 +252,6 @@ def _print_total(options: argparse.Namespace, count: int, total: int) -> None:
     print(f"{what} would be deleted; nothing was changed", file=sys.stderr)
 
 
-def print_spark_plan(options: argparse.Namespace, plan: Any) -> int:
-    """How much would go and how much is left, and the first names. plan: a Spark DataFrame."""
-    plan.persist()  # else the table would be listed twice
-    try:
-        tallies = _tallies_of_spark(plan)
-        first = [row.asDict() for row in plan.orderBy("name").limit(_FIRST).collect()]
-    finally:
-        plan.unpersist()
-    if written(options, {**tallies, "first": first}, first):
-        return 0
-    _print_rows(options, first)
-    gone, left = tallies["delete"], tallies["leave"]
-    if gone["count"] + left["count"] > len(first):
-        print(
-            (
-                f"the first {len(first)} of {gone['count'] + left['count']:,}; "
-                "Table.plan_gc(spark=…) has all"
-            ),
-            file=sys.stderr,
-        )
-    _print_total(options, gone["count"], gone["bytes"])
-    return 0
-
-
-def _tallies_of_spark(plan: Any) -> dict[str, dict[str, int]]:
-    rows = plan.groupBy("action").agg({"name": "count", "bytes": "sum"}).collect()
-    found = {
-        row["action"]: {"count": row["count(name)"], "bytes": row["sum(bytes)"]} for row in rows
-    }
-    return {action: found.get(action, {"count": 0, "bytes": 0}) for action in ("delete", "leave")}
-
-
 def print_gc_report(options: argparse.Namespace, report: GcReport) -> int:
     """What was deleted, and what is left."""
     if written(options, msgspec.to_builtins(report)):
@@ -327,17 +289,8 @@ def print_gc_report(options: argparse.Namespace, report: GcReport) -> int:
 
 def _gc(options: argparse.Namespace) -> int:
     table = table_of(options)
-    if options.spark:
-        table.snapshot()  # a wrong path is reported before Spark starts
-        with quiet_spark(options):
-            return _collect(options, table)
-    return _collect(options, table)
-
-
-def _collect(options: argparse.Namespace, table: Table) -> int:
     if options.dry_run:
-        made = _called(options, table.plan_gc)
-        return (print_spark_plan if options.spark else print_gc_plan)(options, made)
+        return print_gc_plan(options, _called(options, table.plan_gc))
     if _keeps_less(options):
         status = decided(options, lambda: _plan(options, table), lambda: table.version)
         if status is not None:
@@ -353,7 +306,6 @@ def _called(options: argparse.Namespace, call: Any, **note: Any) -> Any:
             keep_for=options.keep_for,
             keep_keys=options.keep_keys,
             foreign=options.foreign,
-            spark=options.spark or None,
             progress=steps,
             **note,
         )
@@ -381,13 +333,9 @@ def _kind(reason: str) -> str:
 def _plan(options: argparse.Namespace, table: Table) -> Plan:
     version = table.version
     found = _called(options, table.plan_gc)
-    if options.spark:
-        gone = _tallies_of_spark(found)["delete"]
-        count, total, reasons = gone["count"], gone["bytes"], Counter[str]()
-    else:
-        rows = [each for each in found.to_pylist() if each["action"] == "delete"]
-        count, total = len(rows), sum(each["bytes"] for each in rows)
-        reasons = Counter(_kind(each["reason"]) for each in rows)
+    rows = [each for each in found.to_pylist() if each["action"] == "delete"]
+    count, total = len(rows), sum(each["bytes"] for each in rows)
+    reasons = Counter(_kind(each["reason"]) for each in rows)
     kept = (
         f"--keep-versions {options.keep_versions}, --keep-for {options.keep_for}, "
         f"--grace {options.grace}, --keep-keys {options.keep_keys}"

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from ..argument_checks import checked
 from ..engine.maintenance.gc import GcReport
-from ..engine.runtime.validation import optional
 from ..job import Path
 from .conditions import Condition
-from .table import Table, spark_of_gc
+from .table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,7 +71,7 @@ def read_committed(
     )
 
 
-@checked(spark=optional(spark_of_gc))
+@checked()
 def gc(
     path: Path,
     *,
@@ -81,7 +80,6 @@ def gc(
     keep_for: str | dt.timedelta = "7d",
     keep_keys: int = 10_000,
     foreign: bool = False,
-    spark: SparkSession | Literal[True] | None = None,
     message: str | None = None,
     metadata: Mapping[str, str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -104,8 +102,6 @@ def gc(
         foreign: also delete files that something else wrote below the table path longer than
             `grace` ago and that no version lists, up to 10,000 in a run, and never hidden ones
             (`_SUCCESS`); by default False: they are skipped and reported.
-        spark: a session, or True for the active one, whose tasks list, compare and delete; by
-            default this process does.
         message: as for `write`; by default none.
         metadata: as for `write`; by default none.
         storage_options: what reaches the object store; by default the environment.
@@ -117,9 +113,9 @@ def gc(
         TableNotFoundError: there is no table at the path.
         StoreFullError: the store has no room for the decision.
         StoreError: the store failed; run it again.
-        UsageError: Spark is needed and not installed.
+        UsageError: a duration or a count is invalid.
 
-    Spec: GC1, GC5, GC9, GC13, GC18, GC19, IV7.
+    Spec: GC1, GC5, GC9, GC18, GC19, IV7.
     """
     return Table(path, storage_options).gc(
         grace=grace,
@@ -127,7 +123,6 @@ def gc(
         keep_for=keep_for,
         keep_keys=keep_keys,
         foreign=foreign,
-        spark=spark,
         message=message,
         metadata=metadata,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
@@ -29,7 +29,7 @@ from ..engine.operations.rewind import rewind
 from ..engine.operations.rollback import rollback
 from ..engine.operations.tags import settle, tag, untag
 from ..engine.runtime.outcome import JobResults, Outcome, committed_or_raise
-from ..engine.runtime.validation import file_name, flag, one_of, optional, spark_session, whole
+from ..engine.runtime.validation import file_name, flag, one_of, optional, whole
 from ..errors import UsageError
 from ..store.probes.doctor import DoctorReport, examine
 from ..telemetry import record_table
@@ -44,14 +44,9 @@ from .reading import TableReads
 from .row_changes import RemovedFiles, RowChanges
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from ..report.page import Report
-
-
-def spark_of_gc(name: str, value: Any) -> Any:
-    """A session, or True for the active one."""
-    return value if value is True else spark_session(name, value)
 
 
 class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, TableReads):
@@ -448,7 +443,7 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
         """
         return verify(self._session, deep=deep, progress=progress)
 
-    @checked(spark=optional(spark_of_gc))
+    @checked()
     def gc(
         self,
         *,
@@ -457,7 +452,6 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
         keep_for: str | dt.timedelta = "7d",
         keep_keys: int = 10_000,
         foreign: bool = False,
-        spark: SparkSession | Literal[True] | None = None,
         progress: Callable[[str], None] | None = None,
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
@@ -470,7 +464,6 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
             keep_for: as for the function `gc`.
             keep_keys: as for the function `gc`.
             foreign: as for the function `gc`.
-            spark: as for the function `gc`.
             progress: called with what is done next; by default nothing is.
             message: as for the function `write`; by default none.
             metadata: as for the function `write`; by default none.
@@ -479,7 +472,7 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
             What was deleted and what stays.
 
         Raises:
-            UsageError: a duration, a count or a session is invalid; the message names it.
+            UsageError: a duration or a count is invalid; the message names it.
             TableNotFoundError: there is no table at the path.
             StoreFullError: the store has no room for the decision.
             StoreError: the store failed; run it again.
@@ -490,11 +483,10 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
             self._session.noting(message, metadata),
             _policy(grace, keep_versions, keep_for, keep_keys),
             foreign=foreign,
-            executor=self._gc_executor(spark),
             progress=progress or (lambda _: None),
         )
 
-    @checked(spark=optional(spark_of_gc))
+    @checked()
     def plan_gc(
         self,
         *,
@@ -503,9 +495,8 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
         keep_for: str | dt.timedelta = "7d",
         keep_keys: int = 10_000,
         foreign: bool = False,
-        spark: SparkSession | Literal[True] | None = None,
         progress: Callable[[str], None] | None = None,
-    ) -> Listing | DataFrame:
+    ) -> Listing:
         """List what `gc` would delete now, and what it would leave though the table lacks it.
 
         Each object comes with the reason. Nothing is written or deleted.
@@ -516,36 +507,25 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
             keep_for: as for the function `gc`.
             keep_keys: as for the function `gc`.
             foreign: as for the function `gc`.
-            spark: a session, or True for the active one, whose tasks list and compare; by default
-                this process does.
             progress: called with what is done next; by default nothing is.
 
         Returns:
-            The columns `name`, `bytes`, `reason` and `action` ("delete" or "leave"); with `spark`,
-            a Spark DataFrame.
+            The columns `name`, `bytes`, `reason` and `action` ("delete" or "leave").
 
         Raises:
             UsageError: as for `gc`.
             TableNotFoundError: there is no table at the path.
             StoreError: the store failed; run it again.
 
-        Spec: GC5, GC13.
+        Spec: GC5.
         """
-        made: pa.Table | DataFrame = gc_engine.plan(
+        made = gc_engine.plan(
             self._session,
             _policy(grace, keep_versions, keep_for, keep_keys),
             foreign=foreign,
-            executor=self._gc_executor(spark),
             progress=progress or (lambda _: None),
         )
-        return Listing(made) if isinstance(made, pa.Table) else made
-
-    def _gc_executor(self, spark: SparkSession | Literal[True] | None) -> gc_engine.GcExecutor:
-        if spark is None:
-            return gc_engine.ALONE
-        from ..spark.operations.gc import on_spark  # late: pyspark is an extra
-
-        return on_spark(spark, self.url, self._storage_options)
+        return Listing(made)
 
     @checked()
     def compact(

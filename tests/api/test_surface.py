@@ -169,7 +169,7 @@ NAMES: dict[str, tuple[str | None, str | None]] = {
     "max_bytes": (None, "--max-bytes"),
     "only_manifests": (None, "--only-manifests"),
     "dry_run": (None, "--dry-run"),
-    "spark": (None, "--spark"),
+    "spark": (None, None),
     "grace": (None, "--grace"),
     "keep_versions": (None, "--keep-versions"),
     "keep_for": (None, "--keep-for"),

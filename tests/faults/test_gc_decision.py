@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -50,9 +52,18 @@ def table(versions: int = 5) -> Store:
     return store
 
 
+@contextlib.contextmanager
+def looking(look: Any) -> Iterator[None]:
+    """In place of the listings that look for untracked files."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gc_decision, "_look_for_foreign", look)
+        yield
+
+
 def decide(store: Store, *, writing: bool = True, foreign: bool = False, policy: Policy = ALL, look: Any = look_at_nothing) -> Any:
     each = session(store)
-    return gc_decision._change(each, each.open(), policy, 4e9, foreign=foreign, writing=writing, look=look, progress=quiet)
+    with looking(look):
+        return gc_decision._change(each, each.open(), policy, 4e9, foreign=foreign, writing=writing, progress=quiet)
 
 
 # --- whether it changes anything ------------------------------------------------------------------------------------------
@@ -377,11 +388,12 @@ def test_what_is_condemned_and_what_is_gone() -> None:
         return frozenset({"there"}), frozenset({"there", "new"})
 
     each: Any = None
-    found = gc_decision._foreign(each, horizon, frozenset({"there", "gone"}), 7.0, condemn=True, look=look, progress=quiet)
-    assert found == ({"new"}, {"gone"})
-    gc_decision._foreign(each, horizon, frozenset({"gone"}), 7.0, condemn=False, look=look, progress=quiet)
-    assert asked == [7.0, None]
-    assert gc_decision._foreign(each, horizon, frozenset(), 7.0, condemn=False, look=look_at_nothing, progress=quiet) == (set(), set())
+    with looking(look):
+        found = gc_decision._foreign(each, horizon, frozenset({"there", "gone"}), 7.0, condemn=True, progress=quiet)
+        assert found == ({"new"}, {"gone"})
+        gc_decision._foreign(each, horizon, frozenset({"gone"}), 7.0, condemn=False, progress=quiet)
+        assert gc_decision._foreign(each, horizon, frozenset(), 7.0, condemn=False, progress=quiet) == (set(), set())
+        assert asked == [7.0, None], "with nothing to look for, nothing is listed"
 
 
 def test_names_that_were_seen_to_be_gone_are_not_looked_for() -> None:
@@ -421,7 +433,7 @@ def test_an_object_is_condemned_only_where_all_is_known_of_it(name: str, modifie
     """Its age by the store's clock: older than that for sure, or as old. [GC6]"""
     horizon = horizon_of(open_head(table()).snapshot)
     info = ObjectInfo(name=name, size_bytes=1, modified=modified)
-    assert gc_decision.is_to_condemn(info, horizon, {"listed.csv"}.__contains__, lambda each: False, 100.0, {"inner/"}) == expected
+    assert gc_decision._is_to_condemn(info, horizon, {"listed.csv"}.__contains__, lambda each: False, 100.0, {"inner/"}) == expected
 
 
 def test_a_key_that_a_young_version_recorded_is_not_forgotten() -> None:

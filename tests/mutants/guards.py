@@ -230,7 +230,7 @@ STORES: tuple[Mutant, ...] = (
         "full disk",
         "gc on a full disk fails at its first write, and frees nothing.",
         "GC19",
-        ("engine/maintenance/gc.py", "        ledger.add(_make_room(session, cut_s, executor, progress), ())\n", ""),
+        ("engine/maintenance/gc.py", "        _make_room(session, cut_s, ledger, progress)\n", ""),
         tests="faults/test_full_disk.py::test_gc_frees_what_was_decided_on_and_then_decides",
     ),
     mutant(

@@ -1257,14 +1257,6 @@ COLLECTING: tuple[Mutant, ...] = (
         tests="engine/maintenance/test_gc.py::test_a_copy_that_somebody_makes_below_the_root_stays_whole",
     ),
     mutant(
-        "copies among tasks",
-        "gc by Spark takes a copy of a partition's folder: the task that judges it does not know of the original.",
-        "GC5 GC13",
-        ("spark/operations/gc.py", '_SAYS[row["is_reached"]], _SAYS[row["is_copy"]]', '_SAYS[row["is_reached"]], _SAYS[False]'),
-        tests="spark/operations/test_gc.py::test_spark_deletes_what_one_process_deletes",
-        needs="spark",
-    ),
-    mutant(
         "tables of others",
         "gc condemns the files of a table of another format that lies below the root.",
         "GC6 LY6",
@@ -1277,9 +1269,9 @@ COLLECTING: tuple[Mutant, ...] = (
         "IV7 GC3",
         (
             "engine/maintenance/gc.py",
-            "        return commit_decision(session, policy, now_s, foreign=foreign, look=executor.look, progress=progress)\n",
+            "        return commit_decision(session, policy, now_s, foreign=foreign, progress=progress)\n",
             "        head = session.open()\n"
-            "        chosen = preview(session, head, policy, now_s, foreign=foreign, look=executor.look, progress=progress)\n"
+            "        chosen = preview(session, head, policy, now_s, foreign=foreign, progress=progress)\n"
             "        return msgspec.structs.replace(head.snapshot, fence=chosen.fence, expired=chosen.expired)\n",
         ),
         tests="faults/test_gc.py::test_versions_go_last_and_lowest_first_and_never_before_the_decision",

@@ -88,15 +88,6 @@ def change_rows(spark: Any, path: str, work: str) -> None:
     run(work, path, spark)
 
 
-def gc(spark: Any, path: str, **options: Any) -> Any:
-    """A gc without grace, by tasks: its report."""
-    import msgspec
-
-    import manifestcommit as mc
-
-    return msgspec.to_builtins(mc.gc(path, spark=spark, grace="0s", keep_for="0s", **options))
-
-
 def register(spark: Any, **options: Any) -> None:
     """Make the format known, with these options."""
     import manifestcommit as mc

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import importlib.metadata
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -112,6 +113,22 @@ async def call_s3() -> None:
         await fs.s3.close()
 
 
+async def parse_s3_times() -> None:
+    import s3fs
+
+    listed = "<ListBucketResult><Contents><Key>x</Key><LastModified>some time</LastModified></Contents></ListBucketResult>"
+    async with server(f"HTTP/1.1 200 OK\r\nContent-Length: {len(listed)}\r\n\r\n{listed}") as (url, _):
+        region, style = {"region_name": "us-east-1"}, {"s3": {"addressing_style": "path"}}
+        options = {"key": "k", "secret": "s", "client_kwargs": region, "config_kwargs": style}
+        fs = s3fs.S3FileSystem(asynchronous=True, skip_instance_cache=True, endpoint_url=url, **options)
+        await fs.set_session()
+        with part_of("aiobotocore", "the session's response_parser_factory"):
+            client_internals.parse_s3_times(fs, lambda text: dt.datetime(2026, 1, 1 + len(text)))
+            found = await client_internals.call_s3(fs, "list_objects_v2", Bucket="bucket")
+            assert found["Contents"][0]["LastModified"] == dt.datetime(2026, 1, 10)
+        await fs.s3.close()
+
+
 async def s3_signer() -> None:
     import s3fs
 
@@ -178,6 +195,7 @@ CHECKS: dict[str, Callable[[], Awaitable[None]]] = {
         follow_no_redirects,
         azure_transport,
         call_s3,
+        parse_s3_times,
         s3_signer,
         open_gcs_session,
         gcs_params,

@@ -5,21 +5,26 @@ Through a proxy that records every request, or loses some, before a real S3 serv
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import multiprocessing
 import os
 import pickle
 import secrets
+import time
 import warnings
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import dateutil.parser
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from benchmarks.made_up import ROWS, SCHEMA, put_manifests
+from botocore.utils import parse_timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.faults.proxy import Fault, FaultProxy, Rule, to
@@ -34,7 +39,7 @@ from manifestcommit.engine.scan.planning import entries_table
 from manifestcommit.errors import StoreDeniedError, StoreError, StoreUnclearError, UnsafeStoreError, UsageError
 from manifestcommit.store import StorageOptions, Store, open_store
 from manifestcommit.store.backends.object_store import PART_BYTES
-from manifestcommit.store.backends.s3 import _just_below
+from manifestcommit.store.backends.s3 import _just_below, _parse_time
 
 PATIENCE_REQUESTS = 8  # the most that one call may send
 
@@ -179,6 +184,42 @@ def test_a_list_has_as_many_requests_as_pages_and_begins_where_it_is_told(store:
     store.delete(written)
     assert len(sent(proxy)) == 2
     assert names(store) == []
+
+
+def test_a_list_parses_its_times_without_a_search_for_their_form(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That search was three quarters of the time that a listing of many objects took. [GC5] [ST3]"""
+    for name in ("a", "b"):
+        store.put(name, b"")
+    searched = []
+
+    def parse(text: str, **options: Any) -> Any:
+        searched.append(text)
+        return parse_any(text, **options)
+
+    parse_any = dateutil.parser.parse
+    monkeypatch.setattr("dateutil.parser.parse", parse)
+    listed = list(store.list(""))
+    assert [info.name for info in listed] == ["a", "b"] and not searched
+    assert all(abs(info.modified - time.time()) < 60 for info in listed)
+
+
+TIMES = ("2026-11-28T10:00:00Z", "2026-11-28 10:00Z", "20261128T100000Z", "20261128Z", "Sat, 28 Nov 2026 10:00:00 GMT")
+
+
+@given(
+    st.datetimes(dt.datetime(1970, 1, 2), dt.datetime(9000, 1, 1)).map(lambda at: f"{at.isoformat(timespec='milliseconds')}Z")
+    | st.sampled_from([*TIMES, "2026-11-28T10:00:00", "1764324000", 1764324000, 1764324000.5, "10:00Z", "Z", "", "yesterday", None])
+)
+def test_a_time_is_read_as_botocore_reads_it(text: Any) -> None:
+    """[GC1]"""
+
+    def read(parse: Callable[[Any], dt.datetime]) -> float | str:
+        try:
+            return parse(text).timestamp()
+        except (ValueError, TypeError, RuntimeError) as error:
+            return type(error).__name__
+
+    assert read(_parse_time) == read(parse_timestamp)
 
 
 @given(st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1))

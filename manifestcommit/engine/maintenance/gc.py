@@ -11,10 +11,8 @@ from __future__ import annotations
 import contextlib
 import logging
 from bisect import insort
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -29,7 +27,7 @@ from ..joint.partners import unsettled_partners
 from ..metadata import exports
 from ..metadata.table_context import TableContext
 from ..metadata.version_chain import open_head
-from .gc_decision import commit_decision, look_for_foreign, preview, store_time
+from .gc_decision import commit_decision, preview, store_time
 from .reachable_files import Progress, ReachableObjects, collect
 
 LOG = logging.getLogger("manifestcommit.jobs")
@@ -40,9 +38,6 @@ _NAMES_TOLD = 100
 PLAN = pa.schema(
     [("name", pa.string()), ("bytes", pa.int64()), ("reason", pa.string()), ("action", pa.string())]
 )
-
-# Whether the listing may have shown objects of exports -> rows of a plan that it does not give.
-OtherRows = Callable[[bool], list[dict[str, object]]]
 
 
 class ObjectTotals(Shown, msgspec.Struct, frozen=True, kw_only=True):
@@ -126,28 +121,16 @@ class GcCounts:
 
     def note(self, name: str, size_bytes: int, verdict: Verdict) -> None:
         place = verdict.action, "" if verdict.action == "keep" else verdict.kind
-        self._count(place, 1, size_bytes)
-        if place == ("leave", "foreign"):
-            self._tell(name)
+        self.add(place, 1, size_bytes)
+        names = self.foreign_names
+        if place == ("leave", "foreign") and (len(names) < _NAMES_TOLD or name < names[-1]):
+            insort(names, name)
+            del names[_NAMES_TOLD:]
 
-    def add(
-        self, tallies: Mapping[tuple[str, str], ObjectTotals], foreign_names: Iterable[str]
-    ) -> None:
-        """Add the counts of another process."""
-        for place, tally in tallies.items():
-            self._count(place, tally.count, tally.bytes)
-        for name in foreign_names:
-            self._tell(name)
-
-    def _count(self, place: tuple[str, str], count: int, bytes: int) -> None:
+    def add(self, place: tuple[str, str], count: int, bytes: int) -> None:
         sums = self._sums.setdefault(place, [0, 0])
         sums[0] += count
         sums[1] += bytes
-
-    def _tell(self, name: str) -> None:
-        if len(self.foreign_names) < _NAMES_TOLD or name < self.foreign_names[-1]:
-            insort(self.foreign_names, name)
-            del self.foreign_names[_NAMES_TOLD:]
 
     def report(self, url: str, horizon: Horizon) -> GcReport:
         tallies = self.tallies
@@ -175,116 +158,6 @@ def _sum(totals: Iterable[ObjectTotals]) -> ObjectTotals:
     )
 
 
-class GcExecutor(Protocol):
-    """Lists everything below the table path and compares it with what the readable versions reach:
-    in this process, or in Spark. [GC13]
-
-    The order of steps, and the verdict on a name, are the same for all executors.
-    """
-
-    def look(
-        self,
-        session: TableContext,
-        horizon: Horizon,
-        pending: frozenset[str],
-        cut_s: float | None,
-        progress: Progress,
-    ) -> tuple[frozenset[str], frozenset[str]]:
-        """Like `gc_decision.look_for_foreign`. [GC6]"""
-        ...
-
-    def collect(self, session: TableContext, horizon: Horizon, progress: Progress) -> Any:
-        """What the readable versions reach, in the executor's own form; None: another gc has gone
-        further. [GC4]"""
-        ...
-
-    def delete(
-        self,
-        session: TableContext,
-        horizon: Horizon,
-        reach: Any,
-        cut_s: float,
-        ledger: GcCounts,
-        progress: Progress,
-    ) -> None:
-        """Delete every orphan file; expired versions come last, lowest first. [GC5] [GC7]"""
-        ...
-
-    def plan(
-        self,
-        session: TableContext,
-        horizon: Horizon,
-        reach: Any,
-        cut_s: float,
-        others: OtherRows,
-        progress: Progress,
-    ) -> Any:
-        """The rows of a plan, in the executor's own form. others: rows that the listing does not
-        give. [GC5]"""
-        ...
-
-
-class LocalGcExecutor:
-    """Lists and compares in this process: eight bytes of memory for each live file, none for each
-    listed object. [GC18]"""
-
-    def look(
-        self,
-        session: TableContext,
-        horizon: Horizon,
-        pending: frozenset[str],
-        cut_s: float | None,
-        progress: Progress,
-    ) -> tuple[frozenset[str], frozenset[str]]:
-        return look_for_foreign(session, horizon, pending, cut_s, progress)
-
-    def collect(
-        self, session: TableContext, horizon: Horizon, progress: Progress
-    ) -> ReachableObjects | None:
-        return collect(session, horizon, progress, ReachableObjects())
-
-    def delete(
-        self,
-        session: TableContext,
-        horizon: Horizon,
-        reach: ReachableObjects,
-        cut_s: float,
-        ledger: GcCounts,
-        progress: Progress,
-    ) -> None:
-        delete_dead(session, horizon, verdicts(session, horizon, reach, cut_s, progress), ledger)
-
-    def plan(
-        self,
-        session: TableContext,
-        horizon: Horizon,
-        reach: ReachableObjects,
-        cut_s: float,
-        others: OtherRows,
-        progress: Progress,
-    ) -> pa.Table:
-        exported = False
-
-        def listed() -> Iterator[tuple[str, int, str, str]]:
-            nonlocal exported
-            for info, verdict in verdicts(session, horizon, reach, cut_s, progress):
-                exported = exported or verdict is _EXPORT
-                if verdict.action != "keep":
-                    yield shown(info.name), info.size_bytes, verdict.reason, verdict.action
-
-        rows, batches = listed(), []
-        while some := list(islice(rows, _BATCH)):  # as columns they take less than half the memory
-            columns = [
-                pa.array(column, field.type)
-                for column, field in zip(zip(*some, strict=True), PLAN, strict=True)
-            ]
-            batches.append(pa.Table.from_arrays(columns, schema=PLAN))
-        return pa.concat_tables(
-            [PLAN.empty_table(), *batches, pa.Table.from_pylist(others(exported), schema=PLAN)]
-        )
-
-
-ALONE = LocalGcExecutor()
 _EXPORT = Verdict(action="keep", kind="export")
 _EXPORTED = ("keep", "export")  # counted apart: where there is none, nothing is listed again
 
@@ -294,7 +167,6 @@ def run(
     policy: Policy,
     *,
     foreign: bool = False,
-    executor: GcExecutor = ALONE,
     progress: Progress = lambda _: None,
 ) -> GcReport:
     """Expire versions by policy and delete orphan files; whatever readers, tags and jobs still need
@@ -309,18 +181,16 @@ def run(
     cut_s = now_s - policy.grace_s
 
     def decide() -> Snapshot:
-        return commit_decision(
-            session, policy, now_s, foreign=foreign, look=executor.look, progress=progress
-        )
+        return commit_decision(session, policy, now_s, foreign=foreign, progress=progress)
 
     try:
         decided = decide()
     except StoreFullError:
-        ledger.add(_make_room(session, cut_s, executor, progress), ())
+        _make_room(session, cut_s, ledger, progress)
         decided = _decide_again(session, decide, ledger)
     exports.before_deletion(session, decided)
-    horizon, reach = _settle(session, horizon_of(decided), executor, progress)
-    executor.delete(session, horizon, reach, cut_s, ledger, progress)
+    horizon, reach = _settle(session, horizon_of(decided), progress)
+    _delete_dead(session, horizon, verdicts(session, horizon, reach, cut_s, progress), ledger)
     _discard_unfinished(session, horizon, cut_s, ledger)
     if exports.PROPERTY in decided.properties or _EXPORTED in ledger.tallies:
         _delete_exports(session, decided, cut_s, ledger)
@@ -331,16 +201,17 @@ def run(
     return report
 
 
-def _make_room(
-    session: TableContext, cut_s: float, executor: GcExecutor, progress: Progress
-) -> dict[tuple[str, str], ObjectTotals]:
-    """Delete what the decision of an earlier gc already permits; returns how much. [GC19]"""
+def _make_room(session: TableContext, cut_s: float, ledger: GcCounts, progress: Progress) -> None:
+    """Delete what the decision of an earlier gc already permits; the ledger gets only what was
+    deleted. [GC19]"""
     progress("the store is full: deleting what an earlier gc has decided on")
-    horizon, reach = _settle(session, horizon_of(session.open().snapshot), executor, progress)
-    ledger = GcCounts()
-    executor.delete(session, horizon, reach, cut_s, ledger, progress)
-    _discard_unfinished(session, horizon, cut_s, ledger)
-    return {place: tally for place, tally in ledger.tallies.items() if place[0] == "delete"}
+    horizon, reach = _settle(session, horizon_of(session.open().snapshot), progress)
+    freed = GcCounts()
+    _delete_dead(session, horizon, verdicts(session, horizon, reach, cut_s, progress), freed)
+    _discard_unfinished(session, horizon, cut_s, freed)
+    for place, tally in freed.tallies.items():
+        if place[0] == "delete":
+            ledger.add(place, tally.count, tally.bytes)
 
 
 def _decide_again(
@@ -363,9 +234,8 @@ def plan(
     policy: Policy,
     *,
     foreign: bool = False,
-    executor: GcExecutor = ALONE,
     progress: Progress = lambda _: None,
-) -> Any:
+) -> pa.Table:
     """Return what `run` would delete or leave, every name with its reason; nothing is written,
     deleted or committed. [GC5]
 
@@ -374,16 +244,43 @@ def plan(
     for _ in range(_TRIES):
         head = session.open()
         now_s = store_time(session, head, writing=False)
-        horizon = preview(
-            session, head, policy, now_s, foreign=foreign, look=executor.look, progress=progress
-        )
-        reach = executor.collect(session, horizon, progress)
+        horizon = preview(session, head, policy, now_s, foreign=foreign, progress=progress)
+        reach = collect(session, horizon, progress)
         if reach is None:
             continue
         cut_s = now_s - policy.grace_s
-        others = partial(_other_rows, session, head.snapshot, horizon, cut_s)
-        return executor.plan(session, horizon, reach, cut_s, others, progress)
+        judged = verdicts(session, horizon, reach, cut_s, progress)
+        return _planned(session, head.snapshot, horizon, judged, cut_s)
     raise _overtaken(session)
+
+
+def _planned(
+    session: TableContext,
+    snapshot: Snapshot,
+    horizon: Horizon,
+    judged: Iterable[tuple[ObjectInfo, Verdict]],
+    cut_s: float,
+) -> pa.Table:
+    exported = False
+
+    def listed() -> Iterator[tuple[str, int, str, str]]:
+        nonlocal exported
+        for info, verdict in judged:
+            exported = exported or verdict is _EXPORT
+            if verdict.action != "keep":
+                yield _shown(info.name), info.size_bytes, verdict.reason, verdict.action
+
+    rows, batches = listed(), []
+    while some := list(islice(rows, _BATCH)):  # as columns they take less than half the memory
+        columns = [
+            pa.array(column, field.type)
+            for column, field in zip(zip(*some, strict=True), PLAN, strict=True)
+        ]
+        batches.append(pa.Table.from_arrays(columns, schema=PLAN))
+    others = _other_rows(session, snapshot, horizon, cut_s, exported)
+    return pa.concat_tables(
+        [PLAN.empty_table(), *batches, pa.Table.from_pylist(others, schema=PLAN)]
+    )
 
 
 def _other_rows(
@@ -394,40 +291,40 @@ def _other_rows(
     rows: list[dict[str, object]] = []
     with contextlib.suppress(StoreDeniedError):
         rows = [
-            plan_row(upload.temporary or upload.name, upload.size_bytes, verdict)
+            _plan_row(upload.temporary or upload.name, upload.size_bytes, verdict)
             for upload, verdict in _unfinished(session, horizon, cut_s)
         ]
     if exported:
         rows += [
-            plan_row(info.name, info.size_bytes, _of_export(reason))
+            _plan_row(info.name, info.size_bytes, _of_export(reason))
             for info, reason in exports.unreached(session, snapshot, cut_s)
         ]
     return rows
 
 
-def plan_row(name: str, size_bytes: int, verdict: Verdict) -> dict[str, object]:
+def _plan_row(name: str, size_bytes: int, verdict: Verdict) -> dict[str, object]:
     """One name of a plan."""
     return {
-        "name": shown(name),
+        "name": _shown(name),
         "bytes": size_bytes,
         "reason": verdict.reason,
         "action": verdict.action,
     }
 
 
-def shown(name: str) -> str:
+def _shown(name: str) -> str:
     """A name as a plan shows it. A name that is not Unicode, which some file systems allow, is
     escaped."""
     return name if name.isascii() else name.encode("utf-8", "backslashreplace").decode()
 
 
 def _settle(
-    session: TableContext, horizon: Horizon, executor: GcExecutor, progress: Progress
-) -> tuple[Horizon, Any]:
+    session: TableContext, horizon: Horizon, progress: Progress
+) -> tuple[Horizon, ReachableObjects]:
     """A committed decision, of this gc or of one that went further, and everything that its
     readable versions reach. [GC4]"""
     for _ in range(_TRIES):
-        reach = executor.collect(session, horizon, progress)
+        reach = collect(session, horizon, progress)
         if reach is not None:
             return horizon, reach
         horizon = horizon_of(session.open().snapshot)
@@ -447,12 +344,10 @@ def verdicts(
     reach: ReachableObjects,
     cut_s: float,
     progress: Progress,
-    *,
-    prefix: str = "",
 ) -> Iterator[tuple[ObjectInfo, Verdict]]:
     """Every object with its verdict, in the order of the listing. reach: what the readable versions
     list. [GC5]"""
-    objects, number, told = session.store.list(prefix), 0, 0
+    objects, number, told = session.store.list(""), 0, 0
     while some := list(islice(objects, _COMPARED)):
         if number >= told:
             progress(f"comparing: {number:,} objects")
@@ -460,10 +355,10 @@ def verdicts(
         number += len(some)
         is_reached = reach.among([info.name for info in some]).__contains__
         for info in some:
-            yield info, judge(info, horizon, is_reached, reach.is_copy, cut_s)
+            yield info, _judge(info, horizon, is_reached, reach.is_copy, cut_s)
 
 
-def judge(
+def _judge(
     info: ObjectInfo,
     horizon: Horizon,
     is_reached: Callable[[str], bool],
@@ -493,7 +388,7 @@ def _of_export(reason: str) -> Verdict:
     return Verdict(action="delete", kind="export", reason=reason)
 
 
-def delete_dead(
+def _delete_dead(
     session: TableContext,
     horizon: Horizon,
     judged: Iterable[tuple[ObjectInfo, Verdict]],
@@ -506,7 +401,7 @@ def delete_dead(
     kept = kept_bytes = 0  # most objects are kept
     for info, verdict in judged:
         if verdict is _EXPORT:
-            ledger.add({_EXPORTED: ObjectTotals(count=1, bytes=info.size_bytes)}, ())
+            ledger.add(_EXPORTED, 1, info.size_bytes)
             continue
         if verdict.action == "keep":
             kept, kept_bytes = kept + 1, kept_bytes + info.size_bytes
@@ -518,7 +413,7 @@ def delete_dead(
         if len(batch) == _BATCH:
             _delete_batch(session, horizon, batch, ledger)
             batch = []
-    ledger.add({("keep", ""): ObjectTotals(count=kept, bytes=kept_bytes)}, ())
+    ledger.add(("keep", ""), kept, kept_bytes)
     _delete_batch(session, horizon, batch, ledger)
     for start in range(0, len(versions), _BATCH):  # a listing is sorted, and so are they
         _delete_batch(session, horizon, versions[start : start + _BATCH], ledger)

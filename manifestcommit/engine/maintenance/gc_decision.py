@@ -35,15 +35,10 @@ from ..metadata.time_travel import find_job
 from ..metadata.version_chain import Head, raise_if_expired, read_object
 from ..runtime.outcome import committed_or_raise
 from .adopt import UNFINISHED
-from .reachable_files import Progress, ReachableObjects, collect
+from .reachable_files import Progress, collect
 
 LOG = logging.getLogger("manifestcommit.jobs")
 _TRIES = 20
-# Finds untracked files: `look_for_foreign` in this process, or Spark's tasks.
-Look = Callable[
-    [TableContext, Horizon, frozenset[str], float | None, Progress],
-    tuple[frozenset[str], frozenset[str]],
-]
 
 
 def store_time(session: TableContext, head: Head, *, writing: bool) -> float:
@@ -90,7 +85,6 @@ def commit_decision(
     now_s: float,
     *,
     foreign: bool,
-    look: Look,
     progress: Progress,
 ) -> Snapshot:
     """The newest version that holds the decision, by this commit or an earlier one. If other gcs
@@ -107,7 +101,6 @@ def commit_decision(
                     now_s,
                     foreign=foreign,
                     writing=True,
-                    look=look,
                     progress=progress,
                 )
         except SnapshotExpiredError:
@@ -139,12 +132,11 @@ def preview(
     now_s: float,
     *,
     foreign: bool,
-    look: Look,
     progress: Progress,
 ) -> Horizon:
     """How far the decision would go in this version; nothing is written. [GC5]"""
     change = _change(
-        session, head, policy, now_s, foreign=foreign, writing=False, look=look, progress=progress
+        session, head, policy, now_s, foreign=foreign, writing=False, progress=progress
     )
     return msgspec.structs.replace(horizon_of(_after(session, head, change)), version=head.version)
 
@@ -157,7 +149,6 @@ def _change(
     *,
     foreign: bool,
     writing: bool,
-    look: Look,
     progress: Progress,
 ) -> Retention:
     snapshot = head.snapshot
@@ -188,7 +179,6 @@ def _change(
         pending,
         now_s - policy.grace_s,
         condemn=foreign,
-        look=look,
         progress=progress,
     )
     decided = Retention(
@@ -400,18 +390,19 @@ def _foreign(
     cut_s: float,
     *,
     condemn: bool,
-    look: Look,
     progress: Progress,
 ) -> tuple[frozenset[str], frozenset[str]]:
     """(untracked files to condemn, condemned ones that are gone). Lists nothing if neither is
     requested. [GC6]"""
     if not condemn and not pending:
         return frozenset(), frozenset()
-    there, chosen = look(session, horizon, pending, cut_s if condemn else None, progress)
+    there, chosen = _look_for_foreign(
+        session, horizon, pending, cut_s if condemn else None, progress
+    )
     return chosen - pending, pending - there
 
 
-def look_for_foreign(
+def _look_for_foreign(
     session: TableContext,
     horizon: Horizon,
     pending: frozenset[str],
@@ -430,20 +421,20 @@ def look_for_foreign(
             there.add(info.name)
         if root := retention.inner_root(info.name):
             inner.add(root)
-    reach = collect(session, horizon, progress, ReachableObjects()) if cut_s is not None else None
+    reach = collect(session, horizon, progress) if cut_s is not None else None
     # if another gc goes further at this moment, this one condemns nothing
     if cut_s is None or reach is None:
         return frozenset(there), frozenset()
     chosen: set[str] = set()
     for info in session.store.list(""):
-        if is_to_condemn(info, horizon, reach.__contains__, reach.is_copy, cut_s, inner):
+        if _is_to_condemn(info, horizon, reach.__contains__, reach.is_copy, cut_s, inner):
             chosen.add(info.name)
         if len(chosen) >= session.tuning.budgets.condemned:
             break
     return frozenset(there), frozenset(chosen)
 
 
-def is_to_condemn(
+def _is_to_condemn(
     info: ObjectInfo,
     horizon: Horizon,
     is_reached: Callable[[str], bool],

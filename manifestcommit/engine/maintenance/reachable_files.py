@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import compress
-from typing import TypeVar
 
 from ...core.commit.retention import Horizon
 from ...core.format import codec
@@ -23,38 +22,13 @@ Progress = Callable[[str], None]
 _TOLD = 100
 
 
-class ListedObjects:
-    """What the readable versions list themselves: manifests and runs, and for each manifest the
+class ReachableObjects:
+    """Every object that a readable version lists, data files included; and for each manifest the
     entries that all of them have removed. [GC5]"""
 
     def __init__(self) -> None:
         self.objects: set[str] = set()
         self.manifests: dict[str, tuple[ManifestRef, int]] = {}
-
-    def take(self, session: TableContext, head: Head) -> None:
-        """Add what one version lists; its manifests are read later, each once."""
-        snapshot = head.snapshot
-        self.objects.update(
-            run.path
-            for runs in (snapshot.key_runs, snapshot.job_runs, snapshot.removed_runs)
-            for run in runs
-        )
-        removed = session.manifests.removed(snapshot) if snapshot.manifests else {}
-        for ref in snapshot.manifests:
-            self.objects.add(ref.path)
-            # An entry is reached as long as one readable version has not removed it.
-            _, before = self.manifests.get(ref.path, (ref, -1))
-            self.manifests[ref.path] = ref, before & removed.get(ref.path, 0)
-
-    def read(self, session: TableContext, progress: Progress) -> None:
-        """Read the rest, once every version is known."""
-
-
-class ReachableObjects(ListedObjects):
-    """Every object that a readable version lists, data files included. [GC5]"""
-
-    def __init__(self) -> None:
-        super().__init__()
         self.files = Names()
         self._inlined: frozenset[str] = frozenset()
 
@@ -74,25 +48,34 @@ class ReachableObjects(ListedObjects):
         return self.files.holds_elsewhere(name)
 
     def take(self, session: TableContext, head: Head) -> None:
-        inlined = frozenset(entry.path for entry in head.snapshot.added)
+        """Add what one version lists; its manifests are read later, each once."""
+        snapshot = head.snapshot
+        inlined = frozenset(entry.path for entry in snapshot.added)
         # neighbouring versions inline mostly the same entries
         self.files.add(inlined - self._inlined)
         self._inlined = inlined
-        super().take(session, head)
+        self.objects.update(
+            run.path
+            for runs in (snapshot.key_runs, snapshot.job_runs, snapshot.removed_runs)
+            for run in runs
+        )
+        removed = session.manifests.removed(snapshot) if snapshot.manifests else {}
+        for ref in snapshot.manifests:
+            self.objects.add(ref.path)
+            # An entry is reached as long as one readable version has not removed it.
+            _, before = self.manifests.get(ref.path, (ref, -1))
+            self.manifests[ref.path] = ref, before & removed.get(ref.path, 0)
 
     def read(self, session: TableContext, progress: Progress) -> None:
         """Add the files of all manifests. One request each, with one in memory at a time."""
         for number, (ref, removed) in enumerate(self.manifests.values()):
             if number % _TOLD == 0:
                 progress(f"reading manifests: {number:,} of {len(self.manifests):,}")
-            self.files.add(live_paths(session, ref, removed))
+            self.files.add(_live_paths(session, ref, removed))
         self.manifests.clear()
 
 
-_Listed = TypeVar("_Listed", bound=ListedObjects)
-
-
-def live_paths(session: TableContext, ref: ManifestRef, removed: int) -> Iterator[str]:
+def _live_paths(session: TableContext, ref: ManifestRef, removed: int) -> Iterator[str]:
     """The paths of a manifest's entries that at least one readable version has not removed. One
     request. [OB9]"""
     paths = session.manifests.paths(ref)
@@ -104,17 +87,15 @@ def live_paths(session: TableContext, ref: ManifestRef, removed: int) -> Iterato
     )
 
 
-def collect(
-    session: TableContext, horizon: Horizon, progress: Progress, listed: _Listed
-) -> _Listed | None:
-    """Add what the readable versions list, all of them read now; None: another gc has gone further,
+def collect(session: TableContext, horizon: Horizon, progress: Progress) -> ReachableObjects | None:
+    """What the readable versions list, all of them read now; None: another gc has gone further,
     start over. [GC4]
 
     One request for each version and manifest, and one list request; two more if other jobs
     committed meanwhile. A version that is missing, or that its successor was not built on, is never
     skipped: that is damage, and an error.
     """
-    last, damage = None, None
+    listed, last, damage = ReachableObjects(), None, None
     try:
         last = _read_all(session, horizon, listed, progress)
     except CorruptMetadataError as error:
@@ -132,7 +113,7 @@ def collect(
 
 
 def _read_all(
-    session: TableContext, horizon: Horizon, listed: ListedObjects, progress: Progress
+    session: TableContext, horizon: Horizon, listed: ReachableObjects, progress: Progress
 ) -> Head | None:
     """Read all versions; returns the last one."""
     parent: Head | None = None

@@ -1,1 +1,1 @@
-"""Row changes, compaction and gc with Spark's tasks."""
+"""Row changes and compaction with Spark's tasks."""

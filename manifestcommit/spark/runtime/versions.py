@@ -74,7 +74,7 @@ FEATURES: dict[Name, Feature] = {
         what="`mc.write`, `mc.read_committed`, also in `foreachBatch`", since=OLDEST, instead=""
     ),
     "row changes": Feature(
-        what="`delete`, `merge`, `compact`, `gc` with Spark's tasks", since=OLDEST, instead=""
+        what="`delete`, `merge`, `compact` with Spark's tasks", since=OLDEST, instead=""
     ),
     "recoverable": Feature(
         what="`recoverable=True`",

@@ -4,7 +4,8 @@ release that moves one of these is mended here. [ST5] [ST14]
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -31,6 +32,12 @@ def azure_transport(service: Any) -> Any:
 def call_s3(fs: Any, method: str, **arguments: Any) -> Any:
     """A coroutine: one request of s3fs, by the name that S3's API has for it."""
     return fs._call_s3(method, **arguments)
+
+
+def parse_s3_times(fs: Any, parse: Callable[[Any], datetime]) -> None:
+    """Let a connected s3fs filesystem parse the times in its responses like this."""
+    factory = fs.session.get_component("response_parser_factory")
+    factory.set_parser_defaults(timestamp_parser=parse)
 
 
 def s3_signer(fs: Any) -> Any:

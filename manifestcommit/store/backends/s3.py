@@ -11,12 +11,14 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from functools import partial
 from socket import gaierror
 from typing import Any
 from urllib.parse import urlsplit
 
 from aiobotocore.httpsession import AIOHTTPSession
+from botocore.utils import parse_timestamp
 
 from ...errors import StoreDeniedError, StoreError, UnsafeStoreError, UsageError
 from ..base import ObjectInfo, Unfinished
@@ -32,7 +34,7 @@ from .backend import (
     Upload,
     wait,
 )
-from .client_internals import call_s3, follow_no_redirects
+from .client_internals import call_s3, follow_no_redirects, parse_s3_times
 from .retry import TransientError
 from .s3_gets import SENT, Gets, clone_request
 
@@ -76,6 +78,16 @@ _REGIONS = frozenset(
         "301",
     }
 )
+
+
+def _parse_time(text: Any) -> datetime:
+    """The same as botocore's own parser, which takes most of the time of a listing: it tries every
+    form of a date on each object. Lists have one form."""
+    if isinstance(text, str) and text.endswith("Z"):
+        with contextlib.suppress(ValueError):
+            return datetime.fromisoformat(text)
+    parsed: datetime = parse_timestamp(text)
+    return parsed
 
 
 class S3Backend(Backend):
@@ -149,6 +161,8 @@ class S3Backend(Backend):
         fs = S3FileSystem(config_kwargs=config, **self.client_options("config_kwargs"))
         fs.retries = 1
         fs.connect()
+        if "session" not in self._options:  # a session of the caller's stays as it is
+            parse_s3_times(fs, _parse_time)
         return fs
 
     def read(self, key: str, start: int | None, end: int | None) -> bytes:

@@ -162,7 +162,7 @@ def test_a_job_that_took_longer_than_the_grace_period_is_fenced(root: str) -> No
     "wrong",
     [
         {"grace": "1 day"}, {"grace": "-1h"}, {"grace": 24}, {"keep_for": ""}, {"keep_for": dt.timedelta(seconds=-1)},
-        {"keep_versions": 0}, {"keep_versions": "3"}, {"keep_versions": True}, {"keep_keys": -1}, {"spark": object()},
+        {"keep_versions": 0}, {"keep_versions": "3"}, {"keep_versions": True}, {"keep_keys": -1},
     ],
 )  # fmt: skip
 def test_a_wrong_argument_is_refused_before_anything_is_done(root: str, wrong: dict[str, Any]) -> None:
