@@ -96,7 +96,8 @@ def ask_fate(
 ) -> Literal["committed", "aborted", "undecided", "newer"]:
     """What became of a member that is the newest object of its table. [MT6]
 
-    hint: that of its table, which may say it without a request. open_object: gets the newest object
+    hint: that of its table, which may say without a request that the member is committed, and is
+    believed: who may put it may create the table's next version, too [MT7]. open_object: gets the newest object
     of the home, after the member was got. An error where the answer is not known. Three requests,
     and one for each run that may record the attempt or its job.
     """
@@ -106,7 +107,7 @@ def ask_fate(
         and hint.version == member.version
         and hint.attempt == attempt_of(member.pending)
     ):
-        return "committed" if hint.is_committed else "aborted"
+        return "committed"
     at = home_of(store, member.pending)
     try:
         home = open_object(at).snapshot
