@@ -14,11 +14,12 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 from tests.faults.helpers import publish
-from tests.faults.tables import begin, change_of, check_table, memory, read_ids, rows, session, write
+from tests.faults.tables import begin, change_of, check_table, memory, put_version, read_ids, rows, session, write
 from tests.sizes import rest_thorough
 
 from manifestcommit.core.commit.change import Write
 from manifestcommit.core.commit.retention import Policy
+from manifestcommit.core.format import codec
 from manifestcommit.core.schema.fields import Field, Schema
 from manifestcommit.core.table import object_names
 from manifestcommit.engine.commit.commit_loop import commit, record_abort
@@ -354,6 +355,75 @@ def test_a_writer_of_the_new_table_that_loses_to_a_removed_one_does_not_build_on
     check_clean(store, 2, 8)
 
 
+def stray(store: Store, *numbers: int) -> None:
+    """Objects of a removed table under these versions' names, as its jobs have left them."""
+    made = memory()
+    make(made, 1)
+    for number in numbers:
+        head = put_version(made, open_head(made))
+        found = msgspec.structs.replace(head.snapshot, version=number)
+        assert store.put_if_absent(object_names.version_name(number), codec.encode_snapshot(found))
+
+
+def test_what_is_in_the_way_costs_a_get_and_a_list(store: Store) -> None:
+    """Of each table that is opened, until a commit has gone past it; none after that. [CM11] [LY15]"""
+    stray(store, 3, 6)
+    (first, second), calls = (begin(store), begin(store)), FaultStore(store)
+    assert open_head(calls).version == 2 and [call.kind for call in calls.calls] == ["get", "get", "list", "get", "get", "list"]
+    first.write(rows([8]))
+    second.write(rows([9]))
+    assert (first.commit().version, second.commit().version, write(store, rows([10])).version) == (4, 5, 7)
+    calls = FaultStore(store)
+    assert open_head(calls).snapshot.void == (3, 6) and [call.kind for call in calls.calls] == ["get", "get", "list"]
+    assert read_ids(store) == [2, 8, 9, 10]
+
+
+def test_a_hint_that_names_what_a_removed_table_left_leads_to_the_head(store: Store) -> None:
+    """A stalled gc of the removed table may have put it. [LY7] [LY15]"""
+    stray(store, 3, 7)
+    for hint in (b"3", b"7", b"5"):
+        store.put(object_names.HINT, hint)
+        assert open_head(store).version == 2
+
+
+def test_more_objects_than_jobs_can_have_left_are_an_error(store: Store) -> None:
+    """Whoever opens the table reads no more of them. [LY15] [OB4]"""
+    stray(store, *range(4, 4 + 300))
+    calls = FaultStore(store)
+    with pytest.raises(CorruptMetadataError, match=object_names.version_name(303)):
+        newest_above(calls, 2)
+    assert calls.count < 270
+
+
+def test_a_number_that_was_passed_over_is_never_a_version(store: Store) -> None:
+    """Somebody deletes the object, and a writer that knows nothing of it creates the number: it commits above the head, once. [LY15]"""
+    job, head = pending(store)
+    stray(store, 3)
+    assert write(store, rows([8])).version == 4
+    store.delete([object_names.version_name(3)])
+    outcome = commit(session(store), head, change_of(job))
+    assert (outcome.kind, outcome.version) == ("committed", 5) and read_object(store, 3) is not None
+    assert read_ids(store) == [2, 8, 77]
+    assert [each.version for each in walk_back(store, open_head(store))] == [5, 4, 2, 1]
+    assert verify(session(store)).is_sound
+    gc_engine.run(session(store), Policy(grace_s=0))
+    assert read_ids(store) == [2, 8, 77]
+
+
+def test_where_no_table_is_there_yet_the_object_in_the_way_is_named(store: Store) -> None:
+    """Beside the marker of a creator that died: it could be the marker that is the wrong one. [LY14] [LY15]"""
+    job, head = pending(store)
+    change, name = change_of(job), object_names.version_name(3)
+    remake(store, 0)
+    store.put(STRAY, b"0123456789abcdef")
+    with pytest.raises(TableNotFoundError, match=f"{name}.* passes it over"):
+        commit(session(store), head, change)
+    with pytest.raises(CorruptMetadataError, match=f"{name} .*no table is here yet: delete {name} by hand") as caught:
+        open_head(store)
+    assert caught.value.object_name == name
+    assert [each.kind for each in verify(session(store)).findings if each.object == name] == ["version_misplaced"]
+
+
 def test_what_was_passed_over_is_no_version_for_anyone(store: Store) -> None:
     """Readers, time travel, streams, gc, rollbacks, history and prepared jobs; also once somebody has deleted it. [LY15] [RD3] [GC4]"""
     for gone in (False, True):
@@ -390,6 +460,8 @@ def test_what_was_passed_over_is_no_version_for_anyone(store: Store) -> None:
         assert report.is_sound and [each.kind for each in report.findings if each.kind.startswith("version")] == ["version_passed_over"] * (
             not gone
         )
+        gc_engine.run(session(store), Policy(grace_s=0))  # reads all versions, and keeps them
+        assert open_head(store).snapshot.void == (3,)
         collect(store)
         collect(store)
         assert read_ids(store) == [5, 1000] and verify(session(store)).is_sound

@@ -281,10 +281,12 @@ def other_table(snapshot: Snapshot, table_id: str, of: str) -> VerifyFinding:
     return finding("table_id_differs", object_names.version_name(snapshot.version), text)
 
 
-def passed_over(snapshot: Snapshot) -> VerifyFinding:
-    """Report a version that a job of a removed table has left, and that this one goes past.
-    [LY15]"""
-    text = f"it is of table {snapshot.table_id}, which was removed from this root"
+def passed_over(snapshot: Snapshot, head: Snapshot) -> VerifyFinding:
+    """Report an object that is no version of the table: a job of a removed table has left it, or a
+    job has created a number that is void. [LY15]"""
+    text = "the table has gone past its number, and no version was built on it"
+    if snapshot.table_id != head.table_id:
+        text = f"it is of table {snapshot.table_id}, which was removed from this root"
     return finding("version_passed_over", object_names.version_name(snapshot.version), text)
 
 

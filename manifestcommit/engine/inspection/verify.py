@@ -321,14 +321,19 @@ def _walk(
             continue
         snapshot = opened.snapshot
         is_void = version in head.snapshot.void
-        if is_void and snapshot.table_id != head.snapshot.table_id:
-            findings.add(passed_over(snapshot))
+        is_next = above is not None and all(
+            each in skipped for each in range(version + 1, above.version)
+        )
+        is_beneath = above is not None and above.snapshot.parent_digest == opened.digest
+        is_other = snapshot.table_id != head.snapshot.table_id
+        if is_void and (is_other or (is_next and not is_beneath)):
+            findings.add(passed_over(snapshot, head.snapshot))
             skipped.add(version)
             continue
         findings.add(*check_version(snapshot))
         trusted = True
-        if above is not None and all(each in skipped for each in range(version + 1, above.version)):
-            trusted = above.snapshot.parent_digest == opened.digest
+        if above is not None and is_next:
+            trusted = is_beneath
             if trusted and not is_void and child is not None:
                 beneath = msgspec.structs.replace(snapshot, version=child.version - 1)
                 findings.add(*check_step(beneath, child))
@@ -352,7 +357,7 @@ def _above(store: Store, head: Head, inventory: Inventory) -> Iterator[VerifyFin
     for version in [each for each in sorted(inventory.versions) if each > newest][:_NAMED]:
         opened = _read(store, version)
         if isinstance(opened, Head) and opened.snapshot.table_id != head.snapshot.table_id:
-            yield passed_over(opened.snapshot)
+            yield passed_over(opened.snapshot, head.snapshot)
 
 
 def _read(store: Store, version: int) -> Head | str | None:

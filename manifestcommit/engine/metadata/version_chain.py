@@ -362,13 +362,13 @@ def _newest_object(
             )
         # one of another table that was fetched long ago does not count: the present table may have
         # this version since
-        if (
-            head is not None
-            and head.snapshot.table_id in above.tables
-            and (left[-1:] == [head.version] or (tried > _CALM and _is_built_upon(store, head)))
+        if head is not None and head.snapshot.table_id not in above.tables:
+            head = None
+        if head is not None and (
+            left[-1:] == [head.version] or (tried > _CALM and _is_built_upon(store, head))
         ):
             return _beside_others(head, others), above.intents
-        head = _highest_own(store, above, left, others)
+        head = _highest_own(store, above, left, others, head)
         if head is not None:
             start = head.version
             _check_unbroken(above.versions, head)
@@ -388,12 +388,17 @@ def _strays(above: VersionListing, others: Mapping[int, Head]) -> Set[int]:
 
 
 def _highest_own(
-    store: Store, above: VersionListing, left: Sequence[int], others: dict[int, Head]
+    store: Store,
+    above: VersionListing,
+    left: Sequence[int],
+    others: dict[int, Head],
+    known: Head | None,
 ) -> Head | None:
     """The highest of these versions whose table has its marker, None: there is none, or it is gone;
     those above it are added to `others`. [LY14] [LY15]"""
     for version in reversed(left):
-        found = read_object(store, version)
+        is_known = known is not None and known.version == version
+        found = known if is_known else read_object(store, version)
         if found is None or found.snapshot.table_id in above.tables:
             return found
         others[version] = found
@@ -520,8 +525,8 @@ def walk_back(store: Store, head: Head) -> Iterator[Head]:
     for version in range(head.version - 1, lowest - 1, -1):
         stored = read_object(store, version)
         is_void = version in head.snapshot.void
-        if is_void and (stored is None or stored.snapshot.table_id != head.snapshot.table_id):
-            continue  # others left it, and nothing was built on it [LY15]
+        if is_void and (stored is None or stored.digest != child.snapshot.parent_digest):
+            continue  # others left it: nothing was built on it [LY15]
         if stored is None or stored.digest != child.snapshot.parent_digest:
             newest = open_head(store)
             if version < newest.snapshot.expired:
