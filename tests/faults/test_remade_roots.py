@@ -410,6 +410,32 @@ def test_a_number_that_was_passed_over_is_never_a_version(store: Store) -> None:
     assert read_ids(store) == [2, 8, 77]
 
 
+def test_a_version_that_was_replaced_below_a_void_number_stops_gc() -> None:
+    """What the true one lists would be deleted. [GC4] [IV7] [LY15]"""
+    store = memory()
+    make(store, 2, first=2)
+    stray(store, 3)
+    write(store, rows([8]))
+    found = read_object(store, 2)
+    assert found is not None
+    store.put(object_names.version_name(2), codec.encode_snapshot(msgspec.structs.replace(found.snapshot, writer="other")))
+    with pytest.raises(CorruptMetadataError, match=f"{object_names.version_name(2)}.*the next version was built on"):
+        gc_engine.run(session(store), Policy(grace_s=0))
+    assert any(each.kind == "version_replaced" for each in verify(session(store)).findings)
+
+
+def test_a_version_that_is_missing_beside_a_void_number_is_damage() -> None:
+    """Only the void number's own object may be gone. [OB4] [LY15]"""
+    store = memory()
+    make(store, 3, first=2)
+    stray(store, 4)
+    write(store, rows([8]))
+    store.delete([object_names.version_name(2), object_names.version_name(4)])
+    with pytest.raises(CorruptMetadataError, match="some are missing"):
+        newest_above(store, 1)
+    assert {each.object for each in verify(session(store)).findings if each.kind == "version_missing"} == {object_names.version_name(2)}
+
+
 def test_where_no_table_is_there_yet_the_object_in_the_way_is_named(store: Store) -> None:
     """Beside the marker of a creator that died: it could be the marker that is the wrong one. [LY14] [LY15]"""
     job, head = pending(store)
