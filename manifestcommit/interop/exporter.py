@@ -13,7 +13,7 @@ from ..core.table import object_names
 from ..core.table.snapshot import Snapshot
 from ..engine.metadata.exports import PROPERTY, ExportLag
 from ..engine.metadata.table_context import TableContext
-from ..engine.metadata.version_chain import Head, read_object, read_version
+from ..engine.metadata.version_chain import Head, next_state, read_object, read_version
 from ..engine.scan.planning import entries_table
 from ..errors import StoreError, UsageError
 from ..store import ObjectInfo
@@ -133,7 +133,8 @@ def _lag(session: TableContext, snapshot: Snapshot, format: str) -> ExportLag:
         return ExportLag()
     behind, age_s = max(0, snapshot.version - version), 0.0
     if behind:
-        lacking = read_object(session.store, max(version + 1, snapshot.expired))
+        state = next_state(snapshot, max(version + 1, snapshot.expired))
+        lacking = read_object(session.store, state)
         since_us = (snapshot if lacking is None else lacking.snapshot).committed_at
         age_s = round(max(0.0, (session.env.now_us() - since_us) / 1e6), 3)
     return ExportLag(version=version, behind=behind, age_s=age_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import itertools
 import shutil
 from collections.abc import Callable
@@ -13,11 +14,12 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 from tests.faults.helpers import publish
-from tests.faults.tables import begin, change_of, check_head, check_table, memory, read_ids, rows, session, write
+from tests.faults.tables import begin, change_of, check_table, memory, put_version, read_ids, rows, session, write
 from tests.sizes import rest_thorough
 
 from manifestcommit.core.commit.change import Write
 from manifestcommit.core.commit.retention import Policy
+from manifestcommit.core.format import codec
 from manifestcommit.core.schema.fields import Field, Schema
 from manifestcommit.core.table import object_names
 from manifestcommit.engine.commit.commit_loop import commit, record_abort
@@ -28,7 +30,8 @@ from manifestcommit.engine.job.two_phase import commit_prepared
 from manifestcommit.engine.maintenance import gc as gc_engine
 from manifestcommit.engine.maintenance.adopt import adopt
 from manifestcommit.engine.metadata.table_root import check_free_root
-from manifestcommit.engine.metadata.version_chain import Head, newest_above, open_head, read_object, read_version
+from manifestcommit.engine.metadata.time_travel import choose_version
+from manifestcommit.engine.metadata.version_chain import Head, newest_above, open_head, read_object, read_version, walk_back
 from manifestcommit.engine.operations.rewind import rewind
 from manifestcommit.engine.operations.rollback import rollback
 from manifestcommit.engine.scan.change_feed import Feed
@@ -39,6 +42,7 @@ from manifestcommit.errors import (
     OutcomeUnknownError,
     StoreError,
     TableNotFoundError,
+    VersionNotFoundError,
 )
 from manifestcommit.job import Job
 from manifestcommit.store import LocalStore, Store
@@ -102,29 +106,45 @@ def wrong_version(store: Store) -> int | None:
     return named
 
 
+def left(store: Store) -> list[int]:
+    """The versions that are there of tables whose markers are not."""
+    found = ((version, read_object(store, version)) for version in versions(store))
+    return [version for version, each in found if each is not None and each.snapshot.table_id not in markers(store)]
+
+
 def check_clean(store: Store, versions: int, *others: int) -> None:
     """The table that was made anew is as if there had been no job of another one, and goes on."""
     assert read_ids(store) == sorted([*ids_of(versions), *others])
     if versions:
         check_table(store)
-        assert verify(session(store)).is_sound
         assert markers(store) == [open_head(store).snapshot.table_id]
-    write(store, rows([5]))
-    assert read_ids(store) == sorted([*ids_of(versions), *others, 5])
+    for row in range(50, 54):  # past all that is in the way
+        write(store, rows([row]))
+    assert read_ids(store) == sorted([*ids_of(versions), *others, *range(50, 54)])
     assert open_head(store).snapshot.watermarks == {}
-    check_head(store)
+    check_table(store)
+    assert verify(session(store)).is_sound
 
 
 def check_refused(store: Store, created: int | None) -> None:
-    """What a job of the removed table has created is read by nobody and built upon by nobody; deleting it is the remedy."""
-    assert wrong_version(store) == created
+    """What a job of the removed table has created is read by nobody and built upon by nobody.
+
+    Where a table is there, it is passed over, and nobody deletes it. Where none is there, deleting it is the remedy. [LY14] [LY15]
+    """
     if created is None:
+        assert wrong_version(store) is None
         return
     name = object_names.version_name(created)
+    if markers(store):
+        own = open_head(store)
+        assert own.snapshot.table_id in markers(store) and own.version < created and own.taken == (own.version == created - 1)
+        report = verify(session(store))
+        assert report.is_sound and [each.object for each in report.findings if each.kind == "version_passed_over"] == [name]
+        return
+    assert wrong_version(store) == created
     for attempt in (lambda: open_head(store), lambda: write(store, rows([6])), lambda: read_ids(store)):
-        with pytest.raises(CorruptMetadataError, match=name) as caught:
+        with pytest.raises(CorruptMetadataError, match=name):
             attempt()
-        assert caught.value.object_name == name or not markers(store)
     assert read_object(store, created + 1) is None
     report = verify(session(store))
     assert not report.is_sound and any(name in (each.object, *each.problem.split()) for each in report.findings)
@@ -168,7 +188,7 @@ def test_a_root_removed_at_any_request_of_a_commit(store: Store, versions: int) 
         try:
             outcome = commit(session(FaultStore(store, on_call=at)), head, change_of(job))
         except TableNotFoundError as error:
-            created = wrong_version(store)
+            created = next(iter(left(store)), None)
             assert (object_names.version_name(3) in str(error)) == (created == 3), "nobody is asked to delete a version of the new table"  # noqa: PT017
             check_refused(store, created)
         else:
@@ -234,10 +254,9 @@ def test_a_job_that_creates_above_another_one_of_the_removed_table_is_refused_an
 
     with pytest.raises(TableNotFoundError, match=object_names.version_name(3)):
         commit(session(FaultStore(store, on_call=above)), head, plain(change_of(third)))
-    assert wrong_version(store) == 4
-    store.delete([object_names.version_name(4)])
-    check_refused(store, 3)
+    assert left(store) == [3, 4] and open_head(store).version == remade
     check_clean(store, remade)
+    assert left(store) == [3, 4] and {3, 4} <= {*open_head(store).snapshot.void}
 
 
 def plain(change: Write) -> Write:
@@ -304,24 +323,23 @@ def test_a_published_job_of_a_removed_table_is_carried_by_nobody(store: Store) -
 # --- the table that was made anew -----------------------------------------------------------------------------------------
 
 
-def test_a_writer_of_the_new_table_is_told_which_object_is_in_its_way(store: Store) -> None:
-    """Its own create lies below what a job of the old table left: it counts once that is deleted. [LY14] [CM5] [CM6]"""
+def test_a_writer_of_the_new_table_commits_below_what_a_removed_one_left(store: Store) -> None:
+    """Its create counts, although the list shows something above it; the next one goes past that. [LY15] [CM5] [CM6]"""
     job, head = pending(store)
     change = change_of(job)
     remake(store, 1)
     mine = begin(store)
     mine.write(rows([8]))
-    with pytest.raises(TableNotFoundError):
+    with pytest.raises(TableNotFoundError, match="passes it over"):
         commit(session(store), head, change)
-    with pytest.raises(OutcomeUnknownError, match=object_names.version_name(3)):
-        mine.commit()
-    store.delete([object_names.version_name(3)])
-    assert resolve_job(session(store), mine.id) == "committed"
-    check_clean(store, 1, 8)
+    assert mine.commit().version == 2
+    assert resolve_job(session(store), mine.id) == "committed" and (open_head(store).version, open_head(store).taken) == (2, 1)
+    assert write(store, rows([9])).version == 4 and open_head(store).snapshot.void == (3,)
+    check_clean(store, 1, 8, 9)
 
 
 def test_a_writer_of_the_new_table_that_loses_to_a_removed_one_does_not_build_on_it(store: Store) -> None:
-    """[LY14] [CM4]"""
+    """It takes the name after that, on the state below it; the removed table's rows are never seen. [LY15] [CM4]"""
     job, head = pending(store)
     change = change_of(job)
     remake(store, 2)
@@ -329,11 +347,155 @@ def test_a_writer_of_the_new_table_that_loses_to_a_removed_one_does_not_build_on
     mine.write(rows([8]))
     with pytest.raises(TableNotFoundError):
         commit(session(store), head, change)
-    with pytest.raises(CorruptMetadataError, match=object_names.version_name(3)) as caught:
-        commit(session(store), known, change_of(mine))
-    assert caught.value.object_name == object_names.version_name(3)
     check_refused(store, 3)
-    check_clean(store, 2)
+    outcome = commit(session(store), known, change_of(mine))
+    assert (outcome.kind, outcome.version) == ("committed", 4)
+    made = open_head(store).snapshot
+    assert made.void == (3,) and made.parent_digest == known.digest and read_ids(store) == [1000, 8][::-1]
+    check_clean(store, 2, 8)
+
+
+def stray(store: Store, *numbers: int) -> None:
+    """Objects of a removed table under these versions' names, as its jobs have left them."""
+    made = memory()
+    make(made, 1)
+    for number in numbers:
+        head = put_version(made, open_head(made))
+        found = msgspec.structs.replace(head.snapshot, version=number)
+        assert store.put_if_absent(object_names.version_name(number), codec.encode_snapshot(found))
+
+
+def test_what_is_in_the_way_costs_a_get_and_a_list(store: Store) -> None:
+    """Of each table that is opened, until a commit has gone past it; none after that. [CM11] [LY15]"""
+    stray(store, 3, 6)
+    (first, second), calls = (begin(store), begin(store)), FaultStore(store)
+    assert open_head(calls).version == 2 and [call.kind for call in calls.calls] == ["get", "get", "list", "get", "get", "list"]
+    first.write(rows([8]))
+    second.write(rows([9]))
+    assert (first.commit().version, second.commit().version, write(store, rows([10])).version) == (4, 5, 7)
+    calls = FaultStore(store)
+    assert open_head(calls).snapshot.void == (3, 6) and [call.kind for call in calls.calls] == ["get", "get", "list"]
+    assert read_ids(store) == [2, 8, 9, 10]
+
+
+def test_a_hint_that_names_what_a_removed_table_left_leads_to_the_head(store: Store) -> None:
+    """A stalled gc of the removed table may have put it. [LY7] [LY15]"""
+    stray(store, 3, 7)
+    for hint in (b"3", b"7", b"5"):
+        store.put(object_names.HINT, hint)
+        assert open_head(store).version == 2
+
+
+def test_more_objects_than_jobs_can_have_left_are_an_error(store: Store) -> None:
+    """Whoever opens the table reads no more of them. [LY15] [OB4]"""
+    stray(store, *range(4, 4 + 300))
+    calls = FaultStore(store)
+    with pytest.raises(CorruptMetadataError, match=object_names.version_name(303)):
+        newest_above(calls, 2)
+    assert calls.count < 270
+
+
+def test_a_number_that_was_passed_over_is_never_a_version(store: Store) -> None:
+    """Somebody deletes the object, and a writer that knows nothing of it creates the number: it commits above the head, once. [LY15]"""
+    job, head = pending(store)
+    stray(store, 3)
+    assert write(store, rows([8])).version == 4
+    store.delete([object_names.version_name(3)])
+    outcome = commit(session(store), head, change_of(job))
+    assert (outcome.kind, outcome.version) == ("committed", 5) and read_object(store, 3) is not None
+    assert read_ids(store) == [2, 8, 77]
+    assert [each.version for each in walk_back(store, open_head(store))] == [5, 4, 2, 1]
+    assert verify(session(store)).is_sound
+    gc_engine.run(session(store), Policy(grace_s=0))
+    assert read_ids(store) == [2, 8, 77]
+
+
+def test_a_version_that_was_replaced_below_a_void_number_stops_gc() -> None:
+    """What the true one lists would be deleted. [GC4] [IV7] [LY15]"""
+    store = memory()
+    make(store, 2, first=2)
+    stray(store, 3)
+    write(store, rows([8]))
+    found = read_object(store, 2)
+    assert found is not None
+    store.put(object_names.version_name(2), codec.encode_snapshot(msgspec.structs.replace(found.snapshot, writer="other")))
+    with pytest.raises(CorruptMetadataError, match=f"{object_names.version_name(2)}.*the next version was built on"):
+        gc_engine.run(session(store), Policy(grace_s=0))
+    assert any(each.kind == "version_replaced" for each in verify(session(store)).findings)
+
+
+def test_a_version_that_is_missing_beside_a_void_number_is_damage() -> None:
+    """Only the void number's own object may be gone. [OB4] [LY15]"""
+    store = memory()
+    make(store, 3, first=2)
+    stray(store, 4)
+    write(store, rows([8]))
+    store.delete([object_names.version_name(2), object_names.version_name(4)])
+    with pytest.raises(CorruptMetadataError, match="some are missing"):
+        newest_above(store, 1)
+    assert {each.object for each in verify(session(store)).findings if each.kind == "version_missing"} == {object_names.version_name(2)}
+
+
+def test_where_no_table_is_there_yet_the_object_in_the_way_is_named(store: Store) -> None:
+    """Beside the marker of a creator that died: it could be the marker that is the wrong one. [LY14] [LY15]"""
+    job, head = pending(store)
+    change, name = change_of(job), object_names.version_name(3)
+    remake(store, 0)
+    store.put(STRAY, b"0123456789abcdef")
+    with pytest.raises(TableNotFoundError, match=f"{name}.* passes it over"):
+        commit(session(store), head, change)
+    with pytest.raises(CorruptMetadataError, match=f"{name} .*no table is here yet: delete {name} by hand") as caught:
+        open_head(store)
+    assert caught.value.object_name == name
+    assert [each.kind for each in verify(session(store)).findings if each.object == name] == ["version_misplaced"]
+
+
+def test_what_was_passed_over_is_no_version_for_anyone(store: Store) -> None:
+    """Readers, time travel, streams, gc, rollbacks, history and prepared jobs; also once somebody has deleted it. [LY15] [RD3] [GC4]"""
+    for gone in (False, True):
+        remake(store, 0)
+        make(store, 2, first=2)
+        (one, head), two = pending(store), pending(store, 78)[0]
+        changes = change_of(one), plain(change_of(two))
+        remake(store, 2)
+        feed = Feed(session(store), columns=SCHEMA.fields, pinned=2)
+        at = feed.advance(feed.beginning(2))
+        with pytest.raises(TableNotFoundError):
+            commit(session(store), head, changes[0])
+        write(store, rows([5]), watermarks={"s": (0, 5)}, key="k")
+        prepared = begin(store)
+        prepared.write(rows([6]))
+        prepared.prepare()
+        assert open_head(store).version == 4
+        if gone:
+            store.delete([object_names.version_name(3)])
+        assert commit_prepared(session(store), prepared.id).version == 5
+        head = open_head(store)
+        assert [each.version for each in walk_back(store, head)] == [5, 4, 2, 1]
+        with pytest.raises(VersionNotFoundError, match="void"):
+            read_version(store, head, 3)
+        for version in (1, 2, 4, 5):
+            stored = read_object(store, version)
+            assert stored is not None and choose_version(store, head, version=None, as_of=when(stored), tag=None) == version
+        assert len(feed.between(at, feed.advance(at))) == 2
+        assert rewind(session(store), "s", 0, reason="r").version == 6
+        assert rollback(session(store), 4, reason="r").version == 7
+        assert read_ids(store) == [5, 1000]
+        check_table(store)
+        report = verify(session(store))
+        assert report.is_sound and [each.kind for each in report.findings if each.kind.startswith("version")] == ["version_passed_over"] * (
+            not gone
+        )
+        gc_engine.run(session(store), Policy(grace_s=0))  # reads all versions, and keeps them
+        assert open_head(store).snapshot.void == (3,)
+        collect(store)
+        collect(store)
+        assert read_ids(store) == [5, 1000] and verify(session(store)).is_sound
+        check_table(store)
+
+
+def when(head: Head) -> dt.datetime:
+    return dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(microseconds=head.snapshot.committed_at)
 
 
 def test_who_knows_a_head_of_the_removed_table_is_not_told_that_nothing_happened(store: Store) -> None:

@@ -155,7 +155,7 @@ JOINT: tuple[Mutant, ...] = (
         "joint void in history",
         "The history shows a member that was aborted.",
         "MT8",
-        (_CHAIN, "if version not in head.snapshot.void:", "if True:"),
+        (_CHAIN, "        if not is_void:\n            yield stored\n", "        yield stored\n"),
         tests=_TESTS + "nobody_reads_a_void_version",
     ),
     mutant(
@@ -171,8 +171,8 @@ JOINT: tuple[Mutant, ...] = (
         "IV2 MT8 CM2",
         (
             "engine/commit/create_version.py",
-            "if version not in head.snapshot.void and any(each.job == job for each in found.snapshot.commits):",
-            "if any(each.job == job for each in found.snapshot.commits):",
+            "        if version in head.snapshot.void:\n            continue  # no job",
+            "        if False:\n            continue  # no job",
         ),
         tests=_TESTS + "a_void_version_is_no_evidence_that_its_job_has_committed",
     ),

@@ -381,6 +381,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "spark_sql": {
         "argument_checks",
+        "core.filter",
         "core.schema",
         "core.table",
         "engine.row_changes",

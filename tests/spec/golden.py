@@ -480,13 +480,9 @@ def pending() -> Snapshot:
     )
 
 
-def joint_hints() -> dict[str, codec.Hint]:
-    """What the hints of that member and of version 8 say once they are decided."""
-    first, second = (object_names.attempt_id(HOME_JOB, number) for number in (1, 2))
-    return {
-        "hint-committed": codec.Hint(version=9, attempt=second, is_committed=True),
-        "hint-aborted": codec.Hint(version=8, attempt=first, is_committed=False),
-    }
+def joint_hint() -> codec.Hint:
+    """What the hint of that member says once it is committed."""
+    return codec.Hint(version=9, attempt=object_names.attempt_id(HOME_JOB, 2))
 
 
 def home() -> Snapshot:
@@ -585,8 +581,7 @@ def write() -> None:
         pretty = json.dumps(json.loads(document), ensure_ascii=False, indent=2)
         (FOLDER / f"{name}.json").write_text(pretty + "\n", encoding="utf-8")
     (FOLDER / "hint").write_bytes(codec.encode_hint(VERSION))
-    for name, hint in joint_hints().items():
-        (FOLDER / name).write_bytes(codec.encode_hint(hint.version, hint.attempt, is_committed=hint.is_committed))
+    (FOLDER / "hint-committed").write_bytes(codec.encode_hint(joint_hint().version, joint_hint().attempt))
     names = sorted(path.name for path in FOLDER.iterdir() if path.suffix in (".zst", ".parquet"))
     digests = {name: codec.digest((FOLDER / name).read_bytes()) for name in names}
     (FOLDER / "digests.json").write_text(msgspec.json.format(msgspec.json.encode(digests), indent=2).decode() + "\n", encoding="utf-8")

@@ -269,6 +269,16 @@ def apply(
     )
 
 
+def above_taken(head: Snapshot, taken: int) -> Snapshot:
+    """The state to build the next version on where jobs of a removed table have taken so many names
+    right above the head: these are void. [LY15]"""
+    if not taken:
+        return head
+    last = head.version + taken
+    void = (*head.void, *range(head.version + 1, last + 1))
+    return msgspec.structs.replace(head, version=last, void=void)
+
+
 def _changed(
     head: Snapshot, change: Change, inputs: ConflictInputs, record: Commit
 ) -> tuple[Snapshot, Commit]:

@@ -43,6 +43,7 @@ Kind = Literal[
     "file_partition_differs",
     "statistics_false",
     "version_leftover",
+    "version_passed_over",
     "foreign_name",
     "intent",
     "hint_is_off",
@@ -63,6 +64,7 @@ Kind = Literal[
 NOTES: frozenset[Kind] = frozenset(
     {
         "version_leftover",
+        "version_passed_over",
         "foreign_name",
         "intent",
         "hint_is_off",
@@ -106,8 +108,8 @@ REMEDIES: Mapping[Kind, str] = {
     "version_unreadable": _OF_VERSION,
     "version_replaced": _OF_CHAIN,
     "version_misplaced": (
-        "A job of a table that was removed from this root left it, and nothing can be read or "
-        "committed: delete the object by hand while no job runs."
+        "A job of a table that was removed from this root left it, and no table is there: delete "
+        "the object by hand while no job runs, before one is created."
     ),
     "marker_missing": (
         "Nothing can be read or committed: create the object again, with the table's id as "
@@ -157,6 +159,9 @@ REMEDIES: Mapping[Kind, str] = {
     ),
     "statistics_false": _OF_STATISTICS,
     "version_leftover": "`manifestcommit gc` removes it; no reader looks at it.",
+    "version_passed_over": (
+        "Nothing to do: readers and writers of this table pass it over. Leave it while jobs run."
+    ),
     "foreign_name": "Nothing reads it; remove it by hand if nobody needs it.",
     "intent": _BY_GC,
     "hint_is_off": "The next commit writes it again; readers find the latest version without it.",
@@ -274,6 +279,15 @@ def other_table(snapshot: Snapshot, table_id: str, of: str) -> VerifyFinding:
     """Report a version that belongs to another table. [OB2]"""
     text = f"its table id is {snapshot.table_id}, that of {of} is {table_id}"
     return finding("table_id_differs", object_names.version_name(snapshot.version), text)
+
+
+def passed_over(snapshot: Snapshot, head: Snapshot) -> VerifyFinding:
+    """Report an object that is no version of the table: a job of a removed table has left it, or a
+    job has created a number that is void. [LY15]"""
+    text = "the table has gone past its number, and no version was built on it"
+    if snapshot.table_id != head.table_id:
+        text = f"it is of table {snapshot.table_id}, which was removed from this root"
+    return finding("version_passed_over", object_names.version_name(snapshot.version), text)
 
 
 def check_version(snapshot: Snapshot) -> Iterator[VerifyFinding]:

@@ -68,8 +68,8 @@ class Versions(Sequence[int]):
 
 class Horizon(msgspec.Struct, frozen=True, kw_only=True):
     """How far a committed decision lets gc go. version: the version that made it; condemned:
-    untracked files to delete; layouts: the columns that the table's folders are made of, and
-    those that they were made of before. [GC3] [GC5]"""
+    untracked files to delete; void: versions that were never a state; layouts: the columns that
+    the table's folders are made of, and those that they were made of before. [GC3] [GC5]"""
 
     table_id: str
     version: int
@@ -77,6 +77,7 @@ class Horizon(msgspec.Struct, frozen=True, kw_only=True):
     expired: int
     tagged: frozenset[int] = frozenset()
     condemned: frozenset[str] = frozenset()
+    void: frozenset[int] = frozenset()
     layouts: tuple[tuple[PartitionColumn, ...], ...] = ((),)
 
     @property
@@ -117,6 +118,7 @@ def horizon_of(snapshot: Snapshot) -> Horizon:
         expired=snapshot.expired,
         tagged=frozenset(tag.version for tag in snapshot.tags.values()),
         condemned=frozenset(name for name, seen in snapshot.condemned.items() if seen is None),
+        void=frozenset(snapshot.void),
         layouts=(
             partitioning.folder_columns(snapshot.schema, snapshot.partition_by),
             *(

@@ -160,7 +160,7 @@ _BEYOND = 2**63  # above any count
 _FORMATS = (FORMAT_VERSION,)
 _FORMATS_PENDING = (FORMAT_VERSION, PENDING_FORMAT_VERSION)
 MAX_HINT_BYTES = 128
-_HINT = re.compile(rb"(\d{1,19})(?: (v[1-9]\d{0,18}-[0-9a-f]{16}-[0-9a-f]{32})( no)?)?", re.ASCII)
+_HINT = re.compile(rb"(\d{1,19})(?: (v[1-9]\d{0,18}-[0-9a-f]{16}-[0-9a-f]{32}))?", re.ASCII)
 
 _OBJECT = re.compile(re.escape(MANIFESTS) + r"(?!\.{1,2}\Z)[^/\\\0]+")
 
@@ -178,20 +178,17 @@ def digest_of(hashed: Any) -> str:
 
 
 class Hint(msgspec.Struct, frozen=True, kw_only=True):
-    """What the hint says. version: one that was once the latest; attempt: the joint commit of which
-    that version is a member, None: it says nothing of one; is_committed: whether that was
-    committed, or aborted. [LY7] [MT7]"""
+    """What the hint says. version: one that was once the latest; attempt: the joint commit that
+    committed that version as a member, None: it says nothing of one. [LY7] [MT7]"""
 
     version: int
     attempt: str | None = None
-    is_committed: bool = False
 
 
-def encode_hint(version: int, attempt: str | None = None, *, is_committed: bool = True) -> bytes:
-    """Encode the hint: a version that was once the latest, in decimal; where it is a member of a
-    joint commit that is decided, also what became of it. [LY7] [MT7]"""
-    told = "" if attempt is None else f" {attempt}{'' if is_committed else ' no'}"
-    return f"{version}{told}".encode("ascii")
+def encode_hint(version: int, attempt: str | None = None) -> bytes:
+    """Encode the hint: a version that was once the latest, in decimal; where a joint commit has
+    committed it as a member, also the attempt. [LY7] [MT7]"""
+    return (f"{version}" if attempt is None else f"{version} {attempt}").encode("ascii")
 
 
 def decode_hint(data: bytes) -> int | None:
@@ -201,13 +198,13 @@ def decode_hint(data: bytes) -> int | None:
 
 
 def read_hint(data: bytes) -> Hint | None:
-    """What the hint says; None if it is damaged. Of versions it proves nothing, so nothing depends
-    on it. [LY7] [MT7]"""
+    """What the hint says; None if it is damaged. Which object is the newest does not depend on it;
+    what became of that one, if it is a member, does. [LY7] [MT7]"""
     match = _HINT.fullmatch(data)
     if match is None:
         return None
     attempt = None if match[2] is None else match[2].decode("ascii")
-    return Hint(version=int(match[1]), attempt=attempt, is_committed=bool(attempt) and not match[3])
+    return Hint(version=int(match[1]), attempt=attempt)
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from ...core.commit import group_commit
-from ...core.commit.apply import apply
+from ...core.commit.apply import above_taken, apply
 from ...core.commit.change import Abort, Change, ConflictInputs, MergeManifests, Overwrite, Write
 from ...core.commit.conflict import Conflict, find_conflict
 from ...core.commit.group_commit import CombinedCommit
@@ -311,7 +311,8 @@ def settle_first(session: TableContext, head: Head) -> Head:
         head = newest
     if head.top is None:
         return head
-    return Head(snapshot=state_before(head.top.snapshot, head.snapshot), digest=head.top.digest)
+    state = state_before(head.top.snapshot, head.snapshot)
+    return Head(snapshot=state, digest=head.top.digest, taken=head.taken)
 
 
 class _CommitLoop:
@@ -444,10 +445,11 @@ class _CommitLoop:
         cannot be made, without them. [CM17] [CM20]"""
         session, head = self._session, self._head
         change = msgspec.structs.replace(self._change, summary=self._meter.summary())
-        alone = CombinedCommit(snapshot=head.snapshot)
+        state = above_taken(head.snapshot, head.taken)
+        alone = CombinedCommit(snapshot=state)
         is_joint = self._part is not None
         for carried in (
-            alone if is_joint else self._group.carry(head.snapshot, change, inputs),
+            alone if is_joint else self._group.carry(state, change, inputs),
             alone,
         ):
             made = apply(
@@ -456,12 +458,12 @@ class _CommitLoop:
                 inputs,
                 parent_digest=head.digest,
                 commit_id=f"{change.job}.{session.env.randomness(8).hex()}",
-                now_us=session.commit_time_us(head.snapshot.committed_at),
+                now_us=session.commit_time_us(state.committed_at),
                 writer=session.writer,
                 store=session.store.identity,
             )
             if self._part is not None:
-                made = self._part.made(head.snapshot, made)
+                made = self._part.made(state, made)
             try:
                 snapshot = self._spiller.settle(
                     group_commit.complete(carried, made, change),
@@ -537,7 +539,10 @@ class _CommitLoop:
             # not of necessity mine: that may be one that was deleted, and others carried the job
             # before
             return version, newest
-        return (mine.version if mine.version >= newest.snapshot.expired else None), newest
+        # void: others have passed over an object there that was deleted since [LY15]
+        is_void = mine.version in newest.snapshot.void and not isinstance(self._part, Member)
+        counts = mine.version >= newest.snapshot.expired and not is_void
+        return (mine.version if counts else None), newest
 
     def _wait_for_turn(self, head: Head) -> Head:
         """The newest head for sure, after those who go before this job had time to carry it along.

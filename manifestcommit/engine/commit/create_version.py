@@ -98,6 +98,8 @@ def fenced_outcome(session: TableContext, head: Head, job: str) -> Outcome:
     its birth can rule it out. [CM2]"""
     since, carrier = birth_of(job) + 1, None
     for version in range(since, head.version + 1):
+        if version in head.snapshot.void:
+            continue  # no job has committed with it, whoever left it [MT8] [LY15]
         # An object below `expired` may be one that this very job brought back after gc had deleted
         # the version.
         found = read_object(session.store, version) if version >= head.snapshot.expired else None
@@ -105,9 +107,7 @@ def fenced_outcome(session: TableContext, head: Head, job: str) -> Outcome:
             return Outcome(
                 kind="unknown", job_id=job, reason=f"version {version}, which may carry it, is gone"
             )
-        if version not in head.snapshot.void and any(
-            each.job == job for each in found.snapshot.commits
-        ):
+        if any(each.job == job for each in found.snapshot.commits):
             carrier = version
             break
     # They may have expired since the head was read, been deleted, and one of them brought back.

@@ -16,6 +16,7 @@ from ...core.commit.audit import (
     check_version,
     finding,
     other_table,
+    passed_over,
 )
 from ...core.format import codec
 from ...core.table import object_names
@@ -216,6 +217,7 @@ def _verify(
     _walk(store, head, existing, contents, findings, say)
     contents.finish()
     findings.add(*inventory.findings, *inventory.left_over())
+    findings.add(*_above(store, head, inventory))
     _check_hint(store, inventory, findings)
     findings.add(*_exports_behind(session, head.snapshot), *_unsettled(session, head))
     if inventory.youngest.birth > head.version and inventory.youngest.birth > max(
@@ -257,6 +259,8 @@ def _chosen(inventory: Inventory, head: Snapshot, findings: Findings) -> list[in
     before = head.expired - 1
     for version in (*inside, head.version + 1):
         for missing in range(before + 1, min(version, before + 1 + _NAMED)):
+            if missing in head.void:
+                continue
             findings.add(
                 finding(
                     "version_missing",
@@ -302,6 +306,7 @@ def _walk(
     above: Head | None = None  # the last version without a contradiction
     child: Snapshot | None = None  # the last such version that was a state of the table [MT5]
     table_id = head.snapshot.table_id  # the last such version's
+    skipped = {*head.snapshot.void} - {*versions}
     for count, (version, read) in enumerate(
         prefetch(partial(_read, store), versions, threads=_READERS, limit=_READERS)
     ):
@@ -316,10 +321,19 @@ def _walk(
             continue
         snapshot = opened.snapshot
         is_void = version in head.snapshot.void
+        is_next = above is not None and all(
+            each in skipped for each in range(version + 1, above.version)
+        )
+        is_beneath = above is not None and above.snapshot.parent_digest == opened.digest
+        is_other = snapshot.table_id != head.snapshot.table_id
+        if is_void and (is_other or (is_next and not is_beneath)):
+            findings.add(passed_over(snapshot, head.snapshot))
+            skipped.add(version)
+            continue
         findings.add(*check_version(snapshot))
         trusted = True
-        if above is not None and above.version == version + 1:
-            trusted = above.snapshot.parent_digest == opened.digest
+        if above is not None and is_next:
+            trusted = is_beneath
             if trusted and not is_void and child is not None:
                 beneath = msgspec.structs.replace(snapshot, version=child.version - 1)
                 findings.add(*check_step(beneath, child))
@@ -335,6 +349,15 @@ def _walk(
         above = opened if trusted else None
         child = None if not trusted else child if is_void else snapshot
         table_id = snapshot.table_id if trusted else table_id
+
+
+def _above(store: Store, head: Head, inventory: Inventory) -> Iterator[VerifyFinding]:
+    """What jobs of a removed table have left above the newest version. [LY15]"""
+    newest = (head.top or head).version
+    for version in [each for each in sorted(inventory.versions) if each > newest][:_NAMED]:
+        opened = _read(store, version)
+        if isinstance(opened, Head) and opened.snapshot.table_id != head.snapshot.table_id:
+            yield passed_over(opened.snapshot, head.snapshot)
 
 
 def _read(store: Store, version: int) -> Head | str | None:

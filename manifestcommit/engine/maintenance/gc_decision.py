@@ -32,7 +32,7 @@ from ..commit.spilling import newest_records
 from ..metadata.manifests import JOB_RUN, KEY_RUN, put_run
 from ..metadata.table_context import TableContext
 from ..metadata.time_travel import find_job
-from ..metadata.version_chain import Head, raise_if_expired, read_object
+from ..metadata.version_chain import Head, next_state, raise_if_expired, read_object
 from ..runtime.outcome import committed_or_raise
 from .adopt import UNFINISHED
 from .reachable_files import Progress, collect
@@ -252,7 +252,9 @@ def _created_by(
     low, high = lowest - 1, head.version  # the answer lies in [low, high]
     while low < high:
         middle = (low + high + 1) // 2
-        old = read_object(session.store, middle)
+        # the object of a void version may be of another table [LY15]
+        state = next_state(head.snapshot, middle)
+        old = head if state == head.version else read_object(session.store, state)
         if old is not None and _said_us(old.snapshot, now_s) <= moment_s * 1e6:
             low = middle
         else:

@@ -117,31 +117,42 @@ def _read_all(
 ) -> Head | None:
     """Read all versions; returns the last one."""
     parent: Head | None = None
+    void: list[Head] = []  # those right below the version that comes next
     versions = horizon.readable
     heads = map_in_batches(session.store, partial(read_object, session.store), versions)
     for number, (version, head) in enumerate(zip(versions, heads, strict=True)):
         if number % _TOLD == 0:
             progress(f"reading versions: {number:,} of {len(versions):,}")
+        if version in horizon.void:
+            void += [] if head is None else [head]
+            continue
         if head is None:
             raise missing_version(version)
-        _check_child(parent, head, horizon)
+        below = head.snapshot.parent_digest
+        for each in reversed(void):
+            if each.digest == below:  # else others left it: nothing was built on it [LY15]
+                listed.take(session, each)
+                below = each.snapshot.parent_digest
+        void.clear()
+        _check_child(parent, head, below, horizon)
         listed.take(session, head)
         parent = head
     listed.read(session, progress)
     return parent
 
 
-def _check_child(parent: Head | None, child: Head, horizon: Horizon) -> None:
+def _check_child(parent: Head | None, child: Head, below: str | None, horizon: Horizon) -> None:
     """Check the link between two versions: if another program replaced the true version, gc would
-    delete what the true one lists. [IV1]"""
+    delete what the true one lists. below: the digest of what the child, and the void versions
+    between the two, were built on. [IV1]"""
     snapshot = child.snapshot
     reason, name = "", object_names.version_name(snapshot.version)
     if snapshot.table_id != horizon.table_id:
         reason = f"it belongs to another table, {snapshot.table_id}"
     elif (
         parent is not None
-        and parent.version == snapshot.version - 1
-        and snapshot.parent_digest != parent.digest
+        and below != parent.digest
+        and all(each in horizon.void for each in range(parent.version + 1, snapshot.version))
     ):
         reason, name = (
             "its bytes are not those that the next version was built on",

@@ -70,10 +70,16 @@ def removed(session: TableContext, base: Head, mine: Head | None) -> Exception:
             "Run it again."
         )
     name = object_names.version_name(mine.version)
+    others = list_above(session.store, 0).tables - {mine.snapshot.table_id}
+    what = (
+        "the table that is there now passes it over. Leave it there, and run the job again."
+        if others
+        else "as long as it is, no table can be created there. Delete that object by hand while no "
+        "other job runs, and run the job again."
+    )
     return TableNotFoundError(
-        f"the table at {url} was removed while this job committed. Nothing of the job counts, but "
-        f"{name}, which it created, is there, and as long as it is, nothing can be read or "
-        "written: delete that object by hand while no other job runs, and run the job again."
+        f"the table at {url} was removed while this job committed. Nothing of the job counts; "
+        f"{name}, which it created, is there, and {what}"
     )
 
 

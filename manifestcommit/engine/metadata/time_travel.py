@@ -24,6 +24,7 @@ from .table_context import TableContext
 from .version_chain import (
     Head,
     missing_version,
+    next_state,
     open_head,
     raise_if_expired,
     read_object,
@@ -283,7 +284,7 @@ def _version_at(store: Store, head: Head, moment: int) -> int:
     if head.snapshot.committed_at <= moment:
         return head.version
     low, high = head.snapshot.expired, head.version  # the answer lies in [low, high)
-    if (oldest := _committed_at(store, low)) > moment:
+    if (oldest := _committed_at(store, head, low)) > moment:
         _check_undisputed(store, head, moment, low, oldest)
         raise VersionNotFoundError(
             f"{store.url} has no readable version as old as "
@@ -291,11 +292,11 @@ def _version_at(store: Store, head: Head, moment: int) -> int:
         )
     while high - low > 1:
         middle = (low + high) // 2
-        if _committed_at(store, middle) <= moment:
+        if _committed_at(store, head, middle) <= moment:
             low = middle
         else:
             high = middle
-    _check_undisputed(store, head, moment, high, _committed_at(store, high))
+    _check_undisputed(store, head, moment, high, _committed_at(store, head, high))
     for void in reversed(head.snapshot.void):  # was never a state of the table [MT8]
         low -= void == low
     if low < head.snapshot.expired:
@@ -333,8 +334,11 @@ def _check_undisputed(store: Store, head: Head, moment: int, above: int, said: i
     LOG.warning("%s Version %d is read.", text, above - 1)
 
 
-def _committed_at(store: Store, version: int) -> int:
-    stored = read_object(store, version)
+def _committed_at(store: Store, head: Head, version: int) -> int:
+    """When a version was committed; of a void one, when the next that is a state was: its object
+    may be of another table. [LY15]"""
+    version = next_state(head.snapshot, version)
+    stored = head if version == head.version else read_object(store, version)
     if stored is not None:
         return stored.snapshot.committed_at
     if version < (oldest := open_head(store).snapshot.expired):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Set
-from typing import Literal, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from typing import Literal, Protocol, cast
 
 import msgspec
 
@@ -53,7 +53,8 @@ def drop_marker(store: Store, table_id: str) -> None:
 
 def misplaced(url: str, snapshot: Snapshot, tables: Set[str]) -> CorruptMetadataError | None:
     """Why this snapshot is not a version of the table at this path; None: it is one. tables: the
-    ids of markers in a later listing. [LY14]"""
+    ids of markers in a later listing. It is the error where no version of the table is there, above
+    which this one could be passed over. [LY14]"""
     name, own = (
         object_names.version_name(snapshot.version),
         object_names.marker_name(snapshot.table_id),
@@ -67,7 +68,8 @@ def misplaced(url: str, snapshot: Snapshot, tables: Set[str]) -> CorruptMetadata
             f"belongs to table {snapshot.table_id}, whose marker {own} is missing, and {others} "
             "is there"
         )
-        return _error(url, name, what, f"A job of a removed table left it: {by_hand}")
+        why = f"A job of a removed table left it, and no table is here yet: {by_hand}"
+        return _error(url, name, what, why)
     remedy = (
         f"If only this object was lost, create it again with the text {snapshot.table_id} as its "
         f"content. If the table was removed, a job of it left {name}: {by_hand}"
@@ -96,9 +98,10 @@ def ask_fate(
 ) -> Literal["committed", "aborted", "undecided", "newer"]:
     """What became of a member that is the newest object of its table. [MT6]
 
-    hint: that of its table, which may say it without a request. open_object: gets the newest object
-    of the home, after the member was got. An error where the answer is not known. Three requests,
-    and one for each run that may record the attempt or its job.
+    hint: that of its table, which may say without a request that the member is committed, and is
+    believed: who may put it may create the table's next version, too [MT7]. open_object: gets the
+    newest object of the home, after the member was got. An error where the answer is not known.
+    Three requests, and one for each run that may record the attempt or its job.
     """
     assert member.pending is not None
     if (
@@ -106,7 +109,7 @@ def ask_fate(
         and hint.version == member.version
         and hint.attempt == attempt_of(member.pending)
     ):
-        return "committed" if hint.is_committed else "aborted"
+        return "committed"
     at = home_of(store, member.pending)
     try:
         home = open_object(at).snapshot
@@ -178,6 +181,9 @@ _RESTARTS = 20
 _CALM = 3  # number of concurrent commits after which a version that they were built on is accepted
 
 
+# objects of other tables above the newest version that are passed over; each is of a job that began
+# before its table was removed
+_MOST_OTHERS = 256
 # intents of one listing that are read; a table with more of them waiting needs gc
 MAX_INTENTS = 1024
 
@@ -195,13 +201,16 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot and the digest of its object; it was the latest version when it was read. [OB1]
 
     top: a member of a joint commit above it, which was not committed when this was read; is_void:
-    whether that member is known to be aborted, so that it never will be. [MT8]
+    whether that member is known to be aborted, so that it never will be [MT8]; taken: how many
+    names right above it (above `top`, where there is one) jobs of a removed table have taken, so
+    that the next version's is the one after these [LY15].
     """
 
     snapshot: Snapshot
     digest: str
     top: Head | None = None
     is_void: bool = False
+    taken: int = 0
 
     @property
     def version(self) -> int:
@@ -269,12 +278,7 @@ def settled_head(
             is_known = got is not None and got.version == pending.base and _is_beneath(got, newest)
             base = got if is_known else read_object(store, pending.base)
             if base is not None and _is_beneath(base, newest):
-                return Head(
-                    snapshot=base.snapshot,
-                    digest=base.digest,
-                    top=newest,
-                    is_void=fate == "aborted",
-                )
+                return _below(base, newest, fate)
         again, _intents = _newest_object(store, newest.version, newest)
         if again is None:
             raise TableNotFoundError(f"the table at {store.url} was removed while it was read")
@@ -284,11 +288,20 @@ def settled_head(
             if base is None:
                 raise missing_version(pending.base)
             # got before a list that shows that nobody has gone on, so that it cannot be expired
-            return Head(
-                snapshot=base.snapshot, digest=base.digest, top=newest, is_void=fate == "aborted"
-            )
+            return _below(base, newest, fate)
         newest = again
     raise StoreError(f"{store.url}: {_RESTARTS} joint commits were made while its head was read")
+
+
+def _below(base: Head, member: Head, fate: str) -> Head:
+    """The state below a member that was not committed. [MT8]"""
+    return Head(
+        snapshot=base.snapshot,
+        digest=base.digest,
+        top=member,
+        is_void=fate == "aborted",
+        taken=member.taken,
+    )
 
 
 def open_object(store: Store) -> Head:
@@ -302,7 +315,11 @@ def _object_by_hint(store: Store) -> tuple[Hint | None, Head | None, Head, dict[
     intents in its listing."""
     hint = _hinted(store)
     glanced = _glance(store, hint.version) if hint is not None else None
-    head, intents = _newest_object(store, hint.version, glanced) if hint is not None else (None, {})
+    head, intents = None, dict[str, int]()
+    if hint is not None:
+        # an error counts in the whole list: a hint may name what a job of a removed table has left
+        with contextlib.suppress(CorruptMetadataError):
+            head, intents = _newest_object(store, hint.version, glanced)
     if head is None:
         glanced = None
         head, intents = _newest_object(store, 0)
@@ -322,32 +339,38 @@ def _is_beneath(base: Head, member: Head) -> bool:
 def _newest_object(
     store: Store, start: int, head: Head | None = None
 ) -> tuple[Head | None, dict[str, int]]:
-    """The newest object for certain, None: no version from `start` on; and the intents in the
-    listing. [RD1] [CM5]
+    """The newest object of the table for certain, None: no version from `start` on; and the intents
+    in the listing. [RD1] [CM5]
 
     head: an object that was fetched before, if any. The latest version is never deleted. So an
     object that was fetched before a listing that shows nothing above it is the latest; one that was
     fetched after the listing may have been deleted between the two, and created again by a stalled
-    writer. CorruptMetadataError if the listing shows that it belongs to a removed table. [LY10]
-    [LY14]
+    writer. Objects of other tables are passed over, as long as there is one of the table that has
+    its marker; else CorruptMetadataError. [LY10] [LY14] [LY15]
     """
+    others: dict[int, Head] = {}  # read before the listing that counts
     for tried in range(_RESTARTS):
         above = list_above(store, start)
         if not above.versions:
             return None, above.intents
+        strays = _strays(above, others)
+        left = [version for version in above.versions if version not in strays]
+        if strays and not (left and above.tables and len(strays) <= _MOST_OTHERS):
+            raise cast(
+                "CorruptMetadataError",
+                misplaced(store.url, others[max(strays)].snapshot, above.tables),
+            )
+        # one of another table that was fetched long ago does not count: the present table may have
+        # this version since
+        if head is not None and head.snapshot.table_id not in above.tables:
+            head = None
         if head is not None and (
-            above.versions[-1] == head.version or (tried > _CALM and _is_built_upon(store, head))
+            left[-1:] == [head.version] or (tried > _CALM and _is_built_upon(store, head))
         ):
-            wrong = misplaced(store.url, head.snapshot, above.tables)
-            if wrong is None:
-                return head, above.intents
-            # an object that was fetched long ago does not count: another table may have been
-            # created there since
-            if tried:
-                raise wrong
-        start = above.versions[-1]
-        head = read_object(store, start)
+            return _beside_others(head, others), above.intents
+        head = _highest_own(store, above, left, others, head)
         if head is not None:
+            start = head.version
             _check_unbroken(above.versions, head)
     raise StoreError(
         f"{store.url}: the newest version vanished {_RESTARTS} times between list and get; "
@@ -355,11 +378,53 @@ def _newest_object(
     )
 
 
+def _strays(above: VersionListing, others: Mapping[int, Head]) -> Set[int]:
+    """Which of these objects, read before the listing, are of tables that have no marker there."""
+    return {
+        version
+        for version in others.keys() & {*above.versions}
+        if others[version].snapshot.table_id not in above.tables
+    }
+
+
+def _highest_own(
+    store: Store,
+    above: VersionListing,
+    left: Sequence[int],
+    others: dict[int, Head],
+    known: Head | None,
+) -> Head | None:
+    """The highest of these versions whose table has its marker, None: there is none, or it is gone;
+    those above it are added to `others`. [LY14] [LY15]"""
+    for version in reversed(left):
+        is_known = known is not None and known.version == version
+        found = known if is_known else read_object(store, version)
+        if found is None or found.snapshot.table_id in above.tables:
+            return found
+        others[version] = found
+        if not above.tables or len(others) > _MOST_OTHERS:
+            break
+    return None
+
+
+def _beside_others(head: Head, others: Mapping[int, Head]) -> Head:
+    taken = 0
+    while head.version + taken + 1 in others:
+        taken += 1
+    return msgspec.structs.replace(head, taken=taken)
+
+
 def _check_unbroken(listed: list[int], head: Head) -> None:
     """CorruptMetadataError if a listing that shows the latest version lacks readable versions below
-    it: none of this table's jobs made that version. [OB4]"""
-    chain = listed[bisect_left(listed, head.snapshot.expired) :]
-    if chain and head.version - chain[0] != len(chain) - 1:
+    it: none of this table's jobs made that version. A void one may be gone: others left it. [OB4]
+    [LY15]"""
+    first, end = (bisect_left(listed, at) for at in (head.snapshot.expired, head.version + 1))
+    chain = listed[first:end]
+    if not chain:
+        return
+    missing = head.version - chain[0] + 1 - len(chain)
+    void = head.snapshot.void
+    if missing > len(void) or missing > len({each for each in void if each > chain[0]} - {*chain}):
         name = object_names.version_name(head.version)
         reason = (
             f"it says that versions are readable from {head.snapshot.expired} on, and of those "
@@ -440,6 +505,14 @@ def read_version(store: Store, head: Head, version: int) -> Head:
     return stored
 
 
+def next_state(head: Snapshot, version: int) -> int:
+    """This version, or the next one above it that is not void. [MT5] [LY15]"""
+    at = bisect_left(head.void, version)
+    while at < len(head.void) and head.void[at] == version:
+        at, version = at + 1, version + 1
+    return version
+
+
 def walk_back(store: Store, head: Head) -> Iterator[Head]:
     """The head and its predecessors, newest first, down to the oldest readable version. One request
     each. [RD3]
@@ -451,13 +524,16 @@ def walk_back(store: Store, head: Head) -> Iterator[Head]:
     yield head
     for version in range(head.version - 1, lowest - 1, -1):
         stored = read_object(store, version)
+        is_void = version in head.snapshot.void
+        if is_void and (stored is None or stored.digest != child.snapshot.parent_digest):
+            continue  # others left it: nothing was built on it [LY15]
         if stored is None or stored.digest != child.snapshot.parent_digest:
             newest = open_head(store)
             if version < newest.snapshot.expired:
                 return  # it expired during the walk: the history now ends here
         if stored is None:
             raise missing_version(version)
-        if version not in head.snapshot.void:
+        if not is_void:
             yield stored
         child = stored
 
@@ -527,8 +603,9 @@ def _check_readable(store: Store, head: Head, version: int) -> None:
         )
     if version in snapshot.void:
         raise VersionNotFoundError(
-            f"version {version} of {store.url} is void: it was a member of a joint commit that was "
-            "aborted, and never a state of the table. Choose another version."
+            f"version {version} of {store.url} is void: it was never a state of the table, but a "
+            "member of a joint commit that was aborted, or left by a job of a table that was "
+            "removed. Choose another version."
         )
     if not is_readable(snapshot, version):
         raise SnapshotExpiredError(

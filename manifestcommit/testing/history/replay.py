@@ -25,7 +25,7 @@ class State:
         self._counts = any(keeps for _, _, keeps in forgetting)
         # key -> the maximal number of newer keys that existed at the same time
         self.newer: dict[str, int] = {}
-        self.marks: dict[str, int] = {"fence": 0}
+        self.marks: dict[str, int] = {"fence": 0, "newest": 0}
         self.items: dict[str, str] = {}
         self.by_partition: dict[str, set[str]] = {}
         self.watermarks: dict[str, int | str] = {}
@@ -120,6 +120,7 @@ class State:
         for key in operation.forgets:
             self._unset(self.keys, key)
         self.fence_off(operation.fence or 0)
+        self._set(self.marks, "newest", version)
         return None
 
     def _fits(self, operation: Operation, version: int) -> tuple[str, tuple[Operation, ...]] | None:
@@ -128,13 +129,15 @@ class State:
                 f"began at version {operation.birth}, below the fence {self.marks['fence']}",
                 (),
             )
+        # not the version before: no commit has a void one
+        newest = self.marks["newest"]
         if (
             operation.birth is not None
             and operation.restores is not None
-            and operation.birth != version - 1
+            and operation.birth < newest
         ):
             return (
-                f"goes back over version {version - 1}, and had seen version {operation.birth}",
+                f"goes back over version {newest}, and had seen version {operation.birth}",
                 (),
             )
         if operation.key is not None and operation.key in self.keys:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from ...core.commit import retention
+from ...core.commit.apply import above_taken
 from ...core.commit.retention import writer_of
 from ...core.format import codec
 from ...core.joint.fate import state_before
@@ -386,7 +387,20 @@ class Oracle:
                 )
             self.strays[name] = codec.digest(data)
         elif version > len(self.chain):
+            self._pass_strays(version, snapshot, actor)
             self._grow(version, self.state_of(snapshot, codec.digest(data)))
+
+    def _pass_strays(self, version: int, snapshot: Snapshot, actor: str) -> None:
+        """A version comes right above the last one; names between the two are those that jobs of
+        other tables have taken, and it says that they are void. [LY15]"""
+        while self.chain and len(self.chain) + 1 < version:
+            taken = len(self.chain) + 1
+            name = object_names.version_name(taken)
+            if name not in self.strays or taken not in snapshot.void:
+                self.fail(f"{actor} built version {version}, and {taken} is not taken [IV1] [LY15]")
+            last = self.chain[-1]
+            passed = above_taken(last.snapshot, 1)
+            self.chain.append(msgspec.structs.replace(last, snapshot=passed))
 
     def _is_stray(self, snapshot: Snapshot) -> bool:
         """Whether it belongs to another table than the present one: a removed table, or one whose
@@ -618,6 +632,7 @@ class Oracle:
                 name
                 for name in there
                 if retention.is_of_another_table(name, self.head.snapshot.table_id)
+                or name in self.strays
             }
         exported = set(filter(is_export, there))
         if dead := there - needed - stale - exported - {object_names.HINT}:

@@ -20,6 +20,7 @@ from manifestcommit.core.table.watermark import Advance
 from manifestcommit.engine.commit.commit_loop import abort_attempt, commit
 from manifestcommit.engine.commit.create_version import create_table
 from manifestcommit.engine.commit.group_commit import Committers
+from manifestcommit.engine.inspection.verify import verify
 from manifestcommit.engine.job.resolve import resolve_job
 from manifestcommit.engine.joint.joint_commit import TablePart, commit_jointly
 from manifestcommit.engine.joint.joint_read import read_jointly
@@ -354,6 +355,27 @@ def test_a_hint_of_another_version_or_attempt_says_nothing() -> None:
     for hint in (b"1 " + attempt_of(pending).encode(), b"2 " + object_names.attempt_id(pending.job, 2).encode(), b"\xff"):
         store.put("_manifest/hint", hint)
         assert lake.head(1).version == 1
+
+
+def test_a_forged_hint_is_believed_of_a_member_and_verify_names_what_was_built_upon_it() -> None:
+    """Who may put it may create the next version, too. It never hides what the home has committed, and asks nobody. [MT7] [LY7] [MT10]"""
+    lake = Lake(2)
+    stopped(lake.parts(), 2)
+    pending = lake.newest(1).pending
+    assert pending is not None
+    store = CountingStore(open_store(lake.urls[1]))
+    store.put("_manifest/hint", f"2 {attempt_of(pending)}".encode())
+    store.calls.clear()
+    assert TableContext(store).open().version == 2 and len(store.calls) == 3 and lake.moved() == [0, 1]
+    assert append(lake, 1) == 3 and lake.head(1).snapshot.void == ()
+    report = verify(lake.at(lake.urls[1]))
+    assert not report.is_sound and any(pending.home in each.problem for each in report.findings)
+    committed = Lake(2)
+    stopped(committed.parts(), 5)
+    pending = committed.newest(1).pending
+    assert pending is not None
+    open_store(committed.urls[1]).put("_manifest/hint", f"2 {attempt_of(pending)} no".encode())
+    assert committed.moved() == [1, 1]
 
 
 def test_a_home_that_is_gone_or_another_table_is_an_error_and_no_answer() -> None:
