@@ -392,6 +392,9 @@ def _describe(options: argparse.Namespace) -> int:
     columns, commits, joint = (document.pop(name) for name in ("columns", "commits", "joint"))
     if joint is not None:
         document["together with"] = partners_text(joint, document["url"])
+    for name in ("decided_by", "decides_for"):
+        if not document[name]:
+            del document[name]
     simple = [
         ("size", size_text(options, value))
         if name == "bytes"
