@@ -114,6 +114,7 @@ RULES: dict[str, Rule] = {
     "job_id": text("the id of a job, as OutcomeUnknownError and `jobs` name it", "'v7-…'"),
     "keep_for": age,
     "keep_keys": whole(0),
+    "keep_keys_for": age,
     "keep_versions": whole(1),
     "from_": optional(text("a format, or the path of an Iceberg document", "'iceberg'")),
     "key": optional(_WORK),

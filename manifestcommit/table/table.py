@@ -456,6 +456,7 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
         keep_versions: int = 1,
         keep_for: str | dt.timedelta = "7d",
         keep_keys: int = 10_000,
+        keep_keys_for: str | dt.timedelta = "0s",
         foreign: bool = False,
         spark: SparkSession | Literal[True] | None = None,
         progress: Callable[[str], None] | None = None,
@@ -469,6 +470,7 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
             keep_versions: as for the function `gc`.
             keep_for: as for the function `gc`.
             keep_keys: as for the function `gc`.
+            keep_keys_for: as for the function `gc`.
             foreign: as for the function `gc`.
             spark: as for the function `gc`.
             progress: called with what is done next; by default nothing is.
@@ -488,7 +490,7 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
         """
         return gc_engine.run(
             self._session.noting(message, metadata),
-            _policy(grace, keep_versions, keep_for, keep_keys),
+            _policy(grace, keep_versions, keep_for, keep_keys, keep_keys_for),
             foreign=foreign,
             executor=self._gc_executor(spark),
             progress=progress or (lambda _: None),
@@ -502,6 +504,7 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
         keep_versions: int = 1,
         keep_for: str | dt.timedelta = "7d",
         keep_keys: int = 10_000,
+        keep_keys_for: str | dt.timedelta = "0s",
         foreign: bool = False,
         spark: SparkSession | Literal[True] | None = None,
         progress: Callable[[str], None] | None = None,
@@ -515,6 +518,7 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
             keep_versions: as for the function `gc`.
             keep_for: as for the function `gc`.
             keep_keys: as for the function `gc`.
+            keep_keys_for: as for the function `gc`.
             foreign: as for the function `gc`.
             spark: a session, or True for the active one, whose tasks list and compare; by default
                 this process does.
@@ -533,7 +537,7 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
         """
         made: pa.Table | DataFrame = gc_engine.plan(
             self._session,
-            _policy(grace, keep_versions, keep_for, keep_keys),
+            _policy(grace, keep_versions, keep_for, keep_keys, keep_keys_for),
             foreign=foreign,
             executor=self._gc_executor(spark),
             progress=progress or (lambda _: None),
@@ -721,13 +725,18 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
 
 
 def _policy(
-    grace: str | dt.timedelta, keep_versions: int, keep_for: str | dt.timedelta, keep_keys: int
+    grace: str | dt.timedelta,
+    keep_versions: int,
+    keep_for: str | dt.timedelta,
+    keep_keys: int,
+    keep_keys_for: str | dt.timedelta,
 ) -> Policy:
     return Policy(
         grace_s=parse_age(grace, "grace"),
         keep_for_s=parse_age(keep_for, "keep_for"),
         keep_versions=keep_versions,
         keep_keys=keep_keys,
+        keep_keys_for_s=parse_age(keep_keys_for, "keep_keys_for"),
     )
 
 

@@ -1169,6 +1169,13 @@ SPARK: tuple[Mutant, ...] = (
         tests="engine/row_changes/test_overwrite.py::test_a_row_for_which_the_condition_is_null_is_outside",
     ),
     mutant(
+        "age of keys",
+        "gc forgets keys that are younger than it was told to remember them: reruns append their rows again.",
+        "KY4 OB18",
+        ("engine/maintenance/gc_decision.py", "    if keys_from and policy.keep_keys_for_s:\n", "    if False:\n"),
+        tests="engine/maintenance/test_keys_by_age.py::test_keys_stay_while_they_are_young_however_many",
+    ),
+    mutant(
         "age of the data",
         "Compaction and deletes make a table look as if data had arrived: a feed that died never alerts.",
         "OB17",

@@ -495,7 +495,22 @@ def _retained(head: Snapshot, retention: Retention) -> Snapshot:
         job_runs=_rewritten(head.job_runs, retention.job_runs),
         condemned=condemned,
         void=tuple(version for version in head.void if version >= expired),
+        dated=_dated(head),
     )
+
+
+_DATED = 64
+_DAY_US = 86_400_000_000
+
+
+def _dated(head: Snapshot) -> tuple[tuple[int, int], ...]:
+    """With the latest version, where the last one is a day older; of many, every second one of the
+    older half goes, so that gaps are wide where ages are great. [OB18]"""
+    known = head.dated
+    if known and head.committed_at < known[-1][1] + _DAY_US:
+        return known
+    known = (*known, (head.version, head.committed_at))
+    return known if len(known) <= _DATED else (*known[: _DATED // 2 : 2], *known[_DATED // 2 :])
 
 
 def _above(
