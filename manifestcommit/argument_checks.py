@@ -120,6 +120,7 @@ RULES: dict[str, Rule] = {
     "job_id": text("the id of a job, as OutcomeUnknownError and `jobs` name it", "'v7-…'"),
     "keep_for": age,
     "keep_keys": whole(0),
+    "keep_keys_for": age,
     "keep_versions": whole(1),
     "from_": optional(source_format),
     "key": optional(_WORK),

@@ -7,6 +7,7 @@ Internal: import from `manifestcommit`.
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from .argument_checks import age, checked
-from .engine.joint.joint_commit import commit_jointly
+from .engine.joint.joint_commit import TablePart, commit_jointly, ordered_parts
 from .engine.joint.joint_read import read_jointly
 from .engine.joint.joint_rollback import plan_joint_rollback, tag_jointly
 from .engine.joint.joint_two_phase import JointUnit, check_together, prepare_jointly, together_of
@@ -36,6 +37,27 @@ if TYPE_CHECKING:
     from .table.conditions import Condition
 
 Tables = Iterable[Path | Table] | Mapping[str, Path | Table]
+LOG = logging.getLogger("manifestcommit.jobs")
+_told: set[frozenset[str]] = set()  # ids of tables that were warned of
+
+
+def _warn_of_chance(parts: Sequence[TablePart]) -> None:
+    """Say once which table decides for others, where only their ids chose it. [MT2]"""
+    home, *others = ordered_parts(parts)
+    ids = frozenset(part.table_id for part in parts)
+    alike = [part.url for part in others if part.head.snapshot.rank == home.head.snapshot.rank]
+    if not alike or ids in _told:
+        return
+    _told.add(ids)
+    LOG.warning(
+        "%r decides the joint commits with %s: their ranks are equal, and its id is the lowest. "
+        "Who reads or writes one of these has to be able to read %r, and who writes, to write "
+        "there. To choose the table, create one with create_table(…, rank=-1); the rank of a "
+        "table cannot be changed.",
+        home.url,
+        ", ".join(map(repr, alike)),
+        home.url,
+    )
 
 
 class JointOutcome(Shown, msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +82,7 @@ class JointOutcome(Shown, msgspec.Struct, frozen=True, kw_only=True):
 def commit_units(units: Sequence[JointUnit]) -> JointOutcome:
     """Commit what each table contributes, all or none."""
     parts = [unit.as_part() for unit in units]
+    _warn_of_chance(parts)
     outcomes = commit_jointly(parts)
     for unit, outcome in zip(units, outcomes, strict=True):
         unit.forget_if_final(outcome)
@@ -186,6 +209,7 @@ def refuse_recoverable(jobs: Iterable[Job]) -> None:
 def prepare_units(units: Sequence[JointUnit]) -> dict[str, str]:
     """Make what each table contributes durable; the URL of each table -> the id of its job."""
     parts = [unit.part() for unit in units]
+    _warn_of_chance(parts)
     by_job = {part.change.job: unit for part, unit in zip(parts, units, strict=True)}
     prepare_jointly(by_job, together_of(parts))
     return {part.url: part.change.job for part in parts}

@@ -79,6 +79,11 @@ _COUNTS = {
 _GAUGES = {
     "version": ("manifestcommit.table.version", "{version}", "The newest version"),
     "head_age_s": ("manifestcommit.table.head_age", "s", "Time since the newest commit"),
+    "data_age_s": (
+        "manifestcommit.table.data_age",
+        "s",
+        "Time since the last commit that added rows or moved a watermark",
+    ),
     "files": ("manifestcommit.table.files", "{file}", "Live files"),
     "rows": ("manifestcommit.table.rows", "{row}", "Live rows"),
     "bytes": ("manifestcommit.table.size", "By", "Bytes of live files"),
@@ -121,6 +126,9 @@ class Instruments:
             "{position}",
             "How far the table is behind the end of a source",
         )
+        self._source_age = gauge(
+            "manifestcommit.source.age", "s", "Time since the watermark of a source moved"
+        )
         self._export_lag = gauge(
             "manifestcommit.export.lag", "{version}", "Versions that an export is behind"
         )
@@ -154,7 +162,11 @@ class Instruments:
         """The gauges of a table."""
         base = {"manifestcommit.table": figures.table}
         for name, instrument in self._gauges.items():
-            instrument.set(getattr(figures, name) or 0, base)
+            if (value := getattr(figures, name)) is not None or name != "data_age_s":
+                instrument.set(value or 0, base)
+        for source, age_s in figures.source_age_s.items():
+            if age_s is not None:
+                self._source_age.set(age_s, {**base, "manifestcommit.source": source})
         for source, lag in figures.lag.items():
             if lag is not None:
                 self._lag.set(lag, {**base, "manifestcommit.source": source})

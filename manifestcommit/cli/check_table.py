@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..terminal.progress import Steps
-from ..terminal.render import counted, visible
+from ..terminal.render import age, counted, visible
 from ..terminal.screen import print_table
 from .options import Commands, table_of
 from .output import written
@@ -65,6 +65,8 @@ def print_report(options: argparse.Namespace, report: VerifyReport) -> int:
     )
     if report.is_sound:
         print(f"{visible(report.url)} is whole: {looked}")
+        if report.data_age_s is not None:
+            print(f"its data is {age(report.data_age_s)} old")
     else:
         print(f"{visible(report.url)} is damaged, {counted(report.damages, 'finding')}: {looked}")
         if report.damages > _SHOWN:

@@ -392,6 +392,9 @@ def _describe(options: argparse.Namespace) -> int:
     columns, commits, joint = (document.pop(name) for name in ("columns", "commits", "joint"))
     if joint is not None:
         document["together with"] = partners_text(joint, document["url"])
+    for name in ("decided_by", "decides_for"):
+        if not document[name]:
+            del document[name]
     simple = [
         ("size", size_text(options, value))
         if name == "bytes"
@@ -543,6 +546,10 @@ def read_ends(file: str | None) -> dict[str, Any] | None:
     return given
 
 
+def _age_text(seconds: float | None) -> str:
+    return "never" if seconds is None else age(seconds)
+
+
 def _metrics(options: argparse.Namespace) -> int:
     figures = table_of(options).metrics(read_ends(options.ends))
     if written(options, msgspec.to_builtins(figures)):
@@ -551,6 +558,7 @@ def _metrics(options: argparse.Namespace) -> int:
     rows = [
         ("version", f"{figures.version}"),
         ("age of its commit", age(figures.head_age_s)),
+        ("age of its data", _age_text(figures.data_age_s)),
         *((name, f"{getattr(figures, name):,}") for name in ("files", "rows")),
         ("size", size_text(options, figures.bytes)),
         ("prepared jobs", f"{figures.prepared_jobs:,}"),
@@ -566,11 +574,16 @@ def _metrics(options: argparse.Namespace) -> int:
             for source, behind in figures.lag.items()
         }
         marks = [
-            (source, plain_text(figures.watermarks.get(source, "")), lag.get(source, ""))
+            (
+                source,
+                plain_text(figures.watermarks.get(source, "")),
+                lag.get(source, ""),
+                _age_text(figures.source_age_s.get(source)),
+            )
             for source in sources
         ]
         print()
-        print_table(("source", "position", "lag"), marks)
+        print_table(("source", "position", "lag", "moved"), marks)
     if figures.export_lag:
         exports = [
             (format, "nothing is exported", "")

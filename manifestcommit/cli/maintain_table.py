@@ -12,7 +12,7 @@ import msgspec
 
 from ..errors import UsageError
 from ..terminal.progress import Steps
-from ..terminal.render import counted, visible
+from ..terminal.render import age, counted, visible
 from ..terminal.screen import print_table
 from .options import Commands, add_note, note_of, positive, table_of
 from .output import size_cell, size_text, written
@@ -227,6 +227,12 @@ def _add_retention(gc: argparse.ArgumentParser) -> None:
         metavar="N",
         help="remember the last N keys at least (default: 10000)",
     )
+    gc.add_argument(
+        "--keep-keys-for",
+        default="0s",
+        metavar="AGE",
+        help="remember keys that were recorded within this time, too (default: 0s)",
+    )
 
 
 def print_gc_plan(options: argparse.Namespace, plan: Listing) -> int:
@@ -269,6 +275,11 @@ def print_gc_report(options: argparse.Namespace, report: GcReport) -> int:
         f"\nversion {report.version}: readable from {report.expired} on; jobs that began "
         f"below version {report.fence} are fenced"
     )
+    if report.keys_age_s is not None:
+        print(
+            f"forgot {counted(report.keys_forgotten, 'key')}, {age(report.keys_age_s)} old or "
+            "older: a rerun of one of these would append its rows again"
+        )
     for name in report.foreign_names[:_SHOWN]:
         print(f"  foreign: {visible(name)}", file=sys.stderr)
     if report.foreign.count:
@@ -305,6 +316,7 @@ def _called(options: argparse.Namespace, call: Any, **note: Any) -> Any:
             keep_versions=options.keep_versions,
             keep_for=options.keep_for,
             keep_keys=options.keep_keys,
+            keep_keys_for=options.keep_keys_for,
             foreign=options.foreign,
             progress=steps,
             **note,
@@ -338,7 +350,8 @@ def _plan(options: argparse.Namespace, table: Table) -> Plan:
     reasons = Counter(_kind(each["reason"]) for each in rows)
     kept = (
         f"--keep-versions {options.keep_versions}, --keep-for {options.keep_for}, "
-        f"--grace {options.grace}, --keep-keys {options.keep_keys}"
+        f"--grace {options.grace}, --keep-keys {options.keep_keys}, "
+        f"--keep-keys-for {options.keep_keys_for}"
     )
     return Plan(
         version=version,

@@ -79,8 +79,7 @@ class Bucket(msgspec.Struct, kw_only=True):
 
 
 class SourceRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A source: position, lag (None: unknown), and when it moved last (None: before the versions
-    that were read)."""
+    """A source: position, lag (None: unknown), and when it moved last (None: never)."""
 
     source: str
     position: int | str | None
@@ -141,7 +140,6 @@ class HistoryView(msgspec.Struct, frozen=True, kw_only=True):
     retries: int
     schema_changes: tuple[SchemaChange, ...]
     more_schema_changes: int
-    moved_at: dict[str, int]
 
 
 class FilesView(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,13 +155,15 @@ class FilesView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportData(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a page shows. made_at: microseconds since the epoch; tags: (name, version),
+    """Everything that a page shows. made_at: microseconds since the epoch; data_at: likewise, of
+    the last commit that added rows or moved a watermark; tags: (name, version),
     those of the versions read first; gc: None: it was not asked for."""
 
     url: str
     made_at: int
     version: int
     committed_at: int
+    data_at: int | None
     rows: int
     files: int
     bytes: int
@@ -183,9 +183,8 @@ class ReportData(msgspec.Struct, frozen=True, kw_only=True):
 class HistoryReducer:
     """Takes versions newest first, one at a time, and keeps what a report shows of them."""
 
-    def __init__(self, head: Snapshot, last: int, sources: Iterable[str], url: str) -> None:
-        """last: the number of versions that will be read at most; sources: those whose last move is
-        looked for; url: of the table."""
+    def __init__(self, head: Snapshot, last: int, url: str) -> None:
+        """last: the number of versions that will be read at most; url: of the table."""
         self._url = url
         self._high, self._oldest = head.version, head.expired
         self._low = max(head.expired, head.version - last + 1)
@@ -195,8 +194,6 @@ class HistoryReducer:
         self._operations: Counter[str] = Counter()
         self._commit_count = self._conflicts = self._retries = self._more_changes = 0
         self._changes: list[SchemaChange] = []
-        self._still = {name: head.watermarks[name] for name in sources if name in head.watermarks}
-        self._moved: dict[str, int] = {}
         self._newer: Snapshot | None = None
         self._read = head.version + 1
 
@@ -244,8 +241,6 @@ class HistoryReducer:
         """The result, once all versions were added."""
         if self._newer is not None and self._newer.version == 1:
             self._note_change(Schema(fields=()), self._newer)
-            for source in self._still:
-                self._moved[source] = self._newer.committed_at
         return HistoryView(
             first=self._read,
             last=self._high,
@@ -258,7 +253,6 @@ class HistoryReducer:
             retries=self._retries,
             schema_changes=tuple(self._changes),
             more_schema_changes=self._more_changes,
-            moved_at=self._moved,
         )
 
     def _bucket(self, snapshot: Snapshot) -> Bucket:
@@ -275,12 +269,6 @@ class HistoryReducer:
         return self._buckets[at]
 
     def _compare(self, older: Snapshot, newer: Snapshot) -> None:
-        moved = [
-            name for name, position in self._still.items() if older.watermarks.get(name) != position
-        ]
-        for name in moved:
-            self._moved[name] = newer.committed_at
-            del self._still[name]
         self._note_change(older.schema or Schema(fields=()), newer)
 
     def _note_change(self, before: Schema, newer: Snapshot) -> None:

@@ -55,7 +55,7 @@ def read_report(
     assert head is not None  # the version by which the jobs were judged
     snapshot = head.snapshot
     behind = most_behind(snapshot.watermarks, lag_of(snapshot.watermarks, ends))
-    reducer = HistoryReducer(snapshot, last, [source for source, _ in behind], session.store.url)
+    reducer = HistoryReducer(snapshot, last, session.store.url)
     for each in itertools.islice(walk_back(session.store, head), last):
         reducer.add(each.snapshot)
     history = reducer.view()
@@ -65,6 +65,7 @@ def read_report(
         made_at=session.env.now_us(),
         version=snapshot.version,
         committed_at=snapshot.committed_at,
+        data_at=snapshot.data_at,
         rows=snapshot.totals.rows,
         files=snapshot.totals.files,
         bytes=snapshot.totals.bytes,
@@ -79,7 +80,7 @@ def read_report(
                 source=source,
                 position=snapshot.watermarks.get(source),
                 lag=lag,
-                moved_at=history.moved_at.get(source),
+                moved_at=snapshot.advanced_at.get(source),
             )
             for source, lag in behind
         ),

@@ -56,9 +56,10 @@ def create_table(
             starts there can be its first. Of any other source, and by default of all, the first
             range to be committed says where it begins. In a table that is there already, sources
             that it does not know are declared by a commit.
-        rank: which table decides a commit of several, and so has to be reachable for readers of the
-            others: the one of the lowest rank, from -2147483648 to 2147483647. A table keeps its
-            rank. By default 0; tables of one rank have an order that their ids give.
+        rank: which table decides a commit of several: the one of the lowest rank, from -2147483648
+            to 2147483647. Who reads any of the others has to be able to read that one: give the
+            lowest to the table that all readers may read. It cannot be changed later. By default
+            0; of tables of one rank the lowest id decides, which is chance.
         exist_ok: whether a table that is there may have more columns, in any order, and wider types
             than `schema`, as later changes give it. By default it has exactly these columns.
         message: as for `write`; by default none.

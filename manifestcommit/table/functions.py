@@ -79,6 +79,7 @@ def gc(
     keep_versions: int = 1,
     keep_for: str | dt.timedelta = "7d",
     keep_keys: int = 10_000,
+    keep_keys_for: str | dt.timedelta = "0s",
     foreign: bool = False,
     message: str | None = None,
     metadata: Mapping[str, str] | None = None,
@@ -99,6 +100,8 @@ def gc(
         keep_for: versions that were the newest one within this time stay readable; by default "7d".
         keep_keys: how many of the newest keys are remembered at least; by default 10,000. Dropped
             ones do not count.
+        keep_keys_for: keys that were recorded within this time are remembered, too, however many;
+            by default "0s": the number alone decides.
         foreign: also delete files that something else wrote below the table path longer than
             `grace` ago and that no version lists, up to 10,000 in a run, and never hidden ones
             (`_SUCCESS`); by default False: they are skipped and reported.
@@ -122,6 +125,7 @@ def gc(
         keep_versions=keep_versions,
         keep_for=keep_for,
         keep_keys=keep_keys,
+        keep_keys_for=keep_keys_for,
         foreign=foreign,
         message=message,
         metadata=metadata,

@@ -451,6 +451,7 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
         keep_versions: int = 1,
         keep_for: str | dt.timedelta = "7d",
         keep_keys: int = 10_000,
+        keep_keys_for: str | dt.timedelta = "0s",
         foreign: bool = False,
         progress: Callable[[str], None] | None = None,
         message: str | None = None,
@@ -463,6 +464,7 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
             keep_versions: as for the function `gc`.
             keep_for: as for the function `gc`.
             keep_keys: as for the function `gc`.
+            keep_keys_for: as for the function `gc`.
             foreign: as for the function `gc`.
             progress: called with what is done next; by default nothing is.
             message: as for the function `write`; by default none.
@@ -481,7 +483,7 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
         """
         return gc_engine.run(
             self._session.noting(message, metadata),
-            _policy(grace, keep_versions, keep_for, keep_keys),
+            _policy(grace, keep_versions, keep_for, keep_keys, keep_keys_for),
             foreign=foreign,
             progress=progress or (lambda _: None),
         )
@@ -494,6 +496,7 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
         keep_versions: int = 1,
         keep_for: str | dt.timedelta = "7d",
         keep_keys: int = 10_000,
+        keep_keys_for: str | dt.timedelta = "0s",
         foreign: bool = False,
         progress: Callable[[str], None] | None = None,
     ) -> Listing:
@@ -506,6 +509,7 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
             keep_versions: as for the function `gc`.
             keep_for: as for the function `gc`.
             keep_keys: as for the function `gc`.
+            keep_keys_for: as for the function `gc`.
             foreign: as for the function `gc`.
             progress: called with what is done next; by default nothing is.
 
@@ -521,7 +525,7 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
         """
         made = gc_engine.plan(
             self._session,
-            _policy(grace, keep_versions, keep_for, keep_keys),
+            _policy(grace, keep_versions, keep_for, keep_keys, keep_keys_for),
             foreign=foreign,
             progress=progress or (lambda _: None),
         )
@@ -701,13 +705,18 @@ class Table(ColumnChanges, RowChanges, RemovedFiles, ChangeReads, Exports, Table
 
 
 def _policy(
-    grace: str | dt.timedelta, keep_versions: int, keep_for: str | dt.timedelta, keep_keys: int
+    grace: str | dt.timedelta,
+    keep_versions: int,
+    keep_for: str | dt.timedelta,
+    keep_keys: int,
+    keep_keys_for: str | dt.timedelta,
 ) -> Policy:
     return Policy(
         grace_s=parse_age(grace, "grace"),
         keep_for_s=parse_age(keep_for, "keep_for"),
         keep_versions=keep_versions,
         keep_keys=keep_keys,
+        keep_keys_for_s=parse_age(keep_keys_for, "keep_keys_for"),
     )
 
 

@@ -176,6 +176,7 @@ NAMES: dict[str, tuple[str | None, str | None]] = {
     "alone": (None, "--alone"),
     "outcome": (None, "--outcome"),
     "keep_keys": (None, "--keep-keys"),
+    "keep_keys_for": (None, "--keep-keys-for"),
     "foreign": (None, "--foreign"),
     "deep": (None, "--deep"),
     "limit": (None, "--limit"),

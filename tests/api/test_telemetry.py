@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ import pyarrow as pa
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from tests.docs.blocks import REPO, run
 from tests.faults import tables
 from tests.faults.proxy import Fault, FaultProxy, Rule, to
 
@@ -30,6 +33,7 @@ from manifestcommit.testing.faults import FaultCall, FaultStore
 
 ROWS = pa.table({"n": pa.array([1, 2, 3], pa.int64()), "secret": ["hunter2"] * 3})
 LOGGER = "manifestcommit.jobs"
+PAGE = REPO / "docs" / "how-to" / "monitor.md"
 
 
 @pytest.fixture
@@ -266,7 +270,10 @@ def test_a_tables_gauges_are_set_when_its_figures_are_asked_for(root: Path, metr
         for name, value in {"version": 2, "files": 1, "rows": 3, "prepared_jobs": 1, "running_jobs": 0}.items()
     }
     assert points["table.size"][0][1] == sum(table.files()["bytes"].to_pylist())
-    assert 0 <= points["table.head_age"][0][1] < 60 and 0 <= points["table.oldest_prepared_age"][0][1] < 60
+    for name in ("table.head_age", "table.data_age", "source.age"):
+        assert 0 <= points[name][0][1] < 60
+    assert points["source.age"][0][0] == {"table": table.url, "source": "t:0"}
+    assert 0 <= points["table.oldest_prepared_age"][0][1] < 60
     mc.Table(root).abort(job.id)
     table.metrics()
     assert metrics.points()["table.oldest_prepared_age"][0][1] == 0
@@ -291,17 +298,45 @@ def test_every_metric_has_a_unit_a_description_and_a_name_of_ours() -> None:
     many = {name: 2 for name, kind in JobMetrics.__annotations__.items() if kind in ("int", "int | None")}
     instruments.record(JobMetrics(table="t", job="j", kind="committed", **many))
     instruments.record(JobMetrics(table="t", job="j", kind="prepared", phase="first"))
+    ages: dict[str, Any] = {"data_age_s": 1.0, "source_age_s": {"s": 1.0}}
     exports = {"export_lag": {"delta": 3}, "export_age_s": {"delta": 1.5}}
-    instruments.record_table(TableMetrics(table="t", version=1, head_age_s=1, files=1, rows=1, bytes=1, lag={"s": 1}, **exports))
+    instruments.record_table(TableMetrics(table="t", version=1, head_age_s=1, files=1, rows=1, bytes=1, lag={"s": 1}, **ages, **exports))
     data = found.reader.get_metrics_data()
     assert data is not None
     metrics = [metric for resource in data.resource_metrics for scope in resource.scope_metrics for metric in scope.metrics]
     names = {metric.name for metric in metrics}
-    assert len(metrics) == len(names) == 21
+    assert len(metrics) == len(names) == 23
     assert all(metric.unit in ("s", "By") or metric.unit.startswith("{") for metric in metrics)
     assert all(metric.description and metric.name.startswith("manifestcommit.") and metric.name.islower() for metric in metrics)
     assert not [(one, other) for one in names for other in names if other.startswith(f"{one}.")]
+    page, shown, last = PAGE.read_text("utf-8"), set(), ""
+    for name in re.findall(r"`(manifestcommit\.[a-z_.]+|\.[a-z_.]+)`", page):  # `.files` has the prefix of the one before
+        last = name if name.startswith("m") else f"{'.'.join(last.split('.')[: -name.count('.')])}{name}"
+        shown.add(last)
+    assert names <= shown, f"monitor.md does not list {sorted(names - shown)}"
     found.provider.shutdown()
+
+
+def test_a_table_without_data_sets_no_age(root: Path, metrics: Metrics) -> None:
+    """[OB17]"""
+    mc.create_table(root, ROWS.schema, sources={"s": 0})
+    mc.Table(root).metrics()
+    assert "table.head_age" in metrics.points() and not {"table.data_age", "source.age"} & metrics.points().keys()
+
+
+def test_the_lines_of_the_page_are_ones_that_prometheus_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever sources are called. By the grammar of its text format."""
+    monkeypatch.chdir(tmp_path)
+    hostile = ['t"0', "new\nline", "back\\slash", "ä{}"]
+    mc.write(ROWS, "flights", watermarks=dict.fromkeys(hostile, (0, 5)))
+    run(PAGE, {"mc": mc}, "Prometheus")
+    label = r'[a-z]+="((?:[^"\\\n]|\\[\\n"])*)"'
+    lines = (tmp_path / "manifestcommit.prom").read_text("utf-8").splitlines()
+    found = [re.fullmatch(rf"manifestcommit_moved_timestamp_seconds\{{{label},{label}\}} (\d+\.?\d*)", line) for line in lines]
+    assert all(found), lines
+    sources = [re.sub(r"\\(.)", lambda each: {"n": "\n"}.get(each[1], each[1]), each[2]) for each in found if each]
+    assert sorted(sources) == sorted([*hostile, ""])
+    assert all(abs(float(each[3]) - time.time()) < 60 for each in found if each)
 
 
 def test_metrics_go_to_the_applications_provider_even_if_it_comes_later(tmp_path: Path) -> None:

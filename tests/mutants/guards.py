@@ -1233,6 +1233,24 @@ SPARK: tuple[Mutant, ...] = (
         tests="engine/row_changes/test_overwrite.py::test_a_row_for_which_the_condition_is_null_is_outside",
     ),
     mutant(
+        "age of keys",
+        "gc forgets keys that are younger than it was told to remember them: reruns append their rows again.",
+        "KY4 OB18",
+        ("engine/maintenance/gc_decision.py", "    if keys_from and policy.keep_keys_for_s:\n", "    if False:\n"),
+        tests="engine/maintenance/test_keys_by_age.py::test_keys_stay_while_they_are_young_however_many",
+    ),
+    mutant(
+        "age of the data",
+        "Compaction and deletes make a table look as if data had arrived: a feed that died never alerts.",
+        "OB17",
+        (
+            "core/commit/apply.py",
+            'record.summary.rows > 0 and change.operation not in (REPLACE, "delete", "update")',
+            "record.summary.rows > 0",
+        ),
+        tests="engine/inspection/test_data_age.py::test_what_brings_nothing_leaves_the_age_as_it_is",
+    ),
+    mutant(
         "what rows for a condition were read from",
         "Rows that were read from the table, changed and written back by a condition undo what others committed meanwhile.",
         "CF17 RC10",

@@ -1348,7 +1348,7 @@ COLLECTING: tuple[Mutant, ...] = (
         "IV7 GC3",
         (
             "engine/maintenance/gc.py",
-            "        return commit_decision(session, policy, now_s, foreign=foreign, progress=progress)\n",
+            "        return commit_decision(session, policy, now_s, foreign=foreign, progress=progress, forget=forgotten.append)\n",
             "        head = session.open()\n"
             "        chosen = preview(session, head, policy, now_s, foreign=foreign, progress=progress)\n"
             "        return msgspec.structs.replace(head.snapshot, fence=chosen.fence, expired=chosen.expired)\n",

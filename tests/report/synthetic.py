@@ -49,7 +49,7 @@ def data_of(
     last: int | None = None,
 ) -> ReportData:
     """Everything that a page shows of a table of so many versions, files and partitions. text: wherever a text of a user's can be."""
-    reducer = HistoryReducer(newest, last or versions, list(newest.watermarks), f"memory://{text or 'lake/flights'}")
+    reducer = HistoryReducer(newest, last or versions, f"memory://{text or 'lake/flights'}")
     for version in range(newest.version, max(0, newest.version - (last or versions)), -1):
         older = head(version, newest.schema or schema_of([]))
         if text:
@@ -67,6 +67,7 @@ def data_of(
         made_at=newest.committed_at + HOUR_US,
         version=newest.version,
         committed_at=newest.committed_at,
+        data_at=newest.committed_at,
         rows=newest.totals.rows,
         files=newest.totals.files,
         bytes=newest.totals.bytes,
@@ -77,7 +78,7 @@ def data_of(
         history=history,
         file_view=file_reducer.view(),
         sources=tuple(
-            SourceRow(source=name, position=position, lag=5, moved_at=history.moved_at.get(name))
+            SourceRow(source=name, position=position, lag=5, moved_at=newest.advanced_at.get(name))
             for name, position in list(newest.watermarks.items())[:30]
         ),
         jobs=(JobRow(job=text or "v7-x", state="prepared", since=newest.committed_at / 1e6, size_bytes=700),),

@@ -47,7 +47,7 @@ def test_a_page_stays_small(versions: int, files: int, partitions: int, columns:
 
 def test_columns_of_ten_thousand_are_shortened_in_a_diff() -> None:
     before, after = schema_of(["a"]), schema_of([f"column_{at}" for at in range(10_000)])
-    reducer = data_module.HistoryReducer(head(2, after), 2, [], "memory://t")
+    reducer = data_module.HistoryReducer(head(2, after), 2, "memory://t")
     reducer.add(head(2, after))
     reducer.add(head(1, before))
     newest, first = reducer.view().schema_changes
@@ -58,7 +58,7 @@ def test_columns_of_ten_thousand_are_shortened_in_a_diff() -> None:
 def test_operations_of_any_name_do_not_add_up() -> None:
     """The set is open: whoever writes metadata may name as many as they like."""
     newest = head(5_000, schema_of(["a"]))
-    reducer = data_module.HistoryReducer(newest, 5_000, [], "memory://t")
+    reducer = data_module.HistoryReducer(newest, 5_000, "memory://t")
     for version in range(5_000, 0, -1):
         one = head(version, schema_of(["a"]))
         reducer.add(msgspec.structs.replace(one, commits=(msgspec.structs.replace(one.commits[0], operation=f"op{version}"),)))

@@ -108,10 +108,38 @@ def test_a_forgotten_row_is_in_no_object_any_more(spark, root: str, set_budgets:
     held = names["holders"](root, NEEDLE)
     for kind in (f"person={NEEDLE}", "person=x", "versions/", *(["manifests/"] if spilled else [])):
         assert any(kind in each for each in held), "the search must see it where it is"
-    outcome = names["forget"](root, f"text = '{NEEDLE}' OR person = '{NEEDLE}'", "request 17")
-    assert outcome.rows_deleted == 3 and numbers(root) == [1, 2]
+    clean = names["forget"](root, f"text = '{NEEDLE}' OR person = '{NEEDLE}'", "request 17")
+    assert numbers(root) == [1, 2]
     assert names["holders"](root, NEEDLE), "older versions still have it"
     for _ in range(2):
-        names["collect"](root, grace="0s")
+        names["collect"](root, clean, grace="0s")
     assert names["holders"](root, NEEDLE) == []
     assert numbers(root) == [1, 2] and table.verify(deep=True).is_sound
+
+
+@pytest.mark.parametrize("spilled", [False, True])
+def test_what_forgets_rows_keeps_what_followers_need_and_tags_without_them(root: str, set_budgets: SetBudgets, spilled: bool) -> None:
+    """A tag goes where its version has such a row, and where its manifests still name files that had one. [GC17] [CH1]"""
+    if spilled:
+        set_budgets(inline_entry_bytes=0, inline_removed_bytes=0)
+    table, condition = mc.Table(root), f"text = '{NEEDLE}'"
+    mc.write(pa.table({"text": ["a"], "n": [1]}), root, partition_by="n")
+    table.tag("without")
+    mc.write(pa.table({"text": [NEEDLE, "b"], "n": [2, 3]}), root)
+    table.tag("with it")
+    table.delete(condition)
+    table.tag("names its file")
+    with mc.transaction([root, f"{root}-other"]) as tx:
+        tx[root].write(pa.table({"text": ["c"], "n": [4]}))
+        tx[f"{root}-other"].write(pa.table({"n": [1]}))
+    names = run("delete-rows.md", "Delete rows for good (GDPR)")
+    clean = names["forget"](root, condition, "request 17")
+    for number in (5, 6):
+        mc.write(pa.table({"text": ["d"], "n": [number]}), root)
+    for _ in range(2):
+        names["collect"](root, clean, grace="0s")
+    assert names["holders"](root, NEEDLE) == []
+    assert table.snapshot().tags.keys() == {"without"} | (set() if spilled else {"names its file"})
+    assert sorted(table.read_changes(clean).read_all()["n"].to_pylist()) == [5, 6]
+    with pytest.raises(mc.SnapshotExpiredError, match=r"whole copy .* mode=.overwrite."):
+        table.read_changes(clean - 1).read_all()

@@ -264,6 +264,9 @@ def full() -> Snapshot:
         tags={"before the merge": Tag(version=17, until=1_800_000_000_000_000), "for ever": Tag(version=42)},
         properties={"owner": "team 'ä'", "": ""},
         totals=Totals(files=4, rows=1040, bytes=129_460),
+        data_at=1_794_000_000_000_001,
+        dated=((12, 1_790_000_000_000_000), (38, 1_793_900_000_000_000)),
+        advanced_at={"MyTopic:0": 1_794_000_000_000_001, "file:ä b%20": 1_793_000_000_000_000},
     )
 
 

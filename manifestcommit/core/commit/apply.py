@@ -15,6 +15,7 @@ from ..schema.partitioning import Matcher, PartitionPattern, bounded, folder_col
 from ..table.entries import Entry, ManifestRef, encode
 from ..table.snapshot import (
     FORMAT_VERSION,
+    REPLACE,
     Author,
     Commit,
     KeyRecord,
@@ -248,6 +249,8 @@ def apply(
         summary=change.summary,
     )
     made, record = _changed(head, change, inputs, record)
+    at = max(now_us, head.committed_at)
+    data_at, advanced_at = _fed(head, made, change, record, at)
     # also where the change was prepared before the property was set
     record = msgspec.structs.replace(record, author=allowed(change.author, made.properties))
     return msgspec.structs.replace(
@@ -257,12 +260,14 @@ def apply(
         pending=None,
         version=head.version + 1,
         parent_digest=parent_digest,
-        committed_at=max(now_us, head.committed_at),
+        committed_at=at,
         clock=now_us if now_us < head.committed_at else None,
         disputed_times=disputed(head, now_us),
         writer=writer,
         commits=(record,),
         former_folders=_former_folders(head, made.partition_by),
+        data_at=data_at,
+        advanced_at=advanced_at,
         recent_jobs={**made.recent_jobs, change.job: head.version + 1},
         provisional=False,
         proven=_proven(head, store),
@@ -277,6 +282,23 @@ def above_taken(head: Snapshot, taken: int) -> Snapshot:
     last = head.version + taken
     void = (*head.void, *range(head.version + 1, last + 1))
     return msgspec.structs.replace(head, version=last, void=void)
+
+
+def _fed(
+    head: Snapshot, made: Snapshot, change: Change, record: Commit, at: int
+) -> tuple[int | None, dict[str, int]]:
+    """When rows were added or a watermark moved last, and when that of each source did. What
+    rewrites or removes rows that were there, or goes back, brings nothing. [OB17]"""
+    kept = {source: time for source, time in head.advanced_at.items() if source in made.origins}
+    if not isinstance(change, Write):
+        return head.data_at, kept
+    moved = {
+        advance.source: at
+        for advance in change.advances
+        if made.watermarks.get(advance.source) != head.watermarks.get(advance.source)
+    }
+    brings = record.summary.rows > 0 and change.operation not in (REPLACE, "delete", "update")
+    return at if moved or brings else head.data_at, {**kept, **moved}
 
 
 def _changed(
@@ -483,7 +505,22 @@ def _retained(head: Snapshot, retention: Retention) -> Snapshot:
         job_runs=_rewritten(head.job_runs, retention.job_runs),
         condemned=condemned,
         void=tuple(version for version in head.void if version >= expired),
+        dated=_dated(head),
     )
+
+
+_DATED = 64
+_DAY_US = 86_400_000_000
+
+
+def _dated(head: Snapshot) -> tuple[tuple[int, int], ...]:
+    """With the latest version, where the last one is a day older; of many, every second one of the
+    older half goes, so that gaps are wide where ages are great. [OB18]"""
+    known = head.dated
+    if known and head.committed_at < known[-1][1] + _DAY_US:
+        return known
+    known = (*known, (head.version, head.committed_at))
+    return known if len(known) <= _DATED else (*known[: _DATED // 2 : 2], *known[_DATED // 2 :])
 
 
 def _above(

@@ -40,6 +40,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     keep_versions: int = 1
     keep_for_s: float = 7 * DAY_S
     keep_keys: int = 10_000
+    keep_keys_for_s: float = 0.0
     prepared_grace_s: float = 7 * DAY_S
 
 
@@ -167,6 +168,15 @@ def oldest_key_kept(versions: Iterable[int], keep_keys: int) -> int:
     if len(ordered) <= keep_keys:
         return 0
     return ordered[keep_keys - 1] if keep_keys else ordered[0] + 1
+
+
+def old_enough(head: Snapshot, at_age: int, now_s: float, policy: Policy) -> int:
+    """The version below which all keys are older than `keep_keys_for_s`; 0: none certainly are.
+    at_age: the latest readable version that long ago, 0: none. [KY4] [OB18]"""
+    cut_us = (now_s - policy.keep_keys_for_s) * 1e6
+    known = max((version for version, time in head.dated if time <= cut_us), default=0)
+    newest = max(at_age, known)
+    return newest + 1 if newest else 0
 
 
 def writer_of(path: str, table_id: str) -> str | None:

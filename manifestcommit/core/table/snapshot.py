@@ -445,6 +445,10 @@ class Snapshot(
         disputed_times: the times at which clocks were far apart.
         former_folders: (name, type) of the columns that named folders before `partition_by`
             changed.
+        data_at: the time of the last commit that added rows or moved a watermark; None: there was
+            none.
+        advanced_at: source -> the time of the last commit that moved its watermark.
+        dated: (version, time of its commit), ascending, of a few versions, expired ones included.
         pending: the joint commit of which this version is a member, which another table decides;
             None: this version is no member.
         joint: id of a table -> its last member that this table's commits decided.
@@ -492,6 +496,9 @@ class Snapshot(
     participants: tuple[str, ...] = ()
     disputed_times: tuple[DisputedTime, ...] = ()
     former_folders: tuple[tuple[tuple[str, str], ...], ...] = ()
+    data_at: Time | None = None
+    advanced_at: dict[str, Time] = {}
+    dated: tuple[tuple[Count, Time], ...] = ()
     pending: Pending | None = None
     joint: dict[str, JointRecord] = {}
     homes: dict[str, HomeRecord] = {}

@@ -48,6 +48,9 @@ def describe(snapshot: Snapshot, url: str) -> dict[str, Any]:
         },
         "properties": snapshot.properties,
         "joint": joint_of(snapshot, url),
+        "rank": snapshot.rank,
+        "decided_by": sorted(record.root for record in snapshot.homes.values()),
+        "decides_for": sorted(record.root for record in snapshot.joint.values()),
         "columns": [_column(field) for field in fields],
         "commits": [
             {

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from ...core.schema.fields import is_text, shown
+from ...core.table.snapshot import Snapshot
 from ...errors import UsageError
 from ...terminal.notebook import Shown
 from ..job.resolve import list_jobs
@@ -25,7 +26,10 @@ class TableMetrics(Shown, msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         table: the table path.
         version: the latest version.
-        head_age_s: seconds since the newest commit.
+        head_age_s: seconds since the newest commit, of whatever kind: gc and compaction, too.
+        data_age_s: seconds since the last commit that added rows or moved a watermark; None: there
+            was none. Compaction, gc, deletes and updates are none.
+        source_age_s: source -> seconds since its watermark moved last; None: it never did.
         files: how many live files it has.
         rows: how many rows it has.
         bytes: how many bytes its files have.
@@ -48,6 +52,8 @@ class TableMetrics(Shown, msgspec.Struct, frozen=True, kw_only=True):
     table: str
     version: int
     head_age_s: float
+    data_age_s: float | None = None
+    source_age_s: dict[str, float | None] = {}
     files: int
     rows: int
     bytes: int
@@ -78,6 +84,8 @@ def table_metrics(session: TableContext, ends: Mapping[str, Any] | None = None) 
         table=session.store.url,
         version=snapshot.version,
         head_age_s=_age_s(now_us, snapshot.committed_at / 1e6),
+        data_age_s=data_age_s(snapshot, now_us),
+        source_age_s=source_age_s(snapshot, now_us),
         files=snapshot.totals.files,
         rows=snapshot.totals.rows,
         bytes=snapshot.totals.bytes,
@@ -90,6 +98,20 @@ def table_metrics(session: TableContext, ends: Mapping[str, Any] | None = None) 
         export_lag={format: lag.behind for format, lag in behind.items()},
         export_age_s={format: lag.age_s for format, lag in behind.items()},
     )
+
+
+def data_age_s(snapshot: Snapshot, now_us: int) -> float | None:
+    """Seconds since rows were added or a watermark moved; None: never. [OB17]"""
+    return None if snapshot.data_at is None else _age_s(now_us, snapshot.data_at / 1e6)
+
+
+def source_age_s(snapshot: Snapshot, now_us: int) -> dict[str, float | None]:
+    """Source -> seconds since its watermark moved; None: never. [OB17]"""
+    moved = snapshot.advanced_at
+    return {
+        source: _age_s(now_us, moved[source] / 1e6) if source in moved else None
+        for source in snapshot.origins
+    }
 
 
 def lag_of(

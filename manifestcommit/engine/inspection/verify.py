@@ -46,6 +46,7 @@ from ..metadata.version_chain import (
 from ..runtime.concurrency import prefetch
 from .listed_vs_stored import Contents, reason
 from .store_inventory import Inventory
+from .table_metrics import data_age_s, source_age_s
 
 Progress = Callable[[str], None]
 
@@ -68,6 +69,9 @@ class VerifyReport(Shown, msgspec.Struct, frozen=True, kw_only=True):
         files: how many data files were checked.
         bytes: the size of these files.
         objects: how many objects are below the table path.
+        data_age_s: seconds since the last commit that added rows or moved a watermark; None: there
+            was none.
+        source_age_s: source -> seconds since its watermark moved last; None: it never did.
         damages: how many findings are damage, those beyond the first 10,000 included.
         findings: the first 10,000 findings, damage first.
 
@@ -83,6 +87,8 @@ class VerifyReport(Shown, msgspec.Struct, frozen=True, kw_only=True):
     files: int = 0
     bytes: int = 0
     objects: int = 0
+    data_age_s: float | None = None
+    source_age_s: dict[str, float | None] = {}
     damages: int = 0
     findings: tuple[VerifyFinding, ...] = ()
 
@@ -239,6 +245,8 @@ def _verify(
         files=contents.files,
         bytes=contents.bytes,
         objects=inventory.objects,
+        data_age_s=data_age_s(head.snapshot, session.env.now_us()),
+        source_age_s=source_age_s(head.snapshot, session.env.now_us()),
         damages=findings.damages,
         findings=findings.ordered(),
     )

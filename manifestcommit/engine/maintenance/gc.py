@@ -27,7 +27,7 @@ from ..joint.partners import unsettled_partners
 from ..metadata import exports
 from ..metadata.table_context import TableContext
 from ..metadata.version_chain import open_head
-from .gc_decision import commit_decision, preview, store_time
+from .gc_decision import ForgottenKeys, commit_decision, preview, store_time
 from .reachable_files import Progress, ReachableObjects, collect
 
 LOG = logging.getLogger("manifestcommit.jobs")
@@ -65,6 +65,10 @@ class GcReport(Shown, msgspec.Struct, frozen=True, kw_only=True):
         foreign: untracked files, which were left.
         foreign_names: the first hundred names of them.
         unknown: objects below `_manifest/` that this release does not know, left as well.
+        keys_forgotten: how many idempotency keys this run has forgotten: a rerun of one of them
+            would append its rows again.
+        keys_age_s: how long ago the newest of these was recorded, at least, in seconds; None: none
+            was forgotten.
         unsettled: paths of tables whose newest version this one has decided: they cannot be read
             without it, until something is committed there.
 
@@ -80,6 +84,8 @@ class GcReport(Shown, msgspec.Struct, frozen=True, kw_only=True):
     foreign: ObjectTotals = ObjectTotals()
     foreign_names: tuple[str, ...] = ()
     unknown: ObjectTotals = ObjectTotals()
+    keys_forgotten: int = 0
+    keys_age_s: float | None = None
     unsettled: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -178,10 +184,18 @@ def run(
     """
     now_s = store_time(session, session.open(), writing=True)
     ledger = GcCounts()
+    forgotten: list[ForgottenKeys] = []
     cut_s = now_s - policy.grace_s
 
     def decide() -> Snapshot:
-        return commit_decision(session, policy, now_s, foreign=foreign, progress=progress)
+        return commit_decision(
+            session,
+            policy,
+            now_s,
+            foreign=foreign,
+            progress=progress,
+            forget=forgotten.append,
+        )
 
     try:
         decided = decide()
@@ -198,6 +212,9 @@ def run(
     report = msgspec.structs.replace(ledger.report(session.store.url, horizon), unsettled=unsettled)
     told = (report.url, report.version, report.fence, report.expired, report.deleted)
     LOG.info("%r: version %d, fence %d, readable from %d; deleted %s", *told)
+    for keys in forgotten:
+        report = msgspec.structs.replace(report, keys_forgotten=keys.number, keys_age_s=keys.age_s)
+        LOG.info("%r: forgot %d keys, %.0f s old or older", report.url, keys.count, keys.age_s)
     return report
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Set
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -86,9 +87,10 @@ def commit_decision(
     *,
     foreign: bool,
     progress: Progress,
+    forget: Callable[[ForgottenKeys], None] = lambda _: None,
 ) -> Snapshot:
     """The newest version that holds the decision, by this commit or an earlier one. If other gcs
-    decide first, the choice is made again. [GC3]"""
+    decide first, the choice is made again. forget: gets the keys that this commit forgets. [GC3]"""
     for _ in range(_TRIES):
         head = settle_first(session, session.open())
         progress("deciding what stays")
@@ -111,7 +113,10 @@ def commit_decision(
         outcome = commit(session, head, change)
         if outcome.committed:
             assert session.known is not None
-            return session.known.snapshot
+            decision = session.known.snapshot
+            if change.keys_from and _has_rewritten(change, decision):
+                forget(_forgotten(session, head, change.keys_from, now_s))
+            return decision
         choose_anew = outcome.conflict is not None and outcome.conflict.rule in (
             "condemned_file_is_live",
             "forgotten_keys_came_back",
@@ -123,6 +128,32 @@ def commit_decision(
         f"{session.store.url}: other gcs decided first {_TRIES} times; nothing was deleted. "
         "Try again later."
     )
+
+
+class ForgottenKeys(NamedTuple):
+    """Keys that a gc forgets. age_s: of the newest of them, at least."""
+
+    number: int
+    age_s: float
+
+
+def _has_rewritten(change: Retention, decision: Snapshot) -> bool:
+    """Whether the runs of keys are those of the change: else others have merged them meanwhile, and
+    no key is forgotten. [KY4]"""
+    runs = change.key_runs
+    paths = {run.path for run in decision.key_runs}
+    return runs is None or ({run.path for run in runs.new} <= paths and not runs.old & paths)
+
+
+def _forgotten(session: TableContext, head: Head, keys_from: int, now_s: float) -> ForgottenKeys:
+    versions = [version for version in _key_versions(session, head.snapshot) if version < keys_from]
+    newest = max(versions, default=0)
+    known = [*head.snapshot.dated, (head.version, head.snapshot.committed_at)]
+    upto_us = min(time for version, time in known if version >= newest)
+    readable = read_object(session.store, newest) if newest >= head.snapshot.expired else None
+    if readable is not None:
+        upto_us = min(upto_us, readable.snapshot.committed_at)
+    return ForgottenKeys(len(versions), round(max(0.0, now_s - upto_us / 1e6), 3))
 
 
 def preview(
@@ -169,6 +200,9 @@ def _change(
         snapshot, policy, at_grace=at_grace, at_keep_for=at_keep_for, prepared=prepared
     )
     keys_from = min(_keys_from(session, snapshot, policy.keep_keys), fence)
+    if keys_from and policy.keep_keys_for_s:
+        at_age = _created_by(session, head, times, now_s, policy.keep_keys_for_s)
+        keys_from = min(keys_from, retention.old_enough(snapshot, at_age, now_s, policy))
     if keys_from and _is_rolled_back_above(session, head, fence):
         keys_from = 0  # the next gc forgets them
     horizon = msgspec.structs.replace(horizon_of(snapshot), fence=fence, expired=expired)
@@ -320,6 +354,11 @@ def _keys_from(session: TableContext, snapshot: Snapshot, keep_keys: int) -> int
     keys. [KY4]"""
     if len(snapshot.keys) + sum(run.rows for run in snapshot.key_runs) <= keep_keys:
         return 0
+    return retention.oldest_key_kept(_key_versions(session, snapshot), keep_keys)
+
+
+def _key_versions(session: TableContext, snapshot: Snapshot) -> list[int]:
+    """The version of each key that is remembered, without dropped ones."""
     newest = {key: (record.version, record.digest) for key, record in snapshot.keys.items()}
     for run in snapshot.key_runs:
         table = session.manifests.run(run, KEY_RUN)
@@ -327,9 +366,7 @@ def _keys_from(session: TableContext, snapshot: Snapshot, keep_keys: int) -> int
             *(table.column(name).to_pylist() for name in KEY_RUN.names), strict=True
         ):
             newest[key] = max((record[0], record[1]), newest.get(key, (0, "")))
-    return retention.oldest_key_kept(
-        (version for version, digest in newest.values() if digest), keep_keys
-    )
+    return [version for version, digest in newest.values() if digest]
 
 
 def _is_rolled_back_above(session: TableContext, head: Head, fence: int) -> bool:

@@ -24,6 +24,7 @@ from ...core.table.snapshot import Pending, Snapshot
 from ...errors import (
     CorruptMetadataError,
     SnapshotExpiredError,
+    StoreDeniedError,
     StoreError,
     TableNotFoundError,
     UndecidedError,
@@ -115,6 +116,14 @@ def ask_fate(
         home = open_object(at).snapshot
     except TableNotFoundError:
         raise _unknown(store, member, "there is no table there") from None
+    except StoreDeniedError as error:
+        raise StoreDeniedError(
+            f"{store.url}: its newest version is a member of a joint commit that the table at "
+            f"{at.url} decides, and these credentials may not read that one: {error}. Nothing was "
+            "changed. Who reads this table has to be able to read that one, too: permit it, or "
+            f"read version {member.pending.base}. To be free of it until the next joint commit, "
+            "commit here with credentials that may read both (`manifestcommit settle`)."
+        ) from error
     if home.table_id != member.pending.table_id:
         raise _unknown(store, member, f"another table is there, {home.table_id}")
     if _place(home) >= _place(member):

@@ -75,8 +75,9 @@ def create(
     _check_same(session, head, schema, partition_by, exist_ok=exist_ok)
     if rank is not None and rank != head.snapshot.rank:
         raise UsageError(
-            f"{session.store.url} is a table already, of rank {head.snapshot.rank}, and a table "
-            f"keeps its rank: rank={rank} is none that it can get. Nothing was changed"
+            f"{session.store.url}: rank cannot be changed (is {head.snapshot.rank}, got {rank}): "
+            "the order of tables keeps joint commits from waiting for each other. Nothing was "
+            "changed. Create a new table with that rank, and copy the rows into it."
         )
     return _declare(session, head, origins)
 

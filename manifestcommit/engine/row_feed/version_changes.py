@@ -128,8 +128,10 @@ def check_all_readable(url: str, head: Snapshot, start: int, end: int) -> None:
         raise SnapshotExpiredError(
             f"the changes of rows from version {start} to {end} of {url} need all versions "
             f"from {max(start, 1)} on, and version {version} was expired; changes can be read "
-            f"from version {head.expired} on. Nothing was read. Copy the rows of one of those "
-            "versions, and follow the changes from it."
+            f"from version {head.expired} on. Nothing was read. Begin again from a whole copy of "
+            f"one of those versions, in one commit: mc.write(table.dataset(version={head.version})"
+            f', target, mode="overwrite", watermarks={{source: (position, {head.version})}}), and '
+            "follow the changes from it."
         )
 
 

@@ -98,6 +98,7 @@ def test_an_append_carries_over_everything_that_it_does_not_name() -> None:
         keys={"old": KeyRecord(version=3, digest="d"), "k": KeyRecord(version=8, digest="said")},
         recent_jobs={"j1": 1, "given up": None, "mine": 8},
         totals=Totals(files=9, rows=90, bytes=180, extra={"deep": 1}),
+        data_at=2000, advanced_at={"s": 2000},
     )  # fmt: skip
     assert made == expected
     (record,) = made.commits

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.engine.joint.tables import DAY, DECIDED, Lake, aborted_attempt, append, objects_of, put_back, sound, stopped
@@ -15,10 +16,12 @@ from manifestcommit.engine.inspection.verify import verify
 from manifestcommit.engine.job.resolve import resolve_job
 from manifestcommit.engine.joint.joint_commit import commit_jointly
 from manifestcommit.engine.metadata.table_context import TableContext
+from manifestcommit.engine.metadata.version_chain import open_head
 from manifestcommit.engine.operations.tags import settle
-from manifestcommit.errors import StoreError
+from manifestcommit.errors import StoreDeniedError, StoreError
 from manifestcommit.report.reading import read_report
 from manifestcommit.store import open_store
+from manifestcommit.store.memory import MemoryStore
 from manifestcommit.testing import CountingStore
 
 
@@ -201,3 +204,57 @@ def test_verify_says_nothing_of_tables_that_it_cannot_read(monkeypatch: pytest.M
     sound(lake)
     monkeypatch.setattr("manifestcommit.engine.joint.partners.open_object", refused)
     assert torn(lake, 1) == [] == torn(lake, 0)
+
+
+def test_describe_says_which_table_decides_for_which(tmp_path: Path) -> None:
+    """[MT2]"""
+    gold = mc.create_table(tmp_path / "gold", DAY.schema, rank=-1)
+    for _ in range(2):
+        with mc.transaction([tmp_path / "silver", gold]) as tx:
+            for name in tx:
+                tx[name].write(DAY)
+    mc.write(DAY, gold.url)
+    silver = mc.Table(tmp_path / "silver")
+    decided, deciding = silver.describe(), gold.describe()
+    assert (decided["rank"], decided["decided_by"], decided["decides_for"]) == (0, [gold.url], [])
+    assert (deciding["rank"], deciding["decided_by"], deciding["decides_for"]) == (-1, [], [silver.url])
+
+
+@pytest.mark.parametrize("end", ["commit", "prepare"])
+def test_a_table_that_decides_by_chance_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture, end: str) -> None:
+    """[MT2]"""
+
+    def together(*names: str) -> list[str]:
+        caplog.clear()
+        tx = mc.transaction([tmp_path / name for name in names])
+        for name in names:
+            tx[name].write(DAY)
+        tx.commit() if end == "commit" else tx.prepare().abort()
+        return [record.getMessage() for record in caplog.records if record.levelname == "WARNING" and "decides" in record.getMessage()]
+
+    (told,) = together("a", "b")
+    home = min((mc.Table(tmp_path / name) for name in "ab"), key=lambda table: table.describe()["table_id"])
+    assert told.startswith(f"{home.url!r} decides the joint commits with") and "rank=-1" in told
+    assert together("a", "b") == [] == together("b", "a")
+    mc.create_table(tmp_path / "gold", DAY.schema, rank=-1)
+    assert together("gold", "a", "b") == [], "it was chosen"
+    assert len(together("a", "c")) == 1
+
+
+def test_who_may_not_read_the_table_that_decides_is_told_which_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[MT6] [ST5]"""
+    lake = Lake()
+    stopped(lake.parts(), 2)
+    home, member = lake.urls
+    for name in ("get", "list"):
+
+        def denied(store: MemoryStore, *given: Any, call: Any = getattr(MemoryStore, name), **more: Any) -> Any:  # noqa: B008
+            if store.url == home:
+                raise StoreDeniedError("403 on it")
+            return call(store, *given, **more)
+
+        monkeypatch.setattr(MemoryStore, name, denied)
+    with pytest.raises(StoreDeniedError, match="403 on it") as refused:
+        open_head(open_store(member))
+    for text in (member, f"the table at {home} decides", "has to be able to read that one", "read version 1"):
+        assert text in str(refused.value)
