@@ -1,9 +1,9 @@
 """Reads Thrift's compact protocol strictly and in bounds, for the few structs of Parquet that are
 checked before use. [AF3] [OB4]
 
-Pure. ValueError if a value's type is not that of its layout, if members do not ascend, if a length
-exceeds the data, or if values are nested too deeply. Members that no layout names are skipped. Not
-here: what the values mean (core.format.parquet_footer).
+Pure. ValueError if members do not ascend, if a length exceeds the data, or if values are nested too
+deeply. Members that no layout names, or that have another type than the layout's, are skipped, as
+by the readers that Thrift generates: some writers used a number before Parquet gave it a meaning.
 """
 
 from __future__ import annotations
@@ -81,9 +81,7 @@ def _struct(data: bytes, at: int, layout: Layout, depth: int) -> tuple[Struct, i
             if number <= before:
                 raise ValueError("its members are not in order")
         kind = layout.get(number)
-        if kind is None:
-            at = at if type in (BOOL, _FALSE) else _pass_over(data, at, type, depth)
-        elif type == kind.type:
+        if kind is not None and type == kind.type:
             if type in _INTEGERS:
                 raw = data[at]  # most numbers take one byte: no call for these
                 if raw < 128:
@@ -99,10 +97,10 @@ def _struct(data: bytes, at: int, layout: Layout, depth: int) -> tuple[Struct, i
                 members[number] = True
             else:
                 members[number], at = _value(data, at, kind, depth)
-        elif type == _FALSE and kind.type == BOOL:
+        elif kind is not None and type == _FALSE and kind.type == BOOL:
             members[number] = False
         else:
-            raise ValueError(f"its member {number} is of another type")
+            at = at if type in (BOOL, _FALSE) else _pass_over(data, at, type, depth)
     return members, at + 1
 
 

@@ -321,7 +321,10 @@ def _naming(session: TableContext, snapshot: Snapshot, entries: pa.Table) -> Ite
     except (pa.ArrowException, OSError):
         for entry in each_of(entries):
             check_digest(session, entry)
-        raise
+        from ..scan.arrow_dataset import open_dataset  # late: pyarrow.dataset takes long to load
+
+        with open_dataset(session, snapshot, entries).naming_damage():
+            raise
 
 
 def _shares(entries: pa.Table) -> list[pa.Table]:

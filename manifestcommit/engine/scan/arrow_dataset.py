@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from ...core.schema.arrow_schema import marked_schemas
 from ...core.schema.fields import Schema, WireValue
 from ...core.schema.values import from_array
 from ...core.table.snapshot import Snapshot
-from ...errors import CorruptMetadataError
+from ...errors import CorruptMetadataError, ManifestCommitError
 from ...store.base import check_files, missing_file
 from ..metadata.table_context import TableContext
 from ..runtime.checked_parquet import check_file
@@ -40,19 +41,21 @@ class CheckedDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow shi
 
     It wraps pyarrow's own dataset over the same fragments, and no Python runs during a scan. So it
     works with every consumer of datasets: DuckDB, Polars, joins, `Scanner.from_dataset`. Raises
-    CorruptMetadataError or DataFileMissingError, which name the file.
+    CorruptMetadataError or DataFileMissingError, which name the file; where pages are damaged, that
+    holds for its own methods, and consumers that read through a scanner raise what Arrow says.
     """
 
     def __init__(
         self,
         dataset: ds.FileSystemDataset,
         url: str,
+        base: str,
         others: Others,
         doubtful: frozenset[str] = frozenset(),
     ) -> None:
-        """url: the table path; others: path in the filesystem -> (path below the table path, rows)
-        of each file to check; doubtful: top-level columns by whose statistics no row may be left
-        out."""
+        """url: the table path; base: that path in the filesystem; others: path in the filesystem ->
+        (path below the table path, rows) of each file to check; doubtful: top-level columns by
+        whose statistics no row may be left out."""
         super().__init__(
             dataset.get_fragments(),
             dataset.schema,
@@ -61,10 +64,64 @@ class CheckedDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow shi
             dataset.partition_expression,
         )
         self._plain, self._url, self._others = dataset, url, dict(others)
-        self._doubtful = doubtful
+        self._base, self._doubtful = base, doubtful
 
     def __reduce__(self) -> Any:
-        return CheckedDataset, (self._plain, self._url, self._others, self._doubtful)
+        given = (self._plain, self._url, self._base, self._others, self._doubtful)
+        return CheckedDataset, given
+
+    def to_table(self, columns: Any = None, filter: Any = None, **options: Any) -> pa.Table:
+        with self.naming_damage(filter):
+            return super().to_table(columns=columns, filter=filter, **options)
+
+    def to_batches(
+        self, columns: Any = None, filter: Any = None, **options: Any
+    ) -> Iterator[pa.RecordBatch]:
+        # wrong options are refused here, not at the first batch
+        batches = super().to_batches(columns=columns, filter=filter, **options)
+        return self._named(batches, filter)
+
+    def head(
+        self, num_rows: int, columns: Any = None, filter: Any = None, **options: Any
+    ) -> pa.Table:
+        with self.naming_damage(filter):
+            return super().head(num_rows, columns=columns, filter=filter, **options)
+
+    def count_rows(self, filter: Any = None, **options: Any) -> int:
+        with self.naming_damage(filter):
+            return int(super().count_rows(filter=filter, **options))
+
+    def take(
+        self, indices: Any, columns: Any = None, filter: Any = None, **options: Any
+    ) -> pa.Table:
+        with self.naming_damage(filter):
+            return super().take(indices, columns=columns, filter=filter, **options)
+
+    @contextmanager
+    def naming_damage(self, filter: Any = None) -> Iterator[None]:
+        """Inside this block, rows are read: CorruptMetadataError names the first file that cannot
+        be decoded, where pyarrow says only what is wrong. [RD2]"""
+        try:
+            yield
+        except (pa.ArrowInvalid, OSError) as error:
+            if is_damage(error):
+                self._raise_damage(filter)
+            raise
+
+    def _named(self, batches: Iterator[pa.RecordBatch], filter: Any) -> Iterator[pa.RecordBatch]:
+        with self.naming_damage(filter):
+            yield from batches
+
+    def _raise_damage(self, filter: Any) -> None:
+        for fragment in self._plain.get_fragments(filter):
+            try:
+                for _ in fragment.to_batches(use_threads=False):
+                    pass
+            except (pa.ArrowException, OSError) as error:
+                if not is_damage(error):
+                    raise
+                name = fragment.path.removeprefix(f"{self._base}/")
+                raise damaged_file(self._url, name, error) from error
 
     def scanner(self, columns: Any = None, filter: Any = None, **options: Any) -> ds.Scanner:
         # pyarrow's to_table, to_batches, head, count_rows and take call this method
@@ -106,7 +163,7 @@ class CheckedDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow shi
         filtered = super().filter(expression)
         # checked files are shared by all datasets derived from this one
         filtered._plain, filtered._url, filtered._others = self._plain, self._url, self._others
-        filtered._doubtful = self._doubtful
+        filtered._base, filtered._doubtful = self._base, self._doubtful
         return filtered
 
     def replace_schema(self, schema: pa.Schema) -> Any:
@@ -143,9 +200,9 @@ class CheckedDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow shi
         except FileNotFoundError:
             raise missing_file(self._url, name) from None
         except pa.ArrowInvalid as error:
-            raise _damaged(self._url, name, str(error)) from None
+            raise damaged_file(self._url, name, error) from None
         if footer.rows != rows:
-            raise _damaged(
+            raise damaged_file(
                 self._url, name, f"its footer says {footer.rows} rows, the table lists {rows}"
             )
 
@@ -171,11 +228,18 @@ def needed_columns(known: Sequence[str], columns: Any, filter: Any) -> list[str]
     return list(dict.fromkeys([*columns, *(path[0] for path in filtered if path[0] in known)]))
 
 
-def _damaged(url: str, name: str, what: str) -> CorruptMetadataError:
+def is_damage(error: Exception) -> bool:
+    """Whether this error of reading Parquet is about the content: an error with an errno, or of
+    ours, is the store's."""
+    return not isinstance(error, ManifestCommitError) and getattr(error, "errno", None) is None
+
+
+def damaged_file(url: str, name: str, what: object) -> CorruptMetadataError:
+    """The error for a data file that cannot be decoded, or whose footer is impossible. [RD2]"""
     text = (
-        f"{url}: data file {name}, which no job of this table wrote, is damaged: {what}. No row of "
-        "it was read. Restore the file, or remove it from the table: overwrite its partition, or "
-        "roll back to a version that does not list it."
+        f"{url}: data file {name} is damaged: {str(what).strip().removesuffix('.')}. No row of it "
+        "was read. Restore the file, or remove it from the table: overwrite its partition, or roll "
+        "back to a version that does not list it."
     )
     return CorruptMetadataError(text, object_name=name)
 
@@ -225,9 +289,8 @@ def open_dataset(
     error, and so is a link. [RD2] [SE2]
 
     No request is made before rows are read. The footers of untracked files that were added are
-    checked before the first scan that may read them. [AF3] A table without such files, floats
-    and decimals gets a plain `FileSystemDataset`. pyarrow gets the partition values, so a filter on
-    them opens no other file. data: the bytes of the only file, which was checked.
+    checked before the first scan that may read them. [AF3] pyarrow gets the partition values, so a
+    filter on them opens no other file. data: the bytes of the only file, which was checked.
     """
     logical, physical = marked_schemas(
         snapshot.schema, snapshot.table_id, session.store.url, snapshot.version
@@ -253,18 +316,16 @@ def open_dataset(
         root_partition=pc.scalar(True),
     )
     others = table.filter(pc.is_null(table.column("digest"))).select(["path", "rows"])
-    doubtful = doubtful_columns(physical)
-    if others.num_rows or doubtful:
-        rows = zip(
-            others.column("path").to_pylist(), others.column("rows").to_pylist(), strict=True
-        )
-        dataset = CheckedDataset(
-            dataset,
-            session.store.url,
-            {f"{base}/{path}": (path, count) for path, count in rows},
-            # a partition column has one value in a file: there is nothing that could be left out
-            doubtful - set(_partition_names(snapshot)) if others.num_rows else frozenset(),
-        )
+    rows = zip(others.column("path").to_pylist(), others.column("rows").to_pylist(), strict=True)
+    # a partition column has one value in a file: there is nothing that could be left out
+    doubtful = doubtful_columns(physical) - set(_partition_names(snapshot))
+    dataset = CheckedDataset(
+        dataset,
+        session.store.url,
+        base,
+        {f"{base}/{path}": (path, count) for path, count in rows},
+        doubtful if others.num_rows else frozenset(),
+    )
     return dataset if logical.equals(physical) else RenamedDataset(dataset, logical, physical)
 
 
@@ -323,20 +384,29 @@ class RenamedDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow shi
     def to_batches(
         self, columns: Any = None, filter: Any = None, **options: Any
     ) -> Iterator[pa.RecordBatch]:
-        yield from self.scanner(columns, filter, **options).to_batches()
+        with self.naming_damage():
+            yield from self.scanner(columns, filter, **options).to_batches()
 
     def to_table(self, columns: Any = None, filter: Any = None, **options: Any) -> pa.Table:
-        return self.scanner(columns, filter, **options).to_table()
+        with self.naming_damage():
+            return self.scanner(columns, filter, **options).to_table()
 
     def head(
         self, num_rows: int, columns: Any = None, filter: Any = None, **options: Any
     ) -> pa.Table:
-        return self.scanner(columns, filter, **options).head(num_rows)
+        with self.naming_damage():
+            return self.scanner(columns, filter, **options).head(num_rows)
 
     def count_rows(self, filter: Any = None, **options: Any) -> int:
         if filter is None:
             return int(self._dataset.count_rows(**options))
-        return int(self.scanner([], filter, **options).count_rows())
+        with self.naming_damage():
+            return int(self.scanner([], filter, **options).count_rows())
+
+    def naming_damage(self) -> AbstractContextManager[None]:
+        """As that of the dataset below."""
+        below = self._dataset
+        return below.naming_damage() if isinstance(below, CheckedDataset) else nullcontext()
 
     def take(
         self, indices: Any, columns: Any = None, filter: Any = None, **options: Any

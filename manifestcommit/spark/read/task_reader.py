@@ -17,7 +17,7 @@ from manifestcommit.core.schema.fields import Schema
 from manifestcommit.core.schema.values import to_array
 from manifestcommit.core.table.entries import pack_bins
 from manifestcommit.engine.datafile.footer_stats import parquet_columns
-from manifestcommit.engine.scan.arrow_dataset import Constants
+from manifestcommit.engine.scan.arrow_dataset import Constants, damaged_file, is_damage
 from manifestcommit.engine.scan.parallel_decode import DECODED_BYTES, decode_ahead
 from manifestcommit.engine.scan.prefetch import Portion, read_ahead
 from manifestcommit.engine.scan.pruning_stats import matching_groups
@@ -110,7 +110,13 @@ class FilesReader(DataSourceReader):
                 if name in types
             }
             filled[_NAME] = pa.scalar(portion.path)
-            return (fitted(batch, target, self.file_names, filled) for batch in batches_of(portion))
+            try:
+                for batch in batches_of(portion):
+                    yield fitted(batch, target, self.file_names, filled)
+            except (pa.ArrowInvalid, OSError) as error:
+                if is_damage(error):
+                    raise damaged_file(self.url, portion.path, error) from error
+                raise
 
         portions = read_ahead(
             store, partition.files, choose, all_columns=types.keys() <= set(self.file_names)

@@ -105,7 +105,7 @@ LIES: dict[str, Callable[[bytes], bytes]] = {
     "negative nulls": lambda data: changed(data, *STATISTICS, 3, to=-1),
     "levels that the column lacks": lambda data: changed(data, *CHUNK, 16, to=[[2, 9, [6, [1, 2, 3]]]], type=12),
     "bytes of texts in numbers": lambda data: changed(data, *CHUNK, 16, to=[[1, 6, 9]], type=12),
-    "a bound that is a number": lambda data: changed(data, *STATISTICS, 5, to=5, type=6),
+    "a list of other values": lambda data: changed(data, *CHUNK, 2, to=[8, [b"a"]]),
     "a number of other width": lambda data: changed(data, *CHUNK, 1, to=2**40),
     "orders of other columns": lambda data: changed(data, 7, to=[12, []]),
     "texts of values with too few rows": lambda data: changed(data, *TEXT, 5, to=0),
@@ -156,6 +156,17 @@ def test_members_that_nobody_knows_are_passed_over() -> None:
     for type, value in ((1, None), (3, 7), (6, -5), (7, 1.5), (8, b"x"), (9, [8, [b"a"]]), (12, [[1, 9, [12, [[[1, 5, 3]]]]]])):
         data = changed(data, *CHUNK, 100 + type, to=value if type != 1 else 0, type=type)
     assert check(data).rows == 4
+
+
+def test_members_of_another_type_are_passed_over() -> None:
+    """[AF3] As pyarrow passes over them: Dremio used the number of the Bloom filter's length before Parquet did. Those that are needed
+    are missing then."""
+    for member, value, type in ((15, b"x", 8), (15, [[1, 8, b"x"]], 12), (15, 0, 1), (13, 5, 6), (14, [8, [b"a"]], 9)):
+        data = changed(changed(written(), *CHUNK, member, to=None), *CHUNK, member, to=value, type=type)
+        assert check(data).rows == pq.read_table(pa.BufferReader(data)).num_rows == 4
+    assert check(changed(written(), *STATISTICS, 5, to=5, type=6)).rows == 4
+    with pytest.raises(ValueError, match="lacks its member 5"):
+        check(changed(changed(written(), *CHUNK, 5, to=None), *CHUNK, 5, to=b"4", type=8))
 
 
 @pytest.mark.parametrize("tail", [b"", b"PAR1", b"\0\0\0\0PAR1", b"\xff\xff\xff\x7fPAR1", b"\x01\0\0\0PARE", b"\x59\0\0\0PAR1"])

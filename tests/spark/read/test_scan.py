@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.types import LongType, StructField
+from pyspark.sql.types import StructType as StructOfSpark
 from tests.spark.clusters import HOSTILE
 from tests.spark.settings import setting
 
@@ -16,10 +18,11 @@ import manifestcommit as mc
 from manifestcommit.core.schema.fields import ArrayType, Field, MapType, Schema, StructType
 from manifestcommit.engine.scan.parallel_decode import DECODED_BYTES
 from manifestcommit.engine.scan.prefetch import Portion
-from manifestcommit.errors import StoreError, UsageError
+from manifestcommit.errors import CorruptMetadataError, StoreError, UsageError
 from manifestcommit.spark.read import scan
 from manifestcommit.spark.read.scan import read_files
-from manifestcommit.spark.read.task_reader import _fit, batch_rows, batches_of, fitted, pack
+from manifestcommit.spark.read.task_reader import FilesReader, _fit, batch_rows, batches_of, fitted, pack
+from manifestcommit.store import StorageOptions
 
 # Backslashes, globs, percent signs before and after, a newline: names that files added from outside may have.
 NAMES = [
@@ -351,3 +354,16 @@ def test_sparks_own_scan_follows_no_link(spark: Any, root: str) -> None:
     file.symlink_to(outside / file.name)
     with pytest.raises(StoreError, match="parquet: is a symbolic link"):
         mc.read_committed(root, spark=spark)
+
+
+def test_a_damaged_page_is_named_by_the_task_that_reads_it(tmp_path: Path) -> None:
+    """[RD2] pyarrow says only that some page is wrong."""
+    sound, broken = put(tmp_path, "sound.parquet", 1), put(tmp_path, "broken.parquet", 2)
+    data = bytearray((tmp_path / "broken.parquet").read_bytes())
+    data[6:40] = b"\xee" * 34
+    (tmp_path / "broken.parquet").write_bytes(data)
+    struct = StructOfSpark([StructField("i", LongType())])
+    reader = FilesReader(str(tmp_path), [sound, broken], SCHEMA, struct, storage_options=StorageOptions(None))
+    (group,) = reader.partitions()
+    with pytest.raises(CorruptMetadataError, match=r"data file broken\.parquet is damaged"):
+        list(reader.read(group))
