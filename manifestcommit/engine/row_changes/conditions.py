@@ -4,8 +4,11 @@ Arrow. [RC2] [RC6] [RC8]
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -17,7 +20,7 @@ from pyarrow._acero import Declaration, ProjectNodeOptions, TableSourceNodeOptio
 
 from ...core.filter.arrow_expression import parse_expression, spark_order, spell
 from ...core.filter.predicate import Predicate
-from ...core.filter.sql_expression import compile_condition
+from ...core.filter.sql_expression import Session, compile_condition
 from ...core.filter.sql_syntax import IncompleteError, NotUnderstoodError
 from ...core.schema import arrow_schema
 from ...core.schema.fields import Schema
@@ -47,16 +50,37 @@ def text_of(condition: Any) -> str:
     return f"spark {condition}"
 
 
-def understand(condition: Any, schema: Schema, argument: str) -> Condition:
-    """SQL or a pyarrow expression over tables of this schema. NotUnderstoodError where only Spark
-    can evaluate it; UsageError, with the name of the argument, if it is not a condition. [RC8]"""
+def running_session() -> Any:
+    """The active Spark session, if there is one; Spark is not loaded for that."""
+    sql = sys.modules.get("pyspark.sql")
+    return None if sql is None else sql.SparkSession.getActiveSession()
+
+
+def session_of(spark: Any = None, now_us: int | None = None) -> Session:
+    """What SQL takes from its surroundings: the zone of this Spark session, else of the active one,
+    else of the process, which a new session would have. now_us: where the time may be asked for.
+    [RC8]"""
+    spark = spark if spark is not None else running_session()
+    zone = time.tzname if spark is None else [spark.conf.get("spark.sql.session.timeZone")]
+    is_utc = {*zone} <= {"UTC", "Etc/UTC", "Z", "+00:00"}
+    if now_us is None:
+        return Session(is_utc)
+    return Session(is_utc, datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=now_us))
+
+
+def understand(
+    condition: Any, schema: Schema, argument: str, session: Session | None = None
+) -> Condition:
+    """SQL or a pyarrow expression over tables of this schema; session: by default without a time.
+    NotUnderstoodError where only Spark can evaluate it; UsageError, with the name of the argument,
+    if it is not a condition. [RC8]"""
     if not isinstance(condition, str | pc.Expression):
         raise NotUnderstoodError(f"{argument} is a Spark Column")
     columns = arrow_schema.arrow_schema(schema, physical=False, ids=False)
     form = condition
     if isinstance(condition, str):
         with complete(condition, argument):
-            form = compile_condition(condition, schema)
+            form = compile_condition(condition, schema, session or session_of())
     predicate = parse_expression(form, columns, argument)
     form = spark_order(form, columns)
     with evaluating(condition):  # its types are checked before any row is read
@@ -70,10 +94,10 @@ def needs_spark(condition: Any, argument: str, why: Exception) -> UsageError:
     refusal = UsageError(
         f"invalid {argument} {shown(condition)}: {why}; nothing was done. No Spark session is "
         "active, so this process evaluates conditions: comparisons, AND, OR, NOT, IN, BETWEEN, "
-        "LIKE, IS NULL, CASE, +, -, *, / and functions such as coalesce, year and length. Give "
-        "such SQL or a pyarrow expression, such as pyarrow.compute.field('flight') == 1545, or "
-        "start a Spark session first, and Spark evaluates the condition "
-        "(SparkSession.builder.getOrCreate(); pip install 'manifestcommit[spark]')"
+        "LIKE, IS NULL, CASE, +, -, *, /, %, intervals, and functions such as coalesce, lower and "
+        "round (docs/reference/conditions.md). Give such SQL or a pyarrow expression, such as "
+        "pyarrow.compute.field('flight') == 1545, or start a Spark session first, "
+        "and Spark evaluates the condition (SparkSession.builder.getOrCreate(); pip install 'manifestcommit[spark]')"
     )
     refusal.argument = argument
     return refusal
