@@ -97,7 +97,8 @@ def needs_spark(condition: Any, argument: str, why: Exception) -> UsageError:
         "LIKE, IS NULL, CASE, +, -, *, /, %, intervals, and functions such as coalesce, lower and "
         "round (docs/reference/conditions.md). Give such SQL or a pyarrow expression, such as "
         "pyarrow.compute.field('flight') == 1545, or start a Spark session first, "
-        "and Spark evaluates the condition (SparkSession.builder.getOrCreate(); pip install 'manifestcommit[spark]')"
+        "and Spark evaluates the condition (SparkSession.builder.getOrCreate(); "
+        "pip install 'manifestcommit[spark]')"
     )
     refusal.argument = argument
     return refusal
