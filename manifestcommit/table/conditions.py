@@ -80,7 +80,9 @@ def without_spark(
         return condition, predicate_of(name, condition, snapshot) if is_arrow else None
     check_meaning(name, [condition], spark)
     try:
-        found = understand_here(condition, snapshot.schema, name, session_of(spark, now_us))
+        found = understand_here(
+            condition, snapshot.schema, name, session_of(spark, now_us, falls_back=True)
+        )
     except NotUnderstoodError as error:
         if spark is None and running_session() is None:
             raise needs_spark(condition, name, error) from error

@@ -288,6 +288,7 @@ class TableReads:
 
         snapshot = self.snapshot(version, as_of, tag)
         names = _chosen(snapshot, columns)
+        given = filter
         filter, predicate = without_spark(
             "filter", filter, snapshot, now_us=self._session.env.now_us()
         )
@@ -297,7 +298,7 @@ class TableReads:
         dataset = open_dataset(self._session, snapshot, entries)
         if filter is None:
             return dataset.to_table(columns=names)
-        with evaluating(filter, "filter:"):
+        with evaluating(given, "filter:"):
             return dataset.to_table(columns=names, filter=filter)
 
     @checked()

@@ -49,6 +49,7 @@ _ODD_CASE = {
     "upper": "[\u00df\u0149\u019b\u01f0\u0264\u0277\u027c\u0390\u03b0\u0587\u1e96-\u1e9a"
     f"\u1f50-\u1fff\ufb00-\ufb17{_NEW}]",
 }
+_DOUBTFUL = {"lower", "lcase", "upper", "ucase", "ilike", "to_date"}  # fail for some texts
 _UNITS = {"day": 86_400, "week": 7 * 86_400, "hour": 3_600, "minute": 60, "second": 1}
 _FAR = 10_000_000  # days from 1970 on either side: about 27,000 years, which Arrow's calendar knows
 _MANY = 32  # members of a list; more are looked up together
@@ -82,10 +83,12 @@ class Typed(NamedTuple):
 
 class Session(NamedTuple):
     """What an expression takes from where it is evaluated. is_utc: the session's time zone is UTC;
-    now: the time, None where the result must not depend on it."""
+    now: the time, None where the result must not depend on it; has_spark: what this process would
+    refuse for some rows is left to Spark."""
 
     is_utc: bool = False
     now: datetime | None = None
+    has_spark: bool = False
 
 
 def compile_condition(
@@ -224,6 +227,11 @@ class _Compiler:
         found = self._call(type(node).__name__.lower(), [*self._both(node)])
         return _not(found) if node.args.get("negate") else found
 
+    def _cast(self, node: Any) -> Typed:
+        kind = _type_of(node.to)
+        part = self.typed(node.this)
+        return self._call("to_date", [part]) if kind == "date" else _cast(part, kind)
+
     def _typed_literal(self, node: Any) -> Typed:
         if not getattr(node.this, "is_string", False):
             raise NotUnderstoodError(f"{written(node)} is not understood without Spark")
@@ -238,6 +246,8 @@ class _Compiler:
     def _call(self, name: str, args: list[Typed]) -> Typed:
         if name in _CLOCK and not args:
             return _time(name, self._session)
+        if self._session.has_spark and name in _DOUBTFUL and args[:1] and args[0].type == "string":
+            raise NotUnderstoodError(f"{name} of some texts is not understood without Spark")
         if name not in _FUNCTIONS:
             raise NotUnderstoodError(f"the function {name} is not understood without Spark")
         found = _FUNCTIONS[name](args)
@@ -347,7 +357,7 @@ _FORMS: dict[str, Callable[[_Compiler, Any], Typed]] = {
     "DPipe": lambda compiler, node: compiler._call("concat", [*compiler._both(node)]),
     "Neg": _Compiler._negative,
     "Case": _Compiler._case_of,
-    "TryCast": lambda compiler, node: _cast(compiler.typed(node.this), _type_of(node.to)),
+    "TryCast": _Compiler._cast,
     "Cast": _Compiler._typed_literal,
     "Anonymous": _Compiler._function,
 }
@@ -358,7 +368,9 @@ _FORMS: dict[str, Callable[[_Compiler, Any], Typed]] = {
 
 def _refused(value: pc.Expression, is_odd: pc.Expression, what: str) -> pc.Expression:
     """The value, whose evaluation fails where a row is odd: Arrow has no other way to fail."""
-    why = pc.if_else(pc.coalesce(is_odd, pc.scalar(False)), f"{what} is not without Spark", "0")
+    why = pc.if_else(
+        pc.coalesce(is_odd, pc.scalar(False)), f"{what} is not done without Spark", "0"
+    )
     return pc.if_else(why.cast(pa.int8()) == pc.scalar(pa.scalar(0, pa.int8())), value, value)
 
 
@@ -588,7 +600,7 @@ def _boolean(function: Callable[..., Any]) -> Callable[..., Typed]:
 def _cased(name: str, change: Callable[[Any], Any]) -> Callable[[list[Typed]], Typed | None]:
     def call(text: pc.Expression) -> pc.Expression:
         odd = pc.match_substring_regex(text, _ODD_CASE[name])
-        return _refused(change(text), odd, f"{name} of such a letter")
+        return _refused(change(text), odd, f"{name} of a letter such as ß or İ")
 
     return _texts()(call)
 
@@ -791,10 +803,6 @@ def _not(found: Typed) -> Typed:
 def _cast(part: Typed, kind: str) -> Typed:
     if kind == "string" and part.type in _INTEGERS:
         return Typed(part.expression.cast(pa.string()), "string")
-    if kind == "date":
-        found = _to_date([part])
-        if found is not None:
-            return found
     widens = _is_number(part.type) and _is_number(kind) and part.type not in _FLOATS
     if part.type == "void" or widens or (part.type == "float" and kind == "double"):
         return Typed(to_type(part, kind), kind)

@@ -766,7 +766,7 @@ def choose_by_sql(text: str, snapshot: Snapshot, spark: Callable[[Exception], Ch
     def choose(partitions: pa.Table) -> Sequence[bool]:
         try:
             with complete(text, "where"):
-                form = compile_condition(text, by, session_of())
+                form = compile_condition(text, by, session_of(falls_back=True))
         except NotUnderstoodError as error:
             return spark(error)(partitions)
         except UsageError as error:

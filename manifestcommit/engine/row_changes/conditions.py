@@ -4,6 +4,7 @@ Arrow. [RC2] [RC6] [RC8]
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,7 @@ from ...core.schema import arrow_schema
 from ...core.schema.fields import Schema
 from ...errors import UsageError
 
+_REFUSED = re.compile("'(.* is not done without Spark)'")
 ADVICE = (
     "Compare a column with a value of its own type, texts and dates in quotes: day = '2026-01-31'"
 )
@@ -56,16 +58,18 @@ def running_session() -> Any:
     return None if sql is None else sql.SparkSession.getActiveSession()
 
 
-def session_of(spark: Any = None, now_us: int | None = None) -> Session:
+def session_of(
+    spark: Any = None, now_us: int | None = None, *, falls_back: bool = False
+) -> Session:
     """What SQL takes from its surroundings: the zone of this Spark session, else of the active one,
-    else of the process, which a new session would have. now_us: where the time may be asked for.
-    [RC8]"""
+    else of the process, which a new session would have. now_us: where the time may be asked for;
+    falls_back: Spark evaluates what this process cannot. [RC8]"""
     spark = spark if spark is not None else running_session()
     zone = time.tzname if spark is None else [spark.conf.get("spark.sql.session.timeZone")]
     is_utc = {*zone} <= {"UTC", "Etc/UTC", "Z", "+00:00"}
-    if now_us is None:
-        return Session(is_utc)
-    return Session(is_utc, datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=now_us))
+    since = datetime(1970, 1, 1, tzinfo=UTC)
+    now = None if now_us is None else since + timedelta(microseconds=now_us)
+    return Session(is_utc, now, has_spark=falls_back and spark is not None)
 
 
 def understand(
@@ -80,7 +84,7 @@ def understand(
     form = condition
     if isinstance(condition, str):
         with complete(condition, argument):
-            form = compile_condition(condition, schema, session or session_of())
+            form = compile_condition(condition, schema, session or session_of(falls_back=True))
     predicate = parse_expression(form, columns, argument)
     form = spark_order(form, columns)
     with evaluating(condition):  # its types are checked before any row is read
@@ -148,8 +152,11 @@ def evaluating(condition: Any, what: str = "the condition") -> Iterator[None]:
         yield
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         told = str(error).partition("\n")[0]
+        advice, refused = ADVICE, _REFUSED.search(told)
+        if refused is not None:  # the only way in which an expression can fail
+            told, advice = refused[1], "With a Spark session, Spark evaluates it."
         raise UsageError(
-            f"{what} {shown(condition)} cannot be evaluated: {told}; nothing was done. {ADVICE}"
+            f"{what} {shown(condition)} cannot be evaluated: {told}; nothing was done. {advice}"
         ) from error
 
 

@@ -90,7 +90,7 @@ def begin_update(
 def understood(condition: Any, schema: Schema) -> Condition:
     """A condition that this process evaluates; UsageError for any other. [RC8]"""
     try:
-        return understand(condition, schema, "where")
+        return understand(condition, schema, "where", session_of())
     except NotUnderstoodError as error:
         refusal = UsageError(
             f"invalid where {shown(condition)}: {error}, and this is done without Spark; nothing "

@@ -324,7 +324,7 @@ def test_a_letter_whose_case_spark_changes_otherwise_is_refused(text: str, value
     """[RC2]"""
     schema = Schema(fields=(Field(id=1, name="s", type="string"),))
     assert value_of(text, pa.table({"s": ["Ab", None]}), schema).null_count == 1
-    with pytest.raises(pa.ArrowInvalid, match="not without Spark"):
+    with pytest.raises(pa.ArrowInvalid, match="not done without Spark"):
         value_of(text, pa.table({"s": ["Ab", value]}), schema)
 
 
