@@ -27,10 +27,10 @@ from ..engine.maintenance.compaction import (
     sorts_here,
 )
 from ..engine.metadata.table_context import TableContext
-from ..engine.row_changes.conditions import needs_spark
+from ..engine.row_changes.conditions import needs_spark, running_session
 from ..engine.row_changes.executor import FEW_BYTES
 from ..store import StorageOptions
-from .conditions import check_meaning, check_spark, running_session
+from .conditions import check_meaning, check_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

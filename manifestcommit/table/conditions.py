@@ -7,7 +7,6 @@ Internal: import from `manifestcommit`.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -18,7 +17,14 @@ from ..core.filter.predicate import Predicate
 from ..core.filter.sql_syntax import NotUnderstoodError
 from ..core.schema import arrow_schema
 from ..core.table.snapshot import Snapshot
-from ..engine.row_changes.conditions import evaluating, mask_of, needs_spark, shown
+from ..engine.row_changes.conditions import (
+    evaluating,
+    mask_of,
+    needs_spark,
+    running_session,
+    session_of,
+    shown,
+)
 from ..engine.row_changes.conditions import understand as understand_here
 from ..errors import UsageError
 from ..version import install
@@ -37,12 +43,6 @@ _HIDDEN = {
     '"': re.compile(r"'(?:[^'\\]|\\.|'')*'|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/", re.DOTALL),
     "\\": re.compile(r"`(?:[^`]|``)*`"),
 }
-
-
-def running_session() -> SparkSession | None:
-    """The active Spark session, if there is one; Spark is not loaded for that."""
-    sql = sys.modules.get("pyspark.sql")
-    return None if sql is None else sql.SparkSession.getActiveSession()
 
 
 def check_meaning(name: str, texts: Iterable[Any], spark: SparkSession | None = None) -> None:
@@ -65,17 +65,25 @@ def check_meaning(name: str, texts: Iterable[Any], spark: SparkSession | None = 
 
 
 def without_spark(
-    name: str, condition: Any, snapshot: Snapshot, spark: SparkSession | None = None
+    name: str,
+    condition: Any,
+    snapshot: Snapshot,
+    spark: SparkSession | None = None,
+    *,
+    now_us: int | None = None,
 ) -> tuple[Any, Predicate | None]:
     """The condition and what planning may take from it, where this process evaluates it: SQL as a
     pyarrow expression. What only Spark can evaluate, as it is and without a predicate, where a
-    session is active. UsageError where it is not a condition, or none is. [RC8]"""
+    session is active. UsageError where it is not a condition, or none is. now_us: for a read, which
+    evaluates it once. [RC8]"""
     if not isinstance(condition, str) or snapshot.schema is None:
         is_arrow = isinstance(condition, pc.Expression)
         return condition, predicate_of(name, condition, snapshot) if is_arrow else None
     check_meaning(name, [condition], spark)
     try:
-        found = understand_here(condition, snapshot.schema, name)
+        found = understand_here(
+            condition, snapshot.schema, name, session_of(spark, now_us, falls_back=True)
+        )
     except NotUnderstoodError as error:
         if spark is None and running_session() is None:
             raise needs_spark(condition, name, error) from error

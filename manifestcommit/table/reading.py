@@ -169,7 +169,9 @@ class TableReads:
         Spec: RD6, RD41.
         """
         snapshot = self.snapshot(version, as_of, tag)
-        filter, predicate = without_spark("filter", filter, snapshot)
+        filter, predicate = without_spark(
+            "filter", filter, snapshot, now_us=self._session.env.now_us()
+        )
         if is_for_spark(filter):
             predicate = predicate_of("filter", filter, snapshot)
         entries = planning.entries_table(self._session, snapshot, predicate, in_order=False)
@@ -286,14 +288,17 @@ class TableReads:
 
         snapshot = self.snapshot(version, as_of, tag)
         names = _chosen(snapshot, columns)
-        filter, predicate = without_spark("filter", filter, snapshot)
+        given = filter
+        filter, predicate = without_spark(
+            "filter", filter, snapshot, now_us=self._session.env.now_us()
+        )
         if is_for_spark(filter) and snapshot.schema is not None:
             return self._through_spark(names, filter, snapshot)
         entries = planning.entries_table(self._session, snapshot, predicate)
         dataset = open_dataset(self._session, snapshot, entries)
         if filter is None:
             return dataset.to_table(columns=names)
-        with evaluating(filter, "filter:"):
+        with evaluating(given, "filter:"):
             return dataset.to_table(columns=names, filter=filter)
 
     @checked()

@@ -23,6 +23,7 @@ from ..engine.row_changes.clauses import (
     check_not_empty,
     clause_texts,
 )
+from ..engine.row_changes.conditions import running_session
 from ..engine.row_changes.executor import FEW_BYTES, Choice, RowExecutor
 from ..engine.row_changes.merge import Actions, merge
 from ..engine.row_changes.merge_clauses import merge_clauses
@@ -33,7 +34,7 @@ from ..engine.runtime.validation import Ranges, anything, condition, optional, r
 from ..errors import UsageError
 from ..job import is_spark_dataframe
 from ..store import StorageOptions
-from .conditions import Condition, check_meaning, running_session
+from .conditions import Condition, check_meaning
 from .merge_builder import MergeBuilder
 
 if TYPE_CHECKING:

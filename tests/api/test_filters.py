@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import datetime as dt
+import sys
+import time
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -141,3 +144,55 @@ def test_the_made_file_shows_wrong_bounds(tmp_path: Path) -> None:
     plain = ds.dataset(tmp_path / "a.parquet")
     assert plain.count_rows(filter=pc.field("d") == Decimal("1.00")) == 0
     assert plain.count_rows(filter=pc.is_nan(pc.field("x"))) == 0
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """No Spark session is active, and the machine is in a zone."""
+    monkeypatch.delitem(sys.modules, "pyspark.sql", raising=False)
+
+    def moved(zone: str) -> None:
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+
+    moved("UTC")
+    yield moved
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_functions_of_sql_select_and_change_rows(tmp_path: Path, alone: Callable[[str], None]) -> None:
+    """[RC8] [RD7]"""
+    days = [dt.date(2013, 1, 1), dt.date(2999, 1, 1), None]
+    mc.write(pa.table({"n": [1, 2, 3], "day": days, "s": ["  é ", "CAFÉ", "x"], "d": [2.5, -2.5, 0.4]}), tmp_path / "t")
+    table = mc.Table(tmp_path / "t")
+    for text, found in {
+        "day < current_date": [1],
+        "day + INTERVAL 1 DAY > current_timestamp()": [2],
+        "upper(trim(s)) = 'É' OR s ILIKE 'café'": [1, 2],
+        "n % 2 = 1 AND round(d) <> 0": [1],
+        "substring(s, -1) = 'É'": [2],
+        "year(day) = 2013 AND date_trunc('month', day) = DATE '2013-01-01'": [1],
+    }.items():
+        assert table.to_arrow("n", filter=text)["n"].to_pylist() == found, text
+    table.update({"s": "lower(trim(s))", "day": "coalesce(day, current_date())", "d": "round(d)"}, where="n % 2 = 1")
+    assert table.to_arrow(["s", "d"]).sort_by("d").to_pylist() == [{"s": "CAFÉ", "d": -2.5}, {"s": "x", "d": 0.0}, {"s": "é", "d": 3.0}]
+    assert table.to_arrow()["day"].null_count == 0
+    with pytest.raises(mc.UsageError, match="time of the evaluation"):
+        table.delete("day < current_date")
+    mc.write(pa.table({"n": [4], "s": ["straße"]}), tmp_path / "t")
+    with pytest.raises(mc.UsageError, match=r'filter: "upper\(s\) = .* upper of a letter such as ß or İ is not done without Spark'):
+        table.to_arrow(filter="upper(s) = 'X'")
+
+
+def test_a_time_without_a_zone_means_utc_only_where_that_is_the_zone(tmp_path: Path, alone: Callable[[str], None]) -> None:
+    """[RC8]"""
+    mc.write(pa.table({"at": [dt.datetime(2013, 1, 1, 5, tzinfo=dt.UTC)]}), tmp_path / "t")
+    table, texts = mc.Table(tmp_path / "t"), ("at = '2013-01-01 05:00:00'", "at >= TIMESTAMP '2013-01-01'", "hour(at) = 5")
+    for text in texts:
+        assert table.to_arrow(filter=text).num_rows == 1
+    alone("Europe/Berlin")
+    for text in texts:
+        with pytest.raises(mc.UsageError, match=r"depends on the session's time zone.*in TIMESTAMP '2013-01-01 00:00:00Z'"):
+            table.to_arrow(filter=text)
+    assert table.to_arrow(filter="at = '2013-01-01 05:00:00Z'").num_rows == 1

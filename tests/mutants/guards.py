@@ -1126,6 +1126,38 @@ SPARK: tuple[Mutant, ...] = (
         tests="engine/row_changes/test_delete.py::test_exactly_the_rows_that_match_go",
     ),
     mutant(
+        "order of operators in SQL",
+        "A text whose operators sqlglot binds otherwise than Spark selects other rows in this process.",
+        "RC8 RC2",
+        ("core/filter/sql_syntax.py", "elif _NODES[type(part).__name__][0] < operands[key]:", "elif False:"),
+        tests="core/filter/test_sql_expression.py::test_what_sqlglot_reads_otherwise_is_no_guess",
+    ),
+    mutant(
+        "words that sqlglot passes over",
+        "A condition with a word too few or too many, which Spark refuses, selects rows in this process.",
+        "RC8 RC2",
+        ("core/filter/sql_syntax.py", "    if tokens:\n", "    if False:\n"),
+        tests="core/filter/test_sql_expression.py::test_what_sqlglot_reads_otherwise_is_no_guess",
+    ),
+    mutant(
+        "times of an unknown zone",
+        "A time without a zone is taken for UTC where the session has another: other rows are deleted, hours apart.",
+        "RC8 RC2",
+        ("core/filter/sql_expression.py", '        if not is_utc:\n            raise _zone(f"{str(value)!r}")\n', ""),
+        tests="core/filter/test_sql_expression.py::test_what_depends_on_the_zone_needs_utc",
+    ),
+    mutant(
+        "letters whose case is doubtful",
+        "lower and upper change a letter otherwise than Spark: a condition selects other rows, a value is another text.",
+        "RC2",
+        (
+            "core/filter/sql_expression.py",
+            "        return _refused(change(text), odd,",
+            "        return _refused(change(text), pc.scalar(False),",
+        ),
+        tests="core/filter/test_sql_expression.py::test_a_letter_whose_case_spark_changes_otherwise_is_refused",
+    ),
+    mutant(
         "rows with ranges beside rows without",
         "Rows whose file names no ranges share a file with rows whose file does: the new file names none, or too few.",
         "RC5",

@@ -13,7 +13,8 @@ import re
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from functools import cache
-from typing import Any, ClassVar
+from types import new_class
+from typing import Any
 
 from ...errors import UsageError
 from ..schema.fields import MAX_PRECISION
@@ -162,24 +163,21 @@ def _dialect() -> Any:
     """Spark's, but that functions keep their names and arguments."""
     from sqlglot.dialects.spark import Spark
 
-    base: Any = Spark.Parser
-
-    class AsWritten(Spark):
-        class Parser(base):  # type: ignore[misc]
-            FUNCTIONS: ClassVar[dict[str, Any]] = {}
-            FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {"CAST": base.FUNCTION_PARSERS["CAST"]}
-            NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
-            NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
-                "CASE": base.NO_PAREN_FUNCTION_PARSERS["CASE"]
-            }
-
-    return AsWritten()
+    base = Spark.Parser
+    own: dict[str, dict[Any, Any]] = {
+        "FUNCTIONS": {},
+        "FUNCTION_PARSERS": {"CAST": base.FUNCTION_PARSERS["CAST"]},
+        "NO_PAREN_FUNCTIONS": {},
+        "NO_PAREN_FUNCTION_PARSERS": {"CASE": base.NO_PAREN_FUNCTION_PARSERS["CASE"]},
+    }
+    parser = new_class("Parser", (base,), exec_body=lambda names: names.update(own))
+    dialect = new_class("AsWritten", (Spark,), exec_body=lambda names: names.update(Parser=parser))
+    return dialect()
 
 
 def _tokens(text: str) -> list[Any]:
     """sqlglot's tokens, each with the text that it has in the tree."""
     from sqlglot.errors import TokenError
-    from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
     try:
         given = _dialect().tokenize(text)
@@ -196,21 +194,21 @@ def _tokens(text: str) -> list[Any]:
     ]
     kinds = [kind for kind, *_ in pieces]
     _check_words(words, kinds, [text[start:end] for _, start, end, _ in pieces])
-    made = []
+    made, token, types = [], type(given[0]), type(given[0].token_type)
     for at, (kind, start, end, token_type) in enumerate(pieces):
         if words[at] == "+" and (at == 0 or words[at - 1] in _OPENS):
             continue  # the sign of a number
         raw, is_type = text[start:end], at > 0 and words[at - 1] == "as"
         is_type |= words[at] in _LITERAL_TYPES and kinds[at + 1 : at + 2] in (["text"], ["number"])
         if kind == "text":
-            token_type, raw = TokenType.STRING, _unquoted(raw)
+            token_type, raw = types.STRING, _unquoted(raw)
         elif kind == "quoted":
             raw = raw[1:-1].replace("``", "`")
         elif kind == "number":
-            token_type = TokenType.NUMBER
+            token_type = types.NUMBER
         elif kind == "name" and words[at] not in _WORDS and not is_type:
-            token_type = TokenType.VAR
-        made.append(Token(token_type, raw, 1, start, start, end - 1))
+            token_type = types.VAR
+        made.append(token(token_type, raw, 1, start, start, end - 1))
     return made
 
 

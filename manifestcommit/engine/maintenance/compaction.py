@@ -49,7 +49,7 @@ from ..datafile.writer import WritePlan, check_rows, plan_rewrite, target_file_s
 from ..metadata.table_context import TableContext
 from ..metadata.version_chain import Head, raise_if_expired
 from ..row_changes.arrow_rows import scan, size_of, write_rows
-from ..row_changes.conditions import complete
+from ..row_changes.conditions import complete, session_of
 from ..runtime.concurrency import map_in_batches, parallel_writers
 from ..runtime.outcome import InputTotals, Outcome, WriteTotals, committed_or_raise
 from ..scan.planning import entries_of
@@ -766,7 +766,7 @@ def choose_by_sql(text: str, snapshot: Snapshot, spark: Callable[[Exception], Ch
     def choose(partitions: pa.Table) -> Sequence[bool]:
         try:
             with complete(text, "where"):
-                form = compile_condition(text, by)
+                form = compile_condition(text, by, session_of(falls_back=True))
         except NotUnderstoodError as error:
             return spark(error)(partitions)
         except UsageError as error:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.filter.arrow_expression import columns_in, parse_expression
-from ...core.filter.sql_expression import Resolve, compile_value, literal, to_type
+from ...core.filter.sql_expression import Resolve, Session, compile_value, literal, to_type
 from ...core.filter.sql_syntax import IncompleteError, NotUnderstoodError
 from ...core.schema.arrow_schema import (
     ADVICE,
@@ -36,12 +36,13 @@ class Assignments:
         schema: Schema,
         resolve: Resolve,
         inputs: pa.Schema,
+        session: Session,
         *,
         stays: str | None = "",
     ) -> None:
         """schema: the table's; resolve: the names that SQL may use; inputs: the columns of the rows
-        that expressions are evaluated for; stays: with this before its name, a column that is not
-        set is among them; None: it becomes null."""
+        that expressions are evaluated for; session: of SQL; stays: with this before its name, a
+        column that is not set is among them; None: it becomes null."""
         _check_names(given)
         pairs = [(find_column(schema, name), value) for name, value in given.items()]
         if not pairs or len({field.id for field, _ in pairs}) < len(pairs):
@@ -49,7 +50,9 @@ class Assignments:
                 f"set names one or more columns, each once, not {list(given)}; nothing was done"
             )
         self._set = [field.name for field, _ in pairs]
-        compiled = {field.name: _compiled(field, value, resolve, inputs) for field, value in pairs}
+        compiled = {
+            field.name: _compiled(field, value, resolve, inputs, session) for field, value in pairs
+        }
         self._fields = {field.name: field for field, _ in pairs}
         self._columns = {
             field.name: compiled[field.name]
@@ -153,13 +156,15 @@ def _replaced(column: pa.Array, mask: pa.Array, values: pa.Array) -> pa.Array:
         return pa.concat_arrays([column, values]).take(pa.array(places))
 
 
-def _compiled(field: Field, value: Any, resolve: Resolve, inputs: pa.Schema) -> pc.Expression:
+def _compiled(
+    field: Field, value: Any, resolve: Resolve, inputs: pa.Schema, session: Session
+) -> pc.Expression:
     """The value, a number in whatever numeric type it has by itself."""
     if isinstance(value, pc.Expression):
         parse_expression(value, inputs, f"set {field.name!r}")
         return value
     try:
-        found = compile_value(value, resolve) if isinstance(value, str) else literal(value)
+        found = compile_value(value, resolve, session) if isinstance(value, str) else literal(value)
         given, wanted = arrow_type(found.type), arrow_type(field.type)
         if not (is_number(given) and is_number(wanted)):
             return to_type(found, field.type)

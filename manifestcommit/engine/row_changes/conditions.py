@@ -4,8 +4,12 @@ Arrow. [RC2] [RC6] [RC8]
 
 from __future__ import annotations
 
+import re
+import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -17,13 +21,14 @@ from pyarrow._acero import Declaration, ProjectNodeOptions, TableSourceNodeOptio
 
 from ...core.filter.arrow_expression import parse_expression, spark_order, spell
 from ...core.filter.predicate import Predicate
-from ...core.filter.sql_expression import compile_condition
+from ...core.filter.sql_expression import Session, compile_condition
 from ...core.filter.sql_syntax import IncompleteError, NotUnderstoodError
 from ...core.schema import arrow_schema
 from ...core.schema.fields import Schema
 from ...errors import UsageError
 from ...version import install
 
+_REFUSED = re.compile("'(.* is not done without Spark)'")
 ADVICE = (
     "Compare a column with a value of its own type, texts and dates in quotes: day = '2026-01-31'"
 )
@@ -48,16 +53,39 @@ def text_of(condition: Any) -> str:
     return f"spark {condition}"
 
 
-def understand(condition: Any, schema: Schema, argument: str) -> Condition:
-    """SQL or a pyarrow expression over tables of this schema. NotUnderstoodError where only Spark
-    can evaluate it; UsageError, with the name of the argument, if it is not a condition. [RC8]"""
+def running_session() -> Any:
+    """The active Spark session, if there is one; Spark is not loaded for that."""
+    sql = sys.modules.get("pyspark.sql")
+    return None if sql is None else sql.SparkSession.getActiveSession()
+
+
+def session_of(
+    spark: Any = None, now_us: int | None = None, *, falls_back: bool = False
+) -> Session:
+    """What SQL takes from its surroundings: the zone of this Spark session, else of the active one,
+    else of the process, which a new session would have. now_us: where the time may be asked for;
+    falls_back: Spark evaluates what this process cannot. [RC8]"""
+    spark = spark if spark is not None else running_session()
+    zone = time.tzname if spark is None else [spark.conf.get("spark.sql.session.timeZone")]
+    is_utc = {*zone} <= {"UTC", "Etc/UTC", "Z", "+00:00"}
+    since = datetime(1970, 1, 1, tzinfo=UTC)
+    now = None if now_us is None else since + timedelta(microseconds=now_us)
+    return Session(is_utc, now, has_spark=falls_back and spark is not None)
+
+
+def understand(
+    condition: Any, schema: Schema, argument: str, session: Session | None = None
+) -> Condition:
+    """SQL or a pyarrow expression over tables of this schema; session: by default without a time.
+    NotUnderstoodError where only Spark can evaluate it; UsageError, with the name of the argument,
+    if it is not a condition. [RC8]"""
     if not isinstance(condition, str | pc.Expression):
         raise NotUnderstoodError(f"{argument} is a Spark Column")
     columns = arrow_schema.arrow_schema(schema, physical=False, ids=False)
     form = condition
     if isinstance(condition, str):
         with complete(condition, argument):
-            form = compile_condition(condition, schema)
+            form = compile_condition(condition, schema, session or session_of(falls_back=True))
     predicate = parse_expression(form, columns, argument)
     form = spark_order(form, columns)
     with evaluating(condition):  # its types are checked before any row is read
@@ -71,10 +99,11 @@ def needs_spark(condition: Any, argument: str, why: Exception) -> UsageError:
     refusal = UsageError(
         f"invalid {argument} {shown(condition)}: {why}; nothing was done. No Spark session is "
         "active, so this process evaluates conditions: comparisons, AND, OR, NOT, IN, BETWEEN, "
-        "LIKE, IS NULL, CASE, +, -, *, / and functions such as coalesce, year and length. Give "
-        "such SQL or a pyarrow expression, such as pyarrow.compute.field('flight') == 1545, or "
-        "start a Spark session first, and Spark evaluates the condition "
-        f"(SparkSession.builder.getOrCreate(); {install('spark')})"
+        "LIKE, IS NULL, CASE, +, -, *, /, %, intervals, and functions such as coalesce, lower and "
+        "round (docs/reference/conditions.md). Give such SQL or a pyarrow expression, such as "
+        "pyarrow.compute.field('flight') == 1545, or start a Spark session first, "
+        "and Spark evaluates the condition (SparkSession.builder.getOrCreate(); "
+        f"{install('spark')})"
     )
     refusal.argument = argument
     return refusal
@@ -124,8 +153,11 @@ def evaluating(condition: Any, what: str = "the condition") -> Iterator[None]:
         yield
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         told = str(error).partition("\n")[0]
+        advice, refused = ADVICE, _REFUSED.search(told)
+        if refused is not None:  # the only way in which an expression can fail
+            told, advice = refused[1], "With a Spark session, Spark evaluates it."
         raise UsageError(
-            f"{what} {shown(condition)} cannot be evaluated: {told}; nothing was done. {ADVICE}"
+            f"{what} {shown(condition)} cannot be evaluated: {told}; nothing was done. {advice}"
         ) from error
 
 

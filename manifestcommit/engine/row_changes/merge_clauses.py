@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from ...core.filter.arrow_expression import columns_in, spark_order
 from ...core.filter.merge_keys import key_columns, may_hold, partitions_of_keys
-from ...core.filter.sql_expression import Resolve, compile_value
+from ...core.filter.sql_expression import Resolve, Session, compile_value
 from ...core.filter.sql_syntax import NotUnderstoodError
 from ...core.schema import arrow_schema
 from ...core.schema.evolution import find_column, fit
@@ -40,7 +40,7 @@ from .clauses import (
     given_values,
     source_values,
 )
-from .conditions import complete, evaluating, mask_of, shown
+from .conditions import complete, evaluating, mask_of, session_of, shown
 from .merge_source import KeyIndex, Staged, keys_only, staged_rows
 from .removal import ChangedFiles, by_sources, finish
 
@@ -128,7 +128,13 @@ class _Rule:
     """One clause, compiled for rows with some columns."""
 
     def __init__(
-        self, clause: Clause, table: Schema, source: Schema, resolve: Resolve, inputs: pa.Schema
+        self,
+        clause: Clause,
+        table: Schema,
+        source: Schema,
+        resolve: Resolve,
+        inputs: pa.Schema,
+        session: Session,
     ) -> None:
         self.deletes = isinstance(clause, Delete)
         self._where = clause.where
@@ -138,7 +144,7 @@ class _Rule:
             given = given_values(clause)
             values = source_values(table, source) if given is None else given
             prefix = "target." if isinstance(clause, Update) else None
-            self._assignments = Assignments(values, table, resolve, inputs, stays=prefix)
+            self._assignments = Assignments(values, table, resolve, inputs, session, stays=prefix)
 
     @property
     def columns(self) -> frozenset[str] | None:
@@ -179,13 +185,14 @@ class _Merge:
         self.source_names = [field.name for field in source.fields]
         both, ours = _inputs(table, source), _inputs(table, _NOTHING)
         sides, resolve_ours = both_sides(table, source), both_sides(table, _NOTHING)
-        self._matched = [_Rule(each, table, source, sides, both) for each in clauses.matched]
+        now = session_of(now_us=session.env.now_us())
+        self._matched = [_Rule(each, table, source, sides, both, now) for each in clauses.matched]
         self._by_source = [
-            _Rule(each, table, _NOTHING, resolve_ours, ours) for each in clauses.by_source
+            _Rule(each, table, _NOTHING, resolve_ours, ours, now) for each in clauses.by_source
         ]
         theirs, resolve_theirs = _inputs(_NOTHING, source), both_sides(_NOTHING, source)
         self._unmatched = [
-            _Rule(each, table, source, resolve_theirs, theirs) for each in clauses.unmatched
+            _Rule(each, table, source, resolve_theirs, theirs, now) for each in clauses.unmatched
         ]
         for each in clauses.unmatched:
             _check_partitions(each, table, source, change.snapshot.partition_by)
@@ -389,7 +396,7 @@ def _condition(condition: Any, resolve: Resolve, inputs: pa.Schema) -> pc.Expres
     try:
         if isinstance(condition, str):
             with complete(condition, "where"):
-                found = compile_value(condition, resolve)
+                found = compile_value(condition, resolve, session_of())
             if found.type != "boolean":
                 raise NotUnderstoodError("it is neither true nor false")
             form = found.expression

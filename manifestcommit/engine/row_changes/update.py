@@ -22,7 +22,7 @@ from ..operations.row_change import NOTHING, Declared, RowChange, RowOutcome
 from ..scan import planning
 from .arrow_rows import ArrowRows, by_file, read_once, rewrite, scan
 from .assignments import Assignments, changed_rows, declared_set
-from .conditions import Condition, evaluating, shown, text_of, understand
+from .conditions import Condition, evaluating, session_of, shown, text_of, understand
 from .removal import TouchedFiles, by_sources, finish, rows_by_partition, touched_files
 
 
@@ -66,7 +66,9 @@ def begin_update(
     schema = change.snapshot.schema
     assert schema is not None
     inputs = arrow_schema(schema, physical=False, ids=False)
-    assignments = Assignments(values, schema, columns_of(schema), inputs)
+    assignments = Assignments(
+        values, schema, columns_of(schema), inputs, session_of(now_us=session.env.now_us())
+    )
     wanted = understood(condition, schema)
     change.read(partitions_of(wanted.predicate, schema, change.snapshot.partition_by))
     entries = planning.entries_table(session, change.snapshot, wanted.predicate)
@@ -88,7 +90,7 @@ def begin_update(
 def understood(condition: Any, schema: Schema) -> Condition:
     """A condition that this process evaluates; UsageError for any other. [RC8]"""
     try:
-        return understand(condition, schema, "where")
+        return understand(condition, schema, "where", session_of())
     except NotUnderstoodError as error:
         refusal = UsageError(
             f"invalid where {shown(condition)}: {error}, and this is done without Spark; nothing "

@@ -4,17 +4,22 @@ tests/spark/filter/test_sql_expression.py. [RC2]"""
 from __future__ import annotations
 
 import datetime as dt
+import json
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.core.filter import sql_results
 
-from manifestcommit.core.filter.sql_expression import columns_of, compile_condition, compile_value, literal
+from manifestcommit.core.filter.sql_expression import Session, columns_of, compile_condition, compile_value, literal
 from manifestcommit.core.filter.sql_syntax import IncompleteError, NotUnderstoodError
+from manifestcommit.core.schema.arrow_schema import arrow_schema, arrow_type
 from manifestcommit.core.schema.fields import Field, Schema
 from manifestcommit.core.schema.spark_json import CHAR_VARCHAR
+from manifestcommit.engine.row_changes.conditions import evaluated
 from manifestcommit.errors import UsageError
 
 SCHEMA = Schema(
@@ -42,7 +47,7 @@ SCHEMA = Schema(
         "at = DATE '2013-02-30'",
         "code = 'ab'",
         "m * m = 1",
-        "lower(s) = 'a'",
+        "initcap(s) = 'a'",
         "s RLIKE 'a'",
         "s LIKE '\\\\a'",
         "s LIKE s",
@@ -52,7 +57,7 @@ SCHEMA = Schema(
         "i = 1 /* more */",
         "i = 1; DROP TABLE t",
         "i DIV 2 = 1",
-        "i % 2 = 1",
+        "1.5D % 2 = 1",
         "rand() < 0.5",
         "current_date() > DATE '2013-01-01'",
         "CAST(s AS int) = 1",
@@ -117,7 +122,7 @@ def test_any_text_in_quotes_is_that_text(value: str) -> None:
     """[RC2]"""
     for quote in "'\"":
         written = value.replace("\\", "\\\\").replace(quote, quote * 2)
-        assert compile_value(quote + written + quote, columns_of(SCHEMA))[1:] == ("string", True, value)
+        assert compile_value(quote + written + quote, columns_of(SCHEMA))[1:4] == ("string", True, value)
 
 
 @given(st.text(max_size=30))
@@ -239,3 +244,165 @@ def test_words_that_are_no_keywords_name_columns(name: str) -> None:
     schema = Schema(fields=(Field(id=1, name=name, type="integer"),))
     rows = pa.table({name: pa.array([1, 2], pa.int32())})
     assert rows.filter(compile_condition(f"{name} + 1 = 2 AND 5 > {name.upper()}", schema)).num_rows == 1
+
+
+UTC_HERE = Session(is_utc=True)
+SPARKS = json.loads(sql_results.ANSWERS.read_text("utf-8"))
+
+
+def value_of(text: str, rows: pa.Table, schema: Schema = sql_results.SCHEMA, session: Session = UTC_HERE) -> pa.ChunkedArray:
+    made = compile_value(text, columns_of(schema), session)
+    values = evaluated(rows, {"v": made.expression}).column("v")
+    assert values.type == arrow_type(made.type)
+    return values
+
+
+@pytest.mark.parametrize("text", sql_results.texts(sql_results.CONDITIONS + sql_results.VALUES))
+def test_a_text_has_the_value_that_spark_computes(text: str) -> None:
+    """Spark's answers are stored; tests/spark/filter/test_sql_expression.py has them confirmed. [RC2]"""
+    kind, answers = (SPARKS["conditions"] | SPARKS["values"])[text]
+    values = value_of(text, sql_results.rows())
+    assert sql_results.spelled(values) == answers
+    assert {"int": "integer", "bigint": "long", "tinyint": "byte"}.get(kind, kind) == compile_value(
+        text, columns_of(sql_results.SCHEMA), UTC_HERE
+    ).type
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "at > TIMESTAMP '2013-01-01'",
+        "at > DATE '2013-01-01'",
+        "ntz < TIMESTAMP '2013-01-01 05:00:00'",
+        "ntz = at",
+        "day = at",
+        "year(at) = 2013",
+        "to_date(at) = day",
+        "CAST(at AS date) = day",
+        "date_trunc('day', ntz) = at",
+        "at + INTERVAL 1 DAY = at",
+        "day + INTERVAL 1 HOUR = at",
+        "CASE WHEN i > 0 THEN day ELSE at END = at",
+    ],
+)
+def test_what_depends_on_the_zone_needs_utc(text: str) -> None:
+    """The error says which zone would do. [RC8]"""
+    with pytest.raises(NotUnderstoodError, match="session's time zone"):
+        compile_condition(text, sql_results.SCHEMA)
+    compile_condition(text, sql_results.SCHEMA, UTC_HERE)
+
+
+def test_the_time_is_what_the_caller_says() -> None:
+    """[RC8]"""
+    now = dt.datetime(2013, 1, 1, 5, tzinfo=dt.UTC)
+    session = Session(is_utc=True, now=now)
+    for text in ("current_date", "current_date()", "CURRENT_DATE"):
+        assert compile_value(text, columns_of(sql_results.SCHEMA), session)[1:4] == ("date", True, now.date())
+        with pytest.raises(NotUnderstoodError, match="time of the evaluation"):
+            compile_value(text, columns_of(sql_results.SCHEMA), UTC_HERE)
+        with pytest.raises(NotUnderstoodError, match="session's time zone"):
+            compile_value(text, columns_of(sql_results.SCHEMA), Session(now=now))
+    for text in ("current_timestamp", "current_timestamp()", "now()"):
+        assert compile_value(text, columns_of(sql_results.SCHEMA), Session(now=now))[1:4] == ("timestamp", True, now)
+    with pytest.raises(UsageError, match="has no column"):
+        compile_value("`current_date`", columns_of(sql_results.SCHEMA), session)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("lower(s)", "İ"),
+        ("lower(s)", "ΑΣ"),
+        ("upper(s)", "straße"),
+        ("upper(s)", "ﬁ"),
+        ("upper(s)", "\u1f80"),
+        ("lower(s)", "\U00010d50"),
+        ("s ILIKE 'a%'", "AİB"),
+    ],
+)
+def test_a_letter_whose_case_spark_changes_otherwise_is_refused(text: str, value: str) -> None:
+    """[RC2]"""
+    schema = Schema(fields=(Field(id=1, name="s", type="string"),))
+    assert value_of(text, pa.table({"s": ["Ab", None]}), schema).null_count == 1
+    with pytest.raises(pa.ArrowInvalid, match="not done without Spark"):
+        value_of(text, pa.table({"s": ["Ab", value]}), schema)
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("i % 0", {"i": [1]}),
+        ("year(day)", {"day": pa.array([20_000_000], pa.int32()).cast(pa.date32())}),
+        ("date_trunc('day', at)", {"at": pa.array([2**62], pa.int64()).cast(pa.timestamp("us", "UTC"))}),
+        ("to_date(iso)", {"iso": ["2013-1-1"]}),
+        ("to_date(iso)", {"iso": ["2013-02-29"]}),
+        ("to_date(iso)", {"iso": ["x"]}),
+        ("floor(d)", {"d": [1e300]}),
+        ("day + INTERVAL 1 DAY", {"day": pa.array([2**31 - 1], pa.int32()).cast(pa.date32())}),
+        ("at + INTERVAL 1 DAY", {"at": pa.array([2**63 - 1], pa.int64()).cast(pa.timestamp("us", "UTC"))}),
+    ],
+)
+def test_a_value_that_cannot_be_computed_is_an_error(text: str, rows: dict[str, Any]) -> None:
+    """Of Spark's too, or of a row that only Spark can judge. [RC2]"""
+    given = pa.table({name: pa.array(values) if isinstance(values, list) else values for name, values in rows.items()})
+    schema = Schema(fields=tuple(field for field in sql_results.SCHEMA.fields if field.name in rows))
+    with pytest.raises(pa.ArrowInvalid):
+        value_of(text, given.cast(arrow_schema(schema, physical=False, ids=False)), schema)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "round(d, 1)",
+        "round(i, -1)",
+        "round(m, i)",
+        "round(s)",
+        "d % 2",
+        "m % 2",
+        "lower(i)",
+        "trim('x', s)",
+        "substring(s, i, 1)",
+        "substring(s, 1.5)",
+        "substring(s, 10000000000)",
+        "replace(s, p, 'x')",
+        "replace(s, NULL)",
+        "concat(s, d)",
+        "concat()",
+        "to_date(s, 'yyyy')",
+        "to_date(i)",
+        "date_trunc('decade', at)",
+        "date_trunc(s, at)",
+        "hour(day)",
+        "year(iso)",
+        "INTERVAL 1 MONTH + day",
+        "INTERVAL 1 DAY 2 HOURS + at",
+        "INTERVAL '1 2' DAY TO HOUR + at",
+        "INTERVAL '1 day' + day",
+        "INTERVAL '1.5' SECOND + at",
+        "INTERVAL i DAY + day",
+        "INTERVAL 999999999 WEEK + day",
+        "day - day",
+        "day - INTERVAL 1 DAY - day",
+        "INTERVAL 1 DAY - day",
+        "INTERVAL 1 DAY = INTERVAL 24 HOURS",
+        "INTERVAL 1 DAY",
+        "day + 1",
+        "s ILIKE p",
+        "s ILIKE 'İ%'",
+        "TIMESTAMP '2013-01-01 24:00:00'",
+        "TIMESTAMP '2013-01-01 00:00:00+19:00'",
+        "TIMESTAMP 'now'",
+        "DATE 'today'",
+        "DATE 5",
+        "date_add(day, 1)",
+        "extract(year FROM day)",
+        "trim(BOTH 'x' FROM s)",
+        "substring(s FROM 1 FOR 2)",
+        "floor(d, 1)",
+        "current_timestamp(3)",
+    ],
+)
+def test_what_has_no_certain_value_is_not_understood(text: str) -> None:
+    """[RC8]"""
+    with pytest.raises(NotUnderstoodError):
+        compile_value(text, columns_of(sql_results.SCHEMA), Session(is_utc=True, now=dt.datetime.now(dt.UTC)))

@@ -102,7 +102,7 @@ def test_a_rerun_with_the_key_does_nothing_whoever_did_it_first(base: Any, tmp_p
     ("condition", "says"),
     [
         ("nope = 1", "no column 'nope'"),
-        ("lower(text) = 'x'", "(?s)without Spark.*pyarrow.*pip install"),
+        ("initcap(text) = 'x'", "(?s)without Spark.*pyarrow.*pip install"),
         ("day = 2013-01-01", "(?s)without Spark.*pyarrow.*pip install"),
         ("id = ", "^invalid where 'id = ': it ends too early; nothing was done$"),
         ("id == = 3", "^invalid where 'id == = 3': a value is missing before '='; nothing was done$"),

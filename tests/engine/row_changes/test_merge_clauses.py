@@ -179,7 +179,7 @@ def test_an_empty_source_deletes_all_or_nothing(base: Any, tmp_path: Path) -> No
         ({"when_matched": mc.Update(set={"x": "nope"})}, "nope"),
         ({"when_matched": mc.Update(set={})}, "one or more columns"),
         ({"when_matched": mc.Delete(where="source.id")}, "neither true nor false"),
-        ({"when_matched": mc.Delete(where="lower(op) = 'd'")}, "without Spark"),
+        ({"when_matched": mc.Delete(where="initcap(op) = 'd'")}, "without Spark"),
         ({"when_matched": mc.Delete(where=pc.field("op") == "d")}, "op"),
         ({"when_not_matched": mc.Insert(values={"x": "target.x"})}, "no row of the target"),
         ({"when_not_matched_by_source": mc.Delete(where="source.x > 1")}, "no row of the source"),

@@ -119,7 +119,7 @@ def test_values_of_each_kind_come_where_the_row_is(tmp_path: Path) -> None:
         ({"x": 1, "X": 2}, None, "each once"),
         ({"nope": 1}, None, "nope"),
         ({"x": "nope + 1"}, None, "nope"),
-        ({"x": "late"}, "lower(text) = 'x'", "(?s)invalid where.*without Spark"),
+        ({"x": "late"}, "initcap(text) = 'x'", "(?s)invalid where.*without Spark"),
         ({"x": "rand()"}, None, "(?s)set 'x': 'rand.*without Spark"),
         ({"x": "text"}, None, "(?s)set 'x'.*string does not become a double"),
         ({"text": "late"}, None, "(?s)set 'text'"),

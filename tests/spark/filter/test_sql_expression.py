@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import math
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
 from pyspark.sql import functions as F
+from tests.core.filter import sql_results
 from tests.spark.filter.test_columns import ARROW, NUMBERED, SCHEMA, frame, matches  # noqa: F401  # frame: a fixture
 
+import manifestcommit as mc
 from manifestcommit.core.filter.arrow_expression import parse_expression
 from manifestcommit.core.filter.predicate import Unknown
-from manifestcommit.core.filter.sql_expression import columns_of, compile_condition, compile_value
+from manifestcommit.core.filter.sql_expression import _ODD_CASE, columns_of, compile_condition, compile_value
 from manifestcommit.core.schema.arrow_schema import arrow_type
+from manifestcommit.core.schema.fields import Field, Schema
+from manifestcommit.engine.row_changes.conditions import evaluated, session_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 SIGNS = ("=", "!=", "<", "<=", ">", ">=", "<=>")
 CONDITIONS = [
@@ -140,3 +153,59 @@ def test_a_column_by_one_literal_is_still_seen_by_pruning() -> None:
     for text in ("i = 5", "i > 1.5", "f >= 1", "m = 5", "day = '2024-02-29'", "s LIKE 'a%'", "i IN (1, 2)", "NOT (i = 5)"):
         predicate = parse_expression(compile_condition(text, SCHEMA), ARROW)
         assert not isinstance(predicate, Unknown), text
+
+
+@pytest.fixture
+def utc(spark: SparkSession) -> Iterator[SparkSession]:
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    yield spark
+    spark.conf.set("spark.sql.session.timeZone", str(zone))
+
+
+def test_the_stored_answers_are_sparks(utc: SparkSession, tmp_path: Path) -> None:
+    """tests/core/filter/test_sql_expression.py compares ours with them. [RC2]"""
+    stored = json.loads(sql_results.ANSWERS.read_text("utf-8"))
+    assert sql_results.sparks_answers(utc, tmp_path) == stored
+
+
+def test_every_letter_has_the_case_that_spark_gives_it_or_none(spark: SparkSession, tmp_path: Path) -> None:
+    """Of all characters: the same, or refused; Σ, whose small letter depends on what follows, is refused. [RC2]"""
+    letters = [chr(code) for code in range(1, sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
+    pq.write_table(pa.table({"s": letters}), tmp_path / "letters.parquet")
+    every = spark.read.parquet(str(tmp_path / "letters.parquet"))
+    changed = every.selectExpr("s", "lower(s) AS lower", "upper(s) AS upper").where("s != lower OR s != upper").toArrow()
+    sparks = {row["s"]: row for row in changed.to_pylist()}
+    schema = Schema(fields=(Field(id=1, name="s", type="string"),))
+    for name, odd in _ODD_CASE.items():
+        plain = pa.table({"s": letters}).filter(~pc.match_substring_regex(pc.field("s"), odd))
+        made = compile_value(f"{name}(s)", columns_of(schema)).expression
+        ours = evaluated(plain, {"v": made}).column("v").to_pylist()
+        wrong = [one for one, each in zip(plain.column("s").to_pylist(), ours, strict=True) if sparks.get(one, {name: one})[name] != each]
+        assert not wrong, name
+        assert len(letters) - len(plain) < 2000
+
+
+def test_a_session_of_another_zone_evaluates_what_depends_on_it(spark: SparkSession, tmp_path: Path) -> None:
+    """Here its zone is Kathmandu's, 5:45 before UTC; letters of doubtful case are left to it, too. [RC8]"""
+    assert not session_of().is_utc and not session_of().has_spark and session_of(falls_back=True).has_spark
+    root = str(tmp_path / "t")
+    midnight = datetime(2013, 1, 1, tzinfo=UTC)
+    mc.write(pa.table({"at": [midnight, midnight + timedelta(hours=1)], "s": ["straße", "x"]}), root)
+    table = mc.Table(root)
+    assert table.to_arrow("s", filter="at <= TIMESTAMP '2013-01-01 05:45:00'").column("s").to_pylist() == ["straße"]
+    assert table.to_arrow("s", filter="upper(s) = 'STRASSE'").num_rows == 1
+    assert table.delete("hour(at) = 6 AND upper(s) != 'STRASSE'").executor == "spark"
+    with pytest.raises(mc.UsageError, match="session's time zone"):
+        table.update({"s": "'late'"}, where="hour(at) = 5")
+    with pytest.raises(mc.UsageError, match="upper of a letter such as ß or İ is not done without Spark; nothing was done"):
+        table.update({"s": "upper(s)"})
+    assert table.to_arrow().column("s").to_pylist() == ["straße"]
+
+
+def test_a_session_in_utc_leaves_times_to_this_process(utc: SparkSession, tmp_path: Path) -> None:
+    """[RC8]"""
+    assert session_of().is_utc
+    root = str(tmp_path / "t")
+    mc.write(pa.table({"at": [datetime(2013, 1, 1, 5, tzinfo=UTC)]}), root)
+    assert mc.Table(root).delete("hour(at) = 5").executor == "arrow"
