@@ -15,6 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from .argument_checks import age, checked
+from .core.display import ReprMixin
 from .engine.joint.joint_commit import commit_jointly
 from .engine.joint.joint_read import read_jointly
 from .engine.joint.joint_rollback import plan_joint_rollback, tag_jointly
@@ -27,7 +28,6 @@ from .job import Job, Path, commit
 from .store import StorageOptions, open_store
 from .table import Resolution
 from .table.table import Table
-from .terminal.notebook import Shown
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 Tables = Iterable[Path | Table] | Mapping[str, Path | Table]
 
 
-class JointOutcome(Shown, msgspec.Struct, frozen=True, kw_only=True):
+class JointOutcome(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     """The result of a joint commit: all of its tables are committed.
 
     Attributes:

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from ...core.commit.conflict import Conflict
+from ...core.display import ReprMixin, line
 from ...core.table.entries import Entry, ManifestRef
 from ...core.table.snapshot import Summary
 from ...errors import (
@@ -24,7 +25,6 @@ from ...errors import (
     WatermarkOverlapError,
 )
 from ...store.base import Store, retries_of
-from ...terminal.notebook import Shown, line
 
 # Metrics of a job: what it read, wrote, committed and cost.
 
@@ -47,7 +47,7 @@ class InputTotals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         )
 
 
-class JobMetrics(Shown, msgspec.Struct, frozen=True, kw_only=True):
+class JobMetrics(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     """A job in numbers; if all is well, the rows read, written and committed are equal.
 
     Attributes:
@@ -307,7 +307,7 @@ Kind = Literal[
 ]
 
 
-class Outcome(Shown, msgspec.Struct, frozen=True, kw_only=True):
+class Outcome(ReprMixin, msgspec.Struct, frozen=True, kw_only=True):
     """The result of a job.
 
     Attributes:
